@@ -1,0 +1,13 @@
+"""Only what pyproject.toml cannot say: the compiled leaves are optional.
+
+Without a C compiler the install succeeds and the same functions run in plain Python (`polycast doctor` tells
+which ones run).
+"""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension("polycast.dialects._scan", ["src/polycast/dialects/_scan.pyx"], optional=True),
+    ]
+)

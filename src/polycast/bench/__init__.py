@@ -1,0 +1,16 @@
+"""The benchmark: this broker beside its peers, with the same driver, in the same run.
+
+    from polycast.bench import run
+    report = run(cells=["1:1"], peers=None, rounds=3, seconds=1.0, out=Path("bench"), console=Console())
+
+The rooms: `cells` (what traffic), `wires` (in what bytes), `targets` (to whom), `driver` with `links` and
+`pump` (how it is sent and counted, in a process of its own), `rounds` (in what order), `report`, `table` and
+`plot` (what came of it).
+"""
+
+from polycast.bench.cells import CELLS, Cell
+from polycast.bench.report import Report
+from polycast.bench.rounds import run
+from polycast.bench.targets import PEERS
+
+__all__ = ["CELLS", "PEERS", "Cell", "Report", "run"]

@@ -1,0 +1,74 @@
+"""The driver: one measurement of one target in one cell. A job (JSON) on stdin, an outcome (JSON) on stdout.
+
+    python -m polycast.bench.driver < job.json
+
+First proof (see `links`), then a warm-up of the same traffic, then the timed run (see `pump`). The warm-up
+also tells how fast the target is: a window that it needs longer than the whole measurement to work off would
+measure nothing but its draining, so a slow target gets a smaller one. For a fast target the window is the
+job's.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+
+from polycast.bench.cells import Cell
+from polycast.bench.job import Job, Outcome
+from polycast.bench.links import Party, gather, prove
+from polycast.bench.pump import Flow, Pump, Traffic
+from polycast.bench.wires import WIRES
+from polycast.errors import PolycastError
+
+CHUNK_BYTES = 64 * 1024
+WARM_UP_SHARE = 0.25
+WARM_UP_WINDOW_CHUNKS = 2
+
+
+def cycles_per_chunk(cell: Cell) -> int:
+    return max(1, CHUNK_BYTES // (cell.topics * cell.message_bytes))
+
+
+def window_chunks(job: Job, warm_up: Flow) -> int:
+    chunk_bytes = cycles_per_chunk(job.cell) * job.cell.topics * job.cell.message_bytes
+    allowed = job.window_bytes // chunk_bytes
+    digestible = int(warm_up.chunks / warm_up.elapsed * job.seconds)
+    return max(WARM_UP_WINDOW_CHUNKS, min(allowed, digestible))
+
+
+def measure(job: Job) -> Outcome:
+    wire = WIRES[job.wire]
+    cycle = b"".join(wire.publish(topic, job.cell.payload) for topic in job.cell.topic_names)
+    with gather(wire, job.cell, job.publish_port, job.subscribe_port) as party:
+        prove(party, wire, cycle)
+        owed_bytes = len(party.subscribers[0].cycle) * cycles_per_chunk(job.cell)
+        traffic = Traffic(cycle * cycles_per_chunk(job.cell), owed_bytes, len(wire.keepalive))
+        return _time(job, party, traffic)
+
+
+def _time(job: Job, party: Party, traffic: Traffic) -> Outcome:
+    sockets = [subscriber.link.socket for subscriber in party.subscribers]
+    with closing(Pump(party.publisher.socket, sockets, traffic)) as pump:
+        warm_up = pump.run(job.seconds * WARM_UP_SHARE, WARM_UP_WINDOW_CHUNKS)
+        window = window_chunks(job, warm_up)
+        flow = pump.run(job.seconds, window)
+    cycles = cycles_per_chunk(job.cell)
+    return Outcome(
+        published=flow.chunks * cycles * job.cell.topics,
+        delivered=flow.chunks * cycles * job.cell.deliveries_per_cycle,
+        elapsed=flow.elapsed,
+        window=window * cycles * job.cell.topics,
+    )
+
+
+def main() -> None:
+    job = Job.from_json(sys.stdin.read())
+    try:
+        outcome = measure(job)
+    except (PolycastError, OSError) as error:
+        outcome = Outcome(error=str(error))
+    sys.stdout.write(outcome.to_json() + "\n")
+
+
+if __name__ == "__main__":
+    main()

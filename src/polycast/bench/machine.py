@@ -1,0 +1,44 @@
+"""The machine a benchmark ran on: a rate without this is not a result."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+CPU_FILE = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True)
+class Machine:
+    cpu: str
+    cores: int
+    memory_bytes: int
+    system: str
+    kernel: str
+    python: str
+    date: str
+
+
+def describe_machine() -> Machine:
+    return Machine(
+        cpu=_cpu_model(),
+        cores=os.cpu_count() or 1,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        system=f"{platform.system()} {platform.machine()}",
+        kernel=platform.release(),
+        python=platform.python_version(),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _cpu_model() -> str:
+    """Linux names the model in a file; elsewhere, and on processors without a name there, what Python
+    knows."""
+    if CPU_FILE.exists():
+        for line in CPU_FILE.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"

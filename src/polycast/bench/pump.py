@@ -1,0 +1,142 @@
+"""The pump: one loop over non-blocking sockets that publishes ready-made chunks and counts what comes back.
+
+It must be far cheaper than any broker, or it would measure itself. So a chunk holds many whole cycles,
+encoded once; bytes are counted, not read (on Linux, MSG_TRUNC makes TCP discard them without a copy); and the
+publisher is held back by one number: how many chunks the slowest subscriber has in full. Every subscriber of
+a cell is owed the same bytes per chunk.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import sys
+from dataclasses import dataclass
+from time import perf_counter
+
+from polycast.errors import RemoteError
+
+DISCARD = socket.MSG_TRUNC if sys.platform == "linux" else 0
+READ_BYTES = 4 * 1024 * 1024
+STALL_LIMIT_SECONDS = 10.0
+DRAIN_LIMIT_SECONDS = 30.0
+QUIET_SECONDS = 0.05
+QUIET_LIMIT_SECONDS = 2.0
+KEEPALIVE_LIMIT = 2
+PUBLISHER = -1
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A chunk to publish, the bytes each subscriber is owed for it, and the size of a `Wire.keepalive`."""
+
+    chunk: bytes
+    owed_bytes: int
+    keepalive_bytes: int
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What went through: whole chunks, and the time from the first byte sent to the last byte received."""
+
+    chunks: int
+    elapsed: float
+
+
+class Pump:
+    def __init__(self, publisher: socket.socket, subscribers: list[socket.socket], traffic: Traffic) -> None:
+        self._publisher = publisher
+        self._traffic = traffic
+        self._buffer = bytearray(READ_BYTES)
+        self._received = [0] * len(subscribers)
+        self._started = 0
+        self._rest = memoryview(b"")
+        self._interest = selectors.EVENT_READ
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(publisher, self._interest, PUBLISHER)
+        for index, subscriber in enumerate(subscribers):
+            self._selector.register(subscriber, selectors.EVENT_READ, index)
+        for each in (publisher, *subscribers):
+            each.setblocking(False)
+
+    def close(self) -> None:
+        """The sockets stay open: they are not the pump's."""
+        self._selector.close()
+
+    def run(self, seconds: float, window: int) -> Flow:
+        """Publish whole chunks for `seconds`, at most `window` of them unfinished; then drain and check."""
+        self._received = [0] * len(self._received)
+        self._started = 0
+        try:
+            flow = self._flow(seconds, window)
+            self._settle()
+        except OSError as error:
+            raise RemoteError(f"{error}: {self._balance()}") from error
+        return flow
+
+    def _flow(self, seconds: float, window: int) -> Flow:
+        start = now = perf_counter()
+        stop = start + seconds
+        finished = 0
+        while now < stop or self._rest or finished < self._started:
+            room = bool(self._rest) or (now < stop and self._started - finished < window)
+            if not self._turn(room, STALL_LIMIT_SECONDS):
+                raise RemoteError(f"nothing moved for {STALL_LIMIT_SECONDS:g} s: {self._balance()}")
+            finished = min(self._received) // self._traffic.owed_bytes
+            now = perf_counter()
+            if now > stop + DRAIN_LIMIT_SECONDS:
+                raise RemoteError(f"not drained after {DRAIN_LIMIT_SECONDS:g} s: {self._balance()}")
+        return Flow(self._started, now - start)
+
+    def _turn(self, room: bool, timeout: float) -> bool:
+        """Wait for something to be possible and do all of it; False if nothing was."""
+        interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if room else 0)
+        if interest != self._interest:
+            self._selector.modify(self._publisher, interest, PUBLISHER)
+            self._interest = interest
+        ready = self._selector.select(timeout)
+        for key, events in ready:
+            if events & selectors.EVENT_READ:
+                count = self._read(key)
+                if key.data != PUBLISHER:
+                    self._received[key.data] += count
+            if events & selectors.EVENT_WRITE:
+                self._write()
+        return bool(ready)
+
+    def _read(self, key: selectors.SelectorKey) -> int:
+        assert isinstance(key.fileobj, socket.socket)
+        count = key.fileobj.recv_into(self._buffer, 0, DISCARD)
+        if not count:
+            who = "the publisher" if key.data == PUBLISHER else f"subscriber {key.data}"
+            raise RemoteError(f"the target closed the connection of {who}: {self._balance()}")
+        return count
+
+    def _write(self) -> None:
+        if not self._rest:
+            self._rest = memoryview(self._traffic.chunk)
+            self._started += 1
+        self._rest = self._rest[self._publisher.send(self._rest) :]
+
+    def _settle(self) -> None:
+        """Read until nothing more comes, then insist on the exact count: neither lost nor repeated."""
+        deadline = perf_counter() + QUIET_LIMIT_SECONDS
+        while self._turn(room=False, timeout=QUIET_SECONDS) and perf_counter() < deadline:
+            pass
+        owed = self._started * self._traffic.owed_bytes
+        if any(not self._explained(got - owed) for got in self._received):
+            raise RemoteError(f"wrong byte count: {self._balance()}")
+
+    def _explained(self, excess: int) -> bool:
+        size = self._traffic.keepalive_bytes
+        return excess == 0 or (size > 0 and 0 < excess <= KEEPALIVE_LIMIT * size and excess % size == 0)
+
+    def _balance(self) -> str:
+        """Who got how much of what was owed, told by the worst case."""
+        owed = self._started * self._traffic.owed_bytes
+        excess = [got - owed for got in self._received]
+        worst = max(range(len(excess)), key=lambda index: abs(excess[index]))
+        return (
+            f"subscriber {worst} got {self._received[worst]} of {owed} bytes ({excess[worst]:+d}), "
+            f"{len(excess) - excess.count(0)} of {len(excess)} subscribers are off"
+        )

@@ -1,0 +1,99 @@
+"""The report: what was measured, and the arithmetic on it, as plain data and as JSON.
+
+Machines are noisy, from one second to the next and from one hour to the next. So a rate stands with its
+median and its best, and what counts is the ratio of Polycast to a peer, taken round by round (the two ran
+within seconds of each other) and only then summed up, as median and range. The ratio of two medians would
+compare moments that never met.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from polycast.bench.cells import Cell
+from polycast.bench.job import Outcome
+from polycast.bench.machine import Machine
+
+OURSELVES = "polycast"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Polycast's rate divided by a peer's: above 1, Polycast is faster."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class CellReport:
+    """One cell: for each target its outcomes, one per round."""
+
+    cell: Cell
+    outcomes: dict[str, list[Outcome]]
+
+    def rates(self, target: str) -> list[float]:
+        return [outcome.rate for outcome in self.outcomes[target] if not outcome.error]
+
+    def median_rate(self, target: str) -> float | None:
+        rates = self.rates(target)
+        return median(rates) if rates else None
+
+    def best_rate(self, target: str) -> float | None:
+        return max(self.rates(target), default=None)
+
+    def errors(self, target: str) -> list[str]:
+        return [outcome.error for outcome in self.outcomes[target] if outcome.error]
+
+    def ratio(self, peer: str) -> Ratio | None:
+        """None for ourselves, and where no round measured both."""
+        if peer == OURSELVES:
+            return None
+        rounds = zip(self.outcomes[OURSELVES], self.outcomes[peer], strict=True)
+        ratios = [ours.rate / theirs.rate for ours, theirs in rounds if not (ours.error or theirs.error)]
+        return Ratio(median(ratios), min(ratios), max(ratios)) if ratios else None
+
+
+@dataclass(frozen=True)
+class Report:
+    machine: Machine
+    dialect: str
+    rounds: int
+    seconds: float
+    window_bytes: int
+    versions: dict[str, str]
+    """The targets that took part, Polycast first, and their versions."""
+    missing: dict[str, str]
+    """The peers that are not installed, and the command that brings each."""
+    cells: list[CellReport]
+
+    @property
+    def failed(self) -> bool:
+        """Whether any measurement gave an error instead of a number."""
+        return any(cell.errors(target) for cell in self.cells for target in cell.outcomes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "cells": [_cell_to_dict(cell) for cell in self.cells]}
+
+    def write_json(self, path: Path) -> None:
+        path.write_text(json.dumps(self.to_dict(), indent=2) + "\n")
+
+
+def _cell_to_dict(report: CellReport) -> dict[str, Any]:
+    targets = {target: _target_to_dict(report, target) for target in report.outcomes}
+    return {**asdict(report.cell), "targets": targets}
+
+
+def _target_to_dict(report: CellReport, target: str) -> dict[str, Any]:
+    ratio = report.ratio(target)
+    return {
+        "median_per_second": report.median_rate(target),
+        "best_per_second": report.best_rate(target),
+        "polycast_ratio": asdict(ratio) if ratio else None,
+        "rounds": [asdict(outcome) for outcome in report.outcomes[target]],
+    }

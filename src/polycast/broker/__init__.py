@@ -1,0 +1,7 @@
+"""The rules of the broker, without I/O and without a clock."""
+
+from polycast.broker.hub import Delivery, Hub, Publication
+from polycast.broker.mesh import Mesh
+from polycast.broker.peers import Peer, PeerTable
+
+__all__ = ["Delivery", "Hub", "Mesh", "Peer", "PeerTable", "Publication"]

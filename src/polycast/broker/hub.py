@@ -1,0 +1,123 @@
+"""The hub: knows who subscribed to what, numbers messages, and says who gets them.
+
+What it decides comes back as values; somebody else does it. The unit is the slice: consecutive messages of one
+burst with one audience.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from polycast.model import Burst, Form, Pattern
+from polycast.routing import Audience, Router, Subscriber, Topic
+
+
+class Delivery(NamedTuple):
+    """The messages from `start` up to `stop` go to this audience, less the one that said them."""
+
+    audience: Audience
+    burst: Burst
+    start: int
+    stop: int
+    skip: Subscriber | None = None
+
+
+class Publication(NamedTuple):
+    deliveries: list[Delivery]
+    accepted: int
+    refused: int = 0
+    """How many had a topic that is not UTF-8."""
+
+
+class Hub:
+    def __init__(self, topics: int = 1_000_000) -> None:
+        self.router = Router(topics)
+
+    def join(self, owner: Any, echo: bool = True, link: bool = False) -> Subscriber:
+        return Subscriber(owner, echo, link)
+
+    def leave(self, subscriber: Subscriber) -> list[Pattern]:
+        """Ends all of its subscriptions, and says which they were."""
+        patterns = list(subscriber.patterns)
+        for pattern in patterns:
+            self.router.unsubscribe(subscriber, pattern)
+        return patterns
+
+    def subscribe(self, subscriber: Subscriber, pattern: Pattern, form: Form) -> bool:
+        """Whether this is a new subscription."""
+        new = pattern not in subscriber.patterns
+        self.router.subscribe(subscriber, pattern, form)
+        return new
+
+    def unsubscribe(self, subscriber: Subscriber, pattern: Pattern) -> bool:
+        """Whether there was such a subscription."""
+        return self.router.unsubscribe(subscriber, pattern)
+
+    def publish(self, burst: Burst, origin: Subscriber) -> Publication:
+        try:
+            topics = self.topics(burst)
+        except UnicodeDecodeError:
+            return self._publish_readable(burst, origin)
+        self.number(burst, topics)
+        return Publication(_slices(burst, topics, origin), len(burst))
+
+    def topics(self, burst: Burst) -> list[Topic]:
+        """The topic of each run. A topic that is not UTF-8 raises UnicodeDecodeError."""
+        return [self.router.topic(key) for key in burst.topics]
+
+    def number(self, burst: Burst, topics: list[Topic]) -> None:
+        """Gives every message the next sequence of its topic, whether or not anyone listens."""
+        start = 0
+        sequences = burst.sequences
+        for topic, end in zip(topics, burst.run_ends, strict=True):
+            sequences.append(topic.next_sequence)
+            topic.next_sequence += end - start
+            start = end
+
+    def _publish_readable(self, burst: Burst, origin: Subscriber) -> Publication:
+        """Leaves out the runs whose topic is not UTF-8, and publishes the rest."""
+        deliveries: list[Delivery] = []
+        accepted = refused = 0
+        for part in readable_parts(burst):
+            deliveries += (publication := self.publish(part, origin)).deliveries
+            accepted += publication.accepted
+        refused = len(burst) - accepted
+        return Publication(deliveries, accepted, refused)
+
+
+def readable_parts(burst: Burst) -> list[Burst]:
+    """The burst without the runs whose topic is not UTF-8: the stretches between them."""
+    parts: list[Burst] = []
+    begin = 0
+    for run, first, last in burst.runs(0, len(burst)):
+        if not _is_utf8(burst.topics[run]):
+            parts += [burst.cut(begin, first)] if first > begin else []
+            begin = last
+    return parts + ([burst.cut(begin, len(burst))] if begin < len(burst) else [])
+
+
+def _is_utf8(key: bytes) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _slices(burst: Burst, topics: list[Topic], origin: Subscriber) -> list[Delivery]:
+    """What came over a link goes to local subscribers; what came from here goes to links as well."""
+    deliveries: list[Delivery] = []
+    skip = None if origin.echo else origin
+    begin = start = 0
+    current = topics[0].audience
+    for topic, end in zip(topics, burst.run_ends, strict=True):
+        if topic.audience is not current:
+            if current:
+                deliveries.append(Delivery(current, burst, begin, start, skip))
+            current, begin = topic.audience, start
+        start = end
+    if current:
+        deliveries.append(Delivery(current, burst, begin, start, skip))
+    if origin.link:
+        return [d._replace(audience=d.audience.local) for d in deliveries if d.audience.local]
+    return deliveries

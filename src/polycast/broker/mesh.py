@@ -1,0 +1,301 @@
+"""The mesh: what brokers linked by `simplest` ask of each other, and what they pass on.
+
+A link is a connection to another broker. What local clients publish goes to the links that asked for it; what
+comes over a link goes to local clients. With forwarding, it goes on to other links as well, under its second
+name:
+
+    direct      //X   or   X        what a client published
+    forwarded   //fwd/X             the same, passed on by a broker
+
+Every local client whose subscriptions match either name gets the message once: under the name it came with if
+that matches, otherwise under the other. A link gets the direct name from the broker where the message was
+published, and the forwarded one from all others, and never both.
+
+Messages carry no id. Loops are cut by remembering (forwarded name, sha1 of the data) for some seconds: a copy
+with a forwarded name that is remembered is neither delivered nor passed on. So of identical messages within that
+time only the first travels further than to the neighbours.
+
+Two brokers need one link, and a broker none to itself. To notice, the one that dials says who it is with a
+subscription that matches nothing, `polycast/node/<id>`; a Polycast at the other end answers likewise.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import sha1
+from itertools import groupby
+from typing import NamedTuple
+
+from polycast.broker.hub import Delivery, Hub, Publication, readable_parts
+from polycast.model import RESERVED, Burst, Contains, Pattern
+from polycast.routing import Audience, Subscriber
+
+FORWARDED = "//fwd/"
+NODE = RESERVED + "node/"
+LATE_SECONDS = 1.0
+"""How long after a forwarded copy the direct message may still come over a slower link."""
+
+
+class Ask(NamedTuple):
+    """Subscribe at the other end of this link to topics with `text` in them."""
+
+    link: Subscriber
+    text: str
+
+
+class Unask(NamedTuple):
+    link: Subscriber
+    text: str
+
+
+class Unlink(NamedTuple):
+    """Close this link. `spare`: there is another one to the same broker."""
+
+    link: Subscriber
+    reason: str
+    spare: bool = True
+
+
+Effect = Ask | Unask | Unlink
+
+
+def to_forwarded(topic: bytes) -> bytes:
+    if topic.startswith(FORWARDED.encode()):
+        return topic
+    return FORWARDED.encode() + topic.removeprefix(b"//")
+
+
+def to_direct(topic: bytes) -> tuple[bytes, ...]:
+    """The names a forwarded message may have been published under: `//fwd/X` tells not whether `//X` or `X`."""
+    rest = topic.removeprefix(FORWARDED.encode())
+    return (b"//" + rest, rest) if rest else ()
+
+
+def to_texts(pattern: Pattern, forward: bool) -> set[str]:
+    """The substrings to ask a link for, so that all that matches the pattern comes; more may come."""
+    text = pattern.value
+    if text.startswith(RESERVED) or "\n" in text or text.endswith("\r"):
+        return set()
+    if forward and text.startswith(FORWARDED):
+        return {text, "//" + text.removeprefix(FORWARDED)}
+    if forward and text.startswith("//"):
+        return {text, FORWARDED + text.removeprefix("//")}
+    return {text}
+
+
+@dataclass(slots=True)
+class Link:
+    dialed: bool
+    asked: set[str] = field(default_factory=set)
+    """What we asked for at the other end."""
+    wants: Counter[str] = field(default_factory=Counter)
+    """What the other end asked for, as texts for the other links."""
+    node: str = ""
+
+
+class Memory:
+    """What was passed on lately: bounded, time-limited."""
+
+    def __init__(self, seconds: float, messages: int) -> None:
+        self._seconds = seconds
+        self._messages = messages
+        self._seen: dict[tuple[bytes, bytes], tuple[float, bool]] = {}
+        """When it was seen, and whether a direct copy of it may still come."""
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def seen(self, key: tuple[bytes, bytes], now: float) -> bool:
+        entry = self._seen.get(key)
+        return entry is not None and now - entry[0] < self._seconds
+
+    def add(self, key: tuple[bytes, bytes], now: float, awaits_direct: bool) -> None:
+        self._seen.pop(key, None)
+        self._seen[key] = (now, awaits_direct)
+        while len(self._seen) > self._messages or self._oldest_is_stale(now):
+            del self._seen[next(iter(self._seen))]
+
+    def take_direct(self, key: tuple[bytes, bytes], now: float) -> bool:
+        """Whether this direct message was already delivered as a forwarded copy; true once for each."""
+        entry = self._seen.get(key)
+        if entry is None or not entry[1]:
+            return False
+        self._seen[key] = (entry[0], False)
+        return now - entry[0] < LATE_SECONDS
+
+    def _oldest_is_stale(self, now: float) -> bool:
+        return now - self._seen[next(iter(self._seen))][0] >= self._seconds
+
+
+class Fate(NamedTuple):
+    """What is to happen to a message: is it new here, and may it be passed on?"""
+
+    deliver: bool
+    forward: bool
+
+
+class Mesh:
+    def __init__(
+        self, hub: Hub, node: str, forward: bool = False, seconds: float = 10.0, messages: int = 65_536
+    ) -> None:
+        self._hub = hub
+        self._node = node
+        self._forward = forward
+        self._memory = Memory(seconds, messages)
+        self._links: dict[Subscriber, Link] = {}
+        self._wanted: Counter[str] = Counter()
+        """How many subscriptions, of clients and links together, want each text."""
+        self.suppressed = 0
+
+    @property
+    def active(self) -> bool:
+        return bool(self._links)
+
+    # -- who wants what ----------------------------------------------------------------------------------
+
+    def want(self, patterns: Iterable[Pattern]) -> None:
+        """What the broker itself wants of every link."""
+        for pattern in patterns:
+            self._wanted.update(to_texts(pattern, self._forward))
+
+    def join(self, link: Subscriber, dialed: bool) -> list[Effect]:
+        self._links[link] = Link(dialed)
+        introduction: list[Effect] = [Ask(link, NODE + self._node)] if dialed else []
+        return introduction + self._reconsider(self._wanted)
+
+    def leave(self, subscriber: Subscriber, patterns: list[Pattern]) -> list[Effect]:
+        effects = [effect for pattern in patterns for effect in self.unsubscribed(subscriber, pattern)]
+        self._links.pop(subscriber, None)
+        return effects
+
+    def subscribed(self, subscriber: Subscriber, pattern: Pattern) -> list[Effect]:
+        link = self._links.get(subscriber)
+        if link and isinstance(pattern, Contains) and pattern.value.startswith(NODE):
+            return self._identify(subscriber, link, pattern.value.removeprefix(NODE))
+        return self._count(link, pattern, 1)
+
+    def unsubscribed(self, subscriber: Subscriber, pattern: Pattern) -> list[Effect]:
+        return self._count(self._links.get(subscriber), pattern, -1)
+
+    def _count(self, link: Link | None, pattern: Pattern, step: int) -> list[Effect]:
+        if link and not self._forward:
+            return []
+        texts = to_texts(pattern, self._forward)
+        for text in texts:
+            for counter in (self._wanted, link.wants) if link else (self._wanted,):
+                counter[text] += step
+                if not counter[text]:
+                    del counter[text]
+        return self._reconsider(texts)
+
+    def _reconsider(self, texts: Iterable[str]) -> list[Effect]:
+        """Asks each link for what others than itself want, and takes back what nobody wants any more."""
+        effects: list[Effect] = []
+        for subscriber, link in self._links.items():
+            for text in texts:
+                wanted = self._wanted[text] > link.wants[text]
+                if wanted and text not in link.asked:
+                    link.asked.add(text)
+                    effects.append(Ask(subscriber, text))
+                elif not wanted and text in link.asked:
+                    link.asked.remove(text)
+                    effects.append(Unask(subscriber, text))
+        return effects
+
+    def _identify(self, subscriber: Subscriber, link: Link, node: str) -> list[Effect]:
+        if node == self._node:
+            return [Unlink(subscriber, "this broker is its own peer", spare=False)]
+        effects: list[Effect] = [] if link.dialed or link.node else [Ask(subscriber, NODE + self._node)]
+        link.node = node
+        twins = [s for s, other in self._links.items() if other.node == node and s is not subscriber]
+        for twin in twins:
+            effects += self._choose(node, subscriber, twin)
+        return effects
+
+    def _choose(self, node: str, one: Subscriber, two: Subscriber) -> list[Effect]:
+        """Of two links to one broker both ends keep the same: the one that the smaller id dialed."""
+        ours_is_kept = self._node < node
+        for subscriber in (one, two):
+            if self._links[subscriber].dialed and not ours_is_kept:
+                return [Unlink(subscriber, f"a second link to the broker {node}")]
+        if self._links[one].dialed == self._links[two].dialed:
+            return [Unlink(one, f"a second link to the broker {node}")]
+        return []
+
+    # -- what is passed on -------------------------------------------------------------------------------
+
+    def publish(self, burst: Burst, origin: Subscriber, now: float) -> Publication:
+        if not (self._forward and self._links):
+            return self._hub.publish(burst, origin)
+        deliveries: list[Delivery] = []
+        accepted = readable = 0
+        for part in readable_parts(burst):
+            readable += len(part)
+            for fate, messages in groupby(range(len(part)), self._fates(part, origin, now).__getitem__):
+                indices = list(messages)
+                if fate.deliver:
+                    stretch = part.cut(indices[0], indices[-1] + 1)
+                    deliveries += self._spread(stretch, origin, fate.forward)
+                    accepted += len(stretch)
+        self.suppressed += readable - accepted
+        return Publication(deliveries, accepted, len(burst) - readable)
+
+    def _fates(self, burst: Burst, origin: Subscriber, now: float) -> list[Fate]:
+        view = memoryview(burst.block)
+        fates: list[Fate] = []
+        for run, first, last in burst.runs(0, len(burst)):
+            topic = burst.topics[run]
+            name = to_forwarded(topic)
+            for i in range(first, last):
+                key = (name, sha1(view[burst.starts[i] : burst.ends[i]], usedforsecurity=False).digest())
+                fates.append(self._decide(key, name is topic or name == topic, origin, now))
+        return fates
+
+    def _decide(self, key: tuple[bytes, bytes], forwarded: bool, origin: Subscriber, now: float) -> Fate:
+        seen = self._memory.seen(key, now)
+        if origin.link and forwarded and seen:
+            return Fate(deliver=False, forward=False)
+        if origin.link and not forwarded and self._memory.take_direct(key, now):
+            return Fate(deliver=False, forward=False)
+        if not seen:
+            self._memory.add(key, now, awaits_direct=origin.link and forwarded)
+        return Fate(deliver=True, forward=not seen)
+
+    def _spread(self, burst: Burst, origin: Subscriber, forward: bool) -> list[Delivery]:
+        """The burst under the name it came with, then under its other names for those not reached yet."""
+        self._hub.number(burst, self._hub.topics(burst))
+        return [
+            delivery
+            for run, first, last in burst.runs(0, len(burst))
+            for delivery in self._spread_run(burst, run, first, last, origin, forward)
+        ]
+
+    def _spread_run(
+        self, burst: Burst, run: int, first: int, last: int, origin: Subscriber, forward: bool
+    ) -> Iterable[Delivery]:
+        topic = burst.topics[run]
+        forwarded = to_forwarded(topic)
+        others = to_direct(topic) if forwarded == topic else (forwarded,)
+        reached: set[Subscriber] = set() if origin.echo else {origin}
+        for name in (topic, *others):
+            links = (name == forwarded and forward) or (name == topic and not origin.link)
+            audience = self._hub.router.topic(name).audience
+            members = frozenset(
+                (subscriber, form)
+                for subscriber, form in audience.members
+                if subscriber not in reached and (links or not subscriber.link)
+            )
+            if members:
+                reached.update(subscriber for subscriber, _ in members)
+                yield self._delivery(burst, name, first, last, Audience(members), renamed=name != topic)
+
+    def _delivery(
+        self, burst: Burst, name: bytes, first: int, last: int, audience: Audience, renamed: bool
+    ) -> Delivery:
+        if not renamed:
+            return Delivery(audience, burst, first, last)
+        copy = burst.cut(first, last).rename([name])
+        self._hub.number(copy, self._hub.topics(copy))
+        return Delivery(audience, copy, 0, last - first)

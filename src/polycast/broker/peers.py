@@ -1,0 +1,77 @@
+"""Peers heard of: `//peers/<org>/<name>` carries `IP SP PORT`, also under `//fwd/`.
+
+An announcement is a claim by whoever sent it. It is checked for form before it is kept, and acted upon only for
+organisations that the configuration names.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import NamedTuple
+
+from polycast.model import Burst
+
+ANNOUNCEMENT = re.compile(r"//(?:fwd/)?peers/(?P<org>[^/]+)/(?P<name>.+)")
+TABLE_LIMIT = 10_000
+PORT_LIMIT = 65_535
+
+
+class Peer(NamedTuple):
+    org: str
+    name: str
+    host: str
+    port: int
+    heard: float
+
+
+def to_announcement(org: str, name: str, host: str, port: int) -> tuple[bytes, bytes]:
+    return f"//peers/{org}/{name}".encode(), f"{host} {port}".encode()
+
+
+def from_announcement(topic: bytes, payload: bytes, now: float) -> Peer | None:
+    """The peer that a message announces, if it does so in due form."""
+    match = ANNOUNCEMENT.fullmatch(topic.decode(errors="replace"))
+    words = payload.decode(errors="replace").strip().split(" ")
+    if match is None or len(words) != 2 or not re.fullmatch(r"[0-9]{1,5}", words[1], re.ASCII):
+        return None
+    port = int(words[1])
+    try:
+        address = ipaddress.ip_address(words[0])
+    except ValueError:
+        return None
+    if address.is_unspecified or address.is_multicast or not 0 < port <= PORT_LIMIT:
+        return None
+    return Peer(match["org"], match["name"], str(address), port, now)
+
+
+class PeerTable:
+    """The last announcement of each peer; past its limit the one that was heard longest ago goes."""
+
+    def __init__(self) -> None:
+        self._peers: dict[tuple[str, str], Peer] = {}
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def all(self) -> list[Peer]:
+        return list(self._peers.values())
+
+    def hear(self, burst: Burst, now: float) -> list[Peer]:
+        """The peers that this burst announces; they are in the table from here on."""
+        heard: list[Peer] = []
+        for run, first, last in burst.runs(0, len(burst)):
+            topic = burst.topics[run]
+            if topic.startswith((b"//peers/", b"//fwd/peers/")):
+                payloads = (burst.block[burst.starts[i] : burst.ends[i]] for i in range(first, last))
+                found = (from_announcement(topic, bytes(payload), now) for payload in payloads)
+                heard += [peer for peer in found if peer]
+        for peer in heard:
+            self._keep(peer)
+        return heard
+
+    def _keep(self, peer: Peer) -> None:
+        self._peers.pop((peer.org, peer.name), None)
+        self._peers[peer.org, peer.name] = peer
+        if len(self._peers) > TABLE_LIMIT:
+            del self._peers[next(iter(self._peers))]

@@ -1,0 +1,57 @@
+"""The command line: one file for each command, each a thin layer over the library.
+
+Data goes to stdout, words go to stderr. An error is one line and, where there is a cure, a `hint:`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from polycast import __version__
+from polycast.cli import bench, doctor, pub, serve, sub
+from polycast.errors import PolycastError
+
+app = typer.Typer(
+    name="polycast",
+    help="A columnar message broker: five small pub/sub protocols, one table of everything they said.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for command in (serve, pub, sub, doctor, bench):
+    app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"polycast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    try:
+        app()
+    except PolycastError as error:
+        typer.echo(f"polycast: {error}", err=True)
+        if error.hint:
+            typer.echo(f"hint: {error.hint}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; keep the interpreter from complaining on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

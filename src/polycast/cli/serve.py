@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from polycast.errors import UsageError
+
+NAME = "serve"
+HELP = "Run a broker. Says where it listens, then 'ready'; SIGTERM or ctrl-C stops it."
+EXAMPLE = "polycast serve --no-log --listen simplest=tcp://127.0.0.1:0 --set limits.connections=100"
+
+
+def run(
+    config: Path | None = typer.Option(None, envvar="POLYCAST_CONFIG", help="A TOML file with settings."),
+    data: str | None = typer.Option(None, help="The data folder.", metavar="DIR"),
+    listen: list[str] = typer.Option([], help="Open this listener, and only those named.", metavar="NAME=ADDRESS"),
+    no_log: bool = typer.Option(False, "--no-log", help="Keep nothing."),
+    peer: list[str] = typer.Option([], help="Link to another broker (simplest).", metavar="HOST:PORT"),
+    forward: bool = typer.Option(False, "--forward", help="Pass on between links, under //fwd/."),
+    announce: str | None = typer.Option(
+        None, help="Tell linked brokers where this one is.", metavar="ORG/NAME[=HOST:PORT]"
+    ),
+    discover: list[str] = typer.Option([], help="Link to brokers announced in ORG.", metavar="ORG"),
+    set_: list[str] = typer.Option([], "--set", help="Any other setting.", metavar="KEY=VALUE"),
+    check: bool = typer.Option(False, "--check", help="Print the effective configuration and exit."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log every connection."),
+) -> None:
+    from polycast.server import load, serve
+
+    flags: list[tuple[str, Any]] = [_split(text, "--listen", "listen.") for text in listen]
+    flags += [_split(text, "--set") for text in set_]
+    given = {
+        "log.data": data,
+        "log.enabled": False if no_log else None,
+        "simplest.peers": peer or None,
+        "simplest.forward": forward or None,
+        "simplest.announce": announce,
+        "simplest.discover": discover or None,
+    }
+    flags += [(key, value) for key, value in given.items() if value is not None]
+    loaded = load(config, os.environ, flags)
+    if check:
+        typer.echo(loaded.to_toml(), nl=False)
+        return
+    _log_to_stderr(logging.DEBUG if verbose else logging.INFO)
+    serve(loaded.settings, say=_say)
+
+
+def _split(text: str, flag: str, prefix: str = "") -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise UsageError(f"{flag} {text}: expected {'NAME=ADDRESS' if prefix else 'KEY=VALUE'}")
+    return prefix + key, value
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _log_to_stderr(level: int) -> None:
+    logging.basicConfig(
+        level=level,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S%z",
+    )

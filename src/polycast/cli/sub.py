@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from typing import Any
+
+import typer
+
+from polycast.cli.options import AT, DIALECT
+from polycast.errors import RemoteError
+from polycast.model import Message, parse_pattern
+
+NAME = "sub"
+HELP = """Print messages as they arrive: topic, space, payload.
+
+Patterns: foo exact, 'foo.>' what begins with foo., '~foo' what contains foo, '>' everything, =foo exact."""
+EXAMPLE = "polycast sub 'sensors.>' '~alarm' --json"
+
+
+def run(
+    patterns: list[str] = typer.Argument(help="What to subscribe to."),
+    dialect: str = DIALECT,
+    at: str = AT,
+    count: int = typer.Option(0, min=0, help="Stop after so many messages; 0: never."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
+) -> None:
+    from polycast.client import connect
+
+    client = connect(dialect, at)
+    left = count
+    try:
+        client.subscribe([parse_pattern(text) for text in patterns])
+        for arrived in client.messages():
+            shown = arrived[:left] if count else arrived
+            _show(shown, as_json)
+            left -= len(shown)
+            if count and not left:
+                return
+    except KeyboardInterrupt:
+        return
+    raise RemoteError(f"{client.address}: the broker closed the connection")
+
+
+def _show(messages: list[Message], as_json: bool) -> None:
+    """Bytes as they are, except where they would write on somebody's terminal."""
+    write = _to_json if as_json else _to_line
+    out = b"".join(map(write, messages))
+    if sys.stdout.isatty() and not as_json:
+        out = b"".join(_printable(line) for line in out.splitlines(keepends=True))
+    view = memoryview(out)
+    while view:
+        view = view[os.write(sys.stdout.fileno(), view) :]
+
+
+def _to_line(message: Message) -> bytes:
+    return b"%b %b\n" % (message.topic.encode(), message.payload)
+
+
+def _to_json(message: Message) -> bytes:
+    try:
+        payload: Any = message.payload.decode()
+    except UnicodeDecodeError:
+        payload = {"$base64": base64.b64encode(message.payload).decode()}
+    row = {"topic": message.topic, "format": message.format, "payload": payload}
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def _printable(line: bytes) -> bytes:
+    text = line.decode(errors="replace")
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text).encode()

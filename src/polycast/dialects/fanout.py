@@ -1,0 +1,152 @@
+"""The dialect `fanout` (fanout.js with hierarchical channels): lines, clients on one port, controllers on another.
+
+    client -> broker      subscribe SP channel LF      unsubscribe SP channel LF      time LF
+    broker -> client      channel ! message LF         milliseconds LF
+    controller -> broker  channel SP message LF
+
+A controller is never answered. Everything behind the first space is the message, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from polycast.dialects.base import Reading, Role, ScanningSession, read_line
+from polycast.dialects.scan import Scan, lines
+from polycast.errors import LimitError, PeerError
+from polycast.model import (
+    Block,
+    Buffer,
+    Burst,
+    Closing,
+    Encoded,
+    Event,
+    Everything,
+    Exact,
+    Form,
+    Format,
+    Limits,
+    Pattern,
+    Prefix,
+    Received,
+    Refused,
+    Reply,
+    Subscribe,
+    Unsubscribe,
+)
+
+NAME = "fanout"
+GREETING = b"debug!connected...\n"
+LF, MARK = b"\n!"
+ESCAPES = {ord(" "): "%20", ord("\r"): "%0D", ord("\n"): "%0A", ord("!"): "%21"}
+
+
+def to_channel(topic: str) -> bytes:
+    """A topic as a channel: what would end a channel early is escaped."""
+    return topic.translate(ESCAPES).encode()
+
+
+class FanoutForm(Form):
+    name = NAME
+
+    def encode(self, burst: Burst, start: int, stop: int) -> Encoded:
+        if burst.dialect == NAME and burst.bounds is not None:
+            return _with_marks(burst, burst.bounds[start], burst.bounds[stop], burst.starts[start:stop])
+        blocks: list[Buffer] = []
+        lossy = 0
+        for run, first, last in burst.runs(start, stop):
+            head = to_channel(burst.topics[run].decode()) + b"!"
+            for i in range(first, last):
+                payload = burst.block[burst.starts[i] : burst.ends[i]]
+                if LF in payload:
+                    payload = payload.replace(b"\n", rb"\n")
+                    lossy += 1
+                blocks += (head, payload, b"\n")
+        joined = b"".join(blocks)
+        return Encoded([joined], len(joined), lossy)
+
+
+def _with_marks(burst: Burst, begin: int, end: int, starts: Sequence[int]) -> Encoded:
+    """A controller's plain lines are a client's lines but for one byte each."""
+    piece = bytearray(memoryview(burst.block)[begin:end])
+    for start in starts:
+        piece[start - 1 - begin] = MARK
+    return Encoded([piece], end - begin)
+
+
+FORM = FanoutForm()
+
+
+def to_pattern(channel: str) -> Pattern:
+    if channel == ">":
+        return Everything()
+    return Prefix(channel[:-1]) if channel.endswith(".>") else Exact(channel)
+
+
+class ClientSession:
+    handshaken = True
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def open(self) -> list[Event]:
+        return [Reply(GREETING), Subscribe(Exact("all"), FORM)]
+
+    def receive(self, block: Block, now: float) -> Received:
+        events: list[Event] = []
+        position = 0
+        try:
+            while True:
+                line, after = read_line(block, position, self._limits.line_bytes)
+                if after == position:
+                    return Received(events, position)
+                events += self._handle_line(line, now)
+                position = after
+        except PeerError as error:
+            return Received([*events, Closing(error)], len(block))
+
+    def _handle_line(self, line: bytes, now: float) -> list[Event]:
+        words = [word for word in line.split(b" ") if word]
+        if words[:1] == [b"time"]:
+            return [Reply(b"%d\n" % int(now * 1000))]
+        if len(words) > 1 and words[0] in (b"subscribe", b"unsubscribe"):
+            return [self._to_subscription(words[0], words[1])]
+        return [Refused("unknown command")] if words else []
+
+    def _to_subscription(self, command: bytes, channel: bytes) -> Event:
+        if len(channel) > self._limits.topic_bytes:
+            return Refused("subscription longer than any topic")
+        if b"!" in channel:
+            return Refused("channel with '!'")
+        try:
+            pattern = to_pattern(channel.decode())
+        except UnicodeDecodeError:
+            return Refused("subscription not UTF-8")
+        return Subscribe(pattern, FORM) if command == b"subscribe" else Unsubscribe(pattern)
+
+
+class ControllerSession(ScanningSession):
+    dialect = NAME
+
+    def scan(self, block: Block, position: int) -> Scan:
+        return lines(block, position, self._limits.topic_bytes, self._limits.line_bytes)
+
+    def read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
+        """A line that is not in plain form: it ends in CRLF, or it is no message, or it is too long."""
+        line, after = read_line(block, position, self._limits.line_bytes)
+        channel, space, message = line.partition(b" ")
+        if after == position:
+            return position, 0
+        if not space or not channel or b"!" in channel:
+            reading.add(Refused("not 'CHANNEL MESSAGE'"))
+        elif len(channel) > self._limits.topic_bytes:
+            raise LimitError("a channel", len(channel), self._limits.topic_bytes, "limits.topic_bytes")
+        else:
+            reading.add_message(channel, message, Format.BYTES)
+        return after, 0
+
+
+ROLES = (
+    Role("fanout.client", NAME, ClientSession, default="tcp://127.0.0.1:8880"),
+    Role("fanout.controller", NAME, ControllerSession, default="tcp://127.0.0.1:8890"),
+)

@@ -1,0 +1,162 @@
+"""The dialect `simplest` (spec "Simplest pubsub"): three commands, both ways, no greeting and no reply.
+
+    pub SP name SP length SP data LF
+    sub SP substring LF
+    unsub SP substring LF
+
+The length rules and the LF is a trailer: data may hold anything. A line that is not one of the three is passed
+over and counted; a `pub` that cannot be read means that the place of the next frame is lost, which ends the
+connection. Nothing is ever said back, because the peer would read it as a command.
+"""
+
+from __future__ import annotations
+
+import re
+
+from polycast.dialects.base import Reading, Role, ScanningSession, read_line
+from polycast.dialects.scan import Scan, pubs
+from polycast.errors import LimitError, ProtocolError
+from polycast.model import (
+    Block,
+    Buffer,
+    Burst,
+    Contains,
+    Encoded,
+    Event,
+    Everything,
+    Form,
+    Format,
+    Pattern,
+    Refused,
+    Subscribe,
+    Unsubscribe,
+)
+
+NAME = "simplest"
+LENGTH_DIGITS = 10
+SHARE_TO_PIN = 4
+"""A slice smaller than a quarter of its block is copied: a slow reader must not keep whole blocks alive."""
+
+PUB_COMMAND = re.compile(rb"pub(?:[ \r\n]|$)")
+HEADER_BEGUN = re.compile(rb"pub(?: (?:[^ \r\n]+(?: (?:[0-9]{1,10}\r?)?)?)?)?")
+HEADER = re.compile(rb"pub ([^ \r\n]+) ([0-9]{1,10})( |(?=\r?\n))")
+SPACES = {ord(" "): "%20", ord("\r"): "%0D", ord("\n"): "%0A"}
+
+
+def to_name(topic: str) -> bytes:
+    """A topic as a name: what would end a name early is escaped."""
+    return topic.translate(SPACES).encode()
+
+
+class SimplestForm(Form):
+    name = NAME
+
+    def encode(self, burst: Burst, start: int, stop: int) -> Encoded:
+        if burst.dialect == NAME and burst.bounds is not None:
+            return _as_it_came(burst, burst.bounds[start], burst.bounds[stop])
+        view = memoryview(burst.block)
+        blocks: list[Buffer] = []
+        for run, first, last in burst.runs(start, stop):
+            name = to_name(burst.topics[run].decode())
+            for i in range(first, last):
+                begin, end = burst.starts[i], burst.ends[i]
+                blocks += (b"pub %b %d " % (name, end - begin), view[begin:end], b"\n")
+        joined = b"".join(blocks)
+        return Encoded([joined], len(joined))
+
+
+def _as_it_came(burst: Burst, begin: int, end: int) -> Encoded:
+    size = end - begin
+    piece: Buffer = memoryview(burst.block)[begin:end]
+    if size * SHARE_TO_PIN < len(burst.block):
+        piece = bytes(piece)
+    return Encoded([piece], size)
+
+
+FORM = SimplestForm()
+
+
+class SimplestSession(ScanningSession):
+    dialect = NAME
+
+    def scan(self, block: Block, position: int) -> Scan:
+        return pubs(block, position, self._limits.topic_bytes, self._limits.payload_bytes)
+
+    def read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
+        if PUB_COMMAND.match(block, position):
+            return self._read_pub(block, position, reading)
+        line, after = read_line(block, position, self._limits.line_bytes)
+        if after > position:
+            reading.add(self._handle_line(line))
+        return after, 0
+
+    def _read_pub(self, block: Block, position: int, reading: Reading) -> tuple[int, int]:
+        match = HEADER.match(block, position)
+        if match is None:
+            self._check_header(block, position)
+            return position, 0
+        start, length = match.end(), int(match[2])
+        if len(match[1]) > self._limits.topic_bytes:
+            raise LimitError("a topic", len(match[1]), self._limits.topic_bytes, "limits.topic_bytes")
+        if length > self._limits.payload_bytes:
+            raise LimitError("a payload", length, self._limits.payload_bytes, "limits.payload_bytes")
+        if length and not match[3]:
+            raise ProtocolError("a pub needs one space between its length and its data")
+        end = start + length
+        after = _after_line_end(block, end)
+        if not after:
+            return position, end + 1 - position
+        reading.add_message(match[1], bytes(block[start:end]), Format.BYTES)
+        return after, 0
+
+    def _check_header(self, block: Block, position: int) -> None:
+        """Raises unless more bytes can still make a header of what is there."""
+        longest = 4 + self._limits.topic_bytes + 1 + LENGTH_DIGITS + len("\r\n")
+        head = bytes(block[position : position + longest + 1])
+        if len(head) > longest or b"\n" in head or not HEADER_BEGUN.fullmatch(head):
+            name = re.match(rb"pub ([^ \r\n]*)", head)
+            if name and len(name[1]) > self._limits.topic_bytes:
+                raise LimitError("a topic", len(name[1]), self._limits.topic_bytes, "limits.topic_bytes")
+            raise ProtocolError(
+                f"cannot read {head[:60]!r}; a pub is 'pub NAME LENGTH DATA' with one space each and a "
+                f"length of 1 to {LENGTH_DIGITS} digits"
+            )
+
+    def _handle_line(self, line: bytes) -> Event:
+        command, _, rest = line.partition(b" ")
+        if command not in (b"sub", b"unsub"):
+            return Refused("unknown command")
+        if len(rest) > self._limits.topic_bytes:
+            return Refused("subscription longer than any topic")
+        try:
+            text = rest.decode()
+        except UnicodeDecodeError:
+            return Refused("subscription not UTF-8")
+        pattern: Pattern = Contains(text) if text else Everything()
+        return Subscribe(pattern, FORM) if command == b"sub" else Unsubscribe(pattern)
+
+    def ask(self, text: str) -> bytes:
+        return b"sub %b\n" % text.encode()
+
+    def unask(self, text: str) -> bytes:
+        return b"unsub %b\n" % text.encode()
+
+
+def _after_line_end(block: Block, position: int) -> int:
+    """The position after LF or CRLF, 0 if it is not all there yet."""
+    trailer = block[position : position + 2]
+    if trailer[:1] == b"\n":
+        return position + 1
+    if trailer == b"\r\n":
+        return position + 2
+    if trailer in (b"", b"\r"):
+        return 0
+    raise ProtocolError(
+        f"{bytes(trailer[:1])!r} where the LF after the data belongs: the length given does not fit the data"
+    )
+
+
+ROLES = (
+    Role("simplest", NAME, SimplestSession, default="tcp://127.0.0.1:9014", echo=False),
+    Role("simplest.peer", NAME, SimplestSession, echo=False, link=True),
+)

@@ -1,0 +1,54 @@
+"""Every error Polycast raises on purpose, in one tree.
+
+    PolycastError
+    ├── UsageError            the user's: a flag, a setting, a pattern           exit code 2
+    ├── StartError            the machine's: a port, a folder, a missing program exit code 1
+    ├── RemoteError           a broker that cannot be reached or went away       exit code 1
+    └── PeerError             the peer's: it costs that peer its connection
+        ├── ProtocolError         it broke the dialect's grammar
+        ├── LimitError            it went past a named limit
+        └── TimeoutPeerError      it kept us waiting
+
+A message gives the number, the limit and the cure. `hint` is the cure where it is a command to type.
+"""
+
+
+class PolycastError(Exception):
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(PolycastError):
+    exit_code = 2
+
+
+class StartError(PolycastError):
+    pass
+
+
+class RemoteError(PolycastError):
+    pass
+
+
+class PeerError(PolycastError):
+    """`kind` is the word this is counted under."""
+
+    kind = "peer"
+
+
+class ProtocolError(PeerError):
+    kind = "protocol"
+
+
+class LimitError(PeerError):
+    kind = "limit"
+
+    def __init__(self, what: str, size: int, limit: int, setting: str) -> None:
+        super().__init__(f"{what} of {size:,} exceeds the limit of {limit:,}; raise {setting} to accept it")
+
+
+class TimeoutPeerError(PeerError):
+    kind = "timeout"

@@ -1,0 +1,282 @@
+"""The waist: what every dialect is translated to and from.
+
+A burst is what one read brought, as columns:
+
+    block    the bytes that were read, shared by everything that is cut from it
+    starts   where each payload begins in the block          one int64 per message
+    ends     where it ends                                   one int64 per message
+    topics   the topic of each run, as UTF-8 bytes           one per run
+    formats  the format of each run                          one per run
+    run_ends the message index after each run                one per run (Arrow calls this run-end encoding)
+    bounds   where each frame begins, and the end of the last; only where the frames are exactly what the
+             dialect itself would send, so that a slice of the block can go out as it came in
+
+A run is a stretch of consecutive messages with one topic and one format. The hub looks up one topic per run
+and cuts slices, never messages. Bursts are on the hot path and mutable for that reason only; everything else
+here is frozen.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import accumulate
+from typing import NamedTuple
+
+from polycast.errors import PeerError, UsageError
+
+Block = bytes | bytearray
+"""What was read. A bytearray where a large frame was assembled in place; nobody writes to it afterwards."""
+
+Buffer = bytes | bytearray | memoryview
+"""What can be handed to a socket."""
+
+RESERVED = "polycast/"
+"""Topics the broker and its pipelines speak about themselves on."""
+
+
+class Format(StrEnum):
+    BYTES = "bytes"
+    TEXT = "text"
+    JSON = "json"
+    NONE = "none"
+
+
+class Message(NamedTuple):
+    """One message, for edges where people are: clients, the CLI, tests."""
+
+    topic: str
+    payload: bytes
+    format: Format = Format.BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a session checks a length against before it keeps a byte."""
+
+    payload_bytes: int = 16 * 1024 * 1024
+    topic_bytes: int = 1024
+    line_bytes: int = 64 * 1024
+
+
+# -- bursts ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Burst:
+    dialect: str
+    block: Block
+    starts: Sequence[int]
+    ends: Sequence[int]
+    topics: list[bytes]
+    formats: list[Format]
+    run_ends: list[int]
+    bounds: Sequence[int] | None = None
+    sequences: list[int] = field(default_factory=list)
+    """The sequence of each run's first message, once the hub has numbered the burst."""
+
+    @classmethod
+    def of(cls, dialect: str, messages: Iterable[tuple[bytes, bytes, Format]]) -> Burst:
+        """Columns from rows, for whatever did not come as a block of its own frames."""
+        topics: list[bytes] = []
+        formats: list[Format] = []
+        run_ends: list[int] = []
+        payloads: list[bytes] = []
+        for topic, payload, format_ in messages:
+            payloads.append(payload)
+            if topics and topics[-1] == topic and formats[-1] is format_:
+                run_ends[-1] += 1
+            else:
+                topics.append(topic)
+                formats.append(format_)
+                run_ends.append(len(payloads))
+        edges = array("q", accumulate(map(len, payloads), initial=0))
+        return cls(dialect, b"".join(payloads), edges[:-1], edges[1:], topics, formats, run_ends)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def rename(self, topics: list[bytes]) -> Burst:
+        """The same payloads under other topics, one for each run."""
+        return Burst(self.dialect, self.block, self.starts, self.ends, topics, self.formats, self.run_ends)
+
+    def cut(self, start: int, stop: int) -> Burst:
+        """The messages from `start` up to `stop`, on the same block."""
+        first = bisect_right(self.run_ends, start)
+        last = bisect_right(self.run_ends, stop - 1)
+        bounds = None if self.bounds is None else self.bounds[start : stop + 1]
+        return Burst(
+            self.dialect,
+            self.block,
+            self.starts[start:stop],
+            self.ends[start:stop],
+            self.topics[first : last + 1],
+            self.formats[first : last + 1],
+            [min(end, stop) - start for end in self.run_ends[first : last + 1]],
+            bounds,
+        )
+
+    def runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """(run, first message, message after the last) for each run that has messages in the slice."""
+        run = bisect_right(self.run_ends, start)
+        while start < stop:
+            end = min(self.run_ends[run], stop)
+            yield run, start, end
+            start = end
+            run += 1
+
+    def messages(self) -> Iterator[Message]:
+        """Rows again. For edges and tests, never on the way from socket to socket."""
+        for run, first, last in self.runs(0, len(self)):
+            topic = self.topics[run].decode()
+            for i in range(first, last):
+                yield Message(topic, bytes(self.block[self.starts[i] : self.ends[i]]), self.formats[run])
+
+
+class Encoded(NamedTuple):
+    """A slice of a burst as some dialect sends it. `lossy` counts payloads that had to be changed."""
+
+    blocks: list[Buffer]
+    size: int
+    lossy: int = 0
+
+
+# -- patterns --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    value: str
+
+    def matches(self, topic: str) -> bool:
+        return topic == self.value
+
+    def __str__(self) -> str:
+        plain = self.value and self.value[0] not in "~=" and not self.value.endswith(">")
+        return self.value if plain else "=" + self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    value: str
+
+    def matches(self, topic: str) -> bool:
+        return topic.startswith(self.value) and _open_to(self.value, topic)
+
+    def __str__(self) -> str:
+        escape = "^" if self.value[0] in MARKS else ""
+        return f"{escape}{self.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    value: str
+
+    def matches(self, topic: str) -> bool:
+        return self.value in topic and _open_to(self.value, topic)
+
+    def __str__(self) -> str:
+        return "~" + self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    value: str = ""
+
+    def matches(self, topic: str) -> bool:
+        return not topic.startswith(RESERVED)
+
+    def __str__(self) -> str:
+        return ">"
+
+
+Pattern = Exact | Prefix | Contains | Everything
+
+MARKS = "~=^"
+"""What a pattern's text may begin with to say what kind it is."""
+
+
+def _open_to(value: str, topic: str) -> bool:
+    return value.startswith(RESERVED) or not topic.startswith(RESERVED)
+
+
+def parse_pattern(text: str) -> Pattern:
+    """The one text form: `foo` exact, `foo.>` begins with `foo.`, `~foo` contains, `>` all, `=foo` exact.
+
+    Every pattern has a text that parses back to it: a prefix that itself begins with a mark is written `^~foo>`.
+    """
+    if text in (">", "~"):
+        return Everything()
+    if text.startswith("="):
+        return Exact(text[1:])
+    if text.startswith("~"):
+        return Contains(text[1:])
+    if text.endswith(">"):
+        escaped = text[0] == "^" and text[1] in MARKS
+        return Prefix(text[1 if escaped else 0 : -1])
+    if not text:
+        raise UsageError("a pattern cannot be empty", "'>' matches everything, '=' just the empty topic")
+    return Exact(text)
+
+
+# -- events: what a session makes of the bytes it is given ----------------------------------------------
+
+
+class Form:
+    """How a subscription wants its messages: an encoder, shared by all who want the same."""
+
+    name: str
+
+    def encode(self, burst: Burst, start: int, stop: int) -> Encoded:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    pattern: Pattern
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    pattern: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Bytes for this connection alone."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Input that was passed over; the connection stays. `reason` is the word it is counted under."""
+
+    reason: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The connection ends here, for this reason; whatever follows in the input is not looked at."""
+
+    error: PeerError
+
+
+Event = Burst | Subscribe | Unsubscribe | Reply | Refused | Closing
+
+
+class Received(NamedTuple):
+    """What a session made of a block.
+
+    The bytes from `consumed` on are an unfinished frame: they come again, with more behind them. `need` is how
+    long that frame will be in all, where its header has told so, and 0 otherwise.
+    """
+
+    events: list[Event]
+    consumed: int
+    need: int = 0

@@ -1,0 +1,73 @@
+"""Audiences: the subscribers that a topic goes to, and the form that each of them wants it in.
+
+They are interned: two topics with the same subscribers have the very same audience, so that "the same as for
+the message before" is one comparison of identities, and a stretch of messages stays one slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakValueDictionary
+
+from polycast.model import Form, Pattern
+
+
+class Subscriber:
+    """One connection, as routing knows it. `owner` is whatever the server wants to find again."""
+
+    __slots__ = ("echo", "link", "owner", "patterns")
+
+    def __init__(self, owner: Any, echo: bool = True, link: bool = False) -> None:
+        self.owner = owner
+        self.echo = echo
+        self.link = link
+        self.patterns: dict[Pattern, Form] = {}
+
+
+Member = tuple[Subscriber, Form]
+
+
+class Audience:
+    __slots__ = ("__weakref__", "_local", "groups", "members")
+
+    def __init__(self, members: frozenset[Member]) -> None:
+        self.members = members
+        self.groups = _by_form(members)
+        """Each form with those who want it: encode once, hand to all."""
+        self._local: Audience | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.members)
+
+    @property
+    def local(self) -> Audience:
+        """The same without the links to other brokers."""
+        if self._local is None:
+            rest = frozenset(member for member in self.members if not member[0].link)
+            self._local = self if len(rest) == len(self.members) else Audience(rest)
+        return self._local
+
+
+def _by_form(members: Iterable[Member]) -> tuple[tuple[Form, tuple[Subscriber, ...]], ...]:
+    groups: dict[Form, list[Subscriber]] = {}
+    for subscriber, form in members:
+        groups.setdefault(form, []).append(subscriber)
+    return tuple((form, tuple(subscribers)) for form, subscribers in groups.items())
+
+
+class Audiences:
+    """The intern table. An audience that no topic has any more is gone from it."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[frozenset[Member], Audience] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def intern(self, members: Iterable[Member]) -> Audience:
+        key = frozenset(members)
+        audience = self._known.get(key)
+        if audience is None:
+            audience = self._known[key] = Audience(key)
+        return audience

@@ -1,0 +1,46 @@
+"""The pattern index: subscriptions in, the audience of a topic out. It remembers nothing; `Router` does."""
+
+from __future__ import annotations
+
+from polycast.model import RESERVED, Contains, Everything, Exact, Form, Pattern, Prefix
+from polycast.routing.audience import Audience, Audiences, Subscriber
+from polycast.routing.shelves import ContainsShelf, ExactShelf, PrefixShelf, Shelf, Takers
+
+
+class PatternIndex:
+    def __init__(self) -> None:
+        self._shelves: dict[type[Pattern], Shelf] = {
+            Exact: ExactShelf(),
+            Prefix: PrefixShelf(),
+            Contains: ContainsShelf(),
+        }
+        self._everything: Takers = {}
+        self._audiences = Audiences()
+
+    def add(self, subscriber: Subscriber, pattern: Pattern, form: Form) -> None:
+        if isinstance(pattern, Everything):
+            self._everything[subscriber] = form
+        else:
+            self._shelves[type(pattern)].put(pattern.value)[subscriber] = form
+
+    def remove(self, subscriber: Subscriber, pattern: Pattern) -> None:
+        """The subscription must be there."""
+        if isinstance(pattern, Everything):
+            del self._everything[subscriber]
+            return
+        shelf = self._shelves[type(pattern)]
+        takers = shelf.get(pattern.value)
+        assert takers is not None
+        del takers[subscriber]
+        if not takers:
+            shelf.drop(pattern.value)
+
+    def match(self, topic: str) -> Audience:
+        """Every subscriber with a matching pattern, once."""
+        reserved = topic.startswith(RESERVED)
+        found: Takers = {} if reserved else dict(self._everything)
+        for shelf in self._shelves.values():
+            for value, takers in shelf.find(topic):
+                if not reserved or value.startswith(RESERVED):
+                    found.update(takers)
+        return self._audiences.intern(found.items())

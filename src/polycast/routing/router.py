@@ -1,0 +1,48 @@
+"""The router: the pattern index, and what it answered for each topic while that still holds."""
+
+from __future__ import annotations
+
+from polycast.model import Exact, Form, Pattern
+from polycast.routing.audience import Subscriber
+from polycast.routing.index import PatternIndex
+from polycast.routing.topics import Topic, Topics
+
+
+class Router:
+    def __init__(self, capacity: int = 1_000_000) -> None:
+        self._index = PatternIndex()
+        self.topics = Topics(capacity)
+        self._stamp = 0
+
+    def subscribe(self, subscriber: Subscriber, pattern: Pattern, form: Form) -> bool:
+        """False if nothing changed. A second subscription to one pattern replaces the form of the first."""
+        if subscriber.patterns.get(pattern) is form:
+            return False
+        subscriber.patterns[pattern] = form
+        self._index.add(subscriber, pattern, form)
+        self._outdate(pattern)
+        return True
+
+    def unsubscribe(self, subscriber: Subscriber, pattern: Pattern) -> bool:
+        if subscriber.patterns.pop(pattern, None) is None:
+            return False
+        self._index.remove(subscriber, pattern)
+        self._outdate(pattern)
+        return True
+
+    def topic(self, key: bytes) -> Topic:
+        """A topic with its audience as of now. A key that is not UTF-8 raises UnicodeDecodeError."""
+        topic = self.topics.use(key)
+        if topic.stamp != self._stamp:
+            topic.audience = self._index.match(topic.name)
+            topic.stamp = self._stamp
+        return topic
+
+    def _outdate(self, pattern: Pattern) -> None:
+        """An exact pattern concerns one topic; any other outdates all, which costs one addition here."""
+        if not isinstance(pattern, Exact):
+            self._stamp += 1
+            return
+        topic = self.topics.get(pattern.value.encode())
+        if topic is not None:
+            topic.stamp = -1

@@ -1,0 +1,63 @@
+"""The memory that all send queues together may take.
+
+Past the limit, whoever publishes is not read any further; what waits in its socket pushes back on it. Reading
+goes on when the queues have shrunk to three quarters. Only connections whose transport has fallen behind are
+counted: what waits for the others is less than a transport's high-water mark each, and gone within the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+RESUME_SHARE = 0.75
+CHECK_SECONDS = 0.01
+
+
+class Member(Protocol):
+    def queued(self) -> int: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+class Budget:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._behind: set[Member] = set()
+        self._paused: set[Member] = set()
+        self.pauses = 0
+
+    @property
+    def behind(self) -> set[Member]:
+        return self._behind
+
+    def total(self) -> int:
+        return sum(member.queued() for member in self._behind)
+
+    def fell_behind(self, member: Member) -> None:
+        self._behind.add(member)
+
+    def caught_up(self, member: Member) -> None:
+        self._behind.discard(member)
+
+    def forget(self, member: Member) -> None:
+        self._behind.discard(member)
+        self._paused.discard(member)
+
+    def charge(self, publisher: Member) -> None:
+        """Called when a connection has published: it waits if there is no room for more."""
+        if not self._behind or publisher in self._paused or self.total() <= self._limit:
+            return
+        publisher.pause_reading()
+        self.pauses += 1
+        if not self._paused:
+            asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
+        self._paused.add(publisher)
+
+    def _check(self) -> None:
+        if self._paused and self.total() > self._limit * RESUME_SHARE:
+            asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
+            return
+        paused, self._paused = self._paused, set()
+        for member in paused:
+            member.resume_reading()

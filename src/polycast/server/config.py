@@ -1,0 +1,196 @@
+"""Configuration: defaults, then the file, then the environment, then flags; the last one that speaks wins.
+
+    [limits]                          POLYCAST_LIMITS_QUEUE_BYTES=1048576        --set limits.queue_bytes=1048576
+    queue_bytes = 1_048_576
+
+Where any listener is named, by whichever of the three, only the named ones open. What nobody knows, or what is of
+the wrong type, is an error that says where it stands, what was expected, and what the nearest known name is.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from polycast.address import parse_address
+from polycast.dialects.registry import ROLES
+from polycast.errors import UsageError
+from polycast.server.settings import POLICIES, TABLES, Settings, declared
+
+PREFIX = "POLYCAST_"
+LISTENER_OPTIONS = ("policy",)
+TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+NAMED_BY = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    list: "a list of texts",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    settings: Settings
+    sources: Mapping[str, str]
+    """Who set each key that is not at its default."""
+
+    def to_toml(self) -> str:
+        """The effective configuration, as a file that would say the same."""
+        lines = ["[listen]" + self._source("listen")]
+        lines += [f"{json.dumps(name)} = {json.dumps(where)}" for name, where in self.settings.listen.items()]
+        for table in TABLES:
+            lines += ["", f"[{table}]"]
+            for key, declaration in declared().items():
+                if key.startswith(table + "."):
+                    value = getattr(getattr(self.settings, table), declaration.name)
+                    lines.append(f"{declaration.name} = {json.dumps(value)}{self._source(key)}")
+        return "\n".join(lines) + "\n"
+
+    def _source(self, key: str) -> str:
+        return f"  # {self.sources[key]}" if key in self.sources else ""
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Sequence[tuple[str, Any]] = (),
+) -> Loaded:
+    """`flags` are (key, value): the key of a setting, or `listen.NAME`."""
+    gathered = Gathered()
+    if file is not None:
+        gathered.add_file(file)
+    gathered.add_environment(environment or {})
+    for key, value in flags:
+        gathered.add(key, value, "flag")
+    return gathered.finish()
+
+
+class Gathered:
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._sources: dict[str, str] = {}
+        self._listen: dict[str, dict[str, list[str]]] = {}
+        """Listeners by who named them."""
+
+    def add_file(self, file: Path) -> None:
+        try:
+            tables = tomllib.loads(file.read_text())
+        except OSError as error:
+            raise UsageError(f"cannot read the configuration {file}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{file} is no TOML: {error}") from error
+        for table, entries in tables.items():
+            known_table = table in ("listen", *TABLES)
+            if not known_table or not isinstance(entries, dict):
+                raise UsageError(f"{file}: unknown table [{table}]", nearest(table, ["listen", *TABLES]))
+            for key, value in _flatten(entries, table == "listen"):
+                self.add(f"{table}.{key}", value, str(file))
+
+    def add_environment(self, environment: Mapping[str, str]) -> None:
+        names = {f"{PREFIX}{key.upper().replace('.', '_')}": key for key in _all_keys()}
+        tables = tuple(f"{PREFIX}{table.upper()}_" for table in ("listen", *TABLES))
+        for name, text in environment.items():
+            if name in names:
+                self.add(names[name], text, name)
+            elif name == "POLYCAST_DATA":
+                self.add("log.data", text, name)
+            elif name.startswith(tables):
+                raise UsageError(f"unknown setting {name} in the environment", nearest(name, names))
+
+    def add(self, key: str, value: Any, source: str) -> None:
+        if key.startswith("listen."):
+            self._add_listener(key.removeprefix("listen."), value, source)
+            return
+        declaration = declared().get(key)
+        if declaration is None:
+            raise UsageError(f"{source}: unknown setting {key}", nearest(key, declared()))
+        self._values[key] = convert(key, value, declaration, source)
+        self._sources[key] = source
+
+    def _add_listener(self, name: str, value: Any, source: str) -> None:
+        if name not in ROLES:
+            raise UsageError(f"{source}: unknown listener {name}", nearest(name, ROLES))
+        addresses = value if isinstance(value, list) else [value]
+        for address in addresses:
+            if not isinstance(address, str):
+                raise UsageError(f"{source}: listen.{name} = {value!r}: expected an address or a list of them")
+            _check_address(name, address, source)
+        owner = "environment" if source.startswith(PREFIX) else source
+        self._listen.setdefault(owner, {}).setdefault(name, []).extend(addresses)
+
+    def finish(self) -> Loaded:
+        tables: dict[str, Any] = {
+            table: cls(**{k.split(".", 1)[1]: v for k, v in self._values.items() if k.startswith(table + ".")})
+            for table, cls in TABLES.items()
+        }
+        if self._listen:
+            source, tables["listen"] = list(self._listen.items())[-1]
+            self._sources["listen"] = source
+        return Loaded(Settings(**tables), self._sources)
+
+
+def _all_keys() -> list[str]:
+    return [*declared(), *(f"listen.{name}" for name in ROLES)]
+
+
+def _flatten(entries: Mapping[str, Any], dotted: bool) -> Iterable[tuple[str, Any]]:
+    """`fanout.client = ...` in TOML is a table in a table; listeners have such names."""
+    for key, value in entries.items():
+        if dotted and isinstance(value, dict):
+            yield from ((f"{key}.{rest}", inner) for rest, inner in _flatten(value, dotted))
+        else:
+            yield key, value
+
+
+def _check_address(name: str, text: str, source: str) -> None:
+    try:
+        address = parse_address(text)
+    except UsageError as error:
+        raise UsageError(f"{source}: listen.{name} = {error}", error.hint) from error
+    for option, value in address.options.items():
+        if option not in LISTENER_OPTIONS:
+            hint = nearest(option, LISTENER_OPTIONS)
+            raise UsageError(f"{source}: listen.{name}: unknown option {option} in {text!r}", hint)
+        if value not in POLICIES:
+            raise UsageError(f"{source}: listen.{name}: policy={value}: expected {' or '.join(POLICIES)}")
+
+
+def convert(key: str, value: Any, declaration: Field[Any], source: str) -> Any:
+    """A value from TOML, from a text (environment, --set) or from a flag, as the setting's type."""
+    kind: type[Any] = {"int": int, "float": float, "bool": bool, "str": str}.get(str(declaration.type), list)
+    result: Any = _from_text(value, kind) if isinstance(value, str) else value
+    if kind is float and type(result) is int:
+        result = float(result)
+    if type(result) is not kind or (kind is list and not all(isinstance(item, str) for item in result)):
+        raise UsageError(f"{source}: {key} = {value!r}: expected {NAMED_BY[kind]}")
+    low, choices = declaration.metadata["low"], declaration.metadata["choices"]
+    if low is not None and not low <= result < float("inf"):
+        raise UsageError(f"{source}: {key} = {result:,}: expected at least {low:,}")
+    if choices and result not in choices:
+        raise UsageError(f"{source}: {key} = {result!r}: expected {' or '.join(choices)}")
+    return result
+
+
+def _from_text(text: str, kind: type[Any]) -> Any:
+    try:
+        if kind in (int, float):
+            return kind(text)
+    except ValueError:
+        return text
+    if kind is bool:
+        return True if text.lower() in TRUE else False if text.lower() in FALSE else text
+    if kind is list:
+        return [item.strip() for item in text.split(",") if item.strip()]
+    return text
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = get_close_matches(name, known, 1, 0.5)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}"

@@ -1,0 +1,228 @@
+"""One connection, whatever its dialect: feed the session, collect its events, write what is due.
+
+Reading: `get_buffer` and `buffer_updated` (asyncio's BufferedProtocol), the block to the session, its events to
+the exchange. Writing: `push` gathers blocks, `flush` hands them to the transport in one call; blocks are shared
+between connections and never joined for one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from typing import Protocol, cast
+
+from polycast.dialects.base import Role, Session
+from polycast.errors import PeerError
+from polycast.model import Buffer, Event
+from polycast.routing import Subscriber
+from polycast.server.budget import Budget
+from polycast.server.counters import Counters
+from polycast.server.inbox import Inbox
+
+log = logging.getLogger("polycast.connection")
+
+
+class Port(Protocol):
+    """What connections of one listener share."""
+
+    role: Role
+    counters: Counters
+    policy: str
+    queue_bytes: int
+    budget: Budget
+
+    def opened(self, connection: Connection) -> bool: ...
+    def received(self, connection: Connection, events: list[Event], now: float) -> None: ...
+    def closed(self, connection: Connection) -> None: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_dropped",
+        "_dropping",
+        "_inbox",
+        "_pending",
+        "_pending_bytes",
+        "_pending_messages",
+        "_port",
+        "_sent_before",
+        "_transport",
+        "bytes_out",
+        "closing",
+        "dialed",
+        "name",
+        "opened_at",
+        "session",
+        "subscriber",
+        "touched_at",
+    )
+
+    def __init__(self, port: Port, session: Session, inbox: Inbox, name: str, dialed: bool = False) -> None:
+        self._port = port
+        self._inbox = inbox
+        self.session = session
+        self.name = name
+        self.dialed = dialed
+        self.subscriber: Subscriber
+        self.closing = False
+        self.bytes_out = 0
+        self.opened_at = self.touched_at = time.monotonic()
+        self._transport: asyncio.Transport
+        self._pending: list[Buffer] = []
+        self._pending_bytes = 0
+        self._pending_messages = 0
+        self._dropping = False
+        self._dropped = 0
+        self._sent_before = (0, self.opened_at)
+
+    def __str__(self) -> str:
+        return f"{self._port.role.listener} {self.name}"
+
+    @property
+    def port(self) -> Port:
+        return self._port
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.name += _address_of(transport)
+        if not self._port.opened(self):
+            self.closing = True
+            transport.close()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._inbox.room()
+
+    def buffer_updated(self, count: int) -> None:
+        if self.closing:
+            return
+        self.touched_at = time.monotonic()
+        self._port.counters.bytes_in += count
+        block = self._inbox.take(count)
+        if block is None:
+            return
+        now = time.time()
+        received = self.session.receive(block, now)
+        self._inbox.keep(block, received.consumed, received.need)
+        if received.events:
+            self._port.received(self, received.events, now)
+
+    def pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closing = True
+        self._report_drops()
+        self._pending.clear()
+        self._port.closed(self)
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def push(self, blocks: Iterable[Buffer], size: int, messages: int) -> None:
+        """Takes blocks for the next flush."""
+        self._pending += blocks
+        self._pending_bytes += size
+        self._pending_messages += messages
+
+    def flush(self) -> None:
+        if not self._pending:
+            return
+        queued = self._transport.get_write_buffer_size()
+        fits = not queued or queued + self._pending_bytes <= self._port.queue_bytes
+        if self.closing:
+            pass
+        elif fits:
+            self._write()
+        elif self._port.policy == "drop":
+            self._drop(queued)
+        else:
+            self._disconnect_slow(queued)
+        self._pending = []
+        self._pending_bytes = self._pending_messages = 0
+
+    def queued(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def pause_writing(self) -> None:
+        self._port.budget.fell_behind(self)
+
+    def resume_writing(self) -> None:
+        self._port.budget.caught_up(self)
+        self._report_drops()
+
+    def _write(self) -> None:
+        self._report_drops()
+        self._transport.writelines(self._pending)
+        counters = self._port.counters
+        counters.messages_out += self._pending_messages
+        counters.bytes_out += self._pending_bytes
+        self.bytes_out += self._pending_bytes
+        self.touched_at = time.monotonic()
+
+    def _drop(self, queued: int) -> None:
+        self._port.counters.dropped += self._pending_messages
+        self._dropped += self._pending_messages
+        if not self._dropping:
+            self._dropping = True
+            log.warning(
+                "%s: dropping what is new for it: %s bytes wait to be sent, the limit is %s "
+                "(limits.queue_bytes)", self, f"{queued:,}", f"{self._port.queue_bytes:,}",
+            )  # fmt: skip
+
+    def _report_drops(self) -> None:
+        if self._dropping:
+            self._dropping = False
+            log.warning("%s: dropped %s messages", self, f"{self._dropped:,}")
+            self._dropped = 0
+
+    # -- ending ------------------------------------------------------------------------------------------
+
+    def _disconnect_slow(self, queued: int) -> None:
+        lost = f"{self._pending_messages:,} new messages"
+        limit = f"{self._port.queue_bytes:,} (limits.queue_bytes)"
+        self.end("slow", f"too slow: {queued:,} bytes wait to be sent, with {lost} past the limit of {limit}")
+        self._transport.abort()
+
+    def fail(self, error: PeerError) -> None:
+        """The peer did what it must not do. What is due to it is still sent."""
+        self.flush()
+        self.end(error.kind, str(error))
+        self._transport.close()
+
+    def end(self, kind: str, reason: str) -> None:
+        """Says why, once; the transport is the caller's."""
+        if not self.closing:
+            self.closing = True
+            self._port.counters.closed[kind] += 1
+            log.warning("%s: closed: %s", self, reason)
+
+    def finish(self) -> None:
+        """Send what waits, then say goodbye; input is not looked at any more."""
+        self.flush()
+        self.closing = True
+        if self._transport.can_write_eof() and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def abort(self) -> None:
+        self.closing = True
+        self._transport.abort()
+
+    def stalled_since(self, now: float) -> float:
+        """For how many seconds the peer has taken nothing of what waits for it."""
+        sent = self.bytes_out - self.queued()
+        if sent != self._sent_before[0] or not self.queued():
+            self._sent_before = (sent, now)
+        return now - self._sent_before[1]
+
+
+def _address_of(transport: asyncio.BaseTransport) -> str:
+    peer = transport.get_extra_info("peername")
+    return f" {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else " (ipc)"

@@ -1,0 +1,170 @@
+"""The exchange: turns what sessions saw into what happens. One for the whole broker.
+
+Everything that a read brings is handled before anything is written; then each connection that something is due
+to is flushed once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import cast
+
+from polycast.broker import Hub, Mesh, Peer, PeerTable, Publication
+from polycast.broker.mesh import Ask, Effect, Unask, Unlink
+from polycast.dialects.base import LinkSession
+from polycast.errors import LimitError
+from polycast.model import Burst, Closing, Event, Format, Refused, Reply, Subscribe, Unsubscribe
+from polycast.server.budget import Budget
+from polycast.server.connection import Connection
+from polycast.server.settings import Settings
+
+log = logging.getLogger("polycast.exchange")
+
+
+class Exchange:
+    def __init__(self, settings: Settings, node: str) -> None:
+        simplest = settings.simplest
+        self.hub = Hub(settings.limits.topics)
+        self.mesh = Mesh(
+            self.hub,
+            node,
+            simplest.forward,
+            simplest.forward_memory_seconds,
+            simplest.forward_memory_messages,
+        )
+        self.peers = PeerTable()
+        self.on_peer: Callable[[Peer], None] | None = None
+        self.on_unlink: Callable[[Connection, Unlink], None] | None = None
+        self.announcement: tuple[bytes, bytes] | None = None
+        """The topic and payload that say where this broker can be reached."""
+        self.budget = Budget(settings.limits.total_queue_bytes)
+        self._subscriptions = settings.limits.subscriptions
+        self._touched: dict[Connection, None] = {}
+        self._itself = self.hub.join(self)
+
+    # -- a connection's life -----------------------------------------------------------------------------
+
+    def open(self, connection: Connection) -> None:
+        role = connection.port.role
+        connection.subscriber = self.hub.join(connection, role.echo, role.link)
+        if role.link:
+            self._apply(self.mesh.join(connection.subscriber, connection.dialed))
+        self.handle(connection, connection.session.open(), 0.0)
+
+    def close(self, connection: Connection) -> None:
+        subscriber = connection.subscriber
+        self._touched.pop(connection, None)
+        self.budget.forget(connection)
+        patterns = self.hub.leave(subscriber)
+        self._apply(self.mesh.leave(subscriber, patterns))
+        self._flush()
+
+    def handle(self, connection: Connection, events: list[Event], now: float) -> None:
+        for event in events:
+            if type(event) is Burst:
+                self._publish(connection, event, now)
+            else:
+                self._handle_other(connection, event)
+        self._flush()
+        self.budget.charge(connection)
+
+    def announce(self, now: float) -> None:
+        """The broker says where it can be reached."""
+        if self.announcement:
+            self._deliver(self.mesh.publish(_announcement(*self.announcement), self._itself, now))
+            self._flush()
+
+    # -- events ------------------------------------------------------------------------------------------
+
+    def _publish(self, connection: Connection, burst: Burst, now: float) -> None:
+        publication = self.mesh.publish(burst, connection.subscriber, now)
+        counters = connection.port.counters
+        counters.messages_in += publication.accepted
+        if publication.refused:
+            counters.refused["topic not UTF-8"] += publication.refused
+        self._deliver(publication)
+        if self.mesh.active or self.on_peer:
+            for peer in self.peers.hear(burst, now):
+                if self.on_peer:
+                    self.on_peer(peer)
+
+    def _handle_other(self, connection: Connection, event: Event) -> None:
+        match event:
+            case Subscribe():
+                self._subscribe(connection, event)
+            case Unsubscribe(pattern):
+                if self.hub.unsubscribe(connection.subscriber, pattern):
+                    self._apply(self.mesh.unsubscribed(connection.subscriber, pattern))
+            case Reply(data):
+                self._send(connection, data)
+            case Refused(reason, count):
+                connection.port.counters.refused[reason] += count
+                log.debug("%s: passed over: %s", connection, reason)
+            case Closing(error):
+                connection.fail(error)
+
+    def _subscribe(self, connection: Connection, event: Subscribe) -> None:
+        subscriber = connection.subscriber
+        held = len(subscriber.patterns)
+        if held >= self._subscriptions and event.pattern not in subscriber.patterns:
+            error = LimitError("subscription", held + 1, self._subscriptions, "limits.subscriptions")
+            connection.fail(error)
+        elif self.hub.subscribe(subscriber, event.pattern, event.form):
+            self._apply(self.mesh.subscribed(subscriber, event.pattern))
+            self._introduce(connection, event)
+
+    def _introduce(self, connection: Connection, event: Subscribe) -> None:
+        """A link that asks for announcements need not wait for the next one."""
+        if not self.announcement or not connection.subscriber.link:
+            return
+        topic, payload = self.announcement
+        if event.pattern.matches(topic.decode()):
+            encoded = event.form.encode(_announcement(topic, payload), 0, 1)
+            self._touch(connection)
+            connection.push(encoded.blocks, encoded.size, 1)
+
+    def _apply(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            connection: Connection = effect.link.owner
+            session = cast(LinkSession, connection.session)
+            match effect:
+                case Ask(_, text):
+                    self._send(connection, session.ask(text))
+                case Unask(_, text):
+                    self._send(connection, session.unask(text))
+                case Unlink() if self.on_unlink:
+                    self.on_unlink(connection, effect)
+
+    # -- on the way out ----------------------------------------------------------------------------------
+
+    def _deliver(self, publication: Publication) -> None:
+        touched = self._touched
+        for audience, burst, start, stop, skip in publication.deliveries:
+            count = stop - start
+            for form, members in audience.groups:
+                encoded = form.encode(burst, start, stop)
+                blocks, size, lossy = encoded
+                for member in members:
+                    if member is not skip:
+                        connection: Connection = member.owner
+                        touched[connection] = None
+                        connection.push(blocks, size, count)
+                        if lossy:
+                            connection.port.counters.lossy += lossy
+
+    def _send(self, connection: Connection, data: bytes) -> None:
+        self._touch(connection)
+        connection.push((data,), len(data), 0)
+
+    def _touch(self, connection: Connection) -> None:
+        self._touched[connection] = None
+
+    def _flush(self) -> None:
+        touched, self._touched = self._touched, {}
+        for connection in touched:
+            connection.flush()
+
+
+def _announcement(topic: bytes, payload: bytes) -> Burst:
+    return Burst.of("polycast", [(topic, payload, Format.BYTES)])

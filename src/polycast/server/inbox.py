@@ -1,0 +1,73 @@
+"""Where the bytes of a connection are read into.
+
+All connections read into one shared buffer; a read is processed before the next one begins, so it is free
+again by then. What a connection leaves unfinished is kept as its tail, and put in front of its next read. A frame
+that is known to be large gets a buffer of its own, which is filled in place and becomes the block: its bytes
+are never copied. That buffer grows as the bytes come, so that a header alone cannot claim memory.
+"""
+
+from __future__ import annotations
+
+from polycast.model import Block
+
+SHARED_BYTES = 256 * 1024
+LARGE_BYTES = SHARED_BYTES // 2
+"""What is longer than this is assembled in a buffer of its own."""
+FIRST_LARGE_BYTES = 1024 * 1024
+
+
+class Inbox:
+    __slots__ = ("_filled", "_large", "_need", "_shared", "_tail")
+
+    def __init__(self, shared: memoryview) -> None:
+        self._shared = shared
+        self._tail: Block = b""
+        self._large: bytearray | None = None
+        self._filled = 0
+        self._need = 0
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._large is not None:
+            return memoryview(self._large)[self._filled :]
+        size = len(self._tail)
+        if 0 < size <= LARGE_BYTES:
+            self._shared[:size] = self._tail
+            return self._shared[size:]
+        return self._shared
+
+    def take(self, count: int) -> Block | None:
+        """The block that `count` more bytes make; None while a large frame is not all there."""
+        if self._large is not None:
+            return self._take_large(count)
+        size = len(self._tail)
+        if size > LARGE_BYTES:
+            return bytes(self._tail) + self._shared[:count]
+        return bytes(self._shared[: size + count])
+
+    def keep(self, block: Block, consumed: int, need: int) -> None:
+        """What was not consumed of a block comes again."""
+        self._large = None
+        rest = len(block) - consumed
+        if need > LARGE_BYTES:
+            self._need = need
+            self._grow(memoryview(block)[consumed:])
+            self._tail = b""
+        else:
+            self._tail = block[consumed:] if rest else b""
+
+    def _take_large(self, count: int) -> Block | None:
+        assert self._large is not None
+        self._filled += count
+        if self._filled < len(self._large):
+            return None
+        if self._filled < self._need:
+            self._grow(memoryview(self._large))
+            return None
+        return self._large
+
+    def _grow(self, begun: memoryview) -> None:
+        size = min(self._need, max(FIRST_LARGE_BYTES, 2 * len(begun)))
+        self._large = bytearray(size)
+        self._filled = len(begun)
+        self._large[: self._filled] = begun

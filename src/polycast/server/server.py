@@ -1,0 +1,315 @@
+"""The server: listeners, links, the sweep of time limits, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import uvloop
+
+from polycast.address import Address, parse_address
+from polycast.broker import Peer
+from polycast.broker.mesh import Unlink
+from polycast.broker.peers import to_announcement
+from polycast.dialects.base import Role
+from polycast.dialects.registry import ROLES
+from polycast.errors import StartError, TimeoutPeerError, UsageError
+from polycast.model import Contains, Event
+from polycast.server import sockets
+from polycast.server.connection import Connection
+from polycast.server.counters import Counters
+from polycast.server.exchange import Exchange
+from polycast.server.inbox import SHARED_BYTES, Inbox
+from polycast.server.links import Links
+from polycast.server.settings import Settings
+
+log = logging.getLogger("polycast.server")
+
+SWEEP_SECONDS = 0.5
+GOODBYE_SECONDS = 0.25
+"""How long a peer may take to close its side after we closed ours."""
+SPARE_FILES = 64
+"""File descriptors that are not for connections."""
+
+
+class Listener:
+    """One listening address, and what its connections share."""
+
+    def __init__(self, server: Server, role: Role, policy: str, counters: Counters) -> None:
+        self._server = server
+        self.role = role
+        self.policy = policy
+        self.counters = counters
+        self.queue_bytes = server.settings.limits.queue_bytes
+        self.budget = server.exchange.budget
+
+    def connection(self, dialed: bool = False) -> Connection:
+        session = self.role.session(self._server.limits)
+        return Connection(self, session, self._server.inbox(), self._server.next_name(), dialed)
+
+    def opened(self, connection: Connection) -> bool:
+        return self._server.opened(connection)
+
+    def received(self, connection: Connection, events: list[Event], now: float) -> None:
+        self._server.exchange.handle(connection, events, now)
+
+    def closed(self, connection: Connection) -> None:
+        self._server.closed(connection)
+
+
+class Server:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.limits = settings.limits.for_dialects()
+        self.node = secrets.token_hex(8)
+        self.exchange = Exchange(settings, self.node)
+        self.exchange.on_unlink = self._unlink
+        self.connections: dict[Connection, None] = {}
+        self.counters: dict[str, Counters] = {}
+        self.addresses: list[tuple[str, Address]] = []
+        self.links = Links(self._dial)
+        self._shared = memoryview(bytearray(SHARED_BYTES))
+        self._named = 0
+        self._connection_limit = _room_for_connections(settings.limits.connections)
+        self._servers: list[asyncio.Server] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._files: list[Path] = []
+
+    # -- what connections need ---------------------------------------------------------------------------
+
+    def inbox(self) -> Inbox:
+        return Inbox(self._shared)
+
+    def next_name(self) -> str:
+        self._named += 1
+        return f"#{self._named}"
+
+    def opened(self, connection: Connection) -> bool:
+        counters = connection.port.counters
+        if len(self.connections) >= self._connection_limit:
+            if not counters.turned_away:
+                log.warning("%s: turned away: %s connections are open already, the limit is "
+                            "limits.connections", connection, f"{self._connection_limit:,}")  # fmt: skip
+            counters.turned_away += 1
+            return False
+        counters.accepted += 1
+        counters.open += 1
+        self.connections[connection] = None
+        log.debug("%s: open", connection)
+        self.exchange.open(connection)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        if self.connections.pop(connection, self) is self:
+            return
+        connection.port.counters.open -= 1
+        log.debug("%s: gone", connection)
+        self.exchange.close(connection)
+        self.links.ended(connection)
+
+    # -- start and stop ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        try:
+            for name, texts in self.settings.listen.items():
+                for text in texts:
+                    await self._listen(name, parse_address(text))
+            self._start_mesh()
+        except BaseException:
+            await self.stop()
+            raise
+        self._tasks.append(asyncio.create_task(self._sweep()))
+
+    async def _listen(self, name: str, address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        policy = address.options.get("policy", self.settings.limits.policy)
+        listener = Listener(self, ROLES[name], policy, self._counters_of(name))
+        for sock in sockets.listen(name, address):
+            real = sockets.real_address(address, sock)
+            if address.scheme == "ipc":
+                self._files.append(Path(address.path))
+                server = await loop.create_unix_server(listener.connection, sock=sock)
+            else:
+                server = await loop.create_server(listener.connection, sock=sock, backlog=sockets.BACKLOG)
+            self._servers.append(server)
+            self.addresses.append((name, real))
+
+    def _counters_of(self, name: str) -> Counters:
+        return self.counters.setdefault(name, Counters())
+
+    async def stop(self) -> None:
+        """Accept no more, send what waits, and end; whoever does not take it in time loses it."""
+        for server in self._servers:
+            server.close()
+        for task in self._tasks:
+            task.cancel()
+        await self.links.stop()
+        for connection in list(self.connections):
+            connection.finish()
+        await self._wait_until(self._all_sent, self.settings.limits.shutdown_seconds)
+        await self._wait_until(lambda: not self.connections, GOODBYE_SECONDS)
+        for connection in list(self.connections):
+            if connection.queued():
+                log.warning("%s: %s bytes were not taken in time", connection, f"{connection.queued():,}")
+            connection.abort()
+        await asyncio.sleep(0)
+        for file in self._files:
+            file.unlink(missing_ok=True)
+
+    def _all_sent(self) -> bool:
+        return all(not connection.queued() for connection in self.connections)
+
+    async def _wait_until(self, done: Callable[[], bool], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not done() and time.monotonic() < end:
+            await asyncio.sleep(0.005)
+
+    # -- time limits -------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        limits = self.settings.limits
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = time.monotonic()
+            for connection in list(self.connections):
+                self._check_time(connection, now)
+            for member in list(self.exchange.budget.behind):
+                assert isinstance(member, Connection)
+                if limits.stall_seconds and member.stalled_since(now) >= limits.stall_seconds:
+                    waits = f"{member.queued():,} bytes wait"
+                    member.end("stalled", f"took nothing for {limits.stall_seconds:g} s while {waits} "
+                                          "(limits.stall_seconds)")  # fmt: skip
+                    member.abort()
+
+    def _check_time(self, connection: Connection, now: float) -> None:
+        limits = self.settings.limits
+        age, idle = now - connection.opened_at, now - connection.touched_at
+        if connection.closing:
+            return
+        if not connection.session.handshaken and age >= limits.handshake_seconds:
+            connection.fail(TimeoutPeerError(f"no handshake within {limits.handshake_seconds:g} s"))
+        elif limits.idle_seconds and idle >= limits.idle_seconds and not connection.queued():
+            connection.fail(TimeoutPeerError(f"idle for {limits.idle_seconds:g} s (limits.idle_seconds)"))
+
+    # -- the mesh ----------------------------------------------------------------------------------------
+
+    def _start_mesh(self) -> None:
+        simplest = self.settings.simplest
+        for peer in simplest.peers:
+            address = parse_address(peer, "tcp")
+            self.links.add(address.host, address.port)
+        if simplest.discover:
+            self.exchange.mesh.want(Contains(f"//peers/{org}/") for org in simplest.discover)
+            self.exchange.on_peer = self._discover
+        if simplest.announce:
+            self.exchange.announcement = self._announcement(simplest.announce)
+            self._tasks.append(asyncio.create_task(self._announce()))
+
+    async def _dial(self, host: str, port: int) -> Connection:
+        listener = Listener(self, ROLES["simplest.peer"], self.settings.limits.policy,
+                            self._counters_of("simplest.peer"))  # fmt: skip
+        loop = asyncio.get_running_loop()
+        transport, connection = await loop.create_connection(lambda: listener.connection(dialed=True), host, port)
+        sockets.set_keepalive(transport.get_extra_info("socket"))
+        log.info("peer %s:%s: linked", host, port)
+        return connection
+
+    def _unlink(self, connection: Connection, effect: Unlink) -> None:
+        log.info("%s: closed: %s", connection, effect.reason)
+        self.links.give_up(connection, for_now=effect.spare)
+        connection.finish()
+        connection.abort()
+
+    def _announcement(self, text: str) -> tuple[bytes, bytes]:
+        identity, _, place = text.partition("=")
+        org, _, name = identity.partition("/")
+        if not org or not name or any(c in identity for c in " \r\n"):
+            raise UsageError(f"simplest.announce = {text!r}: expected ORG/NAME or ORG/NAME=HOST:PORT")
+        if place:
+            address = parse_address(place, "tcp")
+        else:
+            own = [real for listener, real in self.addresses if listener == "simplest.peer"]
+            if not own:
+                hint = "add --listen simplest.peer=tcp://HOST:PORT, or write --announce ORG/NAME=HOST:PORT"
+                raise UsageError("--announce needs an address that others can link to", hint)
+            address = own[0]
+        return to_announcement(org, name, address.host, address.port)
+
+    async def _announce(self) -> None:
+        while True:
+            self.exchange.announce(time.time())
+            await asyncio.sleep(self.settings.simplest.announce_seconds)
+
+    def _discover(self, peer: Peer) -> None:
+        simplest = self.settings.simplest
+        place = (peer.host, peer.port)
+        if peer.org not in simplest.discover or place in self.links or self._is_own(place):
+            return
+        if len(self.links) >= simplest.links + len(simplest.peers):
+            log.warning("peer %s/%s: not linked: %s links is the limit (simplest.links)",
+                        peer.org, peer.name, simplest.links)  # fmt: skip
+            return
+        log.info("peer %s/%s: announced at %s:%s", peer.org, peer.name, *place)
+        self.links.add(*place)
+
+    def _is_own(self, place: tuple[str, int]) -> bool:
+        announced = self.exchange.announcement
+        own = {(address.host, address.port) for _, address in self.addresses}
+        return place in own or (announced is not None and announced[1].decode() == f"{place[0]} {place[1]}")
+
+
+def _room_for_connections(wanted: int) -> int:
+    """As many as the system lets us have files for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = wanted + SPARE_FILES
+    if soft < need:
+        soft = need if hard == resource.RLIM_INFINITY else min(need, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return min(wanted, max(1, soft - SPARE_FILES))
+
+
+def prepare_data(settings: Settings) -> None:
+    """Makes sure, before anything listens, that what is to be kept can be kept."""
+    if not settings.log.enabled:
+        return
+    folder = Path(settings.log.data)
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        hint = "--data DIR takes another folder, --no-log keeps nothing"
+        raise StartError(f"cannot write to the data folder {folder}: {error.strerror}", hint) from error
+    log.warning("this version has no log yet: nothing is kept in %s", folder)
+
+
+async def run(settings: Settings, say: Callable[[str], None]) -> None:
+    """A broker from start to signal. `say` gets the lines for stdout."""
+    prepare_data(settings)
+    server = Server(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: os._exit(1) if stop.is_set() else stop.set())
+    await server.start()
+    for name, address in server.addresses:
+        say(f"listening {name} {address}")
+    say("ready")
+    await stop.wait()
+    await server.stop()
+    for name, counters in server.counters.items():
+        log.info("%s: %s", name, counters.summary())
+
+
+def serve(settings: Settings, say: Callable[[str], None]) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        uvloop.run(run(settings, say))

@@ -1,0 +1,92 @@
+"""Every setting, declared once: its default, its unit, its bounds and what it means.
+
+The configuration file, the environment, the flags, `serve --check` and the reference in the docs are all
+derived from these classes. A table is a class, a key is a field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from polycast.dialects.registry import ROLES
+from polycast.model import Limits
+
+MIB = 1024 * 1024
+POLICIES = ("disconnect", "drop")
+
+
+def setting(default: Any, meaning: str, *, low: float | None = None, choices: tuple[str, ...] = ()) -> Any:
+    """A field with what people need to know about it."""
+    metadata = {"meaning": meaning, "low": low, "choices": choices}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    payload_bytes: int = setting(16 * MIB, "largest payload that is accepted", low=1)
+    topic_bytes: int = setting(1024, "longest topic that is accepted", low=1)
+    line_bytes: int = setting(65_536, "longest line or JSON header that is accepted", low=64)
+    queue_bytes: int = setting(32 * MIB, "what may wait to be sent to one connection", low=4096)
+    total_queue_bytes: int = setting(
+        512 * MIB, "what may wait for all connections together; past it publishers are not read", low=4096
+    )
+    policy: str = setting("disconnect", "what happens to a connection that is past queue_bytes", choices=POLICIES)
+    connections: int = setting(65_536, "how many connections are accepted", low=1)
+    subscriptions: int = setting(250_000, "how many subscriptions one connection may hold", low=1)
+    topics: int = setting(1_000_000, "how many topics are remembered with their sequence", low=2)
+    handshake_seconds: float = setting(10.0, "how long a peer may take to introduce itself", low=0.001)
+    idle_seconds: float = setting(0.0, "close a connection on which nothing moved so long; 0: never", low=0)
+    stall_seconds: float = setting(
+        30.0, "close a connection that takes nothing of what waits for it so long; 0: never", low=0
+    )
+    shutdown_seconds: float = setting(5.0, "how long a stopping broker goes on sending", low=0)
+
+    def for_dialects(self) -> Limits:
+        return Limits(self.payload_bytes, self.topic_bytes, self.line_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class SimplestSettings:
+    peers: list[str] = setting([], "brokers to link to, as HOST:PORT")
+    forward: bool = setting(False, "pass on to other links what comes over a link, under //fwd/")
+    announce: str = setting("", "publish this broker's address as ORG/NAME, or ORG/NAME=HOST:PORT")
+    discover: list[str] = setting([], "link to the brokers that announce themselves in these ORGs")
+    forward_memory_seconds: float = setting(
+        10.0, "how long identical forwarded messages are taken for copies of one", low=0.1
+    )
+    forward_memory_messages: int = setting(65_536, "how many forwarded messages are remembered", low=1)
+    announce_seconds: float = setting(60.0, "time between two announcements", low=0.1)
+    links: int = setting(64, "how many discovered brokers are linked to at most", low=0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    enabled: bool = setting(True, "keep what was accepted in the data folder")
+    data: str = setting("polycast-data", "the data folder")
+
+
+def default_listeners() -> dict[str, list[str]]:
+    return {name: [role.default] for name, role in ROLES.items() if role.default}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    listen: dict[str, list[str]] = field(default_factory=default_listeners)
+    log: LogSettings = field(default_factory=LogSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    simplest: SimplestSettings = field(default_factory=SimplestSettings)
+
+
+TABLES: dict[str, type[Any]] = {
+    "log": LogSettings,
+    "limits": LimitSettings,
+    "simplest": SimplestSettings,
+}
+
+
+def declared() -> dict[str, Field[Any]]:
+    """Every setting by its full key, as in `limits.queue_bytes`."""
+    return {f"{table}.{f.name}": f for table, cls in TABLES.items() for f in fields(cls)}

@@ -1,0 +1,110 @@
+"""Listening sockets: opened with what a broker wants of them, and with errors that name the cure."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+from polycast.address import Address
+from polycast.errors import StartError
+
+BACKLOG = 4096
+KEEPALIVE_IDLE_SECONDS = 60
+KEEPALIVE_INTERVAL_SECONDS = 15
+KEEPALIVE_PROBES = 4
+
+
+def listen(name: str, address: Address) -> list[socket.socket]:
+    try:
+        if address.scheme == "ipc":
+            return [_listen_ipc(address)]
+        return _listen_tcp(address)
+    except OSError as error:
+        raise StartError(f"cannot listen for {name} on {address}: {_reason(error)}", _cure(name, error)) from error
+
+
+def real_address(address: Address, sock: socket.socket) -> Address:
+    if address.scheme == "ipc":
+        return Address("ipc", path=address.path)
+    host, port = sock.getsockname()[:2]
+    return Address("tcp", host, port)
+
+
+def _listen_tcp(address: Address) -> list[socket.socket]:
+    infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    port = address.port
+    for family, kind, protocol, _, place in infos:
+        sock = socket.socket(family, kind, protocol)
+        sockets.append(sock)
+        try:
+            _prepare(sock)
+            sock.bind((place[0], port, *place[2:]))
+            sock.listen(BACKLOG)
+        except OSError:
+            for opened in sockets:
+                opened.close()
+            raise
+        port = sock.getsockname()[1]
+    return sockets
+
+
+def _prepare(sock: socket.socket) -> None:
+    """Set on the listening socket, inherited by every connection: nothing to do for each of them."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    set_keepalive(sock)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+
+
+def set_keepalive(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
+        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+    ):
+        if hasattr(socket, option):  # not on every system
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def _listen_ipc(address: Address) -> socket.socket:
+    path = Path(address.path)
+    if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and _is_stale(path):
+        path.unlink()
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(str(path))
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _is_stale(path: Path) -> bool:
+    """A socket file that nobody answers at was left behind by a broker that did not stop cleanly."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+    return False
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+
+
+def _cure(name: str, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"another program is there already; a free port: --listen {name}=tcp://127.0.0.1:0"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "ports below 1024 need privileges, and a socket file a folder that can be written to"
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return "the host must be an address of this machine; 0.0.0.0 is all of them"
+    return ""

@@ -1,0 +1,77 @@
+"""Cells: what they promise to the driver, whatever the list holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from polycast.bench.cells import CELLS, Cell, choose_cells
+from polycast.bench.driver import cycles_per_chunk, window_chunks
+from polycast.bench.job import Job, Outcome
+from polycast.bench.pump import Flow
+from polycast.bench.wires import WIRES
+from polycast.errors import UsageError
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_no_topic_contains_another(cell: Cell) -> None:
+    names = cell.topic_names
+    assert len(set(names)) == cell.topics
+    assert len({len(name) for name in names}) == 1
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_every_subscriber_is_owed_the_same_bytes(cell: Cell, wire: str) -> None:
+    owed = {
+        sum(len(WIRES[wire].delivered(topic, b"", number)) for number, topic in enumerate(topics, 1))
+        for topics in (cell.topics_of(subscriber) for subscriber in range(cell.subscribers))
+    }
+    assert len(owed) == 1
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_deliveries_per_cycle(cell: Cell) -> None:
+    subscriptions = sum(len(cell.topics_of(subscriber)) for subscriber in range(cell.subscribers))
+    assert cell.deliveries_per_cycle == subscriptions
+
+
+@pytest.mark.parametrize("size", [0, 1, 16, 100, 16384])
+def test_payload_size(size: int) -> None:
+    assert len(Cell("x", "x", payload_bytes=size).payload) == size
+
+
+def test_own_topics_wrap_around() -> None:
+    cell = Cell("x", "x", topics=2, subscribers=3, spread="own")
+    assert [cell.topics_of(number) for number in range(3)] == [["topic0000"], ["topic0001"], ["topic0000"]]
+
+
+def test_choose_cells_keeps_the_order_of_the_list() -> None:
+    assert [cell.name for cell in choose_cells(["16B", "1:1"])] == ["1:1", "16B"]
+    assert choose_cells(None) == list(CELLS)
+
+
+def test_unknown_cell_lists_the_known() -> None:
+    with pytest.raises(UsageError, match="'1:2'") as caught:
+        choose_cells(["1:1", "1:2"])
+    assert all(cell.name in caught.value.hint for cell in CELLS)
+
+
+def test_a_chunk_is_at_least_one_cycle() -> None:
+    assert cycles_per_chunk(Cell("x", "x", topics=1000)) == 1
+    assert cycles_per_chunk(Cell("x", "x", payload_bytes=16384)) == 3
+
+
+def test_window_is_the_same_for_the_fast_and_smaller_for_the_slow() -> None:
+    job = Job("nats", 1, 1, CELLS[0], seconds=1.0)
+    full = window_chunks(job, Flow(chunks=1000, elapsed=1.0))
+    assert full == window_chunks(job, Flow(chunks=9999, elapsed=1.0)) == 16
+    assert window_chunks(job, Flow(chunks=5, elapsed=1.0)) == 5
+    assert window_chunks(job, Flow(chunks=1, elapsed=9.0)) == 2
+
+
+def test_job_and_outcome_survive_json() -> None:
+    job = Job("nats", 1, 2, CELLS[-1], seconds=0.5)
+    assert Job.from_json(job.to_json()) == job
+    outcome = Outcome(published=3, delivered=6, elapsed=0.5, window=9)
+    assert Outcome.from_json(outcome.to_json()) == outcome
+    assert outcome.rate == 12.0

@@ -1,0 +1,142 @@
+"""The arithmetic of the report, and its three forms: JSON, table, picture."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from polycast.bench.cells import CELLS
+from polycast.bench.job import Outcome
+from polycast.bench.machine import describe_machine
+from polycast.bench.report import CellReport, Ratio, Report
+from polycast.bench.rounds import rotated, run
+from polycast.bench.table import human, make_table, notes, times
+from polycast.bench.targets import Target, choose_peers, polycast_target, read_listening, says_ready
+from polycast.errors import UsageError
+
+
+def outcome(rate: int) -> Outcome:
+    return Outcome(published=rate, delivered=rate, elapsed=1.0, window=1)
+
+
+BROKEN = Outcome(error="subscriber 3 got 5 of 9 bytes (-4)")
+
+
+def cell_report() -> CellReport:
+    return CellReport(
+        CELLS[0],
+        {
+            "polycast": [outcome(100), outcome(200), outcome(400), BROKEN],
+            "nats": [outcome(50), outcome(400), outcome(100), outcome(1)],
+            "redis": [BROKEN] * 4,
+        },
+    )
+
+
+def whole_report() -> Report:
+    return Report(
+        machine=describe_machine(),
+        dialect="simplest",
+        rounds=4,
+        seconds=1.0,
+        window_bytes=1,
+        versions={"polycast": "1.2.3", "nats": "2.3.4", "redis": "3.4.5"},
+        missing={"mosquitto": "apt-get install mosquitto"},
+        cells=[cell_report()],
+    )
+
+
+def test_ratio_is_taken_round_by_round() -> None:
+    """Round by round 2, 0.5 and 4; the round in which one of the two failed does not count."""
+    assert cell_report().ratio("nats") == Ratio(median=2.0, low=0.5, high=4.0)
+
+
+def test_no_ratio_without_a_common_round() -> None:
+    assert cell_report().ratio("redis") is None
+    assert cell_report().ratio("polycast") is None
+
+
+def test_median_and_best() -> None:
+    report = cell_report()
+    assert (report.median_rate("polycast"), report.best_rate("polycast")) == (200, 400)
+    assert (report.median_rate("redis"), report.best_rate("redis")) == (None, None)
+
+
+def test_a_failure_shows() -> None:
+    assert whole_report().failed
+    assert cell_report().errors("polycast") == [BROKEN.error]
+
+
+def test_rotation_gives_each_target_each_place() -> None:
+    targets = [Target(name, "nats", "1", lambda: pytest.fail("not to be started")) for name in "abc"]
+    orders = [[target.name for target in rotated(targets, number)] for number in range(4)]
+    assert orders == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(1_234_567, "1.23M"), (45_678, "45.7k"), (123_456, "123k"), (789, "789"), (7.5, "7.50")],
+)
+def test_human(rate: float, text: str) -> None:
+    assert human(rate) == text
+
+
+def test_times() -> None:
+    assert [times(0.456), times(1.234), times(45.67)] == ["0.46", "1.23", "45.7"]
+
+
+def test_json(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    whole_report().write_json(path)
+    written = json.loads(path.read_text())
+    assert written["machine"]["cores"] >= 1
+    assert written["missing"] == {"mosquitto": "apt-get install mosquitto"}
+    nats = written["cells"][0]["targets"]["nats"]
+    assert nats["polycast_ratio"] == {"median": 2.0, "low": 0.5, "high": 4.0}
+    assert len(nats["rounds"]) == 4
+
+
+def test_table_fits_eighty_columns_and_names_everything() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(make_table(whole_report()))
+    for note in notes(whole_report()):
+        console.print(note)
+    assert isinstance(console.file, io.StringIO)
+    printed = console.file.getvalue()
+    assert "…" not in printed
+    for part in ("2.00x", "0.50..4.00", "apt-get install mosquitto", "redis 3.4.5", "(-4)", "error"):
+        assert part in printed
+
+
+def test_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pip install matplotlib")
+    from polycast.bench.plot import draw
+
+    draw(whole_report(), tmp_path / "bench.svg", tmp_path / "bench.png")
+    assert (tmp_path / "bench.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_unknown_names_list_the_known() -> None:
+    with pytest.raises(UsageError, match="'kafka'") as caught:
+        choose_peers(["kafka"])
+    assert caught.value.hint == "known are nats, redis, mosquitto"
+    with pytest.raises(UsageError, match="'nats'"):
+        polycast_target("nats")
+
+
+@pytest.mark.parametrize(("rounds", "seconds"), [(0, 1.0), (1, 0.0)])
+def test_measuring_nothing_is_refused(rounds: int, seconds: float, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        run(None, [], rounds, seconds, tmp_path, Console(file=io.StringIO()))
+
+
+def test_what_serve_prints() -> None:
+    said = "listening hermod.pub tcp://127.0.0.1:7\nlistening http tcp://127.0.0.1:8080\nready\n"
+    assert says_ready(said)
+    assert not says_ready("almost ready\n")
+    assert read_listening(said) == {"hermod.pub": 7, "http": 8080}
