@@ -8,8 +8,8 @@ A burst is what one read brought, as columns:
     topics   the topic of each run, as UTF-8 bytes           one per run
     formats  the format of each run                          one per run
     run_ends the message index after each run                one per run (Arrow calls this run-end encoding)
-    bounds   where each frame begins, and the end of the last; only where the frames are exactly what the
-             dialect itself would send, so that a slice of the block can go out as it came in
+    bounds   where each frame begins, and the end of the last; only where the frames are in the
+             dialect's plain form, so that a slice of the block can go out as it came in
 
 A run is a stretch of consecutive messages with one topic and one format. The hub looks up one topic per run
 and cuts slices, never messages. Bursts are on the hot path and mutable for that reason only; everything else
@@ -119,25 +119,31 @@ class Burst:
             bounds,
         )
 
-    def runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """(run, first message, message after the last) for each run that has messages in the slice."""
-        run = bisect_right(self.run_ends, start)
-        while start < stop:
-            end = min(self.run_ends[run], stop)
-            yield run, start, end
-            start = end
-            run += 1
+    def runs(self, slices: Slices | None = None) -> Iterator[tuple[int, int, int]]:
+        """(run, first message, message after the last) for each run that has messages in the slices."""
+        for begin, stop in slices if slices is not None else [(0, len(self))]:
+            start = begin
+            run = bisect_right(self.run_ends, start)
+            while start < stop:
+                end = min(self.run_ends[run], stop)
+                yield run, start, end
+                start = end
+                run += 1
 
     def messages(self) -> Iterator[Message]:
         """Rows again. For edges and tests, never on the way from socket to socket."""
-        for run, first, last in self.runs(0, len(self)):
+        for run, first, last in self.runs():
             topic = self.topics[run].decode()
             for i in range(first, last):
                 yield Message(topic, bytes(self.block[self.starts[i] : self.ends[i]]), self.formats[run])
 
 
+Slices = list[tuple[int, int]]
+"""Stretches of messages of a burst, each from its first message up to the one after its last."""
+
+
 class Encoded(NamedTuple):
-    """A slice of a burst as some dialect sends it. `lossy` counts payloads that had to be changed."""
+    """Slices of a burst as some dialect sends them. `lossy` counts payloads that had to be changed."""
 
     blocks: list[Buffer]
     size: int
@@ -230,7 +236,7 @@ class Form:
 
     name: str
 
-    def encode(self, burst: Burst, start: int, stop: int) -> Encoded:
+    def encode(self, burst: Burst, slices: Slices) -> Encoded:
         raise NotImplementedError
 
 

@@ -1,24 +1,23 @@
 """The hub: knows who subscribed to what, numbers messages, and says who gets them.
 
 What it decides comes back as values; somebody else does it. The unit is the slice: consecutive messages of one
-burst with one audience.
+burst with one audience. Slices of one audience are kept together where no subscriber can tell the difference.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from polycast.model import Burst, Form, Pattern
-from polycast.routing import Audience, Router, Subscriber, Topic
+from polycast.model import Burst, Form, Pattern, Slices
+from polycast.routing import Audience, Router, Subscriber, Topic, are_disjoint
 
 
 class Delivery(NamedTuple):
-    """The messages from `start` up to `stop` go to this audience, less the one that said them."""
+    """These slices go to this audience, less the one that said them."""
 
     audience: Audience
     burst: Burst
-    start: int
-    stop: int
+    slices: Slices
     skip: Subscriber | None = None
 
 
@@ -59,7 +58,7 @@ class Hub:
         except UnicodeDecodeError:
             return self._publish_readable(burst, origin)
         self.number(burst, topics)
-        return Publication(_slices(burst, topics, origin), len(burst))
+        return Publication(_deliveries(burst, topics, origin), len(burst))
 
     def topics(self, burst: Burst) -> list[Topic]:
         """The topic of each run. A topic that is not UTF-8 raises UnicodeDecodeError."""
@@ -89,7 +88,7 @@ def readable_parts(burst: Burst) -> list[Burst]:
     """The burst without the runs whose topic is not UTF-8: the stretches between them."""
     parts: list[Burst] = []
     begin = 0
-    for run, first, last in burst.runs(0, len(burst)):
+    for run, first, last in burst.runs():
         if not _is_utf8(burst.topics[run]):
             parts += [burst.cut(begin, first)] if first > begin else []
             begin = last
@@ -104,20 +103,43 @@ def _is_utf8(key: bytes) -> bool:
     return True
 
 
-def _slices(burst: Burst, topics: list[Topic], origin: Subscriber) -> list[Delivery]:
+def _deliveries(burst: Burst, topics: list[Topic], origin: Subscriber) -> list[Delivery]:
     """What came over a link goes to local subscribers; what came from here goes to links as well."""
-    deliveries: list[Delivery] = []
     skip = None if origin.echo else origin
+    stretches = _stretches(burst, topics)
+    if origin.link:
+        stretches = [(audience.local, begin, end) for audience, begin, end in stretches if audience.local]
+    return [Delivery(audience, burst, slices, skip) for audience, slices in _gather(stretches)]
+
+
+Stretch = tuple[Audience, int, int]
+
+
+def _stretches(burst: Burst, topics: list[Topic]) -> list[Stretch]:
+    """Consecutive messages with one audience, where there is anyone to hear them."""
+    stretches: list[Stretch] = []
     begin = start = 0
     current = topics[0].audience
     for topic, end in zip(topics, burst.run_ends, strict=True):
         if topic.audience is not current:
-            if current:
-                deliveries.append(Delivery(current, burst, begin, start, skip))
+            if current.members:
+                stretches.append((current, begin, start))
             current, begin = topic.audience, start
         start = end
-    if current:
-        deliveries.append(Delivery(current, burst, begin, start, skip))
-    if origin.link:
-        return [d._replace(audience=d.audience.local) for d in deliveries if d.audience.local]
-    return deliveries
+    if current.members:
+        stretches.append((current, begin, start))
+    return stretches
+
+
+def _gather(stretches: list[Stretch]) -> list[tuple[Audience, Slices]]:
+    """One entry for each audience, as long as nobody can tell: no subscriber may see another order."""
+    by_audience: dict[Audience, Slices] = {}
+    for audience, begin, end in stretches:
+        slices = by_audience.get(audience)
+        if slices is None:
+            by_audience[audience] = [(begin, end)]
+        else:
+            slices.append((begin, end))
+    if len(by_audience) == len(stretches) or are_disjoint(frozenset(by_audience)):
+        return list(by_audience.items())
+    return [(audience, [(begin, end)]) for audience, begin, end in stretches]

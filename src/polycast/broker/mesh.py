@@ -245,7 +245,7 @@ class Mesh:
     def _fates(self, burst: Burst, origin: Subscriber, now: float) -> list[Fate]:
         view = memoryview(burst.block)
         fates: list[Fate] = []
-        for run, first, last in burst.runs(0, len(burst)):
+        for run, first, last in burst.runs():
             topic = burst.topics[run]
             name = to_forwarded(topic)
             for i in range(first, last):
@@ -268,7 +268,7 @@ class Mesh:
         self._hub.number(burst, self._hub.topics(burst))
         return [
             delivery
-            for run, first, last in burst.runs(0, len(burst))
+            for run, first, last in burst.runs()
             for delivery in self._spread_run(burst, run, first, last, origin, forward)
         ]
 
@@ -295,7 +295,7 @@ class Mesh:
         self, burst: Burst, name: bytes, first: int, last: int, audience: Audience, renamed: bool
     ) -> Delivery:
         if not renamed:
-            return Delivery(audience, burst, first, last)
+            return Delivery(audience, burst, [(first, last)])
         copy = burst.cut(first, last).rename([name])
         self._hub.number(copy, self._hub.topics(copy))
-        return Delivery(audience, copy, 0, last - first)
+        return Delivery(audience, copy, [(0, last - first)])

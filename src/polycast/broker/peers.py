@@ -60,7 +60,7 @@ class PeerTable:
     def hear(self, burst: Burst, now: float) -> list[Peer]:
         """The peers that this burst announces; they are in the table from here on."""
         heard: list[Peer] = []
-        for run, first, last in burst.runs(0, len(burst)):
+        for run, first, last in burst.runs():
             topic = burst.topics[run]
             if topic.startswith((b"//peers/", b"//fwd/peers/")):
                 payloads = (burst.block[burst.starts[i] : burst.ends[i]] for i in range(first, last))

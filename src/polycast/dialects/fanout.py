@@ -31,6 +31,7 @@ from polycast.model import (
     Received,
     Refused,
     Reply,
+    Slices,
     Subscribe,
     Unsubscribe,
 )
@@ -49,29 +50,32 @@ def to_channel(topic: str) -> bytes:
 class FanoutForm(Form):
     name = NAME
 
-    def encode(self, burst: Burst, start: int, stop: int) -> Encoded:
+    def encode(self, burst: Burst, slices: Slices) -> Encoded:
         if burst.dialect == NAME and burst.bounds is not None:
-            return _with_marks(burst, burst.bounds[start], burst.bounds[stop], burst.starts[start:stop])
-        blocks: list[Buffer] = []
+            return _with_marks(burst, burst.bounds, slices)
+        pieces: list[Buffer] = []
         lossy = 0
-        for run, first, last in burst.runs(start, stop):
+        for run, first, last in burst.runs(slices):
             head = to_channel(burst.topics[run].decode()) + b"!"
             for i in range(first, last):
                 payload = burst.block[burst.starts[i] : burst.ends[i]]
                 if LF in payload:
                     payload = payload.replace(b"\n", rb"\n")
                     lossy += 1
-                blocks += (head, payload, b"\n")
-        joined = b"".join(blocks)
+                pieces += (head, payload, b"\n")
+        joined = b"".join(pieces)
         return Encoded([joined], len(joined), lossy)
 
 
-def _with_marks(burst: Burst, begin: int, end: int, starts: Sequence[int]) -> Encoded:
+def _with_marks(burst: Burst, bounds: Sequence[int], slices: Slices) -> Encoded:
     """A controller's plain lines are a client's lines but for one byte each."""
-    piece = bytearray(memoryview(burst.block)[begin:end])
-    for start in starts:
-        piece[start - 1 - begin] = MARK
-    return Encoded([piece], end - begin)
+    out = bytearray()
+    for start, stop in slices:
+        shift = len(out) - bounds[start] - 1
+        out += memoryview(burst.block)[bounds[start] : bounds[stop]]
+        for begin in burst.starts[start:stop]:
+            out[begin + shift] = MARK
+    return Encoded([out], len(out))
 
 
 FORM = FanoutForm()

@@ -12,6 +12,7 @@ connection. Nothing is ever said back, because the peer would read it as a comma
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from polycast.dialects.base import Reading, Role, ScanningSession, read_line
 from polycast.dialects.scan import Scan, pubs
@@ -28,6 +29,7 @@ from polycast.model import (
     Format,
     Pattern,
     Refused,
+    Slices,
     Subscribe,
     Unsubscribe,
 )
@@ -51,26 +53,29 @@ def to_name(topic: str) -> bytes:
 class SimplestForm(Form):
     name = NAME
 
-    def encode(self, burst: Burst, start: int, stop: int) -> Encoded:
+    def encode(self, burst: Burst, slices: Slices) -> Encoded:
         if burst.dialect == NAME and burst.bounds is not None:
-            return _as_it_came(burst, burst.bounds[start], burst.bounds[stop])
+            return _as_it_came(burst, burst.bounds, slices)
         view = memoryview(burst.block)
-        blocks: list[Buffer] = []
-        for run, first, last in burst.runs(start, stop):
+        pieces: list[Buffer] = []
+        for run, first, last in burst.runs(slices):
             name = to_name(burst.topics[run].decode())
             for i in range(first, last):
                 begin, end = burst.starts[i], burst.ends[i]
-                blocks += (b"pub %b %d " % (name, end - begin), view[begin:end], b"\n")
-        joined = b"".join(blocks)
+                pieces += (b"pub %b %d " % (name, end - begin), view[begin:end], b"\n")
+        joined = b"".join(pieces)
         return Encoded([joined], len(joined))
 
 
-def _as_it_came(burst: Burst, begin: int, end: int) -> Encoded:
-    size = end - begin
-    piece: Buffer = memoryview(burst.block)[begin:end]
-    if size * SHARE_TO_PIN < len(burst.block):
-        piece = bytes(piece)
-    return Encoded([piece], size)
+def _as_it_came(burst: Burst, bounds: Sequence[int], slices: Slices) -> Encoded:
+    if len(slices) > 1:
+        joined = b"".join([burst.block[bounds[start] : bounds[stop]] for start, stop in slices])
+        return Encoded([joined], len(joined))
+    [(start, stop)] = slices
+    begin, end = bounds[start], bounds[stop]
+    small = (end - begin) * SHARE_TO_PIN < len(burst.block)
+    piece: Buffer = burst.block[begin:end] if small else memoryview(burst.block)[begin:end]
+    return Encoded([piece], end - begin)
 
 
 FORM = SimplestForm()

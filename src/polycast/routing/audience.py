@@ -7,6 +7,7 @@ the message before" is one comparison of identities, and a stretch of messages s
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -54,6 +55,19 @@ def _by_form(members: Iterable[Member]) -> tuple[tuple[Form, tuple[Subscriber, .
     for subscriber, form in members:
         groups.setdefault(form, []).append(subscriber)
     return tuple((form, tuple(subscribers)) for form, subscribers in groups.items())
+
+
+@lru_cache(maxsize=256)
+def are_disjoint(audiences: frozenset[Audience]) -> bool:
+    """Whether no subscriber is in two of them. Audiences do not change, so the answer may be remembered."""
+    seen: set[Subscriber] = set()
+    for audience in audiences:
+        for _, subscribers in audience.groups:
+            before = len(seen)
+            seen.update(subscribers)
+            if len(seen) < before + len(subscribers):
+                return False
+    return True
 
 
 class Audiences:

@@ -120,7 +120,7 @@ class Exchange:
             return
         topic, payload = self.announcement
         if event.pattern.matches(topic.decode()):
-            encoded = event.form.encode(_announcement(topic, payload), 0, 1)
+            encoded = event.form.encode(_announcement(topic, payload), [(0, 1)])
             self._touch(connection)
             connection.push(encoded.blocks, encoded.size, 1)
 
@@ -140,11 +140,10 @@ class Exchange:
 
     def _deliver(self, publication: Publication) -> None:
         touched = self._touched
-        for audience, burst, start, stop, skip in publication.deliveries:
-            count = stop - start
+        for audience, burst, slices, skip in publication.deliveries:
+            count = sum([stop - start for start, stop in slices])
             for form, members in audience.groups:
-                encoded = form.encode(burst, start, stop)
-                blocks, size, lossy = encoded
+                blocks, size, lossy = form.encode(burst, slices)
                 for member in members:
                     if member is not skip:
                         connection: Connection = member.owner
