@@ -1,0 +1,69 @@
+"""A real broker in a process of its own, on free ports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from kit.wire import GUARD_SECONDS, Peer, wait_for
+
+ALL = ("simplest", "fanout.client", "fanout.controller")
+
+
+class Broker:
+    """`with Broker("--forward", listen=("simplest", "simplest.peer")) as broker: broker.connect("simplest")`"""
+
+    def __init__(self, *arguments: str, listen: tuple[str, ...] = ALL, options: str = "") -> None:
+        flags = [f"--listen={name}=tcp://127.0.0.1:0{options}" for name in listen]
+        self._command = [sys.executable, "-m", "polycast", "serve", "--no-log", *flags, *arguments]
+        self._stderr = Path(tempfile.mkstemp(prefix="polycast-test-")[1])
+        self.ports: dict[str, int] = {}
+
+    def __enter__(self) -> Broker:
+        with self._stderr.open("w") as stderr:
+            self.process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=clean_environment()
+            )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line == "ready\n":
+                return self
+            _, name, address = line.split()
+            self.ports[name] = int(address.rpartition(":")[2])
+        raise AssertionError(f"the broker did not start: {self.log()}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        code = self.stop()
+        log = self.log()
+        self._stderr.unlink()
+        assert code == 0, log
+        assert "Traceback" not in log, log
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(GUARD_SECONDS)
+
+    def log(self) -> str:
+        return self._stderr.read_text()
+
+    def wait_for_log(self, text: str) -> str:
+        """The lines with this text, as soon as there is one."""
+        lines = lambda: "\n".join(line for line in self.log().splitlines() if text in line)  # noqa: E731
+        return wait_for(lines, f"{text!r} in the log")
+
+    def connect(self, listener: str) -> Peer:
+        return Peer(self.ports[listener])
+
+
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("POLYCAST_")}

@@ -1,0 +1,74 @@
+"""A peer made of nothing but a socket."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TypeVar
+
+GUARD_SECONDS = 20.0
+"""When a test is taken to hang. No test passes or fails by being faster or slower than this."""
+
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T], what: str) -> T:
+    """Asks until the answer is true."""
+    end = time.monotonic() + GUARD_SECONDS
+    while time.monotonic() < end:
+        if answer := condition():
+            return answer
+        time.sleep(0.005)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+class Peer:
+    def __init__(self, port: int, receive_bytes: int = 0) -> None:
+        self.socket = socket.socket()
+        if receive_bytes:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.settimeout(GUARD_SECONDS)
+        self.socket.connect(("127.0.0.1", port))
+        self.read = b""
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def expect(self, data: bytes) -> None:
+        """Exactly these bytes come next."""
+        while len(self.read) < len(data) and data.startswith(self.read) and (more := self.socket.recv(65536)):
+            self.read += more
+        assert self.read[: len(data)] == data, f"expected {data!r}, got {self.read!r}"
+        self.read = self.read[len(data) :]
+
+    def read_until(self, end: bytes) -> bytes:
+        """Everything up to and with these bytes."""
+        while end not in self.read:
+            more = self.socket.recv(1 << 20)
+            assert more, f"closed before {end!r} came; got {self.read!r}"
+            self.read += more
+        head, _, self.read = self.read.partition(end)
+        return head + end
+
+    def expect_closed(self) -> bytes:
+        """Reads to the end, and says what came before it."""
+        try:
+            while more := self.socket.recv(1 << 20):
+                self.read += more
+        except ConnectionResetError:
+            pass
+        rest, self.read = self.read, b""
+        return rest
+
+    def close(self) -> None:
+        self.socket.close()
