@@ -51,11 +51,10 @@ class Unask(NamedTuple):
 
 
 class Unlink(NamedTuple):
-    """Close this link. `spare`: there is another one to the same broker."""
+    """Close this link: `twin` is another one to the same broker; with none, the other end is ourselves."""
 
     link: Subscriber
-    reason: str
-    spare: bool = True
+    twin: Subscriber | None = None
 
 
 Effect = Ask | Unask | Unlink
@@ -206,22 +205,24 @@ class Mesh:
 
     def _identify(self, subscriber: Subscriber, link: Link, node: str) -> list[Effect]:
         if node == self._node:
-            return [Unlink(subscriber, "this broker is its own peer", spare=False)]
+            return [Unlink(subscriber)]
         effects: list[Effect] = [] if link.dialed or link.node else [Ask(subscriber, NODE + self._node)]
         link.node = node
-        twins = [s for s, other in self._links.items() if other.node == node and s is not subscriber]
-        for twin in twins:
-            effects += self._choose(node, subscriber, twin)
+        for twin, other in self._links.items():
+            if twin is not subscriber and other.node == node:
+                effects += self._choose(node, subscriber, twin)
         return effects
 
     def _choose(self, node: str, one: Subscriber, two: Subscriber) -> list[Effect]:
-        """Of two links to one broker both ends keep the same: the one that the smaller id dialed."""
-        ours_is_kept = self._node < node
-        for subscriber in (one, two):
-            if self._links[subscriber].dialed and not ours_is_kept:
-                return [Unlink(subscriber, f"a second link to the broker {node}")]
-        if self._links[one].dialed == self._links[two].dialed:
-            return [Unlink(one, f"a second link to the broker {node}")]
+        """Of two links to one broker both ends keep the same: the one that the smaller id dialed.
+
+        Whoever dialed the other one closes it; of two that the same broker dialed, that one decides.
+        """
+        first, second = self._links[one].dialed, self._links[two].dialed
+        if first and (second or node < self._node):
+            return [Unlink(one, two)]
+        if second and node < self._node:
+            return [Unlink(two, one)]
         return []
 
     # -- what is passed on -------------------------------------------------------------------------------

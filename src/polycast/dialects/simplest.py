@@ -110,7 +110,7 @@ class SimplestSession(ScanningSession):
         end = start + length
         after = _after_line_end(block, end)
         if not after:
-            return position, end + 1 - position
+            return position, max(end, len(block)) + 1 - position
         reading.add_message(match[1], bytes(block[start:end]), Format.BYTES)
         return after, 0
 

@@ -132,6 +132,9 @@ class Gathered:
         if self._listen:
             source, tables["listen"] = list(self._listen.items())[-1]
             self._sources["listen"] = source
+        for peer in tables["simplest"].peers:
+            if parse_address(peer, "tcp").scheme != "tcp":
+                raise UsageError(f"simplest.peers: {peer!r} is not HOST:PORT")
         return Loaded(Settings(**tables), self._sources)
 
 

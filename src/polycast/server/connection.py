@@ -197,6 +197,12 @@ class Connection(asyncio.BufferedProtocol):
         self.end(error.kind, str(error))
         self._transport.close()
 
+    def leave(self) -> None:
+        """Nobody's fault. What is due is still sent."""
+        self.flush()
+        self.closing = True
+        self._transport.close()
+
     def end(self, kind: str, reason: str) -> None:
         """Says why, once; the transport is the caller's."""
         if not self.closing:

@@ -61,13 +61,18 @@ class Exchange:
         self._flush()
 
     def handle(self, connection: Connection, events: list[Event], now: float) -> None:
+        published = False
         for event in events:
+            if connection.closing:
+                break
             if type(event) is Burst:
                 self._publish(connection, event, now)
+                published = True
             else:
                 self._handle_other(connection, event)
         self._flush()
-        self.budget.charge(connection)
+        if published:
+            self.budget.charge(connection)
 
     def announce(self, now: float) -> None:
         """The broker says where it can be reached."""

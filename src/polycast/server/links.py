@@ -13,8 +13,6 @@ log = logging.getLogger("polycast.links")
 
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 5.0
-SPARE_WAIT_SECONDS = 30.0
-"""How long until a link that another one to the same broker made unnecessary is tried again."""
 
 Dial = Callable[[str, int], Awaitable[Connection]]
 
@@ -24,8 +22,8 @@ class Links:
         self._dial = dial
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._ended: dict[Connection, asyncio.Event] = {}
-        self._verdicts: dict[Connection, bool] = {}
-        """Links that were closed on purpose, and whether to try again later."""
+        self._given_up: dict[Connection, Connection | None] = {}
+        """Links closed on purpose: because of their twin, or because they led to ourselves."""
 
     def __contains__(self, place: tuple[str, int]) -> bool:
         return place in self._tasks
@@ -38,13 +36,13 @@ class Links:
             self._tasks[host, port] = asyncio.create_task(self._keep(host, port))
 
     def ended(self, connection: Connection) -> None:
-        """To be told of every connection that ends; those that were not dialled are none of ours."""
-        event = self._ended.get(connection)
+        """To be told of every connection that ends, whoever waits for it."""
+        event = self._ended.pop(connection, None)
         if event is not None:
             event.set()
 
-    def give_up(self, connection: Connection, for_now: bool) -> None:
-        self._verdicts[connection] = for_now
+    def give_up(self, connection: Connection, twin: Connection | None) -> None:
+        self._given_up[connection] = twin
 
     async def stop(self) -> None:
         for task in self._tasks.values():
@@ -58,23 +56,19 @@ class Links:
                 connection = await self._dial(host, port)
             except OSError as error:
                 if wait == FIRST_WAIT_SECONDS:
-                    log.warning("peer %s:%s: %s; trying again until it is there", host, port, error.strerror)
+                    log.warning("peer %s:%s: %s; dialling until it is there", host, port, error.strerror or error)
             else:
                 wait = FIRST_WAIT_SECONDS
-                again_later = await self._until_ended(connection)
-                if again_later is False:
-                    return
-                if again_later:
-                    wait = SPARE_WAIT_SECONDS
-                else:
+                await self._end_of(connection)
+                if connection not in self._given_up:
                     log.warning("peer %s:%s: the link is down; dialling again", host, port)
+                elif (twin := self._given_up.pop(connection)) is not None:
+                    await self._end_of(twin)
+                else:
+                    return
             await asyncio.sleep(wait * random.uniform(0.8, 1.2))
             wait = min(wait * 2, LONGEST_WAIT_SECONDS)
 
-    async def _until_ended(self, connection: Connection) -> bool | None:
-        self._ended[connection] = event = asyncio.Event()
-        if connection.closing:
-            event.set()
-        await event.wait()
-        del self._ended[connection]
-        return self._verdicts.pop(connection, None)
+    async def _end_of(self, connection: Connection) -> None:
+        if not connection.closing:
+            await self._ended.setdefault(connection, asyncio.Event()).wait()

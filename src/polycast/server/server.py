@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import uvloop
 
@@ -43,11 +44,11 @@ SPARE_FILES = 64
 class Listener:
     """One listening address, and what its connections share."""
 
-    def __init__(self, server: Server, role: Role, policy: str, counters: Counters) -> None:
+    def __init__(self, server: Server, role: Role, policy: str) -> None:
         self._server = server
         self.role = role
-        self.policy = policy
-        self.counters = counters
+        self.policy = "disconnect" if role.link else policy  # a link that lost a command would stay wrong
+        self.counters = server.counters.setdefault(role.listener, Counters())
         self.queue_bytes = server.settings.limits.queue_bytes
         self.budget = server.exchange.budget
 
@@ -130,8 +131,7 @@ class Server:
 
     async def _listen(self, name: str, address: Address) -> None:
         loop = asyncio.get_running_loop()
-        policy = address.options.get("policy", self.settings.limits.policy)
-        listener = Listener(self, ROLES[name], policy, self._counters_of(name))
+        listener = Listener(self, ROLES[name], address.options.get("policy", self.settings.limits.policy))
         for sock in sockets.listen(name, address):
             real = sockets.real_address(address, sock)
             if address.scheme == "ipc":
@@ -141,9 +141,6 @@ class Server:
                 server = await loop.create_server(listener.connection, sock=sock, backlog=sockets.BACKLOG)
             self._servers.append(server)
             self.addresses.append((name, real))
-
-    def _counters_of(self, name: str) -> Counters:
-        return self.counters.setdefault(name, Counters())
 
     async def stop(self) -> None:
         """Accept no more, send what waits, and end; whoever does not take it in time loses it."""
@@ -175,29 +172,32 @@ class Server:
     # -- time limits -------------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        limits = self.settings.limits
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = time.monotonic()
             for connection in list(self.connections):
                 self._check_time(connection, now)
             for member in list(self.exchange.budget.behind):
-                assert isinstance(member, Connection)
-                if limits.stall_seconds and member.stalled_since(now) >= limits.stall_seconds:
-                    waits = f"{member.queued():,} bytes wait"
-                    member.end("stalled", f"took nothing for {limits.stall_seconds:g} s while {waits} "
-                                          "(limits.stall_seconds)")  # fmt: skip
-                    member.abort()
+                self._check_progress(cast(Connection, member), now)
 
     def _check_time(self, connection: Connection, now: float) -> None:
         limits = self.settings.limits
         age, idle = now - connection.opened_at, now - connection.touched_at
         if connection.closing:
-            return
-        if not connection.session.handshaken and age >= limits.handshake_seconds:
-            connection.fail(TimeoutPeerError(f"no handshake within {limits.handshake_seconds:g} s"))
+            if limits.stall_seconds and idle >= limits.stall_seconds:
+                connection.abort()
+        elif not connection.session.handshaken and age >= limits.handshake_seconds:
+            reason = f"no handshake within {limits.handshake_seconds:g} s (limits.handshake_seconds)"
+            connection.fail(TimeoutPeerError(reason))
         elif limits.idle_seconds and idle >= limits.idle_seconds and not connection.queued():
             connection.fail(TimeoutPeerError(f"idle for {limits.idle_seconds:g} s (limits.idle_seconds)"))
+
+    def _check_progress(self, connection: Connection, now: float) -> None:
+        limit = self.settings.limits.stall_seconds
+        if limit and connection.stalled_since(now) >= limit:
+            waits = f"{connection.queued():,} bytes wait for it"
+            connection.end("stalled", f"took nothing for {limit:g} s while {waits} (limits.stall_seconds)")
+            connection.abort()
 
     # -- the mesh ----------------------------------------------------------------------------------------
 
@@ -214,8 +214,7 @@ class Server:
             self._tasks.append(asyncio.create_task(self._announce()))
 
     async def _dial(self, host: str, port: int) -> Connection:
-        listener = Listener(self, ROLES["simplest.peer"], self.settings.limits.policy,
-                            self._counters_of("simplest.peer"))  # fmt: skip
+        listener = Listener(self, ROLES["simplest.peer"], self.settings.limits.policy)
         loop = asyncio.get_running_loop()
         transport, connection = await loop.create_connection(lambda: listener.connection(dialed=True), host, port)
         sockets.set_keepalive(transport.get_extra_info("socket"))
@@ -223,10 +222,10 @@ class Server:
         return connection
 
     def _unlink(self, connection: Connection, effect: Unlink) -> None:
-        log.info("%s: closed: %s", connection, effect.reason)
-        self.links.give_up(connection, for_now=effect.spare)
-        connection.finish()
-        connection.abort()
+        twin: Connection | None = effect.twin.owner if effect.twin else None
+        log.info("%s: closed: it leads to %s", connection, f"the same broker as {twin}" if twin else "this broker")
+        self.links.give_up(connection, twin)
+        connection.leave()
 
     def _announcement(self, text: str) -> tuple[bytes, bytes]:
         identity, _, place = text.partition("=")
@@ -241,6 +240,9 @@ class Server:
                 hint = "add --listen simplest.peer=tcp://HOST:PORT, or write --announce ORG/NAME=HOST:PORT"
                 raise UsageError("--announce needs an address that others can link to", hint)
             address = own[0]
+        if address.host in ("0.0.0.0", "::"):
+            hint = "write --announce ORG/NAME=HOST:PORT with the address that others see"
+            raise UsageError(f"{address.host} is no address that others can link to", hint)
         return to_announcement(org, name, address.host, address.port)
 
     async def _announce(self) -> None:
