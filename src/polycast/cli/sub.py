@@ -32,6 +32,7 @@ def run(
     left = count
     try:
         client.subscribe([parse_pattern(text) for text in patterns])
+        typer.echo(f"subscribed to {' '.join(patterns)} at {client.address}", err=True)
         for arrived in client.messages():
             shown = arrived[:left] if count else arrived
             _show(shown, as_json)

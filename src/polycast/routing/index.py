@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from polycast.model import RESERVED, Contains, Everything, Exact, Form, Pattern, Prefix
 from polycast.routing.audience import Audience, Audiences, Subscriber
-from polycast.routing.shelves import ContainsShelf, ExactShelf, PrefixShelf, Shelf, Takers
+from polycast.routing.shelves import ContainsShelf, ExactShelf, PrefixShelf, Takers
 
 
 class PatternIndex:
     def __init__(self) -> None:
-        self._shelves: dict[type[Pattern], Shelf] = {
+        self._shelves: dict[type[Pattern], ExactShelf] = {
             Exact: ExactShelf(),
             Prefix: PrefixShelf(),
             Contains: ContainsShelf(),

@@ -1,12 +1,9 @@
 """One shelf per kind of pattern: from the value of a pattern to its takers, and from a topic to the values.
 
 Every shelf adds and removes in time that does not depend on how much it holds, so that a busy broker can take
-subscriptions at any moment. Finding costs, for a topic of 40 characters and 100,000 patterns on the shelf,
-about 0.1 µs (exact), 2 µs (prefix) and 7 µs (contains); it is done once per topic, then remembered.
-
-For `Contains` an Aho-Corasick automaton (pyahocorasick 2.3, ahocorasick_rs 1.0) finds in 6 to 8 µs what the
-shelf here finds in 7, but takes 450 to 650 ms to build for 100,000 patterns, and has to be built anew for a new
-one. See docs/decisions/0003-substrings.md.
+subscriptions at any moment. Finding is done once per topic, then remembered. For substrings that rules out an
+Aho-Corasick automaton, which finds faster but has to be built anew for each new one: the numbers are in
+docs/decisions/0003-substrings.md.
 """
 
 from __future__ import annotations
@@ -19,8 +16,8 @@ from polycast.routing.audience import Subscriber
 
 Takers = dict[Subscriber, Form]
 
-GRAM = 3
-"""How many first characters of a substring choose its bucket."""
+STEP = 8
+"""How many characters of a substring lie between two of its stems."""
 
 
 class ExactShelf:
@@ -44,6 +41,7 @@ class ExactShelf:
         del self._takers[value]
 
     def find(self, topic: str) -> Iterator[tuple[str, Takers]]:
+        """Every value that matches with its takers; one may come twice."""
         takers = self._takers.get(topic)
         if takers is not None:
             yield topic, takers
@@ -86,44 +84,76 @@ class PrefixShelf(ExactShelf):
                 yield value, takers
 
 
-class ContainsShelf:
-    """A substring is a prefix somewhere in the topic: one prefix shelf for each three first characters."""
+class Stem:
+    """A beginning that substrings share: how many go on from here, and how many end so many characters on."""
+
+    __slots__ = ("ends", "onward")
 
     def __init__(self) -> None:
-        self._buckets: dict[str, PrefixShelf] = {}
-        self._short = PrefixShelf()
-        """Values too short to have a bucket."""
+        self.onward = 0
+        self.ends: dict[int, int] = {}
 
-    def __len__(self) -> int:
-        return len(self._short) + sum(map(len, self._buckets.values()))
+
+class ContainsShelf(ExactShelf):
+    """At each place of the topic, follows the stems of the substrings as far as they go, eight characters a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stems: dict[str, Stem] = {}
 
     def put(self, value: str) -> Takers:
-        if len(value) < GRAM:
-            return self._short.put(value)
-        return self._buckets.setdefault(value[:GRAM], PrefixShelf()).put(value)
-
-    def get(self, value: str) -> Takers | None:
-        shelf = self._short if len(value) < GRAM else self._buckets.get(value[:GRAM])
-        return shelf.get(value) if shelf is not None else None
+        takers = self._takers.get(value)
+        if takers is None:
+            takers = self._takers[value] = {}
+            last = len(value) % STEP
+            for size in range(0, len(value) - last, STEP):
+                self._stem(value[:size]).onward += 1
+            ends = self._stem(value[: len(value) - last]).ends
+            ends[last] = ends.get(last, 0) + 1
+        return takers
 
     def drop(self, value: str) -> None:
-        if len(value) < GRAM:
-            self._short.drop(value)
-            return
-        bucket = self._buckets[value[:GRAM]]
-        bucket.drop(value)
-        if not len(bucket):
-            del self._buckets[value[:GRAM]]
+        del self._takers[value]
+        last = len(value) % STEP
+        ends = self._stems[value[: len(value) - last]].ends
+        ends[last] -= 1
+        if not ends[last]:
+            del ends[last]
+        for size in range(0, len(value) - last, STEP):
+            self._stems[value[:size]].onward -= 1
+        for size in range(0, len(value) - last + 1, STEP):
+            stem = self._stems[value[:size]]
+            if not stem.onward and not stem.ends:
+                del self._stems[value[:size]]
+
+    def _stem(self, text: str) -> Stem:
+        stem = self._stems.get(text)
+        if stem is None:
+            stem = self._stems[text] = Stem()
+        return stem
 
     def find(self, topic: str) -> Iterator[tuple[str, Takers]]:
-        if len(self._short):
-            for start in range(len(topic)):
-                yield from self._short.find(topic, start)
-        if self._buckets:
-            for start in range(len(topic) - GRAM + 1):
-                bucket = self._buckets.get(topic[start : start + GRAM])
-                if bucket is not None:
-                    yield from bucket.find(topic, start)
+        """Never much more work than trying every substring, whatever the topic and the substrings are."""
+        if len(self._takers) <= len(topic):
+            yield from self._try_all(topic)
+            return
+        budget = len(self._takers) + STEP * len(topic)
+        root = self._stems[""]
+        for start in range(len(topic)):
+            stem: Stem | None = root
+            reach = start
+            while stem is not None:
+                for more in stem.ends:
+                    value = topic[start : reach + more]
+                    takers = self._takers.get(value)
+                    if takers is not None and reach + more <= len(topic):
+                        yield value, takers
+                budget -= 1 + len(stem.ends)
+                if budget < 0:
+                    yield from self._try_all(topic)
+                    return
+                reach += STEP
+                stem = self._stems.get(topic[start:reach]) if stem.onward and reach <= len(topic) else None
 
-
-Shelf = ExactShelf | ContainsShelf
+    def _try_all(self, topic: str) -> Iterator[tuple[str, Takers]]:
+        return ((value, takers) for value, takers in self._takers.items() if value in topic)
