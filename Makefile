@@ -32,6 +32,9 @@ interop: dev peers  ## only the tests that talk to programs others wrote
 bench: dev peers  ## this broker beside nats-server, redis and mosquitto
 	$(BIN)/polycast bench
 
+docs: dev  ## write docs/reference/ from the code
+	$(BIN)/python tools/reference.py
+
 lock: dev  ## renew requirements.lock
 	$(PIP) install uv
 	$(BIN)/uv pip compile --quiet --universal --all-extras --no-emit-package polycast --no-header --no-annotate \
@@ -72,4 +75,4 @@ peers: $(VENV)/python
 				echo "could not install $(PEERS): tests that need them are skipped"; }; \
 	fi
 
-.PHONY: help run test check install dev interop bench lock clean peers
+.PHONY: help run test check install dev interop bench docs lock clean peers

@@ -17,6 +17,7 @@ from polycast.errors import PolycastError
 app = typer.Typer(
     name="polycast",
     help="A columnar message broker: five small pub/sub protocols, one table of everything they said.",
+    epilog="Example: polycast serve --no-log",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -24,7 +25,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (serve, pub, sub, doctor, bench):
+COMMANDS = (serve, pub, sub, doctor, bench)
+
+for command in COMMANDS:
     app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
 
 

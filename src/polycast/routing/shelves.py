@@ -95,7 +95,7 @@ class Stem:
 
 
 class ContainsShelf(ExactShelf):
-    """At each place of the topic, follows the stems of the substrings as far as they go, eight characters a step."""
+    """Follows the stems of the substrings from each place of the topic, as far as they go."""
 
     def __init__(self) -> None:
         super().__init__()
