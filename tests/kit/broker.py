@@ -23,6 +23,10 @@ class Broker:
         self._command = [sys.executable, "-m", "polycast", "serve", "--no-log", *flags, *arguments]
         self._stderr = Path(tempfile.mkstemp(prefix="polycast-test-")[1])
         self.ports: dict[str, int] = {}
+        self.addresses: list[tuple[str, str]] = []
+        """Every listener it named, with its address."""
+        self.exit_code = 0
+        """What it is expected to end with."""
 
     def __enter__(self) -> Broker:
         with self._stderr.open("w") as stderr:
@@ -34,7 +38,9 @@ class Broker:
             if line == "ready\n":
                 return self
             _, name, address = line.split()
-            self.ports[name] = int(address.rpartition(":")[2])
+            self.addresses.append((name, address))
+            if address.startswith("tcp:"):
+                self.ports[name] = int(address.rpartition(":")[2])
         raise AssertionError(f"the broker did not start: {self.log()}")
 
     def __exit__(
@@ -43,7 +49,7 @@ class Broker:
         code = self.stop()
         log = self.log()
         self._stderr.unlink()
-        assert code == 0, log
+        assert code == self.exit_code, log
         assert "Traceback" not in log, log
 
     def stop(self) -> int:
@@ -61,8 +67,8 @@ class Broker:
         lines = lambda: "\n".join(line for line in self.log().splitlines() if text in line)  # noqa: E731
         return wait_for(lines, f"{text!r} in the log")
 
-    def connect(self, listener: str) -> Peer:
-        return Peer(self.ports[listener])
+    def connect(self, listener: str, receive_bytes: int = 0) -> Peer:
+        return Peer(self.ports[listener], receive_bytes)
 
 
 def clean_environment() -> dict[str, str]:

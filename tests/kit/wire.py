@@ -44,6 +44,10 @@ class Peer:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
+    def shut(self) -> None:
+        """Says that nothing more will be sent; still reads."""
+        self.socket.shutdown(socket.SHUT_WR)
+
     def expect(self, data: bytes) -> None:
         """Exactly these bytes come next."""
         while len(self.read) < len(data) and data.startswith(self.read) and (more := self.socket.recv(65536)):

@@ -37,6 +37,7 @@ log = logging.getLogger("polycast.server")
 SWEEP_SECONDS = 0.5
 GOODBYE_SECONDS = 0.25
 """How long a peer may take to close its side after we closed ours."""
+ONE_SIGNAL_SECONDS = 0.2
 SPARE_FILES = 64
 """File descriptors that are not for connections."""
 
@@ -294,14 +295,33 @@ def prepare_data(settings: Settings) -> None:
     log.warning("this version has no log yet: nothing is kept in %s", folder)
 
 
+def _stop_signal() -> asyncio.Event:
+    """Set by the first signal; one that follows it ends the process at once.
+
+    Some tools (timeout, make) signal a process and its whole group: what comes together counts as one.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    first = 0.0
+
+    def handle() -> None:
+        nonlocal first
+        if not stop.is_set():
+            first = time.monotonic()
+            stop.set()
+        elif time.monotonic() - first > ONE_SIGNAL_SECONDS:
+            os._exit(1)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, handle)
+    return stop
+
+
 async def run(settings: Settings, say: Callable[[str], None]) -> None:
     """A broker from start to signal. `say` gets the lines for stdout."""
     prepare_data(settings)
     server = Server(settings)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: os._exit(1) if stop.is_set() else stop.set())
+    stop = _stop_signal()
     await server.start()
     for name, address in server.addresses:
         say(f"listening {name} {address}")
