@@ -204,10 +204,10 @@ class Mesh:
         return effects
 
     def _identify(self, subscriber: Subscriber, link: Link, node: str) -> list[Effect]:
-        if node == self._node:
-            return [Unlink(subscriber)]
         effects: list[Effect] = [] if link.dialed or link.node else [Ask(subscriber, NODE + self._node)]
         link.node = node
+        if node == self._node:
+            return [*effects, Unlink(subscriber)] if link.dialed else effects
         for twin, other in self._links.items():
             if twin is not subscriber and other.node == node:
                 effects += self._choose(node, subscriber, twin)
