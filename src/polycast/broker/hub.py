@@ -36,10 +36,14 @@ class Hub:
         return Subscriber(owner, echo, link)
 
     def leave(self, subscriber: Subscriber) -> list[Pattern]:
-        """Ends all of its subscriptions, and says which they were."""
+        """Ends all of its subscriptions, and says which they were.
+
+        Audiences that were found before may know it until they are outdated; its owner is free at once.
+        """
         patterns = list(subscriber.patterns)
         for pattern in patterns:
             self.router.unsubscribe(subscriber, pattern)
+        subscriber.owner = None
         return patterns
 
     def subscribe(self, subscriber: Subscriber, pattern: Pattern, form: Form) -> bool:
@@ -72,6 +76,7 @@ class Hub:
             sequences.append(topic.next_sequence)
             topic.next_sequence += end - start
             start = end
+        self.router.topics.trim()
 
     def _publish_readable(self, burst: Burst, origin: Subscriber) -> Publication:
         """Leaves out the runs whose topic is not UTF-8, and publishes the rest."""

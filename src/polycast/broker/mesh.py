@@ -69,7 +69,15 @@ def to_forwarded(topic: bytes) -> bytes:
 def to_direct(topic: bytes) -> tuple[bytes, ...]:
     """The names a forwarded message may have been published under: `//fwd/X` tells not whether `//X` or `X`."""
     rest = topic.removeprefix(FORWARDED.encode())
-    return (b"//" + rest, rest) if rest else ()
+    return (b"//" + rest, rest) if rest and not rest.startswith(RESERVED.encode()) else ()
+
+
+def second_names(topic: bytes) -> tuple[bytes, ...]:
+    """What else a message of this topic may be asked for as. What the broker says of itself has one name."""
+    if topic.startswith(RESERVED.encode()):
+        return ()
+    forwarded = to_forwarded(topic)
+    return to_direct(topic) if forwarded == topic else (forwarded,)
 
 
 def to_texts(pattern: Pattern, forward: bool) -> set[str]:
@@ -204,12 +212,14 @@ class Mesh:
         return effects
 
     def _identify(self, subscriber: Subscriber, link: Link, node: str) -> list[Effect]:
+        if not node:
+            return []
         effects: list[Effect] = [] if link.dialed or link.node else [Ask(subscriber, NODE + self._node)]
         link.node = node
         if node == self._node:
             return [*effects, Unlink(subscriber)] if link.dialed else effects
-        for twin, other in self._links.items():
-            if twin is not subscriber and other.node == node:
+        for twin, other in list(self._links.items()):
+            if twin is not subscriber and other.node == node == link.node:
                 effects += self._choose(node, subscriber, twin)
         return effects
 
@@ -220,15 +230,19 @@ class Mesh:
         """
         first, second = self._links[one].dialed, self._links[two].dialed
         if first and (second or node < self._node):
-            return [Unlink(one, two)]
+            return [self._unlink(one, two)]
         if second and node < self._node:
-            return [Unlink(two, one)]
+            return [self._unlink(two, one)]
         return []
+
+    def _unlink(self, link: Subscriber, twin: Subscriber) -> Unlink:
+        self._links[link].node = ""  # it is nobody's twin any more
+        return Unlink(link, twin)
 
     # -- what is passed on -------------------------------------------------------------------------------
 
     def publish(self, burst: Burst, origin: Subscriber, now: float) -> Publication:
-        if not (self._forward and self._links):
+        if not self._forward:
             return self._hub.publish(burst, origin)
         deliveries: list[Delivery] = []
         accepted = readable = 0
@@ -278,9 +292,8 @@ class Mesh:
     ) -> Iterable[Delivery]:
         topic = burst.topics[run]
         forwarded = to_forwarded(topic)
-        others = to_direct(topic) if forwarded == topic else (forwarded,)
         reached: set[Subscriber] = set() if origin.echo else {origin}
-        for name in (topic, *others):
+        for name in (topic, *second_names(topic)):
             links = (name == forwarded and forward) or (name == topic and not origin.link)
             audience = self._hub.router.topic(name).audience
             members = frozenset(

@@ -31,8 +31,11 @@ def to_announcement(org: str, name: str, host: str, port: int) -> tuple[bytes, b
 
 def from_announcement(topic: bytes, payload: bytes, now: float) -> Peer | None:
     """The peer that a message announces, if it does so in due form."""
-    match = ANNOUNCEMENT.fullmatch(topic.decode(errors="replace"))
-    words = payload.decode(errors="replace").strip().split(" ")
+    try:
+        match = ANNOUNCEMENT.fullmatch(topic.decode())
+        words = payload.decode().strip().split(" ")
+    except UnicodeDecodeError:
+        return None
     if match is None or len(words) != 2 or not re.fullmatch(r"[0-9]{1,5}", words[1], re.ASCII):
         return None
     port = int(words[1])

@@ -96,7 +96,8 @@ def pubs(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t topic_l
     return topics, run_ends, starts, ends, bounds, position, need, unfinished
 
 
-def lines(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t topic_limit, Py_ssize_t line_limit):
+def lines(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t topic_limit, Py_ssize_t line_limit,
+          Py_ssize_t payload_limit):
     cdef Py_ssize_t size = block.shape[0]
     cdef const unsigned char *base = NULL
     if size:
@@ -131,7 +132,7 @@ def lines(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t topic_
         if space == NULL:
             break
         name_size = space - name
-        if name_size == 0 or name_size > topic_limit:
+        if name_size == 0 or name_size > topic_limit or line_end - space - 1 > payload_limit:
             break
         if memchr(name, 33, name_size) != NULL or memchr(name, 13, name_size) != NULL:
             break

@@ -133,7 +133,8 @@ class ControllerSession(ScanningSession):
     dialect = NAME
 
     def scan(self, block: Block, position: int) -> Scan:
-        return lines(block, position, self._limits.topic_bytes, self._limits.line_bytes)
+        limits = self._limits
+        return lines(block, position, limits.topic_bytes, limits.line_bytes, limits.payload_bytes)
 
     def read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
         """A line that is not in plain form: it ends in CRLF, or it is no message, or it is too long."""
@@ -145,6 +146,8 @@ class ControllerSession(ScanningSession):
             reading.add(Refused("not 'CHANNEL MESSAGE'"))
         elif len(channel) > self._limits.topic_bytes:
             raise LimitError("a channel", len(channel), self._limits.topic_bytes, "limits.topic_bytes")
+        elif len(message) > self._limits.payload_bytes:
+            raise LimitError("a message", len(message), self._limits.payload_bytes, "limits.payload_bytes")
         else:
             reading.add_message(channel, message, Format.BYTES)
         return after, 0

@@ -81,11 +81,11 @@ def _pub_has_begun(block: Block, position: int, topic_limit: int) -> bool:
     return begun is not None and len(begun[1] or b"") <= topic_limit
 
 
-def lines_in_python(block: Block, position: int, topic_limit: int, line_limit: int) -> Scan:
+def lines_in_python(block: Block, position: int, topic_limit: int, line_limit: int, payload_limit: int) -> Scan:
     columns = Columns()
     while match := LINE.match(block, position):
         (begin, space), (start, end) = match.span(1), match.span(2)
-        too_long = space - begin > topic_limit or end - begin > line_limit
+        too_long = space - begin > topic_limit or end - begin > line_limit or end - start > payload_limit
         if too_long or block[end - 1] == ord("\r"):
             return columns.close(position, 0, False)
         columns.add(match[1], position, start, end)

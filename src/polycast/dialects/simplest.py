@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from polycast.dialects.base import Reading, Role, ScanningSession, read_line
 from polycast.dialects.scan import Scan, pubs
@@ -27,6 +28,7 @@ from polycast.model import (
     Everything,
     Form,
     Format,
+    Limits,
     Pattern,
     Refused,
     Slices,
@@ -161,7 +163,14 @@ def _after_line_end(block: Block, position: int) -> int:
     )
 
 
+class PeerSession(SimplestSession):
+    """The other end is a broker: its names may be longer than topics are, by escapes and by `//fwd/`."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(replace(limits, topic_bytes=3 * limits.topic_bytes + len("//fwd/")))
+
+
 ROLES = (
     Role("simplest", NAME, SimplestSession, default="tcp://127.0.0.1:9014", echo=False),
-    Role("simplest.peer", NAME, SimplestSession, echo=False, link=True),
+    Role("simplest.peer", NAME, PeerSession, echo=False, link=True),
 )

@@ -1,6 +1,6 @@
 """The topics that were seen, each with its audience and its next sequence; bounded.
 
-The table holds two generations of at most half its capacity each. A topic that is used again moves to the young
+The table holds two generations of half its capacity each. A topic that is used again moves to the young
 one; when that is full, whatever was left in the old one is forgotten. A forgotten topic must not get a sequence
 twice, and cannot be told from a new one: so every topic that is new from then on starts at `floor`, which is
 past every sequence that was forgotten. With topics that carry one message each (names with an id in them) that
@@ -43,12 +43,13 @@ class Topics:
         topic = self._young.get(key)
         if topic is None:
             topic = self._old.pop(key, None) or Topic(key.decode(), self.floor)
-            if len(self._young) >= self._half:
-                self._turn()
             self._young[key] = topic
         return topic
 
-    def _turn(self) -> None:
+    def trim(self) -> None:
+        """Forgets, if need be. To be called when every topic in use has been given its sequences."""
+        if len(self._young) < self._half:
+            return
         self.forgotten += len(self._old)
         highest = max((topic.next_sequence for topic in self._old.values()), default=0)
         self.floor = max(self.floor, highest)

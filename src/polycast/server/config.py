@@ -10,14 +10,16 @@ the wrong type, is an error that says where it stands, what was expected, and wh
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass
 from difflib import get_close_matches
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from polycast.address import parse_address
+from polycast.address import PORT_LIMIT, Address, parse_address
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 from polycast.server.settings import POLICIES, TABLES, Settings, declared
@@ -43,17 +45,22 @@ class Loaded:
     def to_toml(self) -> str:
         """The effective configuration, as a file that would say the same."""
         lines = ["[listen]" + self._source("listen")]
-        lines += [f"{json.dumps(name)} = {json.dumps(where)}" for name, where in self.settings.listen.items()]
+        lines += [f"{_to_toml(name)} = {_to_toml(where)}" for name, where in self.settings.listen.items()]
         for table in TABLES:
             lines += ["", f"[{table}]"]
             for key, declaration in declared().items():
                 if key.startswith(table + "."):
                     value = getattr(getattr(self.settings, table), declaration.name)
-                    lines.append(f"{declaration.name} = {json.dumps(value)}{self._source(key)}")
+                    lines.append(f"{declaration.name} = {_to_toml(value)}{self._source(key)}")
         return "\n".join(lines) + "\n"
 
     def _source(self, key: str) -> str:
         return f"  # {self.sources[key]}" if key in self.sources else ""
+
+
+def _to_toml(value: Any) -> str:
+    """JSON is TOML, for the types there are here, but for one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def load(
@@ -133,8 +140,11 @@ class Gathered:
             source, tables["listen"] = list(self._listen.items())[-1]
             self._sources["listen"] = source
         for peer in tables["simplest"].peers:
-            if parse_address(peer, "tcp").scheme != "tcp":
-                raise UsageError(f"simplest.peers: {peer!r} is not HOST:PORT")
+            address = parse_address(peer, "tcp")
+            if address.scheme != "tcp" or not address.port:
+                raise UsageError(f"simplest.peers: {peer!r} is not HOST:PORT, PORT from 1 to {PORT_LIMIT}")
+        if tables["simplest"].announce:
+            parse_announce(tables["simplest"].announce)
         return Loaded(Settings(**tables), self._sources)
 
 
@@ -162,6 +172,23 @@ def _check_address(name: str, text: str, source: str) -> None:
             raise UsageError(f"{source}: listen.{name}: unknown option {option} in {text!r}", hint)
         if value not in POLICIES:
             raise UsageError(f"{source}: listen.{name}: policy={value}: expected {' or '.join(POLICIES)}")
+
+
+def parse_announce(text: str) -> tuple[str, str, Address | None]:
+    """ORG, NAME, and the address if one is given, which must be one that others can use as it is."""
+    match = re.fullmatch(r"([^/=\s]+)/([^=\s]+)(?:=(.+))?", text)
+    if match is None:
+        raise UsageError(f"simplest.announce = {text!r}: expected ORG/NAME or ORG/NAME=HOST:PORT")
+    if match[3] is None:
+        return match[1], match[2], None
+    address = parse_address(match[3], "tcp")
+    try:
+        usable = not ip_address(address.host).is_unspecified and address.port > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageError(f"simplest.announce = {text!r}: {match[3]!r} is not an IP address and a port")
+    return match[1], match[2], address
 
 
 def convert(key: str, value: Any, declaration: Field[Any], source: str) -> Any:

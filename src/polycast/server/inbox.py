@@ -13,7 +13,7 @@ from polycast.model import Block
 SHARED_BYTES = 256 * 1024
 LARGE_BYTES = SHARED_BYTES // 2
 """What is longer than this is assembled in a buffer of its own."""
-FIRST_LARGE_BYTES = 1024 * 1024
+FIRST_LARGE_BYTES = 64 * 1024
 
 
 class Inbox:

@@ -25,6 +25,7 @@ from polycast.dialects.registry import ROLES
 from polycast.errors import StartError, TimeoutPeerError, UsageError
 from polycast.model import Contains, Event
 from polycast.server import sockets
+from polycast.server.config import parse_announce
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters
 from polycast.server.exchange import Exchange
@@ -229,21 +230,16 @@ class Server:
         connection.leave()
 
     def _announcement(self, text: str) -> tuple[bytes, bytes]:
-        identity, _, place = text.partition("=")
-        org, _, name = identity.partition("/")
-        if not org or not name or any(c in identity for c in " \r\n"):
-            raise UsageError(f"simplest.announce = {text!r}: expected ORG/NAME or ORG/NAME=HOST:PORT")
-        if place:
-            address = parse_address(place, "tcp")
-        else:
-            own = [real for listener, real in self.addresses if listener == "simplest.peer"]
+        org, name, address = parse_announce(text)
+        if address is None:
+            own = [real for listener, real in self.addresses if listener == "simplest.peer" and real.port]
             if not own:
                 hint = "add --listen simplest.peer=tcp://HOST:PORT, or write --announce ORG/NAME=HOST:PORT"
                 raise UsageError("--announce needs an address that others can link to", hint)
             address = own[0]
-        if address.host in ("0.0.0.0", "::"):
-            hint = "write --announce ORG/NAME=HOST:PORT with the address that others see"
-            raise UsageError(f"{address.host} is no address that others can link to", hint)
+            if address.host in ("0.0.0.0", "::"):
+                hint = f"write --announce {text}=HOST:{address.port} with the address that others see"
+                raise UsageError(f"{address.host} is no address that others can link to", hint)
         return to_announcement(org, name, address.host, address.port)
 
     async def _announce(self) -> None:
