@@ -24,6 +24,7 @@ class Client:
         self.address = address
         self._socket = _open(address, timeout)
         self._left = b""
+        self._patterns: list[Pattern] = []
 
     # A dialect says these four.
 
@@ -52,16 +53,21 @@ class Client:
         self._send(batch)
 
     def subscribe(self, patterns: Iterable[Pattern]) -> None:
-        self._patterns = [*getattr(self, "_patterns", []), *patterns]
-        self._send(b"".join(map(self.ask, self._patterns)))
+        new = list(patterns)
+        self._patterns += new
+        self._send(b"".join(map(self.ask, new)))
 
     def messages(self) -> Iterator[list[Message]]:
         """What arrives and matches, until the broker closes."""
-        while data := self._receive():
-            arrived, self._left = self.decode(self._left + data)
+        while True:
+            arrived, self._left = self.decode(self._left)
             matching = [m for m in arrived if any(self.wanted(p, m.topic) for p in self._patterns)]
             if matching:
                 yield matching
+            data = self._receive()
+            if not data:
+                return
+            self._left += data
 
     def close(self) -> None:
         """Waits for the broker to close its side, which it does when it has read everything."""

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from polycast.client.base import Client
 from polycast.dialects.fanout import GREETING, to_channel, to_pattern
 from polycast.errors import UsageError
 from polycast.model import Contains, Exact, Message, Pattern
 
+TIME = re.compile(rb"\n[0-9]+\n")
+
 
 class FanoutClient(Client):
     _greeted = False
+
+    def subscribe(self, patterns: Iterable[Pattern]) -> None:
+        """Returns when the subscriptions are in force: a question asked behind them has been answered."""
+        super().subscribe(patterns)
+        self._send(b"time\n")
+        arrived = b"\n"
+        while not TIME.search(arrived) and (data := self._receive()):
+            arrived += data
+            self._left += data
 
     def encode(self, message: Message) -> bytes:
         channel = message.topic.encode()
