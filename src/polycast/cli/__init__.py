@@ -5,7 +5,6 @@ Data goes to stdout, words go to stderr. An error is one line and, where there i
 
 from __future__ import annotations
 
-import os
 import sys
 
 import typer
@@ -54,7 +53,3 @@ def main() -> None:
         if error.hint:
             typer.echo(f"hint: {error.hint}", err=True)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; keep the interpreter from complaining on its way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

@@ -78,7 +78,7 @@ def _port(name: str, default: str) -> Finding:
 
 def _folder(folder: Path) -> Finding:
     """Where the data folder will be, even if it is not there yet, and how long an fsync takes."""
-    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
+    existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     probe = existing / f".polycast-doctor-{os.getpid()}"
     try:
         took = _fsync_milliseconds(probe)

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -14,9 +15,12 @@ from polycast.model import Message
 NAME = "pub"
 HELP = """Publish messages, and wait until the broker has read them.
 
+The dialects simplest and fanout acknowledge nothing: what the broker refuses is in its log.
+
 MESSAGE is the text of one message; '-' takes each line of stdin as a message; --file takes a whole file as one."""
 EXAMPLE = "seq 1000 | polycast pub numbers -"
 
+READ_BYTES = 256 * 1024
 BAR_FROM = 100_000
 """How many messages make work long enough for a progress bar."""
 
@@ -33,34 +37,44 @@ def run(
 
     if (message is None) == (file is None):
         raise UsageError("give either MESSAGE or --file", "an empty message is ''")
-    payloads: Iterable[bytes] = _payloads(message, file)
+    batches = _batches(message, file)
     if count > 1:
-        payloads = chain.from_iterable(repeat(list(payloads), count))
+        batches = repeat(list(chain.from_iterable(batches)), count)
     with connect(dialect, at, publishing=True) as client:
-        client.publish(_counted((Message(topic, payload) for payload in payloads), count))
+        for batch in _counted(batches, count):
+            client.publish(Message(topic, payload) for payload in batch)
 
 
-def _payloads(message: str | None, file: str | None) -> Iterator[bytes]:
+def _batches(message: str | None, file: str | None) -> Iterator[list[bytes]]:
+    """The payloads, those that are there at once together."""
     if file == "-":
-        yield sys.stdin.buffer.read()
+        yield [sys.stdin.buffer.read()]
     elif file is not None:
         try:
-            yield Path(file).read_bytes()
+            yield [Path(file).read_bytes()]
         except OSError as error:
             raise UsageError(f"cannot read {file}: {error.strerror}") from error
     elif message == "-":
-        for line in sys.stdin.buffer:
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
+        yield from _lines_of_stdin()
     else:
         assert message is not None
-        yield message.encode(errors="surrogateescape")
+        yield [message.encode(errors="surrogateescape")]
 
 
-def _counted(messages: Iterator[Message], count: int) -> Iterator[Message]:
+def _lines_of_stdin() -> Iterator[list[bytes]]:
+    left = b""
+    while data := os.read(sys.stdin.fileno(), READ_BYTES):
+        *lines, left = (left + data).split(b"\n")
+        yield [line.removesuffix(b"\r") for line in lines]
+    if left:
+        yield [left.removesuffix(b"\r")]
+
+
+def _counted(batches: Iterator[list[bytes]], count: int) -> Iterator[list[bytes]]:
     if count < BAR_FROM or not sys.stderr.isatty():
-        yield from messages
+        yield from batches
         return
     from rich.console import Console
     from rich.progress import track
 
-    yield from track(messages, "publishing", total=count, console=Console(stderr=True))
+    yield from track(batches, "publishing", total=count, console=Console(stderr=True))

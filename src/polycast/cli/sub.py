@@ -41,6 +41,9 @@ def run(
                 return
     except KeyboardInterrupt:
         return
+    except BrokenPipeError:
+        _let_stdout_go()
+        return
     raise RemoteError(f"{client.address}: the broker closed the connection")
 
 
@@ -53,6 +56,11 @@ def _show(messages: list[Message], as_json: bool) -> None:
     view = memoryview(out)
     while view:
         view = view[os.write(sys.stdout.fileno(), view) :]
+
+
+def _let_stdout_go() -> None:
+    """Whoever read our output has seen enough; the interpreter need not complain on its way out."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _to_line(message: Message) -> bytes:
