@@ -107,8 +107,7 @@ class Client:
 def _open(address: Address, timeout: float) -> socket.socket:
     try:
         if address.scheme == "ipc":
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            sock.connect(address.path)
+            sock = _open_ipc(address.path)
         else:
             sock = socket.create_connection((address.host, address.port), timeout)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -116,4 +115,14 @@ def _open(address: Address, timeout: float) -> socket.socket:
         hint = "is a broker running there? start one with 'polycast serve', or name another with --at"
         raise RemoteError(f"cannot reach {address}: {error.strerror or error}", hint) from error
     sock.settimeout(None)
+    return sock
+
+
+def _open_ipc(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        raise
     return sock

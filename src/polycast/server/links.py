@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 
 from polycast.server.connection import Connection
@@ -58,8 +59,10 @@ class Links:
                 if wait == FIRST_WAIT_SECONDS:
                     log.warning("peer %s:%s: %s; dialling until it is there", host, port, error.strerror or error)
             else:
-                wait = FIRST_WAIT_SECONDS
+                linked = time.monotonic()
                 await self._end_of(connection)
+                if time.monotonic() - linked > LONGEST_WAIT_SECONDS:
+                    wait = FIRST_WAIT_SECONDS
                 if connection not in self._given_up:
                     log.warning("peer %s:%s: the link is down; dialling again", host, port)
                 elif (twin := self._given_up.pop(connection)) is not None:

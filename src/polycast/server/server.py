@@ -219,7 +219,9 @@ class Server:
         listener = Listener(self, ROLES["simplest.peer"], self.settings.limits.policy)
         loop = asyncio.get_running_loop()
         transport, connection = await loop.create_connection(lambda: listener.connection(dialed=True), host, port)
-        sockets.set_keepalive(transport.get_extra_info("socket"))
+        sock = transport.get_extra_info("socket")
+        if sock is not None:  # it may be lost already
+            sockets.set_keepalive(sock)
         log.info("peer %s:%s: linked", host, port)
         return connection
 

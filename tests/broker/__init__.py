@@ -1,0 +1,1 @@
+"""Tests of the broker's rules, without a socket and without a clock."""

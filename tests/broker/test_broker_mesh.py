@@ -1,0 +1,441 @@
+"""The rules of the mesh, one by one."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from broker.simulation import Client, End, Net, Node, Row
+from polycast.broker.mesh import Ask, Memory, Unask, Unlink, to_direct, to_forwarded, to_texts
+from polycast.model import Burst, Contains, Everything, Exact, Format, Limits, Pattern, Prefix
+from polycast.routing import Subscriber
+
+
+def line(count: int, forward: bool = True, **memory: float) -> tuple[Net, list[Node]]:
+    """Brokers in a row."""
+    net = Net()
+    seconds, messages = memory.get("seconds", 10.0), int(memory.get("messages", 1000))
+    nodes = [net.node(f"node{i}", forward, seconds, messages) for i in range(count)]
+    for one, two in pairwise(nodes):
+        net.link(one, two)
+    return net, nodes
+
+
+def say(net: Net, node: Node, *rows: Row) -> None:
+    speaker = node.client()
+    node.publish(speaker.subscriber, *rows)
+    net.settle()
+
+
+# -- names -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("direct", "forwarded"),
+    [
+        (b"//x", b"//fwd/x"),
+        (b"//x/y", b"//fwd/x/y"),
+        (b"x", b"//fwd/x"),
+        (b"/x", b"//fwd//x"),
+        (b"///x", b"//fwd//x"),
+        (b"//fwd/x", b"//fwd/x"),
+        (b"//fwd/fwd/x", b"//fwd/fwd/x"),
+        (b"//fwdx", b"//fwd/fwdx"),
+    ],
+)
+def test_forwarded_names(direct: bytes, forwarded: bytes) -> None:
+    assert to_forwarded(direct) == forwarded
+    assert to_forwarded(forwarded) == forwarded
+
+
+@pytest.mark.parametrize("direct", [b"//x", b"x", b"//x//y", b"a/b"])
+def test_a_forwarded_name_leads_back(direct: bytes) -> None:
+    assert direct in to_direct(to_forwarded(direct))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "forwarding", "plain"),
+    [
+        (Contains("//x"), {"//x", "//fwd/x"}, {"//x"}),
+        (Contains("//fwd/x"), {"//x", "//fwd/x"}, {"//fwd/x"}),
+        (Contains("x"), {"x"}, {"x"}),
+        (Exact("//x"), {"//x", "//fwd/x"}, {"//x"}),
+        (Prefix("//x/"), {"//x/", "//fwd/x/"}, {"//x/"}),
+        (Everything(), {""}, {""}),
+        (Contains("polycast/events"), set(), set()),
+        (Exact("a\nb"), set(), set()),
+        (Exact("a\r"), set(), set()),
+    ],
+)
+def test_what_is_asked_for_a_pattern(pattern: Pattern, forwarding: set[str], plain: set[str]) -> None:
+    assert to_texts(pattern, forward=True) == forwarding
+    assert to_texts(pattern, forward=False) == plain
+
+
+# -- asking ----------------------------------------------------------------------------------------------
+
+
+def asked(end: End) -> set[str]:
+    return {text for text in end.asked if not text.startswith("polycast/node/")}
+
+
+def test_a_client_of_either_name_makes_its_broker_ask_for_both() -> None:
+    for text in ("//x", "//fwd/x"):
+        net, [one, two] = line(2)
+        one.client(Contains(text))
+        net.settle()
+        assert asked(one.ends[0]) == {"//x", "//fwd/x"}
+        assert asked(two.ends[0]) == set()
+
+
+def test_what_two_clients_want_is_asked_for_once_and_until_both_are_gone() -> None:
+    _, [one, _] = line(2)
+    first, second = one.client(), one.client()
+    link = one.ends[0].subscriber
+    assert set(one.mesh.subscribed(first.subscriber, Contains("//x"))) == {Ask(link, "//x"), Ask(link, "//fwd/x")}
+    assert one.mesh.subscribed(second.subscriber, Contains("//fwd/x")) == []
+    assert one.mesh.unsubscribed(first.subscriber, Contains("//x")) == []
+    gone = one.mesh.unsubscribed(second.subscriber, Contains("//fwd/x"))
+    assert set(gone) == {Unask(link, "//x"), Unask(link, "//fwd/x")}
+
+
+def test_a_new_link_is_asked_for_what_is_wanted_already() -> None:
+    net = Net()
+    one, two = net.node("one"), net.node("two")
+    one.client(Contains("//x"))
+    one.mesh.want([Contains("//peers/org/")])
+    net.link(one, two)
+    net.settle()
+    assert asked(one.ends[0]) == {"//x", "//fwd/x", "//peers/org/", "//fwd/peers/org/"}
+
+
+def test_wants_travel_along_a_line_with_forwarding_only() -> None:
+    for forward in (True, False):
+        net, [one, two, three] = line(3, forward)
+        three.client(Contains("x"))
+        net.settle()
+        assert asked(three.ends[0]) == {"x"}
+        assert asked(two.ends[0]) == ({"x"} if forward else set())
+        assert asked(two.ends[1]) == set()
+        assert asked(one.ends[0]) == set()
+
+
+def test_what_a_broken_link_wanted_is_taken_back() -> None:
+    net, [_, two, three] = line(3)
+    three.client(Contains("x"))
+    net.settle()
+    towards_one, towards_three = two.ends
+    two.close(towards_three)
+    net.settle()
+    assert asked(towards_one) == set()
+    assert three.ends == []
+
+
+def test_reserved_texts_are_not_asked_for() -> None:
+    net, [one, _] = line(2)
+    one.client(Prefix("polycast/"), Contains("polycast/events"))
+    net.settle()
+    assert asked(one.ends[0]) == set()
+
+
+# -- delivering ------------------------------------------------------------------------------------------
+
+
+def test_a_link_that_asked_for_both_names_gets_the_direct_one() -> None:
+    net, [one, two] = line(2)
+    near = two.client(Contains("//x"), Contains("//fwd/x"))
+    net.settle()
+    say(net, one, ("//x", b"1"))
+    assert one.ends[0].sent == [("//x", b"1")]
+    assert near.got == [("//x", b"1")]
+
+
+def test_names_along_a_line() -> None:
+    net, nodes = line(3)
+    both = [node.client(Contains("//x"), Contains("//fwd/x")) for node in nodes]
+    direct = [node.client(Contains("//x")) for node in nodes]
+    forwarded = [node.client(Contains("//fwd/x")) for node in nodes]
+    net.settle()
+    say(net, nodes[0], ("//x", b"1"))
+    assert [client.got for client in both] == [[("//x", b"1")], [("//x", b"1")], [("//fwd/x", b"1")]]
+    assert [client.got for client in direct] == [[("//x", b"1")]] * 3
+    assert [client.got for client in forwarded] == [[("//fwd/x", b"1")]] * 3
+
+
+def test_a_plain_name_comes_back_to_itself() -> None:
+    net, nodes = line(4)
+    far = nodes[3].client(Exact("plain"))
+    net.settle()
+    say(net, nodes[0], ("plain", b"1"))
+    assert nodes[1].ends[1].sent == nodes[2].ends[1].sent == [("//fwd/plain", b"1")]
+    assert far.got == [("plain", b"1")]
+
+
+def test_a_forwarded_name_is_never_doubled() -> None:
+    net, nodes = line(4)
+    far = nodes[3].client(Contains("x"))
+    net.settle()
+    say(net, nodes[0], ("//fwd/x", b"1"))
+    assert [end.sent for node in nodes[:3] for end in node.ends[-1:]] == [[("//fwd/x", b"1")]] * 3
+    assert far.got == [("//fwd/x", b"1")]
+
+
+def test_order_is_kept_along_a_line() -> None:
+    net, nodes = line(3)
+    far = nodes[2].client(Contains("x"), Contains("y"))
+    net.settle()
+    rows = [(name, str(i).encode()) for i, name in enumerate(["//x", "//y", "y", "//x", "//x", "x"])]
+    say(net, nodes[0], *rows)
+    assert far.payloads == [payload for _, payload in rows]
+
+
+def test_with_forwarding_sequences_rise_too() -> None:
+    net, [one, _] = line(2)
+    one.client(Contains("//x"))
+    net.settle()
+    speaker = one.client().subscriber
+    found = []
+    for payloads in ([b"1", b"2"], [b"3"]):
+        burst = Burst.of("some", [(b"//x", payload, Format.BYTES) for payload in payloads])
+        [delivery] = one.spread(burst, speaker).deliveries
+        found.append(delivery.burst.sequences)
+    assert found == [[0], [2]]
+
+
+def test_topics_that_are_not_utf8_are_refused_here_too() -> None:
+    net, [one, two] = line(2)
+    near = two.client(Everything())
+    net.settle()
+    rows = [(b"a", b"1"), (b"\xff", b"2"), (b"b", b"3")]
+    burst = Burst.of("some", [(topic, payload, Format.BYTES) for topic, payload in rows])
+    publication = one.spread(burst, one.client().subscriber)
+    net.settle()
+    assert (publication.accepted, publication.refused) == (2, 1)
+    assert near.payloads == [b"1", b"3"]
+
+
+def test_a_publisher_that_hears_itself_and_one_that_does_not() -> None:
+    net, [one, _] = line(2)
+    loud, shy = one.client(Contains("//x")), one.client(Contains("//fwd/x"), echo=False)
+    net.settle()
+    one.publish(loud.subscriber, ("//x", b"1"))
+    one.publish(shy.subscriber, ("//x", b"2"))
+    assert (loud.payloads, shy.payloads) == ([b"1", b"2"], [b"1"])
+
+
+# -- identical messages ----------------------------------------------------------------------------------
+
+
+def three_listeners(nodes: list[Node]) -> list[Client]:
+    return [node.client(Contains("//x")) for node in nodes]
+
+
+def test_identical_messages_are_suppressed_on_forwarded_names_only() -> None:
+    net, nodes = line(3)
+    here, near, far = three_listeners(nodes)
+    net.settle()
+    for _ in range(3):
+        say(net, nodes[0], ("//x", b"same"))
+    assert (len(here.got), len(near.got), len(far.got)) == (3, 3, 1)
+    assert nodes[1].ends[1].sent == [("//fwd/x", b"same")]
+
+
+def test_identical_messages_in_one_burst() -> None:
+    net, nodes = line(3)
+    here, near, far = three_listeners(nodes)
+    net.settle()
+    say(net, nodes[0], ("//x", b"same"), ("//x", b"other"), ("//x", b"same"))
+    assert here.payloads == near.payloads == [b"same", b"other", b"same"]
+    assert far.payloads == [b"same", b"other"]
+
+
+def test_the_same_data_under_another_name_is_another_message() -> None:
+    net, nodes = line(3)
+    far = nodes[2].client(Everything())
+    net.settle()
+    say(net, nodes[0], ("//x", b"same"), ("//y", b"same"), ("z", b"same"))
+    assert len(far.got) == 3
+
+
+def test_what_is_identical_is_forgotten_in_time() -> None:
+    net, nodes = line(3, seconds=10.0)
+    far = nodes[2].client(Contains("//x"))
+    net.settle()
+    for seconds in (0.0, 9.9, 0.2):
+        net.pass_time(seconds)
+        say(net, nodes[0], ("//x", b"same"))
+    assert far.got == [("//x", b"same")] * 2
+
+
+def test_copies_that_are_suppressed_are_counted() -> None:
+    net = Net()
+    nodes = [net.node(f"node{i}") for i in range(3)]
+    for one, two in ((0, 1), (1, 2), (0, 2)):
+        net.link(nodes[one], nodes[two])
+    listeners = three_listeners(nodes)
+    net.settle()
+    say(net, nodes[0], ("//x", b"1"))
+    assert [len(client.got) for client in listeners] == [1, 1, 1]
+    copies = sum(len(end.heard) for node in nodes for end in node.ends) - 2
+    assert sum(node.mesh.suppressed for node in nodes) == copies > 0
+
+
+def test_a_direct_message_behind_its_forwarded_copy() -> None:
+    """It was delivered already; the next one like it is another message."""
+    _, [one, _] = line(2)
+    link = one.ends[0].subscriber
+    here = one.client(Contains("//x"))
+    for name in ("//fwd/x", "//x", "//x"):
+        one.publish(link, (name, b"same"))
+    assert here.got == [("//x", b"same")] * 2
+
+
+def test_a_direct_message_long_behind_a_forwarded_copy_is_another_message() -> None:
+    net, [one, _] = line(2)
+    link = one.ends[0].subscriber
+    here = one.client(Contains("//x"))
+    one.publish(link, ("//fwd/x", b"same"))
+    net.pass_time(2.0)
+    one.publish(link, ("//x", b"same"))
+    assert len(here.got) == 2
+
+
+def test_memory_is_bounded() -> None:
+    memory = Memory(seconds=10.0, messages=3)
+    for i in range(10):
+        memory.add((b"//fwd/x", bytes([i])), now=float(i) / 10, awaits_direct=False)
+        assert len(memory) <= 3
+    assert [memory.seen((b"//fwd/x", bytes([i])), 1.0) for i in (6, 7, 8, 9)] == [False, True, True, True]
+
+
+def test_memory_lets_go_of_what_is_old() -> None:
+    memory = Memory(seconds=10.0, messages=1000)
+    for i in range(100):
+        memory.add((b"//fwd/x", bytes([i])), now=float(i), awaits_direct=False)
+    assert len(memory) == 10
+    assert not memory.seen((b"//fwd/x", bytes([89])), 99.0)
+    assert memory.seen((b"//fwd/x", bytes([90])), 99.0)
+
+
+def test_a_node_remembers_no_more_than_it_may() -> None:
+    net, [one, _] = line(2, messages=5)
+    say(net, one, *[("//x", str(i).encode()) for i in range(50)])
+    assert len(one.mesh._memory) == 5
+
+
+# -- one link for two brokers ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("dials", ["ab ba", "ab ab", "ba ba", "ab ba ab"])
+def test_of_several_links_between_two_brokers_one_stays(dials: str, seed: int) -> None:
+    net = Net(seed)
+    nodes = {name: net.node(name) for name in "ab"}
+    here, there = nodes["a"].client(Everything()), nodes["b"].client(Everything())
+    for dial in dials.split():
+        net.link(nodes[dial[0]], nodes[dial[1]])
+    net.settle()
+    assert len(net.open_links()) == 1
+    assert [len(node.ends) for node in nodes.values()] == [1, 1]
+    say(net, nodes["a"], ("//x", b"1"))
+    assert here.payloads == there.payloads == [b"1"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_later_link_is_noticed_as_well(seed: int) -> None:
+    net = Net(seed)
+    one, two = net.node("a"), net.node("b")
+    net.link(one, two)
+    net.settle()
+    net.link(two, one)
+    net.settle()
+    assert len(net.open_links()) == 1
+
+
+def test_links_between_different_brokers_stay() -> None:
+    net, nodes = line(4)
+    net.link(nodes[3], nodes[0])
+    net.settle()
+    assert len(net.open_links()) == 4
+    assert not any(node.unlinked for node in nodes)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_link_to_itself_is_closed_by_the_end_that_dialed(seed: int) -> None:
+    """Only that one can see to it that it is not dialed again."""
+    net = Net(seed)
+    one = net.node("a")
+    near, far = net.link(one, one)
+    net.settle()
+    assert one.unlinked == [Unlink(near.subscriber, twin=None)]
+    assert not near.open
+    assert not far.open
+
+
+def two_strangers() -> tuple[Node, Subscriber, Subscriber]:
+    """A node with a link that it dialed and one that dialed it, to brokers that did not say who they are."""
+    node = Node("node")
+    dialed, accepted = (node.hub.join(name, echo=False, link=True) for name in ("dialed", "accepted"))
+    node.mesh.join(dialed, dialed=True)
+    node.mesh.join(accepted, dialed=False)
+    return node, dialed, accepted
+
+
+def test_brokers_that_do_not_say_who_they_are_are_left_alone() -> None:
+    node, dialed, accepted = two_strangers()
+    effects = node.mesh.subscribed(dialed, Contains("//x")) + node.mesh.subscribed(accepted, Contains("//x"))
+    assert effects
+    assert not [effect for effect in effects if isinstance(effect, Unlink)]
+
+
+def test_a_broker_without_a_name_costs_no_other_its_link() -> None:
+    node, _, accepted = two_strangers()
+    effects = node.mesh.subscribed(accepted, Contains("polycast/node/"))
+    assert not [effect for effect in effects if isinstance(effect, Unlink)]
+
+
+# -- where meshes meet other rules -----------------------------------------------------------------------
+
+
+def test_reserved_topics_stay_reserved() -> None:
+    net, nodes = line(2)
+    curious = [node.client(Everything(), Contains("events")) for node in nodes]
+    net.settle()
+    say(net, nodes[0], ("polycast/events/open", b"1"))
+    assert [client.got for client in curious] == [[], []]
+
+
+def test_a_forwarded_name_does_not_become_a_reserved_one() -> None:
+    _, [one, _] = line(2)
+    insider = one.client(Prefix("polycast/"))
+    one.publish(one.ends[0].subscriber, ("//fwd/polycast/events/open", b"1"))
+    assert insider.got == []
+
+
+def test_a_subscription_to_the_forwarded_name_holds_without_links() -> None:
+    net = Net()
+    alone = net.node("alone")
+    client = alone.client(Contains("//fwd/x"))
+    say(net, alone, ("//x", b"1"))
+    assert client.got == [("//fwd/x", b"1")]
+
+
+def test_a_long_topic_does_not_cost_the_link() -> None:
+    net, nodes = line(3)
+    far = nodes[2].client(Everything())
+    net.settle()
+    say(net, nodes[0], ("//" + "x" * (Limits().topic_bytes - 2), b"1"))
+    say(net, nodes[0], ("//y", b"2"))
+    assert len(net.open_links()) == 2
+    assert far.payloads[-1:] == [b"2"]
+
+
+def test_a_topic_that_needs_escapes_does_not_cost_the_link() -> None:
+    net, nodes = line(2)
+    near = nodes[1].client(Everything())
+    net.settle()
+    say(net, nodes[0], ("\r" * Limits().topic_bytes, b"1"))
+    say(net, nodes[0], ("//y", b"2"))
+    assert len(net.open_links()) == 1
+    assert near.payloads[-1:] == [b"2"]

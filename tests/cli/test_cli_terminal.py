@@ -1,0 +1,85 @@
+"""What a person at a terminal sees."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kit.broker import Broker, clean_environment
+from kit.frames import pub
+from kit.program import POLYCAST
+from kit.room import Room
+from kit.wire import GUARD_SECONDS
+
+
+@contextmanager
+def at_a_terminal(
+    *arguments: str, err: bool = False, env: dict[str, str] | None = None
+) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """Runs a command whose stdout, or stderr, is a terminal; its other end comes with it."""
+    ours, theirs = pty.openpty()
+    streams = {"stderr" if err else "stdout": theirs}
+    other = {"stdout" if err else "stderr": subprocess.PIPE}
+    process = subprocess.Popen(
+        [*POLYCAST, *arguments], stdin=subprocess.DEVNULL, env={**clean_environment(), **(env or {})},
+        stdout=streams.get("stdout", other.get("stdout")), stderr=streams.get("stderr", other.get("stderr")),
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        yield ours, process
+    finally:
+        process.kill()
+        process.wait(GUARD_SECONDS)
+        os.close(ours)
+        for pipe in (process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+
+
+def read_all(terminal: int) -> bytes:
+    seen = b""
+    try:
+        while more := os.read(terminal, 65536):
+            seen += more
+    except OSError:  # the other end is closed
+        pass
+    return seen
+
+
+def test_a_message_cannot_write_on_the_terminal() -> None:
+    with Broker() as broker, Room(broker) as room:
+        at = f"tcp://127.0.0.1:{broker.ports['simplest']}"
+        with at_a_terminal("sub", ">", "--at", at, "--count", "1") as (terminal, process):
+            assert process.stderr
+            assert b"subscribed" in process.stderr.readline()
+            room.simplest()
+            room.simplest(pub("evil", b"\x1b[2J\x07\x9b1m \xff tab\t end"))
+            seen = read_all(terminal)
+    assert b"\x1b" not in seen
+    assert b"\x07" not in seen
+    assert seen.decode().startswith("evil \N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}")
+    assert "tab\t end" in seen.decode()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["sub", "--help"], ["doctor"]])
+def test_no_color_means_no_color(arguments: list[str]) -> None:
+    with at_a_terminal(*arguments, env={"NO_COLOR": "1", "TERM": "xterm-256color"}) as (terminal, _):
+        assert b"\x1b[" not in read_all(terminal)
+
+
+@pytest.mark.slow
+def test_long_work_shows_its_progress_on_a_terminal_and_honours_no_color() -> None:
+    with Broker(listen=("simplest",)) as broker:
+        at = f"tcp://127.0.0.1:{broker.ports['simplest']}"
+        command = ("pub", "m", "x", "--count", "100000", "--at", at)
+        with at_a_terminal(*command, err=True, env={"NO_COLOR": "1", "TERM": "xterm"}) as (terminal, process):
+            seen = read_all(terminal)
+            assert process.wait(GUARD_SECONDS) == 0
+    assert b"publishing" in seen
+    assert b"\x1b[3" not in seen  # colours are 30 to 38
+    assert b"100%" in seen

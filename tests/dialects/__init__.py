@@ -1,0 +1,1 @@
+"""Tests of all dialects, without a socket."""

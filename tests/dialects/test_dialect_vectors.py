@@ -1,0 +1,130 @@
+"""Every vector, fed whole, byte by byte, cut in two at every place, and with a frame behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from dialects.feed import NOW, feed, in_two, one_by_one, rows
+from dialects.wires import DELIVERED, READERS, SEEN, WIRES
+from polycast.dialects import fanout, simplest
+from polycast.dialects.registry import ROLES
+from polycast.model import Burst, Event, Form, Format, Limits
+from vectors import InputVector, OutputVector, Row, input_vectors, output_vectors
+
+FORMS: dict[str, Form] = {form.name: form for form in (simplest.FORM, fanout.FORM)}
+INPUTS = input_vectors()
+OUTPUTS = output_vectors()
+
+each_input = pytest.mark.parametrize("vector", INPUTS, ids=lambda vector: vector.id)
+each_output = pytest.mark.parametrize("vector", OUTPUTS, ids=lambda vector: vector.id)
+
+
+def events_of(vector: InputVector, parts: Iterable[bytes], patient: bool = False) -> list[Event]:
+    limits = Limits(**vector.limits)
+    opening = ROLES[vector.role].session(limits).open() if vector.opening else []
+    return opening + feed(vector.role, limits, parts, patient).events
+
+
+def rows_of(vector: InputVector, parts: Iterable[bytes], patient: bool = False) -> list[Row]:
+    return rows(events_of(vector, parts, patient), ROLES[vector.role].dialect)
+
+
+@each_input
+def test_whole(vector: InputVector) -> None:
+    assert rows_of(vector, [vector.input]) == list(vector.events)
+
+
+@each_input
+@pytest.mark.parametrize("patient", [False, True], ids=["eager", "patient"])
+def test_byte_by_byte(vector: InputVector, patient: bool) -> None:
+    assert rows_of(vector, one_by_one(vector.input), patient) == list(vector.events)
+
+
+@each_input
+@pytest.mark.parametrize("patient", [False, True], ids=["eager", "patient"])
+def test_cut_in_two_anywhere(vector: InputVector, patient: bool) -> None:
+    for cut in range(len(vector.input) + 1):
+        assert rows_of(vector, in_two(vector.input, cut), patient) == list(vector.events), f"cut at {cut}"
+
+
+@pytest.mark.parametrize("vector", [v for v in INPUTS if not v.unfinished], ids=lambda vector: vector.id)
+def test_with_a_frame_behind_it(vector: InputVector) -> None:
+    more, event = _frame_behind(vector)
+    data = vector.input + more
+    expected = [*vector.events, *(() if vector.closes else event)]
+    for cut in range(len(data) + 1):
+        assert rows_of(vector, in_two(data, cut)) == expected, f"cut at {cut}"
+
+
+def _frame_behind(vector: InputVector) -> tuple[bytes, tuple[Row, ...]]:
+    """The same again where the limits of the vector may be too small for any other."""
+    wire = WIRES[vector.role]
+    return (vector.input, vector.events) if vector.limits else (wire.later, (wire.later_event,))
+
+
+@each_input
+def test_a_block_may_be_a_bytearray(vector: InputVector) -> None:
+    limits = Limits(**vector.limits)
+    session = ROLES[vector.role].session(limits)
+    opening = session.open() if vector.opening else []
+    events = opening + session.receive(bytearray(vector.input), NOW).events
+    assert rows(events, ROLES[vector.role].dialect) == list(vector.events)
+
+
+@each_input
+def test_what_was_read_is_sent_on_in_the_same_dialect(vector: InputVector) -> None:
+    """Whether or not a slice of the input serves as the output, the bytes are those of the messages."""
+    dialect = ROLES[vector.role].dialect
+    sent: list[Row] = [row for row in vector.events if row[0] == "message"]
+    expected = b"".join(_delivered(dialect, *row[1:]) for row in sent)
+    for cut in range(len(vector.input) + 1):
+        bursts = [b for b in events_of(vector, in_two(vector.input, cut)) if isinstance(b, Burst)]
+        assert b"".join(_encode(dialect, burst) for burst in bursts) == expected, f"cut at {cut}"
+
+
+def _delivered(dialect: str, *message: str | bytes) -> bytes:
+    topic, payload = message
+    assert isinstance(topic, bytes) and isinstance(payload, bytes)
+    return DELIVERED[dialect](*SEEN[dialect](topic, payload))
+
+
+def _encode(dialect: str, burst: Burst) -> bytes:
+    """Only what can be read as UTF-8 gets as far as an encoder."""
+    readable = [(first, last) for run, first, last in burst.runs() if _is_utf8(burst.topics[run])]
+    return b"".join(FORMS[dialect].encode(burst, readable).blocks) if readable else b""
+
+
+def _is_utf8(topic: bytes) -> bool:
+    return topic.decode(errors="replace").encode() == topic
+
+
+@each_output
+def test_output(vector: OutputVector) -> None:
+    burst = Burst.of("another", [(topic, payload, Format.BYTES) for topic, payload in vector.messages])
+    encoded = FORMS[vector.form].encode(burst, [(0, len(burst))])
+    assert b"".join(encoded.blocks) == vector.output
+    assert encoded.size == len(vector.output)
+    assert encoded.lossy == vector.lossy
+
+
+@each_output
+def test_output_is_read_by_a_stranger(vector: OutputVector) -> None:
+    expected = [SEEN[vector.form](*message) for message in vector.messages]
+    assert READERS[vector.form](vector.output) == expected
+
+
+def test_every_role_has_vectors() -> None:
+    assert {vector.role for vector in INPUTS} == set(ROLES)
+
+
+def test_every_dialect_has_vectors_both_ways() -> None:
+    dialects = {role.dialect for role in ROLES.values()}
+    assert {ROLES[vector.role].dialect for vector in INPUTS} == dialects
+    assert {vector.form for vector in OUTPUTS} == dialects
+
+
+def test_names_are_unique() -> None:
+    ids = [vector.id for vector in INPUTS] + [vector.id for vector in OUTPUTS]
+    assert len(set(ids)) == len(ids)

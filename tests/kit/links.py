@@ -1,0 +1,47 @@
+"""Links between brokers: how many there are, and whether they carry."""
+
+from __future__ import annotations
+
+import socket
+
+from kit.broker import Broker
+from kit.frames import pub
+from kit.room import Room
+from kit.wire import wait_for
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def open_links(broker: Broker) -> int:
+    """How many links it has, by what a broker with -v says."""
+    lines = [line for line in broker.log().splitlines() if "simplest.peer #" in line]
+    return sum(line.endswith(": open") for line in lines) - sum(line.endswith(": gone") for line in lines)
+
+
+def wait_for_links(broker: Broker, count: int) -> None:
+    wait_for(lambda: open_links(broker) == count, f"{count} links")
+
+
+def expect_heard(source: Broker, target: Broker, name: str, data: bytes) -> None:
+    """A client at the target hears a client at the source, once."""
+    with Room(source) as here, Room(target) as there:
+        client = there.simplest(f"sub {name}\n".encode())
+        probe = there.simplest(b"sub probe\n")
+
+        def reached() -> bool:
+            """Asked later than `name`, so what is heard of it tells that `name` was asked for as well."""
+            here.simplest(pub("probe"))
+            there.say(probe, b"")
+            probe.socket.setblocking(False)
+            try:
+                return bool(probe.socket.recv(65536))
+            except BlockingIOError:
+                return False
+
+        wait_for(reached, "the link to carry")
+        here.simplest(pub(name, data) + pub(name, b"end"))
+        client.expect(pub(name, data) + pub(name, b"end"))
+        there.expect_quiet(client)

@@ -1,0 +1,147 @@
+"""Programs with pipes for a terminal: the CLI, netcat, socat."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import runpy
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+from array import array
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from unittest import mock
+
+import pytest
+
+from kit.broker import clean_environment
+from kit.wire import GUARD_SECONDS
+
+POLYCAST = (sys.executable, "-m", "polycast")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    code: int
+    out: bytes
+    err: str
+
+
+def polycast(*arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Finished:
+    """Runs a command to its end. Whatever it says, it never says it with a traceback."""
+    done = subprocess.run(
+        [*POLYCAST, *arguments],
+        input=stdin,
+        capture_output=True,
+        env={**clean_environment(), **(env or {})},
+        timeout=GUARD_SECONDS,
+    )
+    finished = Finished(done.returncode, done.stdout, done.stderr.decode())
+    assert "Traceback" not in finished.err, finished.err
+    return finished
+
+
+def polycast_here(*arguments: str, env: Mapping[str, str] | None = None) -> Finished:
+    """The same within this process, for commands that end at once: many times faster."""
+    out, err = io.BytesIO(), io.StringIO()
+    text = io.TextIOWrapper(out, write_through=True)  # closes `out` when it goes
+    with (
+        mock.patch.object(sys, "argv", ["polycast", *arguments]),
+        mock.patch.dict(os.environ, {**clean_environment(), **(env or {})}, clear=True),
+        redirect_stdout(text),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as end,
+    ):
+        runpy.run_module("polycast", run_name="__main__")
+        raise SystemExit(0)
+    code = end.value.code or 0
+    assert isinstance(code, int)
+    return Finished(code, out.getvalue(), err.getvalue())
+
+
+def need(program: str, package: str) -> str:
+    """Where a program is; where it is not, the test is skipped with the cure."""
+    path = shutil.which(program)
+    if path is None:
+        pytest.skip(f"{program} is not installed: apt-get install {package}")
+    return path
+
+
+class Program:
+    """`with Program("nc", "127.0.0.1", port) as terminal: terminal.type(b"...")`"""
+
+    def __init__(self, *command: str, env: Mapping[str, str] | None = None) -> None:
+        self._command = command
+        self._env = {**clean_environment(), **(env or {})}
+        self.read = b""
+
+    def __enter__(self) -> Program:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            self._command, stdin=pipe, stdout=pipe, stderr=pipe, env=self._env, bufsize=0
+        )
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        self._stdin, self.stdout, self.stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(GUARD_SECONDS)
+        for pipe in (self._stdin, self.stdout, self.stderr):
+            pipe.close()
+
+    def type(self, text: bytes) -> None:
+        self._stdin.write(text)
+
+    def end_input(self) -> None:
+        self._stdin.close()
+
+    def waits_for_input(self) -> bool:
+        """Whether it has taken all that was typed, and sleeps."""
+        left = array("i", [0])
+        fcntl.ioctl(self._stdin, termios.FIONREAD, left)
+        state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return left[0] == 0 and state == "S"
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def expect(self, data: bytes) -> None:
+        """Exactly these bytes are the next on stdout."""
+        while len(self.read) < len(data) and data.startswith(self.read) and (more := self.receive()):
+            self.read += more
+        assert self.read[: len(data)] == data, f"expected {data!r}, got {self.read!r}"
+        self.read = self.read[len(data) :]
+
+    def read_line(self) -> bytes:
+        while b"\n" not in self.read:
+            more = self.receive()
+            assert more, f"ended before a line came; got {self.read!r}"
+            self.read += more
+        line, _, self.read = self.read.partition(b"\n")
+        return line
+
+    def finish(self) -> Finished:
+        """Waits for its end, and takes the rest of what it said."""
+        out = self.read
+        while more := self.receive():
+            out += more
+        err = self.stderr.read().decode()
+        return Finished(self.process.wait(GUARD_SECONDS), out, err)
+
+    def receive(self) -> bytes:
+        """What comes next on stdout; nothing at its end."""
+        ready, _, _ = select.select([self.stdout], [], [], GUARD_SECONDS)
+        assert ready, f"{self._command} said nothing; got {self.read!r}"
+        return os.read(self.stdout.fileno(), 65536)

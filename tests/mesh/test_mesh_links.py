@@ -1,0 +1,230 @@
+"""A `simplest.peer` listener, as a peer made of nothing but a socket sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from kit.broker import ALL, Broker
+from kit.frames import pub
+from kit.room import Room
+from kit.slow import QUEUE_BYTES, publish_until
+from kit.wire import Peer
+
+LISTEN = (*ALL, "simplest.peer")
+fences = count()
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Broker]:
+    with Broker(listen=LISTEN) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def forwarding() -> Iterator[Broker]:
+    with Broker("--forward", listen=LISTEN) as broker:
+        yield broker
+
+
+@pytest.fixture
+def room(plain: Broker) -> Iterator[Room]:
+    with Room(plain) as peers:
+        yield peers
+
+
+@pytest.fixture
+def forward_room(forwarding: Broker) -> Iterator[Room]:
+    with Room(forwarding) as peers:
+        yield peers
+
+
+def link(room: Room, commands: bytes = b"") -> Peer:
+    """A link that has been told of the fences' subscription, and whose commands have been handled."""
+    return room.simplest(commands, listener="simplest.peer")
+
+
+def asked_of(peer: Peer, room: Room) -> list[bytes]:
+    """All that the broker has asked of a link up to now, in any order; a new client's wish is the fence."""
+    wish = b"fence.%d\n" % next(fences)
+    room.simplest(b"sub " + wish).close()
+    lines = peer.read_until(b"unsub " + wish).splitlines()
+    return sorted(line for line in lines if b"fence." not in line)
+
+
+# -- what a link is asked for ----------------------------------------------------------------------------
+
+
+def test_a_link_is_asked_for_what_clients_want(room: Room) -> None:
+    room.simplest(b"sub one\n")
+    peer = link(room)
+    room.client(b"unsubscribe all\nsubscribe two.>\n")
+    assert asked_of(peer, room) == [b"sub all", b"sub one", b"sub two.", b"unsub all"]
+
+
+def test_a_link_is_asked_once_for_what_several_want(room: Room) -> None:
+    peer = link(room)
+    one, two = room.simplest(b"sub x\n"), room.simplest(b"sub x\n")
+    room.client(b"unsubscribe all\nsubscribe x\n")
+    asked = asked_of(peer, room)
+    assert asked.count(b"sub x") == 1
+    room.say(one, b"unsub x\n")
+    assert asked_of(peer, room) == []
+    two.close()
+    assert asked_of(peer, room) == []
+
+
+def test_a_link_is_told_when_nobody_wants_it_any_more(room: Room) -> None:
+    peer = link(room)
+    client = room.simplest(b"sub x\nsub y\nsub \n")
+    assert asked_of(peer, room) == [b"sub ", b"sub x", b"sub y"]
+    room.say(client, b"unsub x\n")
+    assert asked_of(peer, room) == [b"unsub x"]
+    client.close()
+    peer.read_until(b"unsub y\n")
+
+
+def test_a_link_is_not_asked_for_reserved_topics(room: Room) -> None:
+    peer = link(room)
+    room.simplest(b"sub polycast/events/\n")
+    assert asked_of(peer, room) == []
+
+
+def test_without_forwarding_a_link_is_asked_for_nothing_that_another_wants(room: Room) -> None:
+    peer = link(room)
+    link(room, b"sub x\n")
+    assert asked_of(peer, room) == []
+
+
+def test_without_forwarding_only_the_direct_name_is_asked_for(room: Room) -> None:
+    peer = link(room)
+    room.simplest(b"sub //x\n")
+    assert asked_of(peer, room) == [b"sub //x"]
+
+
+@pytest.mark.parametrize("text", [b"//x/", b"//fwd/x/"])
+def test_with_forwarding_both_names_are_asked_for(forward_room: Room, text: bytes) -> None:
+    peer = link(forward_room)
+    forward_room.simplest(b"sub " + text + b"\n")
+    assert asked_of(peer, forward_room) == [b"sub //fwd/x/", b"sub //x/"]
+
+
+def test_with_forwarding_a_link_is_asked_for_what_another_wants_but_not_for_its_own_wish(
+    forward_room: Room,
+) -> None:
+    one = link(forward_room, b"sub //x\n")
+    two = link(forward_room)
+    assert asked_of(one, forward_room) == []
+    assert asked_of(two, forward_room) == [b"sub //fwd/x", b"sub //x"]
+    one.close()
+    assert sorted(two.read_until(b"\n") for _ in range(2)) == [b"unsub //fwd/x\n", b"unsub //x\n"]
+
+
+# -- where messages go -----------------------------------------------------------------------------------
+
+
+def test_what_clients_publish_goes_to_the_links_that_asked(room: Room) -> None:
+    asked, not_asked = link(room, b"sub x\n"), link(room, b"sub y\n")
+    room.simplest(pub("ax", b"1"))
+    room.tell(room.controller(), b"x.b 2\n")
+    asked.expect(pub("ax", b"1") + pub("x.b", b"2"))
+    room.expect_quiet(not_asked)
+
+
+def test_what_comes_over_a_link_goes_to_clients(room: Room) -> None:
+    simplest, fanout = room.simplest(b"sub x\n"), room.client(b"subscribe x.y\n")
+    peer = link(room)
+    peer.read_until(b"x.y\n")
+    room.say(peer, pub("x.y", b"hello"))
+    simplest.expect(pub("x.y", b"hello"))
+    fanout.expect(b"x.y!hello\n")
+
+
+def test_what_comes_over_a_link_is_not_passed_on_to_links(room: Room) -> None:
+    client = room.simplest(b"sub x\n")
+    one, two = link(room, b"sub x\nsub \n"), link(room, b"sub x\nsub \n")
+    for peer in (one, two):
+        peer.expect(b"sub x\n")
+    room.say(one, pub("x", b"1") + pub("//x", b"2") + pub("//fwd/x", b"3"))
+    client.expect(pub("x", b"1") + pub("//x", b"2") + pub("//fwd/x", b"3"))
+    room.expect_quiet(two)
+    room.expect_quiet(one)
+
+
+@pytest.mark.parametrize("name", ["x", "//x", "//fwd/x"])
+def test_with_forwarding_it_is_passed_on_under_its_second_name_and_never_back(
+    forward_room: Room, name: str
+) -> None:
+    source = link(forward_room, b"sub //fwd/x\nsub x\n")
+    other = link(forward_room, b"sub //fwd/x\nsub x\n")
+    data = name.encode()  # not what another test said
+    forward_room.say(source, pub(name, data))
+    other.read_until(pub("//fwd/x", data))
+    expect_only_asks(other, forward_room)
+    expect_only_asks(source, forward_room)
+
+
+def expect_only_asks(peer: Peer, room: Room) -> None:
+    """No publication has come to this link."""
+    room.simplest(pub("x", b"fence"))
+    before = peer.read_until(pub("x", b"fence"))[: -len(pub("x", b"fence"))]
+    assert all(line.startswith((b"sub ", b"unsub ")) for line in before.splitlines()), before
+    room.simplest(pub("x", b"another"))  # so that the next fence is none of two that are alike
+    peer.expect(pub("x", b"another"))
+
+
+def test_a_forwarded_copy_that_comes_again_goes_nowhere(forward_room: Room) -> None:
+    client = forward_room.simplest(b"sub again\n")
+    one, two = link(forward_room), link(forward_room)
+    forward_room.say(one, pub("//fwd/again", b"1"))
+    client.expect(pub("//fwd/again", b"1"))
+    forward_room.say(two, pub("//fwd/again", b"1") + pub("//fwd/again", b"2"))
+    client.expect(pub("//fwd/again", b"2"))
+    forward_room.expect_quiet(client)
+
+
+def test_a_link_that_matches_both_names_gets_the_direct_one_only(forward_room: Room) -> None:
+    peer = link(forward_room, b"sub //both\nsub //fwd/both\n")
+    forward_room.simplest(pub("//both", b"1") + pub("//both", b"2"))
+    peer.expect(pub("//both", b"1") + pub("//both", b"2"))
+
+
+def test_a_link_that_asked_for_the_forwarded_name_only_gets_that(forward_room: Room) -> None:
+    peer = link(forward_room, b"sub //fwd/only\n")
+    forward_room.simplest(pub("//only", b"1") + pub("only", b"2") + pub("//fwd/only", b"3"))
+    peer.expect(pub("//fwd/only", b"1") + pub("//fwd/only", b"2") + pub("//fwd/only", b"3"))
+
+
+def test_a_malformed_pub_costs_the_link_and_its_wishes(forward_room: Room) -> None:
+    bad, good = link(forward_room, b"sub //bad\n"), link(forward_room)
+    good.read_until(b"//bad\n")
+    bad.send(b"pub x y z\n")
+    bad.expect_closed()
+    good.read_until(b"unsub //bad\n")
+
+
+def test_reserved_topics_stay_at_home(room: Room) -> None:
+    peer = link(room, b"sub \nsub x\n")
+    room.simplest(pub("polycast/x", b"1") + pub("x", b"2"))
+    peer.expect(pub("x", b"2"))
+
+
+def test_with_forwarding_reserved_topics_stay_at_home_and_reach_only_who_asks(forward_room: Room) -> None:
+    peer = link(forward_room, b"sub \n")
+    client = forward_room.simplest(b"sub \n")
+    peer.read_until(b"sub \n")
+    forward_room.connect("simplest").send(pub("polycast/events/x", b"1") + pub("x", b"reserved or not"))
+    client.expect(pub("x", b"reserved or not"))
+    peer.expect(pub("x", b"reserved or not"))
+
+
+def test_a_link_that_does_not_read_is_cut_off_whatever_the_policy() -> None:
+    """A link that lost a command would stay wrong for ever."""
+    flags = (f"--set=limits.queue_bytes={QUEUE_BYTES}", "--set=limits.policy=drop")
+    with Broker(*flags, listen=LISTEN) as broker, Room(broker) as room:
+        slow = room.simplest(b"sub flow\n", receive_bytes=4096, listener="simplest.peer")
+        witness, publisher = room.simplest(b"sub flow\n"), room.simplest()
+        publish_until(lambda: "too slow" in broker.log(), room, publisher, witness)
+        slow.expect_closed()

@@ -1,0 +1,254 @@
+"""The router answers what brute force answers, and asks its index no more than it must."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from polycast.model import Contains, Everything, Exact, Form, Pattern, Prefix
+from polycast.routing import Audience, Router, Subscriber
+from polycast.routing.index import PatternIndex
+
+FORMS = [Form(), Form()]
+ALPHABET = "abé/"
+
+values = st.one_of(
+    st.text(ALPHABET, min_size=1, max_size=3),
+    st.text(ALPHABET, min_size=6, max_size=18),
+    st.text("ab", max_size=9).map("polycast/".__add__),
+    st.sampled_from(["p", "/", "poly", "polycast", "olycast/", "polycast/"]),
+)
+patterns: st.SearchStrategy[Pattern] = st.one_of(
+    st.builds(Exact, values),
+    st.builds(Prefix, values),
+    st.builds(Contains, values),
+    st.builds(Contains, st.text(ALPHABET, min_size=1, max_size=2)),
+    st.just(Everything()),
+)
+topics = st.one_of(
+    st.text(ALPHABET, max_size=6),
+    st.text(ALPHABET, max_size=24),
+    st.text("ab/", max_size=6).map("polycast/".__add__),
+)
+
+
+def is_empty(index: PatternIndex) -> bool:
+    """Nothing is left of any subscription, in whatever the shelves keep."""
+    kept = [value for shelf in index._shelves.values() for value in vars(shelf).values()]
+    return not index._everything and not any(kept)
+
+
+class RouterAgainstBruteForce(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = Router()
+        self.subscribers = [Subscriber(i) for i in range(4)]
+        self.held: dict[Subscriber, dict[Pattern, Form]] = {s: {} for s in self.subscribers}
+
+    @rule(who=st.integers(0, 3), pattern=patterns, form=st.sampled_from(FORMS))
+    def subscribe(self, who: int, pattern: Pattern, form: Form) -> None:
+        subscriber = self.subscribers[who]
+        changes = self.held[subscriber].get(pattern) is not form
+        assert self.router.subscribe(subscriber, pattern, form) is changes
+        self.held[subscriber][pattern] = form
+
+    @rule(who=st.integers(0, 3), pattern=patterns)
+    def unsubscribe(self, who: int, pattern: Pattern) -> None:
+        subscriber = self.subscribers[who]
+        was_held = self.held[subscriber].pop(pattern, None) is not None
+        assert self.router.unsubscribe(subscriber, pattern) is was_held
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(data=st.data())
+    def unsubscribe_what_is_held(self, data: st.DataObject) -> None:
+        subscriber, pattern = data.draw(st.sampled_from(self._subscriptions()))
+        del self.held[subscriber][pattern]
+        assert self.router.unsubscribe(subscriber, pattern)
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(data=st.data(), form=st.sampled_from(FORMS))
+    def subscribe_again(self, data: st.DataObject, form: Form) -> None:
+        subscriber, pattern = data.draw(st.sampled_from(self._subscriptions()))
+        self.subscribe(self.subscribers.index(subscriber), pattern, form)
+
+    @rule(topic=topics)
+    def look_up(self, topic: str) -> None:
+        self._check(topic)
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(data=st.data(), before=st.text(ALPHABET, max_size=2), behind=st.text(ALPHABET, max_size=9))
+    def look_up_something_near(self, data: st.DataObject, before: str, behind: str) -> None:
+        _, pattern = data.draw(st.sampled_from(self._subscriptions()))
+        for topic in (
+            pattern.value,
+            before + pattern.value,
+            pattern.value + behind,
+            before + pattern.value + behind,
+        ):
+            self._check(topic)
+
+    @rule(one=topics, two=topics)
+    def audiences_are_interned(self, one: str, two: str) -> None:
+        first, second = self._check(one), self._check(two)
+        assert (first is second) == (first.members == second.members)
+
+    def teardown(self) -> None:
+        for subscriber, pattern in self._subscriptions():
+            self.router.unsubscribe(subscriber, pattern)
+        assert is_empty(self.router._index)
+        assert not any(subscriber.patterns for subscriber in self.subscribers)
+
+    def _subscriptions(self) -> list[tuple[Subscriber, Pattern]]:
+        return [(subscriber, pattern) for subscriber in self.subscribers for pattern in self.held[subscriber]]
+
+    def _check(self, name: str) -> Audience:
+        topic = self.router.topic(name.encode())
+        assert topic.name == name
+        wanted = {
+            subscriber: [form for pattern, form in held.items() if pattern.matches(name)]
+            for subscriber, held in self.held.items()
+        }
+        assert {subscriber for subscriber, _ in topic.audience.members} == {
+            s for s, forms in wanted.items() if forms
+        }
+        assert len(topic.audience.members) == len({subscriber for subscriber, _ in topic.audience.members})
+        assert all(form in wanted[subscriber] for subscriber, form in topic.audience.members)
+        check_groups(topic.audience)
+        return topic.audience
+
+
+def check_groups(audience: Audience) -> None:
+    grouped = [(subscriber, form) for form, subscribers in audience.groups for subscriber in subscribers]
+    assert len(grouped) == len(audience.members)
+    assert frozenset(grouped) == audience.members
+    assert bool(audience) is bool(audience.members)
+
+
+TestRouterAgainstBruteForce = RouterAgainstBruteForce.TestCase
+TestRouterAgainstBruteForce.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+
+
+# -- what is asked of the index --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every topic that the index was asked for."""
+    found: list[str] = []
+    match: Callable[[PatternIndex, str], Audience] = PatternIndex.match
+
+    def watched(index: PatternIndex, topic: str) -> Audience:
+        found.append(topic)
+        return match(index, topic)
+
+    monkeypatch.setattr(PatternIndex, "match", watched)
+    return found
+
+
+def look_up(router: Router, *keys: bytes) -> list[Audience]:
+    return [router.topic(key).audience for key in keys]
+
+
+def test_an_answer_is_remembered(asked: list[str]) -> None:
+    router = Router()
+    first = look_up(router, b"a", b"b")
+    assert look_up(router, b"a", b"b", b"a") == [*first, first[0]]
+    assert asked == ["a", "b"]
+
+
+def test_an_exact_subscription_outdates_only_its_own_topic(asked: list[str]) -> None:
+    router, one = Router(), Subscriber(1)
+    _, other = look_up(router, b"a", b"b")
+    asked.clear()
+    router.subscribe(one, Exact("a"), FORMS[0])
+    a, b = look_up(router, b"a", b"b")
+    assert asked == ["a"]
+    assert b is other
+    assert a.members == {(one, FORMS[0])}
+    router.unsubscribe(one, Exact("a"))
+    asked.clear()
+    assert look_up(router, b"b", b"a") == [other, other]
+    assert asked == ["a"]
+
+
+@pytest.mark.parametrize("pattern", [Prefix("a"), Contains("a"), Everything()], ids=str)
+def test_any_other_subscription_outdates_all(asked: list[str], pattern: Pattern) -> None:
+    router, one = Router(), Subscriber(1)
+    look_up(router, b"a", b"b")
+    asked.clear()
+    router.subscribe(one, pattern, FORMS[0])
+    look_up(router, b"a", b"b")
+    assert asked == ["a", "b"]
+
+
+def test_a_subscription_that_changes_nothing_outdates_nothing(asked: list[str]) -> None:
+    router, one = Router(), Subscriber(1)
+    router.subscribe(one, Everything(), FORMS[0])
+    look_up(router, b"a")
+    asked.clear()
+    assert not router.subscribe(one, Everything(), FORMS[0])
+    assert not router.unsubscribe(one, Contains("a"))
+    look_up(router, b"a")
+    assert asked == []
+
+
+def test_a_second_subscription_replaces_the_form() -> None:
+    router, one = Router(), Subscriber(1)
+    for pattern in (Exact("a"), Prefix("a"), Contains("a"), Everything()):
+        for form in FORMS:
+            assert router.subscribe(one, pattern, form)
+            assert router.topic(b"a").audience.members == {(one, form)}
+        router.unsubscribe(one, pattern)
+
+
+def test_topics_of_one_audience_share_it() -> None:
+    router, one, two = Router(), Subscriber(1), Subscriber(2)
+    router.subscribe(one, Exact("a"), FORMS[0])
+    router.subscribe(one, Prefix("b"), FORMS[0])
+    router.subscribe(two, Contains("a"), FORMS[0])
+    a, b, bb, nobody = look_up(router, b"a", b"b", b"bb", b"x")
+    assert b is bb
+    assert a is not b
+    assert a.members == {(one, FORMS[0]), (two, FORMS[0])}
+    assert not nobody
+
+
+def test_an_audience_that_no_topic_has_is_forgotten() -> None:
+    router = Router()
+    subscribers = [Subscriber(i) for i in range(50)]
+    for i, subscriber in enumerate(subscribers):
+        router.subscribe(subscriber, Exact(f"t{i}"), FORMS[0])
+        look_up(router, f"t{i}".encode())
+    assert len(router._index._audiences) == 50
+    for i, subscriber in enumerate(subscribers):
+        router.unsubscribe(subscriber, Exact(f"t{i}"))
+        look_up(router, f"t{i}".encode())
+    gc.collect()
+    assert len(router._index._audiences) == 1
+
+
+def test_a_topic_that_is_not_utf8_is_not_kept() -> None:
+    router = Router()
+    with pytest.raises(UnicodeDecodeError):
+        router.topic(b"\xff")
+    assert len(router.topics) == 0
+
+
+# -- the local part of an audience -----------------------------------------------------------------------
+
+
+def test_the_local_part_has_no_links() -> None:
+    client, link = Subscriber(1), Subscriber(2, link=True)
+    audience = Audience(frozenset({(client, FORMS[0]), (link, FORMS[0])}))
+    assert audience.local.members == {(client, FORMS[0])}
+    assert audience.local is audience.local
+    assert audience.local.local is audience.local
+
+
+def test_without_clients_there_is_no_local_part() -> None:
+    assert not Audience(frozenset({(Subscriber(2, link=True), FORMS[0])})).local
