@@ -192,6 +192,8 @@ def test_leaving_ends_everything() -> None:
     assert one.patterns == {}
     assert set(publish(hub, two, b"a")) == {two}
     assert hub.leave(one) == []
+    hub.leave(two)
+    assert not any(len(shelf) for shelf in hub.router._index._shelves.values())
 
 
 class Owner:

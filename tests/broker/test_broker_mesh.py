@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from broker.simulation import Client, End, Net, Node, Row
-from polycast.broker.mesh import Ask, Memory, Unask, Unlink, to_direct, to_forwarded, to_texts
+from polycast.broker.memory import Memory
+from polycast.broker.mesh import Ask, Unask, Unlink, to_direct, to_forwarded, to_texts
 from polycast.model import Burst, Contains, Everything, Exact, Format, Limits, Pattern, Prefix
 from polycast.routing import Subscriber
 
@@ -130,6 +131,16 @@ def test_what_a_broken_link_wanted_is_taken_back() -> None:
     net.settle()
     assert asked(towards_one) == set()
     assert three.ends == []
+
+
+def test_without_links_there_is_nobody_to_ask() -> None:
+    net, [one, two] = line(2)
+    assert one.mesh.active
+    one.close(one.ends[0])
+    net.settle()
+    assert not one.mesh.active
+    assert not two.mesh.active
+    assert one.mesh.subscribed(one.client().subscriber, Contains("x")) == []
 
 
 def test_reserved_texts_are_not_asked_for() -> None:

@@ -220,7 +220,9 @@ def take_everything_back(run: Run) -> set[str]:
 @some
 @given(plans(tree=True))
 def test_when_all_clients_are_gone_nothing_is_asked_for(plan: Plan) -> None:
-    assert take_everything_back(Run(plan)) == set()
+    run = Run(plan)
+    assert take_everything_back(run) == set()
+    assert not any(node.mesh._wanted for node in run.nodes)
 
 
 def test_around_a_circle_brokers_go_on_asking_each_other() -> None:

@@ -181,9 +181,7 @@ PATTERNS = {
     "~oo.b": ["foo.bar", "foo.bar.baz"],
     ">": SAID,
     "=foo.>": ["foo.>"],
-    "=foo": ["foo"],
     "=~oo": ["~oo"],
-    "==foo": ["=foo"],
 }
 
 

@@ -69,7 +69,12 @@ def _draw_ratios(axes: Axes, report: Report, target: str, number: int) -> None:
         if ratio:
             axes.plot([ratio.low, ratio.high], [place, place], "-|", color=COLOURS[number])
             axes.plot([ratio.median], [place], "o", color=COLOURS[number], markersize=4)
-            axes.annotate(f"  {ratio.median:.2g}", (ratio.high, place), fontsize=7, va="center")
+            axes.annotate(
+                f"  {ratio.median:.{0 if ratio.median >= 10 else 1}f}",
+                (ratio.high, place),
+                fontsize=7,
+                va="center",
+            )
 
 
 def _label(axes: Axes, report: Report, title: str) -> None:

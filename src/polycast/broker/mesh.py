@@ -29,13 +29,12 @@ from itertools import groupby
 from typing import NamedTuple
 
 from polycast.broker.hub import Delivery, Hub, Publication, readable_parts
+from polycast.broker.memory import Key, Memory
 from polycast.model import RESERVED, Burst, Contains, Pattern
 from polycast.routing import Audience, Subscriber
 
 FORWARDED = "//fwd/"
 NODE = RESERVED + "node/"
-LATE_SECONDS = 1.0
-"""How long after a forwarded copy the direct message may still come over a slower link."""
 
 
 class Ask(NamedTuple):
@@ -100,40 +99,6 @@ class Link:
     wants: Counter[str] = field(default_factory=Counter)
     """What the other end asked for, as texts for the other links."""
     node: str = ""
-
-
-class Memory:
-    """What was passed on lately: bounded, time-limited."""
-
-    def __init__(self, seconds: float, messages: int) -> None:
-        self._seconds = seconds
-        self._messages = messages
-        self._seen: dict[tuple[bytes, bytes], tuple[float, bool]] = {}
-        """When it was seen, and whether a direct copy of it may still come."""
-
-    def __len__(self) -> int:
-        return len(self._seen)
-
-    def seen(self, key: tuple[bytes, bytes], now: float) -> bool:
-        entry = self._seen.get(key)
-        return entry is not None and now - entry[0] < self._seconds
-
-    def add(self, key: tuple[bytes, bytes], now: float, awaits_direct: bool) -> None:
-        self._seen.pop(key, None)
-        self._seen[key] = (now, awaits_direct)
-        while len(self._seen) > self._messages or self._oldest_is_stale(now):
-            del self._seen[next(iter(self._seen))]
-
-    def take_direct(self, key: tuple[bytes, bytes], now: float) -> bool:
-        """Whether this direct message was already delivered as a forwarded copy; true once for each."""
-        entry = self._seen.get(key)
-        if entry is None or not entry[1]:
-            return False
-        self._seen[key] = (entry[0], False)
-        return now - entry[0] < LATE_SECONDS
-
-    def _oldest_is_stale(self, now: float) -> bool:
-        return now - self._seen[next(iter(self._seen))][0] >= self._seconds
 
 
 class Fate(NamedTuple):
@@ -268,7 +233,7 @@ class Mesh:
                 fates.append(self._decide(key, name is topic or name == topic, origin, now))
         return fates
 
-    def _decide(self, key: tuple[bytes, bytes], forwarded: bool, origin: Subscriber, now: float) -> Fate:
+    def _decide(self, key: Key, forwarded: bool, origin: Subscriber, now: float) -> Fate:
         seen = self._memory.seen(key, now)
         if origin.link and forwarded and seen:
             return Fate(deliver=False, forward=False)

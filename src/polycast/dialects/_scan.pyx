@@ -1,41 +1,74 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The scans of scan.py at the speed of C; what they do and why is said there."""
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.array cimport array, clone, resize
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp
 
 from array import array as new_array
 
+ctypedef const unsigned char *Bytes
+
 cdef array QUADS = new_array("q")
 
 
+cdef class Columns:
+    """The columns of a scan while they grow."""
+
+    cdef list topics, run_ends
+    cdef array starts, ends, bounds
+    cdef Py_ssize_t count, room, topic_size
+    cdef Bytes topic
+
+    def __cinit__(self, Py_ssize_t size):
+        self.room = size // 64 + 8
+        self.topics = []
+        self.run_ends = []
+        self.starts = clone(QUADS, self.room, False)
+        self.ends = clone(QUADS, self.room, False)
+        self.bounds = clone(QUADS, self.room + 1, False)
+
+    cdef int add(self, Bytes name, Py_ssize_t size, Py_ssize_t bound, Py_ssize_t start, Py_ssize_t end) except -1:
+        if self.count == self.room:
+            self.room *= 2
+            resize(self.starts, self.room)
+            resize(self.ends, self.room)
+            resize(self.bounds, self.room + 1)
+        if self.topic == NULL or size != self.topic_size or memcmp(name, self.topic, size) != 0:
+            if self.count:
+                self.run_ends.append(self.count)
+            self.topics.append(PyBytes_FromStringAndSize(<const char *> name, size))
+            self.topic = name
+            self.topic_size = size
+        self.starts.data.as_longlongs[self.count] = start
+        self.ends.data.as_longlongs[self.count] = end
+        self.bounds.data.as_longlongs[self.count] = bound
+        self.count += 1
+        return 0
+
+    cdef tuple close(self, Py_ssize_t position, Py_ssize_t need, bint unfinished):
+        if self.count:
+            self.run_ends.append(self.count)
+        self.bounds.data.as_longlongs[self.count] = position
+        resize(self.starts, self.count)
+        resize(self.ends, self.count)
+        resize(self.bounds, self.count + 1)
+        return self.topics, self.run_ends, self.starts, self.ends, self.bounds, position, need, unfinished
+
+
+cdef Bytes begin_of(const unsigned char[::1] block):
+    return &block[0] if block.shape[0] else NULL
+
+
 def pubs(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t topic_limit, Py_ssize_t payload_limit):
-    cdef Py_ssize_t size = block.shape[0]
-    cdef const unsigned char *base = NULL
-    if size:
-        base = &block[0]
-    cdef list topics = []
-    cdef list run_ends = []
-    cdef Py_ssize_t room = (size - position) // 64 + 8
-    cdef array starts = clone(QUADS, room, False)
-    cdef array ends = clone(QUADS, room, False)
-    cdef array bounds = clone(QUADS, room + 1, False)
-    cdef Py_ssize_t count = 0, run_start = 0, need = 0
-    cdef const unsigned char *topic = NULL
-    cdef Py_ssize_t topic_size = 0
-    cdef const unsigned char *name
-    cdef const unsigned char *cursor
-    cdef const unsigned char *end = base + size
-    cdef const unsigned char *reach
+    cdef Bytes base = begin_of(block), end = base + block.shape[0], name, cursor, reach
+    cdef Columns columns = Columns(block.shape[0] - position)
     cdef Py_ssize_t name_size, length, digits
-    cdef bint unfinished = False
 
     while True:
         cursor = base + position
         if end - cursor < 5:
-            unfinished = memcmp(cursor, b"pub ", end - cursor) == 0
-            break
+            return columns.close(position, 0, memcmp(cursor, b"pub ", end - cursor) == 0)
         if memcmp(cursor, b"pub ", 4) != 0:
             break
         name = cursor + 4
@@ -43,10 +76,9 @@ def pubs(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t topic_l
         cursor = name
         while cursor < reach and cursor[0] != 32 and cursor[0] != 10 and cursor[0] != 13:
             cursor += 1
-        if cursor == reach:
-            unfinished = cursor - name <= topic_limit
-            break
         name_size = cursor - name
+        if cursor == reach:
+            return columns.close(position, 0, name_size <= topic_limit)
         if cursor[0] != 32 or name_size == 0:
             break
         cursor += 1
@@ -57,78 +89,35 @@ def pubs(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t topic_l
             digits += 1
             cursor += 1
         if cursor == end:
-            unfinished = digits < 11
-            break
+            return columns.close(position, 0, digits < 11)
         if cursor[0] != 32 or digits == 0 or digits > 10 or length > payload_limit:
             break
         if digits > 1 and (cursor - digits)[0] == 48:
             break
         cursor += 1
         if end - cursor < length + 1:
-            need = (cursor - base) - position + length + 1
-            unfinished = True
-            break
+            return columns.close(position, (cursor - base) - position + length + 1, True)
         if cursor[length] != 10:
             break
-        if count == room:
-            room *= 2
-            resize(starts, room)
-            resize(ends, room)
-            resize(bounds, room + 1)
-        if topic == NULL or name_size != topic_size or memcmp(name, topic, name_size) != 0:
-            if count:
-                run_ends.append(count)
-            topics.append(PyBytes_FromStringAndSize(<const char *> name, name_size))
-            topic = name
-            topic_size = name_size
-        starts.data.as_longlongs[count] = cursor - base
-        ends.data.as_longlongs[count] = cursor - base + length
-        bounds.data.as_longlongs[count] = position
-        count += 1
+        columns.add(name, name_size, position, cursor - base, cursor - base + length)
         position = cursor - base + length + 1
-
-    if count:
-        run_ends.append(count)
-    bounds.data.as_longlongs[count] = position
-    resize(starts, count)
-    resize(ends, count)
-    resize(bounds, count + 1)
-    return topics, run_ends, starts, ends, bounds, position, need, unfinished
+    return columns.close(position, 0, False)
 
 
 def lines(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t topic_limit, Py_ssize_t line_limit,
           Py_ssize_t payload_limit):
-    cdef Py_ssize_t size = block.shape[0]
-    cdef const unsigned char *base = NULL
-    if size:
-        base = &block[0]
-    cdef list topics = []
-    cdef list run_ends = []
-    cdef Py_ssize_t room = (size - position) // 64 + 8
-    cdef array starts = clone(QUADS, room, False)
-    cdef array ends = clone(QUADS, room, False)
-    cdef array bounds = clone(QUADS, room + 1, False)
-    cdef Py_ssize_t count = 0
-    cdef const unsigned char *topic = NULL
-    cdef Py_ssize_t topic_size = 0
-    cdef const unsigned char *name
-    cdef const unsigned char *space
-    cdef const unsigned char *line_end
-    cdef const unsigned char *end = base + size
+    cdef Bytes base = begin_of(block), end = base + block.shape[0], name, space, line_end
+    cdef Columns columns = Columns(block.shape[0] - position)
     cdef Py_ssize_t name_size
-    cdef bint unfinished = False
 
     while True:
         name = base + position
-        line_end = NULL
-        if name != end:
-            line_end = <const unsigned char *> memchr(name, 10, end - name)
+        line_end = <Bytes> memchr(name, 10, end - name) if name != end else NULL
         if line_end == NULL:
-            unfinished = end - name <= line_limit
-            break
+            return columns.close(position, 0, end - name <= line_limit)
         if line_end == name or line_end - name > line_limit or (line_end - 1)[0] == 13:
             break
-        space = <const unsigned char *> memchr(name, 32, line_end - name)
+        space = <Bytes> memchr(name, 32, line_end - name)
         if space == NULL:
             break
         name_size = space - name
@@ -136,27 +125,6 @@ def lines(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t topic_
             break
         if memchr(name, 33, name_size) != NULL or memchr(name, 13, name_size) != NULL:
             break
-        if count == room:
-            room *= 2
-            resize(starts, room)
-            resize(ends, room)
-            resize(bounds, room + 1)
-        if topic == NULL or name_size != topic_size or memcmp(name, topic, name_size) != 0:
-            if count:
-                run_ends.append(count)
-            topics.append(PyBytes_FromStringAndSize(<const char *> name, name_size))
-            topic = name
-            topic_size = name_size
-        starts.data.as_longlongs[count] = space + 1 - base
-        ends.data.as_longlongs[count] = line_end - base
-        bounds.data.as_longlongs[count] = position
-        count += 1
+        columns.add(name, name_size, position, space + 1 - base, line_end - base)
         position = line_end + 1 - base
-
-    if count:
-        run_ends.append(count)
-    bounds.data.as_longlongs[count] = position
-    resize(starts, count)
-    resize(ends, count)
-    resize(bounds, count + 1)
-    return topics, run_ends, starts, ends, bounds, position, 0, unfinished
+    return columns.close(position, 0, False)

@@ -1,4 +1,4 @@
-"""The server: listeners, links, the sweep of time limits, and an orderly end."""
+"""The server: listeners, the sweep of time limits, and an orderly end."""
 
 from __future__ import annotations
 
@@ -17,20 +17,16 @@ from typing import cast
 import uvloop
 
 from polycast.address import Address, parse_address
-from polycast.broker import Peer
-from polycast.broker.mesh import Unlink
-from polycast.broker.peers import to_announcement
 from polycast.dialects.base import Role
 from polycast.dialects.registry import ROLES
-from polycast.errors import StartError, TimeoutPeerError, UsageError
-from polycast.model import Contains, Event
+from polycast.errors import StartError, TimeoutPeerError
+from polycast.model import Event
 from polycast.server import sockets
-from polycast.server.config import parse_announce
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters
 from polycast.server.exchange import Exchange
 from polycast.server.inbox import SHARED_BYTES, Inbox
-from polycast.server.links import Links
+from polycast.server.neighbours import Neighbours
 from polycast.server.settings import Settings
 
 log = logging.getLogger("polycast.server")
@@ -74,22 +70,24 @@ class Server:
         self.limits = settings.limits.for_dialects()
         self.node = secrets.token_hex(8)
         self.exchange = Exchange(settings, self.node)
-        self.exchange.on_unlink = self._unlink
         self.connections: dict[Connection, None] = {}
         self.counters: dict[str, Counters] = {}
         self.addresses: list[tuple[str, Address]] = []
-        self.links = Links(self._dial)
+        self.neighbours = Neighbours(settings.simplest, self.exchange, self._new_link)
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._named = 0
         self._connection_limit = _room_for_connections(settings.limits.connections)
         self._servers: list[asyncio.Server] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._sweeping: asyncio.Task[None] | None = None
         self._files: list[Path] = []
 
     # -- what connections need ---------------------------------------------------------------------------
 
     def inbox(self) -> Inbox:
         return Inbox(self._shared)
+
+    def _new_link(self) -> Connection:
+        return Listener(self, ROLES["simplest.peer"], self.settings.limits.policy).connection(dialed=True)
 
     def next_name(self) -> str:
         self._named += 1
@@ -116,7 +114,7 @@ class Server:
         connection.port.counters.open -= 1
         log.debug("%s: gone", connection)
         self.exchange.close(connection)
-        self.links.ended(connection)
+        self.neighbours.links.ended(connection)
 
     # -- start and stop ----------------------------------------------------------------------------------
 
@@ -125,11 +123,11 @@ class Server:
             for name, texts in self.settings.listen.items():
                 for text in texts:
                     await self._listen(name, parse_address(text))
-            self._start_mesh()
+            self.neighbours.start(self.addresses)
         except BaseException:
             await self.stop()
             raise
-        self._tasks.append(asyncio.create_task(self._sweep()))
+        self._sweeping = asyncio.create_task(self._sweep())
 
     async def _listen(self, name: str, address: Address) -> None:
         loop = asyncio.get_running_loop()
@@ -148,9 +146,9 @@ class Server:
         """Accept no more, send what waits, and end; whoever does not take it in time loses it."""
         for server in self._servers:
             server.close()
-        for task in self._tasks:
-            task.cancel()
-        await self.links.stop()
+        if self._sweeping:
+            self._sweeping.cancel()
+        await self.neighbours.stop()
         for connection in list(self.connections):
             connection.finish()
         await self._wait_until(self._all_sent, self.settings.limits.shutdown_seconds)
@@ -200,71 +198,6 @@ class Server:
             waits = f"{connection.queued():,} bytes wait for it"
             connection.end("stalled", f"took nothing for {limit:g} s while {waits} (limits.stall_seconds)")
             connection.abort()
-
-    # -- the mesh ----------------------------------------------------------------------------------------
-
-    def _start_mesh(self) -> None:
-        simplest = self.settings.simplest
-        for peer in simplest.peers:
-            address = parse_address(peer, "tcp")
-            self.links.add(address.host, address.port)
-        if simplest.discover:
-            self.exchange.mesh.want(Contains(f"//peers/{org}/") for org in simplest.discover)
-            self.exchange.on_peer = self._discover
-        if simplest.announce:
-            self.exchange.announcement = self._announcement(simplest.announce)
-            self._tasks.append(asyncio.create_task(self._announce()))
-
-    async def _dial(self, host: str, port: int) -> Connection:
-        listener = Listener(self, ROLES["simplest.peer"], self.settings.limits.policy)
-        loop = asyncio.get_running_loop()
-        transport, connection = await loop.create_connection(lambda: listener.connection(dialed=True), host, port)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:  # it may be lost already
-            sockets.set_keepalive(sock)
-        log.info("peer %s:%s: linked", host, port)
-        return connection
-
-    def _unlink(self, connection: Connection, effect: Unlink) -> None:
-        twin: Connection | None = effect.twin.owner if effect.twin else None
-        log.info("%s: closed: it leads to %s", connection, f"the same broker as {twin}" if twin else "this broker")
-        self.links.give_up(connection, twin)
-        connection.leave()
-
-    def _announcement(self, text: str) -> tuple[bytes, bytes]:
-        org, name, address = parse_announce(text)
-        if address is None:
-            own = [real for listener, real in self.addresses if listener == "simplest.peer" and real.port]
-            if not own:
-                hint = "add --listen simplest.peer=tcp://HOST:PORT, or write --announce ORG/NAME=HOST:PORT"
-                raise UsageError("--announce needs an address that others can link to", hint)
-            address = own[0]
-            if address.host in ("0.0.0.0", "::"):
-                hint = f"write --announce {text}=HOST:{address.port} with the address that others see"
-                raise UsageError(f"{address.host} is no address that others can link to", hint)
-        return to_announcement(org, name, address.host, address.port)
-
-    async def _announce(self) -> None:
-        while True:
-            self.exchange.announce(time.time())
-            await asyncio.sleep(self.settings.simplest.announce_seconds)
-
-    def _discover(self, peer: Peer) -> None:
-        simplest = self.settings.simplest
-        place = (peer.host, peer.port)
-        if peer.org not in simplest.discover or place in self.links or self._is_own(place):
-            return
-        if len(self.links) >= simplest.links + len(simplest.peers):
-            log.warning("peer %s/%s: not linked: %s links is the limit (simplest.links)",
-                        peer.org, peer.name, simplest.links)  # fmt: skip
-            return
-        log.info("peer %s/%s: announced at %s:%s", peer.org, peer.name, *place)
-        self.links.add(*place)
-
-    def _is_own(self, place: tuple[str, int]) -> bool:
-        announced = self.exchange.announcement
-        own = {(address.host, address.port) for _, address in self.addresses}
-        return place in own or (announced is not None and announced[1].decode() == f"{place[0]} {place[1]}")
 
 
 def _room_for_connections(wanted: int) -> int:

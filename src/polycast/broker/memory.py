@@ -1,0 +1,43 @@
+"""What a forwarding broker has passed on lately. Messages carry no id: name and hash stand for one."""
+
+from __future__ import annotations
+
+LATE_SECONDS = 1.0
+"""How long after a forwarded copy the direct message may still come over a slower link."""
+
+Key = tuple[bytes, bytes]
+"""Forwarded name, sha1 of the data."""
+
+
+class Memory:
+    """Bounded in number and in time."""
+
+    def __init__(self, seconds: float, messages: int) -> None:
+        self._seconds = seconds
+        self._messages = messages
+        self._seen: dict[Key, tuple[float, bool]] = {}
+        """When it was seen, and whether a direct copy of it may still come."""
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def seen(self, key: Key, now: float) -> bool:
+        entry = self._seen.get(key)
+        return entry is not None and now - entry[0] < self._seconds
+
+    def add(self, key: Key, now: float, awaits_direct: bool) -> None:
+        self._seen.pop(key, None)
+        self._seen[key] = (now, awaits_direct)
+        while len(self._seen) > self._messages or self._oldest_is_stale(now):
+            del self._seen[next(iter(self._seen))]
+
+    def take_direct(self, key: Key, now: float) -> bool:
+        """Whether this direct message was already delivered as a forwarded copy; true once for each."""
+        entry = self._seen.get(key)
+        if entry is None or not entry[1]:
+            return False
+        self._seen[key] = (entry[0], False)
+        return now - entry[0] < LATE_SECONDS
+
+    def _oldest_is_stale(self, now: float) -> bool:
+        return now - self._seen[next(iter(self._seen))][0] >= self._seconds
