@@ -173,7 +173,7 @@ class Prefix:
         return topic.startswith(self.value) and _open_to(self.value, topic)
 
     def __str__(self) -> str:
-        escape = "^" if self.value[0] in MARKS else ""
+        escape = "^" if self.value.startswith(tuple(MARKS)) else ""
         return f"{escape}{self.value}>"
 
 

@@ -73,6 +73,7 @@ def test_good_announcements(topic: bytes, payload: bytes, peer: Peer) -> None:
         (TOPIC, b"0.0.0.0 9014"),
         (TOPIC, b":: 9014"),
         (TOPIC, b"224.0.0.1 9014"),
+        (TOPIC, b"255.255.255.255 9014"),
         (TOPIC, b"ff02::1 9014"),
         (TOPIC, b"[::1] 9014"),
         (TOPIC, b"\xff\xff 9014"),

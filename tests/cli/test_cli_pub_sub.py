@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import socket
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,18 +18,6 @@ from kit.room import Room
 from kit.wire import wait_for
 
 BINARY = bytes(range(256))
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
-@pytest.fixture
-def room(broker: Broker) -> Iterator[Room]:
-    with Room(broker) as peers:
-        yield peers
 
 
 def at(broker: Broker, listener: str) -> str:

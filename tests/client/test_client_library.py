@@ -6,7 +6,6 @@ import gc
 import socket
 import threading
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,18 +19,6 @@ from polycast.errors import PeerError, RemoteError, UsageError
 from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix
 
 PAYLOADS = [b"", b"x", bytes(range(256)), b"\n\n", b"y" * 300_000]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
-@pytest.fixture
-def room(broker: Broker) -> Iterator[Room]:
-    with Room(broker) as peers:
-        yield peers
 
 
 def dial(broker: Broker, dialect: str, publishing: bool = False) -> Client:

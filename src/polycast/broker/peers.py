@@ -43,7 +43,8 @@ def from_announcement(topic: bytes, payload: bytes, now: float) -> Peer | None:
         address = ipaddress.ip_address(words[0])
     except ValueError:
         return None
-    if address.is_unspecified or address.is_multicast or not 0 < port <= PORT_LIMIT:
+    unusable = address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255"
+    if unusable or not 0 < port <= PORT_LIMIT:
         return None
     return Peer(match["org"], match["name"], str(address), port, now)
 
