@@ -21,7 +21,9 @@ class Broker:
     def __init__(self, *arguments: str, listen: tuple[str, ...] = ALL, options: str = "") -> None:
         flags = [f"--listen={name}=tcp://127.0.0.1:0{options}" for name in listen]
         self._command = [sys.executable, "-m", "polycast", "serve", "--no-log", *flags, *arguments]
-        self._stderr = Path(tempfile.mkstemp(prefix="polycast-test-")[1])
+        handle, path = tempfile.mkstemp(prefix="polycast-test-")
+        os.close(handle)
+        self._stderr = Path(path)
         self.ports: dict[str, int] = {}
         self.addresses: list[tuple[str, str]] = []
         """Every listener it named, with its address."""

@@ -11,6 +11,10 @@ Every local client whose subscriptions match either name gets the message once: 
 that matches, otherwise under the other. A link gets the direct name from the broker where the message was
 published, and the forwarded one from all others, and never both.
 
+Each link is asked for what the clients here want, under both names, and by a broker that can pass things on, which
+takes two links, for everything: what is behind the other links, it does not know. Passing on what links ask for
+was tried and refused: round a circle of brokers such requests keep each other alive, or chase each other.
+
 Messages carry no id. Loops are cut by remembering (forwarded name, sha1 of the data) for some seconds: a copy
 with a forwarded name that is remembered is neither delivered nor passed on. So of identical messages within that
 time only the first travels further than to the neighbours.
@@ -35,6 +39,7 @@ from polycast.routing import Audience, Subscriber
 
 FORWARDED = "//fwd/"
 NODE = RESERVED + "node/"
+EVERYTHING = ""
 
 
 class Ask(NamedTuple):
@@ -96,8 +101,6 @@ class Link:
     dialed: bool
     asked: set[str] = field(default_factory=set)
     """What we asked for at the other end."""
-    wants: Counter[str] = field(default_factory=Counter)
-    """What the other end asked for, as texts for the other links."""
     node: str = ""
 
 
@@ -118,7 +121,7 @@ class Mesh:
         self._memory = Memory(seconds, messages)
         self._links: dict[Subscriber, Link] = {}
         self._wanted: Counter[str] = Counter()
-        """How many subscriptions, of clients and links together, want each text."""
+        """How many subscriptions of clients want each text."""
         self.suppressed = 0
 
     @property
@@ -135,39 +138,39 @@ class Mesh:
     def join(self, link: Subscriber, dialed: bool) -> list[Effect]:
         self._links[link] = Link(dialed)
         introduction: list[Effect] = [Ask(link, NODE + self._node)] if dialed else []
-        return introduction + self._reconsider(self._wanted)
+        return introduction + self._reconsider({*self._wanted, EVERYTHING})
 
     def leave(self, subscriber: Subscriber, patterns: list[Pattern]) -> list[Effect]:
-        effects = [effect for pattern in patterns for effect in self.unsubscribed(subscriber, pattern)]
-        self._links.pop(subscriber, None)
-        return effects
+        if self._links.pop(subscriber, None):
+            return self._reconsider({EVERYTHING})
+        return [effect for pattern in patterns for effect in self.unsubscribed(subscriber, pattern)]
 
     def subscribed(self, subscriber: Subscriber, pattern: Pattern) -> list[Effect]:
         link = self._links.get(subscriber)
-        if link and isinstance(pattern, Contains) and pattern.value.startswith(NODE):
+        if link is None:
+            return self._count(pattern, 1)
+        if isinstance(pattern, Contains) and pattern.value.startswith(NODE):
             return self._identify(subscriber, link, pattern.value.removeprefix(NODE))
-        return self._count(link, pattern, 1)
+        return []
 
     def unsubscribed(self, subscriber: Subscriber, pattern: Pattern) -> list[Effect]:
-        return self._count(self._links.get(subscriber), pattern, -1)
+        return [] if subscriber in self._links else self._count(pattern, -1)
 
-    def _count(self, link: Link | None, pattern: Pattern, step: int) -> list[Effect]:
-        if link and not self._forward:
-            return []
+    def _count(self, pattern: Pattern, step: int) -> list[Effect]:
         texts = to_texts(pattern, self._forward)
         for text in texts:
-            for counter in (self._wanted, link.wants) if link else (self._wanted,):
-                counter[text] += step
-                if not counter[text]:
-                    del counter[text]
+            self._wanted[text] += step
+            if not self._wanted[text]:
+                del self._wanted[text]
         return self._reconsider(texts)
 
-    def _reconsider(self, texts: Iterable[str]) -> list[Effect]:
-        """Asks each link for what others than itself want, and takes back what nobody wants any more."""
+    def _reconsider(self, texts: set[str]) -> list[Effect]:
+        """Asks each link for what is wanted here, and takes back what is not any more."""
+        passes_on = self._forward and len(self._links) > 1
         effects: list[Effect] = []
         for subscriber, link in self._links.items():
             for text in texts:
-                wanted = self._wanted[text] > link.wants[text]
+                wanted = text in self._wanted or (passes_on and text == EVERYTHING)
                 if wanted and text not in link.asked:
                     link.asked.add(text)
                     effects.append(Ask(subscriber, text))
