@@ -91,7 +91,8 @@ class Gathered:
         except OSError as error:
             raise UsageError(f"cannot read the configuration {file}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"{file} is no TOML: {error}") from error
+            hint = 'a listener with a dot in its name can be written in quotes: "simplest.peer" = "tcp://..."'
+            raise UsageError(f"{file} is no TOML: {error}", hint if "verwrite" in str(error) else "") from error
         for table, entries in tables.items():
             known_table = table in ("listen", *TABLES)
             if not known_table or not isinstance(entries, dict):
@@ -140,9 +141,7 @@ class Gathered:
             source, tables["listen"] = list(self._listen.items())[-1]
             self._sources["listen"] = source
         for peer in tables["simplest"].peers:
-            address = parse_address(peer, "tcp")
-            if address.scheme != "tcp" or not address.port:
-                raise UsageError(f"simplest.peers: {peer!r} is not HOST:PORT, PORT from 1 to {PORT_LIMIT}")
+            _check_peer(peer)
         if tables["simplest"].announce:
             parse_announce(tables["simplest"].announce)
         return Loaded(Settings(**tables), self._sources)
@@ -189,6 +188,16 @@ def parse_announce(text: str) -> tuple[str, str, Address | None]:
     if not usable:
         raise UsageError(f"simplest.announce = {text!r}: {match[3]!r} is not an IP address and a port")
     return match[1], match[2], address
+
+
+def _check_peer(text: str) -> None:
+    try:
+        address = parse_address(text, "tcp")
+    except UsageError:
+        address = Address("tcp")
+    if address.scheme != "tcp" or not address.port:
+        hint = f"write --peer HOST:PORT, PORT from 1 to {PORT_LIMIT}"
+        raise UsageError(f"simplest.peers: {text!r} is not HOST:PORT", hint)
 
 
 def convert(key: str, value: Any, declaration: Field[Any], source: str) -> Any:

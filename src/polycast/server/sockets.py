@@ -23,7 +23,9 @@ def listen(name: str, address: Address) -> list[socket.socket]:
             return [_listen_ipc(address)]
         return _listen_tcp(address)
     except OSError as error:
-        raise StartError(f"cannot listen for {name} on {address}: {_reason(error)}", _cure(name, error)) from error
+        raise StartError(
+            f"cannot listen for {name} on {address}: {_reason(error)}", _cure(name, address, error)
+        ) from error
 
 
 def real_address(address: Address, sock: socket.socket) -> Address:
@@ -100,7 +102,10 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
 
 
-def _cure(name: str, error: OSError) -> str:
+def _cure(name: str, address: Address, error: OSError) -> str:
+    if address.scheme == "ipc" and error.errno in (errno.EADDRINUSE, errno.ENOENT):
+        used = error.errno == errno.EADDRINUSE
+        return "another program is there, or a file that is no socket" if used else "its folder must exist"
     if error.errno == errno.EADDRINUSE:
         return f"another program is there already; a free port: --listen {name}=tcp://127.0.0.1:0"
     if error.errno in (errno.EACCES, errno.EPERM):
