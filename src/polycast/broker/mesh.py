@@ -131,9 +131,9 @@ class Mesh:
     # -- who wants what ----------------------------------------------------------------------------------
 
     def want(self, patterns: Iterable[Pattern]) -> None:
-        """What the broker itself wants of every link."""
+        """What the broker itself wants of every link, under both names even if it does not forward."""
         for pattern in patterns:
-            self._wanted.update(to_texts(pattern, self._forward))
+            self._wanted.update(to_texts(pattern, forward=True))
 
     def join(self, link: Subscriber, dialed: bool) -> list[Effect]:
         self._links[link] = Link(dialed)

@@ -80,6 +80,13 @@ class Exchange:
             self._deliver(self.mesh.publish(_announcement(*self.announcement), self._itself, now))
             self._flush()
 
+    def summary(self) -> str:
+        """What concerns no listener in particular, as words for a log line."""
+        return (
+            f"publishers paused {self.budget.pauses:,} times, forwarded copies suppressed "
+            f"{self.mesh.suppressed:,}, topics forgotten {self.hub.router.topics.forgotten:,}"
+        )
+
     # -- events ------------------------------------------------------------------------------------------
 
     def _publish(self, connection: Connection, burst: Burst, now: float) -> None:

@@ -261,6 +261,7 @@ async def run(settings: Settings, say: Callable[[str], None]) -> None:
     await server.stop()
     for name, counters in server.counters.items():
         log.info("%s: %s", name, counters.summary())
+    log.info("%s", server.exchange.summary())
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
