@@ -84,16 +84,19 @@ def second_names(topic: bytes) -> tuple[bytes, ...]:
     return to_direct(topic) if forwarded == topic else (forwarded,)
 
 
-def to_texts(pattern: Pattern, forward: bool) -> set[str]:
-    """The substrings to ask a link for, so that all that matches the pattern comes; more may come."""
+def to_texts(pattern: Pattern, forward: bool) -> tuple[str, ...]:
+    """The substrings to ask a link for, so that all that matches the pattern comes; more may come.
+
+    Where a pattern concerns both names of a message, the direct one is first.
+    """
     text = pattern.value
     if text.startswith(RESERVED) or "\n" in text or text.endswith("\r"):
-        return set()
+        return ()
     if forward and text.startswith(FORWARDED):
-        return {text, "//" + text.removeprefix(FORWARDED)}
+        return "//" + text.removeprefix(FORWARDED), text
     if forward and text.startswith("//"):
-        return {text, FORWARDED + text.removeprefix("//")}
-    return {text}
+        return text, FORWARDED + text.removeprefix("//")
+    return (text,)
 
 
 @dataclass(slots=True)
@@ -138,11 +141,11 @@ class Mesh:
     def join(self, link: Subscriber, dialed: bool) -> list[Effect]:
         self._links[link] = Link(dialed)
         introduction: list[Effect] = [Ask(link, NODE + self._node)] if dialed else []
-        return introduction + self._reconsider({*self._wanted, EVERYTHING})
+        return introduction + self._reconsider((*self._wanted, EVERYTHING))
 
     def leave(self, subscriber: Subscriber, patterns: list[Pattern]) -> list[Effect]:
         if self._links.pop(subscriber, None):
-            return self._reconsider({EVERYTHING})
+            return self._reconsider((EVERYTHING,))
         return [effect for pattern in patterns for effect in self.unsubscribed(subscriber, pattern)]
 
     def subscribed(self, subscriber: Subscriber, pattern: Pattern) -> list[Effect]:
@@ -164,7 +167,7 @@ class Mesh:
                 del self._wanted[text]
         return self._reconsider(texts)
 
-    def _reconsider(self, texts: set[str]) -> list[Effect]:
+    def _reconsider(self, texts: tuple[str, ...]) -> list[Effect]:
         """Asks each link for what is wanted here, and takes back what is not any more."""
         passes_on = self._forward and len(self._links) > 1
         effects: list[Effect] = []
