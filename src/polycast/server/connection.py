@@ -230,5 +230,8 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _address_of(transport: asyncio.BaseTransport) -> str:
-    peer = transport.get_extra_info("peername")
+    try:
+        peer = transport.get_extra_info("peername")
+    except OSError:  # it has left already
+        return " (gone)"
     return f" {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else " (ipc)"

@@ -14,6 +14,7 @@ log = logging.getLogger("polycast.links")
 
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 5.0
+DIAL_SECONDS = 5.0
 
 Dial = Callable[[str, int], Awaitable[Connection]]
 
@@ -54,10 +55,11 @@ class Links:
         wait = FIRST_WAIT_SECONDS
         while True:
             try:
-                connection = await self._dial(host, port)
-            except OSError as error:
+                async with asyncio.timeout(DIAL_SECONDS):
+                    connection = await self._dial(host, port)
+            except (OSError, RuntimeError) as error:  # a transport that is lost already raises RuntimeError
                 if wait == FIRST_WAIT_SECONDS:
-                    log.warning("peer %s:%s: %s; dialling until it is there", host, port, error.strerror or error)
+                    log.warning("peer %s:%s: %s; dialling until it is there", host, port, _reason(error))
             else:
                 linked = time.monotonic()
                 await self._end_of(connection)
@@ -75,3 +77,9 @@ class Links:
     async def _end_of(self, connection: Connection) -> None:
         if not connection.closing:
             await self._ended.setdefault(connection, asyncio.Event()).wait()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {DIAL_SECONDS:g} s"
+    return getattr(error, "strerror", None) or str(error)
