@@ -217,6 +217,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
 
+    def discard(self) -> None:
+        """It never came up. uvloop may forget to say so when the peer resets at the wrong moment."""
+        self.closing = True
+        self._port.closed(self)
+
     def abort(self) -> None:
         self.closing = True
         self._transport.abort()

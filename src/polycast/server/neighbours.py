@@ -56,8 +56,12 @@ class Neighbours:
         await self.links.stop()
 
     async def _dial(self, host: str, port: int) -> Connection:
-        loop = asyncio.get_running_loop()
-        transport, connection = await loop.create_connection(self._new_connection, host, port)
+        connection = self._new_connection()
+        try:
+            transport, _ = await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
+        except BaseException:
+            connection.discard()
+            raise
         sock = transport.get_extra_info("socket")
         if sock is not None:  # it may be lost already
             sockets.set_keepalive(sock)
