@@ -81,12 +81,12 @@ class Hub:
     def _publish_readable(self, burst: Burst, origin: Subscriber) -> Publication:
         """Leaves out the runs whose topic is not UTF-8, and publishes the rest."""
         deliveries: list[Delivery] = []
-        accepted = refused = 0
+        accepted = 0
         for part in readable_parts(burst):
-            deliveries += (publication := self.publish(part, origin)).deliveries
+            publication = self.publish(part, origin)
+            deliveries += publication.deliveries
             accepted += publication.accepted
-        refused = len(burst) - accepted
-        return Publication(deliveries, accepted, refused)
+        return Publication(deliveries, accepted, refused=len(burst) - accepted)
 
 
 def readable_parts(burst: Burst) -> list[Burst]:

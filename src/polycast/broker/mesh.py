@@ -236,7 +236,7 @@ class Mesh:
             name = to_forwarded(topic)
             for i in range(first, last):
                 key = (name, sha1(view[burst.starts[i] : burst.ends[i]], usedforsecurity=False).digest())
-                fates.append(self._decide(key, name is topic or name == topic, origin, now))
+                fates.append(self._decide(key, name == topic, origin, now))
         return fates
 
     def _decide(self, key: Key, forwarded: bool, origin: Subscriber, now: float) -> Fate:

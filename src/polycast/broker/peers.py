@@ -10,11 +10,11 @@ import ipaddress
 import re
 from typing import NamedTuple
 
+from polycast.address import PORT_LIMIT
 from polycast.model import Burst
 
 ANNOUNCEMENT = re.compile(r"//(?:fwd/)?peers/(?P<org>[^/]+)/(?P<name>.+)")
 TABLE_LIMIT = 10_000
-PORT_LIMIT = 65_535
 
 
 class Peer(NamedTuple):

@@ -120,7 +120,7 @@ class SimplestSession(ScanningSession):
         """Raises unless more bytes can still make a header of what is there."""
         longest = 4 + self._limits.topic_bytes + 1 + LENGTH_DIGITS + len("\r\n")
         head = bytes(block[position : position + longest + 1])
-        if len(head) > longest or b"\n" in head or not HEADER_BEGUN.fullmatch(head):
+        if len(head) > longest or not HEADER_BEGUN.fullmatch(head):
             name = re.match(rb"pub ([^ \r\n]*)", head)
             if name and len(name[1]) > self._limits.topic_bytes:
                 raise LimitError("a topic", len(name[1]), self._limits.topic_bytes, "limits.topic_bytes")

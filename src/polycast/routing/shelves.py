@@ -32,6 +32,7 @@ class ExactShelf:
         takers = self._takers.get(value)
         if takers is None:
             takers = self._takers[value] = {}
+            self._note(value)
         return takers
 
     def get(self, value: str) -> Takers | None:
@@ -39,6 +40,13 @@ class ExactShelf:
 
     def drop(self, value: str) -> None:
         del self._takers[value]
+        self._forget(value)
+
+    def _note(self, value: str) -> None:
+        """What a shelf keeps beside the takers, to find the value by."""
+
+    def _forget(self, value: str) -> None:
+        pass
 
     def find(self, topic: str) -> Iterator[tuple[str, Takers]]:
         """Every value that matches with its takers; one may come twice."""
@@ -55,30 +63,24 @@ class PrefixShelf(ExactShelf):
         self._lengths: list[int] = []
         self._count_of_length: dict[int, int] = {}
 
-    def put(self, value: str) -> Takers:
-        takers = self._takers.get(value)
-        if takers is None:
-            takers = self._takers[value] = {}
-            size = len(value)
-            self._count_of_length[size] = count = self._count_of_length.get(size, 0) + 1
-            if count == 1:
-                insort(self._lengths, size)
-        return takers
+    def _note(self, value: str) -> None:
+        size = len(value)
+        self._count_of_length[size] = count = self._count_of_length.get(size, 0) + 1
+        if count == 1:
+            insort(self._lengths, size)
 
-    def drop(self, value: str) -> None:
-        del self._takers[value]
+    def _forget(self, value: str) -> None:
         size = len(value)
         self._count_of_length[size] -= 1
         if not self._count_of_length[size]:
             del self._count_of_length[size]
             self._lengths.remove(size)
 
-    def find(self, topic: str, start: int = 0) -> Iterator[tuple[str, Takers]]:
-        longest = len(topic) - start
+    def find(self, topic: str) -> Iterator[tuple[str, Takers]]:
         for length in self._lengths:
-            if length > longest:
+            if length > len(topic):
                 break
-            value = topic[start : start + length]
+            value = topic[:length]
             takers = self._takers.get(value)
             if takers is not None:
                 yield value, takers
@@ -101,19 +103,14 @@ class ContainsShelf(ExactShelf):
         super().__init__()
         self._stems: dict[str, Stem] = {}
 
-    def put(self, value: str) -> Takers:
-        takers = self._takers.get(value)
-        if takers is None:
-            takers = self._takers[value] = {}
-            last = len(value) % STEP
-            for size in range(0, len(value) - last, STEP):
-                self._stem(value[:size]).onward += 1
-            ends = self._stem(value[: len(value) - last]).ends
-            ends[last] = ends.get(last, 0) + 1
-        return takers
+    def _note(self, value: str) -> None:
+        last = len(value) % STEP
+        for size in range(0, len(value) - last, STEP):
+            self._stem(value[:size]).onward += 1
+        ends = self._stem(value[: len(value) - last]).ends
+        ends[last] = ends.get(last, 0) + 1
 
-    def drop(self, value: str) -> None:
-        del self._takers[value]
+    def _forget(self, value: str) -> None:
         last = len(value) % STEP
         ends = self._stems[value[: len(value) - last]].ends
         ends[last] -= 1
