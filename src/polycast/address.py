@@ -1,4 +1,4 @@
-"""Addresses as users write them: `tcp://HOST:PORT` and `ipc:///path`, with options behind a `?`."""
+"""Addresses as users write them: `tcp://HOST:PORT`, `ipc:///path`, `ws://HOST:PORT/path`; options behind a `?`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from polycast.errors import UsageError
 
-SCHEMES = ("tcp", "ipc")
+SCHEMES = ("tcp", "ipc", "ws")
 PORT_LIMIT = 65_535
 
 
@@ -23,7 +23,7 @@ class Address:
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        place = self.path if self.scheme == "ipc" else f"{host}:{self.port}"
+        place = self.path if self.scheme == "ipc" else f"{host}:{self.port}{self.path}"
         options = "?" + urlencode(self.options) if self.options else ""
         return f"{self.scheme}://{place}{options}"
 
@@ -41,7 +41,8 @@ def parse_address(text: str, default_scheme: str = "") -> Address:
         if not place.startswith("/"):
             raise UsageError(f"{text!r}: the path must be absolute", "three slashes: ipc:///run/polycast.sock")
         return Address(scheme, path=place, options=options)
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]/]+)):([0-9]{1,5})/?", place)
-    if match is None or int(match[3]) > PORT_LIMIT:
-        raise UsageError(f"{text!r} is no address", f"write tcp://HOST:PORT, PORT from 0 to {PORT_LIMIT}")
-    return Address(scheme, match[1] or match[2], int(match[3]), options=options)
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]/]+)):([0-9]{1,5})(/.*)?", place)
+    path = (match and match[4]) or ""
+    if match is None or int(match[3]) > PORT_LIMIT or (scheme == "tcp" and path.strip("/")):
+        raise UsageError(f"{text!r} is no address", f"write {scheme}://HOST:PORT, PORT from 0 to {PORT_LIMIT}")
+    return Address(scheme, match[1] or match[2], int(match[3]), path if scheme == "ws" else "", options)

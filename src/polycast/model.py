@@ -8,8 +8,9 @@ A burst is what one read brought, as columns:
     topics   the topic of each run, as UTF-8 bytes           one per run
     formats  the format of each run                          one per run
     run_ends the message index after each run                one per run (Arrow calls this run-end encoding)
-    bounds   where each frame begins, and the end of the last; only where the frames are in the
-             dialect's plain form, so that a slice of the block can go out as it came in
+    native   the form whose frames these are already, so that slices of the block can go out as they came in
+    bounds   then: where each frame begins, and the end of the last
+    digests  the sha1 of each payload in hex digits, where somebody has computed it already
 
 A run is a stretch of consecutive messages with one topic and one format. The hub looks up one topic per run
 and cuts slices, never messages. Bursts are on the hot path and mutable for that reason only; everything else
@@ -24,7 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from polycast.errors import PeerError, UsageError
 
@@ -43,6 +44,13 @@ class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
     NONE = "none"
+
+
+class Body(NamedTuple):
+    """What a request or its answer carries."""
+
+    payload: bytes = b""
+    format: Format = Format.NONE
 
 
 class Message(NamedTuple):
@@ -74,7 +82,9 @@ class Burst:
     topics: list[bytes]
     formats: list[Format]
     run_ends: list[int]
-    bounds: Sequence[int] | None = None
+    bounds: Sequence[int] = ()
+    native: Form | None = None
+    digests: list[bytes] | None = None
     sequences: list[int] = field(default_factory=list)
     """The sequence of each run's first message, once the hub has numbered the burst."""
 
@@ -101,13 +111,15 @@ class Burst:
 
     def rename(self, topics: list[bytes]) -> Burst:
         """The same payloads under other topics, one for each run."""
-        return Burst(self.dialect, self.block, self.starts, self.ends, topics, self.formats, self.run_ends)
+        return Burst(
+            self.dialect, self.block, self.starts, self.ends, topics, self.formats, self.run_ends,
+            digests=self.digests,
+        )  # fmt: skip
 
     def cut(self, start: int, stop: int) -> Burst:
         """The messages from `start` up to `stop`, on the same block."""
         first = bisect_right(self.run_ends, start)
         last = bisect_right(self.run_ends, stop - 1)
-        bounds = None if self.bounds is None else self.bounds[start : stop + 1]
         return Burst(
             self.dialect,
             self.block,
@@ -116,7 +128,9 @@ class Burst:
             self.topics[first : last + 1],
             self.formats[first : last + 1],
             [min(end, stop) - start for end in self.run_ends[first : last + 1]],
-            bounds,
+            self.bounds[start : stop + 1],
+            self.native,
+            self.digests[start:stop] if self.digests else None,
         )
 
     def runs(self, slices: Slices | None = None) -> Iterator[tuple[int, int, int]]:
@@ -244,6 +258,8 @@ class Form:
 class Subscribe:
     pattern: Pattern
     form: Form
+    serve: bool = False
+    """Whether this is also an offer to answer requests for a route of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +283,39 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """Somebody wants an answer. `handle` is what its session needs to say to whom, and in which form."""
+
+    route: str
+    handle: Any
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a connection that serves a route made of the request with that number."""
+
+    number: int
+    success: bool
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """From here on this connection speaks another dialect; its next bytes go to that session."""
+
+    dialect: str
+    session: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Closing:
-    """The connection ends here, for this reason; whatever follows in the input is not looked at."""
+    """The connection ends here; whatever follows in the input is not looked at. No error: the peer wished it."""
 
-    error: PeerError
+    error: PeerError | None = None
 
 
-Event = Burst | Subscribe | Unsubscribe | Reply | Refused | Closing
+Event = Burst | Subscribe | Unsubscribe | Reply | Refused | Request | Answer | Upgrade | Closing
 
 
 class Received(NamedTuple):

@@ -9,7 +9,7 @@ from typing import cast
 
 from polycast.broker import Hub, Mesh, Publication
 from polycast.broker.mesh import Ask, Effect, Unask, Unlink
-from polycast.dialects.base import LinkSession
+from polycast.dialects.base import LinkSession, Terms
 from polycast.dialects.registry import ROLES
 from polycast.dialects.simplest import FORM
 from polycast.model import Burst, Closing, Event, Format, Limits, Pattern, Refused, Subscribe, Unsubscribe
@@ -98,7 +98,7 @@ class Node:
     # -- links -------------------------------------------------------------------------------------------
 
     def accept(self, end: End) -> None:
-        end.session = cast(LinkSession, ROLES["simplest.peer"].session(self.limits))
+        end.session = cast(LinkSession, ROLES["simplest.peer"].session(Terms(self.limits)))
         end.subscriber = self.hub.join(end, echo=False, link=True)
         self.ends.append(end)
         self.apply(self.mesh.join(end.subscriber, end.dialed))

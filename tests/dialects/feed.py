@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from polycast.dialects.base import Session
+from polycast.dialects.base import Session, Terms
 from polycast.dialects.registry import ROLES
-from polycast.model import Burst, Closing, Event, Limits, Refused, Reply, Subscribe, Unsubscribe
+from polycast.model import (
+    Answer,
+    Burst,
+    Closing,
+    Event,
+    Limits,
+    Refused,
+    Reply,
+    Request,
+    Subscribe,
+    Unsubscribe,
+    Upgrade,
+)
 from vectors import Row
 
 NOW = 1_700_000_000.5
@@ -43,7 +55,7 @@ class Feeder:
 
 
 def feed(role: str, limits: Limits, parts: Iterable[bytes], patient: bool = False) -> Feeder:
-    feeder = Feeder(ROLES[role].session(limits), patient)
+    feeder = Feeder(ROLES[role].session(Terms(limits)), patient)
     for part in parts:
         feeder.give(part)
     return feeder
@@ -76,8 +88,15 @@ def _rows_of(event: Event, dialect: str) -> list[Row]:
             return [("reply", data)]
         case Refused(reason, count):
             return [("refused", reason.encode())] * count
+        case Request(route, _, body):
+            return [("request", route.encode(), body.payload, body.format.encode())]
+        case Answer(number, success, body):
+            kind = "success" if success else "fail"
+            return [(kind, str(number).encode(), body.payload, body.format.encode())]
+        case Upgrade(dialect, _):
+            return [("upgrade", dialect.encode())]
         case Closing(error):
-            return [("closed", error.kind.encode())]
+            return [("closed", error.kind.encode() if error else b"")]
 
 
 def burst_rows(burst: Burst) -> list[Row]:

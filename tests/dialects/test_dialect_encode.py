@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dialects.feed import feed
 from dialects.wires import DELIVERED, READERS, SEEN, publish_fanout, publish_simplest
 from polycast.dialects import fanout, simplest
+from polycast.dialects.base import Terms
 from polycast.model import Burst, Form, Format, Limits, Slices
 
 FORMS: dict[str, Form] = {form.name: form for form in (simplest.FORM, fanout.FORM)}
@@ -160,7 +161,7 @@ def test_a_large_slice_is_shared() -> None:
 
 
 def test_a_frame_that_was_assembled_in_place_is_shared() -> None:
-    session = simplest.SimplestSession(Limits())
+    session = simplest.SimplestSession(Terms())
     block = bytearray(publish_simplest(b"a", b"x" * 200_000))
     [burst] = session.receive(block, 0.0).events
     assert isinstance(burst, Burst)

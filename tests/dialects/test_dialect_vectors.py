@@ -9,6 +9,7 @@ import pytest
 from dialects.feed import NOW, feed, in_two, one_by_one, rows
 from dialects.wires import DELIVERED, READERS, SEEN, WIRES
 from polycast.dialects import fanout, simplest
+from polycast.dialects.base import Terms
 from polycast.dialects.registry import ROLES
 from polycast.model import Burst, Event, Form, Format, Limits
 from vectors import InputVector, OutputVector, Row, input_vectors, output_vectors
@@ -23,7 +24,7 @@ each_output = pytest.mark.parametrize("vector", OUTPUTS, ids=lambda vector: vect
 
 def events_of(vector: InputVector, parts: Iterable[bytes], patient: bool = False) -> list[Event]:
     limits = Limits(**vector.limits)
-    opening = ROLES[vector.role].session(limits).open() if vector.opening else []
+    opening = ROLES[vector.role].session(Terms(limits)).open() if vector.opening else []
     return opening + feed(vector.role, limits, parts, patient).events
 
 
@@ -67,7 +68,7 @@ def _frame_behind(vector: InputVector) -> tuple[bytes, tuple[Row, ...]]:
 @each_input
 def test_a_block_may_be_a_bytearray(vector: InputVector) -> None:
     limits = Limits(**vector.limits)
-    session = ROLES[vector.role].session(limits)
+    session = ROLES[vector.role].session(Terms(limits))
     opening = session.open() if vector.opening else []
     events = opening + session.receive(bytearray(vector.input), NOW).events
     assert rows(events, ROLES[vector.role].dialect) == list(vector.events)

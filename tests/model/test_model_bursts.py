@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polycast.model import Burst, Format, Message, Slices
+from polycast.model import Burst, Form, Format, Message, Slices
 
 Rows = list[tuple[bytes, bytes, Format]]
 
@@ -89,11 +89,11 @@ def test_cut_takes_the_bounds_along(rows: Rows, data: st.DataObject) -> None:
 @given(rows_of_some)
 def test_rename(rows: Rows) -> None:
     burst = Burst.of("some", rows)
-    burst.bounds = list(range(1 + len(rows)))
+    burst.bounds, burst.native = list(range(1 + len(rows))), Form()
     renamed = burst.rename([b"new/" + topic for topic in burst.topics])
     expected = [(b"new/" + topic, payload, format_) for topic, payload, format_ in rows]
     assert list(renamed.messages()) == as_messages(expected)
-    assert renamed.bounds is None
+    assert renamed.native is None
     assert list(burst.messages()) == as_messages(rows)
 
 

@@ -3,5 +3,6 @@
 from polycast.broker.hub import Delivery, Hub, Publication
 from polycast.broker.mesh import Mesh
 from polycast.broker.peers import Peer, PeerTable
+from polycast.broker.requests import Requests
 
-__all__ = ["Delivery", "Hub", "Mesh", "Peer", "PeerTable", "Publication"]
+__all__ = ["Delivery", "Hub", "Mesh", "Peer", "PeerTable", "Publication", "Requests"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polycast.client.base import Client
+from polycast.dialects.base import Terms
 from polycast.dialects.simplest import SimplestSession, to_name
 from polycast.errors import UsageError
 from polycast.model import Burst, Closing, Limits, Message, Pattern
@@ -26,12 +27,12 @@ class SimplestClient(Client):
         return pattern.matches(topic) or _escaped(pattern).matches(topic)
 
     def decode(self, data: bytes) -> tuple[list[Message], bytes]:
-        received = SimplestSession(LIMITS).receive(data, 0.0)
+        received = SimplestSession(Terms(LIMITS)).receive(data, 0.0)
         messages: list[Message] = []
         for event in received.events:
             if isinstance(event, Burst):
                 messages += event.messages()
-            elif isinstance(event, Closing):
+            elif isinstance(event, Closing) and event.error:
                 raise event.error
         return messages, data[received.consumed :]
 

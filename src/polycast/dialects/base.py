@@ -7,34 +7,102 @@ finish yet is left in the block, and comes again with more behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from polycast.dialects.scan import Scan
 from polycast.errors import LimitError, PeerError
-from polycast.model import Block, Burst, Closing, Event, Format, Limits, Received
+from polycast.model import (
+    Block,
+    Body,
+    Buffer,
+    Burst,
+    Closing,
+    Encoded,
+    Event,
+    Form,
+    Format,
+    Limits,
+    Received,
+    Slices,
+)
+
+SHARE_TO_PIN = 4
+"""A slice smaller than a quarter of its block is copied: a slow reader must not keep whole blocks alive."""
 
 
-class Session(Protocol):
-    handshaken: bool
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is to be seen under a path of the http port."""
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a session is told when it begins."""
+
+    limits: Limits = field(default_factory=Limits)
+    scheme: str = "tcp"
+    """How the peer is reached: tcp, ipc or ws."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What stands behind the `?` of the listener's address."""
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    """The settings that dialects declared, by dialect; what is missing is at its defaults."""
+    pages: Callable[[str], Page | None] = lambda path: None
+
+
+class Session:
+    """One connection's side of a dialect. What is said here is what most of them do."""
+
+    handshaken = True
     """Whether the peer has said all that it must say before it may stay."""
+    held_bytes = 0
+    """What this session keeps back until the peer has room for it."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._limits = terms.limits
 
     def open(self) -> list[Event]:
         """What happens before the peer has said anything: a greeting, standing subscriptions."""
-        ...
+        return []
 
-    def receive(self, block: Block, now: float) -> Received: ...
+    def receive(self, block: Block, now: float) -> Received:
+        raise NotImplementedError
+
+    def end(self, rest: Block, now: float) -> list[Event]:
+        """The peer will say no more; `rest` is the frame it did not finish."""
+        return []
+
+    def farewell(self, error: PeerError | None) -> bytes:
+        """The last words when the broker ends the connection: for this error, or because it stops."""
+        return b""
 
 
-class LinkSession(Session, Protocol):
+class LinkSession(Session):
     """A session that can also ask: the broker's side of a mesh link."""
 
     def ask(self, text: str) -> bytes:
         """The command that subscribes to topics with `text` in them."""
-        ...
+        raise NotImplementedError
 
-    def unask(self, text: str) -> bytes: ...
+    def unask(self, text: str) -> bytes:
+        raise NotImplementedError
+
+
+class RequestSession(Session):
+    """A session whose peer can make requests, and answer them."""
+
+    def to_request(self, number: int, route: str, body: Body) -> bytes:
+        """A request for this peer, which offered to answer that route."""
+        raise NotImplementedError
+
+    def to_answer(self, handle: Any, success: bool, body: Body) -> bytes:
+        """The answer to a request of this peer; `handle` came with its `Request`."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +111,17 @@ class Role:
 
     listener: str
     dialect: str
-    session: Callable[[Limits], Session]
+    session: Callable[[Terms], Session]
     default: str = ""
     """Where it listens unless told otherwise; empty: only when asked to."""
     echo: bool = True
     """Whether a publisher that subscribed to its own topic hears itself."""
     link: bool = False
     """Whether the other end is a broker, not a client."""
+    options: tuple[str, ...] = ()
+    """What may stand behind the `?` of its address, besides what every listener takes."""
+    dials: bool = False
+    """Whether the broker can also be the one that connects (`--connect`)."""
 
 
 class Reading:
@@ -70,11 +142,11 @@ class Reading:
     def add_message(self, topic: bytes, payload: bytes, format_: Format) -> None:
         self._rows.append((topic, payload, format_))
 
-    def add_scan(self, block: Block, scan: Scan) -> None:
+    def add_scan(self, block: Block, scan: Scan, native: Form | None) -> None:
         topics, run_ends, starts, ends, bounds, *_ = scan
         if topics:
             formats = [Format.BYTES] * len(topics)
-            self.add(Burst(self._dialect, block, starts, ends, topics, formats, run_ends, bounds))
+            self.add(Burst(self._dialect, block, starts, ends, topics, formats, run_ends, bounds, native))
 
     def close(self, consumed: int, need: int = 0) -> Received:
         self._end_rows()
@@ -86,17 +158,12 @@ class Reading:
             self._rows = []
 
 
-class ScanningSession:
+class ScanningSession(Session):
     """A session whose plain frames are found by a scan, and everything else one by one."""
 
-    handshaken = True
     dialect: str
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-
-    def open(self) -> list[Event]:
-        return []
+    native: Form
+    """The form in which the frames that the scan finds can go out as they came in."""
 
     def receive(self, block: Block, now: float) -> Received:
         reading = Reading(self.dialect)
@@ -104,7 +171,7 @@ class ScanningSession:
         try:
             while True:
                 scan = self.scan(block, position)
-                reading.add_scan(block, scan)
+                reading.add_scan(block, scan, self.native)
                 *_, position, need, unfinished = scan
                 if unfinished:
                     return reading.close(position, need)
@@ -122,6 +189,19 @@ class ScanningSession:
     def read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
         """One frame of whatever kind: the position after it, or the same one and how long it will be."""
         raise NotImplementedError
+
+
+def as_it_came(burst: Burst, slices: Slices) -> Encoded:
+    """Slices of a burst in its native form: the bytes that were read are the bytes to send."""
+    bounds = burst.bounds
+    if len(slices) > 1:
+        joined = b"".join([burst.block[bounds[start] : bounds[stop]] for start, stop in slices])
+        return Encoded([joined], len(joined))
+    [(start, stop)] = slices
+    begin, end = bounds[start], bounds[stop]
+    small = (end - begin) * SHARE_TO_PIN < len(burst.block)
+    piece: Buffer = burst.block[begin:end] if small else memoryview(burst.block)[begin:end]
+    return Encoded([piece], end - begin)
 
 
 def read_line(block: Block, position: int, limit: int) -> tuple[bytes, int]:

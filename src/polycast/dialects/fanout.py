@@ -9,9 +9,7 @@ A controller is never answered. Everything behind the first space is the message
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from polycast.dialects.base import Reading, Role, ScanningSession, read_line
+from polycast.dialects.base import Reading, Role, ScanningSession, Session, read_line
 from polycast.dialects.scan import Scan, lines
 from polycast.errors import LimitError, PeerError
 from polycast.model import (
@@ -25,7 +23,6 @@ from polycast.model import (
     Exact,
     Form,
     Format,
-    Limits,
     Pattern,
     Prefix,
     Received,
@@ -51,8 +48,8 @@ class FanoutForm(Form):
     name = NAME
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
-        if burst.dialect == NAME and burst.bounds is not None:
-            return _with_marks(burst, burst.bounds, slices)
+        if burst.native is self:
+            return _with_marks(burst, slices)
         pieces: list[Buffer] = []
         lossy = 0
         for run, first, last in burst.runs(slices):
@@ -67,8 +64,9 @@ class FanoutForm(Form):
         return Encoded([joined], len(joined), lossy)
 
 
-def _with_marks(burst: Burst, bounds: Sequence[int], slices: Slices) -> Encoded:
+def _with_marks(burst: Burst, slices: Slices) -> Encoded:
     """A controller's plain lines are a client's lines but for one byte each."""
+    bounds = burst.bounds
     out = bytearray()
     for start, stop in slices:
         shift = len(out) - bounds[start] - 1
@@ -87,12 +85,7 @@ def to_pattern(channel: str) -> Pattern:
     return Prefix(channel[:-1]) if channel.endswith(".>") else Exact(channel)
 
 
-class ClientSession:
-    handshaken = True
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-
+class ClientSession(Session):
     def open(self) -> list[Event]:
         return [Reply(GREETING), Subscribe(Exact("all"), FORM)]
 
@@ -131,6 +124,7 @@ class ClientSession:
 
 class ControllerSession(ScanningSession):
     dialect = NAME
+    native = FORM
 
     def scan(self, block: Block, position: int) -> Scan:
         limits = self._limits

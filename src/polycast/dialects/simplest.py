@@ -12,10 +12,9 @@ connection. Nothing is ever said back, because the peer would read it as a comma
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
-from polycast.dialects.base import Reading, Role, ScanningSession, read_line
+from polycast.dialects.base import LinkSession, Reading, Role, ScanningSession, Terms, as_it_came, read_line
 from polycast.dialects.scan import Scan, pubs
 from polycast.errors import LimitError, ProtocolError
 from polycast.model import (
@@ -28,7 +27,6 @@ from polycast.model import (
     Everything,
     Form,
     Format,
-    Limits,
     Pattern,
     Refused,
     Slices,
@@ -38,9 +36,6 @@ from polycast.model import (
 
 NAME = "simplest"
 LENGTH_DIGITS = 10
-SHARE_TO_PIN = 4
-"""A slice smaller than a quarter of its block is copied: a slow reader must not keep whole blocks alive."""
-
 PUB_COMMAND = re.compile(rb"pub(?:[ \r\n]|$)")
 HEADER_BEGUN = re.compile(rb"pub(?: (?:[^ \r\n]+(?: (?:[0-9]{1,10}\r?)?)?)?)?")
 HEADER = re.compile(rb"pub ([^ \r\n]+) ([0-9]{1,10})( |(?=\r?\n))")
@@ -56,8 +51,8 @@ class SimplestForm(Form):
     name = NAME
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
-        if burst.dialect == NAME and burst.bounds is not None:
-            return _as_it_came(burst, burst.bounds, slices)
+        if burst.native is self:
+            return as_it_came(burst, slices)
         view = memoryview(burst.block)
         pieces: list[Buffer] = []
         for run, first, last in burst.runs(slices):
@@ -69,22 +64,12 @@ class SimplestForm(Form):
         return Encoded([joined], len(joined))
 
 
-def _as_it_came(burst: Burst, bounds: Sequence[int], slices: Slices) -> Encoded:
-    if len(slices) > 1:
-        joined = b"".join([burst.block[bounds[start] : bounds[stop]] for start, stop in slices])
-        return Encoded([joined], len(joined))
-    [(start, stop)] = slices
-    begin, end = bounds[start], bounds[stop]
-    small = (end - begin) * SHARE_TO_PIN < len(burst.block)
-    piece: Buffer = burst.block[begin:end] if small else memoryview(burst.block)[begin:end]
-    return Encoded([piece], end - begin)
-
-
 FORM = SimplestForm()
 
 
-class SimplestSession(ScanningSession):
+class SimplestSession(ScanningSession, LinkSession):
     dialect = NAME
+    native = FORM
 
     def scan(self, block: Block, position: int) -> Scan:
         return pubs(block, position, self._limits.topic_bytes, self._limits.payload_bytes)
@@ -166,8 +151,9 @@ def _after_line_end(block: Block, position: int) -> int:
 class PeerSession(SimplestSession):
     """The other end is a broker: its names may be longer than topics are, by escapes and by `//fwd/`."""
 
-    def __init__(self, limits: Limits) -> None:
-        super().__init__(replace(limits, topic_bytes=3 * limits.topic_bytes + len("//fwd/")))
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._limits = replace(self._limits, topic_bytes=3 * self._limits.topic_bytes + len("//fwd/"))
 
 
 ROLES = (

@@ -33,6 +33,10 @@ class Port(Protocol):
     queue_bytes: int
     budget: Budget
 
+    def speaking(self, dialect: str) -> Port:
+        """The port for those who came to this listener and then chose that dialect."""
+        ...
+
     def opened(self, connection: Connection) -> bool: ...
     def received(self, connection: Connection, events: list[Event], now: float) -> None: ...
     def closed(self, connection: Connection) -> None: ...
@@ -40,8 +44,10 @@ class Port(Protocol):
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
+        "_choked",
         "_dropped",
         "_dropping",
+        "_holding",
         "_inbox",
         "_pending",
         "_pending_bytes",
@@ -75,6 +81,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pending_messages = 0
         self._dropping = False
         self._dropped = 0
+        self._choked = False
+        self._holding = False
         self._sent_before = (0, self.opened_at)
 
     def __str__(self) -> str:
@@ -110,6 +118,19 @@ class Connection(asyncio.BufferedProtocol):
         if received.events:
             self._port.received(self, received.events, now)
 
+    def eof_received(self) -> None:
+        """The peer will say no more. What is due to it is still sent; the transport closes itself then."""
+        if not self.closing and (events := self.session.end(self._inbox.rest(), time.time())):
+            self._port.received(self, events, time.time())
+
+    def upgrade(self, dialect: str, session: Session) -> None:
+        """From here on this connection speaks another dialect, and is counted there."""
+        self._port.counters.open -= 1
+        self._port = self._port.speaking(dialect)
+        self._port.counters.open += 1
+        self._port.counters.accepted += 1
+        self.session = session
+
     def pause_reading(self) -> None:
         if not self._transport.is_closing():
             self._transport.pause_reading()
@@ -133,15 +154,18 @@ class Connection(asyncio.BufferedProtocol):
         self._pending_messages += messages
 
     def flush(self) -> None:
-        if not self._pending:
+        held = self.session.held_bytes
+        if held or self._holding:
+            self._hold(held)
+        elif not self._pending:
             return
-        queued = self._transport.get_write_buffer_size()
+        queued = self._transport.get_write_buffer_size() + held
         fits = not queued or queued + self._pending_bytes <= self._port.queue_bytes
         if self.closing:
             pass
         elif fits:
             self._write()
-        elif self._port.policy == "drop":
+        elif self._port.policy == "drop" and not held:
             self._drop(queued)
         else:
             self._disconnect_slow(queued)
@@ -149,18 +173,31 @@ class Connection(asyncio.BufferedProtocol):
         self._pending_bytes = self._pending_messages = 0
 
     def queued(self) -> int:
-        return self._transport.get_write_buffer_size()
+        """What waits to be sent, or to be allowed to be sent."""
+        return self._transport.get_write_buffer_size() + self.session.held_bytes
 
     def pause_writing(self) -> None:
+        self._choked = True
         self._port.budget.fell_behind(self)
 
     def resume_writing(self) -> None:
-        self._port.budget.caught_up(self)
+        self._choked = False
+        if not self._holding:
+            self._port.budget.caught_up(self)
         self._report_drops()
+
+    def _hold(self, held: int) -> None:
+        """What a session keeps back for its peer waits like anything else, and counts like it."""
+        self._holding = held > 0
+        if held:
+            self._port.budget.fell_behind(self)
+        elif not self._choked:
+            self._port.budget.caught_up(self)
 
     def _write(self) -> None:
         self._report_drops()
-        self._transport.writelines(self._pending)
+        if self._pending:
+            self._transport.writelines(self._pending)
         counters = self._port.counters
         counters.messages_out += self._pending_messages
         counters.bytes_out += self._pending_bytes
@@ -192,10 +229,16 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def fail(self, error: PeerError) -> None:
-        """The peer did what it must not do. What is due to it is still sent."""
-        self.flush()
+        """The peer did what it must not do. What is due to it is still sent, and what it did wrong."""
+        self._say_farewell(error)
         self.end(error.kind, str(error))
         self._transport.close()
+
+    def _say_farewell(self, error: PeerError | None) -> None:
+        words = b"" if self.closing else self.session.farewell(error)
+        if words:
+            self.push((words,), len(words), 0)
+        self.flush()
 
     def leave(self) -> None:
         """Nobody's fault. What is due is still sent."""
@@ -212,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def finish(self) -> None:
         """Send what waits, then say goodbye; input is not looked at any more."""
-        self.flush()
+        self._say_farewell(None)
         self.closing = True
         if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
@@ -228,8 +271,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def stalled_since(self, now: float) -> float:
         """For how many seconds the peer has taken nothing of what waits for it."""
-        sent = self.bytes_out - self.queued()
-        if sent != self._sent_before[0] or not self.queued():
+        queued = self._transport.get_write_buffer_size()
+        sent = self.bytes_out - queued
+        if sent != self._sent_before[0] or not queued:
             self._sent_before = (sent, now)
         return now - self._sent_before[1]
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, fields
-from typing import Any
 
-
-def counter(unit: str, meaning: str) -> Any:
-    return field(default=0, metadata={"unit": unit, "meaning": meaning})
+from polycast.declare import counter
 
 
 @dataclass(slots=True)
 class Counters:
     accepted: int = counter("connections", "connections that were opened")
     turned_away: int = counter("connections", "connections closed at once: over limits.connections")
-    open: int = counter("connections", "connections open now")
+    open: int = counter("connections", "connections open now", kind="gauge")
     messages_in: int = counter("messages", "messages accepted from connections")
     bytes_in: int = counter("bytes", "bytes read from connections")
     messages_out: int = counter("messages", "messages handed to connections")

@@ -7,19 +7,41 @@ to is flushed once.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import cast
 
-from polycast.broker import Hub, Mesh, Peer, PeerTable, Publication
-from polycast.broker.mesh import Ask, Effect, Unask, Unlink
-from polycast.dialects.base import LinkSession
+from polycast.broker import Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh, requests
+from polycast.dialects.base import LinkSession, RequestSession
 from polycast.errors import LimitError
-from polycast.model import Burst, Closing, Event, Format, Refused, Reply, Subscribe, Unsubscribe
+from polycast.model import (
+    RESERVED,
+    Answer,
+    Body,
+    Burst,
+    Closing,
+    Event,
+    Format,
+    Pattern,
+    Refused,
+    Reply,
+    Request,
+    Subscribe,
+    Unsubscribe,
+    Upgrade,
+)
 from polycast.server.budget import Budget
 from polycast.server.connection import Connection
 from polycast.server.settings import Settings
 
 log = logging.getLogger("polycast.exchange")
+
+Routes = Callable[[str, Body, float], tuple[bool, Body]]
+"""From a route, the body of the request and the time to whether it could be answered, and the answer."""
+
+
+def _no_route(route: str, body: Body, now: float) -> tuple[bool, Body]:
+    return False, requests.word(requests.NOT_FOUND)
 
 
 class Exchange:
@@ -35,9 +57,12 @@ class Exchange:
         )
         self.peers = PeerTable()
         self.on_peer: Callable[[Peer], None] | None = None
-        self.on_unlink: Callable[[Connection, Unlink], None] | None = None
+        self.on_unlink: Callable[[Connection, mesh.Unlink], None] | None = None
+        self.routes: Routes = _no_route
+        """Who answers the requests that are for the broker itself."""
         self.announcement: tuple[bytes, bytes] | None = None
         """The topic and payload that say where this broker can be reached."""
+        self.requests = Requests(settings.ubre.request_seconds, settings.ubre.requests)
         self.budget = Budget(settings.limits.total_queue_bytes)
         self._subscriptions = settings.limits.subscriptions
         self._touched: dict[Connection, None] = {}
@@ -58,6 +83,7 @@ class Exchange:
         self.budget.forget(connection)
         patterns = self.hub.leave(subscriber)
         self._apply(self.mesh.leave(subscriber, patterns))
+        self._pass(self.requests.leave(subscriber))
         self._flush()
 
     def handle(self, connection: Connection, events: list[Event], now: float) -> None:
@@ -69,7 +95,7 @@ class Exchange:
                 self._publish(connection, event, now)
                 published = True
             else:
-                self._handle_other(connection, event)
+                self._handle_other(connection, event, now)
         self._flush()
         if published:
             self.budget.charge(connection)
@@ -77,8 +103,19 @@ class Exchange:
     def announce(self, now: float) -> None:
         """The broker says where it can be reached."""
         if self.announcement:
-            self._deliver(self.mesh.publish(_announcement(*self.announcement), self._itself, now))
+            self.publish(_announcement(*self.announcement), now)
             self._flush()
+
+    def publish(self, burst: Burst, now: float) -> Publication:
+        """The broker itself, or somebody through one of its routes, says something."""
+        publication = self.mesh.publish(burst, self._itself, now)
+        self._deliver(publication)
+        return publication
+
+    def expire(self) -> None:
+        """Requests that nobody answered in time."""
+        self._pass(self.requests.expire(time.monotonic()))
+        self._flush()
 
     def summary(self) -> str:
         """What concerns no listener in particular, as words for a log line."""
@@ -101,30 +138,44 @@ class Exchange:
                 if self.on_peer:
                     self.on_peer(peer)
 
-    def _handle_other(self, connection: Connection, event: Event) -> None:
+    def _handle_other(self, connection: Connection, event: Event, now: float) -> None:
         match event:
             case Subscribe():
                 self._subscribe(connection, event)
             case Unsubscribe(pattern):
-                if self.hub.unsubscribe(connection.subscriber, pattern):
-                    self._apply(self.mesh.unsubscribed(connection.subscriber, pattern))
+                self._unsubscribe(connection, pattern)
             case Reply(data):
                 self._send(connection, data)
             case Refused(reason, count):
-                connection.port.counters.refused[reason] += count
-                log.debug("%s: passed over: %s", connection, reason)
+                self._refuse(connection, reason, count)
+            case Upgrade(dialect, session):
+                connection.upgrade(dialect, session)
             case Closing(error):
-                connection.fail(error)
+                connection.fail(error) if error else connection.leave()
+            case _:
+                self._handle_request(connection, event, now)
+
+    def _refuse(self, connection: Connection, reason: str, count: int = 1) -> None:
+        connection.port.counters.refused[reason] += count
+        log.debug("%s: passed over: %s", connection, reason)
 
     def _subscribe(self, connection: Connection, event: Subscribe) -> None:
         subscriber = connection.subscriber
         held = len(subscriber.patterns)
+        if event.serve:
+            self.requests.offer(subscriber, event.pattern.value)
         if held >= self._subscriptions and event.pattern not in subscriber.patterns:
             error = LimitError("subscription", held + 1, self._subscriptions, "limits.subscriptions")
             connection.fail(error)
         elif self.hub.subscribe(subscriber, event.pattern, event.form):
             self._apply(self.mesh.subscribed(subscriber, event.pattern))
             self._introduce(connection, event)
+
+    def _unsubscribe(self, connection: Connection, pattern: Pattern) -> None:
+        subscriber = connection.subscriber
+        self.requests.withdraw(subscriber, pattern.value)
+        if self.hub.unsubscribe(subscriber, pattern):
+            self._apply(self.mesh.unsubscribed(subscriber, pattern))
 
     def _introduce(self, connection: Connection, event: Subscribe) -> None:
         """A link that asks for announcements need not wait for the next one."""
@@ -136,16 +187,40 @@ class Exchange:
             self._touch(connection)
             connection.push(encoded.blocks, encoded.size, 1)
 
-    def _apply(self, effects: list[Effect]) -> None:
+    def _handle_request(self, connection: Connection, event: Event, now: float) -> None:
+        subscriber = connection.subscriber
+        match event:
+            case Request(route, handle, body) if route.startswith(RESERVED):
+                self._pass([requests.Answered(subscriber, handle, *self.routes(route, body, now))])
+            case Request(route, handle, body):
+                self._pass(self.requests.ask(subscriber, route, handle, body, time.monotonic()))
+            case Answer(number, success, body):
+                effects = self.requests.answer(subscriber, number, success, body)
+                if effects is None:
+                    self._refuse(connection, "answer that nobody waits for")
+                self._pass(effects or [])
+
+    def _pass(self, effects: list[requests.Effect]) -> None:
+        """Requests to who answers them, answers to who asked."""
+        for effect in effects:
+            match effect:
+                case requests.Forward(responder, number, route, body):
+                    session = cast(RequestSession, responder.owner.session)
+                    self._send(responder.owner, session.to_request(number, route, body))
+                case requests.Answered(requester, handle, success, body):
+                    session = cast(RequestSession, requester.owner.session)
+                    self._send(requester.owner, session.to_answer(handle, success, body))
+
+    def _apply(self, effects: list[mesh.Effect]) -> None:
         for effect in effects:
             connection: Connection = effect.link.owner
             session = cast(LinkSession, connection.session)
             match effect:
-                case Ask(_, text):
+                case mesh.Ask(_, text):
                     self._send(connection, session.ask(text))
-                case Unask(_, text):
+                case mesh.Unask(_, text):
                     self._send(connection, session.unask(text))
-                case Unlink() if self.on_unlink:
+                case mesh.Unlink() if self.on_unlink:
                     self.on_unlink(connection, effect)
 
     # -- on the way out ----------------------------------------------------------------------------------

@@ -56,6 +56,10 @@ class Inbox:
         else:
             self._tail = block[consumed:] if rest else b""
 
+    def rest(self) -> Block:
+        """What has come of a frame that is not finished."""
+        return self._tail if self._large is None else self._large[: self._filled]
+
     def _take_large(self, count: int) -> Block | None:
         assert self._large is not None
         self._filled += count

@@ -11,13 +11,14 @@ import secrets
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import uvloop
 
 from polycast.address import Address, parse_address
-from polycast.dialects.base import Role
+from polycast.dialects.base import Page, Role, Terms
 from polycast.dialects.registry import ROLES
 from polycast.errors import StartError, TimeoutPeerError
 from polycast.model import Event
@@ -27,7 +28,7 @@ from polycast.server.counters import Counters
 from polycast.server.exchange import Exchange
 from polycast.server.inbox import SHARED_BYTES, Inbox
 from polycast.server.neighbours import Neighbours
-from polycast.server.settings import Settings
+from polycast.server.settings import TABLES, Settings
 
 log = logging.getLogger("polycast.server")
 
@@ -40,19 +41,24 @@ SPARE_FILES = 64
 
 
 class Listener:
-    """One listening address, and what its connections share."""
+    """One listening address, or one that is dialled, and what its connections share."""
 
-    def __init__(self, server: Server, role: Role, policy: str) -> None:
+    def __init__(self, server: Server, role: Role, address: Address) -> None:
         self._server = server
+        self._address = address
         self.role = role
+        policy = address.options.get("policy", server.settings.limits.policy)
         self.policy = "disconnect" if role.link else policy  # a link that lost a command would stay wrong
-        self.counters = server.counters.setdefault(role.listener, Counters())
+        self.counters = server.counters.setdefault((role.listener, role.dialect), Counters())
         self.queue_bytes = server.settings.limits.queue_bytes
         self.budget = server.exchange.budget
 
     def connection(self, dialed: bool = False) -> Connection:
-        session = self.role.session(self._server.limits)
+        session = self.role.session(self._server.terms(self._address))
         return Connection(self, session, self._server.inbox(), self._server.next_name(), dialed)
+
+    def speaking(self, dialect: str) -> Listener:
+        return Listener(self._server, replace(self.role, dialect=dialect), self._address)
 
     def opened(self, connection: Connection) -> bool:
         return self._server.opened(connection)
@@ -67,11 +73,11 @@ class Listener:
 class Server:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.limits = settings.limits.for_dialects()
         self.node = secrets.token_hex(8)
         self.exchange = Exchange(settings, self.node)
         self.connections: dict[Connection, None] = {}
-        self.counters: dict[str, Counters] = {}
+        self.counters: dict[tuple[str, str], Counters] = {}
+        """By listener and dialect."""
         self.addresses: list[tuple[str, Address]] = []
         self.neighbours = Neighbours(settings.simplest, self.exchange, self._new_link)
         self._shared = memoryview(bytearray(SHARED_BYTES))
@@ -86,8 +92,16 @@ class Server:
     def inbox(self) -> Inbox:
         return Inbox(self._shared)
 
+    def terms(self, address: Address) -> Terms:
+        settings = self.settings
+        tables = {name: getattr(settings, name) for name in TABLES}
+        return Terms(settings.limits.for_dialects(), address.scheme, address.options, tables, self.page)
+
+    def page(self, path: str) -> Page | None:
+        return None
+
     def _new_link(self) -> Connection:
-        return Listener(self, ROLES["simplest.peer"], self.settings.limits.policy).connection(dialed=True)
+        return Listener(self, ROLES["simplest.peer"], Address("tcp")).connection(dialed=True)
 
     def next_name(self) -> str:
         self._named += 1
@@ -131,7 +145,7 @@ class Server:
 
     async def _listen(self, name: str, address: Address) -> None:
         loop = asyncio.get_running_loop()
-        listener = Listener(self, ROLES[name], address.options.get("policy", self.settings.limits.policy))
+        listener = Listener(self, ROLES[name], address)
         for sock in sockets.listen(name, address):
             real = sockets.real_address(address, sock)
             if address.scheme == "ipc":
@@ -177,6 +191,7 @@ class Server:
             now = time.monotonic()
             for connection in list(self.connections):
                 self._check_time(connection, now)
+            self.exchange.expire()
             for member in list(self.exchange.budget.behind):
                 self._check_progress(cast(Connection, member), now)
 
@@ -188,6 +203,10 @@ class Server:
                 connection.abort()
         elif not connection.session.handshaken and age >= limits.handshake_seconds:
             reason = f"no handshake within {limits.handshake_seconds:g} s (limits.handshake_seconds)"
+            connection.fail(TimeoutPeerError(reason))
+        elif limits.ack_seconds and idle >= limits.ack_seconds and connection.session.held_bytes:
+            held = f"{connection.session.held_bytes:,} bytes wait"
+            reason = f"acknowledged nothing for {limits.ack_seconds:g} s while {held} (limits.ack_seconds)"
             connection.fail(TimeoutPeerError(reason))
         elif limits.idle_seconds and idle >= limits.idle_seconds and not connection.queued():
             connection.fail(TimeoutPeerError(f"idle for {limits.idle_seconds:g} s (limits.idle_seconds)"))
@@ -259,7 +278,8 @@ async def run(settings: Settings, say: Callable[[str], None]) -> None:
     say("ready")
     await stop.wait()
     await server.stop()
-    for name, counters in server.counters.items():
+    for (listener, dialect), counters in server.counters.items():
+        name = listener if listener.startswith(dialect) else f"{listener} ({dialect})"
         log.info("%s: %s", name, counters.summary())
     log.info("%s", server.exchange.summary())
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from polycast.declare import setting
+from polycast.dialects.hermod import HermodSettings
+from polycast.dialects.nanomsg import NanomsgSettings
 from polycast.dialects.registry import ROLES
+from polycast.dialects.ubre import UbreSettings
 from polycast.model import Limits
 
 MIB = 1024 * 1024
 POLICIES = ("disconnect", "drop")
-
-
-def setting(default: Any, meaning: str, *, low: float | None = None, choices: tuple[str, ...] = ()) -> Any:
-    """A field with what people need to know about it."""
-    metadata = {"meaning": meaning, "low": low, "choices": choices}
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +37,9 @@ class LimitSettings:
     idle_seconds: float = setting(0.0, "close a connection on which nothing moved so long; 0: never", low=0)
     stall_seconds: float = setting(
         30.0, "close a connection that takes nothing of what waits for it so long; 0: never", low=0
+    )
+    ack_seconds: float = setting(
+        300.0, "close a subscriber with a full window that acknowledges nothing so long; 0: never", low=0
     )
     shutdown_seconds: float = setting(5.0, "how long a stopping broker goes on sending", low=0)
 
@@ -75,15 +74,23 @@ def default_listeners() -> dict[str, list[str]]:
 @dataclass(frozen=True, slots=True)
 class Settings:
     listen: dict[str, list[str]] = field(default_factory=default_listeners)
+    connect: dict[str, list[str]] = field(default_factory=dict)
+    """Where the broker connects to by itself, by the role it takes there."""
     log: LogSettings = field(default_factory=LogSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     simplest: SimplestSettings = field(default_factory=SimplestSettings)
+    hermod: HermodSettings = field(default_factory=HermodSettings)
+    nanomsg: NanomsgSettings = field(default_factory=NanomsgSettings)
+    ubre: UbreSettings = field(default_factory=UbreSettings)
 
 
 TABLES: dict[str, type[Any]] = {
     "log": LogSettings,
     "limits": LimitSettings,
     "simplest": SimplestSettings,
+    "hermod": HermodSettings,
+    "nanomsg": NanomsgSettings,
+    "ubre": UbreSettings,
 }
 
 

@@ -1,0 +1,144 @@
+"""Requests: who answers which route, and which answers are still owed.
+
+A request goes to one of those who offered to answer its route, each in turn, under a number of our own; the
+answer travels back under whatever handle the requester gave. Every request gets exactly one answer: the
+responder's, or one of the words below.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from polycast.model import Body, Format
+from polycast.routing import Subscriber
+
+NOT_FOUND = "NotFound"
+TIMEOUT = "Timeout"
+GONE = "Gone"
+BUSY = "Busy"
+
+
+class Forward(NamedTuple):
+    """Hand this request to the responder."""
+
+    responder: Subscriber
+    number: int
+    route: str
+    body: Body
+
+
+class Answered(NamedTuple):
+    """Hand this answer to the requester."""
+
+    requester: Subscriber
+    handle: Any
+    success: bool
+    body: Body
+
+
+Effect = Forward | Answered
+
+
+class Open(NamedTuple):
+    requester: Subscriber
+    handle: Any
+    responder: Subscriber
+    until: float
+
+
+def word(text: str) -> Body:
+    """A body that is just this word."""
+    return Body(text.encode(), Format.TEXT)
+
+
+def value(content: Any) -> Body:
+    """A body that is this JSON value."""
+    return Body(json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(), Format.JSON)
+
+
+class Requests:
+    def __init__(self, seconds: float = 30.0, limit: int = 1_000_000) -> None:
+        self._seconds = seconds
+        self._limit = limit
+        self._offers: dict[str, dict[Subscriber, None]] = {}
+        """Who answers a route, the one whose turn it is first."""
+        self._routes: dict[Subscriber, set[str]] = {}
+        self._open: dict[int, Open] = {}
+        """By number, and so in the order in which they run out."""
+        self._parts: dict[Subscriber, set[int]] = {}
+        """The open requests in which someone has a part, on either side."""
+        self._numbered = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def routes(self) -> dict[str, int]:
+        """How many answer each route."""
+        return {route: len(offers) for route, offers in self._offers.items()}
+
+    def offer(self, responder: Subscriber, route: str) -> None:
+        self._offers.setdefault(route, {})[responder] = None
+        self._routes.setdefault(responder, set()).add(route)
+
+    def withdraw(self, responder: Subscriber, route: str) -> None:
+        routes = self._routes.get(responder, set())
+        if route not in routes:
+            return
+        routes.remove(route)
+        del self._offers[route][responder]
+        if not self._offers[route]:
+            del self._offers[route]
+        if not routes:
+            del self._routes[responder]
+
+    def leave(self, subscriber: Subscriber) -> list[Effect]:
+        """It is gone, and so are its offers and its requests; whoever waits for its answers learns of it."""
+        for route in list(self._routes.get(subscriber, ())):
+            self.withdraw(subscriber, route)
+        closed = [self._close(number) for number in sorted(self._parts.get(subscriber, ()))]
+        return [
+            Answered(each.requester, each.handle, False, word(GONE))
+            for each in closed
+            if each.requester is not subscriber
+        ]
+
+    def ask(self, requester: Subscriber, route: str, handle: Any, body: Body, now: float) -> list[Effect]:
+        offers = self._offers.get(route)
+        if not offers:
+            return [Answered(requester, handle, False, word(NOT_FOUND))]
+        if len(self._open) >= self._limit:
+            return [Answered(requester, handle, False, word(BUSY))]
+        responder = next(iter(offers))
+        offers[responder] = offers.pop(responder)
+        self._numbered += 1
+        self._open[self._numbered] = Open(requester, handle, responder, now + self._seconds)
+        for subscriber in (requester, responder):
+            self._parts.setdefault(subscriber, set()).add(self._numbered)
+        return [Forward(responder, self._numbered, route, body)]
+
+    def answer(self, responder: Subscriber, number: int, success: bool, body: Body) -> list[Effect] | None:
+        """None where nobody waits for such an answer, or not from this one."""
+        waiting = self._open.get(number)
+        if waiting is None or waiting.responder is not responder:
+            return None
+        self._close(number)
+        return [Answered(waiting.requester, waiting.handle, success, body)]
+
+    def expire(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._open:
+            number, (requester, handle, _, until) = next(iter(self._open.items()))
+            if until > now:
+                break
+            self._close(number)
+            effects.append(Answered(requester, handle, False, word(TIMEOUT)))
+        return effects
+
+    def _close(self, number: int) -> Open:
+        closed = self._open.pop(number)
+        for subscriber in {closed.requester, closed.responder}:
+            self._parts[subscriber].remove(number)
+            if not self._parts[subscriber]:
+                del self._parts[subscriber]
+        return closed

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from polycast.dialects.base import Role
+
+ROLES: tuple[Role, ...] = ()
