@@ -1,0 +1,156 @@
+"""What `hermod` sends: status lines, and messages with their sequence and their sha1.
+
+    {"topic": T, "sequence": S, "payload_size": N, "checksum": sha1}PAYLOAD
+
+Most subscribers share one form. One that asked for a `window` or a `batch` gets a form of its own, which keeps
+back what it may not have yet:
+
+    {"batch_type": "Count", "count": K}   K messages, which one OK answers
+"""
+
+from __future__ import annotations
+
+from binascii import hexlify
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from hashlib import sha1
+
+import msgspec
+
+from polycast.model import Burst, Encoded, Form, Slices
+
+NAME = "hermod"
+OK = b'{"status": "OK"}\n'
+FRAME = b'{"topic": %b, "sequence": %d, "payload_size": %d, "checksum": "%b"}%b'
+
+
+def to_ok(count: int) -> bytes:
+    return b'{"status": "OK", "count": %d}\n' % count
+
+
+def to_error(code: int, message: str, count: int | None = None) -> bytes:
+    """`count` is how many messages of a batch were accepted."""
+    tail = b"" if count is None else b', "count": %d' % count
+    return b'{"status": "ERROR", "code": %d, "message": %b%b}\n' % (code, msgspec.json.encode(message), tail)
+
+
+def digests_of(burst: Burst) -> list[bytes]:
+    """The sha1 of each payload, computed once for a burst, however many want it."""
+    if burst.digests is None:
+        view = memoryview(burst.block)
+        burst.digests = [
+            hexlify(sha1(view[start:end], usedforsecurity=False).digest())
+            for start, end in zip(burst.starts, burst.ends, strict=True)
+        ]
+    return burst.digests
+
+
+def _frames(burst: Burst, slices: Slices) -> list[bytes]:
+    block, starts, ends, digests = burst.block, burst.starts, burst.ends, digests_of(burst)
+    frames: list[bytes] = []
+    add = frames.append
+    for run, first, last in burst.runs(slices):
+        name = msgspec.json.encode(burst.topics[run].decode())
+        shift = _shift(burst, run)
+        for i in range(first, last):
+            start, end = starts[i], ends[i]
+            add(FRAME % (name, i + shift, end - start, digests[i], block[start:end]))
+    return frames
+
+
+def _shift(burst: Burst, run: int) -> int:
+    """From a message's place in the burst to its sequence."""
+    return burst.sequences[run] - (burst.run_ends[run - 1] if run else 0)
+
+
+class HermodForm(Form):
+    name = NAME
+
+    def encode(self, burst: Burst, slices: Slices) -> Encoded:
+        joined = b"".join(_frames(burst, slices))
+        return Encoded([joined], len(joined))
+
+
+FORM = HermodForm()
+
+
+class PacedForm(Form):
+    """For one subscriber: at most `window` messages are with it unacknowledged, at most `batch` come as one.
+
+    0 means that there is no such bound.
+    """
+
+    name = NAME
+
+    def __init__(self) -> None:
+        self._window = 0
+        self._batch = 0
+        self._held: deque[tuple[bytes, bytes, int]] = deque()
+        """The frames that wait, with topic and sequence."""
+        self._sent: OrderedDict[tuple[bytes, int], int] = OrderedDict()
+        """What is not acknowledged, oldest first, and to which group it belongs: one OK answers a group."""
+        self._by_topic: dict[bytes, deque[int]] = {}
+        """The same by topic: the sequences."""
+        self._group = 0
+        self.held_bytes = 0
+
+    @property
+    def unacknowledged(self) -> int:
+        return len(self._sent)
+
+    def set(self, window: int | None, batch: int | None) -> None:
+        """None leaves it as it is."""
+        self._window = self._window if window is None else window
+        self._batch = self._batch if batch is None else batch
+        if not self._window:
+            self._sent.clear()
+            self._by_topic.clear()
+
+    def encode(self, burst: Burst, slices: Slices) -> Encoded:
+        frames = iter(_frames(burst, slices))
+        for run, first, last in burst.runs(slices):
+            topic, shift = burst.topics[run], _shift(burst, run)
+            for i, frame in zip(range(first, last), frames, strict=False):
+                self._held.append((frame, topic, i + shift))
+                self.held_bytes += len(frame)
+        released = self.release()
+        return Encoded([released] if released else [], len(released))
+
+    def release(self) -> bytes:
+        """What may be sent now."""
+        return b"".join(self._released())
+
+    def _released(self) -> Iterator[bytes]:
+        while self._held:
+            room = self._window - self.unacknowledged if self._window else len(self._held)
+            count = min(room, self._batch or 1, len(self._held))
+            if count <= 0:
+                return
+            if self._batch:
+                yield b'{"batch_type": "Count", "count": %d}' % count
+            self._group += 1
+            for _ in range(count):
+                frame, topic, sequence = self._held.popleft()
+                self.held_bytes -= len(frame)
+                if self._window:
+                    self._sent[topic, sequence] = self._group
+                    self._by_topic.setdefault(topic, deque()).append(sequence)
+                yield frame
+
+    def acknowledge(self) -> None:
+        """One OK: what is left of the oldest group."""
+        group = next(iter(self._sent.values()), None)
+        while self._sent and next(iter(self._sent.values())) == group:
+            (topic, _), _ = self._sent.popitem(last=False)
+            self._forget_oldest(topic)
+
+    def acknowledge_up_to(self, topic: bytes, sequence: int) -> None:
+        while (waiting := self._by_topic.get(topic)) and waiting[0] <= sequence:
+            del self._sent[topic, waiting[0]]
+            self._forget_oldest(topic)
+
+    def _forget_oldest(self, topic: bytes) -> None:
+        waiting = self._by_topic[topic]
+        waiting.popleft()
+        if not waiting:
+            del self._by_topic[topic]

@@ -1,0 +1,210 @@
+"""The headers of `hermod`: where they end, what they say, and what is answered to a bad one.
+
+A header ends where its JSON object ends: braces count, except in strings.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import hexlify
+from enum import Enum, auto
+from hashlib import sha1
+from typing import Any
+
+import msgspec
+
+from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
+from polycast.model import Block, Limits
+
+CR, LF, QUOTE, OPENING = b'\r\n"{'
+SHA1_DIGITS = 40
+FLAT = re.compile(rb'\{[^{}"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^{}"]*+)*+\}', re.DOTALL)
+MARK = re.compile(rb'["{}]')
+QUOTED = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+SPACE = re.compile(rb"[ \t\r\n]*+")
+SHOWN_CHARACTERS = 60
+UNSET = msgspec.UNSET
+
+
+# -- errors ----------------------------------------------------------------------------------------------
+
+
+class HermodError(ProtocolError):
+    """`code` is what the peer is told."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+CODES: dict[type[PeerError], int] = {ProtocolError: 400, LimitError: 413, TimeoutPeerError: 503}
+
+
+def to_code(error: PeerError) -> int:
+    return error.code if isinstance(error, HermodError) else CODES.get(type(error), 400)
+
+
+# -- where a header ends ---------------------------------------------------------------------------------
+
+
+class HeaderEnd:
+    """Looks for the end of a header. When the block comes again with more behind it, it goes on where it was."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._depth = 0
+        self._in_string = False
+
+    @property
+    def begun(self) -> bool:
+        return self._seen > 0
+
+    def find(self, block: Block, position: int, limit: int) -> int:
+        """The position after the object that begins here; 0 while it is not all there."""
+        at, stop = position + self._seen, min(len(block), position + limit)
+        if not self._seen and (flat := FLAT.match(block, position, stop)):
+            return flat.end()
+        while at < stop:
+            at, before = self._step(block, at, stop), at
+            if not self._depth:
+                self._seen = 0
+                return at
+            if at == before:
+                break
+        if len(block) - position > limit:
+            raise LimitError("a header", len(block) - position, limit, "limits.line_bytes")
+        self._seen = at - position
+        return 0
+
+    def _step(self, block: Block, at: int, stop: int) -> int:
+        """To the next byte that means something, and past it."""
+        if self._in_string:
+            match = QUOTED.match(block, at, stop)
+            at = match.end() if match else at
+            if at < stop and block[at] == QUOTE:
+                self._in_string = False
+                return at + 1
+            return at  # a backslash at the very end waits for what it stands before
+        mark = MARK.search(block, at, stop)
+        if mark is None:
+            return stop
+        self._in_string = mark[0] == b'"'
+        self._depth += (mark[0] == b"{") - (mark[0] == b"}")
+        return mark.end()
+
+
+def after_space(block: Block, position: int) -> int:
+    match = SPACE.match(block, position)
+    return match.end() if match else position
+
+
+# -- what it says ----------------------------------------------------------------------------------------
+
+
+class Header(msgspec.Struct):
+    """Every key there is. Which of them are there says what kind of header it is; the others are not looked at."""
+
+    topic: Any = UNSET
+    payload_size: Any = UNSET
+    checksum: Any = UNSET
+    batch_type: Any = UNSET
+    count: Any = UNSET
+    batch_id: Any = UNSET
+    topics: Any = UNSET
+    window: Any = UNSET
+    batch: Any = UNSET
+    from_: Any = msgspec.field(name="from", default=UNSET)
+    status: Any = UNSET
+    sequence: Any = UNSET
+
+
+class Kind(Enum):
+    MESSAGE = auto()
+    COUNT = auto()
+    START = auto()
+    END = auto()
+    TOPICS = auto()
+    STATUS = auto()
+
+
+BATCH_TYPES = {"Count": Kind.COUNT, "Start": Kind.START, "End": Kind.END}
+DECODER = msgspec.json.Decoder(Header)
+
+
+def read_header(block: Block, position: int, end: int) -> Header:
+    try:
+        return DECODER.decode(str(memoryview(block)[position:end], "utf-8"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HermodError(400, f"a header must be a JSON object in UTF-8: {error}") from error
+
+
+def kind_of(header: Header) -> Kind:
+    if header.status is not UNSET:
+        return Kind.STATUS
+    if header.topics is not UNSET:
+        return Kind.TOPICS
+    if header.batch_type is not UNSET:
+        kind = BATCH_TYPES.get(to_text(header.batch_type, "batch_type"))
+        if kind is None:
+            raise HermodError(400, f"batch_type is {shown(header.batch_type)}, expected Count, Start or End")
+        return kind
+    if header.topic is not UNSET:
+        return Kind.MESSAGE
+    raise HermodError(400, "a header must have one of the keys topic, batch_type, topics and status")
+
+
+def to_natural(value: Any, key: str) -> int:
+    if type(value) is not int or value < 0:
+        raise HermodError(400, f"{key} is {shown(value)}, expected an integer, 0 or more")
+    return value
+
+
+def to_text(value: Any, key: str) -> str:
+    if not isinstance(value, str):
+        raise HermodError(400, f"{key} is {shown(value)}, expected a string")
+    return value
+
+
+def to_topic(value: Any, key: str, limits: Limits) -> str:
+    topic = to_text(value, key)
+    size = len(topic.encode())
+    if size > limits.topic_bytes:
+        raise LimitError("a topic", size, limits.topic_bytes, "limits.topic_bytes")
+    return topic
+
+
+def shown(value: Any) -> str:
+    text = repr(value)
+    return "missing" if value is UNSET else text[:SHOWN_CHARACTERS] + "..." * (len(text) > SHOWN_CHARACTERS)
+
+
+# -- the payload behind it -------------------------------------------------------------------------------
+
+
+def sha1_of(block: Block, start: int, end: int) -> bytes:
+    return hexlify(sha1(memoryview(block)[start:end], usedforsecurity=False).digest())
+
+
+def find_payload(block: Block, start: int, size: int, checksum: bytes) -> tuple[int, int]:
+    """Where the payload begins that has this checksum, -1 if nowhere; and where the bytes end that tell.
+
+    It should begin where the header ends, but the protocol's own picture has a line break there.
+    """
+    end = start + size
+    if not checksum or sha1_of(block, start, end) == checksum:
+        return start, end
+    if not size or len(checksum) != SHA1_DIGITS:
+        return -1, end
+    skip = _line_break(block, start)
+    if skip and end + skip <= len(block) and sha1_of(block, start + skip, end + skip) == checksum:
+        return start + skip, end + skip
+    return -1, end + skip
+
+
+def _line_break(block: Block, start: int) -> int:
+    """How long the line break is that begins here; of a CR at the end of the block one more byte will tell."""
+    if block[start] == LF:
+        return 1
+    if block[start] != CR:
+        return 0
+    return 1 if start + 1 == len(block) else 2 * (block[start + 1] == LF)

@@ -1,0 +1,271 @@
+"""Subscribers of `hermod` that asked for a window or for batches: what they get when."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dialects.feed import NOW
+from kit import hermod
+from polycast.dialects.base import Terms
+from polycast.dialects.hermod import HermodSession
+from polycast.dialects.hermod_forms import FORM, PacedForm
+from polycast.model import Burst, Form, Format, Reply, Subscribe
+
+Place = tuple[str, int]
+"""Topic and sequence."""
+
+
+class Subscriber:
+    """A session with its subscriptions, and a broker that numbers messages and sends what is due."""
+
+    def __init__(self, handshake: bytes) -> None:
+        self.session = HermodSession(Terms())
+        self.forms: dict[str, Form] = {}
+        self._next: Counter[str] = Counter()
+        self.say(handshake)
+
+    def say(self, data: bytes) -> bytes:
+        """What it is sent for that, less the answers to handshakes."""
+        replies = []
+        for event in self.session.receive(data, NOW).events:
+            if isinstance(event, Subscribe):
+                self.forms[event.pattern.value] = event.form
+            elif isinstance(event, Reply):
+                replies.append(event.data)
+        return b"".join(reply for reply in replies if reply != hermod.OK)
+
+    def publish(self, *messages: tuple[str, bytes]) -> bytes:
+        burst = Burst.of("another", [(topic.encode(), payload, Format.BYTES) for topic, payload in messages])
+        for run, first, last in burst.runs():
+            topic = burst.topics[run].decode()
+            burst.sequences.append(self._next[topic])
+            self._next[topic] += last - first
+        sent: list[bytes] = []
+        for form in dict.fromkeys(self.forms.values()):
+            wanted = [s for s in burst.runs() if self.forms.get(burst.topics[s[0]].decode()) is form]
+            if wanted:
+                encoded = form.encode(burst, [(first, last) for _, first, last in wanted])
+                assert encoded.size == sum(map(len, encoded.blocks))
+                sent += map(bytes, encoded.blocks)
+        return b"".join(sent)
+
+
+def one(topic: str, sequence: int, payload: bytes = b"x") -> bytes:
+    return hermod.delivery(topic, payload, sequence)
+
+
+def group(*messages: bytes) -> bytes:
+    return b'{"batch_type": "Count", "count": %d}' % len(messages) + b"".join(messages)
+
+
+A, B = ("a", b"x"), ("b", b"x")
+
+
+# -- window ----------------------------------------------------------------------------------------------
+
+
+def test_who_asks_for_nothing_shares_one_form() -> None:
+    assert Subscriber(hermod.topics("a")).forms == {"a": FORM}
+    assert Subscriber(hermod.topics("a")).publish(A, A) == one("a", 0) + one("a", 1)
+
+
+def test_no_more_than_the_window_is_sent_ahead() -> None:
+    subscriber = Subscriber(hermod.topics("a", window=2))
+    assert subscriber.publish(A, A, A) == one("a", 0) + one("a", 1)
+    assert subscriber.publish(A) == b""
+    assert subscriber.say(hermod.OK) == one("a", 2)
+    assert subscriber.say(hermod.OK * 2) == one("a", 3)
+    assert subscriber.publish(A) == one("a", 4)
+
+
+def test_what_is_held_counts() -> None:
+    subscriber = Subscriber(hermod.topics("a", window=1))
+    assert subscriber.session.held_bytes == 0
+    subscriber.publish(A, ("a", b"y" * 1000))
+    assert subscriber.session.held_bytes == len(one("a", 1, b"y" * 1000))
+    subscriber.say(hermod.OK)
+    assert subscriber.session.held_bytes == 0
+
+
+def test_an_ok_too_many_is_no_credit() -> None:
+    subscriber = Subscriber(hermod.topics("a", window=1))
+    assert subscriber.say(hermod.OK * 5) == b""
+    assert subscriber.publish(A, A, A) == one("a", 0)
+
+
+def test_an_acknowledgement_with_a_sequence_is_for_everything_up_to_it() -> None:
+    subscriber = Subscriber(hermod.topics("a", "b", window=4))
+    assert subscriber.publish(A, B, A, A, A, A, A) == one("a", 0) + one("b", 0) + one("a", 1) + one("a", 2)
+    assert subscriber.say(hermod.acknowledgement("a", 1)) == one("a", 3) + one("a", 4)
+    assert subscriber.say(hermod.acknowledgement("a", 1)) == b""
+    assert subscriber.say(hermod.acknowledgement("nothing", 9)) == b""
+    assert subscriber.say(hermod.acknowledgement("b", 7)) == one("a", 5)
+
+
+def test_a_plain_ok_behind_one_with_a_sequence_is_for_the_oldest_that_is_left() -> None:
+    subscriber = Subscriber(hermod.topics("a", "b", window=3))
+    subscriber.publish(A, B, A, A, A, A)
+    assert subscriber.say(hermod.acknowledgement("a", 0)) == one("a", 2)
+    assert subscriber.say(hermod.OK) == one("a", 3)
+    assert subscriber.say(hermod.acknowledgement("b", 0)) == b""
+
+
+def test_a_second_handshake_adds_topics_and_replaces_the_window() -> None:
+    subscriber = Subscriber(hermod.topics("a"))
+    assert subscriber.say(hermod.topics("b", window=1)) == b""
+    assert len(set(subscriber.forms.values())) == 1
+    assert subscriber.publish(A, B, A, B) == one("a", 0)
+    assert subscriber.say(hermod.topics("c")) == b""
+    assert subscriber.say(hermod.topics(window=3)) == one("b", 0) + one("a", 1)
+    assert subscriber.say(hermod.topics(window=0)) == one("b", 1)
+    assert subscriber.publish(*[A] * 5) == b"".join(one("a", number) for number in range(2, 7))
+
+
+def test_a_smaller_window_waits_until_there_is_room_in_it() -> None:
+    subscriber = Subscriber(hermod.topics("a", window=3))
+    subscriber.publish(*[A] * 5)
+    assert subscriber.say(hermod.topics(window=1)) == b""
+    assert subscriber.say(hermod.OK * 2) == b""
+    assert subscriber.say(hermod.OK) == one("a", 3)
+
+
+def test_a_window_that_is_closed_in_the_end_sends_nothing() -> None:
+    subscriber = Subscriber(hermod.topics("a", window=1))
+    subscriber.publish(A, A)
+    assert subscriber.say(hermod.OK + hermod.CLOSE) == b""
+
+
+# -- batches ---------------------------------------------------------------------------------------------
+
+
+def test_deliveries_in_batches() -> None:
+    subscriber = Subscriber(hermod.topics("a", "b", batch=2))
+    sent = subscriber.publish(A, A, B, A, B)
+    assert sent == group(one("a", 0), one("a", 1)) + group(one("b", 0), one("a", 2)) + group(one("b", 1))
+    assert subscriber.publish(A) == group(one("a", 3))
+
+
+def test_one_ok_answers_a_whole_batch() -> None:
+    subscriber = Subscriber(hermod.topics("a", batch=2, window=4))
+    sent = subscriber.publish(*[A] * 9)
+    assert sent == group(one("a", 0), one("a", 1)) + group(one("a", 2), one("a", 3))
+    assert subscriber.say(hermod.OK) == group(one("a", 4), one("a", 5))
+
+
+def test_a_batch_is_no_larger_than_the_room_in_the_window() -> None:
+    subscriber = Subscriber(hermod.topics("a", batch=10, window=3))
+    assert subscriber.publish(*[A] * 5) == group(one("a", 0), one("a", 1), one("a", 2))
+    assert subscriber.say(hermod.acknowledgement("a", 0)) == group(one("a", 3))
+    assert subscriber.say(hermod.OK) == group(one("a", 4))
+
+
+def test_what_a_larger_window_makes_room_for_comes_together() -> None:
+    subscriber = Subscriber(hermod.topics("a", batch=4, window=1))
+    subscriber.publish(*[A] * 5)
+    assert subscriber.say(hermod.topics(window=4)) == group(*[one("a", number) for number in (1, 2, 3)])
+
+
+# -- whatever happens ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Model:
+    """The same with lists, looked through from one end to the other."""
+
+    window: int
+    batch: int
+    held: list[Place] = field(default_factory=list)
+    sent: list[list[Place]] = field(default_factory=list)
+
+    def release(self) -> list[list[Place]]:
+        released = []
+        while self.held:
+            room = self.window - sum(map(len, self.sent)) if self.window else len(self.held)
+            size = min(room, self.batch or 1)
+            if size <= 0:
+                break
+            taken, self.held = self.held[:size], self.held[size:]
+            released.append(taken)
+            if self.window:
+                self.sent.append(list(taken))
+        return released
+
+    def acknowledge(self, topic: str | None, sequence: int) -> None:
+        if topic is None:
+            self.sent = self.sent[1:]
+            return
+        left = [[place for place in one if place[0] != topic or place[1] > sequence] for one in self.sent]
+        self.sent = [places for places in left if places]
+
+
+def read_groups(data: bytes) -> list[list[Place]]:
+    """Each message alone counts as a group of one."""
+    groups: list[list[Place]] = []
+    due = 0
+    while data:
+        header, end = json.JSONDecoder().raw_decode(data.decode("latin-1"))
+        if "batch_type" in header:
+            assert due == 0
+            due = header["count"]
+            groups.append([])
+        elif due:
+            due -= 1
+            groups[-1].append((header["topic"], header["sequence"]))
+        else:
+            groups.append([(header["topic"], header["sequence"])])
+        data = data[end + header.get("payload_size", 0) :]
+    assert due == 0
+    return groups
+
+
+acts = st.one_of(
+    st.lists(st.sampled_from([A, B]), min_size=1, max_size=6),
+    st.none(),
+    st.tuples(st.sampled_from("abc"), st.integers(0, 12)),
+    st.tuples(st.sampled_from(["window", "batch"]), st.integers(0, 4)),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 4), st.integers(0, 3), st.lists(acts, max_size=30))
+def test_every_message_comes_once_in_order_and_in_time(window: int, batch: int, happens: list[object]) -> None:
+    subscriber = Subscriber(hermod.topics("a", "b", window=window, batch=batch))
+    model = Model(window, batch)
+    numbers: Counter[str] = Counter()
+    for act in happens:
+        match act:
+            case list():
+                for topic, _ in act:
+                    model.held.append((topic, numbers[topic]))
+                    numbers[topic] += 1
+                sent = subscriber.publish(*act)
+            case None:
+                model.acknowledge(None, 0)
+                sent = subscriber.say(hermod.OK)
+            case ("window" | "batch" as key, int(value)):
+                setattr(model, key, value)
+                model.sent = model.sent if model.window else []
+                sent = subscriber.say(hermod.topics(**{key: value}))
+            case (str(topic), int(sequence)):
+                model.acknowledge(topic, sequence)
+                sent = subscriber.say(hermod.acknowledgement(topic, sequence))
+        assert read_groups(sent) == model.release()
+        held = [hermod.delivery(topic, b"x", sequence) for topic, sequence in model.held]
+        assert subscriber.session.held_bytes == sum(map(len, held))
+
+
+def test_what_was_acknowledged_is_forgotten() -> None:
+    """Also when one message is never acknowledged."""
+    subscriber = Subscriber(hermod.topics("a", "b", window=2))
+    subscriber.publish(B)
+    for number in range(100):
+        assert subscriber.publish(A) == one("a", number)
+        subscriber.say(hermod.acknowledgement("a", number))
+    form = subscriber.forms["a"]
+    assert isinstance(form, PacedForm)
+    assert form.unacknowledged == 1
