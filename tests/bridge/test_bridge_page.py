@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import os
+
+from bridge.page import PAGE, write
+from kit.broker import Broker
+
+
+def test_the_page_about_conversions_is_what_was_seen(crossroads: Broker) -> None:
+    seen = write(crossroads)
+    if os.environ.get("POLYCAST_WRITE_DOCS"):
+        PAGE.write_text(seen)
+    assert PAGE.read_text() == seen, "the rules changed or the page did: `make docs` writes it"
