@@ -1,0 +1,14 @@
+"""nanomsg's PUB and SUB sockets for Python. They need no broker, and talk to nanomsg and nng peers.
+
+with Socket(SUB) as sub:
+    sub.subscribe(b"foo")
+    sub.connect("tcp://127.0.0.1:5550")
+    print(sub.recv())
+"""
+
+from polycast.nanomsg.end import Kind
+from polycast.nanomsg.socket import Socket
+
+PUB, SUB = Kind.PUB, Kind.SUB
+
+__all__ = ["PUB", "SUB", "Kind", "Socket"]

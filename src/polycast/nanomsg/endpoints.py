@@ -1,0 +1,117 @@
+"""Endpoints: where a socket was bound, and whom it connects to. Both make pipes, as many as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import time
+from collections.abc import Callable
+
+from polycast.address import Address
+from polycast.dialects.base import Session, Terms
+from polycast.nanomsg import inproc
+from polycast.nanomsg.end import End, Kind
+from polycast.nanomsg.pipe import Pipe
+from polycast.nanomsg.places import file_number, remove_file
+from polycast.nanomsg.sessions import to_dialling_session, to_form, to_listening_session, to_terms
+
+log = logging.getLogger("polycast.nanomsg")
+
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 5.0
+DIAL_SECONDS = 5.0
+
+
+class Endpoint:
+    def __init__(self, end: End, address: Address, url: str) -> None:
+        self._end = end
+        self._address = address
+        self._url = url
+
+    async def open(self) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    def to_pipe(
+        self, to_session: Callable[[Kind, Terms], Session], scheme: str, dialed: Address | None = None
+    ) -> Pipe:
+        terms = to_terms(scheme, self._end.options.message_bytes, dialed)
+        return Pipe(self._end, to_session(self._end.kind, terms), to_form(terms), self._url)
+
+    async def join(self, connected: socket.socket) -> Pipe:
+        """One side of an inproc pair. To its session it is like tcp."""
+        pipe = self.to_pipe(to_dialling_session, "tcp")
+        await asyncio.get_running_loop().create_unix_connection(lambda: pipe, sock=connected)
+        return pipe
+
+
+class Listener(Endpoint):
+    def __init__(self, end: End, address: Address, url: str, listening: socket.socket) -> None:
+        super().__init__(end, address, url)
+        self._listening = listening
+        self._file = file_number(address)
+
+    async def open(self) -> None:
+        loop, scheme = asyncio.get_running_loop(), self._address.scheme
+        start = loop.create_unix_server if scheme == "ipc" else loop.create_server
+        self._server = await start(lambda: self.to_pipe(to_listening_session, scheme), sock=self._listening)
+
+    async def close(self) -> None:
+        """The file goes first: whoever finds it later has made it."""
+        remove_file(self._address, self._file)
+        self._server.close()
+
+
+class InprocListener(Endpoint):
+    async def open(self) -> None:
+        inproc.bind(self._address.path, self.join)
+
+    async def close(self) -> None:
+        inproc.unbind(self._address.path)
+
+
+class Dialer(Endpoint):
+    """Dials until it is told to stop: after a failure, and after the end of every pipe."""
+
+    async def open(self) -> None:
+        self._task = asyncio.create_task(self._keep_dialling())
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _keep_dialling(self) -> None:
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            begun = time.monotonic()
+            if pipe := await self._dial():
+                await pipe.ended
+            if time.monotonic() - begun > DIAL_SECONDS + LONGEST_WAIT_SECONDS:
+                wait = FIRST_WAIT_SECONDS
+            await asyncio.sleep(wait * random.uniform(0.8, 1.2))
+            wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+
+    async def _dial(self) -> Pipe | None:
+        scheme = self._address.scheme
+        if scheme == "inproc":
+            return await self.join(await inproc.dial(self._address.path))
+        pipe = self.to_pipe(to_dialling_session, scheme, self._address)
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                await self._open_connection(pipe)
+        except (OSError, UnicodeError) as error:  # the latter: a name that cannot be looked up
+            log.info("%s: %s; dialling until it is there", self._url, error)
+            pipe.discard()
+            return None
+        return pipe
+
+    async def _open_connection(self, pipe: Pipe) -> None:
+        loop, address = asyncio.get_running_loop(), self._address
+        if address.scheme == "ipc":
+            await loop.create_unix_connection(lambda: pipe, address.path)
+        else:
+            await loop.create_connection(lambda: pipe, address.host, address.port)

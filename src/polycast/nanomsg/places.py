@@ -1,0 +1,94 @@
+"""Addresses, the sockets of the system behind them, and the files that those leave."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from polycast.address import Address, parse_address
+from polycast.errors import UsageError
+
+BACKLOG = 4096
+KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""Seconds, seconds, times. A SUB never sends, so it would not notice that its publisher's machine is gone."""
+INPROC = "inproc://"
+FORMS = "write tcp://HOST:PORT, ipc:///path, ws://HOST:PORT/path or inproc://NAME"
+ANY = "*"
+"""All addresses of this machine, as nanomsg writes it."""
+
+
+def parse(url: str) -> Address:
+    if url.startswith(INPROC):
+        return Address("inproc", path=url.removeprefix(INPROC))
+    try:
+        address = parse_address(url)
+    except UsageError as error:
+        raise UsageError(str(error), FORMS) from error
+    if address.options:
+        raise UsageError(f"{url!r}: sockets take no options behind a '?'", "name them when you make the Socket")
+    return address
+
+
+def listen(address: Address) -> tuple[socket.socket, Address]:
+    """What listens there, and where that really is."""
+    if address.scheme == "ipc":
+        return _listen_ipc(address.path), address
+    host = None if address.host == ANY else address.host
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, protocol)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _bind(listening, place)
+    return listening, replace(address, host=listening.getsockname()[0], port=listening.getsockname()[1])
+
+
+def _listen_ipc(path: str) -> socket.socket:
+    if Path(path).is_socket() and _is_stale(path):
+        Path(path).unlink()
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    _bind(listening, path)
+    return listening
+
+
+def _is_stale(path: str) -> bool:
+    """Nobody answers there: it was left behind by somebody who did not stop cleanly."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+    return False
+
+
+def _bind(listening: socket.socket, place: Any) -> None:
+    try:
+        listening.bind(place)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+
+
+def file_number(address: Address) -> int:
+    """Which file it is that a listener made; 0: none, or it is gone."""
+    path = Path(address.path)
+    return path.stat().st_ino if address.scheme == "ipc" and path.exists() else 0
+
+
+def remove_file(address: Address, number: int) -> None:
+    """Unless another has taken its place."""
+    if number and file_number(address) == number:
+        Path(address.path).unlink()
+
+
+def keep_alive(connected: socket.socket) -> None:
+    """Asks the system to look after a connection on which nothing moves."""
+    if connected.family == socket.AF_UNIX:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        if hasattr(socket, option):  # not on every system
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,58 @@
+"""The PUB end: what is sent goes to every pipe, encoded once, and never waits for a subscriber.
+
+`send` only puts the message into the outbox; the background thread takes all that is there at once. That thread is
+all that a sender may have to wait for.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from polycast.model import Burst, Encoded, Form, Format
+from polycast.nanomsg.end import MESSAGE_OVERHEAD_BYTES, End, Kind, Options
+
+HANDOVER_BYTES = 256 * 1024
+"""When the outbox is this full, the sender lets the background thread have its turn."""
+
+
+class Publisher(End):
+    kind = Kind.PUB
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.missed = 0
+        self._outbox: list[bytes] = []
+        self._outbox_bytes = 0
+        self._handover_bytes = min(HANDOVER_BYTES, options.queue_bytes)
+        self._taken = threading.Condition(self.lock)
+
+    def send(self, message: bytes, timeout: float | None) -> bool:
+        """Whether the message was taken in time. With nobody there it is gone at once."""
+        if not self.peers:
+            return True
+        with self.lock:
+            if self._outbox_bytes >= self._handover_bytes and not self._taken.wait_for(self._has_room, timeout):
+                return False
+            if not self._outbox:
+                self.reactor.loop.call_soon_threadsafe(self.flush)
+            self._outbox.append(message)
+            self._outbox_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
+        return True
+
+    def _has_room(self) -> bool:
+        return self._outbox_bytes < self._handover_bytes
+
+    def flush(self) -> None:
+        with self.lock:
+            messages, self._outbox = self._outbox, []
+            self._outbox_bytes = 0
+            self._taken.notify_all()
+        if not messages or not self.peers:
+            return
+        burst = Burst.of("nanomsg", [(b"", message, Format.BYTES) for message in messages])
+        encoded: dict[Form, Encoded] = {}
+        for pipe in self.peers:
+            if pipe.form not in encoded:
+                encoded[pipe.form] = pipe.form.encode(burst, [(0, len(messages))])
+            if not pipe.write(encoded[pipe.form], self.options.queue_bytes):
+                self.missed += len(messages)

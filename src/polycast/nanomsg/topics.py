@@ -1,0 +1,38 @@
+"""What a SUB socket subscribed to: prefixes of messages. Like nanomsg it counts how often each was asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+
+class Topics:
+    def __init__(self) -> None:
+        self._counts: Counter[bytes] = Counter()
+        self._sizes: list[int] = []
+        """The lengths that topics have: a message is looked up once for each, however many topics there are."""
+
+    def add(self, topic: bytes) -> None:
+        self._counts[topic] += 1
+        self._sizes = sorted(set(map(len, self._counts)))
+
+    def remove(self, topic: bytes) -> None:
+        """A topic that was asked for twice is gone when it was removed twice."""
+        if self._counts[topic] > 1:
+            self._counts[topic] -= 1
+        else:
+            del self._counts[topic]
+            self._sizes = sorted(set(map(len, self._counts)))
+
+    def choose(self, messages: Iterable[bytes]) -> list[bytes]:
+        """The messages that begin with one of the topics."""
+        counts = self._counts
+        if b"" in counts:
+            return list(messages)
+        if len(self._sizes) == 1:
+            [size] = self._sizes
+            return [message for message in messages if message[:size] in counts]
+        return [message for message in messages if self._matches(message)]
+
+    def _matches(self, message: bytes) -> bool:
+        return any(message[:size] in self._counts for size in self._sizes)
