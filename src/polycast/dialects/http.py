@@ -1,5 +1,237 @@
+"""HTTP/1.1 on one port: pages to look at, and doors to the dialects that travel over WebSocket.
+
+h11 reads requests and writes answers. A request is handed to it when its head is all there and within the limit;
+until then it stays in the block, like the frames of any dialect. Bodies are read and dropped,
+those in chunks refused: nothing here takes one.
+"""
+
 from __future__ import annotations
 
-from polycast.dialects.base import Role
+import re
+from email.utils import formatdate
+from http import HTTPStatus
+from urllib.parse import unquote
 
-ROLES: tuple[Role, ...] = ()
+import h11
+
+from polycast.dialects.base import Page, Role, Session, Terms
+from polycast.dialects.doors import PATHS, SIGN, Welcome, knock, wants_websocket
+from polycast.dialects.handshake import words_of
+from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
+from polycast.model import Block, Closing, Event, Received, Refused, Reply, Upgrade
+
+NAME = "http"
+HEAD_END = re.compile(rb"\n\r?\n")
+HEAD_END_BYTES = 3
+FIRST_PRINTABLE = 0x21
+REASON_CHARACTERS = 120
+"""How much is said of what could not be read."""
+PIPELINED = 64
+"""How many requests of one read are answered; whoever sends more at once has to come again."""
+
+
+class HttpError(ProtocolError):
+    """`status` is what the peer is told."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class HttpSession(Session):
+    handshaken = False
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._terms = terms
+        self._http = self._new_exchange()
+        self._request: h11.Request | None = None
+        """The request whose body is being read."""
+        self._waiting = 0
+        """How much is there of a head that has no end yet."""
+        self._pages: dict[str, Page | None] = {}
+        """Those of one read: whoever asks for a page many times at once gets the same one."""
+
+    def _new_exchange(self) -> h11.Connection:
+        return h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.line_bytes)
+
+    def receive(self, block: Block, now: float) -> Received:
+        events: list[Event] = []
+        position = 0
+        self._pages.clear()
+        try:
+            for number in range(1, PIPELINED + 1):
+                position, whole = self._read_request(block, position, events)
+                if not whole:
+                    return Received(events, position)
+                events += self._answer(number == PIPELINED, now)
+                if isinstance(events[-1], Upgrade):
+                    return _hand_over(events, events[-1].session, block, position, now)
+                if isinstance(events[-1], Closing):
+                    break
+            return Received(events, len(block))
+        except PeerError as error:
+            return Received([*events, Closing(error)], len(block))
+
+    def end(self, rest: Block, now: float) -> list[Event]:
+        return [Closing(HttpError(400, "a request that does not end"))] if rest or self._request else []
+
+    def farewell(self, error: PeerError | None) -> bytes:
+        """Nobody expects an answer before a request has begun."""
+        nobody_asked = not self._waiting and not self._request and isinstance(error, TimeoutPeerError | None)
+        if nobody_asked or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return b""
+        status, text = self._last_words(error)
+        head = self._request is not None and self._request.method == b"HEAD"
+        return self._write(Page(f"{text}\n".encode(), status=status), head, close=True)
+
+    def _last_words(self, error: PeerError | None) -> tuple[int, str]:
+        match error:
+            case None:
+                return 503, "the broker stops"
+            case HttpError():
+                return error.status, str(error)
+            case LimitError():
+                return 413 if self._request else 431, str(error)
+            case TimeoutPeerError():
+                return 408, str(error)
+        return 400, str(error)
+
+    # -- requests ----------------------------------------------------------------------------------------
+
+    def _read_request(self, block: Block, position: int, events: list[Event]) -> tuple[int, bool]:
+        """The position after what was read of it, and whether that is all of it."""
+        try:
+            if self._request is None:
+                position = self._read_head(block, position)
+                if self._request is None:
+                    return position, False
+                self._check_body(self._request)
+                events += self._let_continue()
+            return self._read_body(block, position)
+        except h11.RemoteProtocolError as error:
+            reason = str(error)[:REASON_CHARACTERS]
+            raise HttpError(error.error_status_hint, f"not HTTP/1.1: {reason}") from error
+
+    def _read_head(self, block: Block, position: int) -> int:
+        if self._http.our_state is not h11.IDLE:
+            self._http = self._new_exchange()
+        if position < len(block) and block[position] < FIRST_PRINTABLE:
+            raise HttpError(400, f"not HTTP/1.1: a request cannot begin with the byte {block[position]:#04x}")
+        limit = self._limits.line_bytes
+        begin = position + max(0, self._waiting - HEAD_END_BYTES)
+        end = HEAD_END.search(block, begin, position + limit)
+        if end is None:
+            self._waiting = len(block) - position
+            if self._waiting > limit:
+                raise LimitError("the head of a request", self._waiting, limit, "limits.line_bytes")
+            return position
+        self._waiting = 0
+        self._http.receive_data(bytes(block[position : end.end()]))
+        request = self._http.next_event()
+        assert isinstance(request, h11.Request)
+        self._request = request
+        if not request.http_version.startswith(b"1."):
+            raise HttpError(505, f"HTTP/{request.http_version.decode()} where HTTP/1.1 is spoken")
+        return end.end()
+
+    def _check_body(self, request: h11.Request) -> None:
+        """A body that is too large is refused before it comes, and so is one that does not tell."""
+        if words_of(request.headers, b"transfer-encoding"):
+            raise HttpError(411, "a body in chunks, which nobody would read; Content-Length is due")
+        limit = self._limits.payload_bytes
+        for size in map(int, words_of(request.headers, b"content-length")):
+            if size > limit:
+                raise LimitError("the body of a request", size, limit, "limits.payload_bytes")
+
+    def _let_continue(self) -> list[Event]:
+        if not self._http.they_are_waiting_for_100_continue:
+            return []
+        return [Reply(self._http.send(h11.InformationalResponse(status_code=100, headers=[], reason="Continue")))]
+
+    def _read_body(self, block: Block, position: int) -> tuple[int, bool]:
+        given = position == len(block)
+        while True:
+            event = self._http.next_event()
+            if isinstance(event, h11.EndOfMessage):
+                return (len(block) - len(self._http.trailing_data[0]) if given else position), True
+            if event is h11.NEED_DATA:
+                if given:
+                    return len(block), False
+                self._http.receive_data(bytes(block[position:]))
+                given = True
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    def _answer(self, close: bool, now: float) -> list[Event]:
+        request, self._request = self._request, None
+        assert request is not None
+        self.handshaken = True
+        found = self._find(request)
+        if isinstance(found, Welcome):
+            switch = h11.InformationalResponse(status_code=101, headers=found.headers, reason=_phrase(101))
+            return [Reply(self._http.send(switch)), Upgrade(found.dialect, found.session)]
+        events: list[Event] = [Reply(self._write(found, request.method == b"HEAD", close, now))]
+        if found.status >= 400:
+            events.insert(0, Refused(_phrase(found.status)))
+        if self._http.our_state is h11.MUST_CLOSE:
+            events.append(Closing())
+        return events
+
+    def _find(self, request: h11.Request) -> Page | Welcome:
+        path, _, query = _to_path(request.target.decode()).partition("?")
+        path = unquote(path)
+        if wants_websocket(request.headers) and request.http_version != b"1.0":
+            return knock(request.method, request.headers, path, query, self._terms)
+        if request.method not in (b"GET", b"HEAD"):
+            return Page(b"pages are for GET and HEAD\n", status=405, headers=(("Allow", "GET, HEAD"),))
+        if path not in self._pages:
+            self._pages[path] = self._terms.pages(path)
+        if page := self._pages[path]:
+            return page
+        if path in PATHS:
+            return Page(f"no page here: {SIGN}\n".encode(), status=426, headers=(("Upgrade", "websocket"),))
+        return Page(b"no such page\n", status=404)
+
+    def _write(self, page: Page, head: bool, close: bool, now: float | None = None) -> bytes:
+        headers = [
+            ("Content-Type", page.content_type),
+            ("Content-Length", str(len(page.body))),
+            ("Cache-Control", "no-store"),
+            *page.headers,
+        ]
+        if now is not None:
+            headers.append(("Date", formatdate(now, usegmt=True)))
+        if close:
+            headers.append(("Connection", "close"))
+        http = self._http
+        parts = [http.send(h11.Response(status_code=page.status, headers=headers, reason=_phrase(page.status)))]
+        if not head:
+            parts.append(http.send(h11.Data(data=page.body)))
+        return b"".join([*parts, http.send(h11.EndOfMessage())])
+
+
+def _hand_over(events: list[Event], session: Session, block: Block, position: int, now: float) -> Received:
+    """What stands behind the request is the other session's already."""
+    consumed, need, rest = position, 0, block[position:]
+    events += session.open()
+    if rest:
+        received = session.receive(rest, now)
+        events += received.events
+        consumed, need = position + received.consumed, received.need
+    return Received(events, consumed, need)
+
+
+def _to_path(target: str) -> str:
+    """A proxy names the whole address."""
+    if target.startswith("/"):
+        return target
+    _, mark, rest = target.partition("://")
+    return "/" + rest.partition("/")[2] if mark else ""
+
+
+def _phrase(status: int) -> str:
+    return HTTPStatus(status).phrase
+
+
+ROLES = (Role("http", NAME, HttpSession, default="tcp://127.0.0.1:8080"),)

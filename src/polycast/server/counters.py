@@ -1,15 +1,23 @@
-"""What is counted, declared as data: name, unit, meaning. One set for each listener."""
+"""What is counted, declared as data: name, unit, meaning and kind. The log, the metrics and the docs follow."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from polycast.declare import counter
 
 
+def reasons(unit: str, meaning: str) -> Any:
+    """A counter for each reason."""
+    return field(default_factory=Counter, metadata={"unit": unit, "meaning": meaning, "kind": "counter"})
+
+
 @dataclass(slots=True)
 class Counters:
+    """One set for each listener, and for each dialect that is spoken there."""
+
     accepted: int = counter("connections", "connections that were opened")
     turned_away: int = counter("connections", "connections closed at once: over limits.connections")
     open: int = counter("connections", "connections open now", kind="gauge")
@@ -17,16 +25,11 @@ class Counters:
     bytes_in: int = counter("bytes", "bytes read from connections")
     messages_out: int = counter("messages", "messages handed to connections")
     bytes_out: int = counter("bytes", "bytes handed to connections")
+    queue_bytes: int = counter("bytes", "bytes that wait to be sent, added up when asked for", kind="gauge")
     dropped: int = counter("messages", "messages not sent because the connection's queue was full")
     lossy: int = counter("messages", "messages sent with a payload that had to be changed")
-    refused: Counter[str] = field(
-        default_factory=Counter,
-        metadata={"unit": "inputs", "meaning": "inputs passed over, by reason; the connection stayed"},
-    )
-    closed: Counter[str] = field(
-        default_factory=Counter,
-        metadata={"unit": "connections", "meaning": "connections closed by the broker, by reason"},
-    )
+    refused: Counter[str] = reasons("inputs", "inputs passed over, by reason; the connection stayed")
+    closed: Counter[str] = reasons("connections", "connections closed by the broker, by reason")
 
     def summary(self) -> str:
         """Those that are not zero, as words for a log line."""
@@ -38,3 +41,16 @@ class Counters:
             elif value:
                 words.append(f"{f.name} {value:,}")
         return ", ".join(words) or "nothing happened"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What concerns no listener in particular, as it is when it is asked for."""
+
+    publishers_paused: int = counter(
+        "publishers", "publishers not read for a while: over limits.total_queue_bytes"
+    )
+    copies_suppressed: int = counter("copies", "forwarded messages that were copies of one heard before")
+    topics_known: int = counter("topics", "topics remembered with their sequence", kind="gauge")
+    topics_forgotten: int = counter("topics", "topics forgotten: over limits.topics")
+    requests_open: int = counter("requests", "requests that wait for their answer", kind="gauge")

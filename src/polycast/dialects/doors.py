@@ -1,0 +1,88 @@
+"""The doors of the http port: which WebSocket leads to which dialect, and who may come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from polycast.dialects.base import Page, Session, Terms
+from polycast.dialects.handshake import VERSION, accept_key, is_key, words_of
+from polycast.dialects.nanomsg import PubWebSocketSession, SubWebSocketSession
+from polycast.dialects.ubre import UbreWebSocketSession
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Door(NamedTuple):
+    dialect: str
+    session: Callable[[Terms, str], Session]
+    """Made of the terms and what stands behind the `?` of the path; ValueError: that cannot be understood."""
+    protocol: str
+    """The sub-protocol that is agreed on, where it was offered."""
+
+
+class Welcome(NamedTuple):
+    dialect: str
+    session: Session
+    headers: list[tuple[str, str]]
+
+
+def _to_ubre(terms: Terms, query: str) -> Session:
+    lists = [value.split(",") for key, value in parse_qsl(query, errors="strict") if key == "publishes"]
+    return UbreWebSocketSession(terms, [topic for topics in lists for topic in topics if topic])
+
+
+ANYWHERE = {
+    door.protocol: door
+    for door in (
+        Door("nanomsg", lambda terms, query: PubWebSocketSession(terms), "pub.sp.nanomsg.org"),
+        Door("nanomsg", lambda terms, query: SubWebSocketSession(terms), "sub.sp.nanomsg.org"),
+    )
+}
+"""Doors that are on every path, by their sub-protocol."""
+PATHS = {"/ubre": Door("ubre", _to_ubre, "ubre")}
+
+SIGN = f"a WebSocket is at {' and '.join(PATHS)}, and on any path with the sub-protocol {' or '.join(ANYWHERE)}"
+
+
+def wants_websocket(headers: Headers) -> bool:
+    return "websocket" in map(str.lower, words_of(headers, b"upgrade"))
+
+
+def knock(method: bytes, headers: Headers, path: str, query: str, terms: Terms) -> Page | Welcome:
+    """Who may come in is welcome; the others get a page that says why not."""
+    if refusal := _refusal(method, headers):
+        return refusal
+    offered = words_of(headers, b"sec-websocket-protocol")
+    door = next((ANYWHERE[name] for name in offered if name in ANYWHERE), None) or PATHS.get(path)
+    if door is None:
+        return Page(f"no WebSocket here: {SIGN}\n".encode(), status=400)
+    try:
+        session = door.session(replace(terms, scheme="ws"), query)
+    except ValueError as error:
+        return Page(f"cannot understand what stands behind the ?: {error}\n".encode(), status=400)
+    [key] = words_of(headers, b"sec-websocket-key")
+    answer = [
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Accept", accept_key(key.encode()).decode()),
+        *([("Sec-WebSocket-Protocol", door.protocol)] if door.protocol in offered else []),
+    ]
+    return Welcome(door.dialect, session, answer)
+
+
+def _refusal(method: bytes, headers: Headers) -> Page | None:
+    versions = words_of(headers, b"sec-websocket-version")
+    keys = words_of(headers, b"sec-websocket-key")
+    if method != b"GET":
+        return Page(b"a WebSocket is asked for with GET\n", status=405, headers=(("Allow", "GET"),))
+    if "upgrade" not in map(str.lower, words_of(headers, b"connection")):
+        return Page(b"a WebSocket is asked for with 'Connection: Upgrade'\n", status=400)
+    if versions != [VERSION]:
+        known = (("Upgrade", "websocket"), ("Sec-WebSocket-Version", VERSION))
+        return Page(f"only version {VERSION} of WebSocket is spoken here\n".encode(), status=426, headers=known)
+    if len(keys) != 1 or not is_key(keys[0]):
+        return Page(b"Sec-WebSocket-Key must be 16 bytes in base64\n", status=400)
+    return None

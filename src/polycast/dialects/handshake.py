@@ -1,0 +1,81 @@
+"""How a WebSocket begins (RFC 6455, 4): a request for an upgrade, and its answer. Both sides, without I/O."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Iterable
+
+import h11
+
+from polycast.errors import ProtocolError
+from polycast.model import Block
+
+GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+VERSION = "13"
+KEY_BYTES = 16
+ANSWER_BYTES = 16 * 1024
+"""The longest answer that a client reads."""
+
+
+def accept_key(key: bytes) -> bytes:
+    """What proves that this very request was understood."""
+    return base64.b64encode(hashlib.sha1(key + GUID).digest())
+
+
+def words_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
+    """What stands under this name, between the commas."""
+    values = b",".join(value for key, value in headers if key == name)
+    return [word.strip().decode("latin-1") for word in values.split(b",") if word.strip()]
+
+
+def is_key(text: str) -> bool:
+    try:
+        return len(base64.b64decode(text, validate=True)) == KEY_BYTES
+    except ValueError:
+        return False
+
+
+class ClientHandshake:
+    """The side that dials: `request` is what it says first, `read` what it makes of the answer."""
+
+    def __init__(self, host: str, path: str, protocol: str = "") -> None:
+        self._protocol = protocol
+        self._key = base64.b64encode(secrets.token_bytes(KEY_BYTES))
+        headers = [
+            ("Host", host),
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Key", self._key.decode()),
+            ("Sec-WebSocket-Version", VERSION),
+            *([("Sec-WebSocket-Protocol", protocol)] if protocol else []),
+        ]
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES)
+        request = h11.Request(method="GET", target=path or "/", headers=headers)
+        self.request = self._http.send(request) + self._http.send(h11.EndOfMessage())
+
+    def read(self, block: Block) -> int:
+        """The position after the answer, 0 while it is not all there; ProtocolError if it is a no."""
+        end = block.find(b"\r\n\r\n")
+        if end < 0:
+            if len(block) > ANSWER_BYTES:
+                raise ProtocolError(f"the answer to the upgrade has no end within {ANSWER_BYTES:,} bytes")
+            return 0
+        try:
+            self._http.receive_data(bytes(block[: end + 4]))
+            answer = self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            raise ProtocolError(f"the answer to the upgrade is not HTTP: {error}") from error
+        self._check(answer)
+        return end + 4
+
+    def _check(self, answer: object) -> None:
+        if not isinstance(answer, h11.InformationalResponse) or answer.status_code != 101:
+            status = getattr(answer, "status_code", "nothing")
+            raise ProtocolError(f"no upgrade to WebSocket: the answer is {status} where 101 is due")
+        headers = dict(answer.headers)
+        if headers.get(b"sec-websocket-accept") != accept_key(self._key):
+            raise ProtocolError("no upgrade to WebSocket: the answer is to another request")
+        if headers.get(b"sec-websocket-protocol", b"") != self._protocol.encode():
+            raise ProtocolError(f"no upgrade to WebSocket: the sub-protocol {self._protocol!r} was not taken")

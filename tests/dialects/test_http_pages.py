@@ -1,0 +1,187 @@
+"""Pages: what is asked for, how often, and what is said about it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dialects.feed import NOW, Feeder, one_by_one
+from kit.http import get, read_all, request
+from polycast.dialects.base import Page, Terms
+from polycast.dialects.http import PIPELINED, HttpSession
+from polycast.errors import PeerError, TimeoutPeerError
+from polycast.model import Closing, Limits, Refused, Reply
+
+
+class Shelf:
+    """Pages, and who asked for them."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, path: str) -> Page | None:
+        self.asked.append(path)
+        return Page(b"<p>", "text/html", headers=(("X-Odd", "1"),)) if path == "/a b" else None
+
+
+def replies(feeder: Feeder) -> bytes:
+    return b"".join(event.data for event in feeder.events if isinstance(event, Reply))
+
+
+def fed(*parts: bytes, shelf: Shelf | None = None, limits: Limits | None = None) -> Feeder:
+    feeder = Feeder(HttpSession(Terms(limits or Limits(), pages=shelf or Shelf())))
+    for part in parts:
+        feeder.give(part)
+    return feeder
+
+
+HEADERS = [
+    "Upgrade: websocket",
+    "Connection: Upgrade",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    "Content-Length: 3",
+    "Expect: 100-continue",
+    "Connection: close",
+    "Transfer-Encoding: chunked",
+    "Upgrade: h2c",
+    "X: é",
+]
+
+
+def test_a_page_with_its_own_headers() -> None:
+    answer = replies(fed(get("/a%20b?x=1")))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert body == b"<p>"
+    assert head.split(b"\r\n") == [
+        b"HTTP/1.1 200 OK",
+        b"Content-Type: text/html",
+        b"Content-Length: 3",
+        b"Cache-Control: no-store",
+        b"X-Odd: 1",
+        b"Date: Tue, 14 Nov 2023 22:13:20 GMT",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("/", "/"),
+        ("//a/b", "//a/b"),
+        ("/a%2Fb", "/a/b"),
+        ("/%ff", "/\ufffd"),
+        ("http://host:80/a?b", "/a"),
+        ("http://host", "/"),
+        ("nonsense", ""),
+        ("*", ""),
+    ],
+)
+def test_paths(target: str, path: str) -> None:
+    shelf = Shelf()
+    fed(get(target), shelf=shelf)
+    assert shelf.asked == [path]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"])
+def test_pages_are_for_looking_at(method: str) -> None:
+    feeder = fed(request(method, "/a%20b"))
+    assert replies(feeder).startswith(b"HTTP/1.1 405 ") and b"\r\nAllow: GET, HEAD\r\n" in replies(feeder)
+    assert feeder.events[0] == Refused("Method Not Allowed")
+
+
+def test_an_upgrade_to_something_else_is_passed_over() -> None:
+    assert read_all(replies(fed(get("/a%20b", "Upgrade: h2c", "Connection: Upgrade")))) == [200]
+
+
+def test_handshaken_when_a_request_is_whole() -> None:
+    feeder = fed(get("/")[:-1])
+    assert not feeder.session.handshaken
+    feeder.give(b"\n")
+    assert feeder.session.handshaken
+
+
+# -- many requests ---------------------------------------------------------------------------------------
+
+THREE = get("/a%20b") + request("POST", "/", "Content-Length: 4", body=b"GET ") + get("/x")
+
+
+def test_requests_at_once_are_answered_in_order() -> None:
+    assert read_all(replies(fed(THREE))) == [200, 405, 404]
+    assert read_all(replies(fed(*one_by_one(THREE)))) == [200, 405, 404]
+
+
+def test_a_page_is_made_once_for_all_who_want_it_at_once() -> None:
+    shelf = Shelf()
+    feeder = fed(get("/a%20b") * 10, shelf=shelf)
+    assert (shelf.asked, read_all(replies(feeder))) == (["/a b"], [200] * 10)
+    feeder.give(get("/a%20b"))
+    assert shelf.asked == ["/a b"] * 2
+
+
+def test_too_many_at_once_have_to_come_again() -> None:
+    feeder = fed(get("/x") * (PIPELINED + 1))
+    answers = replies(feeder)
+    assert read_all(answers) == [404] * PIPELINED
+    assert answers.count(b"Connection: close") == 1
+    assert feeder.events[-1] == Closing()
+    slow = fed(*[get("/x")] * (PIPELINED + 1))
+    assert not slow.closed and read_all(replies(slow)) == [404] * (PIPELINED + 1)
+
+
+# -- last words ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "error", "status"),
+    [
+        (b"", TimeoutPeerError("no handshake"), 0),
+        (b"", None, 0),
+        (get("/"), TimeoutPeerError("idle"), 0),
+        (get("/"), None, 0),
+        (b"GET", TimeoutPeerError("no handshake"), 408),
+        (get("/") + b"GET", None, 503),
+        (request("POST", "/", "Content-Length: 9"), TimeoutPeerError("idle"), 408),
+    ],
+)
+def test_last_words(sent: bytes, error: PeerError | None, status: int) -> None:
+    words = fed(sent).session.farewell(error)
+    assert read_all(words) == ([status] if status else [])
+    assert not words or b"\r\nConnection: close\r\n" in words
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(["GET", "HEAD", "POST", "CONNECT", "get", "G(T"]),
+    st.sampled_from(["/", "/ubre", "*", "a:80", "http://x/ubre", "/%", "/ubre?publishes=%zz&&=;"]),
+    st.sampled_from(["0.9", "1.0", "1.1", "1.9", "2.0"]),
+    st.lists(st.sampled_from(HEADERS), max_size=6),
+)
+def test_whatever_is_asked_there_is_an_answer(method: str, target: str, version: str, headers: list[str]) -> None:
+    feeder = fed(request(method, target, *headers, body=b"abc", version=version))
+    words = feeder.farewell() if isinstance(feeder.events[-1], Closing) and feeder.events[-1].error else b""
+    assert replies(feeder) + words
+
+
+def test_last_words_to_who_asked_for_the_head_alone() -> None:
+    words = fed(request("HEAD", "/", "Content-Length: 9")).session.farewell(None)
+    assert words.endswith(b"\r\n\r\n")
+
+
+def test_what_could_not_be_read_is_not_said_at_length() -> None:
+    feeder = fed(b"x" * 60_000 + b"\r\n\r\n")
+    assert isinstance(feeder.events[-1], Closing) and len(str(feeder.events[-1].error)) < 200
+
+
+def test_a_head_that_drips_is_searched_once() -> None:
+    """Ends are found wherever they are cut, although what was searched is not searched again."""
+    for data in (get("/x"), get("/x").replace(b"\r\n", b"\n")):
+        feeder = fed(*one_by_one(data[:-1]))
+        assert feeder.events == []
+        feeder.give(data[-1:])
+        assert read_all(replies(feeder)) == [404]
+
+
+def test_the_clock_is_the_one_that_came_with_the_bytes() -> None:
+    [_, reply] = HttpSession(Terms()).receive(get("/"), NOW + 86_400).events
+    assert isinstance(reply, Reply) and b"\r\nDate: Wed, 15 Nov 2023 22:13:20 GMT\r\n" in reply.data

@@ -1,0 +1,88 @@
+"""How a WebSocket begins, seen from the side that dials."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+
+import pytest
+
+from dialects.feed import one_by_one
+from polycast.dialects.handshake import ClientHandshake, accept_key
+from polycast.dialects.websocket import to_masked_frame
+from polycast.errors import ProtocolError
+
+
+def answer_to(request: bytes, status: str = "101 Yes", protocol: str = "", accept: str = "") -> bytes:
+    found = re.search(rb"Sec-WebSocket-Key: (\S+)\r\n", request)
+    assert found and len(base64.b64decode(found[1])) == 16
+    digest = hashlib.sha1(found[1] + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
+    taken = f"Sec-WebSocket-Protocol: {protocol}\r\n" if protocol else ""
+    return (
+        f"HTTP/1.1 {status}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Accept: {accept or base64.b64encode(digest).decode()}\r\n{taken}\r\n"
+    ).encode()
+
+
+def test_the_key_of_the_rfc() -> None:
+    assert accept_key(b"dGhlIHNhbXBsZSBub25jZQ==") == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+
+def test_what_is_asked() -> None:
+    request = ClientHandshake("somewhere:80", "/a?b=c", "pub.sp.nanomsg.org").request
+    line, *headers = request.decode().split("\r\n")
+    assert line == "GET /a?b=c HTTP/1.1"
+    assert headers[-2:] == ["", ""]
+    names = {header.split(": ")[0] for header in headers[:-2]}
+    assert {"Host: somewhere:80", "Upgrade: websocket", "Connection: Upgrade"} <= set(headers)
+    assert {"Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: pub.sp.nanomsg.org"} <= set(headers)
+    assert "Sec-WebSocket-Extensions" not in names
+
+
+def test_every_request_has_a_key_of_its_own() -> None:
+    assert ClientHandshake("a", "/").request != ClientHandshake("a", "/").request
+    assert to_masked_frame(1, b"same") != to_masked_frame(1, b"same")
+
+
+def test_a_welcome_with_frames_behind_it() -> None:
+    handshake = ClientHandshake("a", "", "p")
+    answer = answer_to(handshake.request, protocol="p")
+    assert handshake.read(answer + b"\x82\x00") == len(answer)
+
+
+def test_a_welcome_byte_by_byte() -> None:
+    handshake = ClientHandshake("a", "/")
+    answer = answer_to(handshake.request)
+    there = b""
+    for byte in one_by_one(answer[:-1]):
+        there += byte
+        assert handshake.read(there) == 0
+    assert handshake.read(answer) == len(answer)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"status": "404 Not Found"}, "404"),
+        ({"status": "200 OK"}, "200"),
+        ({"accept": "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="}, "another request"),
+        ({"protocol": ""}, "sub-protocol 'p'"),
+        ({"protocol": "q"}, "sub-protocol 'p'"),
+    ],
+)
+def test_a_no(changes: dict[str, str], reason: str) -> None:
+    handshake = ClientHandshake("a", "/", "p")
+    with pytest.raises(ProtocolError, match=reason):
+        handshake.read(answer_to(handshake.request, **{"protocol": "p", **changes}))
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 one\r\n\r\n", b"\x16\x03\r\n\r\n"])
+def test_no_http(answer: bytes) -> None:
+    with pytest.raises(ProtocolError, match="not HTTP"):
+        ClientHandshake("a", "/").read(answer)
+
+
+def test_an_answer_without_an_end() -> None:
+    with pytest.raises(ProtocolError, match="16,384"):
+        ClientHandshake("a", "/").read(b"x" * 16_385)

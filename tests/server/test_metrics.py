@@ -1,0 +1,180 @@
+"""`/metrics`: everything that is declared, nothing that is not, and the numbers are those of what happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import Field, fields
+from typing import Any
+
+import pytest
+
+from kit.broker import Broker
+from kit.flow import MIB, Sending
+from kit.frames import pub
+from kit.http import get, read_answer
+from kit.metrics import Family, read_metrics
+from kit.room import GREETING, Room
+from kit.websocket import WebSocket
+from kit.wire import Peer, wait_for
+from polycast.server.counters import Counters, Totals
+from polycast.server.metrics import metrics_of, read_counters, read_totals, to_text
+
+
+def scrape(broker: Broker) -> dict[str, Family]:
+    with broker.connect("http") as peer:
+        return scrape_through(peer)
+
+
+def scrape_through(peer: Peer) -> dict[str, Family]:
+    peer.send(get("/metrics"))
+    answer = read_answer(peer)
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return read_metrics(answer.body.decode())
+
+
+def value(families: dict[str, Family], name: str, listener: str, dialect: str = "", **more: str) -> float:
+    labels = (("listener", listener), ("dialect", dialect or listener.split(".")[0]), *more.items())
+    return families[f"polycast_{name}"].samples.get(labels, 0)
+
+
+# -- the declaration -------------------------------------------------------------------------------------
+
+NAMES = {
+    "accepted": "polycast_connections_accepted_total",
+    "turned_away": "polycast_connections_turned_away_total",
+    "open": "polycast_connections_open",
+    "messages_in": "polycast_messages_in_total",
+    "bytes_in": "polycast_bytes_in_total",
+    "messages_out": "polycast_messages_out_total",
+    "bytes_out": "polycast_bytes_out_total",
+    "queue_bytes": "polycast_queue_bytes",
+    "dropped": "polycast_messages_dropped_total",
+    "lossy": "polycast_messages_lossy_total",
+    "refused": "polycast_inputs_refused_total",
+    "closed": "polycast_connections_closed_total",
+    "publishers_paused": "polycast_publishers_paused_total",
+    "copies_suppressed": "polycast_copies_suppressed_total",
+    "topics_known": "polycast_topics_known",
+    "topics_forgotten": "polycast_topics_forgotten_total",
+    "requests_open": "polycast_requests_open",
+}
+"""Whoever scrapes them relies on these: a new one is added here, an old one is not renamed."""
+
+DECLARED: list[Field[Any]] = [*fields(Counters), *fields(Totals)]
+
+
+def test_names() -> None:
+    found = metrics_of(Counters) | metrics_of(Totals)
+    assert {name: metric.name for name, metric in found.items()} == NAMES
+
+
+def test_everything_declared_is_there_and_nothing_else(broker: Broker) -> None:
+    families = scrape(broker)
+    expected = {NAMES[f.name]: (f.metadata["kind"], f.metadata["meaning"]) for f in DECLARED}
+    assert {name: (family.kind, family.help) for name, family in families.items()} == expected
+
+
+def test_counters_and_only_they_end_in_total(broker: Broker) -> None:
+    for name, family in scrape(broker).items():
+        assert name.endswith("_total") == (family.kind == "counter")
+
+
+def test_every_listener_has_every_counter(broker: Broker) -> None:
+    families = scrape(broker)
+    listeners = {name for name, _ in broker.addresses}
+    for f in fields(Counters):
+        labels = [dict(each) for each in families[NAMES[f.name]].samples]
+        if f.default_factory is Counter:
+            assert all(set(each) == {"listener", "dialect", "reason"} for each in labels)
+        else:
+            assert {each["listener"] for each in labels} == listeners
+            assert all(set(each) == {"listener", "dialect"} for each in labels)
+    for f in fields(Totals):
+        assert list(families[NAMES[f.name]].samples) == [()]
+
+
+@pytest.mark.parametrize("odd", ['"', "\\", "\n", '\\n"}', "é", ',x="y', ""])
+def test_odd_labels_are_read_as_they_were(odd: str) -> None:
+    counters = Counters(messages_in=7)
+    counters.refused[odd] = 3
+    families = read_metrics(to_text([*read_counters({(odd, "d"): counters}), *read_totals(Totals())]))
+    assert families["polycast_messages_in_total"].samples == {(("listener", odd), ("dialect", "d")): 7}
+    refused = families["polycast_inputs_refused_total"].samples
+    assert refused == {(("listener", odd), ("dialect", "d"), ("reason", odd)): 3}
+
+
+# -- the numbers -----------------------------------------------------------------------------------------
+
+
+def test_messages_and_bytes() -> None:
+    with Broker() as broker, Room(broker) as room:
+        before = scrape(broker)
+        subscriber = room.connect("simplest")
+        room.say(subscriber, b"sub count\n")
+        frames = pub("count", b"x" * 10) * 5
+        publisher = room.connect("simplest")
+        publisher.send(frames)
+        subscriber.expect(frames)
+        after = scrape(broker)
+        fence = pub("polycast/fence", b"1")
+        grown = {
+            "connections_accepted_total": 2,
+            "connections_open": 2,
+            "messages_in_total": 6,
+            "bytes_in_total": len(b"sub count\n" + frames + fence),
+            "messages_out_total": 5,
+            "bytes_out_total": len(frames),
+        }
+        found = {name: value(after, name, "simplest") - value(before, name, "simplest") for name in grown}
+        assert found == grown
+        assert after["polycast_topics_known"].samples[()] == 2
+
+
+def test_lossy_refused_and_closed_by_reason() -> None:
+    with Broker() as broker, Room(broker) as room:
+        client = room.client(b"subscribe lossy\n")
+        room.simplest(pub("lossy", b"a\nb") + b"nonsense\n" * 3)
+        client.expect(b"lossy!a\\nb\n")
+        bad = room.connect("simplest")
+        bad.send(b"pub a x\n")
+        bad.expect_closed()
+        families = scrape(broker)
+        assert value(families, "messages_lossy_total", "fanout.client") == 1
+        assert value(families, "inputs_refused_total", "simplest", reason="unknown command") == 3
+        assert value(families, "connections_closed_total", "simplest", reason="protocol") == 1
+
+
+def test_a_connection_is_counted_under_what_it_speaks() -> None:
+    with Broker(listen=("http", "simplest")) as broker, WebSocket(broker.ports["http"]) as socket:
+        socket.settle()
+        families = scrape(broker)
+        assert value(families, "connections_open", "http", "ubre") == 1
+        assert value(families, "connections_open", "http", "http") == 1
+        socket.close()
+        gone = lambda: value(scrape(broker), "connections_open", "http", "ubre") == 0  # noqa: E731
+        wait_for(gone, "the end of the WebSocket")
+
+
+def test_what_waits_is_measured() -> None:
+    with Broker("--set=limits.queue_bytes=67108864") as broker, Room(broker) as room:
+        assert value(scrape(broker), "queue_bytes", "simplest") == 0
+        slow = room.simplest(b"sub slow\n", receive_bytes=4096)
+        sending = Sending(room.connect("simplest"), pub("slow", b"x" * MIB) * 12)
+        wait_for(lambda: value(scrape(broker), "queue_bytes", "simplest") > 2 * MIB, "a queue")
+        sending.finish()
+        slow.close()
+        wait_for(lambda: value(scrape(broker), "queue_bytes", "simplest") == 0, "its end")
+
+
+def test_turned_away() -> None:
+    listen = ("http", "simplest", "fanout.client")
+    with Broker("--set=limits.connections=2", listen=listen) as broker:
+        with broker.connect("http") as scraper, broker.connect("fanout.client") as client:
+            client.expect(GREETING)
+            scrape_through(scraper)
+            for _ in range(3):
+                with broker.connect("simplest") as late:
+                    assert late.expect_closed() == b""
+            families = scrape_through(scraper)
+        assert value(families, "connections_turned_away_total", "simplest") == 3
+        assert value(families, "connections_accepted_total", "simplest") == 0

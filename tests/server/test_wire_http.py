@@ -1,0 +1,180 @@
+"""The http port, as browsers, scrapers and WebSocket clients see it on the wire."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from kit.broker import Broker
+from kit.frames import pub
+from kit.http import Answer, get, read_all, read_answer, request
+from kit.room import Room
+from kit.websocket import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, close_frame, frame, upgrade, welcome
+
+
+def ask(room: Room, path: str) -> Answer:
+    peer = room.connect("http")
+    peer.send(get(path))
+    return read_answer(peer)
+
+
+# -- pages -----------------------------------------------------------------------------------------------
+
+
+def test_a_sign_of_life(room: Room) -> None:
+    answer = ask(room, "/healthz")
+    assert (answer.status, answer.body) == (200, b"ok\n")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+
+
+def test_no_such_page(room: Room) -> None:
+    assert ask(room, "/nowhere").status == 404
+    assert ask(room, "/healthz/").status == 404
+
+
+def test_head(room: Room) -> None:
+    peer = room.connect("http")
+    peer.send(request("HEAD", "/") + get("/healthz"))
+    assert int(read_answer(peer, body=False).headers["content-length"]) > 1000
+    assert read_answer(peer).body == b"ok\n"
+
+
+def test_a_connection_is_kept_until_the_client_wants_no_more(room: Room) -> None:
+    peer = room.connect("http")
+    for _ in range(3):
+        peer.send(get("/healthz"))
+        assert "connection" not in read_answer(peer).headers
+    peer.send(get("/healthz", "Connection: close"))
+    assert read_answer(peer).headers["connection"] == "close"
+    assert peer.expect_closed() == b""
+
+
+def test_http_1_0(room: Room) -> None:
+    peer = room.connect("http")
+    peer.send(b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert read_all(peer.expect_closed()) == [200]
+
+
+def test_a_client_that_shuts_its_side_gets_its_answer(room: Room) -> None:
+    """As netcat does."""
+    peer = room.connect("http")
+    peer.send(get("/healthz"))
+    peer.shut()
+    assert peer.expect_closed().endswith(b"\r\n\r\nok\n")
+
+
+def test_a_body_is_dropped_whatever_its_size(room: Room) -> None:
+    peer = room.connect("http")
+    peer.send(request("POST", "/", "Content-Length: 3000000", body=b"x" * 3_000_000) + get("/healthz"))
+    assert [read_answer(peer).status for _ in range(2)] == [405, 200]
+
+
+class Front(HTMLParser):
+    """The words, the links and whatever would be loaded."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag == "a":
+            self.links.append(found["href"] or "")
+        elif tag in ("script", "img", "link", "iframe"):
+            self.loaded.append(found.get("src") or found.get("href") or "")
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def test_the_front_page(room: Room, broker: Broker) -> None:
+    answer = ask(room, "/")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    page = answer.body.decode()
+    front = Front(page)
+    for name, address in broker.addresses:
+        assert name in front.words and address in front.words
+    assert front.links == ["/metrics", "/healthz"]
+    assert all(source.startswith("data:") for source in front.loaded)
+    assert not re.search(r"https?://|@import|url\(", page)
+    assert all(ask(room, link).status == 200 for link in front.links)
+
+
+def test_the_front_page_escapes(tmp_path: object) -> None:
+    """The one text on it that others choose is an address."""
+    path = f"{tmp_path}/<b>&"
+    with Broker(f"--listen=simplest=ipc://{path}", listen=("http",)) as broker, broker.connect("http") as peer:
+        peer.send(get("/"))
+        page = read_answer(peer).body.decode()
+        assert "<b>" not in page
+        assert f"ipc://{path}" in Front(page).words
+
+
+# -- WebSockets ------------------------------------------------------------------------------------------
+
+
+def test_a_websocket_becomes_another_dialect(room: Room, broker: Broker) -> None:
+    with WebSocket(broker.ports["http"], "/ubre", "ubre") as socket:
+        socket.send_text('{"subscribe":"ws.one"}')
+        socket.settle()
+        room.simplest(pub("ws.one", b"hello"))
+        socket.expect_text('{"publish":"ws.one","body":"hello"}')
+    assert b'{listener="http",dialect="ubre"}' in ask(room, "/metrics").body
+
+
+def test_the_door_of_nanomsg(room: Room, broker: Broker) -> None:
+    with WebSocket(broker.ports["http"], "/any", "chat, pub.sp.nanomsg.org", "pub.sp.nanomsg.org") as socket:
+        socket.settle()
+        room.simplest(pub("ws.two", b"\x00"))
+        socket.expect_binary(b"ws.two|\x00")
+
+
+def test_everything_at_once(room: Room, broker: Broker) -> None:
+    """A page, the upgrade and the first frames in one write."""
+    peer = room.connect("http")
+    subscribe = frame(TEXT, b'{"subscribe":"ws.three"}')
+    peer.send(get("/healthz") + upgrade() + subscribe + frame(PING, b"done"))
+    assert read_answer(peer).body == b"ok\n"
+    peer.expect(welcome() + b"\x8a\x04done")
+    room.simplest(pub("ws.three", b"x"))
+    peer.expect(frame(TEXT, b'{"publish":"ws.three","body":"x"}', mask=b""))
+
+
+@pytest.mark.parametrize("size", [125, 126, 65_535, 65_536, 1_000_000])
+def test_frames_of_every_length(room: Room, broker: Broker, size: int) -> None:
+    subscriber = room.simplest(b"sub ws.size\n")
+    with WebSocket(broker.ports["http"], "/", "sub.sp.nanomsg.org") as socket:
+        body = b"ws.size|".ljust(size, b"\x9a")
+        socket.send_binary(body)
+        subscriber.expect(pub("ws.size", body[8:]))
+        halves = frame(BINARY, body[: size // 2], final=False) + frame(PING) + frame(0, body[size // 2 :])
+        socket.send(halves)
+        socket.expect_frame(PONG, b"")
+        subscriber.expect(pub("ws.size", body[8:]))
+
+
+def test_goodbye(broker: Broker) -> None:
+    with WebSocket(broker.ports["http"]) as socket:
+        socket.send(close_frame(4321, b"enough"))
+        socket.expect_frame(CLOSE, (4321).to_bytes(2, "big"))
+        assert socket.expect_closed() == b""
+
+
+def test_a_broker_that_stops_says_so() -> None:
+    with Broker(listen=("http",)) as broker, WebSocket(broker.ports["http"]) as socket:
+        begun = broker.connect("http")
+        idle = broker.connect("http")
+        begun.send(b"GET / HT")
+        idle.send(get("/healthz"))
+        read_answer(idle)
+        broker.stop()
+        assert socket.expect_close(1001) == "the broker stops"
+        assert read_all(begun.expect_closed()) == [503]
+        assert idle.expect_closed() == b""
+        begun.close()
+        idle.close()
