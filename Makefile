@@ -32,8 +32,12 @@ interop: dev peers  ## only the tests that talk to programs others wrote
 bench: dev peers  ## this broker beside nats-server, redis and mosquitto
 	$(BIN)/polycast bench
 
-docs: dev  ## write docs/reference/ from the code
+docs: dev  ## write docs/reference/ from the code, and docs/dialects/conversions.md from what a broker does
 	$(BIN)/python tools/reference.py
+	POLYCAST_WRITE_DOCS=1 $(BIN)/python -m pytest -q tests/bridge/test_bridge_page.py
+
+fuzz: dev  ## bad input by the million bytes; FUZZ says how many examples of it
+	POLYCAST_FUZZ=$(or $(FUZZ),20000) $(BIN)/python -m pytest -q tests/fuzz
 
 lock: dev  ## renew requirements.lock
 	$(PIP) install uv
@@ -41,11 +45,11 @@ lock: dev  ## renew requirements.lock
 		--no-emit-index-url --no-emit-find-links --upgrade pyproject.toml -o requirements.lock
 
 clean:  ## remove what make made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis bench-results
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis bench-results $(NODE)/node_modules
 	rm -f src/polycast/dialects/*.so src/polycast/dialects/*.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-SOURCES := pyproject.toml setup.py requirements.lock src/polycast/dialects/_scan.pyx
+SOURCES := pyproject.toml setup.py requirements.lock $(wildcard src/polycast/dialects/*.pyx)
 
 $(VENV)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -63,16 +67,28 @@ $(VENV)/installed-dev: $(VENV)/python $(SOURCES)
 	$(PIP) install -c requirements.lock -e '.[dev]'
 	@touch $@ $(VENV)/installed
 
-# Peers that are no Python packages. Installed where that needs no questions; the tests that miss one say so.
-PEERS := redis-server mosquitto netcat-openbsd socat
+# Peers that are no Python packages, as program:package where the two differ. Installed where that needs no
+# questions; a test that misses one is skipped, and names the command that brings it.
+PEERS := redis-server mosquitto nc.openbsd:netcat-openbsd socat nanocat:nanomsg-utils nngcat:nng-utils \
+	node:nodejs npm chromium
+NODE := tests/interop/node
+NPM_INSTALL := npm install --no-package-lock --no-audit --no-fund --silent --fetch-retries=1 --fetch-retry-mintimeout=1000
 
-peers: $(VENV)/python
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		dpkg -s $(PEERS) >/dev/null 2>&1 || { \
-			export DEBIAN_FRONTEND=noninteractive; \
-			apt-get update -qq >/dev/null 2>&1; \
-			apt-get install -y -qq --no-install-recommends $(PEERS) >/dev/null 2>&1 || \
-				echo "could not install $(PEERS): tests that need them are skipped"; }; \
+peers:
+	@PATH="$$PATH:/usr/sbin"; missing=; failed=; \
+	for peer in $(PEERS); do command -v $${peer%:*} >/dev/null || missing="$$missing $${peer#*:}"; done; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get update -qq >/dev/null 2>&1; \
+		for package in $$missing; do \
+			apt-get install -y -qq --no-install-recommends $$package >/dev/null 2>&1 || failed="$$failed $$package"; \
+		done; \
+		[ -z "$$failed" ] || echo "could not install$$failed: tests that need them are skipped"; \
+	fi
+	@stamp=$(NODE)/node_modules/.installed; \
+	if command -v npm >/dev/null && ! [ $$stamp -nt $(NODE)/package.json ]; then \
+		{ $(NPM_INSTALL) --prefix $(NODE) >/dev/null 2>&1 && touch $$stamp; } || \
+			echo "could not install what $(NODE)/package.json names: tests that need it are skipped"; \
 	fi
 
-.PHONY: help run test check install dev interop bench docs lock clean peers
+.PHONY: help run test check install dev interop bench docs fuzz lock clean peers

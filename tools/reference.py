@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: every command, every setting, every counter, every error.
+"""Writes docs/reference/ from the code: every command, every setting, every metric, every error.
 
 python tools/reference.py            write
 python tools/reference.py --check    say what is out of date, and fail if anything is
@@ -12,14 +12,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import Field, fields
+from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
 from polycast import errors
 from polycast.cli import COMMANDS
 from polycast.dialects.registry import ROLES
-from polycast.server.counters import Counters
+from polycast.server.counters import Counters, Totals
+from polycast.server.metrics import metrics_of
 from polycast.server.settings import TABLES, declared
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
@@ -54,14 +55,29 @@ table.key=value`.
 Name = address, or a list of addresses. An address is `tcp://HOST:PORT` or `ipc:///path`, and may end in
 `?policy=drop` or `?policy=disconnect`. Where any listener is named, only the named ones open.
 
-| name | default | dialect |
-|---|---|---|"""
+| name | default | dialect | further options |
+|---|---|---|---|"""
+
+CONNECT_HEAD = """
+## connect
+
+Name = address, or a list of addresses: where the broker connects to by itself, and what it is there; as a flag
+`--connect name=address`. An address is `tcp://HOST:PORT`, `ipc:///path` or `ws://HOST:PORT/path`, with the options
+that the listener of that name has.
+
+| name | dialect |
+|---|---|"""
 
 
 def settings() -> Iterator[str]:
     yield SETTINGS_HEAD
     for name, role in ROLES.items():
-        yield f"| `{name}` | {f'`{role.default}`' if role.default else 'off'} | {role.dialect} |"
+        options = ", ".join(f"`{option}`" for option in role.options)
+        yield f"| `{name}` | {f'`{role.default}`' if role.default else 'off'} | {role.dialect} | {options} |"
+    yield CONNECT_HEAD
+    for name, role in ROLES.items():
+        if role.dials:
+            yield f"| `{name}` | {role.dialect} |"
     for table in TABLES:
         yield f"\n## {table}\n\n| key | default | meaning |\n|---|---|---|"
         for key, field in declared().items():
@@ -82,12 +98,28 @@ def _meaning(field: Field[Any]) -> str:
     return f"{meaning}: {' or '.join(f'`{choice}`' for choice in choices)}" if choices else f"{meaning}"
 
 
-def counters() -> Iterator[str]:
-    yield "# Counters\n\nOne set for each listener. The broker writes them to its log when it stops.\n"
-    yield "| name | unit | meaning |\n|---|---|---|"
-    for field in fields(Counters):
-        yield f"| `{field.name}` | {field.metadata['unit']} | {field.metadata['meaning']} |"
+METRICS_HEAD = """# Metrics
+
+At `/metrics` of the `http` listener, in the text format of Prometheus. What is not zero when the broker stops is
+in its log, too.
+
+## For each listener, and each dialect that is spoken there
+"""
+
+
+def metrics() -> Iterator[str]:
+    yield METRICS_HEAD
+    yield from _metrics_of(Counters)
+    yield "\n## For the whole broker\n"
+    yield from _metrics_of(Totals)
     yield ""
+
+
+def _metrics_of(declaration: type[Counters] | type[Totals]) -> Iterator[str]:
+    yield "| metric | kind | unit | labels | meaning |\n|---|---|---|---|---|"
+    for metric in metrics_of(declaration).values():
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {metric.meaning} |"
 
 
 def error_tree() -> Iterator[str]:
@@ -96,7 +128,7 @@ def error_tree() -> Iterator[str]:
     yield f"# Errors\n\n```text\n{tree}\n```\n"
 
 
-PAGES = {"commands": commands, "settings": settings, "counters": counters, "errors": error_tree}
+PAGES = {"commands": commands, "settings": settings, "metrics": metrics, "errors": error_tree}
 
 
 def main(check: bool) -> int:

@@ -4,6 +4,7 @@
     ├── UsageError            the user's: a flag, a setting, a pattern           exit code 2
     ├── StartError            the machine's: a port, a folder, a missing program exit code 1
     ├── RemoteError           a broker that cannot be reached or went away       exit code 1
+    │   └── RefusedError          it said that it will not take this
     └── PeerError             the peer's: it costs that peer its connection
         ├── ProtocolError         it broke the dialect's grammar
         ├── LimitError            it went past a named limit
@@ -31,6 +32,14 @@ class StartError(PolycastError):
 
 class RemoteError(PolycastError):
     pass
+
+
+class RefusedError(RemoteError):
+    """`code` is the broker's own word for the reason."""
+
+    def __init__(self, message: str, code: int, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.code = code
 
 
 class PeerError(PolycastError):

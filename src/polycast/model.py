@@ -59,6 +59,8 @@ class Message(NamedTuple):
     topic: str
     payload: bytes
     format: Format = Format.BYTES
+    sequence: int | None = None
+    """Its place in its topic, where the dialect that brought it tells."""
 
 
 @dataclass(frozen=True, slots=True)

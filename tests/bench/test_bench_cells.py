@@ -8,7 +8,7 @@ from polycast.bench.cells import CELLS, Cell, choose_cells
 from polycast.bench.driver import cycles_per_chunk, window_chunks
 from polycast.bench.job import Job, Outcome
 from polycast.bench.pump import Flow
-from polycast.bench.wires import WIRES
+from polycast.bench.wires import DIALECTS, WIRES
 from polycast.errors import UsageError
 
 
@@ -23,7 +23,7 @@ def test_no_topic_contains_another(cell: Cell) -> None:
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
 def test_every_subscriber_is_owed_the_same_bytes(cell: Cell, wire: str) -> None:
     owed = {
-        sum(len(WIRES[wire].delivered(topic, b"", number)) for number, topic in enumerate(topics, 1))
+        sum(len(WIRES[wire].delivered(topic, b"", number, 0)) for number, topic in enumerate(topics, 1))
         for topics in (cell.topics_of(subscriber) for subscriber in range(cell.subscribers))
     }
     assert len(owed) == 1
@@ -48,6 +48,28 @@ def test_own_topics_wrap_around() -> None:
 def test_choose_cells_keeps_the_order_of_the_list() -> None:
     assert [cell.name for cell in choose_cells(["16B", "1:1"])] == ["1:1", "16B"]
     assert choose_cells(None) == list(CELLS)
+
+
+def test_every_dialect_is_in_the_two_cells_that_compare_them() -> None:
+    for cell in CELLS:
+        assert cell.dialects == (DIALECTS if cell.name in ("1:1", "1:100") else ("simplest",))
+
+
+def test_named_dialects_are_in_every_cell_that_suits_them() -> None:
+    cells = {cell.name: cell.dialects for cell in choose_cells(["1:1", "16B", "100-own"], ["nanomsg", "ubre"])}
+    assert cells == {"1:1": ("ubre", "nanomsg"), "16B": ("ubre", "nanomsg"), "100-own": ("ubre",)}
+
+
+def test_a_cell_that_suits_none_of_the_dialects_is_left_out() -> None:
+    assert [cell.name for cell in choose_cells(["1:1", "100-own"], ["nanomsg"])] == ["1:1"]
+    with pytest.raises(UsageError, match="none of these cells"):
+        choose_cells(["100-own"], ["nanomsg"])
+
+
+def test_unknown_dialect_lists_the_known() -> None:
+    with pytest.raises(UsageError, match="'nats'") as caught:
+        choose_cells(None, ["nats"])
+    assert caught.value.hint == "known are simplest, ubre, hermod, nanomsg, fanout"
 
 
 def test_unknown_cell_lists_the_known() -> None:

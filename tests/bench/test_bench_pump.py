@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import pytest
 
 from polycast.bench import pump as pump_module
+from polycast.bench.ledger import Ledger
 from polycast.bench.pump import Pump, Traffic
 from polycast.errors import RemoteError
 
 CHUNK = b"x" * 1000
 KEEPALIVE = b"PING\r\n"
+EVEN = Ledger(len(CHUNK))
 
 Broker = Callable[[socket.socket, list[socket.socket]], None]
 
@@ -24,6 +26,23 @@ def honest(publisher: socket.socket, subscribers: list[socket.socket]) -> None:
     while data := publisher.recv(4096):
         for subscriber in subscribers:
             subscriber.sendall(data)
+
+
+@dataclass
+class Numbering:
+    """Puts a number behind each chunk, as some protocols do with each message."""
+
+    next: int
+
+    def __call__(self, publisher: socket.socket, subscribers: list[socket.socket]) -> None:
+        waiting = 0
+        while data := publisher.recv(4096):
+            waiting += len(data)
+            while waiting >= len(CHUNK):
+                waiting -= len(CHUNK)
+                for subscriber in subscribers:
+                    subscriber.sendall(CHUNK + b"%d" % self.next)
+                self.next += 1
 
 
 @dataclass(frozen=True)
@@ -52,7 +71,7 @@ def fleeing(publisher: socket.socket, subscribers: list[socket.socket]) -> None:
 
 
 @contextmanager
-def pump_to(broker: Broker) -> Iterator[Pump]:
+def pump_to(broker: Broker, ledger: Ledger = EVEN) -> Iterator[Pump]:
     with ExitStack() as stack:
         pairs = [socket.socketpair() for _ in range(3)]
         for pair in pairs:
@@ -63,7 +82,7 @@ def pump_to(broker: Broker) -> Iterator[Pump]:
         thread.start()
         stack.callback(thread.join)
         stack.callback(near.shutdown, socket.SHUT_RDWR)
-        traffic = Traffic(CHUNK, len(CHUNK), len(KEEPALIVE))
+        traffic = Traffic(CHUNK, ledger.owed, len(KEEPALIVE))
         yield stack.enter_context(closing(Pump(near, [pair[0] for pair in rest], traffic)))
 
 
@@ -73,6 +92,21 @@ def test_every_byte_is_counted_run_after_run() -> None:
             flow = pump.run(seconds=0.02, window=4)
             assert flow.chunks > 0
             assert flow.elapsed > 0
+
+
+def test_growing_numbers_are_counted_digit_by_digit() -> None:
+    """From two digits to three and on, through a warm-up and a run."""
+    with pump_to(Numbering(95), Ledger(len(CHUNK), ((95, 1),))) as pump:
+        assert pump.run(seconds=0.02, window=4).chunks > 5
+        assert pump.run(seconds=0.02, window=4).chunks > 0
+
+
+def test_a_number_that_is_skipped_shows_where_digits_change() -> None:
+    with (
+        pump_to(Numbering(96), Ledger(len(CHUNK), ((95, 1),))) as pump,
+        pytest.raises(RemoteError, match=r"wrong byte count: .*\(\+1\), 2 of 2 subscribers"),
+    ):
+        pump.run(seconds=0.02, window=4)
 
 
 def test_a_keepalive_is_not_an_error() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,10 @@ BROKEN = Outcome(error="subscriber 3 got 5 of 9 bytes (-4)")
 
 def cell_report() -> CellReport:
     return CellReport(
-        CELLS[0],
+        replace(CELLS[0], dialects=("simplest", "fanout")),
         {
-            "polycast": [outcome(100), outcome(200), outcome(400), BROKEN],
+            "simplest": [outcome(100), outcome(200), outcome(400), BROKEN],
+            "fanout": [outcome(5000), BROKEN, outcome(300), BROKEN],
             "nats": [outcome(50), outcome(400), outcome(100), outcome(1)],
             "redis": [BROKEN] * 4,
         },
@@ -40,11 +42,11 @@ def cell_report() -> CellReport:
 def whole_report() -> Report:
     return Report(
         machine=describe_machine(),
-        dialect="simplest",
+        version="1.2.3",
         rounds=4,
         seconds=1.0,
         window_bytes=1,
-        versions={"polycast": "1.2.3", "nats": "2.3.4", "redis": "3.4.5"},
+        peers={"nats": "2.3.4", "redis": "3.4.5"},
         missing={"mosquitto": "apt-get install mosquitto"},
         cells=[cell_report()],
     )
@@ -52,23 +54,27 @@ def whole_report() -> Report:
 
 def test_ratio_is_taken_round_by_round() -> None:
     """Round by round 2, 0.5 and 4; the round in which one of the two failed does not count."""
-    assert cell_report().ratio("nats") == Ratio(median=2.0, low=0.5, high=4.0)
+    assert cell_report().ratio("simplest", "nats") == Ratio(median=2.0, low=0.5, high=4.0)
+    assert cell_report().ratio("fanout", "nats") == Ratio(median=51.5, low=3.0, high=100.0)
 
 
 def test_no_ratio_without_a_common_round() -> None:
-    assert cell_report().ratio("redis") is None
-    assert cell_report().ratio("polycast") is None
+    assert cell_report().ratio("simplest", "redis") is None
+
+
+def test_who_is_a_peer() -> None:
+    assert cell_report().peers == ["nats", "redis"]
 
 
 def test_median_and_best() -> None:
     report = cell_report()
-    assert (report.median_rate("polycast"), report.best_rate("polycast")) == (200, 400)
+    assert (report.median_rate("simplest"), report.best_rate("simplest")) == (200, 400)
     assert (report.median_rate("redis"), report.best_rate("redis")) == (None, None)
 
 
 def test_a_failure_shows() -> None:
     assert whole_report().failed
-    assert cell_report().errors("polycast") == [BROKEN.error]
+    assert cell_report().errors("simplest") == [BROKEN.error]
 
 
 def test_rotation_gives_each_target_each_place() -> None:
@@ -86,7 +92,7 @@ def test_human(rate: float, text: str) -> None:
 
 
 def test_times() -> None:
-    assert [times(0.456), times(1.234), times(45.67)] == ["0.46", "1.23", "45.7"]
+    assert [times(0.456), times(1.234), times(45.67), times(456.7)] == ["0.46", "1.23", "45.7", "457"]
 
 
 def test_json(tmp_path: Path) -> None:
@@ -95,21 +101,45 @@ def test_json(tmp_path: Path) -> None:
     written = json.loads(path.read_text())
     assert written["machine"]["cores"] >= 1
     assert written["missing"] == {"mosquitto": "apt-get install mosquitto"}
-    nats = written["cells"][0]["targets"]["nats"]
-    assert nats["polycast_ratio"] == {"median": 2.0, "low": 0.5, "high": 4.0}
-    assert len(nats["rounds"]) == 4
+    cell = written["cells"][0]
+    assert list(cell["dialects"]) == ["simplest", "fanout"]
+    assert list(cell["peers"]) == ["nats", "redis"]
+    simplest = cell["dialects"]["simplest"]
+    assert simplest["ratios"] == {"nats": {"median": 2.0, "low": 0.5, "high": 4.0}, "redis": None}
+    assert len(simplest["rounds"]) == len(cell["peers"]["nats"]["rounds"]) == 4
 
 
 def test_table_fits_eighty_columns_and_names_everything() -> None:
-    console = Console(file=io.StringIO(), width=80)
+    file = io.StringIO()
+    console = Console(file=file, width=80)
     console.print(make_table(whole_report()))
     for note in notes(whole_report()):
         console.print(note)
-    assert isinstance(console.file, io.StringIO)
-    printed = console.file.getvalue()
+    printed = file.getvalue()
     assert "…" not in printed
-    for part in ("2.00x", "0.50..4.00", "apt-get install mosquitto", "redis 3.4.5", "(-4)", "error"):
+    for part in (
+        "2.00x",
+        "0.50-4.00",
+        "51.5x",
+        "3.00-100",
+        "apt-get install mosquitto",
+        "redis 3.4.5",
+        "(-4)",
+        "error",
+    ):
         assert part in printed
+
+
+def test_table_with_every_peer_fits_eighty_columns() -> None:
+    """The widest it can get: long names, and ranges of nine characters at every peer."""
+    rates = [outcome(9_150_000), outcome(99_400_000)]
+    targets = {"simplest": rates, "nats": rates[::-1], "redis": rates[::-1], "mosquitto": rates[::-1]}
+    cell = CellReport(replace(CELLS[4], payload_bytes=100), targets)
+    report = replace(whole_report(), peers=dict.fromkeys(("nats", "redis", "mosquitto"), "1"), cells=[cell])
+    file = io.StringIO()
+    Console(file=file, width=80).print(make_table(report))
+    assert "…" not in file.getvalue()
+    assert file.getvalue().count("0.09-10.9") == 3
 
 
 def test_plot(tmp_path: Path) -> None:
@@ -125,8 +155,9 @@ def test_unknown_names_list_the_known() -> None:
     with pytest.raises(UsageError, match="'kafka'") as caught:
         choose_peers(["kafka"])
     assert caught.value.hint == "known are nats, redis, mosquitto"
-    with pytest.raises(UsageError, match="'nats'"):
+    with pytest.raises(UsageError, match="'nats'") as caught:
         polycast_target("nats")
+    assert caught.value.hint == "known are simplest, ubre, hermod, nanomsg, fanout"
 
 
 @pytest.mark.parametrize(("rounds", "seconds"), [(0, 1.0), (1, 0.0)])

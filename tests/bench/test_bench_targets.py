@@ -7,6 +7,7 @@ import pytest
 from polycast.bench.cells import Cell
 from polycast.bench.rounds import measure_cell
 from polycast.bench.targets import PEERS, Peer, Target, peer_target, polycast_target
+from polycast.bench.wires import DIALECTS
 
 ALL = Cell("small", "3 topics x 4 subscribers", topics=3, subscribers=4)
 OWN = Cell("small-own", "4 topics, a subscriber each", topics=4, subscribers=4, spread="own")
@@ -31,6 +32,10 @@ def test_peer(peer: Peer, cell: Cell) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", [ALL, OWN], ids=lambda cell: cell.name)
-def test_polycast(cell: Cell) -> None:
-    check(polycast_target("simplest"), cell)
+@pytest.mark.parametrize(
+    ("dialect", "cell"),
+    [(dialect, cell) for dialect in DIALECTS for cell in (ALL, OWN) if cell.suits(dialect)],
+    ids=lambda value: value.name if isinstance(value, Cell) else value,
+)
+def test_polycast(dialect: str, cell: Cell) -> None:
+    check(polycast_target(dialect), cell)

@@ -6,19 +6,45 @@ from dataclasses import dataclass
 
 import pytest
 
-from polycast.bench.wires import WIRES
+from polycast.bench.wires import WIRES, Greeting
 
 
 @dataclass(frozen=True)
 class Vector:
+    """`hello` on `topic0007`, which is the subscriber's third topic, as message 41 of its topic."""
+
     wire: str
     subscribe: bytes
     publish: bytes
     delivered: bytes
 
 
+HELLO_SHA1 = b"aaf4c61ddcc5e8a2dabede0f3b482cd9aea9434d"
+
 VECTORS = [
     Vector("simplest", b"sub topic0007\n", b"pub topic0007 5 hello\n", b"pub topic0007 5 hello\n"),
+    Vector(
+        "ubre",
+        bytes.fromhex("81 99 37fa213d 4c d8 52 48 55 89 42 4f 5e 98 44 1f 0d d8 55 52 47 93 42 0d 07 ca 16 1f 4a"),
+        bytes.fromhex(
+            "81 a6 37fa213d 4c d8 51 48 55 96 48 4e 5f d8 1b 1f 43 95 51 54 54 ca 11 0d 00 d8 0d 1f 55 95"
+            "45 44 15 c0 03 55 52 96 4d 52 15 87"
+        ),
+        b'\x81\x26{"publish":"topic0007","body":"hello"}',
+    ),
+    Vector(
+        "hermod",
+        b'{"topics": ["topic0007"]}',
+        b'{"topic": "topic0007", "payload_size": 5, "checksum": "%b"}hello' % HELLO_SHA1,
+        b'{"topic": "topic0007", "sequence": 41, "payload_size": 5, "checksum": "%b"}hello' % HELLO_SHA1,
+    ),
+    Vector(
+        "nanomsg",
+        b"",
+        b"\x00\x00\x00\x00\x00\x00\x00\x0ftopic0007|hello",
+        b"\x00\x00\x00\x00\x00\x00\x00\x0ftopic0007|hello",
+    ),
+    Vector("fanout", b"subscribe topic0007\n", b"topic0007 hello\n", b"topic0007!hello\n"),
     Vector(
         "nats",
         b"SUB topic0007 3\r\n",
@@ -45,7 +71,7 @@ def test_wire_bytes(vector: Vector) -> None:
     wire = WIRES[vector.wire]
     assert wire.subscribe("topic0007", 3) == vector.subscribe
     assert wire.publish("topic0007", b"hello") == vector.publish
-    assert wire.delivered("topic0007", b"hello", 3) == vector.delivered
+    assert wire.delivered("topic0007", b"hello", 3, 41) == vector.delivered
 
 
 def test_every_wire_has_a_vector() -> None:
@@ -65,7 +91,39 @@ def test_mqtt_remaining_length(payload_bytes: int, head: bytes) -> None:
     assert WIRES["mqtt"].publish("topic0007", payload) == head + b"\x00\x09topic0007" + payload
 
 
+@pytest.mark.parametrize(
+    ("payload_bytes", "head"),
+    [
+        (92, b"\x81\x7d"),  # 33 + 92 = 125: the last size of one byte
+        (93, b"\x81\x7e\x00\x7e"),
+        (65502, b"\x81\x7e\xff\xff"),
+        (65503, b"\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00"),
+    ],
+)
+def test_ubre_frame_size(payload_bytes: int, head: bytes) -> None:
+    text = b'{"publish":"topic0007","body":"%b"}' % (b"x" * payload_bytes)
+    assert WIRES["ubre"].delivered("topic0007", b"x" * payload_bytes, 1, 0) == head + text
+    published = WIRES["ubre"].publish("topic0007", b"x" * payload_bytes)
+    assert len(published) == len(head) + 4 + len(text)
+
+
+def test_hermod_tells_where_each_topic_stands() -> None:
+    arrived = (
+        b'{"status": "OK"}\n'
+        b'{"topic": "a", "sequence": 7, "payload_size": 2, "checksum": ""}xx'
+        b'{"topic": "b", "sequence": 12, "payload_size": 2, "checksum": ""}xx'
+        b'{"topic": "a", "sequence": 8, "payload_size": 2, "checksum": ""}xx'
+    )
+    assert WIRES["hermod"].sequences(arrived) == {"a": 7, "b": 12}
+    assert WIRES["simplest"].sequences(arrived) == {}
+
+
 def test_greetings() -> None:
+    assert WIRES["fanout"].subscriber.welcome == b"debug!connected...\n"
+    assert WIRES["fanout"].publisher == WIRES["hermod"].publisher == WIRES["hermod"].subscriber == Greeting()
+    assert WIRES["nanomsg"].publisher.hello == WIRES["nanomsg"].subscriber.welcome == b"\x00SP\x00\x00\x20\x00\x00"
+    assert WIRES["nanomsg"].subscriber.hello == WIRES["nanomsg"].publisher.welcome == b"\x00SP\x00\x00\x21\x00\x00"
+    assert WIRES["ubre"].publisher.hello.startswith(b"GET /ubre HTTP/1.1\r\n")
     assert WIRES["simplest"].publisher.hello == b""
     assert WIRES["resp"].subscriber.hello == b""
     assert WIRES["nats"].publisher.hello.endswith(b"}\r\nPING\r\n")

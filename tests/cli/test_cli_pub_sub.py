@@ -25,7 +25,7 @@ def at(broker: Broker, listener: str) -> str:
 
 
 def publish(broker: Broker, *arguments: str, stdin: bytes = b"") -> Finished:
-    done = polycast("pub", "--at", at(broker, "simplest"), *arguments, stdin=stdin)
+    done = polycast("pub", "--at", at(broker, "hermod.pub"), *arguments, stdin=stdin)
     assert (done.code, done.out, done.err) == (0, b"", "")
     return done
 
@@ -51,7 +51,7 @@ def test_pub_sends_one_message(broker: Broker, room: Room) -> None:
 @pytest.mark.parametrize("message", ["", " ", "größer", "a\nb", "--", "pub x 1 y"])
 def test_pub_takes_a_message_as_it_is(broker: Broker, room: Room, message: str) -> None:
     subscriber = room.simplest(b"sub m\n")
-    assert polycast_here("pub", "--at", at(broker, "simplest"), "m", "--", message).code == 0
+    assert polycast_here("pub", "--at", at(broker, "hermod.pub"), "m", "--", message).code == 0
     subscriber.expect(pub("m", message.encode()))
 
 
@@ -90,7 +90,7 @@ def test_pub_repeats(broker: Broker, room: Room) -> None:
 
 def test_pub_sends_each_line_when_it_comes(broker: Broker, room: Room) -> None:
     subscriber = room.simplest(b"sub m\n")
-    with Program(*POLYCAST, "pub", "m", "-", "--at", at(broker, "simplest")) as publisher:
+    with Program(*POLYCAST, "pub", "m", "-", "--at", at(broker, "hermod.pub")) as publisher:
         publisher.type(b"first\n")
         wait_for(lambda: publisher.waits_for_input(), "the publisher to wait for more")
         room.simplest()
@@ -108,13 +108,13 @@ def test_pub_as_a_controller_of_fanout(broker: Broker, room: Room) -> None:
 
 def test_the_broker_can_be_named_by_the_environment(broker: Broker, room: Room) -> None:
     subscriber = room.simplest(b"sub m\n")
-    assert polycast("pub", "m", "x", env={"POLYCAST_AT": at(broker, "simplest")}).code == 0
+    assert polycast("pub", "m", "x", env={"POLYCAST_AT": at(broker, "hermod.pub")}).code == 0
     subscriber.expect(pub("m", b"x"))
 
 
 def test_an_address_may_lack_its_scheme(broker: Broker, room: Room) -> None:
     subscriber = room.simplest(b"sub m\n")
-    assert polycast("pub", "m", "x", "--at", f"127.0.0.1:{broker.ports['simplest']}").code == 0
+    assert polycast("pub", "m", "x", "--at", f"127.0.0.1:{broker.ports['hermod.pub']}").code == 0
     subscriber.expect(pub("m", b"x"))
 
 
@@ -125,7 +125,7 @@ def test_ipc(tmp_path: Path) -> None:
         Program(*POLYCAST, "sub", "m", "--at", place) as subscriber,
     ):
         wait_until_subscribed(subscriber)
-        assert polycast("pub", "m", "x", "--at", place).code == 0
+        assert polycast("pub", "m", "x", "--dialect=simplest", "--at", place).code == 0
         subscriber.expect(b"m x\n")
 
 
@@ -135,9 +135,10 @@ def test_ipc(tmp_path: Path) -> None:
         (["m"], "MESSAGE or --file"),
         (["m", "x", "--file", "f"], "MESSAGE or --file"),
         (["m", "--file", "/no/such"], "/no/such"),
-        (["", "x"], "topic"),
-        (["a b", "x"], "'a b'"),
-        (["a\nb", "x"], "white space"),
+        (["", "x", "--dialect", "simplest"], "topic"),
+        (["a b", "x", "--dialect", "simplest"], "'a b'"),
+        (["a\nb", "x", "--dialect", "simplest"], "white space"),
+        ([os.fsdecode(b"\xff"), "x"], "not UTF-8"),
         (["m", "x", "--dialect", "smoke"], "hint: known are"),
         (["a!b", "x", "--dialect", "fanout"], "'a!b'"),
         (["m", "a\nb", "--dialect", "fanout"], "line break"),
@@ -145,7 +146,7 @@ def test_ipc(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_of_pub(broker: Broker, arguments: list[str], word: str) -> None:
-    listener = "fanout.controller" if "fanout" in arguments else "simplest"
+    listener = "fanout.controller" if "fanout" in arguments else "hermod.pub"
     failed = polycast_here("pub", *arguments, "--at", at(broker, listener))
     assert (failed.code, failed.out) == (2, b"")
     assert word in failed.err
@@ -238,6 +239,27 @@ def test_fanout_skips_the_greeting_but_not_other_debug_messages(broker: Broker, 
         subscriber.expect(b"debug connected...\ndebug two\n")
 
 
+def test_sub_in_hermod_tells_the_sequence(broker: Broker, room: Room) -> None:
+    command = ("counted", "--dialect=hermod", "--json", "--count", "2")
+    with subscribing(broker, *command, listener="hermod.sub") as subscriber:
+        wait_until_subscribed(subscriber)
+        room.simplest(pub("counted", b"a") + pub("counted", b"b"))
+        rows = [json.loads(line) for line in subscriber.finish().out.splitlines()]
+    assert rows == [
+        {"topic": "counted", "format": "bytes", "payload": payload, "sequence": sequence}
+        for sequence, payload in enumerate("ab")
+    ]
+
+
+@pytest.mark.parametrize("dialect", ["hermod", "ubre"])
+def test_a_dialect_without_patterns_names_those_with(broker: Broker, dialect: str) -> None:
+    listener = {"hermod": "hermod.sub", "ubre": "http"}[dialect]
+    failed = polycast("sub", "a", "b.>", "--dialect", dialect, "--at", at(broker, listener))
+    assert (failed.code, failed.out) == (2, b"")
+    assert "'b.>'" in failed.err
+    assert "--dialect simplest" in failed.err
+
+
 def test_a_large_message(broker: Broker, room: Room) -> None:
     with subscribing(broker, "big", "--count", "1") as subscriber:
         wait_until_subscribed(subscriber)
@@ -261,7 +283,7 @@ def test_an_interrupt_ends_sub_quietly(broker: Broker, room: Room) -> None:
 
 
 def test_an_interrupt_ends_pub_without_a_traceback(broker: Broker) -> None:
-    with Program(*POLYCAST, "pub", "m", "-", "--at", at(broker, "simplest")) as publisher:
+    with Program(*POLYCAST, "pub", "m", "-", "--at", at(broker, "hermod.pub")) as publisher:
         publisher.type(b"one\n")
         wait_for(lambda: publisher.waits_for_input(), "the publisher to wait for more")
         publisher.interrupt()
@@ -281,7 +303,7 @@ def test_a_closed_pipe_is_no_failure(broker: Broker, room: Room) -> None:
 
 
 @pytest.mark.parametrize("command", [["pub", "m", "x"], ["sub", "m"]])
-@pytest.mark.parametrize("dialect", ["simplest", "fanout"])
+@pytest.mark.parametrize("dialect", ["simplest", "hermod", "fanout", "nanomsg", "ubre"])
 def test_without_a_broker_there_is_a_hint(command: list[str], dialect: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         place = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
@@ -293,6 +315,15 @@ def test_without_a_broker_there_is_a_hint(command: list[str], dialect: str) -> N
     assert "polycast serve" in hint
 
 
+@pytest.mark.parametrize("command", [["pub", "m", "x"], ["sub", "m", "--dialect=hermod"]])
+def test_a_wrong_port_is_an_error_with_a_hint(broker: Broker, command: list[str]) -> None:
+    failed = polycast(*command, "--at", at(broker, "fanout.client"))
+    assert (failed.code, failed.out) == (1, b"")
+    error, hint = failed.err.splitlines()
+    assert at(broker, "fanout.client") in error
+    assert hint.startswith("hint: is that the address for ")
+
+
 def test_a_broker_that_goes_away_ends_sub_with_1() -> None:
     with Broker(listen=("simplest",)) as broker, subscribing(broker, "m") as subscriber:
         wait_until_subscribed(subscriber)
@@ -302,7 +333,7 @@ def test_a_broker_that_goes_away_ends_sub_with_1() -> None:
     assert "closed the connection" in done.err
 
 
-@pytest.mark.parametrize("address", ["nowhere", "udp://127.0.0.1:1", "tcp://127.0.0.1:x", "ipc://relative"])
+@pytest.mark.parametrize("address", ["nowhere:", "udp://127.0.0.1:1", "tcp://127.0.0.1:x", "ipc://relative"])
 def test_a_wrong_address(address: str) -> None:
     for command in (["pub", "m", "x"], ["sub", "m"]):
         failed = polycast_here(*command, "--at", address)
@@ -316,7 +347,12 @@ def test_an_empty_pattern_is_wrong_usage(broker: Broker) -> None:
     assert "hint: '>' matches everything" in failed.err
 
 
-def test_what_the_broker_refuses_is_in_its_log(broker: Broker) -> None:
-    """These dialects acknowledge nothing, so `pub` cannot know."""
-    polycast("pub", "n" * 1025, "x", "--at", at(broker, "simplest"))
+def test_what_the_broker_refuses_is_an_error(broker: Broker) -> None:
+    failed = polycast("pub", "n" * 1025, "x", "--at", at(broker, "hermod.pub"))
+    assert (failed.code, failed.out) == (1, b"")
+    assert "refused: 413 a topic of 1,025 exceeds the limit of 1,024" in failed.err
+
+
+def test_what_the_broker_refuses_in_a_dialect_that_acknowledges_nothing_is_in_its_log(broker: Broker) -> None:
+    polycast("pub", "n" * 1025, "x", "--dialect=simplest", "--at", at(broker, "simplest"))
     assert "a topic of 1,025 exceeds the limit of 1,024" in broker.wait_for_log("limits.topic_bytes")

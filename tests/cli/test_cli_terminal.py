@@ -74,8 +74,8 @@ def test_no_color_means_no_color(arguments: list[str]) -> None:
 
 @pytest.mark.slow
 def test_long_work_shows_its_progress_on_a_terminal_and_honours_no_color() -> None:
-    with Broker(listen=("simplest",)) as broker:
-        at = f"tcp://127.0.0.1:{broker.ports['simplest']}"
+    with Broker(listen=("hermod.pub",)) as broker:
+        at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
         command = ("pub", "m", "x", "--count", "100000", "--at", at)
         with at_a_terminal(*command, err=True, env={"NO_COLOR": "1", "TERM": "xterm"}) as (terminal, process):
             seen = read_all(terminal)

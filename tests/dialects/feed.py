@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
 
 from polycast.dialects.base import Session, Terms
 from polycast.dialects.registry import ROLES
@@ -11,6 +13,7 @@ from polycast.model import (
     Burst,
     Closing,
     Event,
+    Format,
     Limits,
     Refused,
     Reply,
@@ -19,6 +22,7 @@ from polycast.model import (
     Unsubscribe,
     Upgrade,
 )
+from polycast.server.settings import TABLES
 from vectors import Row
 
 NOW = 1_700_000_000.5
@@ -28,7 +32,7 @@ class Feeder:
     """`patient` holds bytes back until a frame is as long as the session said that it will be."""
 
     def __init__(self, session: Session, patient: bool = False) -> None:
-        self._session = session
+        self.session = session
         self._patient = patient
         self._need = 0
         self.events: list[Event] = []
@@ -45,20 +49,52 @@ class Feeder:
         self.kept += part
         if self._patient and len(self.kept) < self._need:
             return
-        received = self._session.receive(self.kept, NOW)
+        received = self.session.receive(self.kept, NOW)
         assert 0 <= received.consumed <= len(self.kept)
         self.kept = self.kept[received.consumed :]
         self._need = received.need
         assert self._need == 0 or self._need > len(self.kept), "it waits for bytes that are there"
         self.events += received.events
         self.longest_kept = max(self.longest_kept, len(self.kept))
+        for event in received.events:
+            if isinstance(event, Upgrade):
+                self.session = event.session
+
+    def end(self) -> None:
+        """The peer says no more."""
+        if not self.closed:
+            self.events += self.session.end(self.kept, NOW)
+
+    def farewell(self) -> bytes:
+        last = self.events[-1]
+        assert isinstance(last, Closing) and last.error
+        return self.session.farewell(last.error)
 
 
-def feed(role: str, limits: Limits, parts: Iterable[bytes], patient: bool = False) -> Feeder:
-    feeder = Feeder(ROLES[role].session(Terms(limits)), patient)
+def feed(
+    role: str,
+    limits: Limits,
+    parts: Iterable[bytes],
+    patient: bool = False,
+    settings: dict[str, Any] | None = None,
+) -> Feeder:
+    """`settings` are those of the role's dialect."""
+    dialect = ROLES[role].dialect
+    tables = {dialect: TABLES[dialect](**settings)} if settings else {}
+    feeder = Feeder(ROLES[role].session(Terms(limits, tables=tables)), patient)
     for part in parts:
         feeder.give(part)
     return feeder
+
+
+def number(bursts: Iterable[Burst]) -> None:
+    """Gives every message the next sequence of its topic, as the hub does."""
+    following: dict[bytes, int] = {}
+    for burst in bursts:
+        for run, first, last in burst.runs():
+            topic = burst.topics[run]
+            burst.sequences.append(following.get(topic, 0))
+            following[topic] = burst.sequences[run] + last - first
 
 
 def one_by_one(data: bytes) -> list[bytes]:
@@ -71,7 +107,27 @@ def in_two(data: bytes, cut: int) -> tuple[bytes, bytes]:
 
 def rows(events: Iterable[Event], dialect: str) -> list[Row]:
     """Events as the vectors write them: message by message, however they came in bursts."""
-    return [row for event in events for row in _rows_of(event, dialect)]
+    found: list[Row] = []
+    for event in events:
+        if isinstance(event, Upgrade):
+            dialect = event.dialect
+        found += _rows_of(event, dialect)
+    return found
+
+
+def settled(found: Iterable[Row]) -> list[Row]:
+    """As if messages that came one after the other had come at once, and been answered at once.
+
+    How much of the input comes in one block decides which messages are in one burst, and what is answered to a
+    burst comes behind it.
+    """
+    rows: list[Row] = []
+    for _, group in groupby(found, lambda row: row[0] in ("message", "reply")):
+        stretch = list(group)
+        rows += [row for row in stretch if row[0] != "reply"]
+        if answers := [bytes(row[1]) for row in stretch if row[0] == "reply" and isinstance(row[1], bytes)]:
+            rows.append(("reply", b"".join(answers)))
+    return rows
 
 
 def _rows_of(event: Event, dialect: str) -> list[Row]:
@@ -79,9 +135,9 @@ def _rows_of(event: Event, dialect: str) -> list[Row]:
         case Burst():
             assert event.dialect == dialect
             return burst_rows(event)
-        case Subscribe(pattern, form):
+        case Subscribe(pattern, form, serve):
             assert form.name == dialect
-            return [("subscribe", str(pattern).encode())]
+            return [("subscribe", str(pattern).encode(), *([b"serve"] if serve else []))]
         case Unsubscribe(pattern):
             return [("unsubscribe", str(pattern).encode())]
         case Reply(data):
@@ -103,10 +159,12 @@ def burst_rows(burst: Burst) -> list[Row]:
     """The hub refuses topics that are not UTF-8; no session has to."""
     found: list[Row] = []
     for run, first, last in burst.runs():
-        topic = burst.topics[run]
+        topic, format_ = burst.topics[run], burst.formats[run]
         for start, end in zip(burst.starts[first:last], burst.ends[first:last], strict=True):
             payload = bytes(burst.block[start:end])
-            found.append(("message", topic, payload) if _is_utf8(topic) else ("refused", b"topic not UTF-8"))
+            row: Row = ("message", topic, payload)
+            row += () if format_ is Format.BYTES else (format_.encode(),)
+            found.append(row if _is_utf8(topic) else ("refused", b"topic not UTF-8"))
     return found
 
 

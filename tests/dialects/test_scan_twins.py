@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import accumulate, product
 
 import pytest
 from hypothesis import example, given, settings
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dialects.wires import publish_fanout, publish_simplest
 from polycast.dialects import scan
-from polycast.dialects.scan import Scan, lines_in_python, pubs_in_python
+from polycast.dialects.scan import Scan, bodies_in_python, divided_in_python, lines_in_python, pubs_in_python
 
 pytestmark = pytest.mark.skipif(not scan.COMPILED, reason="polycast.dialects._scan is not compiled here")
 
@@ -54,6 +54,23 @@ odd_lines = st.builds(
 noise = st.one_of(
     st.binary(max_size=6), st.sampled_from([b"p", b"pu", b"pub", b"pub ", b"sub x\n", b"\n", b" ", b"\r"])
 )
+
+
+BAR = ord("|")
+BODIES = [
+    b"", b"|", b"a", b"a|", b"|a", b"||", b"a|b", b"a|b|c", b"ab|c", b"abc|d", b"\xff|x", b"a\xc3|x",
+    b"\xc3\xa9|x", b"\xed\xa0\x80|x", b"\xf0\x9f\x8c\x8d|", b"a|xxxxxxxx",
+]  # fmt: skip
+SIZES = [b"\0" * 7 + b"\3", b"\0" * 7 + b"\xff", b"\0" * 6 + b"\1\0", b"\x80" + b"\0" * 7, b"\xff" * 8]
+
+
+def sized(body: bytes, typed: bool = False) -> bytes:
+    return b"\1" * typed + len(body).to_bytes(8, "big") + body
+
+
+def bodies() -> st.SearchStrategy[bytes]:
+    divided = st.tuples(topics, payloads).map(b"|".join)
+    return st.one_of(divided, divided, st.binary(max_size=14), st.sampled_from(BODIES))
 
 
 def mixtures(plain: st.SearchStrategy[bytes], odd: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
@@ -123,3 +140,60 @@ def test_limits_as_they_are_by_default() -> None:
     check_twins(scan.pubs, pubs_in_python, frames, 0, (1024, 16 * 1024 * 1024))
     lines = publish_fanout(b"t" * 1024, b"x" * 1000) * 20 + publish_fanout(b"t" * 1025, b"")
     check_twins(scan.lines, lines_in_python, lines, 0, (1024, 64 * 1024, 16 * 1024 * 1024))
+
+
+# -- bodies ----------------------------------------------------------------------------------------------
+
+
+@many
+@given(st.booleans(), st.lists(st.one_of(bodies(), bodies(), noise), max_size=6), st.data())
+def test_bodies(typed: bool, parts: list[bytes], data: st.DataObject) -> None:
+    odd = st.sampled_from([b"\0", b"\1", b"\2", *SIZES, *[b"\1" + size for size in SIZES]])
+    block = b"".join(sized(body, typed) for body in parts) + data.draw(st.one_of(st.just(b""), odd, noise))
+    limits = data.draw(st.tuples(small, small, st.integers(0, 24)))
+    check_all_cuts(scan.bodies, bodies_in_python, block, (typed, BAR, *limits))
+
+
+def test_every_odd_body() -> None:
+    for typed in (False, True):
+        for one, two in product(BODIES, repeat=2):
+            block = sized(one, typed) + sized(two, typed) + sized(two, typed)
+            for limits in ((9, 9, 9), (1, 9, 9), (0, 9, 9), (9, 1, 9), (9, 9, 2), (3, 9, 20)):
+                check_twins(scan.bodies, bodies_in_python, block, 0, (typed, BAR, *limits))
+
+
+def test_every_odd_size() -> None:
+    for size in SIZES:
+        check_all_cuts(scan.bodies, bodies_in_python, size + b"abc", (False, BAR, 9, 9, 9))
+        check_all_cuts(scan.bodies, bodies_in_python, b"\1" + size + b"abc", (True, BAR, 9, 9, 9))
+        check_all_cuts(scan.bodies, bodies_in_python, b"\2" + size + b"abc", (True, BAR, 9, 9, 9))
+
+
+def test_other_separators() -> None:
+    block = sized(b"a|b\0c") + sized(b"\0") + sized(b"a\0|")
+    for separator in (0, ord("a"), ord("b"), 127):
+        check_all_cuts(scan.bodies, bodies_in_python, block, (False, separator, 9, 9, 9))
+
+
+@many
+@given(st.lists(bodies(), max_size=8), small)
+@example([b"", b"", b""], 9)
+def test_divided(parts: list[bytes], topic_limit: int) -> None:
+    ends = list(accumulate(map(len, parts)))
+    starts = [end - len(part) for end, part in zip(ends, parts, strict=True)]
+    block = b"".join(parts)
+    for data in (block, bytearray(block)):
+        one = scan.divided(data, starts, ends, BAR, topic_limit)
+        two = divided_in_python(data, starts, ends, BAR, topic_limit)
+        assert (*one[:2], list(one[2])) == (*two[:2], list(two[2]))
+
+
+def test_bodies_as_they_are_by_default() -> None:
+    limits = (False, BAR, 1024, 16 * 1024 * 1024, 1024 * 1024)
+    one = sized(b"t" * 1024 + b"|" + b"x" * 100)
+    block = (
+        one * 20 + sized(b"t" * 1025 + b"|") * 2 + sized(b"x" * (1024 * 1024)) + sized(b"x" * (1024 * 1024 + 1))
+    )
+    check_twins(scan.bodies, bodies_in_python, block, 0, limits)
+    many_topics = b"".join(sized(b"%d|" % (i % 7)) for i in range(1000))
+    check_twins(scan.bodies, bodies_in_python, many_topics, 0, limits)

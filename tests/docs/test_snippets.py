@@ -27,7 +27,7 @@ from kit.wire import GUARD_SECONDS, wait_for
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BIN = Path(sys.executable).parent
-DEFAULT_PORTS = (9014, 8880, 8890)
+DEFAULT_PORTS = (9014, 8880, 8890, 7878, 8787, 5550, 5551, 8080)
 
 
 def snippets(language: str) -> list[ParameterSet]:

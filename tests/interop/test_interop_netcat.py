@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
-from kit.broker import ALL, Broker
+from kit.broker import Broker
 from kit.frames import pub
 from kit.links import free_port
 from kit.program import Program, need
@@ -15,18 +14,6 @@ from kit.room import GREETING, Room
 from kit.wire import GUARD_SECONDS
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker(listen=(*ALL, "simplest.peer")) as running:
-        yield running
-
-
-@pytest.fixture
-def room(broker: Broker) -> Iterator[Room]:
-    with Room(broker) as peers:
-        yield peers
 
 
 @pytest.fixture(params=["nc", "socat"])

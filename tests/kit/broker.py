@@ -12,7 +12,7 @@ from types import TracebackType
 
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 
-ALL = ("simplest", "fanout.client", "fanout.controller")
+ALL = ("simplest", "fanout.client", "fanout.controller", "hermod.pub", "hermod.sub", "http")
 
 
 class Broker:

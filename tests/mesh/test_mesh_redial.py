@@ -36,7 +36,7 @@ def test_a_peer_that_restarts_is_dialled_again() -> None:
 def test_a_peer_that_comes_later_is_dialled_until_it_is_there() -> None:
     port = free_port()
     with Broker(f"--peer=127.0.0.1:{port}", listen=LISTEN) as dialling:
-        dialling.wait_for_log(f"peer 127.0.0.1:{port}: ")
+        dialling.wait_for_log(f"simplest.peer tcp://127.0.0.1:{port}: ")
         with at(port) as late:
             expect_heard(late, dialling, "x", b"1")
 

@@ -53,9 +53,17 @@ def test_listeners_come_back(tmp_path: Path) -> None:
     assert round_trip(loaded, tmp_path).settings == loaded.settings
 
 
+def test_places_to_connect_to_come_back(tmp_path: Path) -> None:
+    flags = [("connect.nanomsg.sub", "tcp://h:1"), ("connect.nanomsg.pub", "ws://[::1]:5/x?prefix=a")]
+    loaded = load(flags=flags)
+    assert round_trip(loaded, tmp_path).settings == loaded.settings
+    assert "[connect]  # flag\n" in loaded.to_toml()
+
+
 def test_the_command_prints_the_same_and_starts_nothing(tmp_path: Path) -> None:
     flags = (
         "--listen=simplest=tcp://127.0.0.1:0", "--set=limits.connections=5", "--data=/proc/none", "--forward",
+        "--connect=nanomsg.sub=tcp://127.0.0.1:4",
         "--peer=127.0.0.1:1", "--peer=127.0.0.1:2", "--discover=org", "--announce=org/me=127.0.0.1:3",
     )  # fmt: skip
     shown = polycast("serve", *flags, "--check")
@@ -63,6 +71,7 @@ def test_the_command_prints_the_same_and_starts_nothing(tmp_path: Path) -> None:
     assert shown.err == ""
     tables = tomllib.loads(shown.out.decode())
     assert tables["listen"] == {"simplest": ["tcp://127.0.0.1:0"]}
+    assert tables["connect"] == {"nanomsg.sub": ["tcp://127.0.0.1:4"]}
     assert tables["limits"]["connections"] == 5
     assert tables["simplest"]["peers"] == ["127.0.0.1:1", "127.0.0.1:2"]
     assert tables["simplest"]["announce"] == "org/me=127.0.0.1:3"

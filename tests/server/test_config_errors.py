@@ -37,6 +37,16 @@ def error_of(text: str, folder: Path) -> UsageError:
         ('[listen]\nsimplest = ["tcp://127.0.0.1:0", 1]\n', "listen.simplest", ""),
         ('[listen]\nsimplest = "9014"\n', "9014", "write tcp://HOST:PORT"),
         ('[listen]\nsimplest = "tcp://127.0.0.1:0?x=1"\n', "x", ""),
+        ('[listen]\nnanomsg.sub = "tcp://127.0.0.1:0?prefix=a"\n', "prefix", "known are policy"),
+        ('[listen]\nnanomsg.pub = "tcp://127.0.0.1:0?prefi=a"\n', "prefi", "did you mean prefix?"),
+        ('[listen]\nnanomsg.pub = "ws://127.0.0.1:0/"\n', "come to the http listener", "--listen http="),
+        ('[connect]\nnanomsg.su = "tcp://127.0.0.1:1"\n', "nanomsg.su", "did you mean nanomsg.sub?"),
+        ('[connect]\nsimplest = "tcp://127.0.0.1:1"\n', "simplest does not connect", "--peer HOST:PORT"),
+        ('[connect]\nfanout.client = "tcp://127.0.0.1:1"\n', "fanout.client does not connect", "nanomsg.pub and"),
+        ('[connect]\nnanomsg.sub = "tcp://127.0.0.1:0"\n', "port 0", "PORT from 1 to 65535"),
+        ('[connect]\nnanomsg.sub = "127.0.0.1:1"\n', "127.0.0.1:1", "write tcp://HOST:PORT"),
+        ('[connect]\nnanomsg.sub = "ws://127.0.0.1:1/a b"\n', "no URL has", "%20"),
+        ("[connect]\nnanomsg.sub = 5551\n", "5551", ""),
         ("not toml", "no TOML", ""),
         ("[limits]\nqueue_bytes = 1\nqueue_bytes = 2\n", "no TOML", ""),
     ],
@@ -68,6 +78,9 @@ WRONG: list[tuple[str, Any, str]] = [
     ("simplest.peers", "[1, 2]", "a list of texts"),
     ("simplest.peers", "['nowhere']", "nowhere"),
     ("simplest.peers", "['ipc:///x']", "HOST:PORT"),
+    ("nanomsg.separator", "''", "expected one byte, found 0"),
+    ("nanomsg.separator", "'ab'", "expected one byte, found 2"),
+    ("nanomsg.separator", "'é'", "expected one byte, found 2"),
 ]
 
 
@@ -96,6 +109,7 @@ def test_bounds_are_kept_by_every_number(key: str) -> None:
     [
         ("POLYCAST_LIMITS_QUEUE_BYTE", "did you mean POLYCAST_LIMITS_QUEUE_BYTES?"),
         ("POLYCAST_LISTEN_SIMPLES", "did you mean POLYCAST_LISTEN_SIMPLEST?"),
+        ("POLYCAST_CONNECT_NANOMSG_SU", "did you mean POLYCAST_CONNECT_NANOMSG_SUB?"),
         ("POLYCAST_SIMPLEST_FORWARDS", "did you mean POLYCAST_SIMPLEST_FORWARD?"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 
 from kit.broker import Broker
 from kit.program import polycast
+from polycast.errors import UsageError
 from polycast.server import Loaded, load
 from polycast.server.settings import TABLES, declared
 
@@ -19,6 +20,8 @@ KEYS = sorted(declared())
 
 def other_than_default(field: Field[Any]) -> Any:
     """A legal value of the right type that is not the default."""
+    if field.name == "separator":
+        return ";"
     if field.metadata["choices"]:
         return next(choice for choice in field.metadata["choices"] if choice != field.default)
     if isinstance(field.default, bool):
@@ -180,11 +183,43 @@ def test_listeners_of_a_later_source_replace_those_of_an_earlier(tmp_path: Path)
     }
 
 
+# -- where the broker connects to ------------------------------------------------------------------------
+
+
+def test_places_in_a_file(tmp_path: Path) -> None:
+    places = {"nanomsg.sub": ["tcp://h:1", "ws://h:2/x"], "nanomsg.pub": ["ipc:///tmp/x?prefix=a"]}
+    text = '[connect]\nnanomsg.sub = ["tcp://h:1", "ws://h:2/x"]\n"nanomsg.pub" = "ipc:///tmp/x?prefix=a"\n'
+    with pytest.raises(UsageError, match="no TOML"):
+        load(write(tmp_path / "a.toml", text.replace('"nanomsg.pub"', "nanomsg")))
+    loaded = load(write(tmp_path / "b.toml", text))
+    assert loaded.settings.connect == places
+    assert loaded.settings.listen == load().settings.listen
+
+
+def test_places_of_a_later_source_replace_those_of_an_earlier(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.toml", '[connect]\n"nanomsg.sub" = "tcp://h:1"\n')
+    environment = {"POLYCAST_CONNECT_NANOMSG_PUB": "tcp://h:2"}
+    assert load(file, environment).settings.connect == {"nanomsg.pub": ["tcp://h:2"]}
+    flags = [("connect.nanomsg.sub", "tcp://h:3"), ("connect.nanomsg.sub", "tcp://h:4")]
+    loaded = load(file, environment, flags)
+    assert loaded.settings.connect == {"nanomsg.sub": ["tcp://h:3", "tcp://h:4"]}
+    assert loaded.sources == {"connect": "flag"}
+
+
+def test_nothing_is_connected_to_by_default() -> None:
+    assert load().settings.connect == {}
+
+
 def test_the_defaults_are_those_of_the_dialects() -> None:
     assert load().settings.listen == {
         "simplest": ["tcp://127.0.0.1:9014"],
         "fanout.client": ["tcp://127.0.0.1:8880"],
         "fanout.controller": ["tcp://127.0.0.1:8890"],
+        "hermod.pub": ["tcp://127.0.0.1:7878"],
+        "hermod.sub": ["tcp://127.0.0.1:8787"],
+        "nanomsg.pub": ["tcp://127.0.0.1:5550"],
+        "nanomsg.sub": ["tcp://127.0.0.1:5551"],
+        "http": ["tcp://127.0.0.1:8080"],
     }
 
 

@@ -22,6 +22,9 @@ class InputVector:
     opening: bool
     unfinished: bool
     limits: dict[str, int]
+    settings: dict[str, Any]
+    at_end: tuple[Row, ...]
+    farewell: bytes
 
     @property
     def closes(self) -> bool:
@@ -62,13 +65,20 @@ def _to_input(id_: str, table: dict[str, Any]) -> InputVector:
         id_,
         table.pop("role"),
         to_bytes(table.pop("input")),
-        tuple((kind, *map(to_bytes, fields)) for kind, *fields in table.pop("events")),
+        _to_rows(table.pop("events")),
         table.pop("opening", False),
         table.pop("unfinished", False),
         table.pop("limits", {}),
+        table.pop("settings", {}),
+        _to_rows(table.pop("at_end", [])),
+        to_bytes(table.pop("farewell", "")),
     )
     assert not table, f"{id_}: unknown keys {sorted(table)}"
     return vector
+
+
+def _to_rows(events: list[list[str]]) -> tuple[Row, ...]:
+    return tuple((kind, *map(to_bytes, fields)) for kind, *fields in events)
 
 
 def _to_output(id_: str, table: dict[str, Any]) -> OutputVector:

@@ -3,14 +3,15 @@
     from polycast.bench import run
     report = run(cells=["1:1"], peers=None, rounds=3, seconds=1.0, out=Path("bench"), console=Console())
 
-The rooms: `cells` (what traffic), `wires` (in what bytes), `targets` (to whom), `driver` with `links` and
-`pump` (how it is sent and counted, in a process of its own), `rounds` (in what order), `report`, `table` and
-`plot` (what came of it).
+The rooms: `cells` (what traffic), `wires` (in what bytes), `targets` (to whom), `driver` with `links`, `proof`,
+`ledger` and `pump` (how it is sent and counted, in a process of its own), `rounds` (in what order), `report`,
+`table` and `plot` (what came of it).
 """
 
 from polycast.bench.cells import CELLS, Cell
 from polycast.bench.report import Report
 from polycast.bench.rounds import run
 from polycast.bench.targets import PEERS
+from polycast.bench.wires import DIALECTS
 
-__all__ = ["CELLS", "PEERS", "Cell", "Report", "run"]
+__all__ = ["CELLS", "DIALECTS", "PEERS", "Cell", "Report", "run"]

@@ -2,7 +2,7 @@
 
     python -m polycast.bench.driver < job.json
 
-First proof (see `links`), then a warm-up of the same traffic, then the timed run (see `pump`). The warm-up
+First the proof (see `proof`), then a warm-up of the same traffic, then the timed run (see `pump`). The warm-up
 also tells how fast the target is: a window that it needs longer than the whole measurement to work off would
 measure nothing but its draining, so a slow target gets a smaller one. For a fast target the window is the
 job's.
@@ -15,9 +15,11 @@ from contextlib import closing
 
 from polycast.bench.cells import Cell
 from polycast.bench.job import Job, Outcome
-from polycast.bench.links import Party, gather, prove
+from polycast.bench.ledger import Ledger
+from polycast.bench.links import Party, gather
+from polycast.bench.proof import prove
 from polycast.bench.pump import Flow, Pump, Traffic
-from polycast.bench.wires import WIRES
+from polycast.bench.wires import WIRES, Wire
 from polycast.errors import PolycastError
 
 CHUNK_BYTES = 64 * 1024
@@ -38,12 +40,14 @@ def window_chunks(job: Job, warm_up: Flow) -> int:
 
 def measure(job: Job) -> Outcome:
     wire = WIRES[job.wire]
-    cycle = b"".join(wire.publish(topic, job.cell.payload) for topic in job.cell.topic_names)
     with gather(wire, job.cell, job.publish_port, job.subscribe_port) as party:
-        prove(party, wire, cycle)
-        owed_bytes = len(party.subscribers[0].cycle) * cycles_per_chunk(job.cell)
-        traffic = Traffic(cycle * cycles_per_chunk(job.cell), owed_bytes, len(wire.keepalive))
-        return _time(job, party, traffic)
+        return _time(job, party, _traffic(wire, job.cell, prove(party, wire, job.cell)))
+
+
+def _traffic(wire: Wire, cell: Cell, ledger: Ledger) -> Traffic:
+    cycles = cycles_per_chunk(cell)
+    cycle = b"".join(wire.publish(topic, cell.payload) for topic in cell.topic_names)
+    return Traffic(cycle * cycles, lambda chunks: ledger.owed(chunks * cycles), len(wire.keepalive))
 
 
 def _time(job: Job, party: Party, traffic: Traffic) -> Outcome:

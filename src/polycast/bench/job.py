@@ -32,7 +32,8 @@ class Job:
     @classmethod
     def from_json(cls, text: str) -> Job:
         fields = json.loads(text)
-        return cls(**{**fields, "cell": Cell(**fields["cell"])})
+        cell = fields["cell"]
+        return cls(**{**fields, "cell": Cell(**{**cell, "dialects": tuple(cell["dialects"])})})
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 It must be far cheaper than any broker, or it would measure itself. So a chunk holds many whole cycles,
 encoded once; bytes are counted, not read (on Linux, MSG_TRUNC makes TCP discard them without a copy); and the
 publisher is held back by one number: how many chunks the slowest subscriber has in full. Every subscriber of
-a cell is owed the same bytes per chunk.
+a cell is owed the same bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import selectors
 import socket
 import sys
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -28,10 +30,11 @@ PUBLISHER = -1
 
 @dataclass(frozen=True)
 class Traffic:
-    """A chunk to publish, the bytes each subscriber is owed for it, and the size of a `Wire.keepalive`."""
+    """A chunk to publish, and the size of a `Wire.keepalive`."""
 
     chunk: bytes
-    owed_bytes: int
+    owed: Callable[[int], int]
+    """From a number of chunks, counted from the pump's first on, to the bytes each subscriber is owed."""
     keepalive_bytes: int
 
 
@@ -49,7 +52,8 @@ class Pump:
         self._traffic = traffic
         self._buffer = bytearray(READ_BYTES)
         self._received = [0] * len(subscribers)
-        self._started = 0
+        self._earlier = 0  # chunks of the runs before this one
+        self._edges: list[int] = []  # what is owed by the end of each chunk of this run
         self._rest = memoryview(b"")
         self._interest = selectors.EVENT_READ
         self._selector = selectors.DefaultSelector()
@@ -66,7 +70,8 @@ class Pump:
     def run(self, seconds: float, window: int) -> Flow:
         """Publish whole chunks for `seconds`, at most `window` of them unfinished; then drain and check."""
         self._received = [0] * len(self._received)
-        self._started = 0
+        self._earlier += len(self._edges)
+        self._edges = []
         try:
             flow = self._flow(seconds, window)
             self._settle()
@@ -78,15 +83,16 @@ class Pump:
         start = now = perf_counter()
         stop = start + seconds
         finished = 0
-        while now < stop or self._rest or finished < self._started:
-            room = bool(self._rest) or (now < stop and self._started - finished < window)
+        edges = self._edges
+        while now < stop or self._rest or finished < len(edges):
+            room = bool(self._rest) or (now < stop and len(edges) - finished < window)
             if not self._turn(room, STALL_LIMIT_SECONDS):
                 raise RemoteError(f"nothing moved for {STALL_LIMIT_SECONDS:g} s: {self._balance()}")
-            finished = min(self._received) // self._traffic.owed_bytes
+            finished = bisect_right(edges, min(self._received), finished)
             now = perf_counter()
             if now > stop + DRAIN_LIMIT_SECONDS:
                 raise RemoteError(f"not drained after {DRAIN_LIMIT_SECONDS:g} s: {self._balance()}")
-        return Flow(self._started, now - start)
+        return Flow(len(edges), now - start)
 
     def _turn(self, room: bool, timeout: float) -> bool:
         """Wait for something to be possible and do all of it; False if nothing was."""
@@ -115,15 +121,20 @@ class Pump:
     def _write(self) -> None:
         if not self._rest:
             self._rest = memoryview(self._traffic.chunk)
-            self._started += 1
+            owed = self._traffic.owed
+            self._edges.append(owed(self._earlier + len(self._edges) + 1) - owed(self._earlier))
         self._rest = self._rest[self._publisher.send(self._rest) :]
+
+    def _owed(self) -> int:
+        """What each subscriber should have had in this run."""
+        return self._edges[-1] if self._edges else 0
 
     def _settle(self) -> None:
         """Read until nothing more comes, then insist on the exact count: neither lost nor repeated."""
         deadline = perf_counter() + QUIET_LIMIT_SECONDS
         while self._turn(room=False, timeout=QUIET_SECONDS) and perf_counter() < deadline:
             pass
-        owed = self._started * self._traffic.owed_bytes
+        owed = self._owed()
         if any(not self._explained(got - owed) for got in self._received):
             raise RemoteError(f"wrong byte count: {self._balance()}")
 
@@ -133,7 +144,7 @@ class Pump:
 
     def _balance(self) -> str:
         """Who got how much of what was owed, told by the worst case."""
-        owed = self._started * self._traffic.owed_bytes
+        owed = self._owed()
         excess = [got - owed for got in self._received]
         worst = max(range(len(excess)), key=lambda index: abs(excess[index]))
         return (

@@ -1,7 +1,7 @@
 """The report: what was measured, and the arithmetic on it, as plain data and as JSON.
 
 Machines are noisy, from one second to the next and from one hour to the next. So a rate stands with its
-median and its best, and what counts is the ratio of Polycast to a peer, taken round by round (the two ran
+median and its best, and what counts is the ratio of a dialect to a peer, taken round by round (the two ran
 within seconds of each other) and only then summed up, as median and range. The ratio of two medians would
 compare moments that never met.
 """
@@ -18,12 +18,10 @@ from polycast.bench.cells import Cell
 from polycast.bench.job import Outcome
 from polycast.bench.machine import Machine
 
-OURSELVES = "polycast"
-
 
 @dataclass(frozen=True)
 class Ratio:
-    """Polycast's rate divided by a peer's: above 1, Polycast is faster."""
+    """Polycast's rate in some dialect divided by a peer's: above 1, Polycast is faster."""
 
     median: float
     low: float
@@ -32,10 +30,14 @@ class Ratio:
 
 @dataclass(frozen=True)
 class CellReport:
-    """One cell: for each target its outcomes, one per round."""
+    """One cell: for each target its outcomes, one per round. `cell.dialects` tells which of them are ours."""
 
     cell: Cell
     outcomes: dict[str, list[Outcome]]
+
+    @property
+    def peers(self) -> list[str]:
+        return [target for target in self.outcomes if target not in self.cell.dialects]
 
     def rates(self, target: str) -> list[float]:
         return [outcome.rate for outcome in self.outcomes[target] if not outcome.error]
@@ -50,11 +52,9 @@ class CellReport:
     def errors(self, target: str) -> list[str]:
         return [outcome.error for outcome in self.outcomes[target] if outcome.error]
 
-    def ratio(self, peer: str) -> Ratio | None:
-        """None for ourselves, and where no round measured both."""
-        if peer == OURSELVES:
-            return None
-        rounds = zip(self.outcomes[OURSELVES], self.outcomes[peer], strict=True)
+    def ratio(self, dialect: str, peer: str) -> Ratio | None:
+        """None where no round measured both."""
+        rounds = zip(self.outcomes[dialect], self.outcomes[peer], strict=True)
         ratios = [ours.rate / theirs.rate for ours, theirs in rounds if not (ours.error or theirs.error)]
         return Ratio(median(ratios), min(ratios), max(ratios)) if ratios else None
 
@@ -62,12 +62,13 @@ class CellReport:
 @dataclass(frozen=True)
 class Report:
     machine: Machine
-    dialect: str
+    version: str
+    """Polycast's own."""
     rounds: int
     seconds: float
     window_bytes: int
-    versions: dict[str, str]
-    """The targets that took part, Polycast first, and their versions."""
+    peers: dict[str, str]
+    """The peers that took part, and their versions."""
     missing: dict[str, str]
     """The peers that are not installed, and the command that brings each."""
     cells: list[CellReport]
@@ -85,15 +86,22 @@ class Report:
 
 
 def _cell_to_dict(report: CellReport) -> dict[str, Any]:
-    targets = {target: _target_to_dict(report, target) for target in report.outcomes}
-    return {**asdict(report.cell), "targets": targets}
+    ours = {
+        dialect: {**_target_to_dict(report, dialect), "ratios": _ratios_to_dict(report, dialect)}
+        for dialect in report.cell.dialects
+    }
+    peers = {peer: _target_to_dict(report, peer) for peer in report.peers}
+    return {**asdict(report.cell), "dialects": ours, "peers": peers}
 
 
 def _target_to_dict(report: CellReport, target: str) -> dict[str, Any]:
-    ratio = report.ratio(target)
     return {
         "median_per_second": report.median_rate(target),
         "best_per_second": report.best_rate(target),
-        "polycast_ratio": asdict(ratio) if ratio else None,
         "rounds": [asdict(outcome) for outcome in report.outcomes[target]],
     }
+
+
+def _ratios_to_dict(report: CellReport, dialect: str) -> dict[str, Any]:
+    ratios = {peer: report.ratio(dialect, peer) for peer in report.peers}
+    return {peer: asdict(ratio) if ratio else None for peer, ratio in ratios.items()}

@@ -1,6 +1,6 @@
 """Rounds: Polycast and its peers take turns, so that a noisy machine is noisy for all of them.
 
-    for each cell:    start every target once
+    for each cell:    start every target once (Polycast once for each dialect)
       for each round:   measure each target, each by a driver process of its own; who is first rotates
 
 A target that fails costs its own numbers, never the run.
@@ -27,6 +27,7 @@ from polycast.bench.report import CellReport, Report
 from polycast.bench.table import make_table, notes
 from polycast.bench.targets import Ports, Target, choose_peers, peer_target, polycast_target
 from polycast.errors import StartError, UsageError
+from polycast.version import VERSION
 
 DRIVER = [sys.executable, "-m", "polycast.bench.driver"]
 DRIVER_LIMIT_SECONDS = 120.0
@@ -40,47 +41,49 @@ def run(
     seconds: float,
     out: Path,
     console: Console,
-    dialect: str = "simplest",
+    dialects: Sequence[str] | None = None,
 ) -> Report:
     """Measure, print the table on `console`, and write `bench.json`, `bench.svg` and `bench.png` into `out`.
 
-    None means all cells, or all peers that are installed; an unknown name raises `UsageError`. A target's
-    failure does not raise: look at `Report.failed` for the exit code.
+    None means all cells, all peers that are installed, and the dialects that each cell names itself; an
+    unknown name raises `UsageError`. A target's failure does not raise: look at `Report.failed` for the exit
+    code.
     """
     if rounds < 1 or seconds <= 0:
         raise UsageError(
             f"{rounds} rounds of {seconds:g} s measure nothing", hint="at least 1 round, more than 0 s"
         )
-    chosen = choose_cells(cells)
+    chosen = choose_cells(cells, dialects)
     candidates = {peer: peer_target(peer) for peer in choose_peers(peers)}
-    targets = [polycast_target(dialect), *(target for target in candidates.values() if target)]
+    present = [target for target in candidates.values() if target]
     report = Report(
         machine=describe_machine(),
-        dialect=dialect,
+        version=VERSION,
         rounds=rounds,
         seconds=seconds,
         window_bytes=WINDOW_BYTES,
-        versions={target.name: target.version for target in targets},
+        peers={target.name: target.version for target in present},
         missing={peer.name: peer.cure for peer, target in candidates.items() if not target},
-        cells=_measure_cells(chosen, targets, rounds, seconds, console),
+        cells=_measure_cells(chosen, present, rounds, seconds, console),
     )
     _publish(report, out, console)
     return report
 
 
 def _measure_cells(
-    cells: Sequence[Cell], targets: Sequence[Target], rounds: int, seconds: float, console: Console
+    cells: Sequence[Cell], peers: Sequence[Target], rounds: int, seconds: float, console: Console
 ) -> list[CellReport]:
     _raise_descriptor_limit()
+    plan = [(cell, [*map(polycast_target, cell.dialects), *peers]) for cell in cells]
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("", total=len(cells) * rounds * len(targets))
+        task = progress.add_task("", total=rounds * sum(len(targets) for _, targets in plan))
 
         done = count()
 
         def show(cell: Cell, target: Target) -> None:
             progress.update(task, description=f"{cell.name} {target.name}", completed=next(done))
 
-        return [measure_cell(cell, targets, rounds, seconds, show) for cell in cells]
+        return [measure_cell(cell, targets, rounds, seconds, show) for cell, targets in plan]
 
 
 def measure_cell(

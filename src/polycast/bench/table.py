@@ -12,30 +12,38 @@ from polycast.bench.machine import Machine
 from polycast.bench.report import CellReport, Report
 
 UNITS = (("M", 1_000_000), ("k", 1_000))
-DECIMALS_MATTER_BELOW = 10
+DECIMALS = ((10, 2), (100, 1))
+"""Below which ratio how many decimals tell something."""
 
 
 def make_table(report: Report) -> Table:
+    """A dialect's line says how it stands to each peer, with the range of all rounds underneath."""
     title = f"deliveries per second, {report.rounds} rounds of {report.seconds:g} s"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, show_edge=False)
     table.add_column("cell", no_wrap=True)
     table.add_column("target", no_wrap=True)
-    for heading in ("median", "best", "MB/s", "polycast is", "from..to"):
+    for heading in ("median", "best", "MB/s", *report.peers):
         table.add_column(heading, justify="right", no_wrap=True)
     for cell in report.cells:
         for number, target in enumerate(cell.outcomes):
-            table.add_row(cell.cell.name if number == 0 else "", target, *_numbers(cell, target))
+            name = cell.cell.name if number == 0 else ""
+            table.add_row(name, target, *_rates(cell, target), *_ratios(cell, target))
         table.add_section()
     return table
 
 
-def _numbers(cell: CellReport, target: str) -> Iterator[str]:
-    rate, best, ratio = cell.median_rate(target), cell.best_rate(target), cell.ratio(target)
+def _rates(cell: CellReport, target: str) -> Iterator[str]:
+    rate, best = cell.median_rate(target), cell.best_rate(target)
     yield human(rate) if rate else "error"
     yield human(best) if best else ""
     yield f"{rate * cell.cell.payload_bytes / 1e6:,.0f}" if rate else ""
-    yield f"{times(ratio.median)}x" if ratio else ""
-    yield f"{times(ratio.low)}..{times(ratio.high)}" if ratio else ""
+
+
+def _ratios(cell: CellReport, target: str) -> Iterator[str]:
+    if target in cell.cell.dialects:
+        for peer in cell.peers:
+            ratio = cell.ratio(target, peer)
+            yield f"{times(ratio.median)}x\n{times(ratio.low)}-{times(ratio.high)}" if ratio else ""
 
 
 def human(rate: float) -> str:
@@ -45,15 +53,18 @@ def human(rate: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """Two decimals while they tell something: 0.45, 1.23, 45.6."""
-    return f"{ratio:.2f}" if ratio < DECIMALS_MATTER_BELOW else f"{ratio:.1f}"
+    """The digits that tell something: 0.45, 1.23, 45.6, 789."""
+    decimals = next((decimals for below, decimals in DECIMALS if ratio < below), 0)
+    return f"{ratio:.{decimals}f}"
 
 
 def notes(report: Report) -> Iterator[str]:
     """What belongs under the table, as markup: machine, versions, what was missing, what went wrong."""
+    if report.peers:
+        yield "under a peer's name: how many times as fast Polycast was, and the range of all rounds"
     yield escape(_machine(report.machine))
-    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-    yield escape(f"{versions}; polycast speaks {report.dialect}")
+    versions = {"polycast": report.version, **report.peers}
+    yield escape(", ".join(f"{name} {version}" for name, version in versions.items()))
     for name, cure in report.missing.items():
         yield f"[yellow]{name} is not installed[/]\nhint: {escape(cure)}"
     for cell in report.cells:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from polycast.bench.child import accepts, free_port, running, temporary_folder
 from polycast.bench.links import HOST
-from polycast.bench.wires import WIRES
+from polycast.bench.wires import DIALECTS, WIRES
 from polycast.errors import UsageError
 from polycast.version import VERSION
 
@@ -37,7 +37,10 @@ class Ports:
 
 @dataclass(frozen=True)
 class Target:
-    """A broker that can be started. `start()` yields its ports while it runs."""
+    """A broker that can be started, and the wire to speak to it. `start()` yields its ports while it runs.
+
+    Polycast is a target once for each dialect, under the dialect's name.
+    """
 
     name: str
     wire: str
@@ -132,10 +135,10 @@ def peer_target(peer: Peer) -> Target | None:
 
 def polycast_target(dialect: str) -> Target:
     """This broker, spoken to in one of its dialects."""
-    dialects = {name: wire.listeners for name, wire in WIRES.items() if wire.listeners}
-    if dialect not in dialects:
-        raise UsageError(f"no wire for dialect {dialect!r}", hint=f"known are {', '.join(dialects)}")
-    return Target("polycast", dialect, VERSION, partial(_run_polycast, *dialects[dialect]))
+    listeners = WIRES[dialect].listeners
+    if listeners is None:
+        raise UsageError(f"{dialect!r} is none of our dialects", hint=f"known are {', '.join(DIALECTS)}")
+    return Target(dialect, dialect, VERSION, partial(_run_polycast, *listeners))
 
 
 def _program_version(command: list[str]) -> str:

@@ -57,17 +57,24 @@ def value(content: Any) -> Body:
     return Body(json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(), Format.JSON)
 
 
+SHARE = 4
+"""A requester may hold a quarter of all that may be open: nobody can keep the others from asking."""
+
+
 class Requests:
     def __init__(self, seconds: float = 30.0, limit: int = 1_000_000) -> None:
         self._seconds = seconds
         self._limit = limit
+        self._share = max(1, limit // SHARE)
         self._offers: dict[str, dict[Subscriber, None]] = {}
         """Who answers a route, the one whose turn it is first."""
         self._routes: dict[Subscriber, set[str]] = {}
         self._open: dict[int, Open] = {}
         """By number, and so in the order in which they run out."""
-        self._parts: dict[Subscriber, set[int]] = {}
-        """The open requests in which someone has a part, on either side."""
+        self._asked: dict[Subscriber, set[int]] = {}
+        """The open requests of each requester."""
+        self._owed: dict[Subscriber, set[int]] = {}
+        """The open requests that each responder was handed."""
         self._numbered = 0
 
     def __len__(self) -> int:
@@ -96,25 +103,23 @@ class Requests:
         """It is gone, and so are its offers and its requests; whoever waits for its answers learns of it."""
         for route in list(self._routes.get(subscriber, ())):
             self.withdraw(subscriber, route)
-        closed = [self._close(number) for number in sorted(self._parts.get(subscriber, ()))]
-        return [
-            Answered(each.requester, each.handle, False, word(GONE))
-            for each in closed
-            if each.requester is not subscriber
-        ]
+        for number in list(self._asked.get(subscriber, ())):
+            self._close(number)
+        closed = [self._close(number) for number in sorted(self._owed.get(subscriber, ()))]
+        return [Answered(each.requester, each.handle, False, word(GONE)) for each in closed]
 
     def ask(self, requester: Subscriber, route: str, handle: Any, body: Body, now: float) -> list[Effect]:
         offers = self._offers.get(route)
         if not offers:
             return [Answered(requester, handle, False, word(NOT_FOUND))]
-        if len(self._open) >= self._limit:
+        if len(self._open) >= self._limit or len(self._asked.get(requester, ())) >= self._share:
             return [Answered(requester, handle, False, word(BUSY))]
         responder = next(iter(offers))
         offers[responder] = offers.pop(responder)
         self._numbered += 1
         self._open[self._numbered] = Open(requester, handle, responder, now + self._seconds)
-        for subscriber in (requester, responder):
-            self._parts.setdefault(subscriber, set()).add(self._numbered)
+        self._asked.setdefault(requester, set()).add(self._numbered)
+        self._owed.setdefault(responder, set()).add(self._numbered)
         return [Forward(responder, self._numbered, route, body)]
 
     def answer(self, responder: Subscriber, number: int, success: bool, body: Body) -> list[Effect] | None:
@@ -137,8 +142,8 @@ class Requests:
 
     def _close(self, number: int) -> Open:
         closed = self._open.pop(number)
-        for subscriber in {closed.requester, closed.responder}:
-            self._parts[subscriber].remove(number)
-            if not self._parts[subscriber]:
-                del self._parts[subscriber]
+        for subscriber, numbers in ((closed.requester, self._asked), (closed.responder, self._owed)):
+            numbers[subscriber].remove(number)
+            if not numbers[subscriber]:
+                del numbers[subscriber]
         return closed

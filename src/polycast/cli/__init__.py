@@ -10,7 +10,7 @@ import sys
 import typer
 
 from polycast import __version__
-from polycast.cli import bench, doctor, pub, serve, sub
+from polycast.cli import bench, connections, doctor, pub, request, serve, stats, sub, topics
 from polycast.errors import PolycastError
 
 app = typer.Typer(
@@ -24,7 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-COMMANDS = (serve, pub, sub, doctor, bench)
+COMMANDS = (serve, pub, sub, request, topics, connections, stats, doctor, bench)
 
 for command in COMMANDS:
     app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)

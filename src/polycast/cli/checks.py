@@ -17,11 +17,12 @@ from typing import NamedTuple
 from polycast import __version__
 from polycast.address import parse_address
 from polycast.bench.targets import PEERS, find_program
+from polycast.dialects import frames, scan
 from polycast.dialects.registry import ROLES
-from polycast.dialects.scan import COMPILED
 
 FILES_WANTED = 4096
 FSYNCS = 5
+SCANS = {"scan": scan.COMPILED, "frames": frames.COMPILED}
 NOT_NEEDED = "not installed; only tests and the benchmark use it"
 
 
@@ -49,10 +50,12 @@ def _python() -> Finding:
 
 
 def _compiled() -> Finding:
-    if COMPILED:
+    plain = [name for name, compiled in SCANS.items() if not compiled]
+    if not plain:
         return Finding("scans", "fine", "compiled")
     cure = "install a C compiler (apt-get install gcc python3-dev), then: make clean install"
-    return Finding("scans", "missing", "in plain Python: right, but several times slower", cure)
+    found = f"{' and '.join(plain)} in plain Python: right, but several times slower"
+    return Finding("scans", "missing", found, cure)
 
 
 def _files() -> Finding:

@@ -2,7 +2,15 @@
 
 import typer
 
-DIALECT = typer.Option("simplest", "--dialect", help="The dialect to speak: simplest or fanout.", metavar="D")
+DIALECTS = "simplest, hermod, fanout, nanomsg or ubre"
+
+PUBLISHING_DIALECT = typer.Option("hermod", "--dialect", help=f"The dialect to speak: {DIALECTS}.", metavar="D")
+SUBSCRIBING_DIALECT = typer.Option("simplest", "--dialect", help=f"The dialect to speak: {DIALECTS}.", metavar="D")
 AT = typer.Option(
-    "", "--at", envvar="POLYCAST_AT", help="The broker, if not at the default address.", metavar="ADDRESS"
+    "",
+    "--at",
+    envvar="POLYCAST_AT",
+    help="The broker, if not on this machine: a host, or the address of a port if not at its default.",
+    metavar="ADDRESS",
 )
+AS_JSON = typer.Option(False, "--json", help="One JSON object per line.")

@@ -3,24 +3,27 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from itertools import chain, repeat
+from itertools import chain
+from math import ceil
 from pathlib import Path
 
 import typer
 
-from polycast.cli.options import AT, DIALECT
+from polycast.cli.options import AT, PUBLISHING_DIALECT
 from polycast.errors import UsageError
 from polycast.model import Message
 
 NAME = "pub"
-HELP = """Publish messages, and wait until the broker has read them.
+HELP = """Publish messages, and wait until the broker has taken them.
 
-The dialects simplest and fanout acknowledge nothing: what the broker refuses is in its log.
+In hermod the broker acknowledges them, and what it refuses is an error here. In ubre it tells that it has read
+them. The others acknowledge nothing: what the broker refuses is in its log only.
 
 MESSAGE is the text of one message; '-' takes each line of stdin as a message; --file takes a whole file as one."""
 EXAMPLE = "seq 1000 | polycast pub numbers -"
 
 READ_BYTES = 256 * 1024
+AT_ONCE = 1000
 BAR_FROM = 100_000
 """How many messages make work long enough for a progress bar."""
 
@@ -28,7 +31,7 @@ BAR_FROM = 100_000
 def run(
     topic: str = typer.Argument(help="The topic to publish on."),
     message: str | None = typer.Argument(None, help="The message, or '-' for the lines of stdin."),
-    dialect: str = DIALECT,
+    dialect: str = PUBLISHING_DIALECT,
     at: str = AT,
     count: int = typer.Option(1, min=1, help="Publish it so many times."),
     file: str | None = typer.Option(None, help="The file that is the message; '-' for all of stdin.", metavar="F"),
@@ -39,7 +42,7 @@ def run(
         raise UsageError("give either MESSAGE or --file", "an empty message is ''")
     batches = _batches(message, file)
     if count > 1:
-        batches = repeat(list(chain.from_iterable(batches)), count)
+        batches = _repeated(list(chain.from_iterable(batches)), count)
     with connect(dialect, at, publishing=True) as client:
         for batch in _counted(batches, count):
             client.publish(Message(topic, payload) for payload in batch)
@@ -70,6 +73,12 @@ def _lines_of_stdin() -> Iterator[list[bytes]]:
         yield [left.removesuffix(b"\r")]
 
 
+def _repeated(payloads: list[bytes], count: int) -> Iterator[list[bytes]]:
+    """Many at a time: where each time is acknowledged, one by one would take long."""
+    for done in range(0, count, AT_ONCE):
+        yield payloads * min(AT_ONCE, count - done)
+
+
 def _counted(batches: Iterator[list[bytes]], count: int) -> Iterator[list[bytes]]:
     if count < BAR_FROM or not sys.stderr.isatty():
         yield from batches
@@ -77,4 +86,4 @@ def _counted(batches: Iterator[list[bytes]], count: int) -> Iterator[list[bytes]
     from rich.console import Console
     from rich.progress import track
 
-    yield from track(batches, "publishing", total=count, console=Console(stderr=True))
+    yield from track(batches, "publishing", total=ceil(count / AT_ONCE), console=Console(stderr=True))

@@ -19,6 +19,7 @@ def run(
     config: Path | None = typer.Option(None, envvar="POLYCAST_CONFIG", help="A TOML file with settings."),
     data: str | None = typer.Option(None, help="The data folder.", metavar="DIR"),
     listen: list[str] = typer.Option([], help="Open this listener, and only those named.", metavar="NAME=ADDRESS"),
+    connect: list[str] = typer.Option([], help="Connect to a remote socket (nanomsg).", metavar="NAME=ADDRESS"),
     no_log: bool = typer.Option(False, "--no-log", help="Keep nothing."),
     peer: list[str] = typer.Option([], help="Link to another broker (simplest).", metavar="HOST:PORT"),
     forward: bool = typer.Option(False, "--forward", help="Pass on between links, under //fwd/."),
@@ -33,6 +34,7 @@ def run(
     from polycast.server import load, serve
 
     flags: list[tuple[str, Any]] = [_split(text, "--listen", "listen.") for text in listen]
+    flags += [_split(text, "--connect", "connect.") for text in connect]
     flags += [_split(text, "--set") for text in set_]
     given = {
         "log.data": data,

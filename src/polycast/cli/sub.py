@@ -8,20 +8,21 @@ from typing import Any
 
 import typer
 
-from polycast.cli.options import AT, DIALECT
+from polycast.cli.options import AT, SUBSCRIBING_DIALECT
 from polycast.errors import RemoteError
 from polycast.model import Message, parse_pattern
 
 NAME = "sub"
 HELP = """Print messages as they arrive: topic, space, payload.
 
-Patterns: foo exact, 'foo.>' what begins with foo., '~foo' what contains foo, '>' everything, =foo exact."""
+Patterns: foo exact, 'foo.>' what begins with foo., '~foo' what contains foo, '>' everything, =foo exact. The
+dialects hermod and ubre take exact topics only."""
 EXAMPLE = "polycast sub 'sensors.>' '~alarm' --json"
 
 
 def run(
     patterns: list[str] = typer.Argument(help="What to subscribe to."),
-    dialect: str = DIALECT,
+    dialect: str = SUBSCRIBING_DIALECT,
     at: str = AT,
     count: int = typer.Option(0, min=0, help="Stop after so many messages; 0: never."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
@@ -72,7 +73,9 @@ def _to_json(message: Message) -> bytes:
         payload: Any = message.payload.decode()
     except UnicodeDecodeError:
         payload = {"$base64": base64.b64encode(message.payload).decode()}
-    row = {"topic": message.topic, "format": message.format, "payload": payload}
+    row: dict[str, Any] = {"topic": message.topic, "format": message.format, "payload": payload}
+    if message.sequence is not None:
+        row["sequence"] = message.sequence
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 

@@ -1,6 +1,19 @@
-"""Small blocking clients, one for each dialect: what the CLI and scripts talk to a broker with."""
+"""Small clients for every dialect, blocking and asyncio: what the CLI and scripts talk to a broker with."""
 
-from polycast.client.base import Client
-from polycast.client.connect import DIALECTS, connect
+from polycast.client.awaiting import AsyncClient
+from polycast.client.blocking import Client
+from polycast.client.connect import DIALECTS, connect, connect_async
+from polycast.client.requests import NO_BODY, Answer, Handler, from_body, to_body
 
-__all__ = ["DIALECTS", "Client", "connect"]
+__all__ = [
+    "DIALECTS",
+    "NO_BODY",
+    "Answer",
+    "AsyncClient",
+    "Client",
+    "Handler",
+    "connect",
+    "connect_async",
+    "from_body",
+    "to_body",
+]

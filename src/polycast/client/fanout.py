@@ -1,32 +1,26 @@
-"""A client for the dialect `fanout`: as a controller it publishes, as a client it subscribes."""
+"""The client's side of `fanout`: as a controller it publishes, as a client it subscribes."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
-from polycast.client.base import Client
-from polycast.dialects.fanout import GREETING, to_channel, to_pattern
-from polycast.errors import UsageError
+from polycast.address import Address
+from polycast.client.side import SHOWN_BYTES, Receipt, Said, Side, utf8
+from polycast.dialects.fanout import GREETING, NAME, to_channel, to_pattern
+from polycast.errors import ProtocolError, UsageError
 from polycast.model import Contains, Exact, Message, Pattern
 
-TIME = re.compile(rb"\n[0-9]+\n")
 
+class FanoutSide(Side):
+    dialect = NAME
 
-class FanoutClient(Client):
-    _greeted = False
+    def __init__(self, address: Address, publishing: bool) -> None:
+        super().__init__(address, publishing)
+        self._greeted = False
 
-    def subscribe(self, patterns: Iterable[Pattern]) -> None:
-        """Returns when the subscriptions are in force: a question asked behind them has been answered."""
-        super().subscribe(patterns)
-        self._send(b"time\n")
-        arrived = b"\n"
-        while not TIME.search(arrived) and (data := self._receive()):
-            arrived += data
-            self._left += data
+    def open(self) -> Said:
+        return Said(b"", Receipt() if self.publishing else self.owe(Receipt()))
 
     def encode(self, message: Message) -> bytes:
-        channel = message.topic.encode()
+        channel = utf8(message.topic)
         if not channel or channel != to_channel(message.topic):
             problem = "it is empty, or has white space or '!'"
             raise UsageError(f"fanout cannot carry the topic {message.topic!r}: {problem}")
@@ -34,20 +28,34 @@ class FanoutClient(Client):
             raise UsageError("fanout cannot carry a message with a line break")
         return b"%b %b\n" % (channel, message.payload)
 
-    def ask(self, pattern: Pattern) -> bytes:
-        """A channel where there is one with this meaning, all channels otherwise; `all` comes by itself."""
-        text = pattern.value if isinstance(pattern, Exact) else str(pattern)
-        native = not isinstance(pattern, Contains) and to_pattern(text) == pattern
-        plain = text.encode() == to_channel(text)
-        return b"subscribe %b\n" % (text.encode() if native and plain else b">")
+    def to_asks(self, patterns: list[Pattern]) -> Said:
+        """With a question behind them: once that is answered, the subscriptions are in force."""
+        asks = b"".join(map(_to_subscribe, patterns))
+        return Said(asks + b"time\n", self.owe(Receipt()))
 
     def wanted(self, pattern: Pattern, topic: str) -> bool:
         return pattern.matches(topic) or type(pattern)(to_channel(pattern.value).decode()).matches(topic)
 
-    def decode(self, data: bytes) -> tuple[list[Message], bytes]:
-        *lines, left = data.split(b"\n")
+    def read(self, block: bytes) -> tuple[int, int]:
+        if self.publishing:
+            raise ProtocolError(f"{block[:SHOWN_BYTES]!r} is not fanout: a controller is told nothing")
+        if not self._greeted and not GREETING.startswith(block[: len(GREETING)]):
+            raise ProtocolError(f"{block[:SHOWN_BYTES]!r} is not how fanout greets")
+        *lines, left = block.split(b"\n")
         if lines and not self._greeted:
             self._greeted = True
-            lines = lines[lines[0] + b"\n" == GREETING :]
-        parts = (line.partition(b"!") for line in lines)
-        return [Message(channel.decode(), payload) for channel, mark, payload in parts if mark], left
+            self.settle()
+            del lines[0]
+        parts = [line.partition(b"!") for line in lines]
+        for _ in range(sum(not mark and channel.isdigit() for channel, mark, _ in parts)):
+            self.settle()
+        self.hear(Message(channel.decode(), payload) for channel, mark, payload in parts if mark)
+        return len(block) - len(left), 0
+
+
+def _to_subscribe(pattern: Pattern) -> bytes:
+    """A channel where there is one with this meaning, all channels otherwise; `all` comes by itself."""
+    text = pattern.value if isinstance(pattern, Exact) else str(pattern)
+    native = not isinstance(pattern, Contains) and to_pattern(text) == pattern
+    plain = utf8(text) == to_channel(text)
+    return b"subscribe %b\n" % (text.encode() if native and plain else b">")

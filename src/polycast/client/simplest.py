@@ -1,40 +1,52 @@
-"""A client for the dialect `simplest`. What it gets is read by the same session that the broker reads with."""
+"""The client's side of `simplest`. What it hears is read by the same session that the broker reads with."""
 
 from __future__ import annotations
 
-from polycast.client.base import Client
+from polycast.address import Address
+from polycast.client.side import SHOWN_BYTES, Receipt, Said, Side, utf8
 from polycast.dialects.base import Terms
-from polycast.dialects.simplest import SimplestSession, to_name
-from polycast.errors import UsageError
-from polycast.model import Burst, Closing, Limits, Message, Pattern
+from polycast.dialects.simplest import NAME, SimplestSession, to_name
+from polycast.errors import ProtocolError, UsageError
+from polycast.model import Limits, Message, Pattern, Refused
 
 LIMITS = Limits(payload_bytes=2**31, topic_bytes=2**16, line_bytes=2**20)
 
 
-class SimplestClient(Client):
+class SimplestSide(Side):
+    dialect = NAME
+    one_way = False
+
+    def __init__(self, address: Address, publishing: bool) -> None:
+        super().__init__(address, publishing)
+        self._session = SimplestSession(Terms(LIMITS))
+
     def encode(self, message: Message) -> bytes:
-        name = message.topic.encode()
+        name = utf8(message.topic)
         if not name or name != to_name(message.topic):
             raise UsageError(f"simplest cannot carry the topic {message.topic!r}: it is empty or has white space")
         return b"pub %b %d %b\n" % (name, len(message.payload), message.payload)
 
-    def ask(self, pattern: Pattern) -> bytes:
-        if "\n" in pattern.value:
-            raise UsageError(f"simplest cannot ask for {str(pattern)!r}: it has a line break")
-        return b"sub %b\n" % pattern.value.encode()
+    def to_asks(self, patterns: list[Pattern]) -> Said:
+        return Said(b"".join(map(_to_sub, patterns)), Receipt())
 
     def wanted(self, pattern: Pattern, topic: str) -> bool:
         return pattern.matches(topic) or _escaped(pattern).matches(topic)
 
-    def decode(self, data: bytes) -> tuple[list[Message], bytes]:
-        received = SimplestSession(Terms(LIMITS)).receive(data, 0.0)
-        messages: list[Message] = []
+    def read(self, block: bytes) -> tuple[int, int]:
+        """Unknown lines are passed over, but whoever begins with one speaks something else."""
+        received = self._session.receive(block, 0.0)
         for event in received.events:
-            if isinstance(event, Burst):
-                messages += event.messages()
-            elif isinstance(event, Closing) and event.error:
-                raise event.error
-        return messages, data[received.consumed :]
+            if not self.heard and isinstance(event, Refused):
+                raise ProtocolError(f"{block[:SHOWN_BYTES]!r} is not simplest")
+            self.heard = True
+            self.handle(event)
+        return received.consumed, received.need
+
+
+def _to_sub(pattern: Pattern) -> bytes:
+    if "\n" in pattern.value:
+        raise UsageError(f"simplest cannot ask for {str(pattern)!r}: it has a line break")
+    return b"sub %b\n" % utf8(pattern.value)
 
 
 def _escaped(pattern: Pattern) -> Pattern:

@@ -3,6 +3,7 @@
 
 from cpython.array cimport array, clone, resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memchr, memcmp
 
 from array import array as new_array
@@ -10,6 +11,7 @@ from array import array as new_array
 ctypedef const unsigned char *Bytes
 
 cdef array QUADS = new_array("q")
+cdef unsigned char NOTHING = 0
 
 
 cdef class Columns:
@@ -46,6 +48,23 @@ cdef class Columns:
         self.count += 1
         return 0
 
+    cdef int add_body(self, Bytes base, Py_ssize_t bound, Py_ssize_t begin, Py_ssize_t topic_size,
+                      Py_ssize_t end) except -1:
+        return self.add(base + begin, topic_size, bound, begin + topic_size + (topic_size > 0), end)
+
+    cdef Py_ssize_t topic_in(self, Bytes body, Py_ssize_t size, int separator, Py_ssize_t topic_limit) except -1:
+        """How long the topic at the beginning of a body is; 0: there is none."""
+        cdef Bytes end
+        if size > topic_limit + 1:
+            size = topic_limit + 1
+        end = <Bytes> memchr(body, separator, size) if size else NULL
+        if end == NULL:
+            return 0
+        size = end - body
+        if self.topic != NULL and size == self.topic_size and memcmp(body, self.topic, size) == 0:
+            return size
+        return size if is_utf8(body, size) else 0
+
     cdef tuple close(self, Py_ssize_t position, Py_ssize_t need, bint unfinished):
         if self.count:
             self.run_ends.append(self.count)
@@ -56,8 +75,20 @@ cdef class Columns:
         return self.topics, self.run_ends, self.starts, self.ends, self.bounds, position, need, unfinished
 
 
+cdef bint is_utf8(Bytes text, Py_ssize_t size) except -1:
+    cdef Py_ssize_t i = 0
+    while i < size and text[i] < 128:
+        i += 1
+    if i < size:
+        try:
+            PyUnicode_DecodeUTF8(<const char *> text, size, NULL)
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
 cdef Bytes begin_of(const unsigned char[::1] block):
-    return &block[0] if block.shape[0] else NULL
+    return &block[0] if block.shape[0] else &NOTHING
 
 
 def pubs(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t topic_limit, Py_ssize_t payload_limit):
@@ -128,3 +159,45 @@ def lines(const unsigned char[::1] block, Py_ssize_t position, Py_ssize_t topic_
         columns.add(name, name_size, position, space + 1 - base, line_end - base)
         position = line_end + 1 - base
     return columns.close(position, 0, False)
+
+
+def bodies(const unsigned char[::1] block, Py_ssize_t position, bint typed, int separator, Py_ssize_t topic_limit,
+           Py_ssize_t payload_limit, Py_ssize_t body_limit):
+    cdef Bytes base = begin_of(block), cursor
+    cdef Columns columns = Columns(block.shape[0] - position)
+    cdef Py_ssize_t head = 9 if typed else 8, begin, topic_size, i
+    cdef unsigned long long size
+
+    while True:
+        cursor = base + position
+        if block.shape[0] == position:
+            return columns.close(position, 0, True)
+        if typed and cursor[0] != 1:
+            break
+        if block.shape[0] - position < head:
+            return columns.close(position, 0, True)
+        size = 0
+        for i in range(head - 8, head):
+            size = size << 8 | cursor[i]
+        if size > <unsigned long long> body_limit:
+            break
+        begin = position + head
+        if <Py_ssize_t> size > block.shape[0] - begin:
+            return columns.close(position, head + <Py_ssize_t> size, True)
+        topic_size = columns.topic_in(base + begin, size, separator, topic_limit)
+        if <Py_ssize_t> size - (topic_size + 1 if topic_size else 0) > payload_limit:
+            break
+        columns.add_body(base, position, begin, topic_size, begin + size)
+        position = begin + size
+    return columns.close(position, 0, False)
+
+
+def divided(const unsigned char[::1] block, starts, ends, int separator, Py_ssize_t topic_limit):
+    cdef Bytes base = begin_of(block)
+    cdef Columns columns = Columns(64 * len(starts))
+    cdef Py_ssize_t begin, end
+
+    for begin, end in zip(starts, ends, strict=True):
+        columns.add_body(base, begin, begin, columns.topic_in(base + begin, end - begin, separator, topic_limit), end)
+    columns.close(0, 0, False)
+    return columns.topics, columns.run_ends, columns.starts

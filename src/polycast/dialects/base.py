@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from polycast.address import Address
 from polycast.dialects.scan import Scan
 from polycast.errors import LimitError, PeerError
 from polycast.model import (
@@ -39,6 +40,7 @@ class Page:
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Terms:
     tables: Mapping[str, Any] = field(default_factory=dict)
     """The settings that dialects declared, by dialect; what is missing is at its defaults."""
     pages: Callable[[str], Page | None] = lambda path: None
+    dialed: Address | None = None
+    """Where the broker connected to by itself; None: the peer came here."""
 
 
 class Session:

@@ -1,11 +1,50 @@
+"""The dialect `nanomsg` (nn_pubsub; SP over TCP, IPC and WebSocket): PUB and SUB sockets of nanomsg and nng.
+
+    both at once   00 'S' 'P' 00, type (2 bytes: PUB 0020, SUB 0021), 00 00
+    tcp            PUB -> SUB   size (8 bytes, big-endian), body
+    ipc            PUB -> SUB   01, size, body
+    WebSocket      PUB -> SUB   one binary frame for each body; the sub-protocol tells the listener's type
+
+A SUB says nothing after its header: it gets everything and filters by itself. SP knows no topics, so the first
+separator in a body divides it: `foo|Hello!` is the topic `foo` with the payload `Hello!`. A body without one is
+all payload, under the empty topic. A body is the same on its way out as on its way in.
+"""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import sub
+from struct import Struct
 
+from polycast.address import Address
 from polycast.declare import setting
-from polycast.dialects.base import Role
+from polycast.dialects.base import Reading, Role, ScanningSession, Session, Terms
+from polycast.dialects.handshake import ClientHandshake
+from polycast.dialects.nanomsg_forms import NAME, form_of
+from polycast.dialects.scan import SIZE, TYPE, Scan, bodies, divided
+from polycast.dialects.websocket import TEXT, UNACCEPTABLE, Frames, WebSocketError, WebSocketSession
+from polycast.errors import LimitError, PeerError, ProtocolError
+from polycast.model import (
+    Block,
+    Burst,
+    Closing,
+    Event,
+    Everything,
+    Form,
+    Format,
+    Limits,
+    Prefix,
+    Received,
+    Reply,
+    Subscribe,
+)
 
-NAME = "nanomsg"
+MAGIC = b"\0SP\0"
+KIND = Struct(">HH")
+PUB, SUB = 0x20, 0x21
+KINDS = {PUB: "PUB", SUB: "SUB"}
+PROTOCOLS = {PUB: "pub.sp.nanomsg.org", SUB: "sub.sp.nanomsg.org"}
+"""The sub-protocol of a WebSocket to a listener of this type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,4 +53,241 @@ class NanomsgSettings:
     separator: str = setting("|", "the character between topic and payload in a message")
 
 
-ROLES: tuple[Role, ...] = ()
+def settings_of(terms: Terms) -> NanomsgSettings:
+    found = terms.tables.get(NAME)
+    return found if isinstance(found, NanomsgSettings) else NanomsgSettings()
+
+
+# -- on the way in: tcp and ipc --------------------------------------------------------------------------
+
+
+def to_header(kind: int) -> bytes:
+    return MAGIC + KIND.pack(kind, 0)
+
+
+def check_header(head: bytes, kind: int) -> None:
+    """Raises unless this is, or can become, the header of a socket of this type."""
+    expected = to_header(kind)
+    if expected.startswith(head):
+        return
+    if not head.startswith(MAGIC[: len(head)]):
+        raise ProtocolError(f"{head!r} is not how nanomsg begins, which is {MAGIC!r}")
+    if head[4:6] != expected[4 : len(head)][:2]:
+        found = KINDS.get(int.from_bytes(head[4:6], "big"), f"type {head[4:6].hex()}")
+        raise ProtocolError(f"a socket of {found} where only {KINDS[kind]} sockets can connect")
+    raise ProtocolError(f"{head[6:].hex()} in the reserved bytes of the header, which must be 0000")
+
+
+class SpSession(ScanningSession):
+    """What PUB and SUB have in common: both say who they are before anything else."""
+
+    dialect = NAME
+    handshaken = False
+    own: int
+    peer: int
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._settings = settings_of(terms)
+        self.native = form_of(terms.scheme, self._settings.separator)
+
+    def open(self) -> list[Event]:
+        return [Reply(to_header(self.own))]
+
+    def scan(self, block: Block, position: int) -> Scan:
+        return self.find_bodies(block, position) if self.handshaken else _nothing(position)
+
+    def read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
+        if self.handshaken:
+            if position < len(block):
+                self.refuse(block, position)
+            return position, 0
+        head = bytes(block[position : position + len(MAGIC) + KIND.size])
+        check_header(head, self.peer)
+        if len(head) < len(MAGIC) + KIND.size:
+            return position, 0
+        self.handshaken = True
+        return position + len(head), 0
+
+    def find_bodies(self, block: Block, position: int) -> Scan:
+        return _nothing(position)
+
+    def refuse(self, block: Block, position: int) -> None:
+        """Raises what is wrong with the frame that is no plain one."""
+        raise NotImplementedError
+
+
+def _nothing(position: int) -> Scan:
+    return [], [], (), (), (position,), position, 0, False
+
+
+class PubSession(SpSession):
+    """The broker is the PUB, the peer a SUB.
+
+    It is subscribed before it has said who it is: when it has our header, it can rely on getting all that comes.
+    """
+
+    own, peer = PUB, SUB
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._subscription = _subscription(terms, self.native)
+
+    def open(self) -> list[Event]:
+        return [*super().open(), self._subscription]
+
+    def refuse(self, block: Block, position: int) -> None:
+        _refuse_message(len(block) - position)
+
+
+class SubSession(SpSession):
+    """The broker is the SUB, the peer a PUB."""
+
+    own, peer = SUB, PUB
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._typed = terms.scheme == "ipc"
+        self._separator = ord(self._settings.separator)
+        self._body_limit = _body_limit(self._limits, self._settings)
+
+    def find_bodies(self, block: Block, position: int) -> Scan:
+        topic, payload = self._limits.topic_bytes, self._limits.payload_bytes
+        return bodies(block, position, self._typed, self._separator, topic, payload, self._body_limit)
+
+    def refuse(self, block: Block, position: int) -> None:
+        if self._typed and block[position] != TYPE[0]:
+            raise ProtocolError(f"{block[position]:02x} where the type of a message belongs, which must be 01")
+        [size] = SIZE.unpack_from(block, position + self._typed)
+        if size > self._settings.message_bytes:
+            raise LimitError("a message", size, self._settings.message_bytes, "nanomsg.message_bytes")
+        raise LimitError("a payload", size, self._limits.payload_bytes, "limits.payload_bytes")
+
+
+def _subscription(terms: Terms, form: Form) -> Subscribe:
+    prefix = terms.options.get("prefix", "")
+    return Subscribe(Prefix(prefix) if prefix else Everything(), form)
+
+
+def _refuse_message(size: int) -> None:
+    raise ProtocolError(f"{size:,} bytes from a SUB socket, which has nothing to say")
+
+
+def _body_limit(limits: Limits, settings: NanomsgSettings) -> int:
+    """No body that is longer can be a message, whatever its topic."""
+    return min(settings.message_bytes, limits.topic_bytes + 1 + limits.payload_bytes)
+
+
+# -- on the way in: WebSocket ----------------------------------------------------------------------------
+
+
+class NanomsgWebSocket(WebSocketSession):
+    dialect = NAME
+    limit_setting = "nanomsg.message_bytes"
+
+    def __init__(self, terms: Terms) -> None:
+        self._settings = settings_of(terms)
+        super().__init__(terms, _body_limit(terms.limits, self._settings))
+
+    def read_messages(self, frames: Frames, now: float, reading: Reading) -> None:
+        text = frames.opcodes.find(TEXT)
+        good = frames if text < 0 else frames.first(text)
+        if good.opcodes:
+            self.read_bodies(good, reading)
+        if text >= 0:
+            raise WebSocketError(UNACCEPTABLE, "a text frame where only binary frames are messages")
+
+    def read_bodies(self, frames: Frames, reading: Reading) -> None:
+        raise NotImplementedError
+
+
+class PubWebSocketSession(NanomsgWebSocket):
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._subscription = _subscription(terms, form_of("ws", self._settings.separator, self.client))
+
+    def open(self) -> list[Event]:
+        return [self._subscription]
+
+    def read_bodies(self, frames: Frames, reading: Reading) -> None:
+        _refuse_message(sum(map(sub, frames.ends, frames.starts)))
+
+
+class SubWebSocketSession(NanomsgWebSocket):
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._separator = ord(self._settings.separator)
+        self._native = form_of("ws", self._settings.separator)
+
+    def read_bodies(self, frames: Frames, reading: Reading) -> None:
+        limits = self._limits
+        found = divided(frames.block, frames.starts, frames.ends, self._separator, limits.topic_bytes)
+        topics, run_ends, starts = found
+        formats = [Format.BYTES] * len(topics)
+        burst = Burst(
+            NAME, frames.block, starts, frames.ends, topics, formats, run_ends, frames.bounds, self._native
+        )  # fmt: skip
+        sizes = list(map(sub, frames.ends, starts))
+        good = next((i for i, size in enumerate(sizes) if size > limits.payload_bytes), len(sizes))
+        if good:
+            reading.add(burst if good == len(burst) else burst.cut(0, good))
+        if good < len(burst):
+            raise LimitError("a payload", sizes[good], limits.payload_bytes, "limits.payload_bytes")
+
+
+# -- and where the broker is the one that connects -------------------------------------------------------
+
+
+class DialedSession(NanomsgWebSocket):
+    """A WebSocket that the broker asks for; what it opens with happens when the peer has agreed."""
+
+    client = True
+    handshaken = False
+    listener: int
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        address = terms.dialed or Address("ws")
+        place = str(Address("tcp", address.host, address.port)).removeprefix("tcp://")
+        self._handshake = ClientHandshake(place, address.path, PROTOCOLS[self.listener])
+
+    def open(self) -> list[Event]:
+        return [Reply(self._handshake.request)]
+
+    def receive(self, block: Block, now: float) -> Received:
+        if self.handshaken:
+            return super().receive(block, now)
+        try:
+            after = self._handshake.read(block)
+        except PeerError as error:
+            return Received([Closing(error)], len(block))
+        if not after:
+            return Received([], 0)
+        self.handshaken = True
+        rest = super().receive(block[after:], now)
+        return Received([*super().open(), *rest.events], after + rest.consumed, rest.need)
+
+    def farewell(self, error: PeerError | None) -> bytes:
+        return super().farewell(error) if self.handshaken else b""
+
+
+class DialedPubSession(DialedSession, PubWebSocketSession):
+    listener = SUB
+
+
+class DialedSubSession(DialedSession, SubWebSocketSession):
+    listener = PUB
+
+
+def to_pub(terms: Terms) -> Session:
+    return DialedPubSession(terms) if terms.scheme == "ws" else PubSession(terms)
+
+
+def to_sub(terms: Terms) -> Session:
+    return DialedSubSession(terms) if terms.scheme == "ws" else SubSession(terms)
+
+
+ROLES = (
+    Role("nanomsg.pub", NAME, to_pub, default="tcp://127.0.0.1:5550", options=("prefix",), dials=True),
+    Role("nanomsg.sub", NAME, to_sub, default="tcp://127.0.0.1:5551", dials=True),
+)

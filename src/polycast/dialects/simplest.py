@@ -43,8 +43,8 @@ SPACES = {ord(" "): "%20", ord("\r"): "%0D", ord("\n"): "%0A"}
 
 
 def to_name(topic: str) -> bytes:
-    """A topic as a name: what would end a name early is escaped."""
-    return topic.translate(SPACES).encode()
+    """A topic as a name: what would end a name early is escaped, and no name at all is a `%`."""
+    return topic.translate(SPACES).encode() or b"%"
 
 
 class SimplestForm(Form):

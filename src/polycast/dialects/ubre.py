@@ -1,11 +1,32 @@
+"""The dialect `ubre`: pub/sub and requests, as JSON or binary, over WebSocket or on a plain stream.
+
+    subscribe, unsubscribe      S, U     a topic; the body {"serve": true} offers to answer requests for it
+    publish                     P        a topic and a body
+    request                     R        {"request": route, "id": id} or {"request": id, "body": {"route": ...}}
+    success, fail               s, f     the id of the request, and the answer
+
+A WebSocket message is one of these: JSON in text frames, binary in binary frames. On a stream, a line is one, or
+a binary frame; the first byte tells which.
+"""
+
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from polycast.declare import setting
-from polycast.dialects.base import Role
+from polycast.dialects import websocket
+from polycast.dialects.base import Reading, Role, Terms
+from polycast.dialects.ubre_forms import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES, NAME
+from polycast.dialects.ubre_messages import BLANKS, HEADER, KINDS, STREAMING, to_string
+from polycast.dialects.ubre_scan import OPENING, Publications
+from polycast.dialects.ubre_speaker import Speaker, Wire
+from polycast.dialects.websocket import Frames, WebSocketError, WebSocketSession
+from polycast.errors import LimitError, PeerError
+from polycast.model import Block, Closing, Event, Limits, Received, Reply
 
-NAME = "ubre"
+BRACE = ord("{")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,4 +35,158 @@ class UbreSettings:
     requests: int = setting(100_000, "how many requests may wait for an answer at a time", low=1)
 
 
-ROLES: tuple[Role, ...] = ()
+def message_limit(limits: Limits) -> int:
+    """A payload and what stands around it. Escapes count as well: JSON that is half escapes is half as long."""
+    return limits.payload_bytes + limits.line_bytes
+
+
+# -- over WebSocket ---------------------------------------------------------------------------------------
+
+
+class UbreWebSocketSession(WebSocketSession, Speaker):
+    dialect = NAME
+    wire = Wire(
+        JSON_FRAMES,
+        BINARY_FRAMES,
+        partial(websocket.to_frame, websocket.TEXT),
+        partial(websocket.to_frame, websocket.BINARY),
+    )
+
+    def __init__(self, terms: Terms, publishes: Sequence[str] = ()) -> None:
+        """`publishes` are topics that the peer will send only to who has subscribed to them."""
+        super().__init__(terms, message_limit(terms.limits))
+        self._publishes = publishes
+
+    def open(self) -> list[Event]:
+        topics = map(to_string, self._publishes)
+        return [Reply(self.wire.to_json(b'{"subscribe":%b}' % topic)) for topic in topics]
+
+    def read_messages(self, frames: Frames, now: float, reading: Reading) -> None:
+        block, starts, ends, opcodes, bounds = frames
+        plain = Publications(NAME, JSON_FRAMES, block, self._limits)
+        for start, end, opcode, bound in zip(starts, ends, opcodes, bounds, strict=False):
+            if opcode == websocket.TEXT and plain.take(bound, start, end):
+                continue
+            plain.close(bound, reading)
+            message = bytes(block[start:end])
+            if opcode == websocket.TEXT:
+                self.handle_json(message, reading)
+            else:
+                self._read_binary(message, reading)
+        plain.close(bounds[-1], reading)
+
+    def _read_binary(self, message: bytes, reading: Reading) -> None:
+        if len(message) < HEADER.size:
+            raise broken(f"a binary message of {len(message)} bytes has no room for its header")
+        kind, name_size, body_size = HEADER.unpack_from(message)
+        check_kind(kind)
+        start = HEADER.size + name_size
+        size = len(message) - start
+        if size < 0 or (body_size != STREAMING and body_size != size):
+            lengths = f"a name of {name_size:,} and a body of {body_size:,} bytes"
+            raise broken(f"{lengths} do not fit a binary message of {len(message):,}")
+        self.check_name("a name", name_size)
+        self.check_body(size)
+        self.handle_frame(kind, message[HEADER.size : start], message[start:] if body_size else None, reading)
+
+
+# -- on a stream ------------------------------------------------------------------------------------------
+
+
+class UbreSession(Speaker):
+    wire = Wire(JSON_LINES, BINARY_STREAM, lambda text: text + b"\n", bytes)
+
+    def receive(self, block: Block, now: float) -> Received:
+        reading = Reading(NAME)
+        plain = Publications(NAME, JSON_LINES, block, self._limits)
+        position = 0
+        try:
+            while True:
+                position = self._scan_lines(block, position, plain)
+                plain.close(position, reading)
+                after, need = self._read_odd(block, position, reading)
+                if after == position:
+                    return reading.close(position, need)
+                position = after
+        except PeerError as error:
+            reading.add(Closing(error))
+            return reading.close(len(block))
+
+    def end(self, rest: Block, now: float) -> list[Event]:
+        """A last line may lack its LF, and a body that is streamed ends here."""
+        reading = Reading(NAME)
+        try:
+            if rest[:1] == b"{":
+                self.handle_json(bytes(rest), reading)
+            elif len(rest) >= HEADER.size:
+                self._end_stream(bytes(rest), reading)
+        except PeerError as error:
+            reading.add(Closing(error))
+        return reading.close(len(rest)).events
+
+    def _end_stream(self, rest: bytes, reading: Reading) -> None:
+        kind, name_size, body_size = HEADER.unpack_from(rest)
+        start = HEADER.size + name_size
+        if body_size == STREAMING and len(rest) >= start:
+            self.handle_frame(kind, rest[HEADER.size : start], rest[start:], reading)
+
+    def _scan_lines(self, block: Block, position: int, plain: Publications) -> int:
+        limit = message_limit(self._limits)
+        while block.startswith(OPENING, position):
+            end = block.find(b"\n", position, position + limit + 1)
+            if end < 0 or not plain.take(position, position, end):
+                break
+            position = end + 1
+        return position
+
+    def _read_odd(self, block: Block, position: int, reading: Reading) -> tuple[int, int]:
+        """The position after one message, or the same one and how long the message will be."""
+        while position < len(block) and block[position] in BLANKS:
+            position += 1
+        if position == len(block):
+            return position, 0
+        if block[position] == BRACE:
+            return self._read_line(block, position, reading), 0
+        return self._read_frame(block, position, reading)
+
+    def _read_line(self, block: Block, position: int, reading: Reading) -> int:
+        limit = message_limit(self._limits)
+        end = block.find(b"\n", position, position + limit + 1)
+        if end < 0 and len(block) - position > limit:
+            raise LimitError("a line", len(block) - position, limit, "limits.payload_bytes")
+        if end < 0:
+            return position
+        self.handle_json(bytes(block[position:end]), reading)
+        return end + 1
+
+    def _read_frame(self, block: Block, position: int, reading: Reading) -> tuple[int, int]:
+        check_kind(block[position])
+        name_at = position + HEADER.size
+        if len(block) < name_at:
+            return position, 0
+        kind, name_size, body_size = HEADER.unpack_from(block, position)
+        streams = body_size == STREAMING
+        self.check_name("a name", name_size)
+        self.check_body(0 if streams else body_size)
+        start = name_at + name_size
+        end = start + (self._limits.payload_bytes + 1 if streams else body_size)
+        if len(block) < end:
+            return position, end - position
+        self.check_body(end - start)
+        self.handle_frame(
+            kind, bytes(block[name_at:start]), bytes(block[start:end]) if body_size else None, reading
+        )
+        return end, 0
+
+
+def check_kind(kind: int) -> None:
+    if kind not in KINDS:
+        raise broken(f"a message of the unknown type {kind:#04x}; known are {KINDS.decode()} and {{")
+
+
+def broken(message: str) -> WebSocketError:
+    """On a stream there is nobody to tell the code to; the error is the same."""
+    return WebSocketError(websocket.BROKEN, message)
+
+
+ROLES = (Role("ubre", NAME, UbreSession),)

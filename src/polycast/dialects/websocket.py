@@ -54,6 +54,11 @@ class Frames(NamedTuple):
     opcodes: bytes
     bounds: Sequence[int]
 
+    def first(self, count: int) -> Frames:
+        return Frames(
+            self.block, self.starts[:count], self.ends[:count], self.opcodes[:count], self.bounds[: count + 1]
+        )
+
 
 class WebSocketSession(Session):
     """A subclass reads messages; all else about WebSocket happens here."""

@@ -32,7 +32,10 @@ class Router:
 
     def topic(self, key: bytes) -> Topic:
         """A topic with its audience as of now. A key that is not UTF-8 raises UnicodeDecodeError."""
-        topic = self.topics.use(key)
+        return self.refresh(self.topics.use(key))
+
+    def refresh(self, topic: Topic) -> Topic:
+        """The same topic, with its audience as of now."""
         if topic.stamp != self._stamp:
             topic.audience = self._index.match(topic.name)
             topic.stamp = self._stamp

@@ -9,6 +9,9 @@ is 1 where it was 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from polycast.routing.audience import Audience
 
 
@@ -33,6 +36,9 @@ class Topics:
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
+
+    def __iter__(self) -> Iterator[Topic]:
+        return chain(self._young.values(), self._old.values())
 
     def get(self, key: bytes) -> Topic | None:
         """A topic if it is known; asking does not count as use."""

@@ -3,8 +3,9 @@
     [limits]                          POLYCAST_LIMITS_QUEUE_BYTES=1048576        --set limits.queue_bytes=1048576
     queue_bytes = 1_048_576
 
-Where any listener is named, by whichever of the three, only the named ones open. What nobody knows, or what is of
-the wrong type, is an error that says where it stands, what was expected, and what the nearest known name is.
+Where any listener is named, by whichever of the three, only the named ones open; what the broker connects to is
+named in the same way. What nobody knows, or what is of the wrong type, is an error that says where it stands, what
+was expected, and what the nearest known name is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from polycast.errors import UsageError
 from polycast.server.settings import POLICIES, TABLES, Settings, declared
 
 PREFIX = "POLYCAST_"
-LISTENER_OPTIONS = ("policy",)
+OPTIONS = ("policy",)
+"""What may stand behind the `?` of every address."""
+ADDRESSED = ("listen", "connect")
+"""The tables of addresses: where the broker is, and where it connects to."""
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 NAMED_BY = {
     int: "a whole number",
@@ -44,15 +48,19 @@ class Loaded:
 
     def to_toml(self) -> str:
         """The effective configuration, as a file that would say the same."""
-        lines = ["[listen]" + self._source("listen")]
-        lines += [f"{_to_toml(name)} = {_to_toml(where)}" for name, where in self.settings.listen.items()]
+        lines = []
+        for table in ADDRESSED:
+            lines += [f"[{table}]" + self._source(table)]
+            places: dict[str, list[str]] = getattr(self.settings, table)
+            lines += [*(f"{_to_toml(name)} = {_to_toml(where)}" for name, where in places.items()), ""]
         for table in TABLES:
-            lines += ["", f"[{table}]"]
+            lines += [f"[{table}]"]
             for key, declaration in declared().items():
                 if key.startswith(table + "."):
                     value = getattr(getattr(self.settings, table), declaration.name)
                     lines.append(f"{declaration.name} = {_to_toml(value)}{self._source(key)}")
-        return "\n".join(lines) + "\n"
+            lines.append("")
+        return "\n".join(lines)
 
     def _source(self, key: str) -> str:
         return f"  # {self.sources[key]}" if key in self.sources else ""
@@ -68,7 +76,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Sequence[tuple[str, Any]] = (),
 ) -> Loaded:
-    """`flags` are (key, value): the key of a setting, or `listen.NAME`."""
+    """`flags` are (key, value): the key of a setting, or `listen.NAME`, or `connect.NAME`."""
     gathered = Gathered()
     if file is not None:
         gathered.add_file(file)
@@ -82,8 +90,8 @@ class Gathered:
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._sources: dict[str, str] = {}
-        self._listen: dict[str, dict[str, list[str]]] = {}
-        """Listeners by who named them."""
+        self._places: dict[str, dict[str, dict[str, list[str]]]] = {table: {} for table in ADDRESSED}
+        """Addresses by table, then by who named them, then by role."""
 
     def add_file(self, file: Path) -> None:
         try:
@@ -94,15 +102,15 @@ class Gathered:
             hint = 'a listener with a dot in its name can be written in quotes: "simplest.peer" = "tcp://..."'
             raise UsageError(f"{file} is no TOML: {error}", hint if "verwrite" in str(error) else "") from error
         for table, entries in tables.items():
-            known_table = table in ("listen", *TABLES)
-            if not known_table or not isinstance(entries, dict):
-                raise UsageError(f"{file}: unknown table [{table}]", nearest(table, ["listen", *TABLES]))
-            for key, value in _flatten(entries, table == "listen"):
+            known = (*ADDRESSED, *TABLES)
+            if table not in known or not isinstance(entries, dict):
+                raise UsageError(f"{file}: unknown table [{table}]", nearest(table, known))
+            for key, value in _flatten(entries, table in ADDRESSED):
                 self.add(f"{table}.{key}", value, str(file))
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
         names = {f"{PREFIX}{key.upper().replace('.', '_')}": key for key in _all_keys()}
-        tables = tuple(f"{PREFIX}{table.upper()}_" for table in ("listen", *TABLES))
+        tables = tuple(f"{PREFIX}{table.upper()}_" for table in (*ADDRESSED, *TABLES))
         for name, text in environment.items():
             if name in names:
                 self.add(names[name], text, name)
@@ -112,8 +120,9 @@ class Gathered:
                 raise UsageError(f"unknown setting {name} in the environment", nearest(name, names))
 
     def add(self, key: str, value: Any, source: str) -> None:
-        if key.startswith("listen."):
-            self._add_listener(key.removeprefix("listen."), value, source)
+        table, _, name = key.partition(".")
+        if table in ADDRESSED:
+            self._add_places(table, name, value, source)
             return
         declaration = declared().get(key)
         if declaration is None:
@@ -121,34 +130,38 @@ class Gathered:
         self._values[key] = convert(key, value, declaration, source)
         self._sources[key] = source
 
-    def _add_listener(self, name: str, value: Any, source: str) -> None:
-        if name not in ROLES:
-            raise UsageError(f"{source}: unknown listener {name}", nearest(name, ROLES))
+    def _add_places(self, table: str, name: str, value: Any, source: str) -> None:
+        _check_role(table, name, source)
         addresses = value if isinstance(value, list) else [value]
         for address in addresses:
             if not isinstance(address, str):
-                raise UsageError(f"{source}: listen.{name} = {value!r}: expected an address or a list of them")
-            _check_address(name, address, source)
+                raise UsageError(f"{source}: {table}.{name} = {value!r}: expected an address or a list of them")
+            _check_address(table, name, address, source)
         owner = "environment" if source.startswith(PREFIX) else source
-        self._listen.setdefault(owner, {}).setdefault(name, []).extend(addresses)
+        self._places[table].setdefault(owner, {}).setdefault(name, []).extend(addresses)
 
     def finish(self) -> Loaded:
         tables: dict[str, Any] = {
             table: cls(**{k.split(".", 1)[1]: v for k, v in self._values.items() if k.startswith(table + ".")})
             for table, cls in TABLES.items()
         }
-        if self._listen:
-            source, tables["listen"] = list(self._listen.items())[-1]
-            self._sources["listen"] = source
+        for table, places in self._places.items():
+            if places:
+                self._sources[table], tables[table] = list(places.items())[-1]
         for peer in tables["simplest"].peers:
             _check_peer(peer)
         if tables["simplest"].announce:
             parse_announce(tables["simplest"].announce)
+        _check_separator(tables["nanomsg"].separator, self._sources.get("nanomsg.separator", ""))
         return Loaded(Settings(**tables), self._sources)
 
 
 def _all_keys() -> list[str]:
-    return [*declared(), *(f"listen.{name}" for name in ROLES)]
+    return [*declared(), *(f"{table}.{name}" for table in ADDRESSED for name in _roles(table))]
+
+
+def _roles(table: str) -> list[str]:
+    return [name for name, role in ROLES.items() if table == "listen" or role.dials]
 
 
 def _flatten(entries: Mapping[str, Any], dotted: bool) -> Iterable[tuple[str, Any]]:
@@ -160,17 +173,48 @@ def _flatten(entries: Mapping[str, Any], dotted: bool) -> Iterable[tuple[str, An
             yield key, value
 
 
-def _check_address(name: str, text: str, source: str) -> None:
+def _check_role(table: str, name: str, source: str) -> None:
+    roles = _roles(table)
+    if name in roles:
+        return
+    if name in ROLES:
+        other = "; --peer HOST:PORT links brokers" if ROLES[name].dialect == "simplest" else ""
+        raise UsageError(f"{source}: {name} does not connect, it listens", f"{' and '.join(roles)} do{other}")
+    raise UsageError(f"{source}: unknown listener {name}", nearest(name, roles))
+
+
+def _check_address(table: str, name: str, text: str, source: str) -> None:
+    key = f"{source}: {table}.{name}"
     try:
         address = parse_address(text)
     except UsageError as error:
-        raise UsageError(f"{source}: listen.{name} = {error}", error.hint) from error
+        raise UsageError(f"{key} = {error}", error.hint) from error
+    if table == "listen" and address.scheme == "ws":
+        raise UsageError(
+            f"{key} = {text!r}: WebSockets come to the http listener", "--listen http=tcp://HOST:PORT"
+        )
+    if table == "connect":
+        _check_reachable(key, text, address)
+    options = (*OPTIONS, *ROLES[name].options)
     for option, value in address.options.items():
-        if option not in LISTENER_OPTIONS:
-            hint = nearest(option, LISTENER_OPTIONS)
-            raise UsageError(f"{source}: listen.{name}: unknown option {option} in {text!r}", hint)
-        if value not in POLICIES:
-            raise UsageError(f"{source}: listen.{name}: policy={value}: expected {' or '.join(POLICIES)}")
+        if option not in options:
+            raise UsageError(f"{key}: unknown option {option} in {text!r}", nearest(option, options))
+        if option == "policy" and value not in POLICIES:
+            raise UsageError(f"{key}: policy={value}: expected {' or '.join(POLICIES)}")
+
+
+def _check_reachable(key: str, text: str, address: Address) -> None:
+    if address.scheme != "ipc" and not address.port:
+        raise UsageError(f"{key} = {text!r}: nobody can be reached at port 0", f"PORT from 1 to {PORT_LIMIT}")
+    if address.scheme == "ws" and not re.fullmatch(r"[!-~]+", address.host + address.path):
+        raise UsageError(f"{key} = {text!r} has characters that no URL has", "write spaces as %20")
+
+
+def _check_separator(text: str, source: str) -> None:
+    size = len(text.encode())
+    if size != 1:
+        hint = "any character of ASCII will do, as '|' does"
+        raise UsageError(f"{source}: nanomsg.separator = {text!r}: expected one byte, found {size}", hint)
 
 
 def parse_announce(text: str) -> tuple[str, str, Address | None]:

@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
             self._hold(held)
         elif not self._pending:
             return
-        queued = self._transport.get_write_buffer_size() + held
+        queued = self.unsent() + held
         fits = not queued or queued + self._pending_bytes <= self._port.queue_bytes
         if self.closing:
             pass
@@ -174,7 +174,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def queued(self) -> int:
         """What waits to be sent, or to be allowed to be sent."""
-        return self._transport.get_write_buffer_size() + self.session.held_bytes
+        return self.unsent() + self.session.held_bytes
+
+    def unsent(self) -> int:
+        """What waits for nothing but the peer to read it."""
+        return self._transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
         self._choked = True
@@ -229,16 +233,24 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def fail(self, error: PeerError) -> None:
-        """The peer did what it must not do. What is due to it is still sent, and what it did wrong."""
-        self._say_farewell(error)
-        self.end(error.kind, str(error))
-        self._transport.close()
+        """The peer did what it must not do. What is due to it is still sent, and what it did wrong.
 
-    def _say_farewell(self, error: PeerError | None) -> None:
+        Closing at once while it still sends would reset the connection, and the last words could be lost with it:
+        we end our side, and wait for the peer to end its own.
+        """
+        words = self._say_farewell(error)
+        self.end(error.kind, str(error))
+        if words and self._transport.can_write_eof() and not self._transport.is_closing():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def _say_farewell(self, error: PeerError | None) -> bytes:
         words = b"" if self.closing else self.session.farewell(error)
         if words:
             self.push((words,), len(words), 0)
         self.flush()
+        return words
 
     def leave(self) -> None:
         """Nobody's fault. What is due is still sent."""
@@ -271,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def stalled_since(self, now: float) -> float:
         """For how many seconds the peer has taken nothing of what waits for it."""
-        queued = self._transport.get_write_buffer_size()
+        queued = self.unsent()
         sent = self.bytes_out - queued
         if sent != self._sent_before[0] or not queued:
             self._sent_before = (sent, now)

@@ -36,11 +36,11 @@ from polycast.server.settings import Settings
 
 log = logging.getLogger("polycast.exchange")
 
-Routes = Callable[[str, Body, float], tuple[bool, Body]]
-"""From a route, the body of the request and the time to whether it could be answered, and the answer."""
+Routes = Callable[[Connection, str, Body, float], tuple[bool, Body]]
+"""From who asks, the route, the body of the request and the time to whether it went well, and the answer."""
 
 
-def _no_route(route: str, body: Body, now: float) -> tuple[bool, Body]:
+def _no_route(requester: Connection, route: str, body: Body, now: float) -> tuple[bool, Body]:
     return False, requests.word(requests.NOT_FOUND)
 
 
@@ -96,6 +96,7 @@ class Exchange:
                 published = True
             else:
                 self._handle_other(connection, event, now)
+                published |= type(event) is Request
         self._flush()
         if published:
             self.budget.charge(connection)
@@ -191,7 +192,7 @@ class Exchange:
         subscriber = connection.subscriber
         match event:
             case Request(route, handle, body) if route.startswith(RESERVED):
-                self._pass([requests.Answered(subscriber, handle, *self.routes(route, body, now))])
+                self._pass([requests.Answered(subscriber, handle, *self.routes(connection, route, body, now))])
             case Request(route, handle, body):
                 self._pass(self.requests.ask(subscriber, route, handle, body, time.monotonic()))
             case Answer(number, success, body):

@@ -1,4 +1,4 @@
-"""Links to other brokers: dialled, kept up, redialled with back-off."""
+"""Links: the connections that the broker makes by itself. Dialled, kept up, redialled with back-off."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
+from polycast.address import Address
 from polycast.server.connection import Connection
 
 log = logging.getLogger("polycast.links")
@@ -16,26 +18,38 @@ FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 5.0
 DIAL_SECONDS = 5.0
 
-Dial = Callable[[str, int], Awaitable[Connection]]
+
+class Place(NamedTuple):
+    """Where to connect, and as what."""
+
+    role: str
+    address: Address
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.address}"
+
+
+Dial = Callable[[Place], Awaitable[Connection]]
 
 
 class Links:
     def __init__(self, dial: Dial) -> None:
         self._dial = dial
-        self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """By the text of their place."""
         self._ended: dict[Connection, asyncio.Event] = {}
         self._given_up: dict[Connection, Connection | None] = {}
         """Links closed on purpose: because of their twin, or because they led to ourselves."""
 
-    def __contains__(self, place: tuple[str, int]) -> bool:
-        return place in self._tasks
+    def __contains__(self, place: Place) -> bool:
+        return str(place) in self._tasks
 
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def add(self, host: str, port: int) -> None:
-        if (host, port) not in self._tasks:
-            self._tasks[host, port] = asyncio.create_task(self._keep(host, port))
+    def add(self, place: Place) -> None:
+        if place not in self:
+            self._tasks[str(place)] = asyncio.create_task(self._keep(place))
 
     def ended(self, connection: Connection) -> None:
         """To be told of every connection that ends, whoever waits for it."""
@@ -51,22 +65,23 @@ class Links:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _keep(self, host: str, port: int) -> None:
+    async def _keep(self, place: Place) -> None:
         wait = FIRST_WAIT_SECONDS
         while True:
             try:
                 async with asyncio.timeout(DIAL_SECONDS):
-                    connection = await self._dial(host, port)
+                    connection = await self._dial(place)
             except (OSError, RuntimeError) as error:  # a transport that is lost already raises RuntimeError
                 if wait == FIRST_WAIT_SECONDS:
-                    log.warning("peer %s:%s: %s; dialling until it is there", host, port, _reason(error))
+                    log.warning("%s: %s; dialling until it is there", place, _reason(error))
             else:
+                log.info("%s: linked", place)
                 linked = time.monotonic()
                 await self._end_of(connection)
                 if time.monotonic() - linked > LONGEST_WAIT_SECONDS:
                     wait = FIRST_WAIT_SECONDS
                 if connection not in self._given_up:
-                    log.warning("peer %s:%s: the link is down; dialling again", host, port)
+                    log.warning("%s: the link is down; dialling again", place)
                 elif (twin := self._given_up.pop(connection)) is not None:
                     await self._end_of(twin)
                 else:

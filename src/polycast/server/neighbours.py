@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 
 from polycast.address import Address, parse_address
 from polycast.broker import Peer
@@ -13,26 +12,24 @@ from polycast.broker.mesh import Unlink
 from polycast.broker.peers import to_announcement
 from polycast.errors import UsageError
 from polycast.model import Contains
-from polycast.server import sockets
 from polycast.server.config import parse_announce
 from polycast.server.connection import Connection
 from polycast.server.exchange import Exchange
-from polycast.server.links import Links
+from polycast.server.links import Dial, Links, Place
 from polycast.server.settings import SimplestSettings
 
 log = logging.getLogger("polycast.neighbours")
 
+ROLE = "simplest.peer"
+
 
 class Neighbours:
-    def __init__(
-        self, settings: SimplestSettings, exchange: Exchange, new_connection: Callable[[], Connection]
-    ) -> None:
+    def __init__(self, settings: SimplestSettings, exchange: Exchange, dial: Dial) -> None:
         self._settings = settings
         self._exchange = exchange
-        self._new_connection = new_connection
         self._own: list[Address] = []
         self._announcing: asyncio.Task[None] | None = None
-        self.links = Links(self._dial)
+        self.links = Links(dial)
         exchange.on_unlink = self._unlink
 
     def start(self, listeners: list[tuple[str, Address]]) -> None:
@@ -40,13 +37,12 @@ class Neighbours:
         settings = self._settings
         self._own = [address for _, address in listeners]
         for peer in settings.peers:
-            address = parse_address(peer, "tcp")
-            self.links.add(address.host, address.port)
+            self.links.add(Place(ROLE, parse_address(peer, "tcp")))
         if settings.discover:
             self._exchange.mesh.want(Contains(f"//peers/{org}/") for org in settings.discover)
             self._exchange.on_peer = self._discover
         if settings.announce:
-            links = [address for name, address in listeners if name == "simplest.peer"]
+            links = [address for name, address in listeners if name == ROLE]
             self._exchange.announcement = _announcement(settings.announce, links)
             self._announcing = asyncio.create_task(self._announce())
 
@@ -54,19 +50,6 @@ class Neighbours:
         if self._announcing:
             self._announcing.cancel()
         await self.links.stop()
-
-    async def _dial(self, host: str, port: int) -> Connection:
-        connection = self._new_connection()
-        try:
-            transport, _ = await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
-        except BaseException:
-            connection.discard()
-            raise
-        sock = transport.get_extra_info("socket")
-        if sock is not None:  # it may be lost already
-            sockets.set_keepalive(sock)
-        log.info("peer %s:%s: linked", host, port)
-        return connection
 
     def _unlink(self, connection: Connection, effect: Unlink) -> None:
         twin: Connection | None = effect.twin.owner if effect.twin else None
@@ -81,20 +64,21 @@ class Neighbours:
 
     def _discover(self, peer: Peer) -> None:
         settings = self._settings
-        place = (peer.host, peer.port)
-        if peer.org not in settings.discover or place in self.links or self._is_own(place):
+        place = Place(ROLE, Address("tcp", peer.host, peer.port))
+        if peer.org not in settings.discover or place in self.links or self._is_own(peer):
             return
         if len(self.links) >= settings.links + len(settings.peers):
             limit = f"{settings.links} links is the limit (simplest.links)"
             log.warning("peer %s/%s: not linked: %s", peer.org, peer.name, limit)
             return
-        log.info("peer %s/%s: announced at %s:%s", peer.org, peer.name, *place)
-        self.links.add(*place)
+        log.info("peer %s/%s: announced at %s:%s", peer.org, peer.name, peer.host, peer.port)
+        self.links.add(place)
 
-    def _is_own(self, place: tuple[str, int]) -> bool:
+    def _is_own(self, peer: Peer) -> bool:
         announced = self._exchange.announcement
         own = {(address.host, address.port) for address in self._own}
-        return place in own or (announced is not None and announced[1].decode() == f"{place[0]} {place[1]}")
+        here = announced is not None and announced[1].decode() == f"{peer.host} {peer.port}"
+        return here or (peer.host, peer.port) in own
 
 
 def _announcement(text: str, own: list[Address]) -> tuple[bytes, bytes]:

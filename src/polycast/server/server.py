@@ -22,12 +22,15 @@ from polycast.dialects.base import Page, Role, Terms
 from polycast.dialects.registry import ROLES
 from polycast.errors import StartError, TimeoutPeerError
 from polycast.model import Event
-from polycast.server import sockets
+from polycast.server import pages, sockets
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters
+from polycast.server.dialling import dial
 from polycast.server.exchange import Exchange
 from polycast.server.inbox import SHARED_BYTES, Inbox
+from polycast.server.links import Links, Place
 from polycast.server.neighbours import Neighbours
+from polycast.server.routes import Routes
 from polycast.server.settings import TABLES, Settings
 
 log = logging.getLogger("polycast.server")
@@ -35,6 +38,8 @@ log = logging.getLogger("polycast.server")
 SWEEP_SECONDS = 0.5
 GOODBYE_SECONDS = 0.25
 """How long a peer may take to close its side after we closed ours."""
+LINGER_SECONDS = 5.0
+"""How long a peer that was told to go may take to go."""
 ONE_SIGNAL_SECONDS = 0.2
 SPARE_FILES = 64
 """File descriptors that are not for connections."""
@@ -54,7 +59,7 @@ class Listener:
         self.budget = server.exchange.budget
 
     def connection(self, dialed: bool = False) -> Connection:
-        session = self.role.session(self._server.terms(self._address))
+        session = self.role.session(self._server.terms(self._address, dialed))
         return Connection(self, session, self._server.inbox(), self._server.next_name(), dialed)
 
     def speaking(self, dialect: str) -> Listener:
@@ -79,7 +84,9 @@ class Server:
         self.counters: dict[tuple[str, str], Counters] = {}
         """By listener and dialect."""
         self.addresses: list[tuple[str, Address]] = []
-        self.neighbours = Neighbours(settings.simplest, self.exchange, self._new_link)
+        self.neighbours = Neighbours(settings.simplest, self.exchange, self._dial)
+        self.links = Links(self._dial)
+        self.exchange.routes = Routes(self)
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._named = 0
         self._connection_limit = _room_for_connections(settings.limits.connections)
@@ -92,16 +99,19 @@ class Server:
     def inbox(self) -> Inbox:
         return Inbox(self._shared)
 
-    def terms(self, address: Address) -> Terms:
+    def terms(self, address: Address, dialed: bool = False) -> Terms:
         settings = self.settings
         tables = {name: getattr(settings, name) for name in TABLES}
-        return Terms(settings.limits.for_dialects(), address.scheme, address.options, tables, self.page)
+        there = address if dialed else None
+        return Terms(settings.limits.for_dialects(), address.scheme, address.options, tables, self.page, there)
 
     def page(self, path: str) -> Page | None:
-        return None
+        return pages.find(self, path)
 
-    def _new_link(self) -> Connection:
-        return Listener(self, ROLES["simplest.peer"], Address("tcp")).connection(dialed=True)
+    async def _dial(self, place: Place) -> Connection:
+        connection = Listener(self, ROLES[place.role], place.address).connection(dialed=True)
+        await dial(connection, place.address)
+        return connection
 
     def next_name(self) -> str:
         self._named += 1
@@ -128,6 +138,7 @@ class Server:
         connection.port.counters.open -= 1
         log.debug("%s: gone", connection)
         self.exchange.close(connection)
+        self.links.ended(connection)
         self.neighbours.links.ended(connection)
 
     # -- start and stop ----------------------------------------------------------------------------------
@@ -138,6 +149,9 @@ class Server:
                 for text in texts:
                     await self._listen(name, parse_address(text))
             self.neighbours.start(self.addresses)
+            for name, texts in self.settings.connect.items():
+                for text in texts:
+                    self.links.add(Place(name, parse_address(text)))
         except BaseException:
             await self.stop()
             raise
@@ -163,6 +177,7 @@ class Server:
         if self._sweeping:
             self._sweeping.cancel()
         await self.neighbours.stop()
+        await self.links.stop()
         for connection in list(self.connections):
             connection.finish()
         await self._wait_until(self._all_sent, self.settings.limits.shutdown_seconds)
@@ -176,7 +191,7 @@ class Server:
             file.unlink(missing_ok=True)
 
     def _all_sent(self) -> bool:
-        return all(not connection.queued() for connection in self.connections)
+        return all(not connection.unsent() for connection in self.connections)
 
     async def _wait_until(self, done: Callable[[], bool], seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -199,7 +214,8 @@ class Server:
         limits = self.settings.limits
         age, idle = now - connection.opened_at, now - connection.touched_at
         if connection.closing:
-            if limits.stall_seconds and idle >= limits.stall_seconds:
+            patience = limits.stall_seconds if connection.unsent() else LINGER_SECONDS
+            if patience and idle >= patience:
                 connection.abort()
         elif not connection.session.handshaken and age >= limits.handshake_seconds:
             reason = f"no handshake within {limits.handshake_seconds:g} s (limits.handshake_seconds)"

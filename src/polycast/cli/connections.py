@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from polycast.cli.options import AS_JSON, AT
+
+NAME = "connections"
+HELP = "List who is connected to the broker, and what waits to be sent to each."
+EXAMPLE = "polycast connections --at broker.example"
+
+
+def run(at: str = AT, as_json: bool = AS_JSON) -> None:
+    from polycast.cli.listing import show_listing
+
+    show_listing("connections", at, as_json)

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import json
+
+import typer
+
+from polycast.cli.options import AS_JSON, AT
+from polycast.model import Body
+
+NAME = "stats"
+HELP = "Show the broker's counters: those of all, then those of each listener and dialect."
+EXAMPLE = "polycast stats --json"
+
+
+def run(at: str = AT, as_json: bool = AS_JSON) -> None:
+    from polycast.cli.listing import show_rows
+    from polycast.cli.request import ask
+    from polycast.client import from_body
+
+    stats = from_body(ask("polycast/stats", Body(), at))
+    if as_json:
+        typer.echo(json.dumps(stats, ensure_ascii=False))
+        return
+    listeners = stats.pop("listeners")
+    show_rows([{"counter": name, "value": value} for name, value in stats.items()])
+    typer.echo("")
+    show_rows(listeners)

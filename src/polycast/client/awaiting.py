@@ -1,0 +1,196 @@
+"""The asyncio client: a stream around the client's side of a dialect. For any number of tasks of one loop.
+
+Whoever waits for something reads, one task at a time, and what it reads is there for all of them. While nobody
+waits nobody reads, so what a client does not look at stays with the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import TracebackType
+
+from polycast.address import Address
+from polycast.client.reach import ACK_SECONDS, READ_BYTES, lost, silent, unreachable
+from polycast.client.requests import NO_BODY, Answer, Handler
+from polycast.client.side import WINDOW, Receipt, Said, Side
+from polycast.model import Body, Message, Pattern
+
+
+class AsyncClient:
+    """`publish` and `subscribe` as often as you like; `messages` yields what arrives, read by read.
+
+    Used in an `async with` block, leaving it waits until the broker has read all that was published. Where the
+    dialect acknowledges, `publish` has waited for that already.
+    """
+
+    def __init__(self, side: Side, line: Line, writer: asyncio.StreamWriter, timeout: float) -> None:
+        """Use `open` or `connect_async`, which dial, and have the handshake behind them."""
+        self.address = side.address
+        self._side = side
+        self._line = line
+        self._reader = line.reader
+        self._writer = writer
+        self._timeout = timeout
+        self._turn = asyncio.Lock()
+        self._ended = False
+
+    @classmethod
+    async def open(cls, side: Side, timeout: float = 10.0) -> AsyncClient:
+        """`timeout` is for the connection, the handshake, and whatever a broker answers at once."""
+        client = cls(side, *await _open(side.address, timeout), timeout)
+        try:
+            await client._say(side.open())
+        except BaseException:
+            client._writer.transport.abort()
+            raise
+        return client
+
+    async def publish(self, messages: Iterable[Message]) -> None:
+        side, receipt = self._side, Receipt()
+        for block in side.blocks(messages, receipt):
+            await self._send(block)
+            await self._wait(lambda: len(side.owed) < WINDOW, ACK_SECONDS)
+            if receipt.error:
+                break
+        await self._wait(lambda: not receipt.owed, ACK_SECONDS)
+        side.check(receipt)
+
+    async def subscribe(self, patterns: Iterable[Pattern]) -> None:
+        """Where the dialect tells when subscriptions are in force, returns then."""
+        await self._say(self._side.asks(patterns))
+
+    async def messages(self) -> AsyncIterator[list[Message]]:
+        """What arrives and matches, until the broker closes."""
+        side = self._side
+        while True:
+            await self._wait(lambda: bool(side.messages) or self._ended, None)
+            if not side.messages:
+                side.check_end()
+                return
+            yield side.take()
+
+    async def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Answer:
+        """Whoever answers may say no: that is an answer as well, with `success` false."""
+        answers = self._side.answers
+        data, number = self._side.to_request(route, body)
+        try:
+            await self._send(data)
+            await self._wait(lambda: answers[number] is not None, timeout)
+        finally:
+            answer = answers.pop(number)
+        assert answer is not None
+        return answer
+
+    async def serve(self, route: str, handler: Handler) -> None:
+        """Offers to answer requests. They are answered whenever this client reads, as in `messages`."""
+        await self._say(self._side.to_offer(route, handler))
+
+    async def close(self) -> None:
+        """Waits for the broker to close its side, which it does when it has read everything."""
+        try:
+            async with asyncio.timeout(ACK_SECONDS if self._side.unconfirmed else self._timeout):
+                await self._leave()
+        except OSError as error:
+            if self._side.unconfirmed:
+                raise lost(self._side, error) from error
+        finally:
+            self._writer.close()
+            await self._writer.wait_closed()
+        self._side.check_end()
+
+    async def _leave(self) -> None:
+        self._writer.write(self._side.farewell())
+        await self._writer.drain()
+        self._writer.write_eof()
+        async with self._turn:
+            while data := await self._reader.read(READ_BYTES):
+                self._side.receive(data)
+                self._side.take()
+        if self._line.error:
+            raise self._line.error
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            self._writer.transport.abort()
+
+    async def _say(self, said: Said) -> None:
+        await self._send(said.data)
+        await self._wait(lambda: not said.receipt.owed, self._timeout)
+        self._side.check(said.receipt)
+
+    async def _wait(self, done: Callable[[], bool], seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while not done():
+                    async with self._turn:
+                        if not done():
+                            await self._read()
+                    if self._ended and not done():
+                        raise self._side.ended()
+        except TimeoutError as error:
+            raise silent(self._side, seconds or 0) from error
+
+    async def _read(self) -> None:
+        """Reads once, and answers."""
+        if self._side.broken:
+            raise self._side.broken
+        data = await self._receive()
+        self._ended = not data
+        if data and (reply := self._side.receive(data)):
+            self._writer.write(reply)
+
+    async def _receive(self) -> bytes:
+        data = await self._reader.read(READ_BYTES)
+        if not data and self._line.error:
+            raise lost(self._side, self._line.error)
+        return data
+
+    async def _send(self, data: bytes) -> None:
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except OSError as error:
+            await self._hear_last_words()
+            raise lost(self._side, error) from error
+
+    async def _hear_last_words(self) -> None:
+        """A broker that closes on us may have said why."""
+        async with self._turn:
+            while data := await self._reader.read(READ_BYTES):
+                self._side.receive(data)
+
+
+class Line(asyncio.StreamReaderProtocol):
+    """However the connection ended, what came before is still to be read."""
+
+    def __init__(self) -> None:
+        self.reader = asyncio.StreamReader(READ_BYTES)
+        super().__init__(self.reader)
+        self.error: OSError | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.error = exc if isinstance(exc, OSError) else None
+        super().connection_lost(None)
+
+
+async def _open(address: Address, timeout: float) -> tuple[Line, asyncio.StreamWriter]:
+    loop = asyncio.get_running_loop()
+    line = Line()
+    try:
+        async with asyncio.timeout(timeout):
+            transport: asyncio.Transport
+            if address.scheme == "ipc":
+                transport, _ = await loop.create_unix_connection(lambda: line, address.path)
+            else:
+                transport, _ = await loop.create_connection(lambda: line, address.host, address.port)
+    except OSError as error:
+        raise unreachable(address, error) from error
+    return line, asyncio.StreamWriter(transport, line, line.reader, loop)

@@ -1,0 +1,124 @@
+"""The client's side of `hermod`: what it publishes is acknowledged, what it hears has a sequence."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+
+import msgspec
+
+from polycast.address import Address
+from polycast.client.side import SHOWN_BYTES, Receipt, Said, Side, topics_of, utf8
+from polycast.dialects.hermod_forms import NAME
+from polycast.dialects.hermod_headers import (
+    UNSET,
+    Header,
+    HeaderEnd,
+    after_space,
+    read_header,
+    to_natural,
+    to_text,
+)
+from polycast.errors import ProtocolError, RefusedError
+from polycast.model import Format, Message, Pattern
+
+HEADER_BYTES = 2**20
+OPENING = ord("{")
+NOTHING_YET = b'{"batch_type":"End"}'
+"""The end of no batch: a broker says OK to it, and whoever speaks something else makes nothing of it."""
+CLOSING = (400, 409, 413)
+"""After these the broker closes."""
+STOPPING = 503
+
+
+class Status(msgspec.Struct):
+    status: str
+    code: int = 0
+    message: str = ""
+    count: int = 0
+
+
+class HermodSide(Side):
+    dialect = NAME
+
+    def __init__(self, address: Address, publishing: bool) -> None:
+        super().__init__(address, publishing)
+        self._end = HeaderEnd()
+
+    # -- saying ------------------------------------------------------------------------------------------
+
+    def open(self) -> Said:
+        """Before it is trusted with messages, the other end shows that it speaks hermod."""
+        return Said(NOTHING_YET, self.owe(Receipt())) if self.publishing else Said(b"", Receipt())
+
+    def encode(self, message: Message) -> bytes:
+        topic, payload = msgspec.json.encode(utf8(message.topic).decode()), message.payload
+        digest = sha1(payload, usedforsecurity=False).hexdigest().encode()
+        return b'{"topic":%b,"payload_size":%d,"checksum":"%b"}%b' % (topic, len(payload), digest, payload)
+
+    def to_block(self, block: bytes, count: int, receipt: Receipt) -> bytes:
+        """One message is answered by itself, many as a batch."""
+        self.owe(receipt, count)
+        return block if count == 1 else b'{"batch_type":"Count","count":%d}' % count + block
+
+    def to_asks(self, patterns: list[Pattern]) -> Said:
+        topics = topics_of(patterns, NAME)
+        return Said(msgspec.json.encode({"topics": topics}), self.owe(Receipt()))
+
+    def farewell(self) -> bytes:
+        return b"" if self.publishing else b'{"status":"CLOSE"}'
+
+    # -- hearing -----------------------------------------------------------------------------------------
+
+    def read(self, block: bytes) -> tuple[int, int]:
+        position = need = 0
+        arrived: list[Message] = []
+        try:
+            while (position := after_space(block, position)) < len(block):
+                after, need = self._read_one(block, position, arrived)
+                if after == position:
+                    break
+                position = after
+        finally:
+            self.hear(arrived)
+        return position, need
+
+    def _read_one(self, block: bytes, position: int, arrived: list[Message]) -> tuple[int, int]:
+        """The position after one status or message, or the same one and how long it will be."""
+        if block[position] != OPENING:
+            raise ProtocolError(f"{block[position : position + SHOWN_BYTES]!r} is not hermod")
+        end = self._end.find(block, position, HEADER_BYTES)
+        if not end:
+            return position, 0
+        header = read_header(block, position, end)
+        if header.status is not UNSET:
+            self._handle_status(block[position:end])
+            return end, 0
+        after = end + to_natural(header.payload_size, "payload_size")
+        if after > len(block):
+            return position, after - position
+        arrived.append(_to_message(header, block[end:after]))
+        return after, 0
+
+    def _handle_status(self, text: bytes) -> None:
+        try:
+            status = msgspec.json.decode(text, type=Status)
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"cannot read the status {text[:100]!r}: {error}") from error
+        refusal = self._to_refusal(status)
+        if status.code in CLOSING or (status.code == STOPPING and self.publishing):
+            self.goodbye = refusal
+        if status.code != STOPPING:
+            self.settle(refusal, status.count)
+
+    def _to_refusal(self, status: Status) -> RefusedError | None:
+        if status.status == "OK":
+            return None
+        return RefusedError(f"{self.address}: refused: {status.code} {status.message}", status.code)
+
+
+def _to_message(header: Header, payload: bytes) -> Message:
+    topic, checksum = to_text(header.topic, "topic"), to_text(header.checksum, "checksum")
+    if checksum and sha1(payload, usedforsecurity=False).hexdigest() != checksum.lower():
+        raise ProtocolError(f"a message on {topic!r} whose checksum does not fit its {len(payload):,} bytes")
+    sequence = to_natural(header.sequence, "sequence")
+    return Message(topic, payload, Format.BYTES, sequence)

@@ -1,0 +1,241 @@
+"""The client's side of a dialect: what it says to a broker, and what it makes of what it hears. No I/O, no clock.
+
+A client (`blocking.Client`, `awaiting.AsyncClient`) is a thin shell around one: it sends what `open`, `blocks`,
+`asks` and `farewell` return, hands what arrives to `receive`, and waits until nothing is owed on a receipt, or
+until there are `messages`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from polycast.address import Address
+from polycast.client.requests import Answer, Handler
+from polycast.errors import PeerError, RefusedError, RemoteError, UsageError
+from polycast.model import Body, Burst, Closing, Event, Exact, Message, Pattern, Reply
+
+BLOCK_BYTES = 256 * 1024
+SHOWN_BYTES = 40
+WINDOW = 8
+"""How many answers a broker may owe before it is told more."""
+
+
+@dataclass(slots=True)
+class Receipt:
+    """How what was said is answered, in a dialect that answers."""
+
+    owed: int = 0
+    """How many answers are still to come."""
+    sent: int = 0
+    """How many messages it was."""
+    accepted: int = 0
+    error: RefusedError | None = None
+    """The first refusal."""
+
+
+class Said(NamedTuple):
+    data: bytes
+    receipt: Receipt
+
+
+class Side:
+    dialect: str
+    one_way = True
+    """Whether a connection either publishes or subscribes."""
+    heard = False
+    """Whether anything in this dialect has come."""
+    unconfirmed = False
+    """Whether anything was published that the broker will not answer."""
+
+    def __init__(self, address: Address, publishing: bool) -> None:
+        self.address = address
+        self.publishing = publishing
+        self.messages: list[Message] = []
+        """What arrived, matches, and was not taken yet."""
+        self.answers: dict[int, Answer | None] = {}
+        """What became of the requests that somebody waits for, by their numbers."""
+        self.owed: deque[tuple[Receipt, int]] = deque()
+        """The answers that are still to come, in their order: to whom, and for how many messages."""
+        self.goodbye: RefusedError | None = None
+        """Why the broker closes, where it says so."""
+        self.broken: RemoteError | None = None
+        """What is wrong with what the broker said."""
+        self._patterns: list[Pattern] = []
+        self._reply = b""
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._need = 0
+
+    # -- what a dialect says -----------------------------------------------------------------------------
+
+    def open(self) -> Said:
+        """The handshake."""
+        return Said(b"", Receipt())
+
+    def encode(self, message: Message) -> bytes:
+        raise NotImplementedError
+
+    def to_block(self, block: bytes, count: int, receipt: Receipt) -> bytes:
+        """So many encoded messages, with whatever makes the broker answer."""
+        return block
+
+    def to_asks(self, patterns: list[Pattern]) -> Said:
+        """The commands that bring at least all that matches the patterns."""
+        raise NotImplementedError
+
+    def to_request(self, route: str, body: Body) -> tuple[bytes, int]:
+        """A request, and the number under which its answer will come; who waits no more removes that number."""
+        raise UsageError(f"{self.dialect} has no requests", "ubre has")
+
+    def to_offer(self, route: str, handler: Handler) -> Said:
+        """The offer to answer requests; they are answered while somebody reads."""
+        raise UsageError(f"{self.dialect} has no requests", "ubre has")
+
+    def farewell(self) -> bytes:
+        return b""
+
+    def read(self, block: bytes) -> tuple[int, int]:
+        """How much of the block could be read, and how long the frame behind it will be (0: unknown)."""
+        raise NotImplementedError
+
+    def wanted(self, pattern: Pattern, topic: str) -> bool:
+        """Whether a topic, as this dialect writes it, matches the pattern."""
+        return pattern.matches(topic)
+
+    # -- what a shell asks for ---------------------------------------------------------------------------
+
+    def blocks(self, messages: Iterable[Message], receipt: Receipt) -> Iterator[bytes]:
+        """The messages, as blocks worth a write each."""
+        if self.one_way and not self.publishing:
+            hint = "connect(..., publishing=True) makes one that publishes"
+            raise UsageError(f"this {self.dialect} connection subscribes", hint)
+        batch: list[bytes] = []
+        size = 0
+        for message in messages:
+            batch.append(self.encode(message))
+            size += len(batch[-1])
+            if size >= BLOCK_BYTES:
+                yield self._end_block(batch, receipt)
+                batch, size = [], 0
+        if batch:
+            yield self._end_block(batch, receipt)
+
+    def _end_block(self, batch: list[bytes], receipt: Receipt) -> bytes:
+        receipt.sent += len(batch)
+        block = self.to_block(b"".join(batch), len(batch), receipt)
+        self.unconfirmed = self.unconfirmed or not receipt.owed
+        return block
+
+    def asks(self, patterns: Iterable[Pattern]) -> Said:
+        if self.one_way and self.publishing:
+            raise UsageError(f"this {self.dialect} connection publishes", "connect() another to subscribe")
+        new = list(patterns)
+        asks = self.to_asks(new)
+        self._patterns += new
+        return asks
+
+    def receive(self, data: bytes) -> bytes:
+        """Takes what arrived; returns what to say to it. Behind something unreadable nothing is looked at."""
+        if self.broken is not None:
+            return b""
+        self._chunks.append(data)
+        self._held += len(data)
+        if self._held < self._need:
+            return b""
+        block = b"".join(self._chunks)
+        try:
+            consumed, self._need = self.read(block)
+        except PeerError as error:
+            self.broken = RemoteError(f"{self.address}: {error}", self.hint())
+            return b""
+        self._chunks = [block[consumed:]]
+        self._held = len(block) - consumed
+        self.heard = self.heard or consumed > 0
+        reply, self._reply = self._reply, b""
+        return reply
+
+    def take(self) -> list[Message]:
+        taken, self.messages = self.messages, []
+        return taken
+
+    def check(self, receipt: Receipt) -> None:
+        """Raises what was refused."""
+        error = receipt.error
+        if error is not None:
+            of = f"; {receipt.accepted:,} of {receipt.sent:,} messages were accepted" if receipt.sent > 1 else ""
+            raise RefusedError(f"{error}{of}", error.code)
+
+    def check_end(self) -> None:
+        """Raises what is wrong with a broker that closed when nothing more was expected of it."""
+        if self.broken or self.goodbye or (self._held and not self.heard):
+            raise self.ended()
+
+    def ended(self) -> RemoteError:
+        """The error for a broker that closed while something was still expected of it."""
+        said = b"".join(self._chunks)[:SHOWN_BYTES]
+        last = f" after it said {said!r}" if said else ""
+        closed = RemoteError(f"{self.address}: the broker closed the connection{last}", self.hint())
+        return self.broken or self.goodbye or closed
+
+    def hint(self) -> str:
+        """While the other end has not shown that it speaks this dialect."""
+        who = " publishers" if self.publishing else " subscribers"
+        place = f"{self.dialect}{who if self.one_way else ''}"
+        return "" if self.heard else f"is that the address for {place}? 'polycast serve' prints who listens where"
+
+    # -- what a dialect hears ----------------------------------------------------------------------------
+
+    def owe(self, receipt: Receipt, count: int = 0) -> Receipt:
+        """The broker will answer this."""
+        receipt.owed += 1
+        self.owed.append((receipt, count))
+        return receipt
+
+    def settle(self, error: RefusedError | None = None, accepted: int = 0) -> None:
+        """It has answered the oldest of what it owes. `accepted` is for batches of which it refused a part."""
+        if not self.owed:
+            return
+        receipt, count = self.owed.popleft()
+        receipt.owed -= 1
+        receipt.accepted += accepted if error else count
+        receipt.error = receipt.error or error
+
+    def hear(self, messages: Iterable[Message]) -> None:
+        topic, wanted = None, False
+        for message in messages:
+            if message.topic != topic:
+                topic = message.topic
+                wanted = any(self.wanted(pattern, topic) for pattern in self._patterns)
+            if wanted:
+                self.messages.append(message)
+
+    def handle(self, event: Event) -> None:
+        """For those whose words a session reads."""
+        match event:
+            case Burst():
+                self.hear(event.messages())
+            case Reply(data):
+                self._reply += data
+            case Closing(error) if error:
+                raise error
+
+
+def topics_of(patterns: Iterable[Pattern], dialect: str) -> list[str]:
+    """For dialects that know no patterns."""
+    for pattern in patterns:
+        if not isinstance(pattern, Exact):
+            hint = "simplest, fanout and nanomsg can: --dialect simplest"
+            raise UsageError(f"{dialect} cannot ask for {str(pattern)!r}, only for whole topics", hint)
+        utf8(pattern.value)
+    return [pattern.value for pattern in patterns]
+
+
+def utf8(text: str) -> bytes:
+    """A topic or pattern that a user typed."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{text!r} cannot be a topic: it is not UTF-8") from error

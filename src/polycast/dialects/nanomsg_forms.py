@@ -1,0 +1,70 @@
+"""Messages as PUB sockets send them: over tcp, ipc and WebSocket; `nanomsg` shows the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from struct import Struct
+
+from polycast.dialects.base import as_it_came
+from polycast.dialects.scan import SIZE, TYPE
+from polycast.dialects.websocket import BINARY, header, to_masked_frame
+from polycast.model import Buffer, Burst, Encoded, Form, Slices
+
+NAME = "nanomsg"
+TYPED_SIZE = Struct(">BQ")
+
+
+class NanomsgForm(Form):
+    name = NAME
+
+    def __init__(self, head: Callable[[int], bytes], separator: bytes) -> None:
+        self._head = head
+        self._separator = separator
+
+    def encode(self, burst: Burst, slices: Slices) -> Encoded:
+        if burst.native is self:
+            return as_it_came(burst, slices)
+        pieces: list[Buffer] = []
+        view = memoryview(burst.block)
+        for run, first, last in burst.runs(slices):
+            name = self._to_name(burst.topics[run])
+            size, head = -1, b""
+            for i in range(first, last):
+                begin, end = burst.starts[i], burst.ends[i]
+                if end - begin != size:  # most are as long as the one before
+                    size = end - begin
+                    head = self._head(len(name) + size) + name
+                pieces += (head, view[begin:end])
+        joined = b"".join(pieces)
+        return Encoded([joined], len(joined))
+
+    def _to_name(self, topic: bytes) -> bytes:
+        return topic + self._separator if topic else b""
+
+
+class MaskedForm(NanomsgForm):
+    """For a WebSocket that the broker dialled. Each frame has a mask of its own, so none goes out as it came."""
+
+    def encode(self, burst: Burst, slices: Slices) -> Encoded:
+        frames: list[Buffer] = []
+        for run, first, last in burst.runs(slices):
+            name = self._to_name(burst.topics[run])
+            for i in range(first, last):
+                body = name + burst.block[burst.starts[i] : burst.ends[i]]
+                frames.append(to_masked_frame(BINARY, body))
+        joined = b"".join(frames)
+        return Encoded([joined], len(joined))
+
+
+HEADS: dict[str, Callable[[int], bytes]] = {
+    "tcp": SIZE.pack,
+    "ipc": partial(TYPED_SIZE.pack, TYPE[0]),
+    "ws": partial(header, BINARY),
+}
+"""What stands before a body of some size, by the scheme of the address."""
+
+
+@cache
+def form_of(scheme: str, separator: str, masked: bool = False) -> NanomsgForm:
+    return (MaskedForm if masked else NanomsgForm)(HEADS[scheme], separator.encode())

@@ -1,0 +1,216 @@
+"""What UBRE means, whichever way its messages travel.
+
+A message is read, checked against the limits and made an event; an answer is written in the form of its request, a
+request in the form in which its route was offered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from polycast.dialects import ubre_messages as messages
+from polycast.dialects import websocket
+from polycast.dialects.base import Reading, RequestSession, Terms
+from polycast.dialects.ubre_messages import INVALID, NOTHING, JsonMessage
+from polycast.dialects.websocket import WebSocketError
+from polycast.errors import LimitError
+from polycast.model import (
+    Answer,
+    Body,
+    Event,
+    Exact,
+    Form,
+    Format,
+    Refused,
+    Reply,
+    Request,
+    Subscribe,
+    Unsubscribe,
+)
+
+NUMBER = re.compile(rb"[0-9]{1,18}")
+MALFORMED_AT_MOST = 10
+"""So many messages that cannot be read end the connection."""
+BAD_REQUEST = Body(b"BadRequest", Format.TEXT)
+
+
+class Handle(NamedTuple):
+    """Whom an answer is for: the id of the request as it came, and whether it came in binary."""
+
+    id: bytes
+    binary: bool
+
+
+class Wire(NamedTuple):
+    """How messages travel."""
+
+    json_form: Form
+    binary_form: Form
+    to_json: Callable[[bytes], bytes]
+    to_binary: Callable[[bytes], bytes]
+
+
+class NotTextError(Exception):
+    """A topic or a route that is no JSON string."""
+
+
+class Speaker(RequestSession):
+    """What UBRE means, whichever way its messages travel."""
+
+    wire: Wire
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._malformed = 0
+        self._binary_routes: set[str] = set()
+        """What this peer offered in binary, and so wants to be asked for in binary."""
+
+    def to_request(self, number: int, route: str, body: Body) -> bytes:
+        if route in self._binary_routes:
+            envelope = messages.to_envelope(route, body)
+            return self.wire.to_binary(messages.to_frame(messages.REQUEST, b"%d" % number, envelope))
+        text = b'{"request":%b,"id":%d%b}' % (messages.to_string(route), number, messages.to_member(body))
+        return self.wire.to_json(text)
+
+    def to_answer(self, handle: Handle, success: bool, body: Body) -> bytes:
+        if handle.binary:
+            kind = messages.SUCCESS if success else messages.FAIL
+            answer = body.payload if body.format is Format.BYTES else messages.to_json(*body)
+            return self.wire.to_binary(messages.to_frame(kind, handle.id, answer))
+        word = b"success" if success else b"fail"
+        return self.wire.to_json(b'{"%b":%b%b}' % (word, handle.id, messages.to_member(body)))
+
+    # -- what it says ------------------------------------------------------------------------------------
+
+    def handle_json(self, text: bytes, reading: Reading) -> None:
+        try:
+            self._handle_message(messages.read_json(text), reading)
+        except NotTextError:
+            self._refuse("topic not a string", reading)
+        except INVALID:
+            self._refuse("malformed JSON", reading)
+
+    def _refuse(self, reason: str, reading: Reading) -> None:
+        reading.add(Refused(reason))
+        self._malformed += 1
+        if self._malformed == MALFORMED_AT_MOST:
+            tired = f"{MALFORMED_AT_MOST} messages that cannot be read, the last for: {reason}"
+            raise WebSocketError(websocket.INVALID, tired)
+
+    def _handle_message(self, message: JsonMessage, reading: Reading) -> None:
+        """The first of these keys says what it is, whatever other keys there are."""
+        if message.subscribe is not NOTHING:
+            serve = message.body is not NOTHING and messages.is_offer(message.body)
+            reading.add(self._subscribe(self._read_topic(message.subscribe).decode(), serve, binary=False))
+        elif message.unsubscribe is not NOTHING:
+            reading.add(self._unsubscribe(self._read_topic(message.unsubscribe).decode()))
+        elif message.publish is not NOTHING:
+            reading.add_message(self._read_topic(message.publish), *self._read_payload(message.body))
+        elif message.request is not NOTHING:
+            reading.add(self._read_request(message))
+        elif message.success is not NOTHING:
+            reading.add(_to_answer(bytes(message.success), True, self._read_body(message.body)))
+        elif message.fail is not NOTHING:
+            reading.add(_to_answer(bytes(message.fail), False, self._read_body(message.body)))
+        else:
+            reading.add(Refused("unknown message"))
+
+    def handle_frame(self, kind: int, name: bytes, body: bytes | None, reading: Reading) -> None:
+        """Lengths have been checked. No body at all is None."""
+        if kind == messages.PUBLISH:
+            reading.add_message(name, *_to_body(body))
+        elif kind == messages.REQUEST:
+            reading.add(self._open_envelope(Handle(name, True), body or b""))
+        elif kind in (messages.SUCCESS, messages.FAIL):
+            reading.add(_to_answer(name, kind == messages.SUCCESS, _to_body(body)))
+        else:
+            reading.add(self._handle_interest(kind, name, body))
+
+    def _handle_interest(self, kind: int, name: bytes, body: bytes | None) -> Event:
+        try:
+            topic = name.decode()
+        except UnicodeDecodeError:
+            return Refused("subscription not UTF-8")
+        if kind == messages.UNSUBSCRIBE:
+            return self._unsubscribe(topic)
+        return self._subscribe(topic, body is not None and messages.is_offer(body), binary=True)
+
+    def _subscribe(self, topic: str, serve: bool, *, binary: bool) -> Event:
+        if serve:
+            (self._binary_routes.add if binary else self._binary_routes.discard)(topic)
+        form = self.wire.binary_form if binary else self.wire.json_form
+        return Subscribe(Exact(topic), form, serve)
+
+    def _unsubscribe(self, topic: str) -> Event:
+        self._binary_routes.discard(topic)
+        return Unsubscribe(Exact(topic))
+
+    # -- requests ----------------------------------------------------------------------------------------
+
+    def _read_request(self, message: JsonMessage) -> Event:
+        if message.id is NOTHING:
+            handle = Handle(self._check_id(message.request), False)
+            return self._open_envelope(handle, bytes(message.body))
+        handle = Handle(self._check_id(message.id), False)
+        try:
+            route = self._read_topic(message.request)
+        except NotTextError:
+            return self._refuse_request(handle)
+        return Request(route.decode(), handle, self._read_body(message.body))
+
+    def _open_envelope(self, handle: Handle, text: bytes) -> Event:
+        try:
+            envelope = messages.read_envelope(text)
+            body = self._read_body(envelope.body)
+        except INVALID:
+            return self._refuse_request(handle)
+        self.check_name("a route", len(envelope.route.encode()))
+        return Request(envelope.route, handle, body)
+
+    def _refuse_request(self, handle: Handle) -> Reply:
+        return Reply(self.to_answer(handle, False, BAD_REQUEST))
+
+    # -- parts of messages -------------------------------------------------------------------------------
+
+    def _read_topic(self, raw: Raw) -> bytes:
+        text = bytes(raw)
+        if text[0] != messages.QUOTE:
+            raise NotTextError
+        topic = messages.read_string(text)
+        self.check_name("a topic", len(topic))
+        return topic
+
+    def _check_id(self, raw: Raw) -> bytes:
+        self.check_name("a request id", len(bytes(raw)))
+        return bytes(raw)
+
+    def check_name(self, what: str, size: int) -> None:
+        if size > self._limits.topic_bytes:
+            raise LimitError(what, size, self._limits.topic_bytes, "limits.topic_bytes")
+
+    def _read_body(self, raw: Raw) -> Body:
+        return Body(*self._read_payload(raw))
+
+    def _read_payload(self, raw: Raw) -> tuple[bytes, Format]:
+        payload, format_ = messages.read_body(raw)
+        self.check_body(len(payload))
+        return payload, format_
+
+    def check_body(self, size: int) -> None:
+        if size > self._limits.payload_bytes:
+            raise LimitError("a body", size, self._limits.payload_bytes, "limits.payload_bytes")
+
+
+def _to_body(payload: bytes | None) -> Body:
+    return Body() if payload is None else Body(payload, Format.BYTES)
+
+
+def _to_answer(name: bytes, success: bool, body: Body) -> Event:
+    """The ids of what we ask are numbers; any other was never asked."""
+    if NUMBER.fullmatch(name) is None:
+        return Refused("answer that nobody waits for")
+    return Answer(int(name), success, body)

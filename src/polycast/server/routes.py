@@ -1,0 +1,201 @@
+"""The routes that the broker answers itself: what goes on in it, and publishing by request.
+
+    polycast/topics        {"limit"?}                        {"total", "topics": [{"topic", ...}]}
+    polycast/connections   {"limit"?}                        {"total", "connections": [{"name", "listener", ...}]}
+    polycast/stats                                           counters, for each listener and dialect
+    polycast/publish       {"topic", "body"?, "format"?}     {"offset", "sequence"}
+    polycast/history                                         nothing yet: it reads the log
+
+A request that cannot be answered fails with a word, and where it helps, with a sentence behind it.
+"""
+
+from __future__ import annotations
+
+import time
+from binascii import Error as Base64Error
+from binascii import a2b_base64
+from collections.abc import Callable
+from dataclasses import fields
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from polycast.broker import requests
+from polycast.dialects.ubre_messages import INVALID, NOTHING, compact, read_body
+from polycast.errors import LimitError
+from polycast.model import Body, Burst, Format
+from polycast.server.connection import Connection
+from polycast.server.counters import Counters, Totals
+from polycast.server.pages import measure_queues, totals_of
+from polycast.version import VERSION
+
+if TYPE_CHECKING:
+    from polycast.server.server import Server
+
+ROWS_AT_MOST = 10_000
+ROWS_A_TURN = 20_000
+"""What may be listed for all requests of one read. Nobody else is served meanwhile."""
+
+T = TypeVar("T", bound=Struct)
+
+
+class Listing(Struct, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=0, le=ROWS_AT_MOST)] = 1000
+
+
+class Nothing(Struct, forbid_unknown_fields=True):
+    pass
+
+
+class Publishing(Struct, forbid_unknown_fields=True):
+    topic: str
+    body: Raw = NOTHING
+    format: Literal["bytes", "text", "json", "none"] | None = None
+
+
+class Encoded(Struct, forbid_unknown_fields=True):
+    base64: str = msgspec.field(name="$base64")
+
+
+class RouteError(Exception):
+    """Why there is no answer, in the words that the requester gets."""
+
+
+class Routes:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._limits = server.settings.limits.for_dialects()
+        self._started = time.monotonic()
+        self._turn, self._rows = 0.0, 0
+        self._routes: dict[str, Callable[[Connection, Body, float], Any]] = {
+            "polycast/topics": self._topics,
+            "polycast/connections": self._connections,
+            "polycast/stats": self._stats,
+            "polycast/publish": self._publish,
+            "polycast/history": self._history,
+        }
+
+    def __call__(self, requester: Connection, route: str, body: Body, now: float) -> tuple[bool, Body]:
+        answer = self._routes.get(route)
+        if answer is None:
+            return False, requests.word(requests.NOT_FOUND)
+        try:
+            return True, requests.value(answer(requester, body, now))
+        except RouteError as error:
+            return False, requests.word(str(error))
+
+    # -- what there is -----------------------------------------------------------------------------------
+
+    def _topics(self, requester: Connection, body: Body, now: float) -> Any:
+        router = self._server.exchange.hub.router
+        limit = self._spend(_read(body, Listing).limit, now)
+        rows = [
+            {"topic": topic.name, "sequence": topic.next_sequence, "subscribers": len(topic.audience.members)}
+            for topic in map(router.refresh, islice(router.topics, limit))
+        ]
+        return {"total": len(router.topics), "topics": rows}
+
+    def _connections(self, requester: Connection, body: Body, now: float) -> Any:
+        limit = self._spend(_read(body, Listing).limit, now)
+        rows = [_to_row(connection) for connection in islice(self._server.connections, limit)]
+        return {"total": len(self._server.connections), "connections": rows}
+
+    def _stats(self, requester: Connection, body: Body, now: float) -> Any:
+        _read(body, Nothing)
+        server = self._server
+        self._spend(min(len(server.connections), ROWS_AT_MOST), now)
+        measure_queues(server)
+        return {
+            "version": VERSION,
+            "uptime_seconds": round(time.monotonic() - self._started, 3),
+            "connections": len(server.connections),
+            "routes": len(server.exchange.requests.routes()),
+            **_to_counts(totals_of(server)),
+            "listeners": [
+                {"listener": listener, "dialect": dialect, **_to_counts(counters)}
+                for (listener, dialect), counters in server.counters.items()
+            ],
+        }
+
+    def _spend(self, rows: int, now: float) -> int:
+        if now != self._turn:
+            self._turn, self._rows = now, 0
+        self._rows += rows
+        if self._rows > ROWS_A_TURN:
+            raise RouteError(requests.BUSY)
+        return rows
+
+    # -- publishing --------------------------------------------------------------------------------------
+
+    def _publish(self, requester: Connection, body: Body, now: float) -> Any:
+        asked = _read(body, Publishing)
+        topic = asked.topic.encode()
+        payload, format_ = _to_payload(asked.body, asked.format)
+        self._check("a topic", len(topic), self._limits.topic_bytes, "limits.topic_bytes")
+        self._check("a payload", len(payload), self._limits.payload_bytes, "limits.payload_bytes")
+        port = requester.port
+        exchange = self._server.exchange
+        sequence = exchange.hub.router.topic(topic).next_sequence
+        exchange.publish(Burst.of(port.role.dialect, [(topic, payload, format_)]), now)
+        port.counters.messages_in += 1
+        return {"offset": None, "sequence": sequence}
+
+    def _check(self, what: str, size: int, limit: int, setting: str) -> None:
+        if size > limit:
+            raise RouteError(f"TooLarge: {LimitError(what, size, limit, setting)}")
+
+    def _history(self, requester: Connection, body: Body, now: float) -> Any:
+        raise RouteError("NotKept: polycast/history reads the log, and this broker keeps none")
+
+
+def _read(body: Body, kind: type[T]) -> T:
+    """The body of a request to the broker. Whoever needs to say nothing may leave it out."""
+    if body.format not in (Format.NONE, Format.JSON):
+        raise RouteError("BadRequest: expected an object as the body")
+    try:
+        return msgspec.json.decode(body.payload or b"{}", type=kind)
+    except INVALID as error:
+        raise RouteError(f"BadRequest: {error}") from error
+
+
+def _to_payload(raw: Raw, wanted: str | None) -> tuple[bytes, Format]:
+    """The same as a publication has, unless the request says which format it is meant to have."""
+    payload, found = read_body(raw)
+    if wanted is None or wanted == found:
+        return payload, found
+    if wanted == Format.JSON and found is Format.TEXT:
+        return compact(bytes(raw)), Format.JSON
+    if wanted == Format.BYTES and found is Format.TEXT:
+        return payload, Format.BYTES
+    if wanted == Format.BYTES and found is Format.JSON:
+        return _from_base64(payload), Format.BYTES
+    raise RouteError(f'BadRequest: a body that is {found} cannot be published as "{wanted}"')
+
+
+def _from_base64(payload: bytes) -> bytes:
+    try:
+        return a2b_base64(msgspec.json.decode(payload, type=Encoded).base64, strict_mode=True)
+    except (*INVALID, Base64Error) as error:
+        raise RouteError('BadRequest: bytes are a string or {"$base64": "..."}') from error
+
+
+def _to_row(connection: Connection) -> dict[str, Any]:
+    name, _, address = connection.name.partition(" ")
+    now = time.monotonic()
+    return {
+        "name": name,
+        "listener": connection.port.role.listener,
+        "dialect": connection.port.role.dialect,
+        "address": address,
+        "subscriptions": len(connection.subscriber.patterns),
+        "queue_bytes": connection.queued(),
+        "bytes_out": connection.bytes_out,
+        "open_seconds": round(now - connection.opened_at, 3),
+        "idle_seconds": round(now - connection.touched_at, 3),
+    }
+
+
+def _to_counts(counts: Counters | Totals) -> dict[str, Any]:
+    return {field.name: getattr(counts, field.name) for field in fields(counts)}

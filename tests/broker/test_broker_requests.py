@@ -1,0 +1,231 @@
+"""Who answers which route, and that every request gets exactly one answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from polycast.broker.requests import (
+    BUSY,
+    GONE,
+    NOT_FOUND,
+    SHARE,
+    TIMEOUT,
+    Answered,
+    Effect,
+    Forward,
+    Requests,
+    value,
+    word,
+)
+from polycast.model import Body, Format
+from polycast.routing import Subscriber
+
+BODY = Body(b"[2,3]", Format.JSON)
+SECONDS = 30.0
+
+
+def someone() -> Subscriber:
+    return Subscriber(object())
+
+
+def failed(requester: Subscriber, handle: object, reason: str) -> list[Effect]:
+    return [Answered(requester, handle, False, word(reason))]
+
+
+def test_bodies() -> None:
+    assert word("NotFound") == Body(b"NotFound", Format.TEXT)
+    assert value({"é": [1, None]}) == Body('{"é":[1,null]}'.encode(), Format.JSON)
+
+
+def test_a_request_goes_to_who_offered_under_a_number_of_our_own() -> None:
+    requests, asker, responder = Requests(), someone(), someone()
+    requests.offer(responder, "add")
+    assert requests.ask(asker, "add", "seven", BODY, 0.0) == [Forward(responder, 1, "add", BODY)]
+    assert requests.ask(asker, "add", "seven", BODY, 0.0) == [Forward(responder, 2, "add", BODY)]
+    assert len(requests) == 2
+    assert requests.answer(responder, 2, True, Body()) == [Answered(asker, "seven", True, Body())]
+    assert requests.answer(responder, 1, False, BODY) == [Answered(asker, "seven", False, BODY)]
+    assert len(requests) == 0
+
+
+def test_nobody_there() -> None:
+    requests, asker, responder = Requests(), someone(), someone()
+    assert requests.ask(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+    requests.offer(responder, "add")
+    assert requests.ask(asker, "ad", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+    requests.withdraw(responder, "add")
+    assert requests.ask(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+
+
+def test_responders_take_turns() -> None:
+    requests, asker = Requests(), someone()
+    responders = [someone() for _ in range(3)]
+    for responder in responders:
+        requests.offer(responder, "add")
+    requests.offer(responders[0], "add")
+    asked = [effect for _ in range(6) for effect in requests.ask(asker, "add", 1, BODY, 0.0)]
+    assert [effect.responder for effect in asked if isinstance(effect, Forward)] == responders * 2
+    requests.withdraw(responders[1], "add")
+    requests.withdraw(responders[1], "add")
+    requests.withdraw(someone(), "add")
+    assert requests.routes() == {"add": 2}
+
+
+def test_only_who_was_asked_can_answer_and_only_once() -> None:
+    requests, asker, responder, other = Requests(), someone(), someone(), someone()
+    requests.offer(responder, "add")
+    requests.offer(other, "add")
+    requests.ask(asker, "add", 1, BODY, 0.0)
+    assert requests.answer(other, 1, True, BODY) is None
+    assert requests.answer(asker, 1, True, BODY) is None
+    assert requests.answer(responder, 2, True, BODY) is None
+    assert requests.answer(responder, 1, True, BODY) == [Answered(asker, 1, True, BODY)]
+    assert requests.answer(responder, 1, True, BODY) is None
+
+
+def test_who_withdrew_may_still_answer() -> None:
+    requests, asker, responder = Requests(), someone(), someone()
+    requests.offer(responder, "add")
+    requests.ask(asker, "add", 1, BODY, 0.0)
+    requests.withdraw(responder, "add")
+    assert requests.answer(responder, 1, True, BODY) == [Answered(asker, 1, True, BODY)]
+
+
+def test_no_answer_in_time() -> None:
+    requests, asker, responder = Requests(SECONDS), someone(), someone()
+    requests.offer(responder, "add")
+    requests.ask(asker, "add", "early", BODY, 0.0)
+    requests.ask(asker, "add", "late", BODY, 1.0)
+    assert requests.expire(SECONDS - 0.1) == []
+    assert requests.expire(SECONDS) == failed(asker, "early", TIMEOUT)
+    assert requests.answer(responder, 1, True, BODY) is None
+    assert requests.answer(responder, 2, True, BODY) == [Answered(asker, "late", True, BODY)]
+    assert requests.expire(2 * SECONDS) == []
+
+
+def test_the_responder_is_gone() -> None:
+    requests, asker, other, responder = Requests(), someone(), someone(), someone()
+    requests.offer(responder, "add")
+    requests.offer(responder, "sub")
+    requests.ask(asker, "add", 1, BODY, 0.0)
+    requests.ask(other, "sub", 2, BODY, 0.0)
+    assert requests.leave(responder) == [*failed(asker, 1, GONE), *failed(other, 2, GONE)]
+    assert requests.routes() == {}
+    assert requests.ask(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+    assert requests.leave(responder) == []
+
+
+def test_the_requester_is_gone() -> None:
+    requests, asker, responder = Requests(), someone(), someone()
+    requests.offer(responder, "add")
+    requests.ask(asker, "add", 1, BODY, 0.0)
+    assert requests.leave(asker) == []
+    assert requests.answer(responder, 1, True, BODY) is None
+    assert requests.expire(SECONDS) == []
+    assert len(requests) == 0
+
+
+def test_whoever_asks_itself_and_leaves_is_told_nothing() -> None:
+    requests, both = Requests(), someone()
+    requests.offer(both, "add")
+    assert requests.ask(both, "add", 1, BODY, 0.0) == [Forward(both, 1, "add", BODY)]
+    assert requests.answer(both, 1, True, BODY) == [Answered(both, 1, True, BODY)]
+    requests.ask(both, "add", 2, BODY, 0.0)
+    assert requests.leave(both) == []
+
+
+def test_nobody_can_keep_the_others_from_asking() -> None:
+    limit = 2 * SHARE
+    requests, greedy, responder = Requests(SECONDS, limit), someone(), someone()
+    requests.offer(responder, "add")
+    for _ in range(2):
+        assert isinstance(requests.ask(greedy, "add", 1, BODY, 0.0)[0], Forward)
+    assert requests.ask(greedy, "add", 3, BODY, 0.0) == failed(greedy, 3, BUSY)
+    for _ in range(limit - 2):
+        assert isinstance(requests.ask(someone(), "add", 1, BODY, 0.0)[0], Forward)
+    late = someone()
+    assert requests.ask(late, "add", 4, BODY, 0.0) == failed(late, 4, BUSY)
+    requests.answer(responder, 1, True, BODY)
+    assert isinstance(requests.ask(late, "add", 4, BODY, 0.0)[0], Forward)
+
+
+def test_a_limit_of_one_is_one() -> None:
+    requests, asker, responder = Requests(SECONDS, 1), someone(), someone()
+    requests.offer(responder, "add")
+    assert isinstance(requests.ask(asker, "add", 1, BODY, 0.0)[0], Forward)
+    assert requests.ask(asker, "add", 2, BODY, 0.0) == failed(asker, 2, BUSY)
+
+
+class Exchange(RuleBasedStateMachine):
+    """Whatever happens, a request of someone who is still there is answered at most once, and in the end once."""
+
+    routes = st.sampled_from(["a", "b"])
+    people = st.integers(0, 3)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests = Requests(SECONDS, limit=8)
+        self.here = [someone() for _ in range(4)]
+        self.asked = 0
+        self.owed: dict[int, Subscriber] = {}
+        """Who waits, by handle."""
+        self.forwarded: list[Forward] = []
+        self.answers: Counter[int] = Counter()
+        self.now = 0.0
+
+    def take(self, effects: list[Effect] | None) -> None:
+        for effect in effects or []:
+            if isinstance(effect, Forward):
+                assert effect.responder in self.here
+                self.forwarded.append(effect)
+            else:
+                assert self.owed.pop(effect.handle) is effect.requester
+                self.answers[effect.handle] += 1
+
+    @rule(who=people, route=routes)
+    def offer(self, who: int, route: str) -> None:
+        self.requests.offer(self.here[who], route)
+
+    @rule(who=people, route=routes)
+    def withdraw(self, who: int, route: str) -> None:
+        self.requests.withdraw(self.here[who], route)
+
+    @rule(who=people, route=routes)
+    def ask(self, who: int, route: str) -> None:
+        self.asked += 1
+        self.owed[self.asked] = self.here[who]
+        self.take(self.requests.ask(self.here[who], route, self.asked, BODY, self.now))
+
+    @rule(which=st.integers(0, 9), success=st.booleans())
+    def answer(self, which: int, success: bool) -> None:
+        if self.forwarded:
+            forward = self.forwarded[which % len(self.forwarded)]
+            self.take(self.requests.answer(forward.responder, forward.number, success, BODY))
+
+    @rule(who=people)
+    def leave(self, who: int) -> None:
+        gone, self.here[who] = self.here[who], someone()
+        self.owed = {handle: waiting for handle, waiting in self.owed.items() if waiting is not gone}
+        self.take(self.requests.leave(gone))
+
+    @rule(seconds=st.sampled_from([1.0, SECONDS / 2, SECONDS]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.take(self.requests.expire(self.now))
+
+    @invariant()
+    def nobody_is_forgotten(self) -> None:
+        assert len(self.requests) == len(self.owed)
+        assert all(count == 1 for count in self.answers.values())
+
+    def teardown(self) -> None:
+        self.take(self.requests.expire(self.now + SECONDS))
+        assert not self.owed and not self.requests._asked and not self.requests._owed
+
+
+TestExchange = Exchange.TestCase
+TestExchange.settings = settings(max_examples=60, deadline=None)

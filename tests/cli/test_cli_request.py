@@ -1,0 +1,179 @@
+"""`polycast request` and what is built on it: `topics`, `connections` and `stats`."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kit.broker import Broker
+from kit.frames import pub
+from kit.program import Finished, polycast, polycast_here
+from kit.room import Room
+from kit.wire import GUARD_SECONDS
+from polycast.client import connect
+from polycast.model import Body, Exact, Format, Message
+
+
+def at(broker: Broker) -> str:
+    return f"tcp://127.0.0.1:{broker.ports['http']}"
+
+
+def ask(broker: Broker, *arguments: str) -> Finished:
+    return polycast_here(*arguments, "--at", at(broker))
+
+
+def describe(body: Body) -> Body:
+    """What arrived: its format, and its bytes as text."""
+    if body.payload == b"fail":
+        raise ValueError("as you wish")
+    text = f"{body.format} {body.payload.decode()}"
+    return Body(json.dumps(text).encode(), Format.JSON)
+
+
+@pytest.fixture(scope="module")
+def responder(broker: Broker) -> Iterator[None]:
+    """Somebody who answers requests for `describe` and, with nothing, for `nothing`."""
+    ready = threading.Event()
+
+    def serve() -> None:
+        with connect("ubre", at(broker)) as client:
+            client.subscribe([Exact("responder/end")])
+            client.serve("describe", describe)
+            client.serve("nothing", lambda body: Body())
+            ready.set()
+            next(client.messages())
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    assert ready.wait(GUARD_SECONDS)
+    yield
+    with connect("ubre", at(broker)) as client:
+        client.publish([Message("responder/end", b"")])
+    thread.join(GUARD_SECONDS)
+
+
+# -- request ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "arrives"),
+    [
+        ('{"a": 1}', 'json {"a":1}'),
+        ("[1, 2]", "json [1,2]"),
+        ("42", "json 42"),
+        ("1e400", "json 1e400"),
+        ("true", "json true"),
+        ("null", "json null"),
+        ('"42"', "text 42"),
+        ("hello world", "text hello world"),
+        ("NaN", "text NaN"),
+        ("größer", "text größer"),
+        ("", "text "),
+    ],
+)
+def test_a_body_is_json_where_it_reads_as_json(broker: Broker, responder: None, body: str, arrives: str) -> None:
+    answered = ask(broker, "request", "describe", body)
+    assert (answered.code, answered.err) == (0, "")
+    assert json.loads(answered.out) == arrives
+
+
+def test_no_body(broker: Broker, responder: None) -> None:
+    assert json.loads(ask(broker, "request", "describe").out) == "none "
+
+
+def test_a_body_from_stdin(broker: Broker, responder: None) -> None:
+    answered = polycast("request", "describe", "-", "--at", at(broker), stdin=b'{"from":\n"stdin"}\n')
+    assert json.loads(answered.out) == 'json {"from":"stdin"}'
+
+
+def test_an_answer_without_a_body_prints_nothing(broker: Broker, responder: None) -> None:
+    answered = ask(broker, "request", "nothing", "x")
+    assert (answered.code, answered.out, answered.err) == (0, b"", "")
+
+
+def test_a_failure_goes_to_stderr_with_code_1(broker: Broker, responder: None) -> None:
+    failed = ask(broker, "request", "describe", "fail")
+    assert (failed.code, failed.out, failed.err) == (1, b"", "polycast: describe: as you wish\n")
+
+
+def test_a_route_that_nobody_answers(broker: Broker) -> None:
+    failed = ask(broker, "request", "nowhere")
+    assert (failed.code, failed.out) == (1, b"")
+    assert failed.err.splitlines() == ["polycast: nowhere: NotFound", "hint: nobody answers that route"]
+
+
+def test_the_broker_answers_itself(broker: Broker, room: Room) -> None:
+    subscriber = room.simplest(b"sub asked.for\n")
+    answered = ask(broker, "request", "polycast/publish", '{"topic": "asked.for", "body": "hello"}')
+    assert set(json.loads(answered.out)) == {"offset", "sequence"}
+    subscriber.expect(pub("asked.for", b"hello"))
+
+
+@pytest.mark.parametrize("body", ["{a", "[1", '"open', os.fsdecode(b"\xff")])
+def test_wrong_usage(broker: Broker, body: str) -> None:
+    failed = ask(broker, "request", "describe", body)
+    assert (failed.code, failed.out) == (2, b"")
+    assert "BODY" in failed.err
+
+
+def test_no_answer_in_time() -> None:
+    """Somebody listens there, but says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        failed = polycast_here("request", "x", "--at", place, "--timeout", "0.2")
+    assert (failed.code, failed.out) == (1, b"")
+    assert "no answer within 0.2 s" in failed.err
+
+
+@pytest.mark.parametrize("command", [["request", "x"], ["topics"], ["connections"], ["stats"]])
+def test_without_a_broker_there_is_a_hint(command: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        place = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    failed = polycast_here(*command, "--at", place)
+    assert (failed.code, failed.out) == (1, b"")
+    assert failed.err.startswith(f"polycast: cannot reach {place}")
+    assert "hint: " in failed.err
+
+
+# -- topics, connections, stats --------------------------------------------------------------------------
+
+
+def test_topics(broker: Broker, room: Room) -> None:
+    room.simplest(b"sub listed.a\n")
+    room.simplest(pub("listed.a") * 3 + pub("listed.b"))
+    rows = [json.loads(line) for line in ask(broker, "topics", "--json").out.splitlines()]
+    listed = {row["topic"]: row for row in rows if row["topic"].startswith("listed.")}
+    assert {name: (row["sequence"], row["subscribers"]) for name, row in listed.items()} == {
+        "listed.a": (3, 1),
+        "listed.b": (1, 0),
+    }
+
+
+def test_columns_in_a_pipe(broker: Broker, room: Room) -> None:
+    room.simplest(pub("evil\x1b[2J"))
+    lines = ask(broker, "topics").out.decode().splitlines()
+    assert lines[0].split() == ["topic", "sequence", "subscribers"]
+    [evil] = [line for line in lines if line.startswith("evil")]
+    assert evil.split() == ["evil\N{REPLACEMENT CHARACTER}[2J", "1", "0"]
+
+
+def test_connections(broker: Broker, room: Room) -> None:
+    room.simplest(b"sub a\nsub b\n")
+    rows = [json.loads(line) for line in ask(broker, "connections", "--json").out.splitlines()]
+    assert any(row["dialect"] == "simplest" and row["subscriptions"] == 2 for row in rows)
+    assert any(row["dialect"] == "ubre" for row in rows)
+    assert ask(broker, "connections").out.decode().split()[:3] == ["name", "listener", "dialect"]
+
+
+def test_stats(broker: Broker) -> None:
+    [row] = [json.loads(line) for line in ask(broker, "stats", "--json").out.splitlines()]
+    assert {each["listener"] for each in row["listeners"]} >= {"simplest", "http"}
+    text = ask(broker, "stats").out.decode()
+    totals, _, listeners = text.partition("\n\n")
+    assert "uptime_seconds" in totals
+    assert "messages_in" in listeners.splitlines()[0]

@@ -1,0 +1,1 @@
+"""Tests of the client library, both kinds of client."""

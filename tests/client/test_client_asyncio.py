@@ -1,0 +1,134 @@
+"""Several tasks with one client, and tasks that are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from client.scripted import Scripted, read_exactly, read_to_end
+from client.shells import place
+from kit import hermod
+from kit.broker import Broker
+from kit.wire import GUARD_SECONDS
+from polycast.client import AsyncClient, connect_async, from_body, to_body
+from polycast.errors import RefusedError, RemoteError
+from polycast.model import Exact, Message
+
+
+def run(task: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(task, GUARD_SECONDS))
+
+
+async def collect(client: AsyncClient, count: int) -> list[bytes]:
+    payloads: list[bytes] = []
+    async for messages in client.messages():
+        payloads += [message.payload for message in messages]
+        if len(payloads) >= count:
+            break
+    return payloads
+
+
+def test_one_task_listens_while_another_talks(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with await connect_async("ubre", place(broker, "ubre")) as client:
+            await client.subscribe([Exact("talk")])
+            async with asyncio.TaskGroup() as tasks:
+                heard = tasks.create_task(collect(client, 100))
+                for number in range(100):
+                    await client.publish([Message("talk", b"%d" % number)])
+            assert heard.result() == [b"%d" % number for number in range(100)]
+
+    run(scenario())
+
+
+def test_many_requests_at_once(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with (
+            await connect_async("ubre", place(broker, "ubre")) as server,
+            await connect_async("ubre", place(broker, "ubre")) as client,
+        ):
+            await server.serve("double", lambda body: to_body(2 * from_body(body)))
+            serving = asyncio.create_task(collect(server, 1))
+            answers = await asyncio.gather(*(client.request("double", to_body(n)) for n in range(200)))
+            assert [answer.value for answer in answers] == [2 * n for n in range(200)]
+            serving.cancel()
+
+    run(scenario())
+
+
+def test_many_publish_at_once_and_each_learns_what_became_of_its_own() -> None:
+    def script(connection: socket.socket) -> None:
+        read_exactly(connection, b'{"batch_type":"End"}')
+        connection.sendall(hermod.ok(0))
+        for number in range(6):
+            frame = b""
+            while not frame.endswith(b"}%d" % number):
+                frame += connection.recv(1)
+            refuse = b'{"status": "ERROR", "code": 403, "message": "no %d"}' % number
+            connection.sendall(refuse if number % 2 else hermod.OK)
+        read_to_end(connection)
+
+    async def scenario(at: str) -> None:
+        async with await connect_async("hermod", at, publishing=True) as client:
+            results = await asyncio.gather(
+                *(client.publish([Message("x", b"%d" % number)]) for number in range(6)), return_exceptions=True
+            )
+        for number, result in enumerate(results):
+            assert (isinstance(result, RefusedError) and f"no {number}" in str(result)) == bool(number % 2)
+
+    with Scripted(script) as at:
+        run(scenario(at))
+
+
+def test_who_stops_waiting_loses_nothing(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with (
+            await connect_async("hermod", place(broker, "hermod")) as subscriber,
+            await connect_async("hermod", place(broker, "hermod", True), publishing=True) as publisher,
+        ):
+            await subscriber.subscribe([Exact("patience")])
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(subscriber.messages()), 0.01)
+            await publisher.publish(Message("patience", b"%d" % number) for number in range(10))
+            assert await collect(subscriber, 10) == [b"%d" % number for number in range(10)]
+
+    run(scenario())
+
+
+def test_an_error_in_the_block_does_not_wait_for_the_broker() -> None:
+    def script(connection: socket.socket) -> None:
+        with suppress(ConnectionResetError):
+            read_to_end(connection)
+
+    async def scenario(at: str) -> None:
+        async with await connect_async("simplest", at) as client:
+            await client.publish([Message("x", b"y")])
+            raise KeyError("mine")
+
+    with Scripted(script) as at, pytest.raises(KeyError, match="mine"):
+        run(scenario(at))
+
+
+def test_a_broker_that_breaks_off_wakes_all_who_wait() -> None:
+    def script(connection: socket.socket) -> None:
+        read_exactly(connection, b'{"topics":["x"]}')
+        connection.sendall(hermod.OK)
+        connection.sendall(b"nonsense")
+        read_to_end(connection)
+
+    async def scenario(at: str) -> None:
+        client = await connect_async("hermod", at)
+        await client.subscribe([Exact("x")])
+        results = await asyncio.gather(*(collect(client, 1) for _ in range(3)), return_exceptions=True)
+        assert all(isinstance(result, RemoteError) for result in results)
+        with pytest.raises(RemoteError, match="not hermod"):
+            await client.close()
+
+    with Scripted(script) as at:
+        run(scenario(at))

@@ -1,0 +1,226 @@
+"""Acknowledgements, refusals and sequences."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from client.scripted import Scripted, read_exactly, read_to_end
+from client.shells import KINDS, place, take
+from kit import hermod
+from kit.broker import Broker
+from kit.frames import pub
+from kit.room import Room
+from kit.wire import GUARD_SECONDS
+from polycast.errors import RefusedError, RemoteError
+from polycast.model import Exact, Format, Message
+
+HELLO = b'{"batch_type":"End"}'
+"""What a publisher begins with: the end of no batch, which is answered at once."""
+BLOCK = 256 * 1024
+IN_FLIGHT = 8
+
+
+def greet(connection: socket.socket) -> None:
+    read_exactly(connection, HELLO)
+    connection.sendall(hermod.ok(0))
+
+
+def error(code: int, message: str, **more: int) -> bytes:
+    extra = "".join(f', "{name}": {value}' for name, value in more.items())
+    return f'{{"status": "ERROR", "code": {code}, "message": "{message}"{extra}}}\n'.encode()
+
+
+def in_short(topic: str, payload: bytes) -> bytes:
+    return b'{"topic":"%b","payload_size":%d,"checksum":"%b"}%b' % (
+        topic.encode(), len(payload), hermod.checksum(payload).encode(), payload,
+    )  # fmt: skip
+
+
+# -- publishing ------------------------------------------------------------------------------------------
+
+
+def test_one_message_goes_by_itself_and_many_as_a_batch(kind: str) -> None:
+    def script(connection: socket.socket) -> None:
+        greet(connection)
+        read_exactly(connection, in_short("a", b"one"))
+        connection.sendall(hermod.OK)
+        read_exactly(connection, b'{"batch_type":"Count","count":2}' + in_short("a", b"") + in_short("b}", b"{x"))
+        connection.sendall(hermod.ok(2))
+        assert read_to_end(connection) == b""
+
+    with Scripted(script) as at, KINDS[kind]("hermod", at, True) as client:
+        client.publish([Message("a", b"one")])
+        client.publish([Message("a", b""), Message("b}", b"{x")])
+        client.publish([])
+
+
+def test_a_refusal_is_raised_with_its_code_and_the_connection_goes_on(kind: str) -> None:
+    def script(connection: socket.socket) -> None:
+        greet(connection)
+        read_exactly(connection, in_short("a", b"x"))
+        connection.sendall(error(403, "not for you"))
+        read_exactly(connection, in_short("b", b"y"))
+        connection.sendall(hermod.OK)
+
+    with Scripted(script) as at, KINDS[kind]("hermod", at, True) as client:
+        with pytest.raises(RefusedError, match=r"refused: 403 not for you$") as caught:
+            client.publish([Message("a", b"x")])
+        assert caught.value.code == 403
+        client.publish([Message("b", b"y")])
+
+
+def test_a_refusal_in_a_batch_tells_how_many_were_accepted(kind: str) -> None:
+    def script(connection: socket.socket) -> None:
+        greet(connection)
+        read_exactly(connection, b'{"batch_type":"Count","count":3}' + in_short("a", b"x") * 3)
+        connection.sendall(error(500, "disk full", count=2))
+
+    told = pytest.raises(RefusedError, match="500 disk full; 2 of 3 messages were accepted")
+    with Scripted(script) as at, KINDS[kind]("hermod", at, True) as client, told:
+        client.publish([Message("a", b"x")] * 3)
+
+
+def test_after_a_refusal_nothing_more_is_sent(kind: str) -> None:
+    seen: list[int] = []
+
+    def script(connection: socket.socket) -> None:
+        greet(connection)
+        connection.recv(1)
+        connection.sendall(error(500, "disk full", count=0))
+        seen.append(0)
+        for _ in range(IN_FLIGHT):
+            connection.sendall(hermod.ok(1))
+        seen[0] = len(read_to_end(connection))
+
+    with (
+        Scripted(script) as at,
+        pytest.raises(RefusedError, match="disk full"),
+        KINDS[kind]("hermod", at, True) as client,
+    ):
+        client.publish(Message("a", b"x" * BLOCK) for _ in range(1000))
+    assert seen[0] < (IN_FLIGHT + 2) * (BLOCK + 200)
+
+
+def test_no_more_than_a_window_is_sent_ahead(kind: str) -> None:
+    """A broker that does not answer hears so many blocks and no more, until it does."""
+    frame = in_short("a", b"x" * BLOCK)
+    more = threading.Event()
+
+    def script(connection: socket.socket) -> None:
+        greet(connection)
+        for _ in range(IN_FLIGHT):
+            read_exactly(connection, frame)
+        connection.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            connection.recv(1)
+        connection.settimeout(GUARD_SECONDS)
+        for _ in range(IN_FLIGHT):
+            connection.sendall(hermod.OK)
+        for _ in range(2):
+            read_exactly(connection, frame)
+            connection.sendall(hermod.OK)
+        more.set()
+
+    with Scripted(script) as at, KINDS[kind]("hermod", at, True) as client:
+        client.publish(Message("a", b"x" * BLOCK) for _ in range(IN_FLIGHT + 2))
+        assert more.wait(GUARD_SECONDS)
+
+
+def test_what_is_too_large_is_refused_by_a_broker() -> None:
+    with Broker("--set=limits.payload_bytes=1000", listen=("hermod.pub",)) as broker:
+        for kind in KINDS.values():
+            with (
+                pytest.raises(RefusedError, match="2,000,000 exceeds the limit of 1,000") as caught,
+                kind("hermod", place(broker, "hermod", True), True) as client,
+            ):
+                client.publish([Message("fine", b""), Message("large", b"x" * 2_000_000)])
+            assert caught.value.code == 413
+
+
+def test_a_broker_that_stops_says_so(kind: str) -> None:
+    with (
+        Broker(listen=("hermod.pub",)) as broker,
+        pytest.raises(RemoteError, match="503"),
+        KINDS[kind]("hermod", place(broker, "hermod", True), True) as client,
+    ):
+        broker.stop()
+        client.publish([Message("a", b"x")])
+
+
+def test_an_answer_that_is_no_status(kind: str) -> None:
+    def script(connection: socket.socket) -> None:
+        read_exactly(connection, HELLO)
+        connection.sendall(b'{"status": 1}')
+        read_to_end(connection)
+
+    with Scripted(script) as at, pytest.raises(RemoteError, match="cannot read the status"):
+        KINDS[kind]("hermod", at, True)
+
+
+# -- subscribing -----------------------------------------------------------------------------------------
+
+
+def test_messages_have_their_sequence(broker: Broker, room: Room, kind: str) -> None:
+    topic = f"counted {kind}"
+    with KINDS[kind]("hermod", place(broker, "hermod")) as client:
+        client.subscribe([Exact(topic)])
+        with KINDS[kind]("hermod", place(broker, "hermod", True), True) as publisher:
+            publisher.publish(Message(topic, b"%d" % number) for number in range(5))
+        heard = take(client, 5)
+    assert heard == [Message(topic, b"%d" % number, Format.BYTES, number) for number in range(5)]
+
+
+def test_subscriptions_are_in_force_when_subscribe_returns(broker: Broker, room: Room, kind: str) -> None:
+    with KINDS[kind]("hermod", place(broker, "hermod")) as client:
+        client.subscribe([Exact("now"), Exact("polycast/own")])
+        room.simplest(pub("now", b"x") + pub("polycast/own", b"y"))
+        assert [message.topic for message in take(client, 2)] == ["now", "polycast/own"]
+
+
+def test_a_subscription_that_is_refused(kind: str) -> None:
+    def script(connection: socket.socket) -> None:
+        read_exactly(connection, b'{"topics":["secret"]}')
+        connection.sendall(error(403, "not for you"))
+        read_exactly(connection, b'{"topics":["open"]}')
+        connection.sendall(hermod.OK + hermod.delivery("open", b"x", 7))
+        read_exactly(connection, b'{"status":"CLOSE"}')
+
+    with Scripted(script) as at, KINDS[kind]("hermod", at) as client:
+        with pytest.raises(RefusedError, match="403 not for you"):
+            client.subscribe([Exact("secret")])
+        client.subscribe([Exact("open")])
+        assert take(client, 1) == [Message("open", b"x", Format.BYTES, 7)]
+
+
+def test_a_checksum_that_does_not_fit(kind: str) -> None:
+    def script(connection: socket.socket) -> None:
+        read_exactly(connection, b'{"topics":["a"]}')
+        good = hermod.delivery("a", b"good", 0)
+        connection.sendall(hermod.OK + good + good.replace(b"}good", b"}evil"))
+        read_to_end(connection)
+
+    heard: list[Message] = []
+    with Scripted(script) as at, pytest.raises(RemoteError, match="checksum"), KINDS[kind]("hermod", at) as client:
+        client.subscribe([Exact("a")])
+        for messages in client.messages():
+            heard += messages
+    assert [message.payload for message in heard] == [b"good"]
+
+
+def test_deliveries_cut_anywhere(kind: str) -> None:
+    deliveries = b"".join(hermod.delivery('a"}', b"{" * number, number) for number in range(9))
+
+    def script(connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        read_exactly(connection, b'{"topics":["a\\"}"]}')
+        for byte in hermod.OK + deliveries:
+            connection.sendall(bytes([byte]))
+        read_to_end(connection)
+
+    with Scripted(script) as at, KINDS[kind]("hermod", at) as client:
+        client.subscribe([Exact('a"}')])
+        heard = take(client, 9)
+    assert [(message.payload, message.sequence) for message in heard] == [(b"{" * n, n) for n in range(9)]

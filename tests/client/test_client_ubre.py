@@ -1,0 +1,203 @@
+"""Requests, served routes and formats."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from client.scripted import Scripted, read_to_end
+from client.shells import KINDS, Shell, place, take
+from kit.broker import Broker
+from kit.frames import pub
+from kit.room import Room
+from kit.wire import GUARD_SECONDS
+from polycast.client import NO_BODY, Answer, Handler, connect, from_body, to_body
+from polycast.errors import RefusedError, RemoteError, UsageError
+from polycast.model import Body, Exact, Format, Message
+
+VALUES = ["text", "", 21, -1.5, None, True, [1, {"a": "größer"}], {"deep": [[]]}]
+
+
+def dial(kind: str, broker: Broker) -> Shell:
+    return KINDS[kind]("ubre", place(broker, "ubre"))
+
+
+@contextmanager
+def serving(broker: Broker, route: str, handler: Handler) -> Iterator[None]:
+    """A client that answers, until the block ends."""
+    ready = threading.Event()
+
+    def serve() -> None:
+        with connect("ubre", place(broker, "ubre")) as client:
+            client.subscribe([Exact(f"end {route}")])
+            client.serve(route, handler)
+            ready.set()
+            next(client.messages())
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    assert ready.wait(GUARD_SECONDS)
+    try:
+        yield
+    finally:
+        with connect("ubre", place(broker, "ubre")) as client:
+            client.publish([Message(f"end {route}", b"")])
+        thread.join(GUARD_SECONDS)
+
+
+# -- requests --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_request_goes_to_who_serves_the_route(broker: Broker, kind: str, value: object) -> None:
+    with serving(broker, "echo", lambda body: body), dial(kind, broker) as client:
+        answer = client.request("echo", to_body(value))
+    assert answer.success
+    assert answer.value == value
+
+
+def test_a_request_without_a_body(broker: Broker, kind: str) -> None:
+    with serving(broker, "echo", lambda body: body), dial(kind, broker) as client:
+        assert client.request("echo") == Answer(True, NO_BODY)
+
+
+def test_answers_find_their_requests(broker: Broker, kind: str) -> None:
+    with serving(broker, "square", lambda body: to_body(from_body(body) ** 2)), dial(kind, broker) as client:
+        assert [client.request("square", to_body(n)).value for n in range(10)] == [n * n for n in range(10)]
+
+
+def test_what_a_handler_raises_is_a_failure(broker: Broker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(body: Body) -> Body:
+        raise ValueError("not today")
+
+    with serving(broker, "refuse", refuse), dial(kind, broker) as client:
+        answer = client.request("refuse")
+        assert (answer.success, answer.value) == (False, "not today")
+        assert client.request("refuse").success is False
+    assert "a request for refuse failed" in caplog.text
+
+
+def test_a_route_that_nobody_serves(broker: Broker, kind: str) -> None:
+    with dial(kind, broker) as client:
+        assert client.request("nowhere") == Answer(False, Body(b"NotFound", Format.TEXT))
+
+
+def test_a_client_can_serve_itself_while_it_waits(broker: Broker, kind: str) -> None:
+    with dial(kind, broker) as client:
+        client.serve("own", lambda body: to_body("mine"))
+        assert client.request("own").value == "mine"
+
+
+def test_the_broker_answers_as_well(broker: Broker, room: Room, kind: str) -> None:
+    subscriber = room.simplest(b"sub by.request\n")
+    with dial(kind, broker) as client:
+        answer = client.request("polycast/publish", to_body({"topic": "by.request", "body": "x"}))
+    assert answer.success
+    assert "sequence" in answer.value
+    subscriber.expect(pub("by.request", b"x"))
+
+
+def test_no_answer_in_time(kind: str) -> None:
+    waiting = threading.Event()
+
+    def slow(body: Body) -> Body:
+        waiting.wait(GUARD_SECONDS)
+        return body
+
+    with Broker(listen=("http",)) as broker, serving(broker, "slow", slow), dial(kind, broker) as client:
+        with pytest.raises(RemoteError, match=r"no answer within 0\.1 s"):
+            client.request("slow", timeout=0.1)
+        waiting.set()
+        assert client.request("slow", to_body("another")).value == "another"
+
+
+# -- messages --------------------------------------------------------------------------------------------
+
+
+FORMATS = [
+    Message("x", b"plain", Format.TEXT),
+    Message("x", b"", Format.TEXT),
+    Message("x", b'{"a":[1,2.50]}', Format.JSON),
+    Message("x", b"", Format.NONE),
+]
+
+
+def test_formats_survive(broker: Broker, kind: str) -> None:
+    with dial(kind, broker) as subscriber, dial(kind, broker) as publisher:
+        subscriber.subscribe([Exact("x")])
+        publisher.publish(FORMATS)
+        assert take(subscriber, len(FORMATS)) == FORMATS
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("x", b"{open", Format.JSON),
+        Message("x", b'"\xff"', Format.JSON),
+        Message("x", b"\xff", Format.TEXT),
+        Message("x", b"y", Format.NONE),
+    ],
+)
+def test_what_is_not_what_it_says_it_is(broker: Broker, kind: str, message: Message) -> None:
+    with dial(kind, broker) as client, pytest.raises(UsageError, match=f"of the format {message.format}"):
+        client.publish([message])
+
+
+def test_bytes_are_bytes_elsewhere_and_text_where_they_can_be(broker: Broker, room: Room, kind: str) -> None:
+    other = room.simplest(b"sub raw\n")
+    with dial(kind, broker) as client:
+        client.subscribe([Exact("raw")])
+        client.publish([Message("raw", b"\xff\0"), Message("raw", b"hi"), Message("raw", b"")])
+        assert take(client, 3) == [
+            Message("raw", b"\xff\0"),
+            Message("raw", b"hi", Format.TEXT),
+            Message("raw", b"", Format.TEXT),
+        ]
+    other.expect(pub("raw", b"\xff\0") + pub("raw", b"hi") + pub("raw", b""))
+
+
+def test_a_publisher_hears_itself_without_choking(broker: Broker, kind: str) -> None:
+    """All of it comes back while it is still publishing."""
+    count, payload = 1000, b"z" * 10_000
+    with dial(kind, broker) as client:
+        client.subscribe([Exact("self")])
+        client.publish(Message("self", payload) for _ in range(count))
+        assert len(take(client, count)) == count
+
+
+def test_what_is_too_large_is_refused_with_the_reason(kind: str) -> None:
+    with (
+        Broker("--set=limits.payload_bytes=1000", listen=("http",)) as broker,
+        pytest.raises(RefusedError, match="exceeds the limit of 1,000") as caught,
+        dial(kind, broker) as client,
+    ):
+        client.publish([Message("large", b"x" * 2000)])
+    assert caught.value.code == 1009
+
+
+# -- addresses -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["ws://{}/ubre", "ws://{}", "ws://{}/", "tcp://{}", "{}"])
+def test_addresses(broker: Broker, kind: str, shape: str) -> None:
+    with KINDS[kind]("ubre", shape.format(f"127.0.0.1:{broker.ports['http']}")) as client:
+        assert client.request("polycast/topics").success
+
+
+def test_another_path_is_no_way_in(broker: Broker, kind: str) -> None:
+    with pytest.raises(RemoteError, match=r"no upgrade to WebSocket: the answer is 4\d\d") as caught:
+        KINDS[kind]("ubre", f"ws://127.0.0.1:{broker.ports['http']}/elsewhere")
+    assert "is that the address for ubre" in caught.value.hint
+
+
+def test_who_answers_with_something_else_than_http(kind: str) -> None:
+    def greet(connection: socket.socket) -> None:
+        connection.sendall(b"220 mail\r\n\r\n")
+        read_to_end(connection)
+
+    with Scripted(greet) as at, pytest.raises(RemoteError, match="not HTTP"):
+        KINDS[kind]("ubre", at)

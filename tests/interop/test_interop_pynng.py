@@ -1,0 +1,115 @@
+"""nng's sockets in Python, from PyPI, as PUB and as SUB, connecting and being connected to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kit.broker import Broker
+from kit.frames import pub
+from kit.room import Room
+from kit.sp import url_for, url_of
+from kit.wire import GUARD_SECONDS, wait_for
+
+pytestmark = pytest.mark.interop
+
+pynng: Any = pytest.importorskip("pynng", reason="pynng is not installed: make dev")
+
+EVERY_BYTE = bytes(range(256))
+PRELUDE = b"prelude|"
+COUNT = 100
+"""A SUB of nng keeps 128 messages that nobody has taken yet; what comes then pushes out what is there."""
+BODIES = [b"%d|" % number + EVERY_BYTE * number for number in range(COUNT)]
+
+
+def sub(*topics: bytes, **place: str) -> Any:
+    return pynng.Sub0(topics=list(topics) or b"", recv_timeout=int(GUARD_SECONDS * 1000), **place)
+
+
+def expect_bodies(room: Room, socket: Any, bodies: list[bytes]) -> None:
+    """Says these to a SUB as soon as it hears anything: they come all, in order, unchanged."""
+    speaker = room.simplest()
+
+    def heard() -> bool:
+        room.say(speaker, pub("prelude"))
+        try:
+            return bool(socket.recv(block=False) == PRELUDE)
+        except pynng.TryAgain:
+            return False
+
+    wait_for(heard, "the first message to reach a SUB")
+    for body in bodies:
+        topic, _, payload = body.partition(b"|")
+        speaker.send(pub(topic.decode(), payload))
+    while (first := socket.recv()) == PRELUDE:
+        pass
+    assert [first, *(socket.recv() for _ in bodies[1:])] == bodies
+
+
+def say_bodies(room: Room, socket: Any, bodies: list[bytes]) -> None:
+    """A PUB says these as soon as it has a peer; each is heard once, in order."""
+    subscriber = room.simplest(b"sub \n")
+    wait_for(lambda: socket.pipes, "the broker at a PUB")
+    for body in bodies:
+        topic, _, payload = body.partition(b"|")
+        socket.send(body)
+        subscriber.expect(pub(topic.decode(), payload))  # a PUB of nng drops what its peer has not taken in time
+    room.expect_quiet(subscriber)
+
+
+def test_a_sub_connects(broker: Broker, room: Room, scheme: str) -> None:
+    with sub(dial=url_of(broker, "nanomsg.pub", scheme)) as socket:
+        expect_bodies(room, socket, BODIES)
+
+
+def test_a_pub_connects(broker: Broker, room: Room, scheme: str) -> None:
+    with pynng.Pub0(dial=url_of(broker, "nanomsg.sub", scheme)) as socket:
+        say_bodies(room, socket, BODIES)
+
+
+def test_the_broker_connects_to_a_pub_and_a_sub(scheme: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    source, target = (url_for(scheme, tmp_path_factory.mktemp("ipc")) for _ in range(2))
+    with (
+        pynng.Pub0(listen=source) as speaker,
+        sub(listen=target) as listener,
+        Broker(f"--connect=nanomsg.sub={source}", f"--connect=nanomsg.pub={target}") as broker,
+        Room(broker) as room,
+    ):
+        expect_bodies(room, listener, BODIES)
+        say_bodies(room, speaker, BODIES)
+        assert [listener.recv() for _ in BODIES] == BODIES
+
+
+def test_a_broker_goes_and_another_comes(scheme: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    url = url_for(scheme, tmp_path_factory.mktemp("ipc"))
+    with sub(listen=url) as socket:
+        for _ in range(2):
+            with Broker(f"--connect=nanomsg.pub={url}") as broker, Room(broker) as room:
+                expect_bodies(room, socket, BODIES[:3])
+
+
+def test_topics_are_chosen_by_the_sub(broker: Broker, room: Room, scheme: str) -> None:
+    with sub(b"7|", b"5", b"prelude", dial=url_of(broker, "nanomsg.pub", scheme)) as socket:
+        wanted = [body for body in BODIES if body.startswith((b"7|", b"5"))]
+        assert len(wanted) == 12
+        speaker = room.simplest()
+        expect_bodies(room, socket, wanted)
+        for body in (b"6|not asked for", b"57|asked for"):
+            topic, _, payload = body.partition(b"|")
+            room.say(speaker, pub(topic.decode(), payload))
+        assert socket.recv() == b"57|asked for"
+
+
+def test_a_pub_and_a_sub_through_the_broker(broker: Broker, room: Room, scheme: str) -> None:
+    """A body that has no topic, or an odd one, is the same at the other end."""
+    bodies = [b"no topic", b"|leading", b"trailing|", b"a|b|c", b"\xff|no UTF-8", b"|", EVERY_BYTE * 4000]
+    with (
+        sub(dial=url_of(broker, "nanomsg.pub", scheme)) as listener,
+        pynng.Pub0(dial=url_of(broker, "nanomsg.sub", scheme)) as speaker,
+    ):
+        expect_bodies(room, listener, [b"ready|"])
+        wait_for(lambda: speaker.pipes, "the broker at a PUB")
+        for body in bodies:
+            speaker.send(body)
+            assert listener.recv() == body

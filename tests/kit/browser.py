@@ -1,0 +1,132 @@
+"""A browser without a window: headless Chromium, driven over a pair of pipes.
+
+With `--remote-debugging-pipe` Chromium reads JSON commands from file 3 and writes answers and events to file 4,
+each ended by a zero byte. https://chromedevtools.github.io/devtools-protocol names the commands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import tempfile
+from types import TracebackType
+from typing import Any
+
+from kit.broker import clean_environment
+from kit.wire import GUARD_SECONDS
+
+COMMANDS, ANSWERS = 3, 4
+"""The files Chromium uses."""
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",  # root in a container has no other way
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
+
+LOADED = "new Promise(done => document.readyState === 'complete' ? done() : addEventListener('load', done))"
+
+
+class Browser:
+    """`with Browser(need("chromium", "chromium")) as browser: browser.open("http://...").run("1 + 1")`"""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        self._number = 0
+        self._read = b""
+
+    def __enter__(self) -> Browser:
+        self._profile = tempfile.TemporaryDirectory(prefix="polycast-browser-", ignore_cleanup_errors=True)
+        command = [self._program, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
+        theirs_in, self._commands = os.pipe()
+        self._answers, theirs_out = os.pipe()
+        shell = f'exec "$@" {COMMANDS}<&{theirs_in} {ANSWERS}>&{theirs_out}'
+        self._process = subprocess.Popen(
+            ["bash", "-c", shell, "browser", *command],
+            pass_fds=(theirs_in, theirs_out),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=clean_environment(),
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.call("Browser.close")
+        else:
+            self._process.kill()
+        self._process.wait(GUARD_SECONDS)
+        os.close(self._commands)
+        os.close(self._answers)
+        self._profile.cleanup()
+
+    def open(self, url: str) -> Page:
+        """A page that has loaded."""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        page = Page(self, target, session)
+        page.go(url)
+        return page
+
+    def call(self, method: str, session: str = "", **params: object) -> dict[str, Any]:
+        """Waits for the answer. Events that come before it are of no interest."""
+        self._number += 1
+        command = {"id": self._number, "method": method, "params": params}
+        if session:
+            command["sessionId"] = session
+        os.write(self._commands, json.dumps(command).encode() + b"\0")
+        while (answer := self._receive()).get("id") != self._number:
+            pass
+        assert "error" not in answer, f"{method}: {answer['error']}"
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _receive(self) -> dict[str, Any]:
+        while b"\0" not in self._read:
+            ready, _, _ = select.select([self._answers], [], [], GUARD_SECONDS)
+            assert ready, "the browser said nothing"
+            more = os.read(self._answers, 1 << 16)
+            assert more, "the browser ended"
+            self._read += more
+        text, _, self._read = self._read.partition(b"\0")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+
+class Page:
+    def __init__(self, browser: Browser, target: str, session: str) -> None:
+        self._browser = browser
+        self._target = target
+        self._session = session
+
+    def __enter__(self) -> Page:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._browser.call("Target.closeTarget", targetId=self._target)
+
+    def go(self, url: str) -> None:
+        failed = self._browser.call("Page.navigate", self._session, url=url).get("errorText")
+        assert not failed, f"{url}: {failed}"
+        self.run(LOADED)
+
+    def run(self, script: str) -> Any:
+        """The value of a script's last expression; if that is a promise, what it comes to."""
+        answer = self._browser.call(
+            "Runtime.evaluate", self._session, expression=script, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")

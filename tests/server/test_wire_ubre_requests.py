@@ -1,0 +1,290 @@
+"""Requests over `ubre`: from who asks to who serves, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kit.broker import Broker
+from kit.room import Room
+from kit.ubre import STREAMING, UbrePeer, envelope, frame, line, text
+from kit.websocket import WebSocket
+
+SERVE = {"serve": True}
+SERVE_BINARY = b'{"serve":true}'
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(listen=("http", "ubre", "simplest", "fanout.client", "fanout.controller")) as running:
+        yield running
+
+
+@pytest.fixture
+def asker(broker: Broker) -> Iterator[UbrePeer]:
+    with UbrePeer(broker.ports["ubre"]) as peer:
+        yield peer
+
+
+@pytest.fixture
+def server(broker: Broker) -> Iterator[UbrePeer]:
+    with UbrePeer(broker.ports["ubre"]) as peer:
+        peer.say(subscribe="add", body=SERVE)
+        peer.settle()
+        yield peer
+
+
+def number_of(server: UbrePeer, route: str = "add", **body: Any) -> int:
+    """The broker's own id of the request that comes next."""
+    head, tail = line(request=route, id=0, **body).split(b"0", 1)
+    server.expect(head)
+    digits = server.read_until(tail).removesuffix(tail)
+    return int(digits)
+
+
+# -- there and back --------------------------------------------------------------------------------------
+
+
+def test_success(asker: UbrePeer, server: UbrePeer) -> None:
+    asker.say(request="add", id=1, body=[2, 3])
+    number = number_of(server, body=[2, 3])
+    server.say(success=number, body=5)
+    asker.hear(success=1, body=5)
+    asker.settle()
+
+
+def test_fail(asker: UbrePeer, server: UbrePeer) -> None:
+    asker.say(request="add", id=1)
+    server.say(fail=number_of(server), body={"message": "no"})
+    asker.hear(fail=1, body={"message": "no"})
+
+
+def test_answers_without_a_body(asker: UbrePeer, server: UbrePeer) -> None:
+    for word in ("success", "fail"):
+        asker.say(request="add", id=1)
+        server.say(**{word: number_of(server)})
+        asker.hear(**{word: 1})
+
+
+@pytest.mark.parametrize("id_", ["7", '"7"', "7.0", "null", "[1, 2]", '{"a": 1}', '"\\u00e9"', '"é"'])
+def test_the_id_comes_back_as_it_was(asker: UbrePeer, server: UbrePeer, id_: str) -> None:
+    asker.send(f'{{"request":"add","id":{id_}}}\n'.encode())
+    server.say(success=number_of(server))
+    asker.expect(f'{{"success":{id_}}}\n'.encode())
+    asker.send(f'{{"request":{id_},"body":{{"route":"add","body":1}}}}\n'.encode())
+    server.say(success=number_of(server, body=1), body=2)
+    asker.expect(f'{{"success":{id_},"body":2}}\n'.encode())
+
+
+def test_askers_with_the_same_ids_get_their_own_answers(broker: Broker, server: UbrePeer, asker: UbrePeer) -> None:
+    with WebSocket(broker.ports["http"]) as other:
+        asker.say(request="add", id=1, body="of one")
+        one = number_of(server, body="of one")
+        other.send_text(text(request="add", id=1, body="of two"))
+        two = number_of(server, body="of two")
+        server.say(success=two, body="for two")
+        server.say(success=one, body="for one")
+        other.expect_text(text(success=1, body="for two"))
+        asker.hear(success=1, body="for one")
+
+
+def test_over_websocket(broker: Broker, asker: UbrePeer) -> None:
+    with WebSocket(broker.ports["http"]) as server:
+        server.send_text(text(subscribe="over/ws", body=SERVE))
+        server.settle()
+        asker.say(request="over/ws", id="x", body={"a": 1})
+        asked = server.read_frame().payload.decode()
+        number = int(asked.split(",")[1].removeprefix('"id":'))
+        assert asked == text(request="over/ws", id=number, body={"a": 1})
+        server.send_text(text(success=number))
+        asker.hear(success="x")
+
+
+def test_who_serves_itself(server: UbrePeer) -> None:
+    server.say(request="add", id="mine")
+    server.say(success=number_of(server), body=1)
+    server.hear(success="mine", body=1)
+
+
+def test_who_serves_hears_publications_too(asker: UbrePeer, server: UbrePeer) -> None:
+    asker.say(publish="add", body="news")
+    server.hear(publish="add", body="news")
+
+
+def test_a_request_is_no_publication(room: Room, asker: UbrePeer, server: UbrePeer) -> None:
+    simplest = room.simplest(b"sub add\n")
+    asker.say(request="add", id=1)
+    server.say(success=number_of(server))
+    asker.hear(success=1)
+    room.expect_quiet(simplest)
+
+
+# -- binary ----------------------------------------------------------------------------------------------
+
+
+def test_a_binary_request_to_who_serves_in_json(asker: UbrePeer, server: UbrePeer) -> None:
+    for body, answer in [('"text"', "text"), ('{"a":[1]}', {"a": [1]})]:
+        asker.send(frame("R", b"\xff\0", envelope("add", body=[2, 3])))
+        server.say(success=number_of(server, body=[2, 3]), body=answer)
+        asker.expect(frame("s", b"\xff\0", body.encode()))
+    asker.send(frame("R", "", envelope("add")))
+    server.say(fail=number_of(server))
+    asker.expect(frame("f", ""))
+
+
+def test_a_json_request_to_who_serves_in_binary(broker: Broker, asker: UbrePeer) -> None:
+    with UbrePeer(broker.ports["ubre"]) as server:
+        server.send(frame("S", "bin", SERVE_BINARY))
+        server.settle()
+        for body, answer in [(b"\xff", {"$base64": "/w=="}), (b"text", "text"), (b'{"a": 1}', '{"a": 1}')]:
+            asker.say(request="bin", id=1, body="é")
+            number = binary_number_of(server, body="é")
+            server.send(frame("s", number, body))
+            asker.hear(success=1, body=answer)
+        asker.say(request="bin", id=2)
+        server.send(frame("f", binary_number_of(server)))
+        asker.hear(fail=2)
+
+
+def test_binary_all_the_way(broker: Broker) -> None:
+    with WebSocket(broker.ports["http"]) as asker, UbrePeer(broker.ports["ubre"]) as server:
+        server.send(frame("S", "bin/all", SERVE_BINARY))
+        server.settle()
+        asker.send_binary(frame("R", "me", envelope("bin/all", body=None)))
+        server.send(frame("s", binary_number_of(server, "bin/all", body=None), b"\xff\0"))
+        asker.expect_binary(frame("s", "me", b"\xff\0"))
+        asker.send_binary(frame("R", "me", envelope("bin/all"), STREAMING))
+        server.send(frame("f", binary_number_of(server, "bin/all"), b"no"))
+        asker.expect_binary(frame("f", "me", b"no"))
+
+
+def binary_number_of(server: UbrePeer, route: str = "bin", **body: Any) -> str:
+    asked = envelope(route, **body)
+    head = server.read_until(asked).removesuffix(asked)
+    number = head[7:].decode()
+    assert head + asked == frame("R", number, asked)
+    return str(int(number))
+
+
+# -- who is there ----------------------------------------------------------------------------------------
+
+
+def test_nobody_there(asker: UbrePeer, server: UbrePeer) -> None:
+    server.say(subscribe="heard")
+    server.settle()
+    for route in ("nobody", "heard", "ad", "addd", "ADD", ""):
+        asker.say(request=route, id=1)
+        asker.hear(fail=1, body="NotFound")
+    asker.send(frame("R", "2", envelope("nobody")))
+    asker.expect(frame("f", "2", b'"NotFound"'))
+    server.settle()
+
+
+def test_an_offer_is_withdrawn(asker: UbrePeer, server: UbrePeer) -> None:
+    server.say(unsubscribe="add")
+    server.settle()
+    asker.say(request="add", id=1)
+    asker.hear(fail=1, body="NotFound")
+
+
+def test_those_who_serve_take_turns(broker: Broker, asker: UbrePeer, server: UbrePeer) -> None:
+    with UbrePeer(broker.ports["ubre"]) as second:
+        second.say(subscribe="add", body=SERVE)
+        second.settle()
+        for turn in range(3):
+            for responder in (server, second):
+                asker.say(request="add", id=turn)
+                responder.say(success=number_of(responder))
+                asker.hear(success=turn)
+
+
+def test_the_responder_is_gone(broker: Broker, asker: UbrePeer) -> None:
+    with UbrePeer(broker.ports["ubre"]) as server:
+        server.say(subscribe="brief", body=SERVE)
+        server.settle()
+        asker.say(request="brief", id=1)
+        asker.send(frame("R", "2", envelope("brief")))
+        number_of(server, "brief")
+        number_of(server, "brief")
+    asker.hear(fail=1, body="Gone")
+    asker.expect(frame("f", "2", b'"Gone"'))
+    asker.say(request="brief", id=3)
+    asker.hear(fail=3, body="NotFound")
+
+
+def test_the_asker_is_gone(broker: Broker, server: UbrePeer) -> None:
+    with UbrePeer(broker.ports["ubre"]) as asker:
+        asker.say(request="add", id=1)
+        number = number_of(server)
+    broker_forgets(server, number)
+
+
+def broker_forgets(server: UbrePeer, number: int) -> None:
+    """An answer to nobody changes nothing."""
+    server.say(success=number, body="late")
+    server.settle()
+
+
+def test_only_who_was_asked_can_answer(broker: Broker, asker: UbrePeer, server: UbrePeer) -> None:
+    asker.say(request="add", id=1)
+    number = number_of(server)
+    with UbrePeer(broker.ports["ubre"]) as stranger:
+        stranger.send(line(success=number, body="wrong") + frame("s", str(number), b"wrong"))
+        stranger.settle()
+    server.send(line(success=str(number), body="wrong type") + line(success=number + 1, body="wrong number"))
+    server.say(success=number, body="right")
+    asker.hear(success=1, body="right")
+    broker_forgets(server, number)
+    asker.settle()
+
+
+def test_no_answer_in_time() -> None:
+    with (
+        Broker("--set=ubre.request_seconds=0.001", listen=("ubre", "http")) as broker,
+        UbrePeer(broker.ports["ubre"]) as asker,
+        UbrePeer(broker.ports["ubre"]) as server,
+    ):
+        server.say(subscribe="add", body=SERVE)
+        server.settle()
+        asker.say(request="add", id="x")
+        asker.hear(fail="x", body="Timeout")
+        broker_forgets(server, number_of(server))
+        asker.settle()
+
+
+def test_too_many_open_requests() -> None:
+    with (
+        Broker("--set=ubre.requests=4", listen=("ubre", "http")) as broker,
+        UbrePeer(broker.ports["ubre"]) as asker,
+        UbrePeer(broker.ports["ubre"]) as other,
+        UbrePeer(broker.ports["ubre"]) as server,
+    ):
+        server.say(subscribe="add", body=SERVE)
+        server.settle()
+        asker.send(line(request="add", id=1) + line(request="add", id=2))
+        asker.hear(fail=2, body="Busy")
+        number = number_of(server)
+        other.say(request="add", id=3)
+        server.say(success=number_of(server))
+        other.hear(success=3)
+        server.say(success=number)
+        asker.hear(success=1)
+
+
+# -- what is no request ----------------------------------------------------------------------------------
+
+
+def test_bad_requests(asker: UbrePeer) -> None:
+    for message, answer in [
+        (line(request=5, id=7), line(fail=7, body="BadRequest")),
+        (line(request=7), line(fail=7, body="BadRequest")),
+        (line(request="7", body={"route": 5}), line(fail="7", body="BadRequest")),
+        (line(request="7", body="add"), line(fail="7", body="BadRequest")),
+        (frame("R", "7", b"add"), frame("f", "7", b'"BadRequest"')),
+        (frame("R", "7"), frame("f", "7", b'"BadRequest"')),
+    ]:
+        asker.send(message)
+        asker.expect(answer)
+    asker.settle()
