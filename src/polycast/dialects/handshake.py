@@ -30,6 +30,11 @@ def words_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
     return [word.strip().decode("latin-1") for word in values.split(b",") if word.strip()]
 
 
+def with_path(head: bytes) -> bytes:
+    """nng asks for nothing, not for `/`, where its address has no path."""
+    return head.replace(b"GET  HTTP/", b"GET / HTTP/", 1) if head.startswith(b"GET  HTTP/") else head
+
+
 def is_key(text: str) -> bool:
     try:
         return len(base64.b64decode(text, validate=True)) == KEY_BYTES

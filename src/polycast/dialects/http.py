@@ -16,7 +16,7 @@ import h11
 
 from polycast.dialects.base import Page, Role, Session, Terms
 from polycast.dialects.doors import PATHS, SIGN, Welcome, knock, wants_websocket
-from polycast.dialects.handshake import words_of
+from polycast.dialects.handshake import with_path, words_of
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
 from polycast.model import Block, Closing, Event, Received, Refused, Reply, Upgrade
 
@@ -127,7 +127,7 @@ class HttpSession(Session):
                 raise LimitError("the head of a request", self._waiting, limit, "limits.line_bytes")
             return position
         self._waiting = 0
-        self._http.receive_data(bytes(block[position : end.end()]))
+        self._http.receive_data(with_path(bytes(block[position : end.end()])))
         request = self._http.next_event()
         assert isinstance(request, h11.Request)
         self._request = request

@@ -8,7 +8,7 @@ import h11
 
 from polycast.dialects.base import Page, Session, Terms
 from polycast.dialects.doors import Welcome, knock
-from polycast.dialects.handshake import words_of
+from polycast.dialects.handshake import with_path, words_of
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.model import Block, Closing, Event, Received, Reply, Upgrade
 
@@ -37,7 +37,7 @@ class DoorSession(Session):
             return Received([Closing(error)], len(block))
         after = end + len(HEAD_END)
         try:
-            self._http.receive_data(_with_path(bytes(block[:after])))
+            self._http.receive_data(with_path(bytes(block[:after])))
             request = self._http.next_event()
         except h11.RemoteProtocolError as broken:
             error = ProtocolError(f"not HTTP/1.1: {broken}")
@@ -72,11 +72,6 @@ class DoorSession(Session):
         answer = h11.Response(status_code=page.status, headers=headers, reason=_phrase(page.status))
         parts = (answer, h11.Data(data=page.body), h11.EndOfMessage())
         return b"".join([self._http.send(part) for part in parts])
-
-
-def _with_path(head: bytes) -> bytes:
-    """nng asks for nothing, not for `/`, where its address has no path."""
-    return head.replace(b"GET  HTTP/", b"GET / HTTP/", 1) if head.startswith(b"GET  HTTP/") else head
 
 
 def _phrase(status: int) -> str:
