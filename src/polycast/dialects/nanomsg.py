@@ -22,7 +22,7 @@ from polycast.dialects.base import Reading, Role, ScanningSession, Session, Term
 from polycast.dialects.handshake import ClientHandshake
 from polycast.dialects.nanomsg_forms import NAME, form_of
 from polycast.dialects.scan import SIZE, TYPE, Scan, bodies, divided
-from polycast.dialects.websocket import TEXT, UNACCEPTABLE, Frames, WebSocketError, WebSocketSession
+from polycast.dialects.websocket import POLICY, TEXT, UNACCEPTABLE, Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.model import (
     Block,
@@ -137,7 +137,7 @@ class PubSession(SpSession):
         return [*super().open(), self._subscription]
 
     def refuse(self, block: Block, position: int) -> None:
-        _refuse_message(len(block) - position)
+        raise ProtocolError(_not_expected(len(block) - position))
 
 
 class SubSession(SpSession):
@@ -169,8 +169,8 @@ def _subscription(terms: Terms, form: Form) -> Subscribe:
     return Subscribe(Prefix(prefix) if prefix else Everything(), form)
 
 
-def _refuse_message(size: int) -> None:
-    raise ProtocolError(f"{size:,} bytes from a SUB socket, which has nothing to say")
+def _not_expected(size: int) -> str:
+    return f"{size:,} bytes from a SUB socket, which has nothing to say"
 
 
 def _body_limit(limits: Limits, settings: NanomsgSettings) -> int:
@@ -200,6 +200,10 @@ class NanomsgWebSocket(WebSocketSession):
     def read_bodies(self, frames: Frames, reading: Reading) -> None:
         raise NotImplementedError
 
+    def farewell(self, error: PeerError | None) -> bytes:
+        """Only who spoke wrongly is told so: nanomsg never dials again after a close frame, whatever its code."""
+        return super().farewell(error) if isinstance(error, WebSocketError | LimitError) else b""
+
 
 class PubWebSocketSession(NanomsgWebSocket):
     def __init__(self, terms: Terms) -> None:
@@ -210,7 +214,7 @@ class PubWebSocketSession(NanomsgWebSocket):
         return [self._subscription]
 
     def read_bodies(self, frames: Frames, reading: Reading) -> None:
-        _refuse_message(sum(map(sub, frames.ends, frames.starts)))
+        raise WebSocketError(POLICY, _not_expected(sum(map(sub, frames.ends, frames.starts))))
 
 
 class SubWebSocketSession(NanomsgWebSocket):
