@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 import resource
 import secrets
-import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import uvloop
-
 from polycast.address import Address, parse_address
-from polycast.dialects.base import Page, Role, Terms
+from polycast.dialects.base import Page, Terms
 from polycast.dialects.registry import ROLES
-from polycast.errors import StartError, TimeoutPeerError
-from polycast.model import Event
+from polycast.errors import TimeoutPeerError
 from polycast.server import pages, sockets
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters
@@ -29,6 +22,7 @@ from polycast.server.dialling import dial
 from polycast.server.exchange import Exchange
 from polycast.server.inbox import SHARED_BYTES, Inbox
 from polycast.server.links import Links, Place
+from polycast.server.listener import Listener
 from polycast.server.neighbours import Neighbours
 from polycast.server.routes import Routes
 from polycast.server.settings import TABLES, Settings
@@ -40,39 +34,8 @@ GOODBYE_SECONDS = 0.25
 """How long a peer may take to close its side after we closed ours."""
 LINGER_SECONDS = 5.0
 """How long a peer that was told to go may take to go."""
-ONE_SIGNAL_SECONDS = 0.2
 SPARE_FILES = 64
 """File descriptors that are not for connections."""
-
-
-class Listener:
-    """One listening address, or one that is dialled, and what its connections share."""
-
-    def __init__(self, server: Server, role: Role, address: Address) -> None:
-        self._server = server
-        self._address = address
-        self.role = role
-        policy = address.options.get("policy", server.settings.limits.policy)
-        self.policy = "disconnect" if role.link else policy  # a link that lost a command would stay wrong
-        self.counters = server.counters.setdefault((role.listener, role.dialect), Counters())
-        self.queue_bytes = server.settings.limits.queue_bytes
-        self.budget = server.exchange.budget
-
-    def connection(self, dialed: bool = False) -> Connection:
-        session = self.role.session(self._server.terms(self._address, dialed))
-        return Connection(self, session, self._server.inbox(), self._server.next_name(), dialed)
-
-    def speaking(self, dialect: str) -> Listener:
-        return Listener(self._server, replace(self.role, dialect=dialect), self._address)
-
-    def opened(self, connection: Connection) -> bool:
-        return self._server.opened(connection)
-
-    def received(self, connection: Connection, events: list[Event], now: float) -> None:
-        self._server.exchange.handle(connection, events, now)
-
-    def closed(self, connection: Connection) -> None:
-        self._server.closed(connection)
 
 
 class Server:
@@ -109,7 +72,7 @@ class Server:
         return pages.find(self, path)
 
     async def _dial(self, place: Place) -> Connection:
-        connection = Listener(self, ROLES[place.role], place.address).connection(dialed=True)
+        connection = Listener(self, ROLES[place.role], place.address, dialed=True).connection()
         await dial(connection, place.address)
         return connection
 
@@ -243,63 +206,3 @@ def _room_for_connections(wanted: int) -> int:
         soft = need if hard == resource.RLIM_INFINITY else min(need, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return min(wanted, max(1, soft - SPARE_FILES))
-
-
-def prepare_data(settings: Settings) -> None:
-    """Makes sure, before anything listens, that what is to be kept can be kept."""
-    if not settings.log.enabled:
-        return
-    folder = Path(settings.log.data)
-    probe = folder / f".probe-{os.getpid()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        hint = "--data DIR takes another folder, --no-log keeps nothing"
-        raise StartError(f"cannot write to the data folder {folder}: {error.strerror}", hint) from error
-    log.warning("this version has no log yet: nothing is kept in %s", folder)
-
-
-def _stop_signal() -> asyncio.Event:
-    """Set by the first signal; one that follows it ends the process at once.
-
-    Some tools (timeout, make) signal a process and its whole group: what comes together counts as one.
-    """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    first = 0.0
-
-    def handle() -> None:
-        nonlocal first
-        if not stop.is_set():
-            first = time.monotonic()
-            stop.set()
-        elif time.monotonic() - first > ONE_SIGNAL_SECONDS:
-            os._exit(1)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, handle)
-    return stop
-
-
-async def run(settings: Settings, say: Callable[[str], None]) -> None:
-    """A broker from start to signal. `say` gets the lines for stdout."""
-    prepare_data(settings)
-    server = Server(settings)
-    stop = _stop_signal()
-    await server.start()
-    for name, address in server.addresses:
-        say(f"listening {name} {address}")
-    say("ready")
-    await stop.wait()
-    await server.stop()
-    for (listener, dialect), counters in server.counters.items():
-        name = listener if listener.startswith(dialect) else f"{listener} ({dialect})"
-        log.info("%s: %s", name, counters.summary())
-    log.info("%s", server.exchange.summary())
-
-
-def serve(settings: Settings, say: Callable[[str], None]) -> None:
-    with contextlib.suppress(KeyboardInterrupt):
-        uvloop.run(run(settings, say))

@@ -1,0 +1,47 @@
+"""What the connections of one address share, whether they come to it or are dialled from here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from polycast.address import Address
+from polycast.dialects.base import Role
+from polycast.model import Event
+from polycast.server.connection import Connection
+from polycast.server.counters import Counters
+
+if TYPE_CHECKING:
+    from polycast.server.server import Server
+
+
+class Listener:
+    """One listening address, or one that is dialled, and what its connections share."""
+
+    def __init__(self, server: Server, role: Role, address: Address, dialed: bool = False) -> None:
+        self._server = server
+        self._address = address
+        self._dialed = dialed
+        self._terms = server.terms(address, dialed)
+        self.role = role
+        policy = address.options.get("policy", server.settings.limits.policy)
+        self.policy = "disconnect" if role.link else policy  # a link that lost a command would stay wrong
+        self.counters = server.counters.setdefault((role.listener, role.dialect), Counters())
+        self.queue_bytes = server.settings.limits.queue_bytes
+        self.budget = server.exchange.budget
+
+    def connection(self) -> Connection:
+        session = self.role.session(self._terms)
+        return Connection(self, session, self._server.inbox(), self._server.next_name(), self._dialed)
+
+    def speaking(self, dialect: str) -> Listener:
+        return Listener(self._server, replace(self.role, dialect=dialect), self._address, self._dialed)
+
+    def opened(self, connection: Connection) -> bool:
+        return self._server.opened(connection)
+
+    def received(self, connection: Connection, events: list[Event], now: float) -> None:
+        self._server.exchange.handle(connection, events, now)
+
+    def closed(self, connection: Connection) -> None:
+        self._server.closed(connection)

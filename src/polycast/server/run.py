@@ -1,0 +1,82 @@
+"""A broker as a process: from start to signal, with an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import uvloop
+
+from polycast.errors import StartError
+from polycast.server.server import Server
+from polycast.server.settings import Settings
+
+log = logging.getLogger("polycast.server")
+
+ONE_SIGNAL_SECONDS = 0.2
+
+
+def prepare_data(settings: Settings) -> None:
+    """Makes sure, before anything listens, that what is to be kept can be kept."""
+    if not settings.log.enabled:
+        return
+    folder = Path(settings.log.data)
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        hint = "--data DIR takes another folder, --no-log keeps nothing"
+        raise StartError(f"cannot write to the data folder {folder}: {error.strerror}", hint) from error
+    log.warning("this version has no log yet: nothing is kept in %s", folder)
+
+
+def _stop_signal() -> asyncio.Event:
+    """Set by the first signal; one that follows it ends the process at once.
+
+    Some tools (timeout, make) signal a process and its whole group: what comes together counts as one.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    first = 0.0
+
+    def handle() -> None:
+        nonlocal first
+        if not stop.is_set():
+            first = time.monotonic()
+            stop.set()
+        elif time.monotonic() - first > ONE_SIGNAL_SECONDS:
+            os._exit(1)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, handle)
+    return stop
+
+
+async def run(settings: Settings, say: Callable[[str], None]) -> None:
+    """A broker from start to signal. `say` gets the lines for stdout."""
+    prepare_data(settings)
+    server = Server(settings)
+    stop = _stop_signal()
+    await server.start()
+    for name, address in server.addresses:
+        say(f"listening {name} {address}")
+    say("ready")
+    await stop.wait()
+    await server.stop()
+    for (listener, dialect), counters in server.counters.items():
+        name = listener if listener.startswith(dialect) else f"{listener} ({dialect})"
+        log.info("%s: %s", name, counters.summary())
+    log.info("%s", server.exchange.summary())
+
+
+def serve(settings: Settings, say: Callable[[str], None]) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        uvloop.run(run(settings, say))
