@@ -46,10 +46,10 @@ lock: dev  ## renew requirements.lock
 
 clean:  ## remove what make made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis bench-results $(NODE)/node_modules
-	rm -f src/polycast/dialects/*.so src/polycast/dialects/*.c
+	find src -name '*.so' -delete -o -name '*.c' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-SOURCES := pyproject.toml setup.py requirements.lock $(wildcard src/polycast/dialects/*.pyx)
+SOURCES := pyproject.toml setup.py requirements.lock $(shell find src -name '*.pyx')
 
 $(VENV)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

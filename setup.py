@@ -9,6 +9,6 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension("polycast.dialects._scan", ["src/polycast/dialects/_scan.pyx"], optional=True),
-        Extension("polycast.dialects._frames", ["src/polycast/dialects/_frames.pyx"], optional=True),
+        Extension("polycast.dialects.web._frames", ["src/polycast/dialects/web/_frames.pyx"], optional=True),
     ]
 )

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from dialects.feed import feed, number
 from dialects.wires import READERS, SEEN, delivered, numbered, publish_fanout, publish_simplest
-from polycast.dialects import fanout, hermod_forms, nanomsg_forms, simplest, ubre_forms
+from polycast.dialects import fanout, simplest
 from polycast.dialects.base import Terms
+from polycast.dialects.hermod import forms as hermod_forms
+from polycast.dialects.nanomsg import forms as nanomsg_forms
+from polycast.dialects.ubre import forms as ubre_forms
 from polycast.model import Burst, Form, Format, Limits, Slices
 
 FORMS: dict[str, Form] = {

@@ -8,9 +8,12 @@ import pytest
 
 from dialects.feed import NOW, Feeder, feed, in_two, number, one_by_one, rows, settled
 from dialects.wires import DELIVERED, READERS, SEEN, WIRES, delivered, numbered
-from polycast.dialects import fanout, hermod_forms, nanomsg_forms, simplest, ubre_forms
+from polycast.dialects import fanout, simplest
 from polycast.dialects.base import Terms
+from polycast.dialects.hermod import forms as hermod_forms
+from polycast.dialects.nanomsg import forms as nanomsg_forms
 from polycast.dialects.registry import ROLES
+from polycast.dialects.ubre import forms as ubre_forms
 from polycast.model import Burst, Closing, Event, Form, Format, Limits
 from vectors import InputVector, OutputVector, Row, input_vectors, output_vectors
 

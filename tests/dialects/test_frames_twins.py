@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kit.websocket import BINARY, CLOSE, CONTINUATION, PING, TEXT, frame, masked
-from polycast.dialects import frames as module
-from polycast.dialects.frames import FrameScan, frames_in_python, mask_in_python
+from polycast.dialects.web import frames as module
+from polycast.dialects.web.frames import FrameScan, frames_in_python, mask_in_python
 
 Scanner = Callable[[bytes, int, bool, int], FrameScan]
 
@@ -18,7 +18,7 @@ TWINS = [pytest.param(frames_in_python, id="python")]
 if module.COMPILED:
     TWINS.append(pytest.param(module.frames, id="c"))
 each_twin = pytest.mark.parametrize("scan", TWINS)
-needs_c = pytest.mark.skipif(not module.COMPILED, reason="polycast.dialects._frames is not compiled here")
+needs_c = pytest.mark.skipif(not module.COMPILED, reason="polycast.dialects.web._frames is not compiled here")
 many = settings(max_examples=250, deadline=None)
 
 masks = st.sampled_from([b"", b"\x00\x00\x00\x00", b"\x37\xfa\x21\x3d", b"\xff\x01\x80\x7f"])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from dialects.feed import NOW
 from kit import hermod
 from polycast.dialects.base import Terms
-from polycast.dialects.hermod import HermodSession
-from polycast.dialects.hermod_forms import FORM, PacedForm
+from polycast.dialects.hermod.forms import FORM, PacedForm
+from polycast.dialects.hermod.session import HermodSession
 from polycast.model import Burst, Form, Format, Reply, Subscribe
 
 Place = tuple[str, int]

@@ -10,9 +10,9 @@ from dialects.feed import Feeder, in_two
 from kit.http import read_all, request
 from kit.websocket import PING, frame, read_frames, upgrade, welcome
 from polycast.dialects.base import Terms
-from polycast.dialects.http import HttpSession
-from polycast.dialects.nanomsg import PubWebSocketSession, SubWebSocketSession
-from polycast.dialects.ubre import UbreWebSocketSession
+from polycast.dialects.nanomsg.sessions import PubWebSocketSession, SubWebSocketSession
+from polycast.dialects.ubre.sessions import UbreWebSocketSession
+from polycast.dialects.web.http import HttpSession
 from polycast.model import Event, Refused, Reply, Subscribe, Upgrade
 
 PUB, SUB = "pub.sp.nanomsg.org", "sub.sp.nanomsg.org"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dialects.feed import NOW, Feeder, one_by_one
 from kit.http import get, read_all, request
 from polycast.dialects.base import Page, Terms
-from polycast.dialects.http import PIPELINED, HttpSession
+from polycast.dialects.web.http import PIPELINED, HttpSession
 from polycast.errors import PeerError, TimeoutPeerError
 from polycast.model import Closing, Limits, Refused, Reply
 

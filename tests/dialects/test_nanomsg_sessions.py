@@ -14,10 +14,10 @@ from dialects.feed import Feeder, in_two, one_by_one, rows
 from kit.nanomsg import PUB, message, to_answer, typed
 from kit.websocket import BINARY, CLOSE, PING, PONG, TEXT, frame
 from polycast.address import Address
-from polycast.dialects import nanomsg
 from polycast.dialects.base import Session, Terms
-from polycast.dialects.nanomsg import NanomsgSettings
-from polycast.dialects.nanomsg_forms import form_of
+from polycast.dialects.nanomsg import sessions as nanomsg
+from polycast.dialects.nanomsg.forms import form_of
+from polycast.dialects.nanomsg.sessions import NanomsgSettings
 from polycast.model import Burst, Limits, Prefix, Reply, Subscribe
 from vectors import Row
 

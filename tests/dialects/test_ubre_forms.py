@@ -14,8 +14,8 @@ from dialects.feed import feed
 from kit import ubre
 from kit.websocket import BINARY, TEXT, frame, read_frames
 from polycast.dialects.base import Terms
-from polycast.dialects.ubre import UbreWebSocketSession
-from polycast.dialects.ubre_forms import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES
+from polycast.dialects.ubre.forms import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES
+from polycast.dialects.ubre.sessions import UbreWebSocketSession
 from polycast.model import Burst, Form, Format, Limits, Slices
 
 many = settings(max_examples=150, deadline=None)

@@ -9,7 +9,7 @@ import pytest
 from kit import ubre
 from kit.websocket import BINARY, TEXT, frame
 from polycast.dialects.base import RequestSession, Terms
-from polycast.dialects.ubre import UbreSession, UbreWebSocketSession
+from polycast.dialects.ubre.sessions import UbreSession, UbreWebSocketSession
 from polycast.model import Body, Format, Request
 
 Row = tuple[Body, bytes, bytes]

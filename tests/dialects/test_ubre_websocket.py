@@ -10,8 +10,8 @@ from dialects.feed import Feeder, in_two, one_by_one, rows, settled
 from kit import ubre
 from kit.websocket import BINARY, CLOSE, CONTINUATION, PING, TEXT, close_frame, frame, read_frames
 from polycast.dialects.base import Terms
-from polycast.dialects.ubre import UbreWebSocketSession
-from polycast.dialects.ubre_forms import BINARY_FRAMES, JSON_FRAMES
+from polycast.dialects.ubre.forms import BINARY_FRAMES, JSON_FRAMES
+from polycast.dialects.ubre.sessions import UbreWebSocketSession
 from polycast.model import Limits, Reply, Subscribe
 from vectors import InputVector, Row, input_vectors
 

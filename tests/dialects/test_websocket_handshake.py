@@ -9,8 +9,8 @@ import re
 import pytest
 
 from dialects.feed import one_by_one
-from polycast.dialects.handshake import ClientHandshake, accept_key
-from polycast.dialects.websocket import to_masked_frame
+from polycast.dialects.web.handshake import ClientHandshake, accept_key
+from polycast.dialects.web.websocket import to_masked_frame
 from polycast.errors import ProtocolError
 
 

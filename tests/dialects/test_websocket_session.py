@@ -22,7 +22,7 @@ from kit.websocket import (
     read_frames,
 )
 from polycast.dialects.base import Reading, Terms
-from polycast.dialects.websocket import Frames, WebSocketError, WebSocketSession
+from polycast.dialects.web.websocket import Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
 from polycast.model import Burst, Closing, Format, Reply
 

@@ -17,8 +17,9 @@ from typing import NamedTuple
 from polycast import __version__
 from polycast.address import parse_address
 from polycast.bench.targets import PEERS, find_program
-from polycast.dialects import frames, scan
+from polycast.dialects import scan
 from polycast.dialects.registry import ROLES
+from polycast.dialects.web import frames
 
 FILES_WANTED = 4096
 FSYNCS = 5

@@ -8,8 +8,8 @@ import msgspec
 
 from polycast.address import Address
 from polycast.client.side import SHOWN_BYTES, Receipt, Said, Side, topics_of, utf8
-from polycast.dialects.hermod_forms import NAME
-from polycast.dialects.hermod_headers import (
+from polycast.dialects.hermod.forms import NAME
+from polycast.dialects.hermod.headers import (
     UNSET,
     Header,
     HeaderEnd,

@@ -9,15 +9,15 @@ from polycast.address import Address
 from polycast.client.side import Receipt, Said, Side, utf8
 from polycast.client.websocket import Attentive, to_farewell, to_refusal
 from polycast.dialects.base import Session, Terms
-from polycast.dialects.nanomsg import (
+from polycast.dialects.nanomsg.forms import HEADS, NAME
+from polycast.dialects.nanomsg.sessions import (
     DialedPubSession,
     DialedSubSession,
     NanomsgSettings,
     PubSession,
     SubSession,
 )
-from polycast.dialects.nanomsg_forms import HEADS, NAME
-from polycast.dialects.websocket import BINARY, to_masked_frame
+from polycast.dialects.web.websocket import BINARY, to_masked_frame
 from polycast.errors import UsageError
 from polycast.model import RESERVED, Everything, Limits, Message, Pattern, Reply
 

@@ -17,10 +17,8 @@ from polycast.client.requests import Answer, Handler, to_body
 from polycast.client.side import Receipt, Said, Side, topics_of, utf8
 from polycast.client.websocket import Attentive, to_farewell, to_refusal
 from polycast.dialects.base import Terms
-from polycast.dialects.handshake import ClientHandshake
-from polycast.dialects.ubre import UbreWebSocketSession
-from polycast.dialects.ubre_forms import BINARY_FRAMES, JSON_FRAMES, NAME
-from polycast.dialects.ubre_messages import (
+from polycast.dialects.ubre.forms import BINARY_FRAMES, JSON_FRAMES, NAME
+from polycast.dialects.ubre.messages import (
     HEADER,
     INVALID,
     NAME_BYTES_AT_MOST,
@@ -31,8 +29,10 @@ from polycast.dialects.ubre_messages import (
     to_member,
     to_string,
 )
-from polycast.dialects.ubre_speaker import Wire
-from polycast.dialects.websocket import BINARY, PING, TEXT, to_masked_frame
+from polycast.dialects.ubre.sessions import UbreWebSocketSession
+from polycast.dialects.ubre.speaker import Wire
+from polycast.dialects.web.handshake import ClientHandshake
+from polycast.dialects.web.websocket import BINARY, PING, TEXT, to_masked_frame
 from polycast.errors import UsageError
 from polycast.model import Answer as Answered
 from polycast.model import Body, Burst, Event, Format, Limits, Message, Pattern, Request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polycast.address import Address
 from polycast.dialects.base import Reading
-from polycast.dialects.websocket import (
+from polycast.dialects.web.websocket import (
     CLOSE,
     GOING_AWAY,
     NORMAL,

@@ -7,8 +7,8 @@ from http import HTTPStatus
 import h11
 
 from polycast.dialects.base import Page, Session, Terms
-from polycast.dialects.doors import Welcome, knock
-from polycast.dialects.handshake import with_path, words_of
+from polycast.dialects.web.doors import Welcome, knock
+from polycast.dialects.web.handshake import with_path, words_of
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.model import Block, Closing, Event, Received, Reply, Upgrade
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from polycast.address import Address
 from polycast.dialects.base import Session, Terms
-from polycast.dialects.nanomsg import PROTOCOLS, NanomsgSettings, to_pub, to_sub
-from polycast.dialects.nanomsg_forms import NAME, NanomsgForm, form_of
+from polycast.dialects.nanomsg.forms import NAME, NanomsgForm, form_of
+from polycast.dialects.nanomsg.sessions import PROTOCOLS, NanomsgSettings, to_pub, to_sub
 from polycast.model import Limits
 from polycast.nanomsg.door import DoorSession
 from polycast.nanomsg.end import Kind

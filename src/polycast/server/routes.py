@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from polycast.broker import requests
-from polycast.dialects.ubre_messages import INVALID, NOTHING, compact, read_body
+from polycast.dialects.ubre.messages import INVALID, NOTHING, compact, read_body
 from polycast.errors import LimitError
 from polycast.model import Body, Burst, Format
 from polycast.server.connection import Connection

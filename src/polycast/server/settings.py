@@ -10,10 +10,10 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from polycast.declare import setting
-from polycast.dialects.hermod import HermodSettings
-from polycast.dialects.nanomsg import NanomsgSettings
+from polycast.dialects.hermod.session import HermodSettings
+from polycast.dialects.nanomsg.sessions import NanomsgSettings
 from polycast.dialects.registry import ROLES
-from polycast.dialects.ubre import UbreSettings
+from polycast.dialects.ubre.sessions import UbreSettings
 from polycast.model import Limits
 
 MIB = 1024 * 1024

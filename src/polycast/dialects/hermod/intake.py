@@ -10,7 +10,7 @@ import re
 from binascii import hexlify
 from hashlib import sha1
 
-from polycast.dialects.hermod_forms import NAME
+from polycast.dialects.hermod.forms import NAME
 from polycast.model import Block, Burst, Closing, Event, Format, Limits, Received, Reply
 
 TOKENS = (

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from polycast.dialects import ubre_messages as messages
-from polycast.dialects import websocket
 from polycast.dialects.base import Reading, RequestSession, Terms
-from polycast.dialects.ubre_messages import INVALID, NOTHING, JsonMessage
-from polycast.dialects.websocket import WebSocketError
+from polycast.dialects.ubre import messages
+from polycast.dialects.ubre.messages import INVALID, NOTHING, JsonMessage
+from polycast.dialects.web import websocket
+from polycast.dialects.web.websocket import WebSocketError
 from polycast.errors import LimitError
 from polycast.model import (
     Answer,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polycast.dialects import websocket
 from polycast.dialects.base import as_it_came
-from polycast.dialects.ubre_messages import (
+from polycast.dialects.ubre.messages import (
     HEADER,
     NAME_BYTES_AT_MOST,
     PUBLISH,
@@ -14,6 +13,7 @@ from polycast.dialects.ubre_messages import (
     to_json,
     to_string,
 )
+from polycast.dialects.web import websocket
 from polycast.model import Buffer, Burst, Encoded, Form, Format, Slices
 
 NAME = "ubre"

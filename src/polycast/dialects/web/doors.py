@@ -8,9 +8,9 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from polycast.dialects.base import Page, Session, Terms
-from polycast.dialects.handshake import VERSION, accept_key, is_key, words_of
-from polycast.dialects.nanomsg import PubWebSocketSession, SubWebSocketSession
-from polycast.dialects.ubre import UbreWebSocketSession
+from polycast.dialects.nanomsg.sessions import PubWebSocketSession, SubWebSocketSession
+from polycast.dialects.ubre.sessions import UbreWebSocketSession
+from polycast.dialects.web.handshake import VERSION, accept_key, is_key, words_of
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -15,8 +15,8 @@ from urllib.parse import unquote
 import h11
 
 from polycast.dialects.base import Page, Role, Session, Terms
-from polycast.dialects.doors import PATHS, SIGN, Welcome, knock, wants_websocket
-from polycast.dialects.handshake import with_path, words_of
+from polycast.dialects.web.doors import PATHS, SIGN, Welcome, knock, wants_websocket
+from polycast.dialects.web.handshake import with_path, words_of
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
 from polycast.model import Block, Closing, Event, Received, Refused, Reply, Upgrade
 

@@ -19,10 +19,10 @@ from struct import Struct
 from polycast.address import Address
 from polycast.declare import setting
 from polycast.dialects.base import Reading, Role, ScanningSession, Session, Terms
-from polycast.dialects.handshake import ClientHandshake
-from polycast.dialects.nanomsg_forms import NAME, form_of
+from polycast.dialects.nanomsg.forms import NAME, form_of
 from polycast.dialects.scan import SIZE, TYPE, Scan, bodies, divided
-from polycast.dialects.websocket import POLICY, TEXT, UNACCEPTABLE, Frames, WebSocketError, WebSocketSession
+from polycast.dialects.web.handshake import ClientHandshake
+from polycast.dialects.web.websocket import POLICY, TEXT, UNACCEPTABLE, Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.model import (
     Block,

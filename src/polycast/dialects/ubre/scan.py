@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from polycast.dialects.base import Reading
-from polycast.dialects.ubre_messages import BLANKS, INVALID, compact
+from polycast.dialects.ubre.messages import BLANKS, INVALID, compact
 from polycast.model import Block, Burst, Form, Format, Limits
 
 OPENING = b'{"publish":"'

@@ -1,4 +1,4 @@
-from polycast.dialects.frames import FrameScan
+from polycast.dialects.web.frames import FrameScan
 from polycast.model import Block
 
 def frames(block: Block, position: int, masked: bool, limit: int) -> FrameScan: ...

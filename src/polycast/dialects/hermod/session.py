@@ -22,8 +22,8 @@ from typing import Any
 
 from polycast.declare import setting
 from polycast.dialects.base import Role, Session, Terms
-from polycast.dialects.hermod_forms import FORM, NAME, OK, PacedForm, to_error, to_ok
-from polycast.dialects.hermod_headers import (
+from polycast.dialects.hermod.forms import FORM, NAME, OK, PacedForm, to_error, to_ok
+from polycast.dialects.hermod.headers import (
     OPENING,
     UNSET,
     Header,
@@ -41,7 +41,7 @@ from polycast.dialects.hermod_headers import (
     to_text,
     to_topic,
 )
-from polycast.dialects.hermod_intake import Intake, scan_plain
+from polycast.dialects.hermod.intake import Intake, scan_plain
 from polycast.errors import LimitError, PeerError
 from polycast.model import Block, Closing, Event, Exact, Received, Refused, Reply, Subscribe
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from polycast.declare import setting
-from polycast.dialects import websocket
 from polycast.dialects.base import Reading, Role, Terms
-from polycast.dialects.ubre_forms import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES, NAME
-from polycast.dialects.ubre_messages import BLANKS, HEADER, KINDS, STREAMING, to_string
-from polycast.dialects.ubre_scan import OPENING, Publications
-from polycast.dialects.ubre_speaker import Speaker, Wire
-from polycast.dialects.websocket import Frames, WebSocketError, WebSocketSession
+from polycast.dialects.ubre.forms import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES, NAME
+from polycast.dialects.ubre.messages import BLANKS, HEADER, KINDS, STREAMING, to_string
+from polycast.dialects.ubre.scan import OPENING, Publications
+from polycast.dialects.ubre.speaker import Speaker, Wire
+from polycast.dialects.web import websocket
+from polycast.dialects.web.websocket import Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError
 from polycast.model import Block, Closing, Event, Limits, Received, Reply
 

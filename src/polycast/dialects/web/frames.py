@@ -84,7 +84,7 @@ def mask_in_python(data: Block, key: Block) -> bytes:
 
 
 try:
-    from polycast.dialects import _frames
+    from polycast.dialects.web import _frames
 except ImportError:
     COMPILED = False
     frames, mask = frames_in_python, mask_in_python

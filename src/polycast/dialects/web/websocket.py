@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from polycast.dialects.base import Reading, Session, Terms
-from polycast.dialects.frames import MASK_BYTES, MASKED, frames, mask
+from polycast.dialects.web.frames import MASK_BYTES, MASKED, frames, mask
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.model import Block, Closing, Received, Reply
 

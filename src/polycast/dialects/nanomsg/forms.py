@@ -8,7 +8,7 @@ from struct import Struct
 
 from polycast.dialects.base import as_it_came
 from polycast.dialects.scan import SIZE, TYPE
-from polycast.dialects.websocket import BINARY, header, to_masked_frame
+from polycast.dialects.web.websocket import BINARY, header, to_masked_frame
 from polycast.model import Buffer, Burst, Encoded, Form, Slices
 
 NAME = "nanomsg"

@@ -1,0 +1,1 @@
+"""The http port: pages, and the WebSockets that some dialects travel over."""
