@@ -10,5 +10,6 @@ setup(
     ext_modules=[
         Extension("polycast.dialects._scan", ["src/polycast/dialects/_scan.pyx"], optional=True),
         Extension("polycast.dialects.web._frames", ["src/polycast/dialects/web/_frames.pyx"], optional=True),
+        Extension("polycast.dialects.hermod._scan", ["src/polycast/dialects/hermod/_scan.pyx"], optional=True),
     ]
 )

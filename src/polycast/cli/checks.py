@@ -18,12 +18,13 @@ from polycast import __version__
 from polycast.address import parse_address
 from polycast.bench.targets import PEERS, find_program
 from polycast.dialects import scan
+from polycast.dialects.hermod import scan as hermod_scan
 from polycast.dialects.registry import ROLES
 from polycast.dialects.web import frames
 
 FILES_WANTED = 4096
 FSYNCS = 5
-SCANS = {"scan": scan.COMPILED, "frames": frames.COMPILED}
+SCANS = {"scan": scan.COMPILED, "frames": frames.COMPILED, "hermod": hermod_scan.COMPILED}
 NOT_NEEDED = "not installed; only tests and the benchmark use it"
 
 

@@ -10,18 +10,17 @@ back what it may not have yet:
 
 from __future__ import annotations
 
-from binascii import hexlify
+from array import array
 from collections import OrderedDict, deque
-from collections.abc import Iterator
-from hashlib import sha1
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from polycast.model import Burst, Encoded, Form, Slices
+from polycast.dialects.hermod.scan import FRAME, frames, sha1_of
+from polycast.model import Buffer, Burst, Encoded, Form, Slices
 
 NAME = "hermod"
 OK = b'{"status": "OK"}\n'
-FRAME = b'{"topic": %b, "sequence": %d, "payload_size": %d, "checksum": "%b"}%b'
 
 
 def to_ok(count: int) -> bytes:
@@ -38,24 +37,26 @@ def digests_of(burst: Burst) -> list[bytes]:
     """The sha1 of each payload, computed once for a burst, however many want it."""
     if burst.digests is None:
         view = memoryview(burst.block)
-        burst.digests = [
-            hexlify(sha1(view[start:end], usedforsecurity=False).digest())
-            for start, end in zip(burst.starts, burst.ends, strict=True)
-        ]
+        burst.digests = [sha1_of(view[start:end]) for start, end in zip(burst.starts, burst.ends, strict=True)]
     return burst.digests
 
 
 def _frames(burst: Burst, slices: Slices) -> list[bytes]:
+    """One by one, for those who keep them apart."""
     block, starts, ends, digests = burst.block, burst.starts, burst.ends, digests_of(burst)
-    frames: list[bytes] = []
-    add = frames.append
+    found: list[bytes] = []
     for run, first, last in burst.runs(slices):
-        name = msgspec.json.encode(burst.topics[run].decode())
-        shift = _shift(burst, run)
-        for i in range(first, last):
-            start, end = starts[i], ends[i]
-            add(FRAME % (name, i + shift, end - start, digests[i], block[start:end]))
-    return frames
+        head, shift = _head(burst, run), _shift(burst, run)
+        found += [
+            FRAME % (head, i + shift, ends[i] - starts[i], digests[i], block[starts[i] : ends[i]])
+            for i in range(first, last)
+        ]
+    return found
+
+
+def _head(burst: Burst, run: int) -> bytes:
+    """What stands before the sequence of each message of the run."""
+    return b'{"topic": %b, "sequence": ' % msgspec.json.encode(burst.topics[run].decode())
 
 
 def _shift(burst: Burst, run: int) -> int:
@@ -67,8 +68,17 @@ class HermodForm(Form):
     name = NAME
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
-        joined = b"".join(_frames(burst, slices))
+        starts, ends, digests = to_array(burst.starts), to_array(burst.ends), digests_of(burst)
+        blocks: list[Buffer] = [
+            frames(burst.block, starts, ends, digests, _head(burst, run), first, last, first + _shift(burst, run))
+            for run, first, last in burst.runs(slices)
+        ]
+        joined = blocks[0] if len(blocks) == 1 else b"".join(blocks)
         return Encoded([joined], len(joined))
+
+
+def to_array(column: Sequence[int]) -> array[int]:
+    return column if isinstance(column, array) else array("q", column)
 
 
 FORM = HermodForm()

@@ -6,13 +6,12 @@ A header ends where its JSON object ends: braces count, except in strings.
 from __future__ import annotations
 
 import re
-from binascii import hexlify
 from enum import Enum, auto
-from hashlib import sha1
 from typing import Any
 
 import msgspec
 
+from polycast.dialects.hermod.scan import sha1_of
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
 from polycast.model import Block, Limits
 
@@ -181,22 +180,18 @@ def shown(value: Any) -> str:
 # -- the payload behind it -------------------------------------------------------------------------------
 
 
-def sha1_of(block: Block, start: int, end: int) -> bytes:
-    return hexlify(sha1(memoryview(block)[start:end], usedforsecurity=False).digest())
-
-
 def find_payload(block: Block, start: int, size: int, checksum: bytes) -> tuple[int, int]:
     """Where the payload begins that has this checksum, -1 if nowhere; and where the bytes end that tell.
 
     It should begin where the header ends, but the protocol's own picture has a line break there.
     """
-    end = start + size
-    if not checksum or sha1_of(block, start, end) == checksum:
+    view, end = memoryview(block), start + size
+    if not checksum or sha1_of(view[start:end]) == checksum:
         return start, end
     if not size or len(checksum) != SHA1_DIGITS:
         return -1, end
     skip = _line_break(block, start)
-    if skip and end + skip <= len(block) and sha1_of(block, start + skip, end + skip) == checksum:
+    if skip and end + skip <= len(block) and sha1_of(view[start + skip : end + skip]) == checksum:
         return start + skip, end + skip
     return -1, end + skip
 

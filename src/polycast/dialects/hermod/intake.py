@@ -1,27 +1,12 @@
-"""What one block brings in `hermod`: messages in columns, and what is answered to them.
-
-Most publishers write their headers with the same few bytes again and again. Those are read with one pattern, and
-all others as the JSON that they are. `scan_plain` judges nothing: what it does not know, the session looks at.
-"""
+"""What one block brings in `hermod`: messages in columns, and what is answered to them."""
 
 from __future__ import annotations
 
-import re
-from binascii import hexlify
-from hashlib import sha1
+from array import array
 
 from polycast.dialects.hermod.forms import NAME
-from polycast.model import Block, Burst, Closing, Event, Format, Limits, Received, Reply
-
-TOKENS = (
-    rb"",
-    rb"\{",
-    *(rb'"topic"', rb":", rb'"([ !#-\[\]-~]*+)"', rb","),
-    *(rb'"payload_size"', rb":", rb"(0|[1-9][0-9]{0,9})", rb","),
-    *(rb'"checksum"', rb":", rb'"([0-9a-f]{40}|)"'),
-    rb"\}",
-)
-PLAIN = re.compile(rb"[ \t\r\n]*+".join(TOKENS))
+from polycast.dialects.hermod.scan import Messages
+from polycast.model import Block, Burst, Closing, Event, Format, Received, Reply
 
 
 class Columns:
@@ -30,8 +15,7 @@ class Columns:
     def __init__(self) -> None:
         self.topics: list[bytes] = []
         self.run_ends: list[int] = []
-        self.starts: list[int] = []
-        self.ends: list[int] = []
+        self.starts, self.ends = array("q"), array("q")
         self.digests: list[bytes] = []
         """Empty where nobody has looked."""
 
@@ -44,42 +28,26 @@ class Columns:
         self.ends.append(end)
         self.digests.append(digest)
 
+    def extend(self, found: Messages) -> int:
+        """Takes what a scan found; returns how many that were."""
+        topics, run_ends, starts, ends, digests, _ = found
+        before = len(self.starts)
+        if topics and self.topics[-1:] == topics[:1]:
+            self.topics.pop()
+            self.run_ends.pop()
+        self.topics += topics
+        self.run_ends += [before + end for end in run_ends] if before else run_ends
+        self.starts.extend(starts)
+        self.ends.extend(ends)
+        self.digests += digests
+        return len(starts)
+
     def to_burst(self, dialect: str, block: Block) -> Burst:
         formats = [Format.BYTES] * len(self.topics)
         digests = self.digests if all(self.digests) else None
         return Burst(
             dialect, block, self.starts, self.ends, self.topics, formats, self.run_ends, digests=digests
         )  # fmt: skip
-
-
-def scan_plain(
-    block: Block, position: int, columns: Columns, most: int, limits: Limits, unchecked: bool
-) -> tuple[int, int]:
-    """Takes messages as long as their headers are in plain form, they are whole and their checksum fits.
-
-    Returns the position after them, and how many they were. Everything else is judged by somebody else.
-    """
-    view, size = memoryview(block), len(block)
-    topic_limit, payload_limit, header_limit = limits.topic_bytes, limits.payload_bytes, limits.line_bytes
-    match_plain, add = PLAIN.match, columns.add
-    count = 0
-    while count < most and (match := match_plain(block, position)):
-        topic, digits, checksum = match.groups()
-        start = match.end()
-        end = start + int(digits)
-        if end > size or end - start > payload_limit or len(topic) > topic_limit:
-            break
-        if start - position > header_limit:
-            break
-        if checksum:
-            if hexlify(sha1(view[start:end], usedforsecurity=False).digest()) != checksum:
-                break
-        elif not unchecked:
-            break
-        add(topic, start, end, checksum)
-        position = end
-        count += 1
-    return position, count
 
 
 class Intake:

@@ -34,14 +34,14 @@ from polycast.dialects.hermod.headers import (
     find_payload,
     kind_of,
     read_header,
-    sha1_of,
     shown,
     to_code,
     to_natural,
     to_text,
     to_topic,
 )
-from polycast.dialects.hermod.intake import Intake, scan_plain
+from polycast.dialects.hermod.intake import Intake
+from polycast.dialects.hermod.scan import messages, sha1_of
 from polycast.errors import LimitError, PeerError
 from polycast.model import Block, Closing, Event, Exact, Received, Refused, Reply, Subscribe
 
@@ -125,12 +125,14 @@ class HermodSession(Session):
     def _take_plain(self, block: Block, position: int, intake: Intake) -> int:
         if self._header_end.begun or self._batch.refused:
             return position
-        after, count = scan_plain(
-            block, position, intake.columns, self._batch.expected, self._limits, self._unchecked
+        limits = self._limits
+        found = messages(
+            block, position, self._batch.expected, limits.topic_bytes, limits.payload_bytes, limits.line_bytes,
+            self._unchecked,
         )  # fmt: skip
-        if count:
+        if count := intake.columns.extend(found):
             self._accept(count, intake)
-        return after
+        return found[-1]
 
     def _read_frame(self, block: Block, position: int, intake: Intake) -> tuple[int, int]:
         """The position after a header and what belongs to it; or the same one, and how long it will be."""
@@ -168,7 +170,7 @@ class HermodSession(Session):
         if told > len(block) and not self._ended:
             return position, told - position
         if begin < 0:
-            found = sha1_of(block, start, end).decode()
+            found = sha1_of(memoryview(block)[start:end]).decode()
             self._refuse(422, f"the payload's sha1 is {found}, its header says {shown(header.checksum)}", intake)
             return end, 0
         if not checksum and not self._unchecked:

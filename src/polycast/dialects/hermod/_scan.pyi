@@ -1,0 +1,24 @@
+from collections.abc import Sequence
+
+from polycast.dialects.hermod.scan import Messages
+from polycast.model import Block
+
+def messages(
+    block: Block,
+    position: int,
+    most: int,
+    topic_limit: int,
+    payload_limit: int,
+    header_limit: int,
+    unchecked: bool,
+) -> Messages: ...
+def frames(
+    block: Block,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    digests: list[bytes],
+    head: bytes,
+    first: int,
+    last: int,
+    sequence: int,
+) -> Block: ...
