@@ -17,14 +17,15 @@ from functools import partial
 
 from polycast.declare import setting
 from polycast.dialects.base import Reading, Role, Terms
+from polycast.dialects.ubre import scan
 from polycast.dialects.ubre.forms import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES, NAME
 from polycast.dialects.ubre.messages import BLANKS, HEADER, KINDS, STREAMING, to_string
-from polycast.dialects.ubre.scan import OPENING, Publications
+from polycast.dialects.ubre.scan import Publications
 from polycast.dialects.ubre.speaker import Speaker, Wire
 from polycast.dialects.web import websocket
 from polycast.dialects.web.websocket import Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError
-from polycast.model import Block, Closing, Event, Limits, Received, Reply
+from polycast.model import Block, Burst, Closing, Event, Form, Limits, Received, Reply
 
 BRACE = ord("{")
 
@@ -62,18 +63,20 @@ class UbreWebSocketSession(WebSocketSession, Speaker):
         return [Reply(self.wire.to_json(b'{"subscribe":%b}' % topic)) for topic in topics]
 
     def read_messages(self, frames: Frames, now: float, reading: Reading) -> None:
-        block, starts, ends, opcodes, bounds = frames
-        plain = Publications(NAME, JSON_FRAMES, block, self._limits)
-        for start, end, opcode, bound in zip(starts, ends, opcodes, bounds, strict=False):
-            if opcode == websocket.TEXT and plain.take(bound, start, end):
-                continue
-            plain.close(bound, reading)
-            message = bytes(block[start:end])
-            if opcode == websocket.TEXT:
+        block, starts, ends, opcodes, _ = frames
+        limits, position = self._limits, 0
+        while True:
+            position = add_publications(
+                scan.framed(*frames, position, limits.topic_bytes, limits.payload_bytes), JSON_FRAMES, reading
+            )
+            if position == len(opcodes):
+                return
+            message = bytes(block[starts[position] : ends[position]])
+            if opcodes[position] == websocket.TEXT:
                 self.handle_json(message, reading)
             else:
                 self._read_binary(message, reading)
-        plain.close(bounds[-1], reading)
+            position += 1
 
     def _read_binary(self, message: bytes, reading: Reading) -> None:
         if len(message) < HEADER.size:
@@ -98,12 +101,10 @@ class UbreSession(Speaker):
 
     def receive(self, block: Block, now: float) -> Received:
         reading = Reading(NAME)
-        plain = Publications(NAME, JSON_LINES, block, self._limits)
         position = 0
         try:
             while True:
-                position = self._scan_lines(block, position, plain)
-                plain.close(position, reading)
+                position = add_publications(self._scan(block, position), JSON_LINES, reading)
                 after, need = self._read_odd(block, position, reading)
                 if after == position:
                     return reading.close(position, need)
@@ -111,6 +112,10 @@ class UbreSession(Speaker):
         except PeerError as error:
             reading.add(Closing(error))
             return reading.close(len(block))
+
+    def _scan(self, block: Block, position: int) -> Publications:
+        limits = self._limits
+        return scan.lines(block, position, message_limit(limits), limits.topic_bytes, limits.payload_bytes)
 
     def end(self, rest: Block, now: float) -> list[Event]:
         """A last line may lack its LF, and a body that is streamed ends here."""
@@ -129,15 +134,6 @@ class UbreSession(Speaker):
         start = HEADER.size + name_size
         if body_size == STREAMING and len(rest) >= start:
             self.handle_frame(kind, rest[HEADER.size : start], rest[start:], reading)
-
-    def _scan_lines(self, block: Block, position: int, plain: Publications) -> int:
-        limit = message_limit(self._limits)
-        while block.startswith(OPENING, position):
-            end = block.find(b"\n", position, position + limit + 1)
-            if end < 0 or not plain.take(position, position, end):
-                break
-            position = end + 1
-        return position
 
     def _read_odd(self, block: Block, position: int, reading: Reading) -> tuple[int, int]:
         """The position after one message, or the same one and how long the message will be."""
@@ -177,6 +173,14 @@ class UbreSession(Speaker):
             kind, bytes(block[name_at:start]), bytes(block[start:end]) if body_size else None, reading
         )
         return end, 0
+
+
+def add_publications(found: Publications, native: Form, reading: Reading) -> int:
+    """Where the scan stopped."""
+    block, topics, formats, run_ends, starts, ends, bounds, position = found
+    if topics:
+        reading.add(Burst(NAME, block, starts, ends, topics, formats, run_ends, bounds, native))
+    return position
 
 
 def check_kind(kind: int) -> None:
