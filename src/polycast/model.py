@@ -324,9 +324,11 @@ class Received(NamedTuple):
     """What a session made of a block.
 
     The bytes from `consumed` on are an unfinished frame: they come again, with more behind them. `need` is how
-    long that frame will be in all, where its header has told so, and 0 otherwise.
+    long that frame will be in all, where its header has told so, and 0 otherwise. With `until`, it is how long the
+    frame can be at most, and it may end earlier, with that byte.
     """
 
     events: list[Event]
     consumed: int
     need: int = 0
+    until: bytes = b""

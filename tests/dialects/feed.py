@@ -35,6 +35,7 @@ class Feeder:
         self.session = session
         self._patient = patient
         self._need = 0
+        self._until = b""
         self.events: list[Event] = []
         self.kept = b""
         self.longest_kept = 0
@@ -47,12 +48,13 @@ class Feeder:
         if self.closed:
             return
         self.kept += part
-        if self._patient and len(self.kept) < self._need:
+        come = self._until and self._until in part
+        if self._patient and len(self.kept) < self._need and not come:
             return
         received = self.session.receive(self.kept, NOW)
         assert 0 <= received.consumed <= len(self.kept)
         self.kept = self.kept[received.consumed :]
-        self._need = received.need
+        self._need, self._until = received.need, received.until
         assert self._need == 0 or self._need > len(self.kept), "it waits for bytes that are there"
         self.events += received.events
         self.longest_kept = max(self.longest_kept, len(self.kept))

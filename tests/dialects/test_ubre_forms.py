@@ -230,6 +230,30 @@ def test_plain_lines_go_out_as_they_came() -> None:
     assert encode(JSON_LINES, burst) == lines
 
 
+OTHERWISE = [
+    ' { "publish" : "orders" , "body" : "hello" } ',
+    '{"publish":"orders","body":"\\u00e9\\n"}',
+    '{"publish": "orders", "body": {"n": [1, 2]}}',
+    '{ "publish":"orders"}',
+]
+
+
+def test_publications_that_are_written_otherwise_are_of_the_same_burst() -> None:
+    """They go out as we would write them, but for escapes, which stay."""
+    burst = plain_burst([PLAIN[0], *OTHERWISE, PLAIN[0]])
+    assert [message.payload for message in burst.messages()] == [
+        *(b"hello", b"hello", "é\n".encode(), b'{"n":[1,2]}', b"", b"hello")
+    ]
+    assert burst.native is JSON_FRAMES
+    sent = [
+        *(PLAIN[0], PLAIN[0], OTHERWISE[1]),
+        *('{"publish":"orders","body":{"n":[1,2]}}', '{"publish":"orders"}', PLAIN[0]),
+    ]
+    assert encode(JSON_FRAMES, burst) == b"".join(frame(TEXT, text.encode(), mask=b"") for text in sent)
+    in_binary = b"".join(ubre.frame("P", "orders", message.payload) for message in burst.messages())
+    assert encode(BINARY_STREAM, burst) == in_binary
+
+
 def test_renamed_publications_do_not() -> None:
     renamed = plain_burst(PLAIN[:2]).rename([b'"', b"b"])
     lines = encode(JSON_LINES, renamed)

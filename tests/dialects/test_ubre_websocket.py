@@ -172,9 +172,9 @@ def test_the_tenth_message_that_cannot_be_read_closes_with_1007(message: str) ->
         frame(BINARY, ubre.frame("P", "a", b"x" * 25)),
         frame(BINARY, ubre.frame("P", "a", b"x" * 25, ubre.STREAMING)),
         frame(BINARY, ubre.frame("P", "toolong")),
-        frame(TEXT, b"x" * 65)[:10],
-        frame(BINARY, b"x" * 65)[:10],
-        frame(TEXT, b"x" * 60, final=False) + frame(CONTINUATION, b"x" * 5)[:6],
+        frame(TEXT, b"x" * 73)[:10],
+        frame(BINARY, b"x" * 73)[:10],
+        frame(TEXT, b"x" * 60, final=False) + frame(CONTINUATION, b"x" * 13)[:6],
     ],
     ids=range(9),
 )

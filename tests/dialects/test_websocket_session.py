@@ -24,7 +24,7 @@ from kit.websocket import (
 from polycast.dialects.base import Reading, Terms
 from polycast.dialects.web.websocket import Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
-from polycast.model import Burst, Closing, Format, Reply
+from polycast.model import Burst, Closing, Format, Received, Reply
 
 LIMIT = 300
 KINDS = {TEXT: Format.TEXT, BINARY: Format.BYTES}
@@ -148,7 +148,7 @@ def test_a_message_may_be_as_long_as_the_limit() -> None:
 def test_a_long_frame_tells_how_long_it_is() -> None:
     for sent in (frame(TEXT, b"x" * LIMIT), frame(TEXT, b"x" * 200, final=False)):
         received = Listener().receive(sent[:10], 0.0)
-        assert received == ([], 0, len(sent))
+        assert received == Received([], 0, len(sent))
 
 
 def test_what_came_before_a_mistake_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import time
 from collections.abc import Callable
@@ -45,8 +46,12 @@ class Peer:
         self.socket.sendall(data)
 
     def shut(self) -> None:
-        """Says that nothing more will be sent; still reads."""
-        self.socket.shutdown(socket.SHUT_WR)
+        """Says that nothing more will be sent; still reads. Whoever was hung up on need not say it."""
+        try:
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:
+                raise
 
     def expect(self, data: bytes) -> None:
         """Exactly these bytes come next."""

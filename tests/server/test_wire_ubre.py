@@ -260,7 +260,7 @@ def test_binary_that_cannot_be_read_closes_a_websocket(broker: Broker, message: 
 def test_limits() -> None:
     limits = ("--set=limits.payload_bytes=1000", "--set=limits.line_bytes=400", "--set=limits.topic_bytes=10")
     with Broker(*limits, listen=("http", "ubre")) as broker:
-        for message in (text(publish="a", body="x" * 1001), text(publish="n" * 11), "x" * 1401):
+        for message in (text(publish="a", body="x" * 1001), text(publish="n" * 11), "x" * 1734):
             with WebSocket(broker.ports["http"]) as bad:
                 bad.send_text(message)
                 assert "limits." in bad.expect_close(1009)

@@ -288,3 +288,42 @@ def test_bad_requests(asker: UbrePeer) -> None:
         asker.send(message)
         asker.expect(answer)
     asker.settle()
+
+
+# -- those who say no more, and those who are sent away ---------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [line(request="add", id=1), frame("R", "1", envelope("add"), STREAMING)])
+def test_who_says_no_more_still_hears_the_answer(asker: UbrePeer, server: UbrePeer, said: bytes) -> None:
+    asker.send(said)
+    asker.shut()
+    server.say(success=number_of(server), body=5)
+    answer = asker.expect_closed()
+    assert answer in (line(success=1, body=5), frame("s", "1", b"5"))
+
+
+def test_who_is_sent_away_is_asked_no_more(broker: Broker, asker: UbrePeer, server: UbrePeer) -> None:
+    """It has not left yet: its own side of the connection is still open."""
+    with UbrePeer(broker.ports["ubre"]) as bad:
+        bad.say(subscribe="add", body=SERVE)
+        bad.settle()
+        asker.say(request="add", id=1)
+        asker.say(request="add", id=2)
+        server.say(success=number_of(server), body="from the good one")
+        asker.hear(success=1, body="from the good one")
+        bad.send(b"c")
+        asker.hear(fail=2, body="Gone")
+        asker.say(request="add", id=3)
+        server.say(success=number_of(server))
+        asker.hear(success=3)
+
+
+def test_a_broker_that_stops_leaves_no_request_open() -> None:
+    with Broker(listen=("ubre",)) as broker, UbrePeer(broker.ports["ubre"]) as server:
+        server.say(subscribe="add", body=SERVE)
+        server.settle()
+        with UbrePeer(broker.ports["ubre"]) as asker:
+            asker.say(request="add", id=1)
+            number_of(server)
+            broker.stop()
+            assert asker.expect_closed() == line(fail=1, body="Gone")

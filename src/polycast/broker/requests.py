@@ -130,6 +130,15 @@ class Requests:
         self._close(number)
         return [Answered(waiting.requester, waiting.handle, success, body)]
 
+    def owes(self, requester: Subscriber) -> bool:
+        """Whether an answer is still to come for it."""
+        return requester in self._asked
+
+    def abandon(self) -> list[Effect]:
+        """Nobody will answer any more."""
+        closed = [self._close(number) for number in list(self._open)]
+        return [Answered(each.requester, each.handle, False, word(GONE)) for each in closed]
+
     def expire(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         while self._open:

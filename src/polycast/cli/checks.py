@@ -20,11 +20,17 @@ from polycast.bench.targets import PEERS, find_program
 from polycast.dialects import scan
 from polycast.dialects.hermod import scan as hermod_scan
 from polycast.dialects.registry import ROLES
+from polycast.dialects.ubre import scan as ubre_scan
 from polycast.dialects.web import frames
 
 FILES_WANTED = 4096
 FSYNCS = 5
-SCANS = {"scan": scan.COMPILED, "frames": frames.COMPILED, "hermod": hermod_scan.COMPILED}
+SCANS = {
+    "scan": scan.COMPILED,
+    "frames": frames.COMPILED,
+    "hermod": hermod_scan.COMPILED,
+    "ubre": ubre_scan.COMPILED,
+}
 NOT_NEEDED = "not installed; only tests and the benchmark use it"
 
 

@@ -152,9 +152,9 @@ class Reading:
             formats = [Format.BYTES] * len(topics)
             self.add(Burst(self._dialect, block, starts, ends, topics, formats, run_ends, bounds, native))
 
-    def close(self, consumed: int, need: int = 0) -> Received:
+    def close(self, consumed: int, need: int = 0, until: bytes = b"") -> Received:
         self._end_rows()
-        return Received(self._events, consumed, need)
+        return Received(self._events, consumed, need, until)
 
     def _end_rows(self) -> None:
         if self._rows:

@@ -17,11 +17,15 @@ from polycast.dialects.base import Role, Session
 from polycast.errors import PeerError
 from polycast.model import Buffer, Event
 from polycast.routing import Subscriber
+from polycast.server import sockets
 from polycast.server.budget import Budget
 from polycast.server.counters import Counters
 from polycast.server.inbox import Inbox
 
 log = logging.getLogger("polycast.connection")
+
+ANSWERS_SHARE = 2
+"""Where messages are dropped, answers may still wait until there is so many times `limits.queue_bytes`."""
 
 
 class Port(Protocol):
@@ -35,6 +39,14 @@ class Port(Protocol):
 
     def speaking(self, dialect: str) -> Port:
         """The port for those who came to this listener and then chose that dialect."""
+        ...
+
+    def owes(self, connection: Connection) -> bool:
+        """Whether an answer is still to come for this connection."""
+        ...
+
+    def ending(self, connection: Connection) -> None:
+        """It takes part in nothing any more; what was said to it may still be on its way."""
         ...
 
     def opened(self, connection: Connection) -> bool: ...
@@ -53,11 +65,13 @@ class Connection(asyncio.BufferedProtocol):
         "_pending_bytes",
         "_pending_messages",
         "_port",
+        "_replies",
         "_sent_before",
         "_transport",
         "bytes_out",
         "closing",
         "dialed",
+        "heard_out",
         "name",
         "opened_at",
         "session",
@@ -73,12 +87,15 @@ class Connection(asyncio.BufferedProtocol):
         self.dialed = dialed
         self.subscriber: Subscriber
         self.closing = False
+        self.heard_out = False
         self.bytes_out = 0
         self.opened_at = self.touched_at = time.monotonic()
         self._transport: asyncio.Transport
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self._pending_messages = 0
+        self._replies: list[Buffer] = []
+        """What of the pending is no message, but an answer to something that was said."""
         self._dropping = False
         self._dropped = 0
         self._choked = False
@@ -114,17 +131,21 @@ class Connection(asyncio.BufferedProtocol):
             return
         now = time.time()
         received = self.session.receive(block, now)
-        self._inbox.keep(block, received.consumed, received.need)
+        self._inbox.keep(block, received.consumed, received.need, received.until)
         if received.events:
             self._port.received(self, received.events, now)
 
-    def eof_received(self) -> None:
-        """The peer will say no more. What is due to it is still sent; the transport closes itself then."""
-        if not self.closing and (events := self.session.end(self._inbox.rest(), time.time())):
-            self._port.received(self, events, time.time())
+    def eof_received(self) -> bool:
+        """The peer will say no more. What is due to it is still sent, and what it waits for is waited for."""
+        now = time.time()
+        if not self.closing and (events := self.session.end(self._inbox.rest(), now)):
+            self._port.received(self, events, now)
+        self.heard_out = True
+        return not self.closing and self._port.owes(self)
 
     def upgrade(self, dialect: str, session: Session) -> None:
         """From here on this connection speaks another dialect, and is counted there."""
+        self.flush()
         self._port.counters.open -= 1
         self._port = self._port.speaking(dialect)
         self._port.counters.open += 1
@@ -152,6 +173,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pending += blocks
         self._pending_bytes += size
         self._pending_messages += messages
+        if not messages:
+            self._replies += blocks
 
     def flush(self) -> None:
         held = self.session.held_bytes
@@ -170,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._disconnect_slow(queued)
         self._pending = []
+        self._replies = []
         self._pending_bytes = self._pending_messages = 0
 
     def queued(self) -> int:
@@ -209,6 +233,15 @@ class Connection(asyncio.BufferedProtocol):
         self.touched_at = time.monotonic()
 
     def _drop(self, queued: int) -> None:
+        """Messages go, answers stay: whoever asked would wait for them in vain."""
+        answers = sum(map(len, self._replies))
+        if queued + answers > ANSWERS_SHARE * self._port.queue_bytes:
+            self._disconnect_slow(queued)
+            return
+        if answers:
+            self._transport.writelines(self._replies)
+            self._port.counters.bytes_out += answers
+            self.bytes_out += answers
         self._port.counters.dropped += self._pending_messages
         self._dropped += self._pending_messages
         if not self._dropping:
@@ -256,6 +289,7 @@ class Connection(asyncio.BufferedProtocol):
         """Nobody's fault. What is due is still sent."""
         self.flush()
         self.closing = True
+        self._port.ending(self)
         self._transport.close()
 
     def end(self, kind: str, reason: str) -> None:
@@ -264,6 +298,7 @@ class Connection(asyncio.BufferedProtocol):
             self.closing = True
             self._port.counters.closed[kind] += 1
             log.warning("%s: closed: %s", self, reason)
+            self._port.ending(self)
 
     def finish(self) -> None:
         """Send what waits, then say goodbye; input is not looked at any more."""
@@ -284,7 +319,8 @@ class Connection(asyncio.BufferedProtocol):
     def stalled_since(self, now: float) -> float:
         """For how many seconds the peer has taken nothing of what waits for it."""
         queued = self.unsent()
-        sent = self.bytes_out - queued
+        on_its_way = sockets.unacknowledged(self._transport.get_extra_info("socket"))
+        sent = self.bytes_out - queued - on_its_way
         if sent != self._sent_before[0] or not queued:
             self._sent_before = (sent, now)
         return now - self._sent_before[1]

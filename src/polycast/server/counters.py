@@ -18,7 +18,7 @@ def reasons(unit: str, meaning: str) -> Any:
 class Counters:
     """One set for each listener, and for each dialect that is spoken there."""
 
-    accepted: int = counter("connections", "connections that were opened")
+    accepted: int = counter("connections", "connections that were opened, or came to this dialect by an upgrade")
     turned_away: int = counter("connections", "connections closed at once: over limits.connections")
     open: int = counter("connections", "connections open now", kind="gauge")
     messages_in: int = counter("messages", "messages accepted from connections")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from polycast.broker import Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh, requests
 from polycast.dialects.base import LinkSession, RequestSession
@@ -30,6 +30,7 @@ from polycast.model import (
     Unsubscribe,
     Upgrade,
 )
+from polycast.routing import Subscriber
 from polycast.server.budget import Budget
 from polycast.server.connection import Connection
 from polycast.server.settings import Settings
@@ -78,7 +79,10 @@ class Exchange:
         self.handle(connection, connection.session.open(), 0.0)
 
     def close(self, connection: Connection) -> None:
+        """It takes part in nothing any more. To be said when it begins to end, and once more when it has."""
         subscriber = connection.subscriber
+        if subscriber.owner is None:
+            return
         self._touched.pop(connection, None)
         self.budget.forget(connection)
         patterns = self.hub.leave(subscriber)
@@ -112,6 +116,14 @@ class Exchange:
         publication = self.mesh.publish(burst, self._itself, now)
         self._deliver(publication)
         return publication
+
+    def owes(self, connection: Connection) -> bool:
+        return self.requests.owes(connection.subscriber)
+
+    def stop(self) -> None:
+        """Whoever waits for an answer is told that there will be none."""
+        self._pass(self.requests.abandon())
+        self._flush()
 
     def expire(self) -> None:
         """Requests that nobody answered in time."""
@@ -209,8 +221,14 @@ class Exchange:
                     session = cast(RequestSession, responder.owner.session)
                     self._send(responder.owner, session.to_request(number, route, body))
                 case requests.Answered(requester, handle, success, body):
-                    session = cast(RequestSession, requester.owner.session)
-                    self._send(requester.owner, session.to_answer(handle, success, body))
+                    self._answer(requester, handle, success, body)
+
+    def _answer(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
+        connection: Connection = requester.owner
+        session = cast(RequestSession, connection.session)
+        self._send(connection, session.to_answer(handle, success, body))
+        if connection.heard_out and not self.owes(connection):
+            connection.leave()
 
     def _apply(self, effects: list[mesh.Effect]) -> None:
         for effect in effects:

@@ -3,7 +3,8 @@
 All connections read into one shared buffer; a read is processed before the next one begins, so it is free
 again by then. What a connection leaves unfinished is kept as its tail, and put in front of its next read. A frame
 that is known to be large gets a buffer of its own, which is filled in place and becomes the block: its bytes
-are never copied. That buffer grows as the bytes come, so that a header alone cannot claim memory.
+are never copied. That buffer grows as the bytes come, so that a header alone cannot claim memory. So does a long
+line, whose end only the bytes themselves can tell: it is looked at again when that has come.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FIRST_LARGE_BYTES = 64 * 1024
 
 
 class Inbox:
-    __slots__ = ("_filled", "_large", "_need", "_shared", "_tail")
+    __slots__ = ("_filled", "_large", "_need", "_shared", "_tail", "_until")
 
     def __init__(self, shared: memoryview) -> None:
         self._shared = shared
@@ -25,6 +26,7 @@ class Inbox:
         self._large: bytearray | None = None
         self._filled = 0
         self._need = 0
+        self._until = b""
 
     def room(self) -> memoryview:
         """Where the next bytes go."""
@@ -45,11 +47,12 @@ class Inbox:
             return bytes(self._tail) + self._shared[:count]
         return bytes(self._shared[: size + count])
 
-    def keep(self, block: Block, consumed: int, need: int) -> None:
-        """What was not consumed of a block comes again."""
+    def keep(self, block: Block, consumed: int, need: int, until: bytes = b"") -> None:
+        """What was not consumed of a block comes again: when there is as much as it needs, or `until` came."""
         self._large = None
+        self._until = until
         rest = len(block) - consumed
-        if need > LARGE_BYTES:
+        if need > LARGE_BYTES and (not until or rest > LARGE_BYTES):
             self._need = need
             self._grow(memoryview(block)[consumed:])
             self._tail = b""
@@ -62,7 +65,9 @@ class Inbox:
 
     def _take_large(self, count: int) -> Block | None:
         assert self._large is not None
-        self._filled += count
+        before, self._filled = self._filled, self._filled + count
+        if self._until and self._large.find(self._until, before, self._filled) >= 0:
+            return self._large[: self._filled]
         if self._filled < len(self._large):
             return None
         if self._filled < self._need:

@@ -37,6 +37,12 @@ class Listener:
     def speaking(self, dialect: str) -> Listener:
         return Listener(self._server, replace(self.role, dialect=dialect), self._address, self._dialed)
 
+    def owes(self, connection: Connection) -> bool:
+        return self._server.exchange.owes(connection)
+
+    def ending(self, connection: Connection) -> None:
+        self._server.exchange.close(connection)
+
     def opened(self, connection: Connection) -> bool:
         return self._server.opened(connection)
 

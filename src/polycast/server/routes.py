@@ -12,7 +12,6 @@ A request that cannot be answered fails with a word, and where it helps, with a 
 from __future__ import annotations
 
 import time
-from binascii import Error as Base64Error
 from binascii import a2b_base64
 from collections.abc import Callable
 from dataclasses import fields
@@ -177,7 +176,7 @@ def _to_payload(raw: Raw, wanted: str | None) -> tuple[bytes, Format]:
 def _from_base64(payload: bytes) -> bytes:
     try:
         return a2b_base64(msgspec.json.decode(payload, type=Encoded).base64, strict_mode=True)
-    except (*INVALID, Base64Error) as error:
+    except (*INVALID, ValueError) as error:
         raise RouteError('BadRequest: bytes are a string or {"$base64": "..."}') from error
 
 

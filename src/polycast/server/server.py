@@ -84,8 +84,8 @@ class Server:
         counters = connection.port.counters
         if len(self.connections) >= self._connection_limit:
             if not counters.turned_away:
-                log.warning("%s: turned away: %s connections are open already, the limit is "
-                            "limits.connections", connection, f"{self._connection_limit:,}")  # fmt: skip
+                log.warning("%s: turned away: %s connections are open already; raise limits.connections, or "
+                            "ulimit -n, to accept it", connection, f"{self._connection_limit:,}")  # fmt: skip
             counters.turned_away += 1
             return False
         counters.accepted += 1
@@ -141,6 +141,7 @@ class Server:
             self._sweeping.cancel()
         await self.neighbours.stop()
         await self.links.stop()
+        self.exchange.stop()
         for connection in list(self.connections):
             connection.finish()
         await self._wait_until(self._all_sent, self.settings.limits.shutdown_seconds)

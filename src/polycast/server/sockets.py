@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import stat
+import termios
+from array import array
 from pathlib import Path
 
 from polycast.address import Address
@@ -72,6 +75,16 @@ def set_keepalive(sock: socket.socket) -> None:
     ):
         if hasattr(socket, option):  # not on every system
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def unacknowledged(sock: socket.socket) -> int:
+    """What the system has taken from us and the peer's system has not yet; 0 where nobody can tell."""
+    left = array("i", [0])
+    try:
+        fcntl.ioctl(sock, termios.TIOCOUTQ, left)
+    except (OSError, ValueError):  # closed, or a system that does not say
+        return 0
+    return left[0]
 
 
 def _listen_ipc(address: Address) -> socket.socket:

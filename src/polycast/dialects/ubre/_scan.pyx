@@ -15,7 +15,6 @@ from polycast.model import Format
 ctypedef const unsigned char *Bytes
 
 cdef array QUADS = new_array("q")
-cdef unsigned char EMPTY = 0
 cdef const char *ESCAPES = b"\"\\/bfnrt"
 cdef const char *MEANINGS = b"\"\\/\b\f\n\r\t"
 
@@ -275,7 +274,7 @@ cdef class Pile:
 
     cdef unsigned char *reserve(self, Py_ssize_t more) except NULL:
         if self.size + more > self.room:
-            self.room = 2 * (self.size + more)
+            self.room = 2 * self.size + more
             PyByteArray_Resize(self.data, self.room)
         return <unsigned char *> PyByteArray_AS_STRING(self.data) + self.size
 
@@ -495,10 +494,17 @@ cdef class Columns:
         return block
 
 
-cdef Columns new_columns(source, Bytes base, bint framed, Py_ssize_t topic_limit, Py_ssize_t payload_limit):
+cdef Bytes begin_of(block) except NULL:
+    """A block is bytes or bytearray; a view of either would cost more than to read a message."""
+    if isinstance(block, bytes):
+        return <Bytes> PyBytes_AS_STRING(block)
+    return <Bytes> PyByteArray_AS_STRING(<bytearray?> block)
+
+
+cdef Columns new_columns(block, bint framed, Py_ssize_t topic_limit, Py_ssize_t payload_limit):
     cdef Columns columns = Columns.__new__(Columns)
-    columns.source = source
-    columns.base = base
+    columns.source = block
+    columns.base = begin_of(block)
     columns.framed = framed
     columns.topic_limit = topic_limit
     columns.payload_limit = payload_limit
@@ -509,17 +515,17 @@ cdef array to_quads(numbers):
     return numbers if isinstance(numbers, array) else new_array("q", numbers)
 
 
-def framed(block, starts, ends, const unsigned char[::1] opcodes, bounds, Py_ssize_t position,
-           Py_ssize_t topic_limit, Py_ssize_t payload_limit):
-    cdef const unsigned char[::1] view = block
-    cdef Bytes base = &view[0] if view.shape[0] else &EMPTY
-    cdef Columns columns = new_columns(block, base, True, topic_limit, payload_limit)
+def framed(block, starts, ends, bytes opcodes not None, bounds, Py_ssize_t position, Py_ssize_t topic_limit,
+           Py_ssize_t payload_limit):
+    cdef Columns columns = new_columns(block, True, topic_limit, payload_limit)
     cdef array begins = to_quads(starts), stops = to_quads(ends), edges = to_quads(bounds)
     cdef long long *begin = begins.data.as_longlongs
     cdef long long *stop = stops.data.as_longlongs
     cdef long long *edge = edges.data.as_longlongs
+    cdef const char *kinds = PyBytes_AS_STRING(opcodes)
+    cdef Bytes base = columns.base
 
-    while position < opcodes.shape[0] and opcodes[position] == TEXT_OPCODE:
+    while position < len(opcodes) and kinds[position] == TEXT_OPCODE:
         if not columns.add(base + begin[position], base + stop[position], edge[position], edge[position + 1]):
             break
         position += 1
@@ -527,13 +533,12 @@ def framed(block, starts, ends, const unsigned char[::1] opcodes, bounds, Py_ssi
 
 
 def lines(block, Py_ssize_t position, Py_ssize_t line_limit, Py_ssize_t topic_limit, Py_ssize_t payload_limit):
-    cdef const unsigned char[::1] view = block
-    cdef Bytes base = &view[0] if view.shape[0] else &EMPTY, end
-    cdef Columns columns = new_columns(block, base, False, topic_limit, payload_limit)
-    cdef Py_ssize_t size
+    cdef Columns columns = new_columns(block, False, topic_limit, payload_limit)
+    cdef Bytes base = columns.base, end
+    cdef Py_ssize_t there = len(block), size
 
     while True:
-        size = min(view.shape[0] - position, line_limit + 1)
+        size = min(there - position, line_limit + 1)
         end = <Bytes> memchr(base + position, 10, size) if size > 0 else NULL
         if end == NULL or not columns.add(base + position, end, position, end + 1 - base):
             return columns.close(position)

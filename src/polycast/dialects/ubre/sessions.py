@@ -21,11 +21,11 @@ from polycast.dialects.ubre import scan
 from polycast.dialects.ubre.forms import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES, NAME
 from polycast.dialects.ubre.messages import BLANKS, HEADER, KINDS, STREAMING, to_string
 from polycast.dialects.ubre.scan import Publications
-from polycast.dialects.ubre.speaker import Speaker, Wire
+from polycast.dialects.ubre.speaker import Speaker, Wire, message_limit
 from polycast.dialects.web import websocket
 from polycast.dialects.web.websocket import Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError
-from polycast.model import Block, Burst, Closing, Event, Form, Limits, Received, Reply
+from polycast.model import Block, Burst, Closing, Event, Form, Received, Reply
 
 BRACE = ord("{")
 
@@ -34,11 +34,6 @@ BRACE = ord("{")
 class UbreSettings:
     request_seconds: float = setting(30.0, "how long a request may wait for its answer", low=0.001)
     requests: int = setting(100_000, "how many requests may wait for an answer at a time", low=1)
-
-
-def message_limit(limits: Limits) -> int:
-    """A payload and what stands around it. Escapes count as well: JSON that is half escapes is half as long."""
-    return limits.payload_bytes + limits.line_bytes
 
 
 # -- over WebSocket ---------------------------------------------------------------------------------------
@@ -89,7 +84,7 @@ class UbreWebSocketSession(WebSocketSession, Speaker):
             lengths = f"a name of {name_size:,} and a body of {body_size:,} bytes"
             raise broken(f"{lengths} do not fit a binary message of {len(message):,}")
         self.check_name("a name", name_size)
-        self.check_body(size)
+        self.check_body(kind, size)
         self.handle_frame(kind, message[HEADER.size : start], message[start:] if body_size else None, reading)
 
 
@@ -107,7 +102,7 @@ class UbreSession(Speaker):
                 position = add_publications(self._scan(block, position), JSON_LINES, reading)
                 after, need = self._read_odd(block, position, reading)
                 if after == position:
-                    return reading.close(position, need)
+                    return reading.close(position, need, b"\n" if block.startswith(b"{", position) else b"")
                 position = after
         except PeerError as error:
             reading.add(Closing(error))
@@ -142,18 +137,18 @@ class UbreSession(Speaker):
         if position == len(block):
             return position, 0
         if block[position] == BRACE:
-            return self._read_line(block, position, reading), 0
+            return self._read_line(block, position, reading)
         return self._read_frame(block, position, reading)
 
-    def _read_line(self, block: Block, position: int, reading: Reading) -> int:
+    def _read_line(self, block: Block, position: int, reading: Reading) -> tuple[int, int]:
         limit = message_limit(self._limits)
         end = block.find(b"\n", position, position + limit + 1)
         if end < 0 and len(block) - position > limit:
             raise LimitError("a line", len(block) - position, limit, "limits.payload_bytes")
         if end < 0:
-            return position
+            return position, limit + 1
         self.handle_json(bytes(block[position:end]), reading)
-        return end + 1
+        return end + 1, 0
 
     def _read_frame(self, block: Block, position: int, reading: Reading) -> tuple[int, int]:
         check_kind(block[position])
@@ -163,12 +158,12 @@ class UbreSession(Speaker):
         kind, name_size, body_size = HEADER.unpack_from(block, position)
         streams = body_size == STREAMING
         self.check_name("a name", name_size)
-        self.check_body(0 if streams else body_size)
+        self.check_body(kind, 0 if streams else body_size)
         start = name_at + name_size
-        end = start + (self._limits.payload_bytes + 1 if streams else body_size)
+        end = start + (self.body_limit(kind) + 1 if streams else body_size)
         if len(block) < end:
             return position, end - position
-        self.check_body(end - start)
+        self.check_body(kind, end - start)
         self.handle_frame(
             kind, bytes(block[name_at:start]), bytes(block[start:end]) if body_size else None, reading
         )

@@ -25,6 +25,7 @@ from polycast.model import (
     Exact,
     Form,
     Format,
+    Limits,
     Refused,
     Reply,
     Request,
@@ -32,7 +33,7 @@ from polycast.model import (
     Unsubscribe,
 )
 
-NUMBER = re.compile(rb"[0-9]{1,18}")
+NUMBER = re.compile(rb"0|[1-9][0-9]{0,17}")
 MALFORMED_AT_MOST = 10
 """So many messages that cannot be read end the connection."""
 BAD_REQUEST = Body(b"BadRequest", Format.TEXT)
@@ -113,9 +114,9 @@ class Speaker(RequestSession):
         elif message.request is not NOTHING:
             reading.add(self._read_request(message))
         elif message.success is not NOTHING:
-            reading.add(_to_answer(bytes(message.success), True, self._read_body(message.body)))
+            reading.add(_to_answer(bytes(message.success), True, _read_body(message.body)))
         elif message.fail is not NOTHING:
-            reading.add(_to_answer(bytes(message.fail), False, self._read_body(message.body)))
+            reading.add(_to_answer(bytes(message.fail), False, _read_body(message.body)))
         else:
             reading.add(Refused("unknown message"))
 
@@ -160,12 +161,12 @@ class Speaker(RequestSession):
             route = self._read_topic(message.request)
         except NotTextError:
             return self._refuse_request(handle)
-        return Request(route.decode(), handle, self._read_body(message.body))
+        return Request(route.decode(), handle, _read_body(message.body))
 
     def _open_envelope(self, handle: Handle, text: bytes) -> Event:
         try:
             envelope = messages.read_envelope(text)
-            body = self._read_body(envelope.body)
+            body = _read_body(envelope.body)
         except INVALID:
             return self._refuse_request(handle)
         self.check_name("a route", len(envelope.route.encode()))
@@ -192,17 +193,28 @@ class Speaker(RequestSession):
         if size > self._limits.topic_bytes:
             raise LimitError(what, size, self._limits.topic_bytes, "limits.topic_bytes")
 
-    def _read_body(self, raw: Raw) -> Body:
-        return Body(*self._read_payload(raw))
-
     def _read_payload(self, raw: Raw) -> tuple[bytes, Format]:
         payload, format_ = messages.read_body(raw)
-        self.check_body(len(payload))
+        self.check_body(messages.PUBLISH, len(payload))
         return payload, format_
 
-    def check_body(self, size: int) -> None:
-        if size > self._limits.payload_bytes:
-            raise LimitError("a body", size, self._limits.payload_bytes, "limits.payload_bytes")
+    def body_limit(self, kind: int) -> int:
+        """What is published is a payload; what is asked or answered is not, and may have one inside."""
+        return self._limits.payload_bytes if kind == messages.PUBLISH else message_limit(self._limits)
+
+    def check_body(self, kind: int, size: int) -> None:
+        limit = self.body_limit(kind)
+        if size > limit:
+            raise LimitError("a body", size, limit, "limits.payload_bytes")
+
+
+def message_limit(limits: Limits) -> int:
+    """A payload in base64 and what stands around it. JSON with more escapes than that holds less."""
+    return limits.payload_bytes * 4 // 3 + limits.line_bytes
+
+
+def _read_body(raw: Raw) -> Body:
+    return Body(*messages.read_body(raw))
 
 
 def _to_body(payload: bytes | None) -> Body:

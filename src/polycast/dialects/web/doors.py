@@ -31,7 +31,11 @@ class Welcome(NamedTuple):
 
 def _to_ubre(terms: Terms, query: str) -> Session:
     lists = [value.split(",") for key, value in parse_qsl(query, errors="strict") if key == "publishes"]
-    return UbreWebSocketSession(terms, [topic for topics in lists for topic in topics if topic])
+    topics = dict.fromkeys(topic for topics in lists for topic in topics if topic)
+    longest = max((len(topic.encode()) for topic in topics), default=0)
+    if longest > terms.limits.topic_bytes:
+        raise ValueError(f"a topic of {longest:,} bytes, the limit is {terms.limits.topic_bytes:,}")
+    return UbreWebSocketSession(terms, list(topics))
 
 
 ANYWHERE = {
@@ -42,6 +46,8 @@ ANYWHERE = {
     )
 }
 """Doors that are on every path, by their sub-protocol."""
+INVITATION = (("Upgrade", "websocket"), ("Connection", "Upgrade"))
+"""The headers of an answer that says to come again with an upgrade."""
 PATHS = {"/ubre": Door("ubre", _to_ubre, "ubre")}
 
 SIGN = f"a WebSocket is at {' and '.join(PATHS)}, and on any path with the sub-protocol {' or '.join(ANYWHERE)}"
@@ -81,7 +87,7 @@ def _refusal(method: bytes, headers: Headers) -> Page | None:
     if "upgrade" not in map(str.lower, words_of(headers, b"connection")):
         return Page(b"a WebSocket is asked for with 'Connection: Upgrade'\n", status=400)
     if versions != [VERSION]:
-        known = (("Upgrade", "websocket"), ("Sec-WebSocket-Version", VERSION))
+        known = (*INVITATION, ("Sec-WebSocket-Version", VERSION))
         return Page(f"only version {VERSION} of WebSocket is spoken here\n".encode(), status=426, headers=known)
     if len(keys) != 1 or not is_key(keys[0]):
         return Page(b"Sec-WebSocket-Key must be 16 bytes in base64\n", status=400)

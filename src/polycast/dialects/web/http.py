@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import h11
 
 from polycast.dialects.base import Page, Role, Session, Terms
-from polycast.dialects.web.doors import PATHS, SIGN, Welcome, knock, wants_websocket
+from polycast.dialects.web.doors import INVITATION, PATHS, SIGN, Welcome, knock, wants_websocket
 from polycast.dialects.web.handshake import with_path, words_of
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
 from polycast.model import Block, Closing, Event, Received, Refused, Reply, Upgrade
@@ -110,7 +110,7 @@ class HttpSession(Session):
                 events += self._let_continue()
             return self._read_body(block, position)
         except h11.RemoteProtocolError as error:
-            reason = str(error)[:REASON_CHARACTERS]
+            reason = str(error).replace("bytearray(b", "(")[:REASON_CHARACTERS]
             raise HttpError(error.error_status_hint, f"not HTTP/1.1: {reason}") from error
 
     def _read_head(self, block: Block, position: int) -> int:
@@ -190,7 +190,7 @@ class HttpSession(Session):
         if page := self._pages[path]:
             return page
         if path in PATHS:
-            return Page(f"no page here: {SIGN}\n".encode(), status=426, headers=(("Upgrade", "websocket"),))
+            return Page(f"no page here: {SIGN}\n".encode(), status=426, headers=INVITATION)
         return Page(b"no such page\n", status=404)
 
     def _write(self, page: Page, head: bool, close: bool, now: float | None = None) -> bytes:
