@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
@@ -277,11 +277,20 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Deferred:
+    """Bytes for this connection alone, to be made when all before them has happened."""
+
+    make: Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """Input that was passed over; the connection stays. `reason` is the word it is counted under."""
 
     reason: str
     count: int = 1
+    detail: str = ""
+    """What an operator would want to read about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +326,7 @@ class Closing:
     error: PeerError | None = None
 
 
-Event = Burst | Subscribe | Unsubscribe | Reply | Refused | Request | Answer | Upgrade | Closing
+Event = Burst | Subscribe | Unsubscribe | Reply | Deferred | Refused | Request | Answer | Upgrade | Closing
 
 
 class Received(NamedTuple):

@@ -12,6 +12,7 @@ from polycast.model import (
     Answer,
     Burst,
     Closing,
+    Deferred,
     Event,
     Format,
     Limits,
@@ -132,11 +133,18 @@ def settled(found: Iterable[Row]) -> list[Row]:
     return rows
 
 
+Other = Subscribe | Unsubscribe | Reply | Deferred | Refused | Request | Answer | Upgrade | Closing
+
+
 def _rows_of(event: Event, dialect: str) -> list[Row]:
+    if isinstance(event, Burst):
+        assert event.dialect == dialect
+        return burst_rows(event)
+    return _rows_of_other(event, dialect)
+
+
+def _rows_of_other(event: Other, dialect: str) -> list[Row]:
     match event:
-        case Burst():
-            assert event.dialect == dialect
-            return burst_rows(event)
         case Subscribe(pattern, form, serve):
             assert form.name == dialect
             return [("subscribe", str(pattern).encode(), *([b"serve"] if serve else []))]
@@ -144,7 +152,10 @@ def _rows_of(event: Event, dialect: str) -> list[Row]:
             return [("unsubscribe", str(pattern).encode())]
         case Reply(data):
             return [("reply", data)]
-        case Refused(reason, count):
+        case Deferred(make):
+            data = make()
+            return [("reply", data)] if data else []
+        case Refused(reason, count, _):
             return [("refused", reason.encode())] * count
         case Request(route, _, body):
             return [("request", route.encode(), body.payload, body.format.encode())]

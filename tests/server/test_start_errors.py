@@ -101,7 +101,7 @@ def test_a_data_folder_is_made(tmp_path: Path) -> None:
         (["--set=limits.queue_bytes"], ["--set limits.queue_bytes", "KEY=VALUE"]),
         (["--set=limits.queue=5000"], ["limits.queue", "hint: did you mean limits.queue_bytes?"]),
         (["--set=limits.queue_bytes=lots"], ["limits.queue_bytes", "lots", "a whole number"]),
-        (["--set=limits.queue_bytes=1"], ["limits.queue_bytes", "at least 4,096"]),
+        (["--set=limits.queue_bytes=1"], ["limits.queue_bytes", "expected 4,096 to"]),
         (["--set=limits.policy=keep"], ["limits.policy", "disconnect or drop"]),
         (["--set=limits.idle_seconds=nan"], ["limits.idle_seconds"]),
         (["--set=limits.idle_seconds=inf"], ["limits.idle_seconds"]),

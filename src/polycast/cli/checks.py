@@ -80,7 +80,7 @@ def _port(name: str, default: str) -> Finding:
         try:
             sock.bind((address.host, address.port))
         except OSError as error:
-            cure = f"if that is not your broker: --listen {name}=tcp://{address.host}:0 takes a free port"
+            cure = f"if that is not your broker: --listen {name}=tcp://HOST:PORT, and only those named open"
             return Finding(
                 f"port of {name}", "missing", f"{default}: {os.strerror(error.errno or 0).lower()}", cure
             )

@@ -81,6 +81,9 @@ class Session:
         """The peer will say no more; `rest` is the frame it did not finish."""
         return []
 
+    def close(self) -> None:
+        """It is over, whoever ended it: nothing need be kept for the peer."""
+
     def farewell(self, error: PeerError | None) -> bytes:
         """The last words when the broker ends the connection: for this error, or because it stops."""
         return b""

@@ -31,6 +31,9 @@ class Budget:
     def behind(self) -> set[Member]:
         return self._behind
 
+    def has_paused(self, member: Member) -> bool:
+        return member in self._paused
+
     def total(self) -> int:
         return sum(member.queued() for member in self._behind)
 

@@ -26,6 +26,8 @@ from polycast.errors import UsageError
 from polycast.server.settings import POLICIES, TABLES, Settings, declared
 
 PREFIX = "POLYCAST_"
+LARGEST = 2**53
+"""No number is larger: sums of a few of them must fit where the scans count."""
 OPTIONS = ("policy",)
 """What may stand behind the `?` of every address."""
 ADDRESSED = ("listen", "connect")
@@ -103,10 +105,12 @@ class Gathered:
             raise UsageError(f"{file} is no TOML: {error}", hint if "verwrite" in str(error) else "") from error
         for table, entries in tables.items():
             known = (*ADDRESSED, *TABLES)
-            if table not in known or not isinstance(entries, dict):
+            if table not in known:
                 raise UsageError(f"{file}: unknown table [{table}]", nearest(table, known))
+            if not isinstance(entries, dict):
+                raise UsageError(f"{file}: {table} = {entries!r}: expected a table", f"[{table}] begins one")
             for key, value in _flatten(entries, table in ADDRESSED):
-                self.add(f"{table}.{key}", value, str(file))
+                self.add(f"{table}.{key}", value, str(file), typed=True)
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
         names = {f"{PREFIX}{key.upper().replace('.', '_')}": key for key in _all_keys()}
@@ -119,7 +123,8 @@ class Gathered:
             elif name.startswith(tables):
                 raise UsageError(f"unknown setting {name} in the environment", nearest(name, names))
 
-    def add(self, key: str, value: Any, source: str) -> None:
+    def add(self, key: str, value: Any, source: str, typed: bool = False) -> None:
+        """`typed`: a text is meant as a text, because there would have been a way to write anything else."""
         table, _, name = key.partition(".")
         if table in ADDRESSED:
             self._add_places(table, name, value, source)
@@ -127,7 +132,7 @@ class Gathered:
         declaration = declared().get(key)
         if declaration is None:
             raise UsageError(f"{source}: unknown setting {key}", nearest(key, declared()))
-        self._values[key] = convert(key, value, declaration, source)
+        self._values[key] = convert(key, value, declaration, source, typed)
         self._sources[key] = source
 
     def _add_places(self, table: str, name: str, value: Any, source: str) -> None:
@@ -244,17 +249,17 @@ def _check_peer(text: str) -> None:
         raise UsageError(f"simplest.peers: {text!r} is not HOST:PORT", hint)
 
 
-def convert(key: str, value: Any, declaration: Field[Any], source: str) -> Any:
+def convert(key: str, value: Any, declaration: Field[Any], source: str, typed: bool = False) -> Any:
     """A value from TOML, from a text (environment, --set) or from a flag, as the setting's type."""
     kind: type[Any] = {"int": int, "float": float, "bool": bool, "str": str}.get(str(declaration.type), list)
-    result: Any = _from_text(value, kind) if isinstance(value, str) else value
+    result: Any = _from_text(value, kind) if isinstance(value, str) and not typed else value
     if kind is float and type(result) is int:
         result = float(result)
     if type(result) is not kind or (kind is list and not all(isinstance(item, str) for item in result)):
         raise UsageError(f"{source}: {key} = {value!r}: expected {NAMED_BY[kind]}")
     low, choices = declaration.metadata["low"], declaration.metadata["choices"]
-    if low is not None and not low <= result < float("inf"):
-        raise UsageError(f"{source}: {key} = {result:,}: expected at least {low:,}")
+    if low is not None and not low <= result <= LARGEST:
+        raise UsageError(f"{source}: {key} = {result:,}: expected {low:,} to {LARGEST:,}")
     if choices and result not in choices:
         raise UsageError(f"{source}: {key} = {result!r}: expected {' or '.join(choices)}")
     return result

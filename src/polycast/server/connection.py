@@ -24,6 +24,8 @@ from polycast.server.inbox import Inbox
 
 log = logging.getLogger("polycast.connection")
 
+TURN_SECONDS = 0.002
+"""What one read may take to handle before others get their turn."""
 ANSWERS_SHARE = 2
 """Where messages are dropped, answers may still wait until there is so many times `limits.queue_bytes`."""
 
@@ -124,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         if self.closing:
             return
-        self.touched_at = time.monotonic()
+        began = self.touched_at = time.monotonic()
         self._port.counters.bytes_in += count
         block = self._inbox.take(count)
         if block is None:
@@ -134,6 +136,18 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox.keep(block, received.consumed, received.need, received.until)
         if received.events:
             self._port.received(self, received.events, now)
+            if self._port.budget.behind or time.monotonic() - began > TURN_SECONDS:
+                self._end_turn()
+
+    def _end_turn(self) -> None:
+        """The loop would read from this connection again and again; others come first, and those it wrote to."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        if not self._port.budget.has_paused(self):
+            self.resume_reading()
 
     def eof_received(self) -> bool:
         """The peer will say no more. What is due to it is still sent, and what it waits for is waited for."""
@@ -204,6 +218,10 @@ class Connection(asyncio.BufferedProtocol):
         """What waits for nothing but the peer to read it."""
         return self._transport.get_write_buffer_size()
 
+    def undelivered(self) -> int:
+        """What has not come as far as the peer's system."""
+        return self.unsent() + sockets.unacknowledged(self._transport.get_extra_info("socket"))
+
     def pause_writing(self) -> None:
         self._choked = True
         self._port.budget.fell_behind(self)
@@ -224,8 +242,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self) -> None:
         self._report_drops()
-        if self._pending:
-            self._transport.writelines(self._pending)
+        if not self._pending:
+            return
+        self._transport.writelines(self._pending)
         counters = self._port.counters
         counters.messages_out += self._pending_messages
         counters.bytes_out += self._pending_bytes
@@ -319,8 +338,7 @@ class Connection(asyncio.BufferedProtocol):
     def stalled_since(self, now: float) -> float:
         """For how many seconds the peer has taken nothing of what waits for it."""
         queued = self.unsent()
-        on_its_way = sockets.unacknowledged(self._transport.get_extra_info("socket"))
-        sent = self.bytes_out - queued - on_its_way
+        sent = self.bytes_out - self.undelivered()
         if sent != self._sent_before[0] or not queued:
             self._sent_before = (sent, now)
         return now - self._sent_before[1]

@@ -20,6 +20,7 @@ from polycast.model import (
     Body,
     Burst,
     Closing,
+    Deferred,
     Event,
     Format,
     Pattern,
@@ -83,6 +84,7 @@ class Exchange:
         subscriber = connection.subscriber
         if subscriber.owner is None:
             return
+        connection.session.close()
         self._touched.pop(connection, None)
         self.budget.forget(connection)
         patterns = self.hub.leave(subscriber)
@@ -159,8 +161,10 @@ class Exchange:
                 self._unsubscribe(connection, pattern)
             case Reply(data):
                 self._send(connection, data)
-            case Refused(reason, count):
-                self._refuse(connection, reason, count)
+            case Deferred(make):
+                self._send(connection, make())
+            case Refused(reason, count, detail):
+                self._refuse(connection, reason, count, detail)
             case Upgrade(dialect, session):
                 connection.upgrade(dialect, session)
             case Closing(error):
@@ -168,9 +172,9 @@ class Exchange:
             case _:
                 self._handle_request(connection, event, now)
 
-    def _refuse(self, connection: Connection, reason: str, count: int = 1) -> None:
+    def _refuse(self, connection: Connection, reason: str, count: int = 1, detail: str = "") -> None:
         connection.port.counters.refused[reason] += count
-        log.debug("%s: passed over: %s", connection, reason)
+        log.log(logging.INFO if detail else logging.DEBUG, "%s: passed over: %s", connection, detail or reason)
 
     def _subscribe(self, connection: Connection, event: Subscribe) -> None:
         subscriber = connection.subscriber
@@ -260,7 +264,8 @@ class Exchange:
 
     def _send(self, connection: Connection, data: bytes) -> None:
         self._touch(connection)
-        connection.push((data,), len(data), 0)
+        if data:
+            connection.push((data,), len(data), 0)
 
     def _touch(self, connection: Connection) -> None:
         self._touched[connection] = None

@@ -29,6 +29,9 @@ class Place(NamedTuple):
         return f"{self.role} {self.address}"
 
 
+DIAL_ERRORS = (OSError, RuntimeError, UnicodeError)
+"""A transport that is lost already raises RuntimeError, a name that can be no host's UnicodeError."""
+
 Dial = Callable[[Place], Awaitable[Connection]]
 
 
@@ -71,7 +74,7 @@ class Links:
             try:
                 async with asyncio.timeout(DIAL_SECONDS):
                     connection = await self._dial(place)
-            except (OSError, RuntimeError) as error:  # a transport that is lost already raises RuntimeError
+            except DIAL_ERRORS as error:
                 if wait == FIRST_WAIT_SECONDS:
                     log.warning("%s: %s; dialling until it is there", place, _reason(error))
             else:

@@ -55,7 +55,7 @@ class Server:
         self._connection_limit = _room_for_connections(settings.limits.connections)
         self._servers: list[asyncio.Server] = []
         self._sweeping: asyncio.Task[None] | None = None
-        self._files: list[Path] = []
+        self._files: list[tuple[Path, tuple[int, int]]] = []
 
     # -- what connections need ---------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Server:
         for sock in sockets.listen(name, address):
             real = sockets.real_address(address, sock)
             if address.scheme == "ipc":
-                self._files.append(Path(address.path))
+                self._files.append((Path(address.path), sockets.identity(Path(address.path))))
                 server = await loop.create_unix_server(listener.connection, sock=sock)
             else:
                 server = await loop.create_server(listener.connection, sock=sock, backlog=sockets.BACKLOG)
@@ -142,24 +142,32 @@ class Server:
         await self.neighbours.stop()
         await self.links.stop()
         self.exchange.stop()
+        deadline = time.monotonic() + self.settings.limits.shutdown_seconds
+        await self._wait_until(self._all_finished, deadline)
         for connection in list(self.connections):
             connection.finish()
-        await self._wait_until(self._all_sent, self.settings.limits.shutdown_seconds)
-        await self._wait_until(lambda: not self.connections, GOODBYE_SECONDS)
+        await self._wait_until(self._all_sent, deadline)
+        await self._wait_until(lambda: not self.connections, time.monotonic() + GOODBYE_SECONDS)
         for connection in list(self.connections):
-            if connection.queued():
-                log.warning("%s: %s bytes were not taken in time", connection, f"{connection.queued():,}")
+            if left := connection.undelivered() + connection.session.held_bytes:
+                log.warning("%s: %s bytes were not taken in time", connection, f"{left:,}")
             connection.abort()
         await asyncio.sleep(0)
-        for file in self._files:
-            file.unlink(missing_ok=True)
+        for file, known in self._files:
+            sockets.remove(file, known)
+
+    def _all_finished(self) -> bool:
+        """Whoever is owed messages that it may not have yet goes on acknowledging; all others are done."""
+        for connection in list(self.connections):
+            if not connection.closing and not connection.session.held_bytes:
+                connection.finish()
+        return all(connection.closing for connection in self.connections)
 
     def _all_sent(self) -> bool:
-        return all(not connection.unsent() for connection in self.connections)
+        return not any(connection.undelivered() for connection in self.connections)
 
-    async def _wait_until(self, done: Callable[[], bool], seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not done() and time.monotonic() < end:
+    async def _wait_until(self, done: Callable[[], bool], deadline: float) -> None:
+        while not done() and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
 
     # -- time limits -------------------------------------------------------------------------------------

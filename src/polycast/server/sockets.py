@@ -9,6 +9,7 @@ import socket
 import stat
 import termios
 from array import array
+from contextlib import suppress
 from pathlib import Path
 
 from polycast.address import Address
@@ -101,6 +102,19 @@ def _listen_ipc(address: Address) -> socket.socket:
     return sock
 
 
+def identity(path: Path) -> tuple[int, int]:
+    """What tells a file from another that was put in its place; numbers of files are used again at once."""
+    found = path.stat()
+    return found.st_ino, found.st_ctime_ns
+
+
+def remove(path: Path, known: tuple[int, int]) -> None:
+    """The file that we made, unless another program has put its own there meanwhile."""
+    with suppress(FileNotFoundError):
+        if identity(path) == known:
+            path.unlink()
+
+
 def _is_stale(path: Path) -> bool:
     """A socket file that nobody answers at was left behind by a broker that did not stop cleanly."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -120,7 +134,7 @@ def _cure(name: str, address: Address, error: OSError) -> str:
         used = error.errno == errno.EADDRINUSE
         return "another program is there, or a file that is no socket" if used else "its folder must exist"
     if error.errno == errno.EADDRINUSE:
-        return f"another program is there already; a free port: --listen {name}=tcp://127.0.0.1:0"
+        return f"another program is there; --listen {name}=tcp://HOST:PORT, and only those named open"
     if error.errno in (errno.EACCES, errno.EPERM):
         return "ports below 1024 need privileges, and a socket file a folder that can be written to"
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):

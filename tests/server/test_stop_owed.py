@@ -1,0 +1,85 @@
+"""A broker that stops still delivers what it acknowledged, also to those who talk back meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+
+from kit.broker import Broker
+from kit.hermod import OK, delivery, message, topics
+from kit.wire import GUARD_SECONDS, Peer
+
+ALL = ("hermod.pub", "hermod.sub")
+PIECE = b"x" * 1000
+MANY = 3000
+
+
+def publish(broker: Broker, topic: str, count: int) -> None:
+    """All of it is acknowledged."""
+    with broker.connect("hermod.pub") as publisher:
+        publisher.send(message(topic, PIECE) * count)
+        publisher.expect(OK * count)
+
+
+def subscribe(broker: Broker, handshake: bytes, receive_bytes: int = 0) -> Peer:
+    peer = broker.connect("hermod.sub", receive_bytes)
+    peer.send(handshake)
+    peer.expect(OK)
+    return peer
+
+
+def test_a_subscriber_that_acknowledges_while_the_broker_stops() -> None:
+    with Broker(listen=ALL) as broker, subscribe(broker, topics("s"), 4096) as slow:
+        publish(broker, "s", MANY)
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        broker.process.send_signal(signal.SIGTERM)
+        for sequence in range(MANY):
+            slow.expect(delivery("s", PIECE, sequence))
+            slow.send(OK)
+        assert b'"code": 503' in slow.expect_closed()
+
+
+def test_a_window_is_worked_off_while_the_broker_stops() -> None:
+    with Broker(listen=ALL) as broker, subscribe(broker, topics("s", window=1)) as subscriber:
+        publish(broker, "s", 5)
+        broker.process.send_signal(signal.SIGTERM)
+        for sequence in range(5):
+            subscriber.expect(delivery("s", PIECE, sequence))
+            subscriber.send(OK)
+        assert b'"code": 503' in subscriber.expect_closed()
+
+
+def test_what_a_window_held_to_the_end_is_named() -> None:
+    with Broker("--set=limits.shutdown_seconds=0.2", listen=ALL) as broker:
+        with subscribe(broker, topics("s", window=1)) as subscriber:
+            publish(broker, "s", 2)
+            subscriber.expect(delivery("s", PIECE, 0))
+            broker.stop()
+        assert f"{len(delivery('s', PIECE, 1)):,} bytes were not taken in time" in broker.log()
+
+
+def test_a_successor_keeps_its_ipc_file(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    listen = f"--listen=simplest=ipc://{path}"
+    with (
+        Broker(listen, "--set=limits.shutdown_seconds=2", listen=ALL) as first,
+        subscribe(first, topics("s", window=1)),  # it does not acknowledge, so the broker takes its time
+    ):
+        publish(first, "s", 2)
+        first.process.send_signal(signal.SIGTERM)
+        path_is_free(path)
+        with Broker(listen, listen=()):
+            assert first.process.wait(GUARD_SECONDS) == 0
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.connect(str(path))
+
+
+def path_is_free(path: Path) -> None:
+    """Nobody answers there any more."""
+    while True:
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except (ConnectionRefusedError, FileNotFoundError):
+                return
