@@ -10,7 +10,7 @@
         ├── LimitError            it went past a named limit
         └── TimeoutPeerError      it kept us waiting
 
-A message gives the number, the limit and the cure. `hint` is the cure where it is a command to type.
+A message says what was found, what is allowed and what to change. `hint` is that where it is a command to type.
 """
 
 

@@ -37,12 +37,12 @@ The rules behind it are few:
 - Bytes stay bytes. UBRE's JSON has types: there a string is text, any other value is JSON, and bytes that are
   no text come as `{"$base64": ...}`.
 - A character that would end a topic early is escaped: space, CR and LF in `simplest`, and `!` as well in
-  `fanout`. Nobody turns that back on the way in, so `a b` and `a%20b` look alike there. `simplest` has no empty
+  `fanout`. Escapes are never undone, so there nobody can tell `a b` from `a%20b`. `simplest` has no empty
   name; it shows `%`.
 - `nanomsg` has no topic of its own: the first `|` divides. A topic with a `|` in it is divided there by whoever
   reads it.
 - A line of `fanout` holds no LF: each becomes the two characters `\\n`. That is the only payload that changes,
-  and it is counted (`polycast_lossy_messages_total`).
+  and it is counted (`polycast_messages_lossy_total`).
 
 `=`: as it was said. Otherwise topic and payload, where they are not what was said, and in UBRE's JSON the body.
 `␍` and `␊` stand for CR and LF.

@@ -264,3 +264,8 @@ def test_two_brokers() -> None:
 def test_it_stops_while_it_dials() -> None:
     with connected(f"tcp://127.0.0.1:{free_port()}", "sub") as broker:
         assert broker.stop() == 0
+
+
+def test_a_host_that_cannot_be_is_told() -> None:
+    with Broker("--connect=nanomsg.sub=tcp://a..b:5555", listen=("simplest",)) as broker:
+        broker.wait_for_log("dialling until it is there")

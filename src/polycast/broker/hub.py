@@ -1,4 +1,4 @@
-"""The hub: knows who subscribed to what, numbers messages, and says who gets them.
+"""The hub: who subscribed to what is known here; it gives messages their sequence, and says who gets them.
 
 What it decides comes back as values; somebody else does it. The unit is the slice: consecutive messages of one
 burst with one audience. Slices of one audience are kept together where no subscriber can tell the difference.

@@ -6,7 +6,7 @@
 
 The length rules and the LF is a trailer: data may hold anything. A line that is not one of the three is passed
 over and counted; a `pub` that cannot be read means that the place of the next frame is lost, which ends the
-connection. Nothing is ever said back, because the peer would read it as a command.
+connection. Nothing is ever said back: the peer would take it for a command.
 """
 
 from __future__ import annotations

@@ -73,9 +73,9 @@ def _bind(listening: socket.socket, place: Any) -> None:
 
 
 def file_number(address: Address) -> int:
-    """Which file it is that a listener made; 0: none, or it is gone."""
+    """Which file it is that a listener made, by when it did; 0: none, or it is gone."""
     path = Path(address.path)
-    return path.stat().st_ino if address.scheme == "ipc" and path.exists() else 0
+    return path.stat().st_ctime_ns if address.scheme == "ipc" and path.exists() else 0
 
 
 def remove_file(address: Address, number: int) -> None:

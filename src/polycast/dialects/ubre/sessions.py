@@ -5,7 +5,7 @@
     request                     R        {"request": route, "id": id} or {"request": id, "body": {"route": ...}}
     success, fail               s, f     the id of the request, and the answer
 
-A WebSocket message is one of these: JSON in text frames, binary in binary frames. On a stream, a line is one, or
+A WebSocket message is one of these: a text frame holds JSON, a binary one binary. On a stream, a line is one, or
 a binary frame; the first byte tells which.
 """
 
