@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from polycast import errors
-from polycast.cli import COMMANDS
+from polycast.cli.commands import COMMANDS
 from polycast.dialects.registry import ROLES
 from polycast.server.counters import Counters, Totals
 from polycast.server.metrics import metrics_of

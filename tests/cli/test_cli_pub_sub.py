@@ -16,6 +16,8 @@ from kit.frames import pub
 from kit.program import POLYCAST, Finished, Program, polycast, polycast_here
 from kit.room import Room
 from kit.wire import wait_for
+from polycast.cli.pub import to_lines
+from polycast.errors import UsageError
 
 BINARY = bytes(range(256))
 
@@ -152,6 +154,27 @@ def test_wrong_usage_of_pub(broker: Broker, arguments: list[str], word: str) -> 
     assert word in failed.err
 
 
+def test_a_long_line_of_stdin_is_put_together_once() -> None:
+    """Piece by piece it would be copied as often as it has pieces: 100 GB in all."""
+    pieces = [b"x" * 64] * 60_000
+    assert list(to_lines([*pieces, b"\nend"])) == [[b"".join(pieces)], [b"end"]]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_lines_are_the_same_however_they_come(size: int) -> None:
+    data = b"one\n\ntwo\r\n\r\n\rthree\r\nlast"
+    lines = to_lines(data[begin : begin + size] for begin in range(0, len(data), size))
+    assert [line for batch in lines for line in batch] == [b"one", b"", b"two", b"", b"\rthree", b"last"]
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_line_that_is_too_long(end: bytes) -> None:
+    assert list(to_lines([b"x" * 60, b"x" * 40 + end], limit=100)) == [[b"x" * 100]]
+    with pytest.raises(UsageError, match="longer than 100 bytes") as caught:
+        list(to_lines([b"x" * 60, b"x" * 41 + end], limit=100))
+    assert "--file" in caught.value.hint
+
+
 # -- sub -------------------------------------------------------------------------------------------------
 
 
@@ -257,7 +280,7 @@ def test_a_dialect_without_patterns_names_those_with(broker: Broker, dialect: st
     failed = polycast("sub", "a", "b.>", "--dialect", dialect, "--at", at(broker, listener))
     assert (failed.code, failed.out) == (2, b"")
     assert "'b.>'" in failed.err
-    assert "--dialect simplest" in failed.err
+    assert "hint: simplest, fanout and nanomsg can" in failed.err
 
 
 def test_a_large_message(broker: Broker, room: Room) -> None:
@@ -341,6 +364,42 @@ def test_a_wrong_address(address: str) -> None:
         assert "hint: " in failed.err
 
 
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        (["pub", "m", "--file", "/no/such"], "/no/such"),
+        (["pub", "a b", "x", "--dialect=simplest"], "'a b'"),
+        (["pub", "a b", "-", "--dialect=simplest"], "'a b'"),
+        (["pub", "m", "a\nb", "--dialect=fanout"], "line break"),
+        (["pub", "n" * 1025, "x", "--dialect=nanomsg"], "too long"),
+        (["sub", ""], "cannot be empty"),
+        (["sub", "a.>", "--dialect=hermod"], "'a.>'"),
+        (["sub", "a\nb"], "line break"),
+        (["sub", "n" * 1025], "1,025 bytes"),
+        (["sub", "~" + "n" * 1025, "--dialect=fanout"], "1,025 bytes"),
+        (["sub", "n" * 1025, "--dialect=nanomsg"], "1,025 bytes"),
+        (["sub", os.fsdecode(b"\xff"), "--dialect=nanomsg"], "not UTF-8"),
+        (["sub", "polycast/events", "--dialect=nanomsg"], "never hears"),
+    ],
+)
+def test_wrong_usage_is_noticed_before_anybody_is_asked(command: list[str], word: str) -> None:
+    """Nobody listens there, which would be another error."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        place = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    failed = polycast_here(*command, "--at", place)
+    assert (failed.code, failed.out) == (2, b"")
+    assert word in failed.err
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8080", "wss://127.0.0.1/ubre"])
+@pytest.mark.parametrize(("dialect", "ways"), [("ubre", ["tcp", "ipc", "ws"]), ("hermod", ["tcp", "ipc"])])
+def test_a_scheme_that_nobody_speaks(address: str, dialect: str, ways: list[str]) -> None:
+    failed = polycast_here("sub", "m", "--dialect", dialect, "--at", address)
+    assert (failed.code, failed.out) == (2, b"")
+    hint = failed.err.splitlines()[1]
+    assert [way for way in ("tcp", "ipc", "ws") if f"{way}://" in hint.removeprefix("hint: ")] == ways
+
+
 def test_an_empty_pattern_is_wrong_usage(broker: Broker) -> None:
     failed = polycast("sub", "", "--at", at(broker, "simplest"))
     assert (failed.code, failed.out) == (2, b"")
@@ -356,3 +415,18 @@ def test_what_the_broker_refuses_is_an_error(broker: Broker) -> None:
 def test_what_the_broker_refuses_in_a_dialect_that_acknowledges_nothing_is_in_its_log(broker: Broker) -> None:
     polycast("pub", "n" * 1025, "x", "--dialect=simplest", "--at", at(broker, "simplest"))
     assert "a topic of 1,025 exceeds the limit of 1,024" in broker.wait_for_log("limits.topic_bytes")
+
+
+@pytest.mark.parametrize("listener", ["simplest", "fanout.controller"])
+def test_a_broker_that_hangs_up_on_a_publisher_is_an_error(listener: str) -> None:
+    command = ("pub", "n" * 1025, "-", "--dialect", listener.split(".")[0])
+    with (
+        Broker(listen=(listener,)) as broker,
+        Program(*POLYCAST, *command, "--at", at(broker, listener)) as publisher,
+    ):
+        publisher.type(b"one\n")
+        broker.wait_for_log("limits.topic_bytes")
+        publisher.end_input()
+        done = publisher.finish()
+    assert (done.code, done.out) == (1, b"")
+    assert "the broker closed the connection, some messages may be lost; its log says why" in done.err

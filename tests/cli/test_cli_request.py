@@ -130,6 +130,19 @@ def test_no_answer_in_time() -> None:
     assert "no answer within 0.2 s" in failed.err
 
 
+@pytest.mark.parametrize("seconds", ["inf", "1e300", "1e9"])
+def test_a_time_that_is_as_good_as_for_ever(broker: Broker, seconds: str) -> None:
+    answered = ask(broker, "request", "polycast/topics", "--timeout", seconds)
+    assert (answered.code, answered.err) == (0, "")
+
+
+@pytest.mark.parametrize("seconds", ["nan", "-1", "0", "-inf", "soon"])
+def test_a_time_that_is_none(broker: Broker, seconds: str) -> None:
+    failed = ask(broker, "request", "polycast/topics", "--timeout", seconds)
+    assert (failed.code, failed.out) == (2, b"")
+    assert failed.err != ""
+
+
 @pytest.mark.parametrize("command", [["request", "x"], ["topics"], ["connections"], ["stats"]])
 def test_without_a_broker_there_is_a_hint(command: list[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:

@@ -72,6 +72,38 @@ def test_no_color_means_no_color(arguments: list[str]) -> None:
         assert b"\x1b[" not in read_all(terminal)
 
 
+LISTINGS = ("topics", "connections", "stats")
+
+
+@pytest.mark.parametrize("listing", LISTINGS)
+def test_no_color_means_no_bold_either(listing: str) -> None:
+    with Broker() as broker, Room(broker) as room:
+        room.simplest(b"sub a\n" + pub("a"))
+        at = f"tcp://127.0.0.1:{broker.ports['http']}"
+        environment = {"TERM": "xterm-256color", "COLUMNS": "200"}
+        with at_a_terminal(listing, "--at", at, env=environment) as (terminal, _):
+            assert b"\x1b[1m" in read_all(terminal)
+        with at_a_terminal(listing, "--at", at, env={**environment, "NO_COLOR": "1"}) as (terminal, _):
+            assert b"\x1b" not in read_all(terminal)
+
+
+@pytest.mark.parametrize("listing", LISTINGS)
+def test_a_narrow_terminal_gets_values_line_by_line(listing: str) -> None:
+    """Where columns do not fit beside each other, no value is cut into pieces."""
+    with Broker() as broker, Room(broker) as room:
+        room.simplest(b"sub a\n" + b"".join(pub("with.a.name.of.some.length") for _ in range(1234)))
+        at = f"tcp://127.0.0.1:{broker.ports['http']}"
+        with at_a_terminal(listing, "--at", at, env={"TERM": "xterm", "COLUMNS": "36"}) as (terminal, _):
+            lines = [line.split() for line in read_all(terminal).decode().splitlines()]
+    expected = {
+        "topics": [["topic", "with.a.name.of.some.length"], ["sequence", "1,234"]],
+        "connections": [["dialect", "simplest"], ["listener", "simplest"], ["subscriptions", "1"]],
+        "stats": [["listener", "simplest"], ["messages", "in", "1,235"]],
+    }
+    for line in expected[listing]:
+        assert line in lines, lines
+
+
 @pytest.mark.slow
 def test_long_work_shows_its_progress_on_a_terminal_and_honours_no_color() -> None:
     with Broker(listen=("hermod.pub",)) as broker:

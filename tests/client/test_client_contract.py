@@ -6,6 +6,7 @@ import gc
 import socket
 import warnings
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +15,7 @@ from client.shells import KINDS, Shell, place, take
 from kit.broker import Broker
 from kit.frames import pub
 from kit.room import Room
-from polycast.client import DIALECTS, connect
+from polycast.client import DIALECTS, connect, to_side
 from polycast.errors import RemoteError, UsageError
 from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix
 
@@ -123,6 +124,7 @@ def test_who_knows_no_patterns_names_those_who_do(
         with pytest.raises(UsageError, match="only for whole topics") as caught:
             client.subscribe([Exact("fine"), pattern])
         assert all(name in caught.value.hint for name in BY_PATTERN)
+        assert "--" not in caught.value.hint
 
 
 @every_dialect
@@ -185,10 +187,44 @@ def test_what_a_dialect_cannot_carry_is_refused_before_it_is_sent(
     room.expect_quiet(subscriber)
 
 
-@pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "nanomsg"])  # a SUB asks for nothing
+@every_dialect
 def test_a_pattern_that_is_not_utf8(broker: Broker, kind: str, dialect: str) -> None:
     with dial(kind, broker, dialect) as client, pytest.raises(UsageError, match="not UTF-8"):
         client.subscribe([Exact("\udcff")])
+
+
+@every_dialect
+def test_a_pattern_that_is_longer_than_any_topic(broker: Broker, kind: str, dialect: str) -> None:
+    with dial(kind, broker, dialect) as client, pytest.raises(UsageError, match="at most"):
+        client.subscribe([Exact("n" * 70_000)])
+
+
+@every_dialect
+@pytest.mark.parametrize("patterns", ["t", "", ["t"], [b"t"], Exact("t"), Everything()])
+def test_patterns_that_are_none(broker: Broker, kind: str, dialect: str, patterns: Any) -> None:
+    with dial(kind, broker, dialect) as client, pytest.raises(UsageError, match="list of patterns") as caught:
+        client.subscribe(patterns)
+    assert "parse_pattern" in caught.value.hint
+
+
+@every_dialect
+def test_one_message_is_no_list_of_messages(broker: Broker, kind: str, dialect: str) -> None:
+    with dial(kind, broker, dialect, True) as client, pytest.raises(UsageError, match="list of messages"):
+        client.publish(cast(Any, Message("x", b"y")))
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), -1.0])
+def test_a_timeout_that_is_none(broker: Broker, kind: str, timeout: float) -> None:
+    with pytest.raises(UsageError, match="nobody can wait"):
+        KINDS[kind]("simplest", place(broker, "simplest"), timeout=timeout)
+    with dial(kind, broker, "ubre") as client, pytest.raises(UsageError, match="nobody can wait"):
+        client.request("polycast/topics", timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300])
+def test_a_timeout_for_ever(broker: Broker, kind: str, timeout: float) -> None:
+    with KINDS[kind]("ubre", place(broker, "ubre"), timeout=timeout) as client:
+        assert client.request("polycast/topics", timeout=timeout).success
 
 
 # -- how they end ----------------------------------------------------------------------------------------
@@ -210,6 +246,7 @@ def test_nobody_there(kind: str, dialect: str, publishing: bool) -> None:
     with pytest.raises(RemoteError, match="cannot reach") as caught:
         KINDS[kind](dialect, f"127.0.0.1:{port}", publishing)
     assert "polycast serve" in caught.value.hint
+    assert "--" not in caught.value.hint
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "ipc"])
@@ -325,3 +362,22 @@ def test_a_host_alone_stands_for_the_default_port_there() -> None:
     with pytest.raises(RemoteError) as caught:
         connect("hermod", "host.invalid")
     assert "tcp://host.invalid:8787" in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]", "::ffff:127.0.0.1"])
+def test_a_host_may_be_an_ipv6_address(host: str) -> None:
+    address = to_side("hermod", host).address
+    assert str(address) == f"tcp://[{host.strip('[]')}]:8787"
+
+
+def test_ipv6(kind: str) -> None:
+    try:
+        running = Broker("--listen=simplest=tcp://[::1]:0", listen=()).__enter__()
+    except AssertionError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    try:
+        [(_, place)] = running.addresses
+        with KINDS[kind]("simplest", place) as client:
+            client.publish([Message("x", b"y")])
+    finally:
+        running.stop()

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import pytest
 
@@ -79,6 +80,63 @@ def test_what_a_handler_raises_is_a_failure(broker: Broker, kind: str, caplog: p
         assert (answer.success, answer.value) == (False, "not today")
         assert client.request("refuse").success is False
     assert "a request for refuse failed" in caplog.text
+
+
+RESULTS: dict[str, Any] = {
+    "None": None, "text": "text", "a tuple": (True, Body()),
+    "a body of text": Body(cast(Any, "text"), Format.TEXT),
+    "no format": Body(b"{}", cast(Any, "json")), "an answer without a body": Answer(True, cast(Any, "text")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_what_is_no_answer_is_a_failure(
+    broker: Broker, kind: str, result: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    results = iter([RESULTS[result], to_body("fine")])
+    with serving(broker, "confused", lambda body: next(results)), dial(kind, broker) as client:
+        answer = client.request("confused")
+        assert not answer.success
+        assert "Body" in answer.value
+        assert client.request("confused").value == "fine"
+    assert "a request for confused failed" in caplog.text
+
+
+def test_a_handler_may_say_no(broker: Broker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    no = Answer(False, to_body({"reason": "too late"}))
+    with serving(broker, "no", lambda body: no), dial(kind, broker) as client:
+        assert client.request("no") == no
+    assert caplog.text == ""
+
+
+def test_the_words_of_an_error_need_not_be_utf8(broker: Broker, kind: str) -> None:
+    def refuse(body: Body) -> Body:
+        raise ValueError("\udcff")
+
+    with serving(broker, "odd", refuse), dial(kind, broker) as client:
+        assert client.request("odd") == Answer(False, to_body("?"))
+
+
+async def answer_later(body: Body) -> Body:
+    return body
+
+
+@pytest.mark.parametrize(("handler", "word"), [(answer_later, "async"), (None, "no function")])
+def test_handlers_that_cannot_be(broker: Broker, kind: str, handler: Any, word: str) -> None:
+    with dial(kind, broker) as client, pytest.raises(UsageError, match=word):
+        client.serve("route", handler)
+
+
+def test_a_handler_that_turns_out_to_be_async_is_a_failure(broker: Broker, kind: str) -> None:
+    with serving(broker, "later", lambda body: cast(Any, answer_later(body))), dial(kind, broker) as client:
+        answer = client.request("later")
+    assert (answer.success, answer.value) == (False, "coroutine where a Body belongs")
+
+
+def test_a_request_with_something_else_than_a_body(broker: Broker, kind: str) -> None:
+    with dial(kind, broker) as client, pytest.raises(UsageError, match="str where a Body belongs") as caught:
+        client.request("polycast/topics", cast(Any, "text"))
+    assert "to_body" in caught.value.hint
 
 
 def test_a_route_that_nobody_serves(broker: Broker, kind: str) -> None:

@@ -97,6 +97,14 @@ def test_a_bad_publisher_is_told_why(said: bytes, code: int) -> None:
         peer.expect_close(code)
 
 
+def test_who_sends_too_much_is_told_from_what_argument_that_comes(caplog: pytest.LogCaptureFixture) -> None:
+    sub = Socket(SUB, message_bytes=1000)
+    with sub, WebSocket(port_of(sub.bind(PLACE)), "/", SUBSCRIBER) as peer:
+        peer.send(frame(BINARY, b"x" * 1001)[:8])
+        peer.expect_close(1009)
+    assert "raise the socket's message_bytes" in caplog.text
+
+
 def test_a_subscriber_that_speaks_loses_its_pipe() -> None:
     with Socket(PUB) as pub, WebSocket(port_of(pub.bind(PLACE)), "/", PUBLISHER) as peer:
         pub.wait_for_peers(1, GUARD_SECONDS)

@@ -104,6 +104,13 @@ def test_a_bad_publisher_loses_its_pipe_alone(name: str, caplog: pytest.LogCaptu
     assert "closed: " in record.getMessage()
 
 
+def test_who_sends_too_much_is_told_from_what_argument_that_comes(caplog: pytest.LogCaptureFixture) -> None:
+    with bound(SUB, message_bytes=1000) as (_, port), Peer(port) as bad:
+        bad.send(BAD_TO_A_SUB["too large"])
+        bad.expect_closed()
+    assert "a message of 1,001 exceeds the limit of 1,000; raise the socket's message_bytes" in caplog.text
+
+
 def test_what_came_before_the_mistake_is_received() -> None:
     with bound(SUB, message_bytes=1000) as (sub, port), Peer(port) as bad:
         bad.send(PUB_HEADER + message(b"one") + message(b"two") + message(b"x" * 1001))

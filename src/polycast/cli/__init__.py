@@ -6,50 +6,44 @@ Data goes to stdout, words go to stderr. An error is one line and, where there i
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-import typer
+if TYPE_CHECKING:
+    from polycast.errors import PolycastError
 
-from polycast import __version__
-from polycast.cli import bench, connections, doctor, pub, request, serve, stats, sub, topics
-from polycast.errors import PolycastError
-
-app = typer.Typer(
-    name="polycast",
-    help="A columnar message broker: five small pub/sub protocols, one table of everything they said.",
-    epilog="Example: polycast serve --no-log",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-COMMANDS = (serve, pub, sub, request, topics, connections, stats, doctor, bench)
-
-for command in COMMANDS:
-    app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"polycast {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: bool = typer.Option(
-        False, "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
-    ),
-) -> None:
-    pass
+INTERRUPTED = 130
 
 
 def main() -> None:
+    """Imports what it needs by itself: an interrupt is quiet from the first moment on."""
     try:
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _run() -> None:
+    from polycast.cli import streams
+    from polycast.errors import PolycastError
+
+    streams.stand_in()
+    try:
+        from polycast.cli.commands import app
+
         app()
     except PolycastError as error:
-        typer.echo(f"polycast: {error}", err=True)
-        if error.hint:
-            typer.echo(f"hint: {error.hint}", err=True)
-        sys.exit(error.exit_code)
+        _fail(error)
+    except OSError as error:
+        failure = streams.to_failure(error)
+        if failure is None:
+            raise
+        _fail(failure)
+
+
+def _fail(error: PolycastError) -> None:
+    from polycast.cli import streams
+
+    streams.say(f"polycast: {error}")
+    if error.hint:
+        streams.say(f"hint: {error.hint}")
+    sys.exit(error.exit_code)

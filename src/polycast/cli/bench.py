@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 NAME = "bench"
-HELP = "Measure this broker beside the peers that are installed: same driver, same run."
+HELP = "Put the same load on this broker and on others found on this machine, turn by turn, and compare."
 EXAMPLE = "polycast bench --cell 1:100 --peer nats --dialect fanout --rounds 5"
 
 
@@ -19,10 +19,12 @@ def run(
     seconds: float = typer.Option(1.0, min=0.05, help="How long a turn takes."),
     out: Path = typer.Option(Path("bench-results"), help="Where the table's JSON and the plot go.", metavar="DIR"),
 ) -> None:
-    from rich.console import Console
+    import sys
 
     from polycast.bench import run as run_bench
+    from polycast.cli import streams
 
-    report = run_bench(cell or None, peer or None, rounds, seconds, out, Console(), dialect or None)
+    console = streams.to_console(sys.stdout)
+    report = run_bench(cell or None, peer or None, rounds, seconds, out, console, dialect or None)
     if report.failed:
         raise typer.Exit(1)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from polycast.cli import streams
 from polycast.cli.request import ask
 from polycast.client.requests import from_body, to_body
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 ROWS_AT_MOST = 10_000
 """As many as the broker lists at a time."""
+
+TEXT_COLUMNS = 16
+"""A text that is folded to less is hard to read."""
+GAP = "  "
 
 Row = dict[str, Any]
 
@@ -26,7 +34,7 @@ def show_listing(what: str, at: str, as_json: bool) -> None:
     else:
         show_rows(rows)
     if len(rows) < answer["total"]:
-        typer.echo(f"the first {len(rows):,} of {answer['total']:,} {what}", err=True)
+        streams.say(f"the first {len(rows):,} of {answer['total']:,} {what}")
 
 
 def show_json(rows: list[Row]) -> None:
@@ -55,21 +63,49 @@ def _to_cell(value: Any) -> str:
 def _show_columns(table: list[list[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for cells in table:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        line = GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
         typer.echo(line.rstrip())
 
 
 def _show_table(rows: list[Row]) -> None:
     """Columns of nothing but zeros are left out: terminals are narrow."""
-    from rich.console import Console
+    names = [name for name in rows[0] if any(row[name] for row in rows)]
+    cells = [[_to_cell(row[name]) for name in names] for row in rows]
+    heads = [name.replace("_", " ") for name in names]
+    numbers = [all(isinstance(row[name], int | float | dict) for row in rows) for name in names]
+    console = streams.to_console(sys.stdout)
+    if _least_width(heads, cells, numbers) <= console.width:
+        console.print(_to_table(heads, cells, numbers))
+    else:
+        _show_blocks(heads, cells)
+
+
+def _least_width(heads: list[str], cells: list[list[str]], numbers: list[bool]) -> int:
+    """What a table takes to be readable: whole numbers, while texts may go on in the next line."""
+    columns = zip(heads, zip(*cells, strict=True), numbers, strict=True)
+    widths = [
+        max(*map(len, head.split()), *(len(text) if number else min(len(text), TEXT_COLUMNS) for text in column))
+        for head, column, number in columns
+    ]
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _to_table(heads: list[str], cells: list[list[str]], numbers: list[bool]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    names = [name for name in rows[0] if any(row[name] for row in rows)]
     table = Table(box=None, pad_edge=False)
-    for name in names:
-        number = all(isinstance(row[name], int | float | dict) for row in rows)
-        table.add_column(name.replace("_", " "), justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_to_cell(row[name])) for name in names))
-    Console().print(table)
+    for head, number in zip(heads, numbers, strict=True):
+        table.add_column(head, justify="right" if number else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _show_blocks(heads: list[str], cells: list[list[str]]) -> None:
+    """A line for each value, where a terminal is too narrow for a line for each row."""
+    width = max(map(len, heads))
+    for row in cells:
+        for head, cell in zip(heads, row, strict=True):
+            typer.echo(f"{head.ljust(width)}{GAP}{cell}")
+        typer.echo("")

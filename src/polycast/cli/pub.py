@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import ceil
 from pathlib import Path
 
 import typer
 
+from polycast.cli import streams
 from polycast.cli.options import AT, PUBLISHING_DIALECT
 from polycast.errors import UsageError
 from polycast.model import Message
@@ -17,12 +17,13 @@ NAME = "pub"
 HELP = """Publish messages, and wait until the broker has taken them.
 
 In hermod the broker acknowledges them, and what it refuses is an error here. In ubre it tells that it has read
-them. The others acknowledge nothing: what the broker refuses is in its log only.
+them. The others acknowledge nothing: what the broker refuses is in its log only, except that it may hang up. That
+is an error if it is noticed; a broker that takes longer than a moment to do so is not waited for.
 
 MESSAGE is the text of one message; '-' takes each line of stdin as a message; --file takes a whole file as one."""
 EXAMPLE = "seq 1000 | polycast pub numbers -"
 
-READ_BYTES = 256 * 1024
+LINE_BYTES = 2**30
 AT_ONCE = 1000
 BAR_FROM = 100_000
 """How many messages make work long enough for a progress bar."""
@@ -36,41 +37,53 @@ def run(
     count: int = typer.Option(1, min=1, help="Publish it so many times."),
     file: str | None = typer.Option(None, help="The file that is the message; '-' for all of stdin.", metavar="F"),
 ) -> None:
-    from polycast.client import connect
+    from polycast.client import Client, to_side
 
     if (message is None) == (file is None):
         raise UsageError("give either MESSAGE or --file", "an empty message is ''")
-    batches = _batches(message, file)
-    if count > 1:
-        batches = _repeated(list(chain.from_iterable(batches)), count)
-    with connect(dialect, at, publishing=True) as client:
+    side = to_side(dialect, at, publishing=True)
+    side.encode(Message(topic, b""))
+    batches = to_lines(streams.read_stdin()) if message == "-" else iter([[_whole(message, file)]])
+    if message != "-" or count > 1:
+        payloads = list(chain.from_iterable(batches))
+        for payload in payloads:
+            side.encode(Message(topic, payload))
+        batches = _repeated(payloads, count)
+    with Client(side) as client:
         for batch in _counted(batches, count):
             client.publish(Message(topic, payload) for payload in batch)
 
 
-def _batches(message: str | None, file: str | None) -> Iterator[list[bytes]]:
-    """The payloads, those that are there at once together."""
+def _whole(message: str | None, file: str | None) -> bytes:
+    """What is published as one message."""
+    if message is not None:
+        return message.encode(errors="surrogateescape")
     if file == "-":
-        yield [sys.stdin.buffer.read()]
-    elif file is not None:
-        try:
-            yield [Path(file).read_bytes()]
-        except OSError as error:
-            raise UsageError(f"cannot read {file}: {error.strerror}") from error
-    elif message == "-":
-        yield from _lines_of_stdin()
-    else:
-        assert message is not None
-        yield [message.encode(errors="surrogateescape")]
+        return b"".join(streams.read_stdin())
+    assert file is not None
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _lines_of_stdin() -> Iterator[list[bytes]]:
-    left = b""
-    while data := os.read(sys.stdin.fileno(), READ_BYTES):
-        *lines, left = (left + data).split(b"\n")
-        yield [line.removesuffix(b"\r") for line in lines]
-    if left:
-        yield [left.removesuffix(b"\r")]
+def to_lines(blocks: Iterable[bytes], limit: int = LINE_BYTES) -> Iterator[list[bytes]]:
+    """Lines, those that are there at once together. A long one is put together once, when its end comes."""
+    pieces: list[bytes] = []
+    size = 0
+    for block in blocks:
+        first, *others = block.split(b"\n")
+        pieces.append(first)
+        size += len(first)
+        if size > limit:
+            hint = "--file takes a whole file as one message"
+            raise UsageError(f"a line of stdin is longer than {limit:,} bytes", hint)
+        if others:
+            lines = [b"".join(pieces), *others[:-1]]
+            pieces, size = [others[-1]], len(others[-1])
+            yield [line.removesuffix(b"\r") for line in lines]
+    if size:
+        yield [b"".join(pieces).removesuffix(b"\r")]
 
 
 def _repeated(payloads: list[bytes], count: int) -> Iterator[list[bytes]]:
@@ -83,7 +96,6 @@ def _counted(batches: Iterator[list[bytes]], count: int) -> Iterator[list[bytes]
     if count < BAR_FROM or not sys.stderr.isatty():
         yield from batches
         return
-    from rich.console import Console
     from rich.progress import track
 
-    yield from track(batches, "publishing", total=ceil(count / AT_ONCE), console=Console(stderr=True))
+    yield from track(batches, "publishing", total=ceil(count / AT_ONCE), console=streams.to_console(sys.stderr))

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import typer
 
+from polycast.cli import streams
 from polycast.cli.options import AT
 from polycast.errors import RemoteError, UsageError
 from polycast.model import Body, Format
@@ -15,8 +15,8 @@ HELP = """Ask for something and print the answer's body as JSON. The dialect is 
 BODY is JSON where it reads as JSON, and text otherwise; what begins like an object, a list or a string must be
 JSON. '-' takes it from stdin.
 
-Routes under polycast/ are answered by the broker itself, all others by whoever serves them. A failure goes to
-stderr, and the exit code is 1 then."""
+The broker has routes of its own, whose names begin with polycast/. A request for any other goes on to a client
+that has offered to answer it. A failure goes to stderr, and the exit code is 1 then."""
 EXAMPLE = """polycast request polycast/publish '{"topic": "chat", "body": "hello"}'"""
 
 CONNECT_SECONDS = 10.0
@@ -47,7 +47,7 @@ def ask(route: str, body: Body, at: str, timeout: float = 60.0) -> Body:
 
 
 def _read(body: str) -> str:
-    data = sys.stdin.buffer.read() if body == "-" else body.encode(errors="surrogateescape")
+    data = b"".join(streams.read_stdin()) if body == "-" else body.encode(errors="surrogateescape")
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from polycast.cli import streams
 from polycast.cli.options import AT, SUBSCRIBING_DIALECT
 from polycast.errors import RemoteError
 from polycast.model import Message, parse_pattern
@@ -27,13 +28,15 @@ def run(
     count: int = typer.Option(0, min=0, help="Stop after so many messages; 0: never."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
 ) -> None:
-    from polycast.client import connect
+    from polycast.client import Client, to_side
 
-    client = connect(dialect, at)
+    side = to_side(dialect, at)
+    wanted = side.check_patterns([parse_pattern(text) for text in patterns])
+    client = Client(side)
     left = count
     try:
-        client.subscribe([parse_pattern(text) for text in patterns])
-        typer.echo(f"subscribed to {' '.join(patterns)} at {client.address}", err=True)
+        client.subscribe(wanted)
+        streams.say(f"subscribed to {' '.join(patterns)} at {client.address}")
         for arrived in client.messages():
             shown = arrived[:left] if count else arrived
             _show(shown, as_json)
@@ -43,7 +46,7 @@ def run(
     except KeyboardInterrupt:
         return
     except BrokenPipeError:
-        _let_stdout_go()
+        streams.let_go(sys.stdout)
         return
     raise RemoteError(f"{client.address}: the broker closed the connection")
 
@@ -57,11 +60,6 @@ def _show(messages: list[Message], as_json: bool) -> None:
     view = memoryview(out)
     while view:
         view = view[os.write(sys.stdout.fileno(), view) :]
-
-
-def _let_stdout_go() -> None:
-    """Whoever read our output has seen enough; the interpreter need not complain on its way out."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _to_line(message: Message) -> bytes:

@@ -2,7 +2,7 @@
 
 from polycast.client.awaiting import AsyncClient
 from polycast.client.blocking import Client
-from polycast.client.connect import DIALECTS, connect, connect_async
+from polycast.client.connect import DIALECTS, connect, connect_async, to_side
 from polycast.client.requests import NO_BODY, Answer, Handler, from_body, to_body
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "connect_async",
     "from_body",
     "to_body",
+    "to_side",
 ]

@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
 
 from polycast.address import Address
-from polycast.client.reach import ACK_SECONDS, READ_BYTES, lost, silent, unreachable
+from polycast.client.reach import (
+    ACK_SECONDS,
+    NOTICE_SECONDS,
+    READ_BYTES,
+    closed,
+    lost,
+    silent,
+    to_seconds,
+    unreachable,
+)
 from polycast.client.requests import NO_BODY, Answer, Handler
 from polycast.client.side import WINDOW, Receipt, Said, Side
+from polycast.errors import RemoteError
 from polycast.model import Body, Message, Pattern
 
 
@@ -34,11 +45,13 @@ class AsyncClient:
         self._timeout = timeout
         self._turn = asyncio.Lock()
         self._ended = False
+        self._closed = False
 
     @classmethod
     async def open(cls, side: Side, timeout: float = 10.0) -> AsyncClient:
         """`timeout` is for the connection, the handshake, and whatever a broker answers at once."""
-        client = cls(side, *await _open(side.address, timeout), timeout)
+        seconds = to_seconds(timeout)
+        client = cls(side, *await _open(side.address, seconds), seconds)
         try:
             await client._say(side.open())
         except BaseException:
@@ -47,6 +60,10 @@ class AsyncClient:
         return client
 
     async def publish(self, messages: Iterable[Message]) -> None:
+        """Returns when all are acknowledged or, where the dialect acknowledges nothing, when all are sent.
+
+        What the broker refuses is a `RefusedError`. A broker that was seen to leave is a `RemoteError`.
+        """
         side, receipt = self._side, Receipt()
         for block in side.blocks(messages, receipt):
             await self._send(block)
@@ -61,10 +78,16 @@ class AsyncClient:
         await self._say(self._side.asks(patterns))
 
     async def messages(self) -> AsyncIterator[list[Message]]:
-        """What arrives and matches, until the broker closes."""
+        """What arrives and matches, until the broker closes, or this client does."""
         side = self._side
-        while True:
-            await self._wait(lambda: bool(side.messages) or self._ended, None)
+        while not self._closed:
+            try:
+                await self._wait(lambda: bool(side.messages) or self._ended or self._closed, None)
+            except RemoteError:
+                if not self._closed:
+                    raise
+            if self._closed:
+                return
             if not side.messages:
                 side.check_end()
                 return
@@ -72,11 +95,11 @@ class AsyncClient:
 
     async def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Answer:
         """Whoever answers may say no: that is an answer as well, with `success` false."""
-        answers = self._side.answers
+        seconds, answers = to_seconds(timeout), self._side.answers
         data, number = self._side.to_request(route, body)
         try:
             await self._send(data)
-            await self._wait(lambda: answers[number] is not None, timeout)
+            await self._wait(lambda: answers[number] is not None, seconds)
         finally:
             answer = answers.pop(number)
         assert answer is not None
@@ -87,17 +110,34 @@ class AsyncClient:
         await self._say(self._side.to_offer(route, handler))
 
     async def close(self) -> None:
-        """Waits for the broker to close its side, which it does when it has read everything."""
+        """Waits for the broker to close its side, which it does when it has read everything.
+
+        Ends the loops over `messages` in other tasks. Closing twice is no error.
+        """
+        if self._closed:
+            return
+        self._closed = True
         try:
+            if self._side.unconfirmed:
+                await self._notice_end()
             async with asyncio.timeout(ACK_SECONDS if self._side.unconfirmed else self._timeout):
                 await self._leave()
         except OSError as error:
+            self._writer.transport.abort()
             if self._side.unconfirmed:
                 raise lost(self._side, error) from error
         finally:
             self._writer.close()
             await self._writer.wait_closed()
         self._side.check_end()
+
+    async def _notice_end(self) -> None:
+        """Raises where the broker does not wait for us to close."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(NOTICE_SECONDS):
+                await self._line.over.wait()
+        if self._line.over.is_set():
+            raise await self._to_end()
 
     async def _leave(self) -> None:
         self._writer.write(self._side.farewell())
@@ -119,6 +159,7 @@ class AsyncClient:
         if error is None:
             await self.close()
         else:
+            self._closed = True
             self._writer.transport.abort()
 
     async def _say(self, said: Said) -> None:
@@ -134,7 +175,7 @@ class AsyncClient:
                         if not done():
                             await self._read()
                     if self._ended and not done():
-                        raise self._side.ended()
+                        raise closed(self._side) if self._closed else self._side.ended()
         except TimeoutError as error:
             raise silent(self._side, seconds or 0) from error
 
@@ -144,7 +185,7 @@ class AsyncClient:
             raise self._side.broken
         data = await self._receive()
         self._ended = not data
-        if data and (reply := self._side.receive(data)):
+        if data and (reply := self._side.receive(data)) and not self._closed:
             self._writer.write(reply)
 
     async def _receive(self) -> bytes:
@@ -153,7 +194,16 @@ class AsyncClient:
             raise lost(self._side, self._line.error)
         return data
 
+    async def _to_end(self) -> RemoteError:
+        """The error for a broker that left before we did."""
+        await self._hear_last_words()
+        return lost(self._side, self._line.error) if self._line.error else self._side.ended()
+
     async def _send(self, data: bytes) -> None:
+        if self._closed:
+            raise closed(self._side)
+        if self._side.unconfirmed and self._line.over.is_set():
+            raise await self._to_end()
         try:
             self._writer.write(data)
             await self._writer.drain()
@@ -175,9 +225,16 @@ class Line(asyncio.StreamReaderProtocol):
         self.reader = asyncio.StreamReader(READ_BYTES)
         super().__init__(self.reader)
         self.error: OSError | None = None
+        self.over = asyncio.Event()
+        """Nothing more will come, though some of what came may not have been looked at."""
+
+    def eof_received(self) -> bool | None:
+        self.over.set()
+        return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.error = exc if isinstance(exc, OSError) else None
+        self.over.set()
         super().connection_lost(None)
 
 

@@ -9,13 +9,20 @@ from contextlib import suppress
 from types import TracebackType
 
 from polycast.address import Address
-from polycast.client.reach import ACK_SECONDS, READ_BYTES, lost, silent, unreachable
+from polycast.client.reach import (
+    ACK_SECONDS,
+    LEAST_SECONDS,
+    NOTICE_SECONDS,
+    READ_BYTES,
+    closed,
+    lost,
+    silent,
+    to_seconds,
+    unreachable,
+)
 from polycast.client.requests import NO_BODY, Answer, Handler
 from polycast.client.side import WINDOW, Receipt, Said, Side
 from polycast.model import Body, Message, Pattern
-
-LEAST_SECONDS = 0.001
-"""A socket takes 0 for something else than a short time."""
 
 
 class Client:
@@ -29,8 +36,9 @@ class Client:
         """`timeout` is for the connection, the handshake, and whatever a broker answers at once."""
         self.address = side.address
         self._side = side
-        self._timeout = timeout
-        self._socket = _open(side.address, timeout)
+        self._timeout = to_seconds(timeout)
+        self._closed = False
+        self._socket = _open(side.address, self._timeout)
         try:
             self._say(side.open())
         except BaseException:
@@ -38,6 +46,10 @@ class Client:
             raise
 
     def publish(self, messages: Iterable[Message]) -> None:
+        """Returns when all are acknowledged or, where the dialect acknowledges nothing, when all are sent.
+
+        What the broker refuses is a `RefusedError`. A broker that was seen to leave is a `RemoteError`.
+        """
         side, receipt = self._side, Receipt()
         for block in side.blocks(messages, receipt):
             self._send(block)
@@ -52,8 +64,8 @@ class Client:
         self._say(self._side.asks(patterns))
 
     def messages(self) -> Iterator[list[Message]]:
-        """What arrives and matches, until the broker closes."""
-        while True:
+        """What arrives and matches, until the broker closes, or this client does."""
+        while not self._closed:
             if batch := self._side.take():
                 yield batch
             elif not self._read(None):
@@ -62,11 +74,11 @@ class Client:
 
     def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Answer:
         """Whoever answers may say no: that is an answer as well, with `success` false."""
-        answers = self._side.answers
+        seconds, answers = to_seconds(timeout), self._side.answers
         data, number = self._side.to_request(route, body)
         try:
             self._send(data)
-            self._wait(lambda: answers[number] is not None, timeout)
+            self._wait(lambda: answers[number] is not None, seconds)
         finally:
             answer = answers.pop(number)
         assert answer is not None
@@ -77,21 +89,45 @@ class Client:
         self._say(self._side.to_offer(route, handler))
 
     def close(self) -> None:
-        """Waits for the broker to close its side, which it does when it has read everything."""
-        seconds = ACK_SECONDS if self._side.unconfirmed else self._timeout
+        """Waits for the broker to close its side, which it does when it has read everything.
+
+        Closing twice is no error.
+        """
+        if self._closed:
+            return
+        self._closed = True
         try:
-            self._socket.settimeout(seconds)
-            self._socket.sendall(self._side.farewell())
-            self._socket.shutdown(socket.SHUT_WR)
-            while data := self._socket.recv(READ_BYTES):
-                self._side.receive(data)
-                self._side.take()
+            self._leave()
         except OSError as error:
             if self._side.unconfirmed:
                 raise lost(self._side, error) from error
         finally:
             self._socket.close()
         self._side.check_end()
+
+    def _leave(self) -> None:
+        if self._side.unconfirmed:
+            self._notice_end()
+            self._socket.settimeout(ACK_SECONDS)
+        else:
+            self._socket.settimeout(self._timeout)
+        self._socket.sendall(self._side.farewell())
+        self._socket.shutdown(socket.SHUT_WR)
+        while data := self._socket.recv(READ_BYTES):
+            self._side.receive(data)
+            self._side.take()
+
+    def _notice_end(self) -> None:
+        """Raises where the broker does not wait for us to close."""
+        until = time.monotonic() + NOTICE_SECONDS
+        with suppress(TimeoutError):
+            while (left := until - time.monotonic()) > 0:
+                self._socket.settimeout(max(left, LEAST_SECONDS))
+                data = self._socket.recv(READ_BYTES)
+                if not data:
+                    raise self._side.ended()
+                self._side.receive(data)
+                self._side.take()
 
     def __enter__(self) -> Client:
         return self
@@ -102,6 +138,7 @@ class Client:
         if error is None:
             self.close()
         else:
+            self._closed = True
             self._socket.close()
 
     def _say(self, said: Said) -> None:
@@ -137,12 +174,23 @@ class Client:
             raise lost(self._side, error) from error
 
     def _send(self, data: bytes) -> None:
+        if self._closed:
+            raise closed(self._side)
         try:
             self._socket.settimeout(None)
+            if self._side.unconfirmed and self._is_left():
+                raise self._side.ended()
             self._socket.sendall(data)
         except OSError as error:
             self._hear_last_words()
             raise lost(self._side, error) from error
+
+    def _is_left(self) -> bool:
+        """Whether the broker has closed. What it said before that stays unread, and hides it."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
 
     def _hear_last_words(self) -> None:
         """A broker that closes on us may have said why."""

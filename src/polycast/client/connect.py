@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import IPv6Address
 from typing import NamedTuple
 
 from polycast.address import Address, parse_address
@@ -16,6 +17,8 @@ from polycast.client.simplest import SimplestSide
 from polycast.client.ubre import UbreSide
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
+
+FORMS = {"tcp": "tcp://HOST:PORT", "ipc": "ipc:///path", "ws": "ws://HOST:PORT/path"}
 
 
 class Dialect(NamedTuple):
@@ -37,30 +40,41 @@ DIALECTS = {
 
 def connect(dialect: str, at: str = "", publishing: bool = False, timeout: float = 10.0) -> Client:
     """A blocking client. `at` is an address, or a host whose default port is meant, or empty for this machine."""
-    return Client(_side(dialect, at, publishing), timeout)
+    return Client(to_side(dialect, at, publishing), timeout)
 
 
 async def connect_async(
     dialect: str, at: str = "", publishing: bool = False, timeout: float = 10.0
 ) -> AsyncClient:
     """An asyncio client: `async with await connect_async("hermod", publishing=True) as client: ...`"""
-    return await AsyncClient.open(_side(dialect, at, publishing), timeout)
+    return await AsyncClient.open(to_side(dialect, at, publishing), timeout)
 
 
-def _side(name: str, at: str, publishing: bool) -> Side:
+def to_side(name: str, at: str = "", publishing: bool = False) -> Side:
+    """What a client is made of. Nothing is connected yet, so that usage can be checked before anything is."""
     if name not in DIALECTS:
         raise UsageError(f"unknown dialect {name}", f"known are {', '.join(DIALECTS)}")
     dialect = DIALECTS[name]
     default = parse_address(ROLES[dialect.publishers if publishing else dialect.subscribers].default)
-    address = _address(at, default)
-    if address.scheme not in dialect.schemes:
-        raise UsageError(f"{name} is not spoken over {address.scheme}", f"known are {', '.join(dialect.schemes)}")
-    return dialect.side(address, publishing)
+    scheme, separator, _ = at.partition("://")
+    if separator and scheme not in dialect.schemes:
+        ways = ", ".join(FORMS[known] for known in dialect.schemes)
+        raise UsageError(f"{name} is not spoken over {scheme}", f"write one of {ways}")
+    return dialect.side(_address(at, default), publishing)
 
 
 def _address(at: str, default: Address) -> Address:
     if not at:
         return default
-    if ":" not in at:
-        return replace(default, host=at)
+    if ":" not in at or _is_ipv6(at):
+        return replace(default, host=at.strip("[]"))
     return parse_address(at, "tcp")
+
+
+def _is_ipv6(at: str) -> bool:
+    """Whether it is a host alone, which looks as if a port were behind its last colon."""
+    try:
+        IPv6Address(at[1:-1] if at.startswith("[") and at.endswith("]") else at)
+    except ValueError:
+        return False
+    return True

@@ -7,7 +7,7 @@ from hashlib import sha1
 import msgspec
 
 from polycast.address import Address
-from polycast.client.side import SHOWN_BYTES, Receipt, Said, Side, topics_of, utf8
+from polycast.client.side import SHOWN_BYTES, Receipt, Said, Side, check_topic, utf8
 from polycast.dialects.hermod.forms import NAME
 from polycast.dialects.hermod.headers import (
     UNSET,
@@ -22,6 +22,8 @@ from polycast.errors import ProtocolError, RefusedError
 from polycast.model import Format, Message, Pattern
 
 HEADER_BYTES = 2**20
+TOPIC_BYTES = 2**16 - 1
+"""A broker that takes less says so."""
 OPENING = ord("{")
 NOTHING_YET = b'{"batch_type":"End"}'
 """The end of no batch: a broker says OK to it, and whoever speaks something else makes nothing of it."""
@@ -39,6 +41,7 @@ class Status(msgspec.Struct):
 
 class HermodSide(Side):
     dialect = NAME
+    pattern_bytes = TOPIC_BYTES
 
     def __init__(self, address: Address, publishing: bool) -> None:
         super().__init__(address, publishing)
@@ -60,8 +63,11 @@ class HermodSide(Side):
         self.owe(receipt, count)
         return block if count == 1 else b'{"batch_type":"Count","count":%d}' % count + block
 
+    def check_pattern(self, pattern: Pattern) -> None:
+        check_topic(pattern, NAME)
+
     def to_asks(self, patterns: list[Pattern]) -> Said:
-        topics = topics_of(patterns, NAME)
+        topics = [pattern.value for pattern in patterns]
         return Said(msgspec.json.encode({"topics": topics}), self.owe(Receipt()))
 
     def farewell(self) -> bytes:

@@ -57,10 +57,11 @@ class NanomsgSide(Side):
             return to_masked_frame(BINARY, body)
         return HEADS[self.address.scheme](len(body)) + body
 
+    def check_pattern(self, pattern: Pattern) -> None:
+        if not isinstance(pattern, Everything) and pattern.value.startswith(RESERVED):
+            raise UsageError(f"nanomsg never hears topics under {RESERVED}", "hermod, ubre and simplest do")
+
     def to_asks(self, patterns: list[Pattern]) -> Said:
-        for pattern in patterns:
-            if not isinstance(pattern, Everything) and pattern.value.startswith(RESERVED):
-                raise UsageError(f"nanomsg never hears topics under {RESERVED}", "hermod, ubre and simplest do")
         return Said(b"", Receipt())
 
     def read(self, block: bytes) -> tuple[int, int]:

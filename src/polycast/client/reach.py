@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from polycast.address import Address
 from polycast.client.side import Side
-from polycast.errors import RemoteError
+from polycast.errors import RemoteError, UsageError
 
 READ_BYTES = 256 * 1024
 ACK_SECONDS = 60.0
 """How long a broker that reads slowly, because others must catch up, is waited for."""
+NOTICE_SECONDS = 0.1
+"""How long a broker that acknowledges nothing is given to hang up on what it does not take.
+
+After it, a broker that hangs up looks like one that has read everything and closes in turn.
+"""
+LEAST_SECONDS = 0.001
+"""A socket takes 0 for something else than a short time."""
+MOST_SECONDS = 1e6
+"""More than a week. Not every number of seconds is one that the system can wait for."""
+
+
+def to_seconds(timeout: float) -> float:
+    if not timeout >= 0:  # as NaN is not
+        raise UsageError(f"nobody can wait for {timeout} seconds")
+    return min(max(timeout, LEAST_SECONDS), MOST_SECONDS)
 
 
 def unreachable(address: Address, error: OSError) -> RemoteError:
-    hint = "is a broker running there? start one with 'polycast serve', or name another with --at"
+    hint = "is a broker running there? 'polycast serve' starts one"
     return RemoteError(f"cannot reach {address}: {_reason(error)}", hint)
+
+
+def closed(side: Side) -> RemoteError:
+    return RemoteError(f"{side.address}: this client is closed", "connect() makes another")
 
 
 def lost(side: Side, error: OSError) -> RemoteError:

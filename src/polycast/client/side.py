@@ -15,7 +15,7 @@ from typing import NamedTuple
 from polycast.address import Address
 from polycast.client.requests import Answer, Handler
 from polycast.errors import PeerError, RefusedError, RemoteError, UsageError
-from polycast.model import Body, Burst, Closing, Event, Exact, Message, Pattern, Reply
+from polycast.model import Body, Burst, Closing, Event, Exact, Limits, Message, Pattern, Reply
 
 BLOCK_BYTES = 256 * 1024
 SHOWN_BYTES = 40
@@ -49,6 +49,8 @@ class Side:
     """Whether anything in this dialect has come."""
     unconfirmed = False
     """Whether anything was published that the broker will not answer."""
+    pattern_bytes = Limits().topic_bytes
+    """How long a pattern can be. Who answers nothing passes over longer ones without a word."""
 
     def __init__(self, address: Address, publishing: bool) -> None:
         self.address = address
@@ -82,8 +84,11 @@ class Side:
         """So many encoded messages, with whatever makes the broker answer."""
         return block
 
+    def check_pattern(self, pattern: Pattern) -> None:
+        """Raises what stands against asking for this."""
+
     def to_asks(self, patterns: list[Pattern]) -> Said:
-        """The commands that bring at least all that matches the patterns."""
+        """The commands that bring at least all that matches the patterns, which have been checked."""
         raise NotImplementedError
 
     def to_request(self, route: str, body: Body) -> tuple[bytes, int]:
@@ -109,6 +114,8 @@ class Side:
 
     def blocks(self, messages: Iterable[Message], receipt: Receipt) -> Iterator[bytes]:
         """The messages, as blocks worth a write each."""
+        if isinstance(messages, Message):
+            raise UsageError("publish takes a list of messages, not one message", "publish([message])")
         if self.one_way and not self.publishing:
             hint = "connect(..., publishing=True) makes one that publishes"
             raise UsageError(f"this {self.dialect} connection subscribes", hint)
@@ -132,10 +139,26 @@ class Side:
     def asks(self, patterns: Iterable[Pattern]) -> Said:
         if self.one_way and self.publishing:
             raise UsageError(f"this {self.dialect} connection publishes", "connect() another to subscribe")
-        new = list(patterns)
+        new = self.check_patterns(patterns)
         asks = self.to_asks(new)
         self._patterns += new
         return asks
+
+    def check_patterns(self, patterns: Iterable[Pattern]) -> list[Pattern]:
+        """The same patterns, if all of them can be asked for."""
+        checked = [patterns] if isinstance(patterns, str | Pattern) else list(patterns)
+        if isinstance(patterns, Pattern) or not all(isinstance(pattern, Pattern) for pattern in checked):
+            hint = "subscribe([parse_pattern('foo.>')]), with parse_pattern from polycast.model"
+            raise UsageError(f"subscribe takes a list of patterns, not {patterns!r}", hint)
+        for pattern in checked:
+            self._check_size(pattern)
+            self.check_pattern(pattern)
+        return checked
+
+    def _check_size(self, pattern: Pattern) -> None:
+        size, limit = len(utf8(pattern.value)), self.pattern_bytes
+        if size > limit:
+            raise UsageError(f"{self.dialect} cannot ask for {size:,} bytes: topics have {limit:,} at most")
 
     def receive(self, data: bytes) -> bytes:
         """Takes what arrived; returns what to say to it. Behind something unreadable nothing is looked at."""
@@ -177,7 +200,8 @@ class Side:
         """The error for a broker that closed while something was still expected of it."""
         said = b"".join(self._chunks)[:SHOWN_BYTES]
         last = f" after it said {said!r}" if said else ""
-        closed = RemoteError(f"{self.address}: the broker closed the connection{last}", self.hint())
+        lost = ", some messages may be lost; its log says why" if self.unconfirmed else ""
+        closed = RemoteError(f"{self.address}: the broker closed the connection{last}{lost}", self.hint())
         return self.broken or self.goodbye or closed
 
     def hint(self) -> str:
@@ -223,14 +247,11 @@ class Side:
                 raise error
 
 
-def topics_of(patterns: Iterable[Pattern], dialect: str) -> list[str]:
+def check_topic(pattern: Pattern, dialect: str) -> None:
     """For dialects that know no patterns."""
-    for pattern in patterns:
-        if not isinstance(pattern, Exact):
-            hint = "simplest, fanout and nanomsg can: --dialect simplest"
-            raise UsageError(f"{dialect} cannot ask for {str(pattern)!r}, only for whole topics", hint)
-        utf8(pattern.value)
-    return [pattern.value for pattern in patterns]
+    if not isinstance(pattern, Exact):
+        hint = "simplest, fanout and nanomsg can"
+        raise UsageError(f"{dialect} cannot ask for {str(pattern)!r}, only for whole topics", hint)
 
 
 def utf8(text: str) -> bytes:

@@ -26,8 +26,12 @@ class SimplestSide(Side):
             raise UsageError(f"simplest cannot carry the topic {message.topic!r}: it is empty or has white space")
         return b"pub %b %d %b\n" % (name, len(message.payload), message.payload)
 
+    def check_pattern(self, pattern: Pattern) -> None:
+        if "\n" in pattern.value:
+            raise UsageError(f"simplest cannot ask for {str(pattern)!r}: it has a line break")
+
     def to_asks(self, patterns: list[Pattern]) -> Said:
-        return Said(b"".join(map(_to_sub, patterns)), Receipt())
+        return Said(b"".join(b"sub %b\n" % utf8(pattern.value) for pattern in patterns), Receipt())
 
     def wanted(self, pattern: Pattern, topic: str) -> bool:
         return pattern.matches(topic) or _escaped(pattern).matches(topic)
@@ -41,12 +45,6 @@ class SimplestSide(Side):
             self.heard = True
             self.handle(event)
         return received.consumed, received.need
-
-
-def _to_sub(pattern: Pattern) -> bytes:
-    if "\n" in pattern.value:
-        raise UsageError(f"simplest cannot ask for {str(pattern)!r}: it has a line break")
-    return b"sub %b\n" % utf8(pattern.value)
 
 
 def _escaped(pattern: Pattern) -> Pattern:

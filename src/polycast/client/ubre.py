@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from polycast.address import Address
-from polycast.client.requests import Answer, Handler, to_body
-from polycast.client.side import Receipt, Said, Side, topics_of, utf8
+from polycast.client.requests import Answer, Handler, check_body, check_handler, to_answer, to_failure
+from polycast.client.side import Receipt, Said, Side, check_topic, utf8
 from polycast.client.websocket import Attentive, to_farewell, to_refusal
 from polycast.dialects.base import Terms
 from polycast.dialects.ubre.forms import BINARY_FRAMES, JSON_FRAMES, NAME
@@ -54,6 +54,7 @@ class ClientSession(Attentive, UbreWebSocketSession):
 class UbreSide(Side):
     dialect = NAME
     one_way = False
+    pattern_bytes = NAME_BYTES_AT_MOST
 
     def __init__(self, address: Address, publishing: bool) -> None:
         super().__init__(address, publishing)
@@ -84,18 +85,23 @@ class UbreSide(Side):
         self.owe(receipt, count)
         return block + PING_FRAME
 
+    def check_pattern(self, pattern: Pattern) -> None:
+        check_topic(pattern, NAME)
+
     def to_asks(self, patterns: list[Pattern]) -> Said:
-        asks = [b'{"subscribe":%b}' % to_string(topic) for topic in topics_of(patterns, NAME)]
+        asks = [b'{"subscribe":%b}' % to_string(pattern.value) for pattern in patterns]
         return Said(b"".join(map(self._session.wire.to_json, asks)) + PING_FRAME, self.owe(Receipt()))
 
     def to_request(self, route: str, body: Body) -> tuple[bytes, int]:
         utf8(route)
+        check_body(body)
         self._requests += 1
         self.answers[self._requests] = None
         return self._session.to_request(self._requests, route, body), self._requests
 
     def to_offer(self, route: str, handler: Handler) -> Said:
         utf8(route)
+        check_handler(handler)
         self._handlers[route] = handler
         offer = b'{"subscribe":%b,"body":{"serve":true}}' % to_string(route)
         return Said(self._session.wire.to_json(offer) + PING_FRAME, self.owe(Receipt()))
@@ -135,13 +141,12 @@ class UbreSide(Side):
     def _answer(self, route: str, handle: Any, body: Body) -> bytes:
         handler = self._handlers.get(route)
         if handler is None:
-            return self._session.to_answer(handle, False, to_body("NotFound"))
+            return self._session.to_answer(handle, *to_failure("NotFound"))
         try:
-            answer = handler(body)
+            return self._session.to_answer(handle, *to_answer(handler(body)))
         except Exception as error:
             log.exception("a request for %s failed", route)
-            return self._session.to_answer(handle, False, to_body(str(error) or type(error).__name__))
-        return self._session.to_answer(handle, True, answer)
+            return self._session.to_answer(handle, *to_failure(str(error) or type(error).__name__))
 
 
 def _check_format(message: Message) -> None:

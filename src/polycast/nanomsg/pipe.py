@@ -12,6 +12,7 @@ from polycast.errors import PeerError, TimeoutPeerError
 from polycast.model import Burst, Closing, Encoded, Event, Form, Reply, Upgrade
 from polycast.nanomsg.end import End
 from polycast.nanomsg.places import keep_alive
+from polycast.nanomsg.sessions import with_argument
 
 log = logging.getLogger("polycast.nanomsg")
 
@@ -26,7 +27,7 @@ class Pipe(asyncio.Protocol):
         self.form = form
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._end = end
-        self._session = session
+        self._session = with_argument(session)
         self._name = name
         self._rest = bytearray()
         self._need = 0
@@ -82,7 +83,7 @@ class Pipe(asyncio.Protocol):
             if isinstance(event, Reply):
                 self._transport.write(event.data)
             elif isinstance(event, Upgrade):
-                self._session = event.session
+                self._session = with_argument(event.session)
             elif isinstance(event, Closing):
                 self._fail(event.error)
             elif isinstance(event, Burst):

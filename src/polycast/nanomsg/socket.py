@@ -129,6 +129,7 @@ class Socket:
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called, here or in another thread, or the process forked since it was made."""
         return self._end.closed
 
     def close(self) -> None:

@@ -1,0 +1,39 @@
+"""All commands together."""
+
+from __future__ import annotations
+
+import typer
+
+from polycast import __version__
+from polycast.cli import bench, connections, doctor, pub, request, serve, stats, sub, topics
+
+app = typer.Typer(
+    name="polycast",
+    help="A columnar message broker: five small pub/sub protocols, one table of everything they said.",
+    epilog="Example: polycast serve --no-log",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+COMMANDS = (serve, pub, sub, request, topics, connections, stats, doctor, bench)
+
+for command in COMMANDS:
+    app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"polycast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+    ),
+) -> None:
+    pass
