@@ -15,7 +15,7 @@ from polycast.dialects.hermod import session as dialect
 from polycast.dialects.hermod.headers import Header, HeaderEnd, HermodError, read_header
 from polycast.dialects.hermod.session import HermodSession
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
-from polycast.model import Burst, Closing, Event, Limits, Reply, Subscribe
+from polycast.model import Burst, Closing, Event, Limits, Refused, Reply, Subscribe
 
 some = settings(max_examples=100, deadline=None)
 BAD = "0" * 40
@@ -37,13 +37,36 @@ def error_in(words: bytes) -> dict[str, object]:
 
 
 def test_one_read_is_one_burst_with_one_reply_behind_it() -> None:
-    sent = [hermod.message("a", b"1"), hermod.message("b", b"2", BAD), hermod.message("b", b"3", "")]
+    sent = [hermod.message("a", b"1"), hermod.message("b", b"2", gap=b"\n"), hermod.message("b", b"3", "")]
     burst, reply = events_of(b"".join(sent))
     assert isinstance(burst, Burst) and isinstance(reply, Reply)
-    assert [message.payload for message in burst.messages()] == [b"1", b"3"]
-    good, bad, last = reply.data.splitlines(keepends=True)
-    assert (good, last) == (hermod.OK, hermod.OK)
+    assert [message.payload for message in burst.messages()] == [b"1", b"2", b"3"]
+    assert reply.data == hermod.OK * 3
+
+
+def test_a_refused_message_is_counted_in_its_place() -> None:
+    sent = [hermod.message("a", b"1"), hermod.message("b", b"2", BAD), hermod.message("b", b"3", "")]
+    before, ok, refused, behind, reply = events_of(b"".join(sent))
+    assert isinstance(before, Burst) and isinstance(behind, Burst) and isinstance(reply, Reply)
+    assert ok == Reply(hermod.OK)
+    assert refused == Refused("checksum does not fit")
+    bad, last = reply.data.splitlines(keepends=True)
     assert error_in(bad) == {"code": 422}
+    assert last == hermod.OK
+
+
+def test_an_error_of_a_client_is_told_to_the_operator() -> None:
+    [event] = events_of(b'{"status": "error", "code": 7, "message": "no\\nroom"}')
+    assert event == Refused("ERROR of a client", detail=r"ERROR of a client: 7, 'no\nroom'")
+    [event] = events_of(b'{"status": "ERROR"}')
+    assert event == Refused("ERROR of a client", detail="ERROR of a client: missing, missing")
+
+
+def test_an_error_of_a_client_is_not_repeated_without_end() -> None:
+    [event] = events_of(b'{"status": "ERROR", "code": %b, "message": "%b"}' % (b"9" * 4000, b"\\u0007" * 9000))
+    assert isinstance(event, Refused)
+    assert len(event.detail) < 250
+    assert event.detail.isprintable()
 
 
 @some
@@ -210,6 +233,54 @@ def test_an_error_does_not_repeat_everything_that_was_said() -> None:
     [closing] = events_of(b'{"topic": "a", "payload_size": "%b", "checksum": ""}' % (b"9" * 60_000))
     assert isinstance(closing, Closing)
     assert len(str(closing.error)) < 200
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b'{"topic": "a", "payload_size": %b, "checksum": ""}',
+        b'{"topic": "a", "payload_size": -%b, "checksum": ""}',
+        b'{"batch_type": "Count", "count": %b}{"batch_type": "Start"}',
+        b'{"topics": %b}',
+    ],
+)
+@pytest.mark.parametrize("digits", [20, 4300, 4301, 60_000])
+def test_an_error_does_not_repeat_a_number_without_end(words: bytes, digits: int) -> None:
+    feeder = feed("hermod.pub", Limits(), [words % (b"9" * digits)])
+    assert len(feeder.farewell()) < 300
+
+
+def test_a_number_that_no_machine_has_is_no_trouble() -> None:
+    number = b"9223372036854775808"
+    window = b'{"topics": ["a"], "window": %b, "batch": %b}' % (number, number)
+    acknowledgement = b'{"status": "OK", "topic": "a", "sequence": %b}' % number
+    count = b'{"batch_type": "Count", "count": %b}' % number
+    sent = window + acknowledgement + count + hermod.message("a", b"x")
+    kinds = [row[0] for row in rows(events_of(sent), "hermod")]
+    assert kinds == ["subscribe", "reply", "message"]
+
+
+def test_limits_that_no_machine_has_are_no_trouble() -> None:
+    feeder = feed("hermod.pub", Limits(2**80, 2**80, 2**80), [hermod.message("a", b"x")])
+    assert [row[0] for row in rows(feeder.events, "hermod")] == ["message", "reply"]
+
+
+@pytest.mark.parametrize("extra", [1, 2, 100])
+@pytest.mark.parametrize("inside", [b"", b'{"deep": [{}]}, "more": '], ids=["flat", "nested"])
+def test_a_header_that_is_too_long_is_measured_to_its_end(extra: int, inside: bytes) -> None:
+    begun = b'{"topic": "a", "payload_size": 1, "checksum": "", "x": ' + inside + b'"'
+    header = begun + b"x" * (200 + extra - len(begun) - 2) + b'"}'
+    [closing] = feed("hermod.pub", Limits(line_bytes=200), [header + b"x" + hermod.message("a", b"x")]).events
+    assert isinstance(closing, Closing)
+    assert str(closing.error).startswith(f"a header of {200 + extra} exceeds the limit of 200;")
+
+
+@pytest.mark.parametrize("key", ["topic", "payload_size", "checksum", "batch_type", "topics", "status"])
+def test_a_value_nested_just_deep_enough_can_be_told_of(key: str) -> None:
+    for depth in range(800, 1010):
+        [closing] = events_of(b'{"%b": %b%b}' % (key.encode(), b"[" * depth, b"]" * depth))
+        assert isinstance(closing, Closing) and isinstance(closing.error, HermodError)
+        assert closing.error.code == 400
 
 
 def test_a_header_nested_too_deep_is_an_error_like_others() -> None:

@@ -51,6 +51,15 @@ def test_nobody_waits_for_an_ok(room: Room) -> None:
     subscriber.expect(b"".join(delivery("ahead", b"x", number) for number in range(500)))
 
 
+def test_an_error_of_a_client_is_in_the_log(broker: Broker, room: Room) -> None:
+    subscriber = subscribe(room, "error")
+    subscriber.send(b'{"status": "ERROR", "code": 7, "message": "no\\nroom"}' + CLOSE)
+    assert subscriber.expect_closed() == b""
+    port = subscriber.socket.getsockname()[1]
+    log = broker.wait_for_log(f":{port}: passed over")
+    assert log.endswith(r"passed over: ERROR of a client: 7, 'no\nroom'")
+
+
 def test_an_ok_and_an_error_are_no_matter(broker: Broker, room: Room) -> None:
     subscriber = subscribe(room, "matter")
     subscriber.send(
@@ -156,6 +165,25 @@ def test_a_later_handshake_replaces_the_window(room: Room) -> None:
     subscriber.expect(OK + one("rep/a", 1) + one("rep/b", 0, 1))
     room.simplest(pub("rep/a", b"x"))
     subscriber.expect(one("rep/a", 2))
+
+
+def test_what_a_subscriber_publishes_itself_comes_behind_what_is_held_for_it(room: Room) -> None:
+    both = subscribe(room, "own", window=2)
+    room.simplest(pub("own", b"x") * 3)
+    both.expect(one("own", 0, 1))
+    both.send(hermod.message("own", b"x") + OK * 2)
+    both.expect(OK + one("own", 2, 3))
+    both.send(hermod.message("own", b"x") + hermod.topics(window=0))
+    both.expect(OK * 2 + one("own", 4))
+    expect_no_more(both)
+
+
+def test_what_an_ok_makes_room_for_comes_before_a_close(room: Room) -> None:
+    subscriber = subscribe(room, "room", window=1)
+    room.simplest(pub("room", b"x") * 3)
+    subscriber.expect(one("room", 0))
+    subscriber.send(OK + CLOSE)
+    assert subscriber.expect_closed() == one("room", 1)
 
 
 def test_who_never_acknowledges_is_disconnected_when_too_much_waits() -> None:

@@ -193,6 +193,13 @@ def test_a_message_above_the_limit_costs_its_connection_by_its_size_alone() -> N
         sub.expect(message(b"still|1"))
 
 
+def test_a_payload_above_the_limit_is_measured_without_its_topic() -> None:
+    with Broker("--set=limits.payload_bytes=10", listen=LISTEN) as broker, publisher(broker) as bad:
+        bad.send(message(b"abc|0123456789x"))
+        assert bad.expect_closed() == b""
+        assert "a payload of 11 exceeds the limit of 10" in broker.wait_for_log("limits.payload_bytes")
+
+
 # -- bad input -------------------------------------------------------------------------------------------
 
 BAD_HEADERS = {

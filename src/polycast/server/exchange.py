@@ -38,6 +38,9 @@ from polycast.server.settings import Settings
 
 log = logging.getLogger("polycast.exchange")
 
+DETAILS_AT_MOST = 1000
+"""So many refusals of a kind are told in the log; the others are only counted."""
+
 Routes = Callable[[Connection, str, Body, float], tuple[bool, Body]]
 """From who asks, the route, the body of the request and the time to whether it went well, and the answer."""
 
@@ -173,8 +176,10 @@ class Exchange:
                 self._handle_request(connection, event, now)
 
     def _refuse(self, connection: Connection, reason: str, count: int = 1, detail: str = "") -> None:
-        connection.port.counters.refused[reason] += count
-        log.log(logging.INFO if detail else logging.DEBUG, "%s: passed over: %s", connection, detail or reason)
+        refused = connection.port.counters.refused
+        refused[reason] += count
+        worth = detail and refused[reason] <= DETAILS_AT_MOST
+        log.log(logging.INFO if worth else logging.DEBUG, "%s: passed over: %s", connection, detail or reason)
 
     def _subscribe(self, connection: Connection, event: Subscribe) -> None:
         subscriber = connection.subscriber

@@ -102,6 +102,7 @@ class PacedForm(Form):
         self._by_topic: dict[bytes, deque[int]] = {}
         """The same by topic: the sequences."""
         self._group = 0
+        self._closed = False
         self.held_bytes = 0
 
     @property
@@ -116,7 +117,17 @@ class PacedForm(Form):
             self._sent.clear()
             self._by_topic.clear()
 
+    def close(self) -> None:
+        """Nobody is there any more: nothing is kept, and nothing taken."""
+        self._closed = True
+        self._held.clear()
+        self._sent.clear()
+        self._by_topic.clear()
+        self.held_bytes = 0
+
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
+        if self._closed:
+            return Encoded([], 0)
         frames = iter(_frames(burst, slices))
         for run, first, last in burst.runs(slices):
             topic, shift = burst.topics[run], _shift(burst, run)

@@ -6,6 +6,7 @@ A header ends where its JSON object ends: braces count, except in strings.
 from __future__ import annotations
 
 import re
+import sys
 from enum import Enum, auto
 from typing import Any
 
@@ -22,6 +23,8 @@ MARK = re.compile(rb'["{}]')
 QUOTED = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 SPACE = re.compile(rb"[ \t\r\n]*+")
 SHOWN_CHARACTERS = 60
+NAMES: dict[type, str] = {list: "a list", dict: "an object"}
+"""What is not shown itself: nobody knows how deep it is."""
 UNSET = msgspec.UNSET
 
 
@@ -34,6 +37,12 @@ class HermodError(ProtocolError):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class HugeSizeError(HermodError):
+    """A size past every limit, with so many digits that it is told in part only."""
+
+    kind = LimitError.kind
 
 
 CODES: dict[type[PeerError], int] = {ProtocolError: 400, LimitError: 413, TimeoutPeerError: 503}
@@ -71,9 +80,18 @@ class HeaderEnd:
             if at == before:
                 break
         if len(block) - position > limit:
-            raise LimitError("a header", len(block) - position, limit, "limits.line_bytes")
+            size = self._end_behind(block, at) - position
+            raise LimitError("a header", size, limit, "limits.line_bytes")
         self._seen = at - position
         return 0
+
+    def _end_behind(self, block: Block, at: int) -> int:
+        """Where a header that is too long ends, as far as it is there."""
+        while at < len(block) and self._depth:
+            at, before = self._step(block, at, len(block)), at
+            if at == before:
+                return len(block)
+        return at
 
     def _step(self, block: Block, at: int, stop: int) -> int:
         """To the next byte that means something, and past it."""
@@ -101,7 +119,9 @@ def after_space(block: Block, position: int) -> int:
 
 
 class Header(msgspec.Struct):
-    """Every key there is. Which of them are there says what kind of header it is; the others are not looked at."""
+    """Every key there is. Which of them are there says what kind of header it is.
+
+    Those that do not belong to that kind are not looked at."""
 
     topic: Any = UNSET
     payload_size: Any = UNSET
@@ -115,6 +135,8 @@ class Header(msgspec.Struct):
     from_: Any = msgspec.field(name="from", default=UNSET)
     status: Any = UNSET
     sequence: Any = UNSET
+    code: Any = UNSET
+    message: Any = UNSET
 
 
 class Kind(Enum):
@@ -138,24 +160,43 @@ def read_header(block: Block, position: int, end: int) -> Header:
 
 
 def kind_of(header: Header) -> Kind:
-    if header.status is not UNSET:
-        return Kind.STATUS
+    """A payload is never taken for a header: what tells of one comes first."""
+    if header.payload_size is not UNSET or header.checksum is not UNSET:
+        return Kind.MESSAGE
     if header.topics is not UNSET:
         return Kind.TOPICS
     if header.batch_type is not UNSET:
-        kind = BATCH_TYPES.get(to_text(header.batch_type, "batch_type"))
-        if kind is None:
-            raise HermodError(400, f"batch_type is {shown(header.batch_type)}, expected Count, Start or End")
-        return kind
+        return _kind_of_batch(header)
+    if header.status is not UNSET:
+        return Kind.STATUS
     if header.topic is not UNSET:
         return Kind.MESSAGE
     raise HermodError(400, "a header must have one of the keys topic, batch_type, topics and status")
+
+
+def _kind_of_batch(header: Header) -> Kind:
+    kind = BATCH_TYPES.get(to_text(header.batch_type, "batch_type"))
+    if kind is None:
+        raise HermodError(400, f"batch_type is {shown(header.batch_type)}, expected Count, Start or End")
+    return kind
 
 
 def to_natural(value: Any, key: str) -> int:
     if type(value) is not int or value < 0:
         raise HermodError(400, f"{key} is {shown(value)}, expected an integer, 0 or more")
     return value
+
+
+def to_size(value: Any, limits: Limits) -> int:
+    size, limit = to_natural(value, "payload_size"), limits.payload_bytes
+    if size > limit and size > sys.maxsize:
+        raise HugeSizeError(
+            413,
+            f"payload_size is {shown(size)}, the limit is {limit:,} (limits.payload_bytes)",
+        )
+    if size > limit:
+        raise LimitError("a payload", size, limit, "limits.payload_bytes")
+    return size
 
 
 def to_text(value: Any, key: str) -> str:
@@ -172,9 +213,17 @@ def to_topic(value: Any, key: str, limits: Limits) -> str:
     return topic
 
 
-def shown(value: Any) -> str:
-    text = repr(value)
-    return "missing" if value is UNSET else text[:SHOWN_CHARACTERS] + "..." * (len(text) > SHOWN_CHARACTERS)
+def shown(value: Any, most: int = SHOWN_CHARACTERS) -> str:
+    """So that it can stand in a line: control characters can be seen, and what is long is cut."""
+    return "missing" if value is UNSET else _cut(NAMES.get(type(value)) or repr(value), most)
+
+
+def shown_number(value: int) -> str:
+    return _cut(f"{value:,}", SHOWN_CHARACTERS)
+
+
+def _cut(text: str, most: int) -> str:
+    return text[:most] + "..." * (len(text) > most)
 
 
 # -- the payload behind it -------------------------------------------------------------------------------

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
+from functools import partial
 
-from polycast.dialects.hermod.forms import NAME
+from polycast.dialects.hermod.forms import NAME, PacedForm
 from polycast.dialects.hermod.scan import Messages
-from polycast.model import Block, Burst, Closing, Event, Format, Received, Reply
+from polycast.model import Block, Burst, Closing, Deferred, Event, Format, Received, Reply
+
+Act = Callable[[], None]
 
 
 class Columns:
@@ -57,6 +61,7 @@ class Intake:
         self._block = block
         self._replies: list[bytes] = []
         self._events: list[Event] = []
+        self._acts: list[Act] = []
         self.columns = Columns()
         self.closed = False
 
@@ -67,6 +72,14 @@ class Intake:
         self._end_burst()
         self._events.append(event)
         self.closed = isinstance(event, Closing)
+
+    def defer(self, act: Act, form: PacedForm) -> None:
+        """`act` makes room in the form when its turn comes; what several in a row make room for comes at once."""
+        self._end_burst()
+        if not self._events or not isinstance(self._events[-1], Deferred):
+            self._acts = []
+            self._events.append(Deferred(partial(_release, self._acts, form)))
+        self._acts.append(act)
 
     def close(self, consumed: int, need: int = 0) -> Received:
         self._end_burst()
@@ -79,3 +92,9 @@ class Intake:
         if self._replies:
             self._events.append(Reply(b"".join(self._replies)))
             self._replies = []
+
+
+def _release(acts: list[Act], form: PacedForm) -> bytes:
+    for act in acts:
+        act()
+    return form.release()

@@ -5,7 +5,8 @@
     broker -> publisher    {"status": "OK"} LF   {"status": "OK", "count": N} LF
                            {"status": "ERROR", "code": C, "message": M} LF
     subscriber -> broker   {"topics": [T, ...]}   {"status": "OK"}   {"status": "CLOSE"}
-    broker -> subscriber   {"topic": T, "sequence": S, "payload_size": N, "checksum": sha1}PAYLOAD
+    broker -> subscriber   {"status": "OK"} LF, to each `topics`
+                           {"topic": T, "sequence": S, "payload_size": N, "checksum": sha1}PAYLOAD
 
 One port is meant for publishers and one for subscribers; on either, each header says what it is. After a bad
 header nobody knows where the next one begins, so the connection ends; a checksum that does not fit costs only
@@ -17,12 +18,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 from polycast.declare import setting
 from polycast.dialects.base import Role, Session, Terms
-from polycast.dialects.hermod.forms import FORM, NAME, OK, PacedForm, to_error, to_ok
+from polycast.dialects.hermod.batches import NEEDS_THE_LOG, NEEDS_THE_LOG_HERE, Batch, State
+from polycast.dialects.hermod.forms import FORM, NAME, OK, PacedForm, to_error
 from polycast.dialects.hermod.headers import (
     OPENING,
     UNSET,
@@ -35,17 +37,20 @@ from polycast.dialects.hermod.headers import (
     kind_of,
     read_header,
     shown,
+    shown_number,
     to_code,
     to_natural,
+    to_size,
     to_text,
     to_topic,
 )
 from polycast.dialects.hermod.intake import Intake
 from polycast.dialects.hermod.scan import messages, sha1_of
-from polycast.errors import LimitError, PeerError
+from polycast.errors import PeerError
 from polycast.model import Block, Closing, Event, Exact, Received, Refused, Reply, Subscribe
 
-NEEDS_THE_LOG = "%s needs the log, which this broker does not have; leave the key out"
+ERROR_CHARACTERS = 140
+"""How much of a client's words goes to the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +58,16 @@ class HermodSettings:
     require_checksum: bool = setting(False, "refuse messages whose checksum is empty, which means unchecked")
 
 
-class State(Enum):
-    SINGLE = auto()
-    COUNTING = auto()
-    STREAMING = auto()
-
-
-class Batch:
-    """Several messages that get one reply. A refused one is read to its end, and none of it is published."""
-
-    def __init__(self, expected: int = sys.maxsize, header: Header | None = None) -> None:
-        self.expected = expected
-        self.accepted = 0
-        self.refused = header is not None and header.batch_id is not UNSET
-        self.error = (501, NEEDS_THE_LOG % "batch_id") if self.refused else None
-
-    def reply(self) -> bytes:
-        return to_error(*self.error, self.accepted) if self.error else to_ok(self.accepted)
-
-
 class HermodSession(Session):
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         settings: HermodSettings = terms.tables.get(NAME) or HermodSettings()
         self._unchecked = not settings.require_checksum
+        self._scan_limits = (
+            min(terms.limits.topic_bytes, sys.maxsize),
+            min(terms.limits.payload_bytes, sys.maxsize),
+            min(terms.limits.line_bytes, sys.maxsize),
+        )
         self._header_end = HeaderEnd()
         self._need = 0
         self._ended = False
@@ -101,7 +92,6 @@ class HermodSession(Session):
                 position = after_space(block, position)
                 after, self._need = self._read_frame(block, position, intake)
                 if after == position:
-                    self._release(intake)
                     return intake.close(position, self._need)
                 position = after
         except PeerError as error:
@@ -114,6 +104,10 @@ class HermodSession(Session):
         self._need = 0
         return self.receive(rest, now).events
 
+    def close(self) -> None:
+        if self._paced:
+            self._paced.close()
+
     def farewell(self, error: PeerError | None) -> bytes:
         accepted = None if self._state is State.SINGLE else self._batch.accepted
         if error is None:
@@ -125,11 +119,8 @@ class HermodSession(Session):
     def _take_plain(self, block: Block, position: int, intake: Intake) -> int:
         if self._header_end.begun or self._batch.refused:
             return position
-        limits = self._limits
-        found = messages(
-            block, position, self._batch.expected, limits.topic_bytes, limits.payload_bytes, limits.line_bytes,
-            self._unchecked,
-        )  # fmt: skip
+        most = min(self._batch.expected, len(block))
+        found = messages(block, position, most, *self._scan_limits, self._unchecked)
         if count := intake.columns.extend(found):
             self._accept(count, intake)
         return found[-1]
@@ -150,7 +141,8 @@ class HermodSession(Session):
             return self._read_message(header, block, position, start, intake)
         action = ACTIONS.get((self._state, kind))
         if action is None:
-            due = "End" if self._state is State.STREAMING else f"{self._batch.expected:,} more messages"
+            more = f"{shown_number(self._batch.expected)} more messages"
+            due = "End" if self._state is State.STREAMING else more
             raise HermodError(409, f"{header.batch_type} inside a batch, expected {due} first")
         action(self, header, intake)
         return start, 0
@@ -159,10 +151,8 @@ class HermodSession(Session):
         self, header: Header, block: Block, position: int, start: int, intake: Intake
     ) -> tuple[int, int]:
         topic = to_topic(header.topic, "topic", self._limits).encode()
-        size = to_natural(header.payload_size, "payload_size")
+        size = to_size(header.payload_size, self._limits)
         checksum = to_text(header.checksum, "checksum").lower().encode()
-        if size > self._limits.payload_bytes:
-            raise LimitError("a payload", size, self._limits.payload_bytes, "limits.payload_bytes")
         end = start + size
         if end > len(block):
             return position, end - position
@@ -171,10 +161,11 @@ class HermodSession(Session):
             return position, told - position
         if begin < 0:
             found = sha1_of(memoryview(block)[start:end]).decode()
-            self._refuse(422, f"the payload's sha1 is {found}, its header says {shown(header.checksum)}", intake)
+            message = f"the payload's sha1 is {found}, its header says {shown(header.checksum)}"
+            self._refuse("checksum does not fit", message, intake)
             return end, 0
         if not checksum and not self._unchecked:
-            self._refuse(422, "a checksum is required here (hermod.require_checksum)", intake)
+            self._refuse("checksum required", "a checksum is required here (hermod.require_checksum)", intake)
             return end, 0
         if not self._batch.refused:
             intake.columns.add(topic, begin, begin + size, checksum)
@@ -189,12 +180,13 @@ class HermodSession(Session):
             self._batch.accepted += count
         self._count_down(count, intake)
 
-    def _refuse(self, code: int, message: str, intake: Intake) -> None:
+    def _refuse(self, reason: str, message: str, intake: Intake) -> None:
         """The connection stays. In a batch, the first error is its reply."""
+        intake.add(Refused(reason))
         if self._state is State.SINGLE:
-            intake.reply(to_error(code, message))
+            intake.reply(to_error(422, message))
             return
-        self._batch.error = self._batch.error or (code, message)
+        self._batch.error = self._batch.error or (422, message)
         self._count_down(1, intake)
 
     def _count_down(self, count: int, intake: Intake) -> None:
@@ -203,13 +195,16 @@ class HermodSession(Session):
             self._end_batch(None, intake)
 
     def _begin_count(self, header: Header, intake: Intake) -> None:
-        self._batch = Batch(to_natural(header.count, "count"), header)
-        self._state = State.COUNTING
+        self._begin(State.COUNTING, Batch(to_natural(header.count, "count"), header), intake)
         self._count_down(0, intake)
 
     def _begin_stream(self, header: Header, intake: Intake) -> None:
-        self._state = State.STREAMING
-        self._batch = Batch(header=header)
+        self._begin(State.STREAMING, Batch(header=header), intake)
+
+    def _begin(self, state: State, batch: Batch, intake: Intake) -> None:
+        self._state, self._batch = state, batch
+        if batch.refused:
+            intake.add(Refused(NEEDS_THE_LOG % "batch_id"))
 
     def _end_batch(self, header: Header | None, intake: Intake) -> None:
         intake.reply(self._batch.reply())
@@ -221,55 +216,60 @@ class HermodSession(Session):
     def _subscribe(self, header: Header, intake: Intake) -> None:
         topics = self._to_topics(header.topics)
         if header.from_ is not UNSET:
-            intake.reply(to_error(501, NEEDS_THE_LOG % "from"))
+            intake.add(Refused(NEEDS_THE_LOG % "from"))
+            intake.reply(to_error(501, NEEDS_THE_LOG_HERE % "from"))
             return
+        window, batch = _to_pace(header.window, "window"), _to_pace(header.batch, "batch")
+        paces = window is not None or batch is not None
+        if paces and not self._paced:
+            self._paced = PacedForm()
         self._topics |= dict.fromkeys(topics)
-        self._pace(header)
         for topic in self._topics if self._paced else topics:
             intake.add(Subscribe(Exact(topic), self._paced or FORM))
         if self._paced:
             self._topics = {}
         intake.add(Reply(OK))
+        if self._paced and paces:
+            intake.defer(partial(self._paced.set, window, batch), self._paced)
 
     def _to_topics(self, value: Any) -> list[str]:
         if not isinstance(value, list):
             raise HermodError(400, f"topics is {shown(value)}, expected a list of strings")
         return [to_topic(topic, "one of the topics", self._limits) for topic in value]
 
-    def _pace(self, header: Header) -> None:
-        """`window` and `batch` hold for all topics of the connection; those of a later handshake replace them."""
-        window = None if header.window is UNSET else to_natural(header.window, "window")
-        batch = None if header.batch is UNSET else to_natural(header.batch, "batch")
-        if window is None and batch is None:
-            return
-        self._paced = self._paced or PacedForm()
-        self._paced.set(window, batch)
-
     def _handle_status(self, header: Header, intake: Intake) -> None:
         status = to_text(header.status, "status").upper()
         if status == "CLOSE":
             intake.add(Closing())
         elif status == "ERROR":
-            intake.add(Refused("ERROR of a client"))
+            intake.add(to_refused(header))
         elif status == "OK":
-            self._acknowledge(header)
+            self._acknowledge(header, intake)
         else:
             raise HermodError(400, f"status is {shown(header.status)}, expected OK, CLOSE or ERROR")
 
-    def _acknowledge(self, header: Header) -> None:
+    def _acknowledge(self, header: Header, intake: Intake) -> None:
         """Who asked for no window need not say OK, but may."""
+        form = self._paced
         if header.sequence is not UNSET:
             topic = to_text(header.topic, "topic").encode()
             sequence = to_natural(header.sequence, "sequence")
-            if self._paced:
-                self._paced.acknowledge_up_to(topic, sequence)
-        elif self._paced:
-            self._paced.acknowledge()
+            if form:
+                intake.defer(partial(form.acknowledge_up_to, topic, sequence), form)
+        elif form:
+            intake.defer(form.acknowledge, form)
 
-    def _release(self, intake: Intake) -> None:
-        """What the peer has made room for, at once for all that it said in one block."""
-        if self._paced and self._paced.held_bytes and (released := self._paced.release()):
-            intake.add(Reply(released))
+
+def _to_pace(value: Any, key: str) -> int | None:
+    """It holds for all topics of the connection; None: what holds so far is to stay."""
+    return None if value is UNSET else to_natural(value, key)
+
+
+def to_refused(header: Header) -> Refused:
+    """What a client calls an ERROR, for those who read the log."""
+    reason = "ERROR of a client"
+    detail = f"{reason}: {shown(header.code)}, {shown(header.message, ERROR_CHARACTERS)}"
+    return Refused(reason, detail=detail)
 
 
 Action = Callable[[HermodSession, Header, Intake], None]

@@ -12,14 +12,16 @@ all payload, under the empty topic. A body is the same on its way out as on its 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from operator import sub
-from struct import Struct
 
 from polycast.address import Address
 from polycast.declare import setting
 from polycast.dialects.base import Reading, Role, ScanningSession, Session, Terms
+from polycast.dialects.nanomsg import headers
 from polycast.dialects.nanomsg.forms import NAME, form_of
+from polycast.dialects.nanomsg.headers import PUB, SUB
 from polycast.dialects.scan import SIZE, TYPE, Scan, bodies, divided
 from polycast.dialects.web.handshake import ClientHandshake
 from polycast.dialects.web.websocket import POLICY, TEXT, UNACCEPTABLE, Frames, WebSocketError, WebSocketSession
@@ -39,12 +41,10 @@ from polycast.model import (
     Subscribe,
 )
 
-MAGIC = b"\0SP\0"
-KIND = Struct(">HH")
-PUB, SUB = 0x20, 0x21
-KINDS = {PUB: "PUB", SUB: "SUB"}
 PROTOCOLS = {PUB: "pub.sp.nanomsg.org", SUB: "sub.sp.nanomsg.org"}
 """The sub-protocol of a WebSocket to a listener of this type."""
+MOST = sys.maxsize // 2
+"""The largest limit that a scan is given: there is room for more in the numbers it counts with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +61,6 @@ def settings_of(terms: Terms) -> NanomsgSettings:
 # -- on the way in: tcp and ipc --------------------------------------------------------------------------
 
 
-def to_header(kind: int) -> bytes:
-    return MAGIC + KIND.pack(kind, 0)
-
-
-def check_header(head: bytes, kind: int) -> None:
-    """Raises unless this is, or can become, the header of a socket of this type."""
-    expected = to_header(kind)
-    if expected.startswith(head):
-        return
-    if not head.startswith(MAGIC[: len(head)]):
-        raise ProtocolError(f"{head!r} is not how nanomsg begins, which is {MAGIC!r}")
-    if head[4:6] != expected[4 : len(head)][:2]:
-        found = KINDS.get(int.from_bytes(head[4:6], "big"), f"type {head[4:6].hex()}")
-        raise ProtocolError(f"a socket of {found} where only {KINDS[kind]} sockets can connect")
-    raise ProtocolError(f"{head[6:].hex()} in the reserved bytes of the header, which must be 0000")
-
-
 class SpSession(ScanningSession):
     """What PUB and SUB have in common: both say who they are before anything else."""
 
@@ -92,7 +75,7 @@ class SpSession(ScanningSession):
         self.native = form_of(terms.scheme, self._settings.separator)
 
     def open(self) -> list[Event]:
-        return [Reply(to_header(self.own))]
+        return [Reply(headers.to_header(self.own))]
 
     def scan(self, block: Block, position: int) -> Scan:
         return self.find_bodies(block, position) if self.handshaken else _nothing(position)
@@ -102,9 +85,9 @@ class SpSession(ScanningSession):
             if position < len(block):
                 self.refuse(block, position)
             return position, 0
-        head = bytes(block[position : position + len(MAGIC) + KIND.size])
-        check_header(head, self.peer)
-        if len(head) < len(MAGIC) + KIND.size:
+        head = bytes(block[position : position + headers.SIZE])
+        headers.check_header(head, self.peer)
+        if len(head) < headers.SIZE:
             return position, 0
         self.handshaken = True
         return position + len(head), 0
@@ -149,19 +132,24 @@ class SubSession(SpSession):
         super().__init__(terms)
         self._typed = terms.scheme == "ipc"
         self._separator = ord(self._settings.separator)
-        self._body_limit = _body_limit(self._limits, self._settings)
+        self._topic_limit = min(self._limits.topic_bytes, MOST)
+        self._payload_limit = min(self._limits.payload_bytes, MOST)
+        self._body_limit, self.limit_setting = _body_limit(self._limits, self._settings)
 
     def find_bodies(self, block: Block, position: int) -> Scan:
-        topic, payload = self._limits.topic_bytes, self._limits.payload_bytes
-        return bodies(block, position, self._typed, self._separator, topic, payload, self._body_limit)
+        return bodies(
+            block, position, self._typed, self._separator, self._topic_limit, self._payload_limit, self._body_limit
+        )  # fmt: skip
 
     def refuse(self, block: Block, position: int) -> None:
         if self._typed and block[position] != TYPE[0]:
             raise ProtocolError(f"{block[position]:02x} where the type of a message belongs, which must be 01")
         [size] = SIZE.unpack_from(block, position + self._typed)
-        if size > self._settings.message_bytes:
-            raise LimitError("a message", size, self._settings.message_bytes, "nanomsg.message_bytes")
-        raise LimitError("a payload", size, self._limits.payload_bytes, "limits.payload_bytes")
+        if size > self._body_limit:
+            raise LimitError("a message", size, self._body_limit, self.limit_setting)
+        begin = position + self._typed + SIZE.size
+        _, _, [start] = divided(block, [begin], [begin + size], self._separator, self._topic_limit)
+        raise LimitError("a payload", begin + size - start, self._payload_limit, "limits.payload_bytes")
 
 
 def _subscription(terms: Terms, form: Form) -> Subscribe:
@@ -173,9 +161,12 @@ def _not_expected(size: int) -> str:
     return f"{size:,} bytes from a SUB socket, which has nothing to say"
 
 
-def _body_limit(limits: Limits, settings: NanomsgSettings) -> int:
-    """No body that is longer can be a message, whatever its topic."""
-    return min(settings.message_bytes, limits.topic_bytes + 1 + limits.payload_bytes)
+def _body_limit(limits: Limits, settings: NanomsgSettings) -> tuple[int, str]:
+    """No body that is longer can be a message, whatever its topic; and the setting to raise for it."""
+    longest = limits.topic_bytes + 1 + limits.payload_bytes
+    if settings.message_bytes <= longest:
+        return min(settings.message_bytes, MOST), "nanomsg.message_bytes"
+    return min(longest, MOST), "limits.payload_bytes"
 
 
 # -- on the way in: WebSocket ----------------------------------------------------------------------------
@@ -183,11 +174,11 @@ def _body_limit(limits: Limits, settings: NanomsgSettings) -> int:
 
 class NanomsgWebSocket(WebSocketSession):
     dialect = NAME
-    limit_setting = "nanomsg.message_bytes"
 
     def __init__(self, terms: Terms) -> None:
         self._settings = settings_of(terms)
-        super().__init__(terms, _body_limit(terms.limits, self._settings))
+        limit, self.limit_setting = _body_limit(terms.limits, self._settings)
+        super().__init__(terms, limit)
 
     def read_messages(self, frames: Frames, now: float, reading: Reading) -> None:
         text = frames.opcodes.find(TEXT)
@@ -224,19 +215,19 @@ class SubWebSocketSession(NanomsgWebSocket):
         self._native = form_of("ws", self._settings.separator)
 
     def read_bodies(self, frames: Frames, reading: Reading) -> None:
-        limits = self._limits
-        found = divided(frames.block, frames.starts, frames.ends, self._separator, limits.topic_bytes)
+        limit, topic_limit = self._limits.payload_bytes, min(self._limits.topic_bytes, MOST)
+        found = divided(frames.block, frames.starts, frames.ends, self._separator, topic_limit)
         topics, run_ends, starts = found
         formats = [Format.BYTES] * len(topics)
         burst = Burst(
             NAME, frames.block, starts, frames.ends, topics, formats, run_ends, frames.bounds, self._native
         )  # fmt: skip
         sizes = list(map(sub, frames.ends, starts))
-        good = next((i for i, size in enumerate(sizes) if size > limits.payload_bytes), len(sizes))
+        good = next((i for i, size in enumerate(sizes) if size > limit), len(sizes))
         if good:
             reading.add(burst if good == len(burst) else burst.cut(0, good))
         if good < len(burst):
-            raise LimitError("a payload", sizes[good], limits.payload_bytes, "limits.payload_bytes")
+            raise LimitError("a payload", sizes[good], limit, "limits.payload_bytes")
 
 
 # -- and where the broker is the one that connects -------------------------------------------------------
