@@ -85,7 +85,7 @@ def test_rotation_gives_each_target_each_place() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "text"),
-    [(1_234_567, "1.23M"), (45_678, "45.7k"), (123_456, "123k"), (789, "789"), (7.5, "7.50")],
+    [(999_800, "1.00M"), (1_234_567, "1.23M"), (45_678, "45.7k"), (123_456, "123k"), (789, "789"), (7.5, "7.50")],
 )
 def test_human(rate: float, text: str) -> None:
     assert human(rate) == text

@@ -48,6 +48,7 @@ def _ratios(cell: CellReport, target: str) -> Iterator[str]:
 
 def human(rate: float) -> str:
     """Three digits that matter, and a unit: 1.23M, 45.6k, 789."""
+    rate = float(f"{rate:.3g}")  # 999,800 is 1.00M
     unit, size = next(((unit, size) for unit, size in UNITS if rate >= size), ("", 1))
     return f"{rate / size:#.3g}".rstrip(".") + unit
 
