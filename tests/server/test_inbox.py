@@ -41,3 +41,12 @@ def test_a_long_line_is_looked_at_when_it_can_be_no_line() -> None:
     blocks = [give(inbox, b"y" * min(1000, len(inbox.room()))) for _ in range(5)]
     [block] = [block for block in blocks if block is not None]
     assert len(block) == limit
+
+
+def test_what_takes_long_is_read_in_smaller_pieces() -> None:
+    inbox = Inbox(memoryview(bytearray(SHARED_BYTES)))
+    sizes = []
+    for taken in (0.1, 0.1, 0.1, 0.1, 0.02, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001):
+        inbox.adapt(taken)
+        sizes.append(len(inbox.room()) // 1024)
+    assert sizes == [64, 16, 8, 8, 8, 16, 32, 64, 128, 256, 256]

@@ -136,8 +136,10 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox.keep(block, received.consumed, received.need, received.until)
         if received.events:
             self._port.received(self, received.events, now)
-            if self._port.budget.behind or time.monotonic() - began > TURN_SECONDS:
-                self._end_turn()
+        taken = time.monotonic() - began
+        self._inbox.adapt(taken)
+        if taken > TURN_SECONDS or self._port.budget.behind:
+            self._end_turn()
 
     def _end_turn(self) -> None:
         """The loop would read from this connection again and again; others come first, and those it wrote to."""
@@ -279,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- ending ------------------------------------------------------------------------------------------
 
     def _disconnect_slow(self, queued: int) -> None:
-        lost = f"{self._pending_messages:,} new messages"
+        lost = f"{self._pending_messages:,} new messages" if self._pending_messages else "an answer"
         limit = f"{self._port.queue_bytes:,} (limits.queue_bytes)"
         self.end("slow", f"too slow: {queued:,} bytes wait to be sent, with {lost} past the limit of {limit}")
         self._transport.abort()

@@ -15,13 +15,18 @@ SHARED_BYTES = 256 * 1024
 LARGE_BYTES = SHARED_BYTES // 2
 """What is longer than this is assembled in a buffer of its own."""
 FIRST_LARGE_BYTES = 64 * 1024
+SMALLEST_READ_BYTES = 8 * 1024
+LONG_SECONDS, SHORT_SECONDS = 0.05, 0.01
+"""A read that takes longer than the first makes the next one smaller; less than the second, larger."""
 
 
 class Inbox:
-    __slots__ = ("_filled", "_large", "_need", "_shared", "_tail", "_until")
+    __slots__ = ("_filled", "_large", "_need", "_reach", "_shared", "_tail", "_until")
 
     def __init__(self, shared: memoryview) -> None:
         self._shared = shared
+        self._reach = SHARED_BYTES
+        """How much may be read at once."""
         self._tail: Block = b""
         self._large: bytearray | None = None
         self._filled = 0
@@ -35,8 +40,15 @@ class Inbox:
         size = len(self._tail)
         if 0 < size <= LARGE_BYTES:
             self._shared[:size] = self._tail
-            return self._shared[size:]
-        return self._shared
+            return self._shared[size : size + self._reach]
+        return self._shared[: self._reach]
+
+    def adapt(self, taken: float) -> None:
+        """`taken` is what the last read took to handle: nobody may have the broker to itself for long."""
+        if taken > LONG_SECONDS:
+            self._reach = max(SMALLEST_READ_BYTES, self._reach // 4)
+        elif taken < SHORT_SECONDS:
+            self._reach = min(SHARED_BYTES, self._reach * 2)
 
     def take(self, count: int) -> Block | None:
         """The block that `count` more bytes make; None while a large frame is not all there."""
