@@ -38,7 +38,7 @@ def test_who_comes_after_the_limit_is_turned_away_until_somebody_leaves() -> Non
         new.close()
         for client in (one, three):
             client.close()
-        assert "the limit is limits.connections" in broker.wait_for_log("turned away: 3 connections")
+        assert "raise limits.connections" in broker.wait_for_log("turned away: 3 connections")
 
 
 def test_turned_away_connections_are_counted_once_logged_and_summed_up() -> None:

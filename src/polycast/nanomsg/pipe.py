@@ -107,7 +107,7 @@ class Pipe(asyncio.Protocol):
     def _fail(self, error: PeerError | None) -> None:
         if error is not None:
             log.warning("%s: closed: %s", self._name, error)
-            self._transport.write(self._session.farewell(error))
+            self._say(self._session.farewell(error))
         self._part()
         self._transport.close()
         self._timer = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self.abort)
@@ -139,8 +139,13 @@ class Pipe(asyncio.Protocol):
     def finish(self) -> None:
         """What waits is still sent."""
         self._closing = True
-        self._transport.write(self._session.farewell(None))
+        self._say(self._session.farewell(None))
         self._transport.close()
+
+    def _say(self, words: bytes) -> None:
+        """Unless the connection is lost already, which uvloop answers with an error."""
+        if words and not self._transport.is_closing():
+            self._transport.write(words)
 
     def abort(self) -> None:
         self._transport.abort()

@@ -78,8 +78,10 @@ def set_keepalive(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def unacknowledged(sock: socket.socket) -> int:
+def unacknowledged(sock: socket.socket | None) -> int:
     """What the system has taken from us and the peer's system has not yet; 0 where nobody can tell."""
+    if sock is None:
+        return 0
     left = array("i", [0])
     try:
         fcntl.ioctl(sock, termios.TIOCOUTQ, left)
