@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pynng
 import pytest
 
 from kit.links import free_port
+from kit.nng import NngSocket
 from kit.program import Program, need
 from kit.wire import GUARD_SECONDS, wait_for
 from polycast.nanomsg import PUB, SUB, Socket
@@ -60,7 +60,7 @@ def ours(kind: int, url: str, bind: bool) -> Iterator[Socket]:
 
 
 @contextmanager
-def theirs(sock: pynng.Socket, url: str, listen: bool) -> Iterator[pynng.Socket]:
+def theirs(sock: NngSocket, url: str, listen: bool) -> Iterator[NngSocket]:
     with sock:
         if listen:
             sock.listen(url)
@@ -108,7 +108,7 @@ def test_a_publisher_outlives_its_subscribers(program: str, url: str) -> None:
 def test_pynng_subscribes(url: str, we_bind: bool) -> None:
     with (
         ours(PUB, url, we_bind) as pub,
-        theirs(pynng.Sub0(recv_timeout=int(GUARD_SECONDS * 1000), recv_buffer_size=100), url, not we_bind) as sub,
+        theirs(NngSocket("Sub0", recv_buffer_size=100), url, not we_bind) as sub,
     ):
         for topic in (b"foo", b"bar", b"end"):
             sub.subscribe(topic)
@@ -121,9 +121,9 @@ def test_pynng_subscribes(url: str, we_bind: bool) -> None:
 def test_pynng_publishes(url: str, we_bind: bool) -> None:
     with (
         ours(SUB, url, we_bind) as sub,
-        theirs(pynng.Pub0(send_buffer_size=100), url, not we_bind) as pub,
+        theirs(NngSocket("Pub0", send_buffer_size=100), url, not we_bind) as pub,
     ):
-        wait_for(lambda: pub.pipes, "the pipe")
+        wait_for(pub.pipes, "the pipe")
         for message in MESSAGES:
             pub.send(message)
         assert [sub.recv(GUARD_SECONDS) for _ in WANTED] == WANTED
@@ -132,7 +132,7 @@ def test_pynng_publishes(url: str, we_bind: bool) -> None:
 def test_pynng_and_large_messages(url: str) -> None:
     with (
         ours(PUB, url, bind=True) as pub,
-        theirs(pynng.Sub0(recv_timeout=int(GUARD_SECONDS * 1000)), url, listen=False) as sub,
+        theirs(NngSocket("Sub0"), url, listen=False) as sub,
     ):
         sub.subscribe(b"")
         pub.wait_for_peers(1, GUARD_SECONDS)
@@ -143,8 +143,8 @@ def test_pynng_and_large_messages(url: str) -> None:
 def test_pynng_goes_and_comes_back(url: str) -> None:
     with ours(SUB, url, bind=False) as sub:
         for number in range(2):
-            with theirs(pynng.Pub0(), url, listen=True) as pub:
-                wait_for(lambda: pub.pipes, "the pipe")
+            with theirs(NngSocket("Pub0"), url, listen=True) as pub:
+                wait_for(pub.pipes, "the pipe")
                 pub.send(b"foo %d" % number)
                 assert sub.recv(GUARD_SECONDS) == b"foo %d" % number
             wait_for(lambda: sub.peers == 0, "the pipe to be gone")
@@ -153,7 +153,7 @@ def test_pynng_goes_and_comes_back(url: str) -> None:
 def test_a_pynng_of_another_kind_is_refused(url: str) -> None:
     with ours(PUB, url, bind=True) as pub, ours(SUB, url, bind=False) as sub:
         pub.wait_for_peers(1, GUARD_SECONDS)
-        with theirs(pynng.Pull0(), url, listen=False):
+        with theirs(NngSocket("Pull0"), url, listen=False):
             pub.send(b"foo")
             assert sub.recv(GUARD_SECONDS) == b"foo"
             assert pub.peers == 1

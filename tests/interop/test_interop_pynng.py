@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from kit.broker import Broker
 from kit.frames import pub
+from kit.nng import NngSocket
 from kit.room import Room
 from kit.sp import url_for, url_of
-from kit.wire import GUARD_SECONDS, wait_for
+from kit.wire import wait_for
 
 pytestmark = pytest.mark.interop
-
-pynng: Any = pytest.importorskip("pynng", reason="pynng is not installed: make dev")
 
 EVERY_BYTE = bytes(range(256))
 PRELUDE = b"prelude|"
@@ -23,20 +20,17 @@ COUNT = 100
 BODIES = [b"%d|" % number + EVERY_BYTE * number for number in range(COUNT)]
 
 
-def sub(*topics: bytes, **place: str) -> Any:
-    return pynng.Sub0(topics=list(topics) or b"", recv_timeout=int(GUARD_SECONDS * 1000), **place)
+def sub(*topics: bytes, **place: str) -> NngSocket:
+    return NngSocket("Sub0", topics=list(topics) or b"", **place)
 
 
-def expect_bodies(room: Room, socket: Any, bodies: list[bytes]) -> None:
+def expect_bodies(room: Room, socket: NngSocket, bodies: list[bytes]) -> None:
     """Says these to a SUB as soon as it hears anything: they come all, in order, unchanged."""
     speaker = room.simplest()
 
     def heard() -> bool:
         room.say(speaker, pub("prelude"))
-        try:
-            return bool(socket.recv(block=False) == PRELUDE)
-        except pynng.TryAgain:
-            return False
+        return socket.recv_now() == PRELUDE
 
     wait_for(heard, "the first message to reach a SUB")
     for body in bodies:
@@ -47,10 +41,10 @@ def expect_bodies(room: Room, socket: Any, bodies: list[bytes]) -> None:
     assert [first, *(socket.recv() for _ in bodies[1:])] == bodies
 
 
-def say_bodies(room: Room, socket: Any, bodies: list[bytes]) -> None:
+def say_bodies(room: Room, socket: NngSocket, bodies: list[bytes]) -> None:
     """A PUB says these as soon as it has a peer; each is heard once, in order."""
     subscriber = room.simplest(b"sub \n")
-    wait_for(lambda: socket.pipes, "the broker at a PUB")
+    wait_for(socket.pipes, "the broker at a PUB")
     for body in bodies:
         topic, _, payload = body.partition(b"|")
         socket.send(body)
@@ -64,14 +58,14 @@ def test_a_sub_connects(broker: Broker, room: Room, scheme: str) -> None:
 
 
 def test_a_pub_connects(broker: Broker, room: Room, scheme: str) -> None:
-    with pynng.Pub0(dial=url_of(broker, "nanomsg.sub", scheme)) as socket:
+    with NngSocket("Pub0", dial=url_of(broker, "nanomsg.sub", scheme)) as socket:
         say_bodies(room, socket, BODIES)
 
 
 def test_the_broker_connects_to_a_pub_and_a_sub(scheme: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     source, target = (url_for(scheme, tmp_path_factory.mktemp("ipc")) for _ in range(2))
     with (
-        pynng.Pub0(listen=source) as speaker,
+        NngSocket("Pub0", listen=source) as speaker,
         sub(listen=target) as listener,
         Broker(f"--connect=nanomsg.sub={source}", f"--connect=nanomsg.pub={target}") as broker,
         Room(broker) as room,
@@ -106,10 +100,10 @@ def test_a_pub_and_a_sub_through_the_broker(broker: Broker, room: Room, scheme: 
     bodies = [b"no topic", b"|leading", b"trailing|", b"a|b|c", b"\xff|no UTF-8", b"|", EVERY_BYTE * 4000]
     with (
         sub(dial=url_of(broker, "nanomsg.pub", scheme)) as listener,
-        pynng.Pub0(dial=url_of(broker, "nanomsg.sub", scheme)) as speaker,
+        NngSocket("Pub0", dial=url_of(broker, "nanomsg.sub", scheme)) as speaker,
     ):
         expect_bodies(room, listener, [b"ready|"])
-        wait_for(lambda: speaker.pipes, "the broker at a PUB")
+        wait_for(speaker.pipes, "the broker at a PUB")
         for body in bodies:
             speaker.send(body)
             assert listener.recv() == body

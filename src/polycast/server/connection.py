@@ -154,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """The peer will say no more. What is due to it is still sent, and what it waits for is waited for."""
         now = time.time()
-        if not self.closing and (events := self.session.end(self._inbox.rest(), now)):
+        if not self.closing and not self.heard_out and (events := self.session.end(self._inbox.rest(), now)):
             self._port.received(self, events, now)
         self.heard_out = True
         return not self.closing and self._port.owes(self)
