@@ -3,6 +3,7 @@
     PolycastError
     ├── UsageError            the user's: a flag, a setting, a pattern           exit code 2
     ├── StartError            the machine's: a port, a folder, a missing program exit code 1
+    ├── LogDamageError        the disk's: a file of the log is not as it was written    exit code 1
     ├── RemoteError           a broker that cannot be reached or went away       exit code 1
     │   └── RefusedError          it said that it will not take this
     └── PeerError             the peer's: it costs that peer its connection
@@ -27,6 +28,10 @@ class UsageError(PolycastError):
 
 
 class StartError(PolycastError):
+    pass
+
+
+class LogDamageError(PolycastError):
     pass
 
 

@@ -89,6 +89,8 @@ class Burst:
     digests: list[bytes] | None = None
     sequences: list[int] = field(default_factory=list)
     """The sequence of each run's first message, once the hub has numbered the burst."""
+    offset: int = -1
+    """The place of its first message in the log, by then; those of the others follow without a gap."""
 
     @classmethod
     def of(cls, dialect: str, messages: Iterable[tuple[bytes, bytes, Format]]) -> Burst:
@@ -257,11 +259,22 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """Where in the log a subscription begins: at a sequence of its topic, at a time, or else at the beginning."""
+
+    sequence: int | None = None
+    seconds: float | None = None
+    """Since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
 class Subscribe:
     pattern: Pattern
     form: Form
     serve: bool = False
     """Whether this is also an offer to answer requests for a route of that name."""
+    start: Start | None = None
+    """None: with what comes from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +287,31 @@ class Reply:
     """Bytes for this connection alone."""
 
     data: bytes
+
+
+Refusal = Callable[[str, int], bytes]
+"""From why it could not be kept, and how much of it was, to what is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Bytes for this connection alone, once all that it published before them is kept as the log promises."""
+
+    data: bytes
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A burst that is kept as a whole or not at all, and only once, however often it comes under this id.
+
+    `answer` makes the reply from how many messages were kept under the id, now or when it first came.
+    """
+
+    burst: Burst
+    batch_id: str
+    answer: Callable[[int], bytes]
+    refusal: Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +364,9 @@ class Closing:
     error: PeerError | None = None
 
 
-Event = Burst | Subscribe | Unsubscribe | Reply | Deferred | Refused | Request | Answer | Upgrade | Closing
+Event = (
+    Burst | Once | Subscribe | Unsubscribe | Reply | Receipt | Deferred | Refused | Request | Answer | Upgrade | Closing
+)
 
 
 class Received(NamedTuple):

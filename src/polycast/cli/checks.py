@@ -22,6 +22,7 @@ from polycast.dialects.hermod import scan as hermod_scan
 from polycast.dialects.registry import ROLES
 from polycast.dialects.ubre import scan as ubre_scan
 from polycast.dialects.web import frames
+from polycast.log import columns
 
 FILES_WANTED = 4096
 FSYNCS = 5
@@ -30,6 +31,7 @@ SCANS = {
     "frames": frames.COMPILED,
     "hermod": hermod_scan.COMPILED,
     "ubre": ubre_scan.COMPILED,
+    "log": columns.COMPILED,
 }
 NOT_NEEDED = "not installed; only tests and the benchmark use it"
 

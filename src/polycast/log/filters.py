@@ -1,0 +1,31 @@
+"""Patterns over columns: the same rules as those of `polycast.model`, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix
+
+
+def matching(batch: pa.RecordBatch, patterns: Sequence[Pattern]) -> pa.RecordBatch:
+    """The rows whose topic matches at least one of the patterns."""
+    mask = pa.scalar(False)
+    for pattern in patterns:
+        mask = pc.or_(mask, mask_of(batch["topic"], pattern))
+    return batch.filter(mask) if patterns else batch.slice(0, 0)
+
+
+def mask_of(topics: pa.Array, pattern: Pattern) -> pa.BooleanArray:
+    match pattern:
+        case Exact(value):
+            return pc.equal(topics, value)
+        case Everything():
+            return pc.invert(pc.starts_with(topics, RESERVED))
+        case Prefix(value):
+            found = pc.starts_with(topics, value)
+        case Contains(value):
+            found = pc.match_substring(topics, value)
+    return found if value.startswith(RESERVED) else pc.and_(found, mask_of(topics, Everything()))

@@ -1,0 +1,238 @@
+"""A hot segment: groups are added at its end, and read from anywhere.
+
+A group is there as a whole or not at all: its body is written first and its prefix last, into room that was
+allocated before and reads as zeros. What a failed write left is cut off again, so that behind the last group
+there is nothing but zeros.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from polycast.errors import LogDamageError
+from polycast.log.disk import DISK, Disk
+from polycast.log.format import (
+    ENDS,
+    ENVELOPE_BYTES,
+    OPENING,
+    PREFIX_BYTES,
+    SCHEMA,
+    Layout,
+    Stamp,
+    read_batch,
+    read_layout,
+    read_stamp,
+    size_at,
+)
+
+ALLOCATE_BYTES = 4 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
+PAGE_BYTES = 4096
+ALIGNED_BYTES = 8
+PREFIX = re.compile(rb"(?=\xff\xff\xff\xff...\0)", re.DOTALL)
+"""The prefix of a group whose metadata takes less than 16 MiB."""
+
+
+class HotSegment:
+    """One that is being written. `end` is where the next group goes."""
+
+    def __init__(self, path: Path, fd: int, layout: Layout, end: int, disk: Disk) -> None:
+        self.path = path
+        self.layout = layout
+        self.end = end
+        self._fd = fd
+        self._disk = disk
+        self._allocated = end
+
+    @classmethod
+    def create(cls, path: Path, layout: Layout, disk: Disk = DISK) -> HotSegment:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            disk.write(fd, layout.head, 0)
+            disk.sync(fd)
+            disk.sync_folder(path.parent)
+        except OSError:
+            os.close(fd)
+            path.unlink()
+            raise
+        return cls(path, fd, layout, len(layout.head), disk)
+
+    @classmethod
+    def resume(cls, path: Path, end: int, disk: Disk = DISK) -> HotSegment:
+        """Goes on with a segment whose last group ends there."""
+        fd = os.open(path, os.O_RDWR)
+        layout = read_layout(os.pread(fd, CHUNK_BYTES, 0))
+        segment = cls(path, fd, layout, end, disk)
+        segment.cut()
+        disk.sync(fd)
+        return segment
+
+    def append(self, message: memoryview) -> None:
+        """Adds a group. If that fails, the segment is as it was before."""
+        end = self.end + len(message)
+        try:
+            self._make_room(end + PREFIX_BYTES)
+            self._disk.write(self._fd, message[PREFIX_BYTES:], self.end + PREFIX_BYTES)
+            self._disk.write(self._fd, message[:PREFIX_BYTES], self.end)
+        except OSError:
+            self.cut()
+            raise
+        self.end = end
+
+    def sync(self) -> None:
+        self._disk.sync(self._fd)
+
+    def cut(self) -> None:
+        self._disk.cut(self._fd, self.end)
+        self._allocated = self.end
+
+    def close(self) -> None:
+        """Gives back what was allocated, but for the page with the zeros that say where it ends."""
+        size = -(-(self.end + PREFIX_BYTES) // PAGE_BYTES) * PAGE_BYTES
+        try:
+            self._disk.cut(self._fd, size)
+            self._disk.sync(self._fd)
+        finally:
+            os.close(self._fd)
+
+    def _make_room(self, end: int) -> None:
+        if end <= self._allocated:
+            return
+        try:
+            self._allocate(end + ALLOCATE_BYTES)
+        except OSError:
+            self._allocate(end)  # the disk is nearly full
+
+    def _allocate(self, end: int) -> None:
+        self._disk.allocate(self._fd, self._allocated, end - self._allocated)
+        self._allocated = end
+
+
+class Group(NamedTuple):
+    """A group as it was found, its checksum right."""
+
+    position: int
+    stamp: Stamp
+    batch: pa.RecordBatch
+
+
+class HotReader:
+    """Reads whole groups while somebody writes more of them. Damage raises LogDamageError, at its place."""
+
+    def __init__(self, path: Path, layout: Layout | None = None) -> None:
+        """`layout` stands in for what the file begins with, where that cannot be read."""
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY)
+        try:
+            self.layout = layout or self._read_layout()
+        except LogDamageError as error:
+            os.close(self._fd)
+            raise LogDamageError(f"{path}: {error}") from error
+        self.position = len(self.layout.head)
+
+    def _read_layout(self) -> Layout:
+        layout = read_layout(self._read(CHUNK_BYTES, 0))
+        if not layout.schema.equals(SCHEMA):
+            raise LogDamageError("its schema is not that of a log")
+        return layout
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def groups(self, skip_to: int = 0) -> Iterator[Group]:
+        """From `position` on to the end as it is now; `position` follows.
+
+        Groups that lie before the offset `skip_to` as a whole are checked and passed over.
+        """
+        data, at = memoryview(b""), 0
+        while True:
+            if not self._whole(data, at):
+                data, at = self._load(), 0
+                if not self._whole(data, at):
+                    return
+            try:
+                stamp = read_stamp(data, at, self.layout.seed)
+            except LogDamageError as error:
+                raise self._damage(error) from error
+            position = self.position
+            self.position += stamp.size
+            if stamp.next > skip_to:
+                yield Group(position, stamp, read_batch(data, at, stamp, self.layout))
+            at += stamp.size
+
+    def _whole(self, data: memoryview, at: int) -> bool:
+        return 0 < self._size(data, at) <= len(data) - at
+
+    def _size(self, data: memoryview, at: int) -> int:
+        try:
+            return size_at(data, at)
+        except LogDamageError as error:
+            raise self._damage(error) from error
+
+    def _load(self) -> memoryview:
+        """What is at the position, with a whole group in it if there is one."""
+        data = memoryview(self._read(CHUNK_BYTES, self.position))
+        while (size := self._size(data, 0)) > len(data):
+            if self.position + size > os.fstat(self._fd).st_size:
+                raise self._damage(LogDamageError("the group is cut off"))
+            data = memoryview(self._read(size, self.position))
+        return data
+
+    def _read(self, size: int, position: int) -> bytes:
+        try:
+            return os.pread(self._fd, size, position)
+        except OSError as error:  # a bad block is damage like any other
+            raise LogDamageError(f"{self.path}, byte {position:,}: {error.strerror}") from error
+
+    def ends_at(self, position: int) -> bool:
+        """Whether no group begins there, as it is now."""
+        prefix = self._read(PREFIX_BYTES, position)
+        return len(prefix) < PREFIX_BYTES or prefix in ENDS
+
+    def has_rest(self) -> bool:
+        """Whether there is anything but zeros behind the position."""
+        rest = range(self.position, os.fstat(self._fd).st_size, CHUNK_BYTES)
+        return any(self._read(CHUNK_BYTES, position).strip(b"\0") for position in rest)
+
+    # -- past damage -------------------------------------------------------------------------------------
+
+    def find(self, first: int) -> Stamp | None:
+        """Moves on to the next group behind the position that is right and begins at that offset or later.
+
+        Without one the position stays. Payloads may hold what looks like a group: a checksum with the seed of
+        this log proves that it is one, and the offset that it is not an old one in a payload.
+        """
+        here = self.position
+        for position in self._candidates(here + PREFIX_BYTES):
+            self.position = position
+            try:
+                data = self._load()
+                stamp = read_stamp(data, 0, self.layout.seed) if self._whole(data, 0) else None
+            except LogDamageError:
+                continue
+            if stamp and stamp.first >= first:
+                return stamp
+        self.position = here
+        return None
+
+    def _candidates(self, begin: int) -> Iterator[int]:
+        """Where a group may begin: there is a prefix, and soon behind it a stamp."""
+        for position in range(begin, os.fstat(self._fd).st_size, CHUNK_BYTES):
+            try:
+                data = self._read(CHUNK_BYTES + ENVELOPE_BYTES, position)
+            except LogDamageError:
+                continue
+            for match in PREFIX.finditer(data):
+                at = match.start()
+                aligned = at < CHUNK_BYTES and (position + at) % ALIGNED_BYTES == 0
+                if aligned and data.find(OPENING, at, at + ENVELOPE_BYTES) > 0:
+                    yield position + at
+
+    def _damage(self, error: LogDamageError) -> LogDamageError:
+        return LogDamageError(f"{self.path}, byte {self.position:,}: {error}")

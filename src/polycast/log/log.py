@@ -1,0 +1,191 @@
+"""The log as the broker sees it: what is appended, what is settled, what is remembered.
+
+All of this runs in the thread of the event loop and waits for nothing; the writer and the keeper have threads of
+their own. `open` and `close` do wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from polycast.errors import StartError
+from polycast.log.batches import BatchIds
+from polycast.log.disk import DISK, Disk
+from polycast.log.folder import log_of
+from polycast.log.format import SCHEMA, Layout
+from polycast.log.keeper import Keeper
+from polycast.log.recovery import Recovered, recover
+from polycast.log.settings import LogSettings
+from polycast.log.snapshot import Snapshot, to_topics, trimmed, write_snapshot
+from polycast.log.state import Lock, State, write_state
+from polycast.log.steps import Snapshots
+from polycast.log.writer import RESERVE, ROW_BYTES, Begun, Entry, Settled, Writer
+from polycast.model import Burst
+
+log = logging.getLogger("polycast.log")
+
+MICROS = 1_000_000
+TAIL_BYTES = 16 * 1024 * 1024
+"""What of the settled messages stays in memory, for those who have nearly caught up."""
+
+NAMES = 3
+"""Under how many names one message may be kept: its own, and two that a mesh gives it."""
+
+Row = tuple[str, int, int]
+"""A topic, its next sequence, and the offset of its last message."""
+
+
+class Log:
+    def __init__(
+        self, folder: Path, settings: LogSettings, recovered: Recovered, lock: Lock, topics: int, disk: Disk
+    ) -> None:
+        state = recovered.state
+        self.folder = folder
+        self.settings = settings
+        self._disk = disk
+        self._lock = lock
+        self._topics = topics
+        self._seed = int(state.seed, 16)
+        self._micros = state.micros
+        self._on_settled: Callable[[Settled], object] = lambda settled: None
+        self.recovered = self._trim(recovered.snapshot)
+        """What was there when it was opened."""
+        self.next = self.settled = state.next
+        """Everything before `settled` is kept, or never will be."""
+        self.pending_bytes = 0
+        self.batches = BatchIds(self.recovered, settings.batch_ids, settings.batch_id_seconds)
+        self._unsettled: deque[Entry] = deque()
+        self._recent: deque[Entry] = deque()
+        self._recent_bytes = 0
+        begun = Begun(self._begin(state), recovered.gap)
+        layout = Layout.of(SCHEMA, self._seed)
+        self.writer = Writer(folder, layout, settings, begun, disk, self._tell, self._rolled)
+        snapshots = Snapshots(folder, self.recovered, self._trim, disk)
+        self.keeper = Keeper(
+            folder,
+            settings,
+            closed=lambda: self.writer.closed,
+            roll=self.writer.roll,
+            snapshot=lambda: snapshots.catch_up(self._seed),
+            disk=disk,
+        )
+
+    @classmethod
+    def open(cls, settings: LogSettings, topics: int, disk: Disk = DISK) -> Log:
+        """Makes sure, before anybody is told that anything is kept, that it can be."""
+        folder = log_of(settings.data)
+        lock: Lock | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = Lock(folder)
+            return cls(folder, settings, recover(folder, disk), lock, topics, disk)
+        except OSError as error:
+            if lock:
+                lock.release()
+            hint = "--data DIR takes another folder, --no-log keeps nothing"
+            raise StartError(f"cannot keep a log in {folder}: {error.strerror}", hint) from error
+
+    def start(self, on_settled: Callable[[Settled], object]) -> None:
+        """`on_settled` is called in the writer's thread."""
+        self._on_settled = on_settled
+        self.writer.start()
+        self.keeper.start()
+
+    # -- appending ---------------------------------------------------------------------------------------
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many may be handed out, each under as many names as there are."""
+        return self.next + NAMES * count <= self.writer.reserved
+
+    def is_behind(self, share: float = 1.0) -> bool:
+        return self.pending_bytes > self.settings.pending_bytes * share
+
+    def append(self, bursts: list[Burst], source: str, now: float, batch_id: str = "") -> None:
+        self._micros = max(self._micros, int(now * MICROS))
+        size = sum([len(burst.block) + ROW_BYTES * len(burst) for burst in bursts])
+        first, self.next = bursts[0].offset, bursts[-1].offset + len(bursts[-1])
+        entry = Entry(bursts, source.encode(), self._micros, first, self.next, size, batch_id)
+        if batch_id:
+            self.batches.add(batch_id, first, self.next - first, self._micros)
+        self._unsettled.append(entry)
+        self.pending_bytes += size
+        self.writer.put(entry)
+
+    def settle(self, settled: Settled) -> None:
+        """To be called in the event loop with what `on_settled` was told, in its order."""
+        self.settled = settled.next
+        while self._unsettled and self._unsettled[0].next <= settled.next:
+            entry = self._unsettled.popleft()
+            self.pending_bytes -= entry.size
+            if settled.reason and entry.batch_id:
+                self.batches.forget(entry.batch_id)
+            if settled.reason and self.settings.delivery == "committed":
+                continue  # nobody ever gets it
+            self._recent.append(entry)
+            self._recent_bytes += entry.size
+        while self._recent and self._recent_bytes > TAIL_BYTES:
+            self._recent_bytes -= self._recent.popleft().size
+
+    # -- what is still in memory -------------------------------------------------------------------------
+
+    @property
+    def tail_first(self) -> int:
+        """From this offset on everything is in memory."""
+        oldest = self._recent or self._unsettled
+        return oldest[0].first if oldest else self.next
+
+    def tail(self, offset: int) -> Iterator[Entry]:
+        """What is in memory from this offset on."""
+        found: list[Entry] = []
+        for entry in chain(reversed(self._unsettled), reversed(self._recent)):
+            if entry.next <= offset:
+                break
+            found.append(entry)
+        return reversed(found)
+
+    # -- begin and end -----------------------------------------------------------------------------------
+
+    def _begin(self, state: State) -> State:
+        """From here on a stop is not clean unless `close` says so."""
+        write_snapshot(self.folder, self.recovered, self._seed, self._disk)
+        begun = State(
+            seed=state.seed, clean=False, next=state.next, reserved=state.next + RESERVE,
+            checksum=state.checksum, micros=state.micros,
+        )  # fmt: skip
+        write_state(self.folder, begun, self._disk)
+        return begun
+
+    def close(self, topics: Iterable[Row], floor: int) -> None:
+        """Everything that was appended is settled, and the next start need not read it."""
+        self.keeper.stop()
+        self.writer.close()
+        try:
+            if not self.writer.failed:
+                self._write_end(topics, floor)
+        except OSError as error:
+            log.error("%s: the next start will read the end of the log: %s", self.folder, error)
+        finally:
+            self._lock.release()
+
+    def _write_end(self, topics: Iterable[Row], floor: int) -> None:
+        snapshot = Snapshot(self.next, to_topics(topics), floor, self.batches.to_table())
+        write_snapshot(self.folder, snapshot, self._seed, self._disk)
+        state = State(
+            seed=f"{self._seed:016x}", clean=True, next=self.next, reserved=self.next,
+            checksum=self.writer.checksum, micros=self._micros, gap=self.writer.gap,
+        )  # fmt: skip
+        write_state(self.folder, state, self._disk)
+
+    def _trim(self, snapshot: Snapshot) -> Snapshot:
+        oldest = self._micros - int(self.settings.batch_id_seconds * MICROS)
+        return trimmed(snapshot, self._topics, self.settings.batch_ids, oldest)
+
+    def _tell(self, settled: Settled) -> None:
+        self._on_settled(settled)
+
+    def _rolled(self) -> None:
+        self.keeper.wake()

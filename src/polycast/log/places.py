@@ -1,0 +1,139 @@
+"""Where in the log something is, by its time or by its topic's sequence; and rows by their offsets.
+
+None of this reads the whole log: segments tell their times, and snapshots what each topic had come to, so that
+there is one segment to look into.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from polycast.errors import LogDamageError
+from polycast.log.folder import TOPICS, Segment, segments
+from polycast.log.hot import HotReader
+from polycast.log.reader import Reader
+from polycast.log.sealed import SealedReader
+from polycast.log.snapshot import read_topics
+
+MICROS = 1_000_000
+ALL_ROWS = 1 << 30
+
+
+def first_offset(folder: Path) -> int | None:
+    """None if there is nothing."""
+    found = segments(folder)
+    return found[0].first if found else None
+
+
+def find_time(folder: Path, seconds: float) -> int:
+    """The first offset whose time is that, since the epoch, or later; past the end if there is none."""
+    micros = int(seconds * MICROS)
+    wanted = pa.scalar(micros, pa.timestamp("us", tz="UTC"))
+    start = _last(segments(folder), lambda segment: _begins_before(segment, micros))
+    return _search(folder, start, ["time"], lambda rows: pc.greater_equal(rows["time"], wanted))
+
+
+def find_sequence(folder: Path, topic: str, sequence: int) -> int:
+    """The first offset at which the topic has that sequence or a higher one; past the end if there is none."""
+
+    def matches(rows: pa.RecordBatch) -> pa.Array:
+        return pc.and_(pc.equal(rows["topic"], topic), pc.greater_equal(rows["sequence"], sequence))
+
+    start = _last(segments(folder), lambda segment: _begins_at_most_at(segment, topic, sequence))
+    return _search(folder, start, ["topic", "sequence"], matches)
+
+
+def rows_at(
+    folder: Path, offsets: Sequence[int], columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Just these rows, in the order of their offsets; those that are nowhere are left out."""
+    wanted = sorted(set(offsets))
+    names = ["offset", *(name for name in columns if name != "offset")] if columns else None
+    reader = Reader(folder, wanted[0] if wanted else 0, names)
+    try:
+        while wanted:
+            reader.seek(wanted[0])
+            batch = reader.read(wanted[-1] + 1, ALL_ROWS)
+            if batch is None:
+                return
+            done = bisect_left(wanted, reader.offset)
+            mask = pc.is_in(batch["offset"], pa.array(wanted[:done], pa.int64()))
+            found = batch.filter(mask)
+            if found.num_rows:
+                yield found.select(columns) if columns else found
+            wanted = wanted[done:]
+    finally:
+        reader.close()
+
+
+# -- which segment ---------------------------------------------------------------------------------------
+
+
+def _last(found: list[Segment], reached: Callable[[Segment], bool | None]) -> int:
+    """Where the last segment begins for which that is true, as it is for those before it, or else the first.
+
+    Segments for which it is not known do not count: to begin too early costs time only.
+    """
+    known = list(found)
+    low, high = 0, len(known)
+    while high - low > 1:
+        middle = (low + high) // 2
+        answer = reached(known[middle])
+        if answer is None:
+            del known[middle]
+            high -= 1
+        elif answer:
+            low = middle
+        else:
+            high = middle
+    return known[low].first if known else 0
+
+
+def _begins_before(segment: Segment, micros: int) -> bool | None:
+    try:
+        first = first_time(segment)
+    except (OSError, LogDamageError):
+        return None
+    return None if first is None else first < micros
+
+
+def first_time(segment: Segment) -> int | None:
+    """In microseconds; None if there are no messages. Raises LogDamageError, and OSError if it is gone."""
+    if segment.sealed:
+        with SealedReader(segment.path) as sealed:
+            return sealed.about.first_time
+    hot = HotReader(segment.path)
+    try:
+        group = next(hot.groups(), None)
+    finally:
+        hot.close()
+    return None if group is None else int(group.batch["time"][0].value)
+
+
+def _begins_at_most_at(segment: Segment, topic: str, sequence: int) -> bool | None:
+    """Whether the topic had at most come to that sequence when the segment began."""
+    try:
+        table = read_topics(segment.path.with_suffix(TOPICS))
+    except (OSError, LogDamageError):
+        return None
+    listed = pc.equal(table["topic"], topic)
+    own = pc.max(table.filter(listed)["next_sequence"]).as_py()
+    others = pc.max(table.filter(pc.is_null(table["topic"]))["next_sequence"]).as_py()
+    return bool((others or 0 if own is None else own) <= sequence)
+
+
+def _search(folder: Path, start: int, columns: list[str], matches: Callable[[pa.RecordBatch], pa.Array]) -> int:
+    reader = Reader(folder, start, ["offset", *columns])
+    try:
+        while (batch := reader.read(rows=ALL_ROWS)) is not None:
+            place = pc.index(matches(batch), True).as_py()
+            if place >= 0:
+                return int(batch["offset"][place].as_py())
+        return reader.offset
+    finally:
+        reader.close()

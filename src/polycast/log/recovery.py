@@ -1,0 +1,157 @@
+"""What a starting broker makes of the folder it finds.
+
+After a clean stop all is known without reading: the state says where the log goes on, and a snapshot lies there.
+Otherwise the last segment is read. What was being written when the broker died is cut off; damage with whole
+groups behind it is no such tail: the file is put aside, and what is good of it stays. The log goes on where no
+offset and no sequence can have been used, and the gap is on record.
+
+Nothing here depends on how long the log is: snapshots say what came before the last segments.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from polycast.errors import LogDamageError
+from polycast.log.disk import Disk
+from polycast.log.folder import QUARANTINE, TOPICS, Segment, clear, first_of, quarantine, segments
+from polycast.log.format import NOTHING_BEFORE, Gap
+from polycast.log.hot import HotReader
+from polycast.log.salvage import has_groups_behind, salvage
+from polycast.log.snapshot import NO_BATCHES, Snapshot, advance, read_snapshot
+from polycast.log.state import State, read_state
+from polycast.log.steps import NO_ROWS, Added, read_added, step
+from polycast.log.writer import RESERVE
+
+log = logging.getLogger("polycast.log")
+
+UNCLEAN = "unclean stop"
+EVERYTHING = 1 << 62
+"""Past every offset."""
+
+
+class Recovered(NamedTuple):
+    state: State
+    """As a clean stop would have left it."""
+    snapshot: Snapshot
+    gap: Gap | None = None
+
+
+def recover(folder: Path, disk: Disk) -> Recovered:
+    clear(folder)
+    state = read_state(folder)
+    if state and state.clean and (snapshot := read_snapshot(folder, state.next)):
+        return Recovered(state, snapshot, state.gap)
+    if state is None and not segments(folder):
+        return Recovered(State(seed=secrets.token_hex(8), clean=True, next=0, reserved=0), Snapshot(0))
+    return _rebuild(folder, state, disk)
+
+
+def _rebuild(folder: Path, state: State | None, disk: Disk) -> Recovered:
+    _mend_last(folder, disk, torn=not (state and state.clean))
+    snapshot, last = _catch_up(folder)
+    after = max(state.reserved if state else last.next + RESERVE, last.next)
+    ahead = after - max(snapshot.offset, last.next)
+    gap = Gap(last.next, after, UNCLEAN) if after > last.next else None
+    if gap:
+        log.warning("%s: the last stop was not clean; the log goes on at offset %s instead of %s, and every topic "
+                    "skips as many sequences", folder, f"{after:,}", f"{last.next:,}")  # fmt: skip
+    snapshot = advance(snapshot, after, NO_ROWS, NO_BATCHES, ahead)
+    seed = state.seed if state else secrets.token_hex(8)
+    found = State(seed=seed, clean=True, next=after, reserved=after, checksum=last.checksum, micros=last.micros)
+    return Recovered(found, snapshot, gap)
+
+
+def _catch_up(folder: Path) -> tuple[Snapshot, Added]:
+    """The newest snapshot, brought up to the end of the last segment; and how that one ends."""
+    found = segments(folder)
+    snapshot = _newest_snapshot(folder)
+    last: Added | None = None
+    for segment in found:
+        if segment.first >= snapshot.offset:
+            snapshot = step(snapshot, last or _nothing(snapshot.offset), segment.first)
+            last = _read(segment)
+    if last:
+        return step(snapshot, last, last.next), last
+    return snapshot, (_read(found[-1]) if found else None) or _nothing(snapshot.offset)
+
+
+def _nothing(offset: int) -> Added:
+    return Added(NO_ROWS, [], 0, offset, NOTHING_BEFORE, 0)
+
+
+def _newest_snapshot(folder: Path) -> Snapshot:
+    offsets = sorted((o for path in folder.glob(f"*{TOPICS}") if (o := first_of(path)) is not None), reverse=True)
+    for offset in offsets:
+        if snapshot := read_snapshot(folder, offset):
+            return snapshot
+        log.error("%s: the snapshot at offset %s is damaged; an older one takes longer", folder, f"{offset:,}")
+    return Snapshot(0)
+
+
+def _read(segment: Segment) -> Added | None:
+    """A segment that cannot be read adds nothing; whoever reads the log will be told more."""
+    try:
+        return read_added(segment)
+    except (LogDamageError, OSError, pa.ArrowException, KeyError, ValueError) as error:
+        log.error("%s: its topics are not known: %s", segment.path, error)
+        return None
+
+
+# -- the last segment ------------------------------------------------------------------------------------
+
+
+def _mend_last(folder: Path, disk: Disk, torn: bool) -> None:
+    """`torn`: whether the end of it may be something that was being written."""
+    hot = [segment for segment in segments(folder) if not segment.sealed]
+    if not hot:
+        return
+    path = hot[-1].path
+    end, error = _find_end(path)
+    if has_groups_behind(path, end) or (error and not torn):
+        salvage(path, disk)
+    elif end:
+        _cut(path, end, disk)
+    else:
+        log.error("%s: put aside in %s: %s", path, QUARANTINE, error)
+        quarantine(path)
+
+
+def _find_end(path: Path) -> tuple[int, LogDamageError | None]:
+    """Where the groups end that can be read from the beginning on, and what is wrong there."""
+    try:
+        reader = HotReader(path)
+    except LogDamageError as error:
+        return 0, error
+    try:
+        for _ in reader.groups(skip_to=EVERYTHING):
+            pass
+    except LogDamageError as error:
+        return reader.position, error
+    finally:
+        reader.close()
+    return reader.position, None
+
+
+def _cut(path: Path, end: int, disk: Disk) -> None:
+    """Takes off what was never finished; it is put aside all the same."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        size = os.fstat(fd).st_size
+        tail = os.pread(fd, size - end, end).rstrip(b"\0")
+        if tail:
+            place = path.parent / QUARANTINE
+            place.mkdir(exist_ok=True)
+            (place / f"{path.stem}.{end}.tail").write_bytes(tail)
+            log.warning("%s: %s bytes behind byte %s are a group that was never finished; they are in %s",
+                        path, f"{len(tail):,}", f"{end:,}", place)  # fmt: skip
+        disk.cut(fd, end)
+        disk.sync(fd)
+    finally:
+        os.close(fd)

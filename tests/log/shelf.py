@@ -1,0 +1,117 @@
+"""A log on disk, group by group, as a broker would have written it; and its rows, to compare with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from polycast.log.folder import HOT, name_of
+from polycast.log.format import NOTHING_BEFORE, SCHEMA, Layout, to_message
+from polycast.log.hot import HotSegment
+
+SEED = 0xFEEDFACE
+BEGAN = 1_700_000_000_000_000
+"""The time of offset 0, in microseconds; each offset takes one second."""
+SECOND = 1_000_000
+Row = dict[str, Any]
+
+
+def time_of(offset: int) -> int:
+    return BEGAN + offset * SECOND
+
+
+class Shelf:
+    """`shelf.begin(); shelf.add(3); shelf.end()` is a segment of one group with three rows."""
+
+    def __init__(self, folder: Path, seed: int = SEED) -> None:
+        self.folder = folder
+        self.layout = Layout.of(SCHEMA, seed)
+        self.rows: list[Row] = []
+        self.next = 0
+        self.checksum = NOTHING_BEFORE
+        self.positions: list[int] = []
+        """Where each group of the segment begins."""
+        self._sequences: Counter[str] = Counter()
+        self._segment: HotSegment | None = None
+        self._gap: dict[str, Any] | None = None
+
+    def begin(self) -> Path:
+        self.end()
+        self._segment = HotSegment.create(self.folder / name_of(self.next, HOT), self.layout)
+        self.positions = []
+        return self._segment.path
+
+    def add(self, count: int, payload: bytes | None = None, topics: Iterable[str] = ("a", "b.c"), **more: Any) -> None:
+        assert self._segment
+        batch = self._make(count, payload, list(topics))
+        message = to_message(batch, self.layout, self.checksum, self.next, gap=self._gap, **more)
+        self.positions.append(self._segment.end)
+        self._segment.append(message.data)
+        self.checksum, self._gap = message.checksum, None
+        self.next += count
+
+    def skip(self, count: int, reason: str = "unclean stop") -> None:
+        self._gap = {"first": self.next, "next": self.next + count, "reason": reason}
+        self.next += count
+
+    def end(self) -> None:
+        if self._segment:
+            self._segment.close()
+            self._segment = None
+
+    def segment(self, *counts: int, **more: Any) -> Path:
+        """A whole one, with groups of so many rows."""
+        path = self.begin()
+        for count in counts:
+            self.add(count, **more)
+        self.end()
+        return path
+
+    def _make(self, count: int, payload: bytes | None, topics: list[str]) -> pa.RecordBatch:
+        rows = []
+        for offset in range(self.next, self.next + count):
+            topic = topics[offset % len(topics)]
+            rows.append(
+                {
+                    "offset": offset,
+                    "topic": topic,
+                    "sequence": self._sequences[topic],
+                    "time": time_of(offset),
+                    "dialect": "hermod",
+                    "format": "bytes",
+                    "payload": b"%d:%b" % (offset, bytes([offset % 256]) * (offset % 7)) if payload is None else payload,
+                    "source": "tcp://127.0.0.1:5",
+                }
+            )
+            self._sequences[topic] += 1
+        self.rows += rows
+        columns = [pa.array([row[name] for row in rows], SCHEMA.field(name).type) for name in SCHEMA.names]
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def to_rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
+    rows = []
+    for batch in batches:
+        values = {name: batch[name].to_pylist() for name in batch.schema.names if name != "time"}
+        if "time" in batch.schema.names:
+            values["time"] = batch["time"].cast(pa.int64()).to_pylist()
+        rows += [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    return rows
+
+
+def digest(payloads: Iterable[bytes]) -> str:
+    total = hashlib.sha256()
+    for payload in payloads:
+        total.update(len(payload).to_bytes(4, "little") + payload)
+    return total.hexdigest()
+
+
+def flip(path: Path, position: int, mask: int = 0x01) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= mask
+    path.write_bytes(data)

@@ -1,0 +1,107 @@
+"""Whatever happens to a file: what is read is what was written, or damage is named. Never wrong rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from log.shelf import Row, Shelf, flip, to_rows
+from polycast.log import sealing
+from polycast.log.format import Gap
+from polycast.log.reader import Reader
+from polycast.log.sealing import seal
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path)
+
+
+def read_all(folder: Path, offset: int = 0) -> tuple[list[Row], list[Gap]]:
+    reader = Reader(folder, offset)
+    try:
+        batches = []
+        while (batch := reader.read()) is not None:
+            batches.append(batch)
+        return to_rows(batches), reader.skipped
+    finally:
+        reader.close()
+
+
+def check_honest(shelf: Shelf, found: list[Row], skipped: list[Gap], end_known: bool) -> None:
+    """Every row is right, each is there once and in order, and what is missing was named."""
+    right = {row["offset"]: row for row in shelf.rows}
+    assert all(row == right[row["offset"]] for row in found)
+    offsets = [row["offset"] for row in found]
+    assert offsets == sorted(set(offsets))
+    missing = set(right) - set(offsets)
+    named = {offset for gap in skipped for offset in range(gap.first, gap.next)}
+    if not end_known:  # of the last segment nobody knows how far it went
+        missing = {offset for offset in missing if offset < max(offsets, default=-1)}
+    assert missing <= named
+    assert not named & set(offsets)
+
+
+def test_a_hot_file_cut_anywhere_gives_a_prefix(shelf: Shelf) -> None:
+    path = shelf.segment(2, 3, 1, 2)
+    whole = path.read_bytes()
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        found, skipped = read_all(shelf.folder)
+        assert found == shelf.rows[: len(found)], size
+        assert skipped == [], size
+
+
+def test_a_byte_of_a_hot_file_is_flipped(shelf: Shelf) -> None:
+    path = shelf.segment(2, 3, 1)
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        flip(path, position, 1 << position % 8)
+        found, skipped = read_all(shelf.folder)
+        check_honest(shelf, found, skipped, end_known=False)
+        path.write_bytes(whole)
+
+
+def test_a_byte_of_a_hot_file_is_flipped_and_segments_follow(shelf: Shelf) -> None:
+    path = shelf.segment(2, 3, 1)
+    end = shelf.positions[-1]
+    shelf.segment(4)
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        flip(path, position, 1 << position % 8)
+        found, skipped = read_all(shelf.folder)
+        check_honest(shelf, found, skipped, end_known=True)
+        assert len(found) >= 4, position
+        if position < end:
+            assert len(found) < len(shelf.rows) or position < shelf.positions[0], position
+        path.write_bytes(whole)
+
+
+@pytest.mark.slow
+def test_a_byte_of_a_sealed_file_is_flipped(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 3)
+    path = seal(shelf.segment(3, 3, 2))
+    assert path is not None
+    shelf.segment(2)
+    whole = path.read_bytes()
+    unnoticed = 0
+    for position in range(len(whole)):
+        flip(path, position, 1 << position % 8)
+        found, skipped = read_all(shelf.folder)
+        check_honest(shelf, found, skipped, end_known=True)
+        unnoticed += found == shelf.rows
+        path.write_bytes(whole)
+    assert unnoticed < len(whole) / 2  # much is statistics and places that nobody asks for
+
+
+def test_a_sealed_file_cut_anywhere_is_named(shelf: Shelf) -> None:
+    path = seal(shelf.segment(3, 3, 2))
+    assert path is not None
+    shelf.segment(2)
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 7):
+        path.write_bytes(whole[:size])
+        found, skipped = read_all(shelf.folder)
+        assert found == shelf.rows[8:]
+        assert [(gap.first, gap.next) for gap in skipped] == [(0, 8)]

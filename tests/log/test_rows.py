@@ -1,0 +1,148 @@
+"""What was kept comes back as the bursts it was: the same messages, sequences and offsets."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from log.pieces import Row, numbered, pieces, rows_of
+from polycast.dialects.hermod.forms import FORM
+from polycast.log import rows
+from polycast.log.columns import Piece, to_batch
+from polycast.log.rows import spans_in_python, stretches_in_python, to_bursts, wanted_slices
+from polycast.model import Burst, Format
+
+some = settings(max_examples=100, deadline=None)
+needs_c = pytest.mark.skipif(not rows.COMPILED, reason="polycast.log._columns is not compiled here")
+
+KEPT = ("offset", "topic", "sequence", "format", "payload")
+
+
+def told_by(bursts: list[Burst]) -> list[Row]:
+    """Row by row, what a burst knows of it."""
+    return [
+        {key: row[key] for key in KEPT} for burst in bursts for row in rows_of([Piece(burst, b"", 0)])
+    ]  # fmt: skip
+
+
+@some
+@given(pieces())
+def test_there_and_back(pieces: list[Piece]) -> None:
+    assert told_by(to_bursts(to_batch(pieces))) == told_by([piece.burst for piece in pieces])
+
+
+@some
+@given(pieces(min_size=1), st.data())
+def test_a_part_of_a_batch(pieces: list[Piece], data: st.DataObject) -> None:
+    batch = to_batch(pieces)
+    start = data.draw(st.integers(0, batch.num_rows))
+    stop = data.draw(st.integers(start, batch.num_rows))
+    bursts = to_bursts(batch.slice(start, stop - start))
+    assert told_by(bursts) == told_by([piece.burst for piece in pieces])[start:stop]
+    assert sum([len(burst.block) for burst in bursts]) == sum([len(row["payload"]) for row in told_by(bursts)])
+
+
+@some
+@given(pieces())
+def test_a_burst_ends_only_where_offsets_are_missing(pieces: list[Piece]) -> None:
+    for one, two in pairwise(to_bursts(to_batch(pieces))):
+        assert one.offset + len(one) != two.offset
+
+
+@some
+@given(pieces())
+def test_a_run_ends_only_where_something_changes(pieces: list[Piece]) -> None:
+    for burst in to_bursts(to_batch(pieces)):
+        runs = list(burst.runs())
+        for (one, first, last), (two, _, _) in pairwise(runs):
+            same = (burst.topics[one], burst.formats[one]) == (burst.topics[two], burst.formats[two])
+            assert not same or burst.sequences[one] + last - first != burst.sequences[two]
+
+
+@some
+@given(pieces())
+def test_forms_take_them_as_they_took_the_first(pieces: list[Piece]) -> None:
+    live = [FORM.encode(piece.burst, [(0, len(piece.burst))]) for piece in pieces]
+    kept = [FORM.encode(burst, [(0, len(burst))]) for burst in to_bursts(to_batch(pieces))]
+    assert b"".join(b"".join(each.blocks) for each in kept) == b"".join(b"".join(each.blocks) for each in live)
+
+
+@needs_c
+@some
+@given(pieces(min_size=1), st.data())
+def test_twins(pieces: list[Piece], data: st.DataObject) -> None:
+    batch = to_batch(pieces)
+    start = data.draw(st.integers(0, batch.num_rows - 1))
+    part = batch.slice(start)
+    offsets, sequences = (rows._numbers(part, name) for name in ("offset", "sequence"))
+    topics, formats, payloads = (rows._texts(part, name) for name in ("topic", "format", "payload"))
+    arguments = (offsets, topics, sequences, formats)
+    assert rows.stretches(*arguments) == stretches_in_python(*arguments)
+    assert rows.spans(payloads.edges) == spans_in_python(payloads.edges)
+
+
+def test_in_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    burst = numbered([(b"a", b"1", Format.TEXT), (b"a", b"2", Format.TEXT), (b"b", b"", Format.NONE)], offset=5)
+    monkeypatch.setattr(rows, "stretches", stretches_in_python)
+    monkeypatch.setattr(rows, "spans", spans_in_python)
+    assert told_by(to_bursts(to_batch([Piece(burst, b"", 0)]))) == told_by([burst])
+
+
+def test_nothing() -> None:
+    assert to_bursts(to_batch([])) == []
+
+
+def test_from_parquet(tmp_path: Path) -> None:
+    burst = numbered([(b"topic %d" % (i % 3), b"%d" % i, Format.JSON) for i in range(5000)], offset=1)
+    table = pa.Table.from_batches([to_batch([Piece(burst, b"", 0)])])
+    pa.parquet.write_table(table, tmp_path / "sealed.parquet", row_group_size=1000, compression="zstd")
+    file = pa.parquet.ParquetFile(tmp_path / "sealed.parquet")
+    bursts = [each for batch in file.iter_batches(700, columns=list(KEPT)) for each in to_bursts(batch)]
+    file.close()
+    assert told_by(bursts) == told_by([burst])
+
+
+@pytest.mark.parametrize(
+    "other", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str
+)
+def test_other_kinds_of_text(other: Any) -> None:
+    burst = numbered([(b"a", b"1", Format.TEXT), (b"b", b"2", Format.TEXT)])
+    batch = to_batch([Piece(burst, b"", 0)])
+    at = batch.schema.get_field_index("topic")
+    changed = batch.set_column(at, "topic", batch.column("topic").cast(other))
+    assert told_by(to_bursts(changed)) == told_by([burst])
+
+
+def test_a_format_nobody_knows_is_bytes() -> None:
+    batch = to_batch([Piece(numbered([(b"a", b"1", Format.TEXT), (b"a", b"2", Format.JSON)]), b"", 0)])
+    at = batch.schema.get_field_index("format")
+    [burst] = to_bursts(batch.set_column(at, "format", pa.array(["cbor", "json"])))
+    assert burst.formats == [Format.BYTES, Format.JSON]
+
+
+@some
+@given(pieces(min_size=1), st.sets(st.sampled_from([b"a", b"b", b""])))
+def test_wanted_slices(pieces: list[Piece], topics: set[bytes]) -> None:
+    asked: list[bytes] = []
+
+    def wanted(topic: bytes) -> bool:
+        asked.append(topic)
+        return topic in topics
+
+    for burst in to_bursts(to_batch(pieces)):
+        asked.clear()
+        slices = wanted_slices(burst, wanted)
+        expected = [
+            i for run, first, last in burst.runs() for i in range(first, last) if burst.topics[run] in topics
+        ]
+        assert [i for begin, end in slices for i in range(begin, end)] == expected
+        assert all(begin < end for begin, end in slices)
+        assert all(one[1] < two[0] for one, two in pairwise(slices))
+        assert sorted(asked) == sorted(set(burst.topics))

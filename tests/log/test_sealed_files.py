@@ -1,0 +1,280 @@
+"""Sealing: what was hot is Parquet, all of it, and others can read it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xxhash
+
+from log.shelf import SEED, Shelf, digest, flip, time_of, to_rows
+from polycast.errors import LogDamageError
+from polycast.log import sealing
+from polycast.log.disk import Disk
+from polycast.log.format import NOTHING_BEFORE, SCHEMA
+from polycast.log.hot import HotReader
+from polycast.log.sealed import SealedReader
+from polycast.log.sealing import seal
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path)
+
+
+def sealed(path: Path, **more: Any) -> Path:
+    target = seal(path, **more)
+    assert target is not None
+    return target
+
+
+def test_all_rows_are_there_and_the_hot_file_is_not(shelf: Shelf, tmp_path: Path) -> None:
+    target = sealed(shelf.segment(3, 1, 200))
+    assert [path.name for path in tmp_path.iterdir()] == ["00000000000000000000.parquet"]
+    table = pq.read_table(target)
+    assert table.schema.remove_metadata() == SCHEMA
+    assert to_rows(table.to_batches()) == shelf.rows
+
+
+def test_what_it_says_about_itself(shelf: Shelf) -> None:
+    shelf.segment(5)
+    before = shelf.checksum
+    shelf.begin()
+    shelf.skip(10, "unclean stop")
+    shelf.add(2, batches=[("id-1", 15, 2)])
+    shelf.add(4)
+    shelf.skip(3, "not stored: disk full")
+    shelf.add(1)
+    path = shelf.folder / "00000000000000000005.arrows"
+    shelf.end()
+    about = json.loads(pq.read_metadata(sealed(path)).metadata[b"polycast"])
+    groups = about.pop("row_groups")
+    content = about.pop("content")
+    assert about == {
+        "version": 1, "seed": f"{SEED:016x}", "first": 15, "next": 25, "count": 7,
+        "previous": before, "checksum": shelf.checksum,
+        "gaps": [
+            {"first": 5, "next": 15, "reason": "unclean stop"},
+            {"first": 21, "next": 24, "reason": "not stored: disk full"},
+        ],
+        "batches": [["id-1", 15, 2]],
+        "first_time": time_of(15), "last_time": time_of(24),
+    }  # fmt: skip
+    assert [(group["first"], group["next"], group["count"]) for group in groups] == [(15, 25, 7)]
+    assert content == xxhash.xxh3_128_hexdigest("".join(groups[0]["columns"]).encode())
+
+
+def test_the_first_group_of_a_log_follows_on_nothing(shelf: Shelf) -> None:
+    with SealedReader(sealed(shelf.segment(1))) as reader:
+        assert reader.about.previous == NOTHING_BEFORE
+
+
+def test_digests_are_what_the_documentation_says(shelf: Shelf) -> None:
+    """Computed the long way, from values."""
+    target = sealed(shelf.segment(40))
+    with SealedReader(target) as reader:
+        [group] = reader.about.row_groups
+    for name, found in zip(SCHEMA.names, group.columns, strict=True):
+        values = [row[name] for row in shelf.rows]
+        if isinstance(values[0], int):
+            data = b"".join(value.to_bytes(8, "little", signed=True) for value in values)
+        else:
+            texts = [value.encode() if isinstance(value, str) else value for value in values]
+            data = b"".join(len(text).to_bytes(4, "little") for text in texts) + b"".join(texts)
+        assert found == xxhash.xxh3_64_hexdigest(data), name
+
+
+def test_row_groups_follow_the_offsets_and_stay_small(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 50)
+    target = sealed(shelf.segment(30, 30, 170, 5))
+    metadata = pq.read_metadata(target)
+    sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    assert sum(sizes) == 235
+    assert max(sizes) < 100
+    column = metadata.row_group(1).column(0)
+    assert column.statistics.min == sizes[0]
+    assert column.statistics.max == sizes[0] + sizes[1] - 1
+    assert to_rows(pq.read_table(target).to_batches()) == shelf.rows
+
+
+def test_row_groups_of_large_payloads_hold_few_rows(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "ROW_GROUP_BYTES", 10_000)
+    target = sealed(shelf.segment(20, payload=b"x" * 3000))
+    metadata = pq.read_metadata(target)
+    assert metadata.num_row_groups >= 4
+    assert to_rows(pq.read_table(target).to_batches()) == shelf.rows
+
+
+def test_how_it_is_encoded(shelf: Shelf) -> None:
+    metadata = pq.read_metadata(sealed(shelf.segment(1000)))
+    columns = {SCHEMA.names[i]: metadata.row_group(0).column(i) for i in range(8)}
+    assert {column.compression for column in columns.values()} == {"ZSTD"}
+    for name in ("offset", "sequence", "time"):
+        assert "DELTA_BINARY_PACKED" in columns[name].encodings
+        assert columns[name].physical_type == "INT64"
+    for name in ("topic", "dialect", "format", "source"):
+        assert columns[name].has_dictionary_page
+    assert all((column.statistics is not None) == (name != "payload") for name, column in columns.items())
+
+
+def test_duckdb_and_polars_read_the_same(shelf: Shelf, tmp_path: Path) -> None:
+    sealed(shelf.segment(300, 7))
+    sealed(shelf.segment(50))
+    expected = digest(row["payload"] for row in shelf.rows)
+    pattern = str(tmp_path / "*.parquet")
+    rows = duckdb.sql(f'select "offset", topic, sequence, payload from \'{pattern}\' order by "offset"').fetchall()
+    assert [row[:3] for row in rows] == [(row["offset"], row["topic"], row["sequence"]) for row in shelf.rows]
+    assert digest(row[3] for row in rows) == expected
+    types = dict(duckdb.sql(f"select column_name, column_type from (describe select * from '{pattern}')").fetchall())
+    assert types["time"] == "TIMESTAMP WITH TIME ZONE"
+    assert types["payload"] == "BLOB"
+    frame = polars.read_parquet(pattern).sort("offset")
+    assert frame["offset"].to_list() == [row["offset"] for row in shelf.rows]
+    assert digest(frame["payload"].to_list()) == expected
+    assert frame["time"].dt.epoch("us").to_list() == [row["time"] for row in shelf.rows]
+
+
+def test_a_segment_without_messages_is_not_sealed(shelf: Shelf, tmp_path: Path) -> None:
+    path = shelf.segment()
+    assert seal(path) is None
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_values_that_are_empty_or_long(shelf: Shelf) -> None:
+    shelf.begin()
+    shelf.add(3, payload=b"")
+    shelf.add(1, payload=os.urandom(3 * 1024 * 1024))
+    shelf.add(2, topics=("", "höhe"))
+    shelf.end()
+    target = sealed(shelf.folder / "00000000000000000000.arrows")
+    assert to_rows(pq.read_table(target).to_batches()) == shelf.rows
+
+
+# -- what can go wrong -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [0, 1, 2])
+def test_damage_leaves_everything_as_it_was(shelf: Shelf, tmp_path: Path, group: int) -> None:
+    path = shelf.segment(10, 10, 10)
+    flip(path, shelf.positions[group] + 800)
+    before = path.read_bytes()
+    with pytest.raises(LogDamageError, match=rf"byte {shelf.positions[group]:,}: "):
+        seal(path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == before
+
+
+def test_groups_behind_nothing_are_damage(shelf: Shelf) -> None:
+    """A block of zeros in the middle looks like the end."""
+    path = shelf.segment(10, 10, 10)
+    data = bytearray(path.read_bytes())
+    begin, end = shelf.positions[1:]
+    data[begin:end] = bytes(end - begin)
+    path.write_bytes(data)
+    with pytest.raises(LogDamageError, match="groups follow"):
+        seal(path)
+
+
+class FullDisk(Disk):
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
+        self._room -= len(data)
+        if self._room < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(fd, data, position)
+
+
+@pytest.mark.parametrize("room", [0, 10, 1000])
+def test_a_full_disk_leaves_everything_as_it_was(shelf: Shelf, tmp_path: Path, room: int) -> None:
+    path = shelf.segment(1000)
+    with pytest.raises(OSError, match="No space left") as failed:
+        seal(path, disk=FullDisk(room))
+    assert failed.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == [path]
+    assert len(list(HotReader(path).groups())) == 1
+
+
+class WrongDisk(Disk):
+    """Writes one byte wrong."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+
+    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
+        if position <= self._at < position + len(data):
+            wrong = bytearray(data)
+            wrong[self._at - position] ^= 0x10
+            data = bytes(wrong)
+        super().write(fd, data, position)
+
+
+@pytest.mark.parametrize("at", [10, 300, 700])
+def test_the_hot_file_stays_until_the_sealed_one_was_read_again(shelf: Shelf, tmp_path: Path, at: int) -> None:
+    path = shelf.segment(100)
+    with pytest.raises(OSError, match="is not what can be read"):
+        seal(path, disk=WrongDisk(at))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+class Order(Disk):
+    """Writes down what happens in which order."""
+
+    def __init__(self, hot: Path) -> None:
+        self.seen: list[str] = []
+        self._hot = hot
+
+    def sync(self, fd: int) -> None:
+        super().sync(fd)
+        self.seen.append("sync")
+
+    def sync_folder(self, folder: Path) -> None:
+        super().sync_folder(folder)
+        self.seen.append(f"sync folder, hot: {self._hot.exists()}")
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.seen.append(f"rename {old.name} {new.name}")
+        super().rename(old, new)
+
+
+def test_the_order_that_loses_nothing(shelf: Shelf) -> None:
+    path = shelf.segment(100)
+    disk = Order(path)
+    sealed(path, disk=disk)
+    name = "00000000000000000000.parquet"
+    assert disk.seen == ["sync", f"rename {name}.tmp {name}", "sync folder, hot: True"]
+
+
+def test_it_stops_when_it_is_told_to(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 10)
+    path = shelf.segment(*[10] * 10)
+    steps = iter([False] * 12 + [True])
+    assert seal(path, stopped=lambda: next(steps)) is None
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_it_rests_as_long_as_its_share_says(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 10)
+    clock = iter(range(100))
+    monkeypatch.setattr(sealing.time, "thread_time", lambda: float(next(clock)))
+    rests: list[float] = []
+    sealed(shelf.segment(10, 10), share=0.25, pause=rests.append)
+    assert rests == [3.0] * 4  # each of two row groups is written and read again, a second each
+
+
+def test_a_table_that_is_no_segment(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(LogDamageError, match="its schema is not that of a log"):
+        SealedReader(tmp_path / "a.parquet")
+    pq.write_table(SCHEMA.empty_table(), tmp_path / "b.parquet")
+    with pytest.raises(LogDamageError, match="not marked"):
+        SealedReader(tmp_path / "b.parquet")
