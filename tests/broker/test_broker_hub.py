@@ -164,8 +164,8 @@ def test_what_came_over_a_link_goes_to_no_link() -> None:
 def test_nobody_hears_and_it_is_numbered_all_the_same() -> None:
     hub = Hub()
     burst = numbered(b"a", b"a", b"b")
-    assert hub.publish(burst, hub.join(1)) == Publication([], 3, 0)
-    assert burst.sequences == [0, 0]
+    assert hub.publish(burst, hub.join(1)) == Publication([], [burst], 3, 0)
+    assert (burst.sequences, burst.offset, hub.next_offset) == ([0, 0], 0, 3)
     again = numbered(b"b", b"a")
     hub.publish(again, hub.join(1))
     assert again.sequences == [1, 2]
@@ -241,7 +241,7 @@ def test_topics_that_are_not_utf8_cost_only_themselves() -> None:
 
 def test_nothing_but_topics_that_are_not_utf8() -> None:
     hub = Hub()
-    assert hub.publish(numbered(NOT_UTF8, NOT_UTF8), hub.join(1)) == Publication([], 0, 2)
+    assert hub.publish(numbered(NOT_UTF8, NOT_UTF8), hub.join(1)) == Publication([], [], 0, 2)
 
 
 @some

@@ -23,6 +23,8 @@ class Delivery(NamedTuple):
 
 class Publication(NamedTuple):
     deliveries: list[Delivery]
+    bursts: list[Burst]
+    """What was accepted, numbered, in the order of its offsets; also under the other names it goes by."""
     accepted: int
     refused: int = 0
     """How many had a topic that is not UTF-8."""
@@ -31,6 +33,7 @@ class Publication(NamedTuple):
 class Hub:
     def __init__(self, topics: int = 1_000_000) -> None:
         self.router = Router(topics)
+        self.next_offset = 0
 
     def join(self, owner: Any, echo: bool = True, link: bool = False) -> Subscriber:
         return Subscriber(owner, echo, link)
@@ -62,31 +65,36 @@ class Hub:
         except UnicodeDecodeError:
             return self._publish_readable(burst, origin)
         self.number(burst, topics)
-        return Publication(_deliveries(burst, topics, origin), len(burst))
+        return Publication(_deliveries(burst, topics, origin), [burst], len(burst))
 
     def topics(self, burst: Burst) -> list[Topic]:
         """The topic of each run. A topic that is not UTF-8 raises UnicodeDecodeError."""
         return [self.router.topic(key) for key in burst.topics]
 
     def number(self, burst: Burst, topics: list[Topic]) -> None:
-        """Gives every message the next sequence of its topic, whether or not anyone listens."""
+        """Gives every message the next offset and the next sequence of its topic, whether or not anyone listens."""
         start = 0
         sequences = burst.sequences
+        before = self.next_offset - 1
         for topic, end in zip(topics, burst.run_ends, strict=True):
             sequences.append(topic.next_sequence)
             topic.next_sequence += end - start
+            topic.last_offset = before + end
             start = end
+        burst.offset = self.next_offset
+        self.next_offset += start
         self.router.topics.trim()
 
     def _publish_readable(self, burst: Burst, origin: Subscriber) -> Publication:
         """Leaves out the runs whose topic is not UTF-8, and publishes the rest."""
-        deliveries: list[Delivery] = []
-        accepted = 0
-        for part in readable_parts(burst):
-            publication = self.publish(part, origin)
-            deliveries += publication.deliveries
-            accepted += publication.accepted
-        return Publication(deliveries, accepted, refused=len(burst) - accepted)
+        publications = [self.publish(part, origin) for part in readable_parts(burst)]
+        accepted = sum(publication.accepted for publication in publications)
+        return Publication(
+            [delivery for publication in publications for delivery in publication.deliveries],
+            [part for publication in publications for part in publication.bursts],
+            accepted,
+            refused=len(burst) - accepted,
+        )
 
 
 def readable_parts(burst: Burst) -> list[Burst]:

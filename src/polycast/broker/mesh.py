@@ -216,6 +216,7 @@ class Mesh:
         if not self._forward:
             return self._hub.publish(burst, origin)
         deliveries: list[Delivery] = []
+        bursts: list[Burst] = []
         accepted = readable = 0
         for part in readable_parts(burst):
             readable += len(part)
@@ -223,10 +224,12 @@ class Mesh:
                 indices = list(messages)
                 if fate.deliver:
                     stretch = part.cut(indices[0], indices[-1] + 1)
-                    deliveries += self._spread(stretch, origin, fate.forward)
+                    spread = self._spread(stretch, origin, fate.forward)
+                    deliveries += spread
+                    bursts += [stretch, *(each.burst for each in spread if each.burst is not stretch)]
                     accepted += len(stretch)
         self.suppressed += readable - accepted
-        return Publication(deliveries, accepted, len(burst) - readable)
+        return Publication(deliveries, bursts, accepted, len(burst) - readable)
 
     def _fates(self, burst: Burst, origin: Subscriber, now: float) -> list[Fate]:
         view = memoryview(burst.block)

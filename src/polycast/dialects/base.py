@@ -55,6 +55,8 @@ class Terms:
     tables: Mapping[str, Any] = field(default_factory=dict)
     """The settings that dialects declared, by dialect; what is missing is at its defaults."""
     pages: Callable[[str], Page | None] = lambda path: None
+    kept: bool = False
+    """Whether the broker keeps a log, so that a session may promise what needs one."""
     dialed: Address | None = None
     """Where the broker connected to by itself; None: the peer came here."""
 
@@ -64,6 +66,8 @@ class Session:
 
     handshaken = True
     """Whether the peer has said all that it must say before it may stay."""
+    acknowledges = False
+    """Whether it answers what its peer publishes, with a `Receipt`."""
     held_bytes = 0
     """What this session keeps back until the peer has room for it."""
 
@@ -80,6 +84,10 @@ class Session:
     def end(self, rest: Block, now: float) -> list[Event]:
         """The peer will say no more; `rest` is the frame it did not finish."""
         return []
+
+    def let_go(self) -> int | None:
+        """Forgets what it holds back, for it can be had from the log: at which offset that begins, if anything."""
+        return None
 
     def close(self) -> None:
         """It is over, whoever ended it: nothing need be kept for the peer."""

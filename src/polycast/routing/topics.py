@@ -9,18 +9,20 @@ is 1 where it was 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from polycast.routing.audience import Audience
 
 
 class Topic:
-    __slots__ = ("audience", "name", "next_sequence", "stamp")
+    __slots__ = ("audience", "last_offset", "name", "next_sequence", "stamp")
 
-    def __init__(self, name: str, next_sequence: int) -> None:
+    def __init__(self, name: str, next_sequence: int, last_offset: int = -1) -> None:
         self.name = name
         self.next_sequence = next_sequence
+        self.last_offset = last_offset
+        """Of its last message; -1: it has none."""
         self.audience: Audience
         self.stamp = -1
         """The state of the index that `audience` was found in; -1: none."""
@@ -51,6 +53,11 @@ class Topics:
             topic = self._old.pop(key, None) or Topic(key.decode(), self.floor)
             self._young[key] = topic
         return topic
+
+    def restore(self, topics: Iterable[Topic], floor: int) -> None:
+        """As they were when the broker stopped; topics that were not known then start at `floor`."""
+        self._old = {topic.name.encode(): topic for topic in topics}
+        self.floor = floor
 
     def trim(self) -> None:
         """Forgets, if need be. To be called when every topic in use has been given its sequences."""

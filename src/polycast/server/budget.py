@@ -8,6 +8,7 @@ counted: what waits for the others is less than a transport's high-water mark ea
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 RESUME_SHARE = 0.75
@@ -23,6 +24,8 @@ class Member(Protocol):
 class Budget:
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self.backlog: Callable[[float], bool] = lambda share: False
+        """Whether something else than the queues is past this share of what it may hold."""
         self._behind: set[Member] = set()
         self._paused: set[Member] = set()
         self.pauses = 0
@@ -49,7 +52,7 @@ class Budget:
 
     def charge(self, publisher: Member) -> None:
         """Called when a connection has published: it waits if there is no room for more."""
-        if not self._behind or publisher in self._paused or self.total() <= self._limit:
+        if publisher in self._paused or not self._is_over(1.0):
             return
         publisher.pause_reading()
         self.pauses += 1
@@ -58,9 +61,12 @@ class Budget:
         self._paused.add(publisher)
 
     def _check(self) -> None:
-        if self._paused and self.total() > self._limit * RESUME_SHARE:
+        if self._paused and self._is_over(RESUME_SHARE):
             asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
             return
         paused, self._paused = self._paused, set()
         for member in paused:
             member.resume_reading()
+
+    def _is_over(self, share: float) -> bool:
+        return self.backlog(share) or (bool(self._behind) and self.total() > self._limit * share)

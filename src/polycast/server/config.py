@@ -28,8 +28,9 @@ from polycast.server.settings import POLICIES, TABLES, Settings, declared
 PREFIX = "POLYCAST_"
 LARGEST = 2**53
 """No number is larger: sums of a few of them must fit where the scans count."""
-OPTIONS = ("policy",)
+OPTIONS = ("policy", "replay")
 """What may stand behind the `?` of every address."""
+REPLAYS = ("last",)
 ADDRESSED = ("listen", "connect")
 """The tables of addresses: where the broker is, and where it connects to."""
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
@@ -158,7 +159,19 @@ class Gathered:
         if tables["simplest"].announce:
             parse_announce(tables["simplest"].announce)
         _check_separator(tables["nanomsg"].separator, self._sources.get("nanomsg.separator", ""))
-        return Loaded(Settings(**tables), self._sources)
+        settings = Settings(**tables)
+        if not settings.log.enabled:
+            _check_needs_no_log(settings)
+        return Loaded(settings, self._sources)
+
+
+def _check_needs_no_log(settings: Settings) -> None:
+    addresses = [text for places in settings.listen.values() for text in places]
+    asked = [f"{key}={value}" for text in addresses for key, value in parse_address(text).options.items()]
+    asked += [f"limits.policy={settings.limits.policy}"]
+    for wish in asked:
+        if wish.endswith("policy=spill") or wish.startswith("replay="):
+            raise UsageError(f"{wish} needs the log, and log.enabled is false", "leave --no-log out")
 
 
 def _all_keys() -> list[str]:
@@ -206,6 +219,8 @@ def _check_address(table: str, name: str, text: str, source: str) -> None:
             raise UsageError(f"{key}: unknown option {option} in {text!r}", nearest(option, options))
         if option == "policy" and value not in POLICIES:
             raise UsageError(f"{key}: policy={value}: expected {' or '.join(POLICIES)}")
+        if option == "replay" and value not in REPLAYS:
+            raise UsageError(f"{key}: replay={value}: expected {' or '.join(REPLAYS)}")
 
 
 def _check_reachable(key: str, text: str, address: Address) -> None:

@@ -15,7 +15,7 @@ from typing import Protocol, cast
 
 from polycast.dialects.base import Role, Session
 from polycast.errors import PeerError
-from polycast.model import Buffer, Event
+from polycast.model import Buffer, Encoded, Event
 from polycast.routing import Subscriber
 from polycast.server import sockets
 from polycast.server.budget import Budget
@@ -24,6 +24,8 @@ from polycast.server.inbox import Inbox
 
 log = logging.getLogger("polycast.connection")
 
+NOWHERE = 1 << 62
+"""Past every offset."""
 TURN_SECONDS = 0.002
 """What one read may take to handle before others get their turn."""
 ANSWERS_SHARE = 2
@@ -36,6 +38,8 @@ class Port(Protocol):
     role: Role
     counters: Counters
     policy: str
+    replay: str
+    """What a subscriber gets first; empty: what is new."""
     queue_bytes: int
     budget: Budget
 
@@ -45,6 +49,10 @@ class Port(Protocol):
 
     def owes(self, connection: Connection) -> bool:
         """Whether an answer is still to come for this connection."""
+        ...
+
+    def spill(self, connection: Connection, offset: int) -> None:
+        """It is behind: from this offset on it is to be served from the log."""
         ...
 
     def ending(self, connection: Connection) -> None:
@@ -66,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         "_pending",
         "_pending_bytes",
         "_pending_messages",
+        "_pending_offset",
         "_port",
         "_replies",
         "_sent_before",
@@ -77,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         "name",
         "opened_at",
         "session",
+        "spilled",
         "subscriber",
         "touched_at",
     )
@@ -96,6 +106,9 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self._pending_messages = 0
+        self._pending_offset = NOWHERE
+        self.spilled = False
+        """Whether it is served from the log, and gets nothing that is live."""
         self._replies: list[Buffer] = []
         """What of the pending is no message, but an answer to something that was said."""
         self._dropping = False
@@ -124,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._inbox.room()
 
     def buffer_updated(self, count: int) -> None:
-        if self.closing:
+        if self.closing or self.heard_out:
             return
         began = self.touched_at = time.monotonic()
         self._port.counters.bytes_in += count
@@ -184,13 +197,29 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- writing -----------------------------------------------------------------------------------------
 
-    def push(self, blocks: Iterable[Buffer], size: int, messages: int) -> None:
-        """Takes blocks for the next flush."""
+    def push(self, blocks: Iterable[Buffer], size: int, messages: int, offset: int = NOWHERE) -> None:
+        """Takes blocks for the next flush. `offset` is that of the first message."""
+        if not messages:
+            self._replies += blocks
+        elif self.spilled:
+            return
+        elif offset < self._pending_offset:
+            self._pending_offset = offset
         self._pending += blocks
         self._pending_bytes += size
         self._pending_messages += messages
-        if not messages:
-            self._replies += blocks
+
+    def feed(self, encoded: Encoded, messages: int) -> None:
+        """Messages from the log. They go out at once: whoever brings them waits for room."""
+        self.flush()
+        if self.closing:
+            return
+        self.push(encoded.blocks, 0, 0)
+        self._pending_bytes, self._pending_messages = encoded.size, messages
+        self._port.counters.lossy += encoded.lossy
+        self._hold(self.session.held_bytes)
+        self._write()
+        self._clear()
 
     def flush(self) -> None:
         held = self.session.held_bytes
@@ -199,18 +228,24 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._pending:
             return
         queued = self.unsent() + held
-        fits = not queued or queued + self._pending_bytes <= self._port.queue_bytes
+        fits = self.spilled or not queued or queued + self._pending_bytes <= self._port.queue_bytes
         if self.closing:
             pass
         elif fits:
             self._write()
+        elif self._port.policy == "spill" and (held or self._pending_offset < NOWHERE):
+            self._spill()
         elif self._port.policy == "drop" and not held:
             self._drop(queued)
         else:
             self._disconnect_slow(queued)
+        self._clear()
+
+    def _clear(self) -> None:
         self._pending = []
         self._replies = []
         self._pending_bytes = self._pending_messages = 0
+        self._pending_offset = NOWHERE
 
     def queued(self) -> int:
         """What waits to be sent, or to be allowed to be sent."""
@@ -252,6 +287,17 @@ class Connection(asyncio.BufferedProtocol):
         counters.bytes_out += self._pending_bytes
         self.bytes_out += self._pending_bytes
         self.touched_at = time.monotonic()
+
+    def _spill(self) -> None:
+        """What it did not get yet it gets from the log. What its session let go of comes before anything new."""
+        offset = self.session.let_go()
+        if offset is None:
+            offset = self._pending_offset
+            self._pending, self._pending_bytes = self._replies, sum(map(len, self._replies))
+            self._pending_messages = 0
+        self._write()
+        self.spilled = True
+        self._port.spill(self, offset)
 
     def _drop(self, queued: int) -> None:
         """Messages go, answers stay: whoever asked would wait for them in vain."""

@@ -6,14 +6,19 @@ to is flushed once.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, cast
 
-from polycast.broker import Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh, requests
+from polycast.broker import Delivery, Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh, requests
 from polycast.dialects.base import LinkSession, RequestSession
-from polycast.errors import LimitError
+from polycast.errors import LimitError, PeerError, ProtocolError
+from polycast.log.log import Log
+from polycast.log.writer import Settled
 from polycast.model import (
     RESERVED,
     Answer,
@@ -23,30 +28,41 @@ from polycast.model import (
     Deferred,
     Event,
     Format,
+    Once,
     Pattern,
+    Receipt,
     Refused,
     Reply,
     Request,
+    Slices,
     Subscribe,
     Unsubscribe,
     Upgrade,
 )
-from polycast.routing import Subscriber
+from polycast.routing import Subscriber, Topic
 from polycast.server.budget import Budget
 from polycast.server.connection import Connection
+from polycast.server.keeping import Keeping
+from polycast.server.replay import SILENT, Replays
 from polycast.server.settings import Settings
 
 log = logging.getLogger("polycast.exchange")
 
+ITSELF = "polycast"
+"""The source of what the broker says by itself."""
 DETAILS_AT_MOST = 1000
 """So many refusals of a kind are told in the log; the others are only counted."""
 
-Routes = Callable[[Connection, str, Body, float], tuple[bool, Body]]
-"""From who asks, the route, the body of the request and the time to whether it went well, and the answer."""
+PUBLISHING = (Burst, Once, Receipt, Request)
+
+Routes = Callable[[Connection, str, Body, float, Callable[[bool, Body], None]], None]
+"""Takes who asks, the route, the body of the request, the time, and what to call with the answer."""
 
 
-def _no_route(requester: Connection, route: str, body: Body, now: float) -> tuple[bool, Body]:
-    return False, requests.word(requests.NOT_FOUND)
+def _no_route(
+    requester: Connection, route: str, body: Body, now: float, answer: Callable[[bool, Body], None]
+) -> None:
+    answer(False, requests.word(requests.NOT_FOUND))
 
 
 class Exchange:
@@ -72,6 +88,27 @@ class Exchange:
         self._subscriptions = settings.limits.subscriptions
         self._touched: dict[Connection, None] = {}
         self._itself = self.hub.join(self)
+        self.keeping: Keeping | None = None
+        self.replays: Replays | None = None
+        """Both only where a log is kept."""
+        self._held: deque[tuple[int, list[Delivery]]] = deque()
+        """What is delivered when the log has kept everything before that offset."""
+        self._committed = settings.log.delivery == "committed"
+        self._deaf = False
+        self._asked: Counter[Subscriber] = Counter()
+        """How many answers of the broker itself are to come."""
+
+    def keep(self, log: Log) -> None:
+        """From here on everything goes to this log."""
+        found = log.recovered
+        names, sequences, offsets = (found.topics[name].to_pylist() for name in found.topics.column_names)
+        self.hub.router.topics.restore(map(Topic, names, sequences, offsets), found.floor)
+        self.hub.next_offset = log.next
+        self.budget.backlog = log.is_behind
+        self.keeping = Keeping(log, self._send_owed)
+        self.replays = Replays(self, log)
+        loop = asyncio.get_running_loop()
+        log.start(lambda settled: loop.call_soon_threadsafe(self._settle, settled))
 
     # -- a connection's life -----------------------------------------------------------------------------
 
@@ -90,23 +127,28 @@ class Exchange:
         connection.session.close()
         self._touched.pop(connection, None)
         self.budget.forget(connection)
+        if self.keeping:
+            self.keeping.forget(connection)
+        del self._asked[subscriber]
         patterns = self.hub.leave(subscriber)
         self._apply(self.mesh.leave(subscriber, patterns))
         self._pass(self.requests.leave(subscriber))
-        self._flush()
+        self.flush()
 
     def handle(self, connection: Connection, events: list[Event], now: float) -> None:
         published = False
         for event in events:
             if connection.closing:
                 break
+            if self._deaf and type(event) in PUBLISHING:
+                continue
             if type(event) is Burst:
                 self._publish(connection, event, now)
                 published = True
             else:
                 self._handle_other(connection, event, now)
-                published |= type(event) is Request
-        self._flush()
+                published |= type(event) is Request or type(event) is Once
+        self.flush()
         if published:
             self.budget.charge(connection)
 
@@ -114,26 +156,37 @@ class Exchange:
         """The broker says where it can be reached."""
         if self.announcement:
             self.publish(_announcement(*self.announcement), now)
-            self._flush()
+            self.flush()
 
-    def publish(self, burst: Burst, now: float) -> Publication:
+    def publish(self, burst: Burst, now: float, source: str = ITSELF) -> Publication:
         """The broker itself, or somebody through one of its routes, says something."""
-        publication = self.mesh.publish(burst, self._itself, now)
-        self._deliver(publication)
-        return publication
+        return self._spread(burst, self._itself, source, now)
 
     def owes(self, connection: Connection) -> bool:
-        return self.requests.owes(connection.subscriber)
+        kept = self.keeping is not None and self.keeping.owes(connection)
+        return kept or self._asked[connection.subscriber] > 0 or self.requests.owes(connection.subscriber)
+
+    def spill(self, connection: Connection, offset: int) -> None:
+        assert self.replays
+        self.replays.spill(connection, offset)
 
     def stop(self) -> None:
         """Whoever waits for an answer is told that there will be none."""
         self._pass(self.requests.abandon())
-        self._flush()
+        self.flush()
+
+    def listen_no_more(self) -> None:
+        """What is published from here on is neither taken nor answered: the log ends here."""
+        self._deaf = True
+
+    async def end_replays(self) -> None:
+        if self.replays:
+            await self.replays.stop()
 
     def expire(self) -> None:
         """Requests that nobody answered in time."""
         self._pass(self.requests.expire(time.monotonic()))
-        self._flush()
+        self.flush()
 
     def summary(self) -> str:
         """What concerns no listener in particular, as words for a log line."""
@@ -144,17 +197,55 @@ class Exchange:
 
     # -- events ------------------------------------------------------------------------------------------
 
-    def _publish(self, connection: Connection, burst: Burst, now: float) -> None:
-        publication = self.mesh.publish(burst, connection.subscriber, now)
+    def _publish(self, connection: Connection, burst: Burst, now: float, batch_id: str = "") -> None:
+        if self.keeping and not self.keeping.log.has_room(len(burst)):
+            self.keeping.refuse(connection, len(burst))
+            self._refuse(connection, "the log is behind", len(burst))
+            return
+        publication = self._spread(burst, connection.subscriber, connection.name, now, batch_id)
         counters = connection.port.counters
         counters.messages_in += publication.accepted
         if publication.refused:
             counters.refused["topic not UTF-8"] += publication.refused
-        self._deliver(publication)
+        if self.keeping and connection.session.acknowledges:
+            self.keeping.note(connection, publication)
         if self.mesh.active or self.on_peer:
             for peer in self.peers.hear(burst, now):
                 if self.on_peer:
                     self.on_peer(peer)
+
+    def _spread(
+        self, burst: Burst, origin: Subscriber, source: str, now: float, batch_id: str = ""
+    ) -> Publication:
+        """To who hears it, and to the log; with `delivery = committed` the other way round."""
+        publication = self.mesh.publish(burst, origin, now)
+        if not self.keeping:
+            self._deliver(publication.deliveries)
+            return publication
+        if not self._committed:
+            self._deliver(publication.deliveries)
+        elif publication.deliveries:
+            self._held.append((self.hub.next_offset, publication.deliveries))
+        self.keeping.keep(publication, source, now, batch_id)
+        return publication
+
+    def _publish_once(self, connection: Connection, event: Once, now: float) -> None:
+        assert self.keeping
+        known = self.keeping.log.batches.find(event.batch_id, now)
+        if not known:
+            self._publish(connection, event.burst, now, event.batch_id)
+        count = known.count if known else len(event.burst)
+        self.keeping.answer(connection, Receipt(event.answer(count), event.refusal))
+
+    def _settle(self, settled: Settled) -> None:
+        """The log has kept these, or will not."""
+        assert self.keeping
+        self.keeping.settle(settled)
+        while self._held and self._held[0][0] <= settled.next:
+            _, deliveries = self._held.popleft()
+            if not settled.reason:
+                self._deliver(deliveries)
+        self.flush()
 
     def _handle_other(self, connection: Connection, event: Event, now: float) -> None:
         match event:
@@ -162,18 +253,39 @@ class Exchange:
                 self._subscribe(connection, event)
             case Unsubscribe(pattern):
                 self._unsubscribe(connection, pattern)
-            case Reply(data):
-                self._send(connection, data)
-            case Deferred(make):
-                self._send(connection, make())
             case Refused(reason, count, detail):
                 self._refuse(connection, reason, count, detail)
             case Upgrade(dialect, session):
                 connection.upgrade(dialect, session)
             case Closing(error):
-                connection.fail(error) if error else connection.leave()
-            case _:
+                self._end(connection, error)
+            case Request() | Answer():
                 self._handle_request(connection, event, now)
+            case _:
+                self._handle_words(connection, event, now)
+
+    def _handle_words(self, connection: Connection, event: Event, now: float) -> None:
+        """What is said to the connection alone; for some of it the log must have done its work."""
+        match event:
+            case Deferred(make):
+                self._send(connection, make())
+            case Reply(data) if self.keeping:
+                self.keeping.reply(connection, data)
+            case Receipt() if self.keeping:
+                self.keeping.answer(connection, event)
+            case Reply(data) | Receipt(data):
+                self._send(connection, data)
+            case Once():
+                self._publish_once(connection, event, now)
+
+    def _end(self, connection: Connection, error: PeerError | None) -> None:
+        """Not before it has all answers that it is owed."""
+        end = partial(connection.fail, error) if error else connection.leave
+        if self.keeping and self.keeping.owes(connection):
+            connection.heard_out = True
+            self.keeping.end(connection, end)
+        else:
+            end()
 
     def _refuse(self, connection: Connection, reason: str, count: int = 1, detail: str = "") -> None:
         refused = connection.port.counters.refused
@@ -189,9 +301,34 @@ class Exchange:
         if held >= self._subscriptions and event.pattern not in subscriber.patterns:
             error = LimitError("subscription", held + 1, self._subscriptions, "limits.subscriptions")
             connection.fail(error)
+        elif wrong := self._sequence_ahead(event):
+            connection.fail(wrong)
+        elif self.replays and self._is_replayed(connection, event):
+            new = event.pattern not in subscriber.patterns
+            self.replays.begin(connection, event.pattern, event.form, event.start)
+            self._apply(self.mesh.subscribed(subscriber, event.pattern) if new else [])
         elif self.hub.subscribe(subscriber, event.pattern, event.form):
             self._apply(self.mesh.subscribed(subscriber, event.pattern))
             self._introduce(connection, event)
+
+    def _is_replayed(self, connection: Connection, event: Subscribe) -> bool:
+        """Whether it is to be served from the log first."""
+        wanted = event.start is not None or connection.port.replay == "last"
+        return wanted and not connection.subscriber.link
+
+    def _sequence_ahead(self, event: Subscribe) -> PeerError | None:
+        """What is wrong with a sequence that does not exist yet."""
+        if event.start is None or event.start.sequence is None:
+            return None
+        topics = self.hub.router.topics
+        topic = topics.get(event.pattern.value.encode())
+        reached = topic.next_sequence if topic else topics.floor
+        if event.start.sequence <= reached:
+            return None
+        return ProtocolError(
+            f"{event.pattern.value!r} has come to sequence {reached:,}, there is no {event.start.sequence:,} yet; "
+            f"ask for {reached:,} or for latest"
+        )
 
     def _unsubscribe(self, connection: Connection, pattern: Pattern) -> None:
         subscriber = connection.subscriber
@@ -213,7 +350,8 @@ class Exchange:
         subscriber = connection.subscriber
         match event:
             case Request(route, handle, body) if route.startswith(RESERVED):
-                self._pass([requests.Answered(subscriber, handle, *self.routes(connection, route, body, now))])
+                self._asked[subscriber] += 1
+                self.routes(connection, route, body, now, partial(self._answer_itself, subscriber, handle))
             case Request(route, handle, body):
                 self._pass(self.requests.ask(subscriber, route, handle, body, time.monotonic()))
             case Answer(number, success, body):
@@ -235,9 +373,13 @@ class Exchange:
     def _answer(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
         connection: Connection = requester.owner
         session = cast(RequestSession, connection.session)
-        self._send(connection, session.to_answer(handle, success, body))
-        if connection.heard_out and not self.owes(connection):
-            connection.leave()
+        self._send_owed(connection, session.to_answer(handle, success, body))
+
+    def _answer_itself(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
+        """The broker's own answer, unless nobody is there any more to hear it."""
+        if requester.owner is not None:
+            self._asked[requester] -= 1
+            self._answer(requester, handle, success, body)
 
     def _apply(self, effects: list[mesh.Effect]) -> None:
         for effect in effects:
@@ -253,29 +395,53 @@ class Exchange:
 
     # -- on the way out ----------------------------------------------------------------------------------
 
-    def _deliver(self, publication: Publication) -> None:
+    def _deliver(self, deliveries: list[Delivery]) -> None:
         touched = self._touched
-        for audience, burst, slices, skip in publication.deliveries:
+        for audience, burst, slices, skip in deliveries:
             count = sum([stop - start for start, stop in slices])
+            offset = burst.offset + slices[0][0]
             for form, members in audience.groups:
+                if form is SILENT:
+                    self._deliver_late(members, burst, slices)
+                    continue
                 blocks, size, lossy = form.encode(burst, slices)
                 for member in members:
-                    if member is not skip:
+                    if member is not skip and member.owner is not None:
                         connection: Connection = member.owner
                         touched[connection] = None
-                        connection.push(blocks, size, count)
+                        connection.push(blocks, size, count, offset)
                         if lossy:
                             connection.port.counters.lossy += lossy
+
+    def _deliver_late(self, members: Iterable[Subscriber], burst: Burst, slices: Slices) -> None:
+        """To those who were served from the log when this was published, and are not any more.
+
+        That takes a while only where deliveries wait for the log.
+        """
+        if not self._committed:
+            return
+        for run, first, last in burst.runs(slices):
+            groups = self.hub.router.topic(burst.topics[run]).audience.groups
+            for form, subscribers in groups:
+                for member in set(members).intersection(subscribers) if form is not SILENT else ():
+                    blocks, size, _ = form.encode(burst, [(first, last)])
+                    self._touch(member.owner)
+                    member.owner.push(blocks, size, last - first, burst.offset + first)
 
     def _send(self, connection: Connection, data: bytes) -> None:
         self._touch(connection)
         if data:
             connection.push((data,), len(data), 0)
 
+    def _send_owed(self, connection: Connection, data: bytes) -> None:
+        self._send(connection, data)
+        if connection.heard_out and not self.owes(connection):
+            connection.leave()
+
     def _touch(self, connection: Connection) -> None:
         self._touched[connection] = None
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         touched, self._touched = self._touched, {}
         for connection in touched:
             connection.flush()

@@ -26,6 +26,7 @@ class Listener:
         self.role = role
         policy = address.options.get("policy", server.settings.limits.policy)
         self.policy = "disconnect" if role.link else policy  # a link that lost a command would stay wrong
+        self.replay = address.options.get("replay", "")
         self.counters = server.counters.setdefault((role.listener, role.dialect), Counters())
         self.queue_bytes = server.settings.limits.queue_bytes
         self.budget = server.exchange.budget
@@ -39,6 +40,9 @@ class Listener:
 
     def owes(self, connection: Connection) -> bool:
         return self._server.exchange.owes(connection)
+
+    def spill(self, connection: Connection, offset: int) -> None:
+        self._server.exchange.spill(connection, offset)
 
     def ending(self, connection: Connection) -> None:
         self._server.exchange.close(connection)

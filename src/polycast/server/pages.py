@@ -48,7 +48,29 @@ def totals_of(server: Server) -> Totals:
         topics_known=len(topics),
         topics_forgotten=topics.forgotten,
         requests_open=len(exchange.requests),
+        **_log_totals(server),
     )
+
+
+def _log_totals(server: Server) -> dict[str, int]:
+    log, replays = server.log, server.exchange.replays
+    if log is None or replays is None:
+        return {}
+    return {
+        "log_next_offset": log.next,
+        "log_settled_offset": log.settled,
+        "log_pending_bytes": log.pending_bytes,
+        "log_groups": log.writer.groups,
+        "log_bytes": log.writer.bytes_written,
+        "log_messages_lost": log.writer.messages_lost,
+        "log_failed": int(bool(log.writer.failed)),
+        "log_segments_sealed": log.keeper.segments_sealed,
+        "log_segments_removed": log.keeper.segments_removed,
+        "log_segments_quarantined": log.keeper.segments_quarantined,
+        "log_batch_ids": len(log.batches),
+        "replays_open": replays.count,
+        "subscribers_spilled": replays.spills,
+    }
 
 
 # -- the page at / ---------------------------------------------------------------------------------------

@@ -4,13 +4,14 @@
     polycast/connections   {"limit"?}                        {"total", "connections": [{"name", "listener", ...}]}
     polycast/stats                                           counters, for each listener and dialect
     polycast/publish       {"topic", "body"?, "format"?}     {"offset", "sequence"}
-    polycast/history                                         nothing yet: it reads the log
+    polycast/history       {"pattern", "from"?, "limit"?}    [{"topic", "sequence", "offset", ...}]
 
 A request that cannot be answered fails with a word, and where it helps, with a sentence behind it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from binascii import a2b_base64
 from collections.abc import Callable
@@ -23,10 +24,11 @@ from msgspec import Meta, Raw, Struct
 
 from polycast.broker import requests
 from polycast.dialects.ubre.messages import INVALID, NOTHING, compact, read_body
-from polycast.errors import LimitError
+from polycast.errors import LimitError, ProtocolError, UsageError
 from polycast.model import Body, Burst, Format
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters, Totals
+from polycast.server.history import History, read_history, to_wanted
 from polycast.server.pages import measure_queues, totals_of
 from polycast.version import VERSION
 
@@ -38,6 +40,9 @@ ROWS_A_TURN = 20_000
 """What may be listed for all requests of one read. Nobody else is served meanwhile."""
 
 T = TypeVar("T", bound=Struct)
+
+Answer = Callable[[bool, Body], None]
+"""Takes whether it went well, and what is answered."""
 
 
 class Listing(Struct, forbid_unknown_fields=True):
@@ -68,22 +73,28 @@ class Routes:
         self._limits = server.settings.limits.for_dialects()
         self._started = time.monotonic()
         self._turn, self._rows = 0.0, 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._routes: dict[str, Callable[[Connection, Body, float], Any]] = {
             "polycast/topics": self._topics,
             "polycast/connections": self._connections,
             "polycast/stats": self._stats,
+        }
+        self._slow: dict[str, Callable[[Connection, Body, float, Answer], None]] = {
             "polycast/publish": self._publish,
             "polycast/history": self._history,
         }
 
-    def __call__(self, requester: Connection, route: str, body: Body, now: float) -> tuple[bool, Body]:
-        answer = self._routes.get(route)
-        if answer is None:
-            return False, requests.word(requests.NOT_FOUND)
+    def __call__(self, requester: Connection, route: str, body: Body, now: float, answer: Answer) -> None:
+        """`answer` is called once, now or later."""
         try:
-            return True, requests.value(answer(requester, body, now))
+            if route in self._slow:
+                self._slow[route](requester, body, now, answer)
+            elif route in self._routes:
+                answer(True, requests.value(self._routes[route](requester, body, now)))
+            else:
+                answer(False, requests.word(requests.NOT_FOUND))
         except RouteError as error:
-            return False, requests.word(str(error))
+            answer(False, requests.word(str(error)))
 
     # -- what there is -----------------------------------------------------------------------------------
 
@@ -128,7 +139,7 @@ class Routes:
 
     # -- publishing --------------------------------------------------------------------------------------
 
-    def _publish(self, requester: Connection, body: Body, now: float) -> Any:
+    def _publish(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
         asked = _read(body, Publishing)
         topic = asked.topic.encode()
         payload, format_ = _to_payload(asked.body, asked.format)
@@ -136,17 +147,39 @@ class Routes:
         self._check("a payload", len(payload), self._limits.payload_bytes, "limits.payload_bytes")
         port = requester.port
         exchange = self._server.exchange
+        burst = Burst.of(port.role.dialect, [(topic, payload, format_)])
         sequence = exchange.hub.router.topic(topic).next_sequence
-        exchange.publish(Burst.of(port.role.dialect, [(topic, payload, format_)]), now)
+        exchange.publish(burst, now, requester.name)
         port.counters.messages_in += 1
-        return {"offset": None, "sequence": sequence}
+        if exchange.keeping is None:
+            answer(True, requests.value({"offset": None, "sequence": sequence}))
+            return
+        told = requests.value({"offset": burst.offset, "sequence": sequence})
+        exchange.keeping.when_settled(
+            lambda reason: answer(not reason, requests.word(f"NotStored: {reason}") if reason else told)
+        )
 
     def _check(self, what: str, size: int, limit: int, setting: str) -> None:
         if size > limit:
             raise RouteError(f"TooLarge: {LimitError(what, size, limit, setting)}")
 
-    def _history(self, requester: Connection, body: Body, now: float) -> Any:
-        raise RouteError("NotKept: polycast/history reads the log, and this broker keeps none")
+    def _history(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+        log, replays = self._server.log, self._server.exchange.replays
+        if log is None or replays is None:
+            raise RouteError("NotKept: polycast/history reads the log, and this broker keeps none")
+        try:
+            wanted = to_wanted(_read(body, History))
+        except (UsageError, ProtocolError) as error:
+            raise RouteError(f"BadRequest: {error}") from error
+
+        async def read() -> None:
+            rows = await replays.in_thread(read_history, log.folder, wanted, log.settled)
+            answer(True, Body(msgspec.json.encode(rows), Format.JSON))
+            self._server.exchange.flush()
+
+        task = asyncio.get_running_loop().create_task(read())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _read(body: Body, kind: type[T]) -> T:

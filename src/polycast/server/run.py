@@ -9,33 +9,16 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import uvloop
 
-from polycast.errors import StartError
+from polycast.log.log import Log
 from polycast.server.server import Server
 from polycast.server.settings import Settings
 
 log = logging.getLogger("polycast.server")
 
 ONE_SIGNAL_SECONDS = 0.2
-
-
-def prepare_data(settings: Settings) -> None:
-    """Makes sure, before anything listens, that what is to be kept can be kept."""
-    if not settings.log.enabled:
-        return
-    folder = Path(settings.log.data)
-    probe = folder / f".probe-{os.getpid()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        hint = "--data DIR takes another folder, --no-log keeps nothing"
-        raise StartError(f"cannot write to the data folder {folder}: {error.strerror}", hint) from error
-    log.warning("this version has no log yet: nothing is kept in %s", folder)
 
 
 def _stop_signal() -> asyncio.Event:
@@ -62,8 +45,7 @@ def _stop_signal() -> asyncio.Event:
 
 async def run(settings: Settings, say: Callable[[str], None]) -> None:
     """A broker from start to signal. `say` gets the lines for stdout."""
-    prepare_data(settings)
-    server = Server(settings)
+    server = Server(settings, Log.open(settings.log, settings.limits.topics) if settings.log.enabled else None)
     stop = _stop_signal()
     await server.start()
     for name, address in server.addresses:

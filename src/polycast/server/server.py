@@ -15,6 +15,7 @@ from polycast.address import Address, parse_address
 from polycast.dialects.base import Page, Terms
 from polycast.dialects.registry import ROLES
 from polycast.errors import TimeoutPeerError
+from polycast.log.log import Log
 from polycast.server import pages, sockets
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters
@@ -27,7 +28,7 @@ from polycast.server.neighbours import Neighbours
 from polycast.server.routes import Routes
 from polycast.server.settings import TABLES, Settings
 
-log = logging.getLogger("polycast.server")
+logger = logging.getLogger("polycast.server")
 
 SWEEP_SECONDS = 0.5
 GOODBYE_SECONDS = 0.25
@@ -39,8 +40,9 @@ SPARE_FILES = 64
 
 
 class Server:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, log: Log | None = None) -> None:
         self.settings = settings
+        self.log = log
         self.node = secrets.token_hex(8)
         self.exchange = Exchange(settings, self.node)
         self.connections: dict[Connection, None] = {}
@@ -66,7 +68,15 @@ class Server:
         settings = self.settings
         tables = {name: getattr(settings, name) for name in TABLES}
         there = address if dialed else None
-        return Terms(settings.limits.for_dialects(), address.scheme, address.options, tables, self.page, there)
+        return Terms(
+            settings.limits.for_dialects(),
+            address.scheme,
+            address.options,
+            tables,
+            self.page,
+            kept=settings.log.enabled,
+            dialed=there,
+        )
 
     def page(self, path: str) -> Page | None:
         return pages.find(self, path)
@@ -84,14 +94,14 @@ class Server:
         counters = connection.port.counters
         if len(self.connections) >= self._connection_limit:
             if not counters.turned_away:
-                log.warning("%s: turned away: %s connections are open already; raise limits.connections, or "
+                logger.warning("%s: turned away: %s connections are open already; raise limits.connections, or "
                             "ulimit -n, to accept it", connection, f"{self._connection_limit:,}")  # fmt: skip
             counters.turned_away += 1
             return False
         counters.accepted += 1
         counters.open += 1
         self.connections[connection] = None
-        log.debug("%s: open", connection)
+        logger.debug("%s: open", connection)
         self.exchange.open(connection)
         return True
 
@@ -99,7 +109,7 @@ class Server:
         if self.connections.pop(connection, self) is self:
             return
         connection.port.counters.open -= 1
-        log.debug("%s: gone", connection)
+        logger.debug("%s: gone", connection)
         self.exchange.close(connection)
         self.links.ended(connection)
         self.neighbours.links.ended(connection)
@@ -107,6 +117,8 @@ class Server:
     # -- start and stop ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
+        if self.log:
+            self.exchange.keep(self.log)
         try:
             for name, texts in self.settings.listen.items():
                 for text in texts:
@@ -142,6 +154,7 @@ class Server:
         await self.neighbours.stop()
         await self.links.stop()
         self.exchange.stop()
+        await self._end_log()
         deadline = time.monotonic() + self.settings.limits.shutdown_seconds
         await self._wait_until(self._all_finished, deadline)
         for connection in list(self.connections):
@@ -150,11 +163,23 @@ class Server:
         await self._wait_until(lambda: not self.connections, time.monotonic() + GOODBYE_SECONDS)
         for connection in list(self.connections):
             if left := connection.undelivered() + connection.session.held_bytes:
-                log.warning("%s: %s bytes were not taken in time", connection, f"{left:,}")
+                logger.warning("%s: %s bytes were not taken in time", connection, f"{left:,}")
             connection.abort()
         await asyncio.sleep(0)
         for file, known in self._files:
             sockets.remove(file, known)
+
+    async def _end_log(self) -> None:
+        """Nothing more is taken from publishers; what was taken is settled, and they are told so."""
+        if not self.log:
+            return
+        self.exchange.listen_no_more()
+        while self.log.settled < self.log.next:
+            await asyncio.sleep(0.001)
+        await self.exchange.end_replays()
+        topics = self.exchange.hub.router.topics
+        rows = [(topic.name, topic.next_sequence, topic.last_offset) for topic in topics]
+        await asyncio.get_running_loop().run_in_executor(None, self.log.close, rows, topics.floor)
 
     def _all_finished(self) -> bool:
         """Whoever is owed messages that it may not have yet goes on acknowledging; all others are done."""

@@ -14,10 +14,11 @@ from polycast.dialects.hermod.session import HermodSettings
 from polycast.dialects.nanomsg.sessions import NanomsgSettings
 from polycast.dialects.registry import ROLES
 from polycast.dialects.ubre.sessions import UbreSettings
+from polycast.log.settings import LogSettings
 from polycast.model import Limits
 
 MIB = 1024 * 1024
-POLICIES = ("disconnect", "drop")
+POLICIES = ("disconnect", "drop", "spill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,6 @@ class SimplestSettings:
     forward_memory_messages: int = setting(65_536, "how many forwarded messages are remembered", low=1)
     announce_seconds: float = setting(60.0, "time between two announcements", low=0.1)
     links: int = setting(64, "how many discovered brokers are linked to at most", low=0)
-
-
-@dataclass(frozen=True, slots=True)
-class LogSettings:
-    enabled: bool = setting(True, "keep what was accepted in the data folder")
-    data: str = setting("polycast-data", "the data folder")
 
 
 def default_listeners() -> dict[str, list[str]]:

@@ -1,0 +1,121 @@
+"""`polycast/history`: what was said, by request.
+
+    {"pattern": P, "from"?: as hermod has it, "limit"?: N}
+    [{"topic", "sequence", "offset", "time", "format", "body"}, ...]
+
+Without `from` these are the last N messages, else the first N from there on; oldest first either way.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+from msgspec import Meta, Raw, Struct, field
+
+from polycast.dialects.hermod.starts import read_starts
+from polycast.dialects.ubre.messages import to_json
+from polycast.log.filters import matching
+from polycast.log.folder import segments
+from polycast.log.reader import Reader
+from polycast.model import Exact, Format, Pattern, Start, parse_pattern
+from polycast.server.replay import find_start
+
+LIMIT = 10_000
+BYTES_AT_MOST = 8 * 1024 * 1024
+"""What one answer may hold; it ends early where that is reached."""
+
+
+class History(Struct, forbid_unknown_fields=True):
+    pattern: str
+    from_: Any = field(name="from", default=None)
+    limit: Annotated[int, Meta(ge=1, le=LIMIT)] = 100
+
+
+class Row(Struct):
+    topic: str
+    sequence: int
+    offset: int
+    time: str
+    format: str
+    body: Raw
+
+
+class Wanted(Struct, frozen=True):
+    pattern: Pattern
+    start: Start | None
+    limit: int
+    ended: bool = False
+    """Whether nothing that was kept so far is asked for."""
+
+
+def to_wanted(asked: History) -> Wanted:
+    """Raises UsageError or ProtocolError for what cannot be."""
+    pattern = parse_pattern(asked.pattern)
+    if asked.from_ is None:
+        return Wanted(pattern, None, asked.limit)
+    exact = [pattern.value] if isinstance(pattern, Exact) else []
+    start = read_starts(asked.from_, exact).of(pattern.value)
+    return Wanted(pattern, start, asked.limit, ended=start is None)
+
+
+def read_history(folder: Path, wanted: Wanted, stop: int) -> list[Row]:
+    """Of what lies before the offset `stop`."""
+    if wanted.ended:
+        return []
+    if wanted.start is None:
+        return _last(folder, wanted, stop)
+    offset = find_start(folder, wanted.pattern, wanted.start)
+    return _collect(folder, wanted, stop if offset is None else offset, stop)
+
+
+def _collect(folder: Path, wanted: Wanted, offset: int, stop: int) -> list[Row]:
+    reader = Reader(folder, offset)
+    rows: list[Row] = []
+    size = 0
+    try:
+        while len(rows) < wanted.limit and size < BYTES_AT_MOST and (batch := reader.read(stop)):
+            found = matching(batch, [wanted.pattern]).slice(0, wanted.limit - len(rows))
+            size += found.nbytes
+            rows += _to_rows(found)
+    finally:
+        reader.close()
+    return rows
+
+
+def _last(folder: Path, wanted: Wanted, stop: int) -> list[Row]:
+    """From the newest segment to older ones, until there are enough."""
+    parts: list[pa.RecordBatch] = []
+    count = 0
+    after = stop
+    for segment in reversed(segments(folder)):
+        found = _matching_in(folder, wanted.pattern, segment.first, min(after, stop), wanted.limit - count)
+        parts = found + parts
+        count += sum(part.num_rows for part in found)
+        after = segment.first
+        if count >= wanted.limit or sum(part.nbytes for part in parts) > BYTES_AT_MOST:
+            break
+    return [row for part in parts for row in _to_rows(part)][-wanted.limit :]
+
+
+def _matching_in(folder: Path, pattern: Pattern, first: int, stop: int, most: int) -> list[pa.RecordBatch]:
+    """The last of the rows between two offsets, as many as that and a few more."""
+    reader = Reader(folder, first)
+    parts: list[pa.RecordBatch] = []
+    try:
+        while batch := reader.read(stop):
+            parts.append(matching(batch, [pattern]))
+            while parts and sum(part.num_rows for part in parts[1:]) >= most:
+                parts.pop(0)
+    finally:
+        reader.close()
+    return parts
+
+
+def _to_rows(batch: pa.RecordBatch) -> list[Row]:
+    columns = [batch[name].to_pylist() for name in ("topic", "sequence", "offset", "time", "format", "payload")]
+    return [
+        Row(topic, sequence, offset, time.isoformat(), format_, Raw(to_json(payload, Format(format_)) or b"null"))
+        for topic, sequence, offset, time, format_, payload in zip(*columns, strict=True)
+    ]
