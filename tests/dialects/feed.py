@@ -16,9 +16,12 @@ from polycast.model import (
     Event,
     Format,
     Limits,
+    Once,
+    Receipt,
     Refused,
     Reply,
     Request,
+    Start,
     Subscribe,
     Unsubscribe,
     Upgrade,
@@ -80,11 +83,12 @@ def feed(
     parts: Iterable[bytes],
     patient: bool = False,
     settings: dict[str, Any] | None = None,
+    kept: bool = False,
 ) -> Feeder:
-    """`settings` are those of the role's dialect."""
+    """`settings` are those of the role's dialect; `kept`: there is a log."""
     dialect = ROLES[role].dialect
     tables = {dialect: TABLES[dialect](**settings)} if settings else {}
-    feeder = Feeder(ROLES[role].session(Terms(limits, tables=tables)), patient)
+    feeder = Feeder(ROLES[role].session(Terms(limits, tables=tables, kept=kept)), patient)
     for part in parts:
         feeder.give(part)
     return feeder
@@ -133,24 +137,27 @@ def settled(found: Iterable[Row]) -> list[Row]:
     return rows
 
 
-Other = Subscribe | Unsubscribe | Reply | Deferred | Refused | Request | Answer | Upgrade | Closing
+Other = Subscribe | Unsubscribe | Reply | Receipt | Deferred | Refused | Request | Answer | Upgrade | Closing
 
 
 def _rows_of(event: Event, dialect: str) -> list[Row]:
     if isinstance(event, Burst):
         assert event.dialect == dialect
         return burst_rows(event)
+    if isinstance(event, Once):
+        answer = event.answer(len(event.burst))
+        return [("once", event.batch_id.encode()), *_rows_of(event.burst, dialect), ("reply", answer)]
     return _rows_of_other(event, dialect)
 
 
 def _rows_of_other(event: Other, dialect: str) -> list[Row]:
     match event:
-        case Subscribe(pattern, form, serve):
+        case Subscribe(pattern, form, serve, start):
             assert form.name == dialect
-            return [("subscribe", str(pattern).encode(), *([b"serve"] if serve else []))]
+            return [("subscribe", str(pattern).encode(), *([b"serve"] if serve else []), *_start_fields(start))]
         case Unsubscribe(pattern):
             return [("unsubscribe", str(pattern).encode())]
-        case Reply(data):
+        case Reply(data) | Receipt(data):
             return [("reply", data)]
         case Deferred(make):
             data = make()
@@ -166,6 +173,20 @@ def _rows_of_other(event: Other, dialect: str) -> list[Row]:
             return [("upgrade", dialect.encode())]
         case Closing(error):
             return [("closed", error.kind.encode() if error else b"")]
+
+
+def _start_fields(start: Start | None) -> list[bytes]:
+    if start is None:
+        return []
+    if start.sequence is not None:
+        return [b"sequence %d" % start.sequence]
+    return [b"earliest" if start.seconds is None else b"time %r" % start.seconds]
+
+
+def bursts(events: Iterable[Event]) -> list[Burst]:
+    """All that was published, in whatever way."""
+    found = [event.burst if isinstance(event, Once) else event for event in events]
+    return [event for event in found if isinstance(event, Burst)]
 
 
 def burst_rows(burst: Burst) -> list[Row]:

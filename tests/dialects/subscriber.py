@@ -9,7 +9,7 @@ from dialects.feed import NOW
 from kit import hermod
 from polycast.dialects.base import Terms
 from polycast.dialects.hermod.session import HermodSession
-from polycast.model import Burst, Deferred, Form, Format, Reply, Subscribe
+from polycast.model import Burst, Deferred, Form, Format, Receipt, Reply, Subscribe
 
 Place = tuple[str, int]
 """Topic and sequence."""
@@ -22,6 +22,7 @@ class Subscriber:
         self.session = HermodSession(Terms())
         self.forms: dict[str, Form] = {}
         self._next: Counter[str] = Counter()
+        self._offset = 0
         self.say(handshake)
 
     def say(self, data: bytes) -> bytes:
@@ -35,7 +36,7 @@ class Subscriber:
                     sent.append(self.deliver(event))
                 case Deferred(make):
                     sent.append(make())
-                case Reply(reply):
+                case Reply(reply) | Receipt(reply):
                     sent.append(reply.replace(hermod.OK, b""))
         return b"".join(sent)
 
@@ -45,6 +46,8 @@ class Subscriber:
         )
 
     def deliver(self, burst: Burst) -> bytes:
+        burst.offset = self._offset
+        self._offset += len(burst)
         for run, first, last in burst.runs():
             topic = burst.topics[run].decode()
             burst.sequences.append(self._next[topic])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dialects.feed import Feeder, feed, in_two, one_by_one, rows, settled
+from dialects.feed import Feeder, bursts, feed, in_two, one_by_one, rows, settled
 from dialects.wires import PUBLISHERS, SUBSCRIBERS, WIRES, Wire
 from polycast.dialects.base import Terms
 from polycast.dialects.registry import ROLES
@@ -63,9 +63,8 @@ def meaning(role: str, feeder: Feeder) -> list[Row]:
 
 def check_events(role: str, feeder: Feeder) -> None:
     assert not any(isinstance(event, Closing) for event in feeder.events[:-1])
-    for event in feeder.events:
-        if isinstance(event, Burst):
-            check_burst(event, WIRES[role].name_bytes(SMALL[role].topic_bytes), SMALL[role].payload_bytes)
+    for burst in bursts(feeder.events):
+        check_burst(burst, WIRES[role].name_bytes(SMALL[role].topic_bytes), SMALL[role].payload_bytes)
 
 
 def check_burst(burst: Burst, name_bytes: int, payload_bytes: int) -> None:
@@ -91,25 +90,25 @@ def test_garbage_gives_events_or_one_closing(role: str, data: st.DataObject) -> 
 
 @each_role
 @some
-@given(data=st.data())
-def test_whole_equals_byte_by_byte(role: str, data: st.DataObject) -> None:
+@given(data=st.data(), kept=st.booleans())
+def test_whole_equals_byte_by_byte(role: str, data: st.DataObject, kept: bool) -> None:
     sent = data.draw(inputs(role))
-    whole = feed(role, SMALL[role], [sent])
+    whole = feed(role, SMALL[role], [sent], kept=kept)
     check_events(role, whole)
     for patient in (False, True):
-        slow = feed(role, SMALL[role], one_by_one(sent), patient)
+        slow = feed(role, SMALL[role], one_by_one(sent), patient, kept=kept)
         check_events(role, slow)
         assert meaning(role, slow) == meaning(role, whole)
 
 
 @each_role
 @some
-@given(data=st.data())
-def test_whole_equals_any_two_parts(role: str, data: st.DataObject) -> None:
+@given(data=st.data(), kept=st.booleans())
+def test_whole_equals_any_two_parts(role: str, data: st.DataObject, kept: bool) -> None:
     sent = data.draw(inputs(role))
-    whole = meaning(role, feed(role, SMALL[role], [sent]))
+    whole = meaning(role, feed(role, SMALL[role], [sent], kept=kept))
     for cut in range(1, len(sent)):
-        assert meaning(role, feed(role, SMALL[role], in_two(sent, cut))) == whole
+        assert meaning(role, feed(role, SMALL[role], in_two(sent, cut), kept=kept)) == whole
 
 
 @each_role

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from dialects.feed import NOW, Feeder, feed, in_two, number, one_by_one, rows, settled
+from dialects.feed import NOW, Feeder, bursts, feed, in_two, number, one_by_one, rows, settled
 from dialects.wires import DELIVERED, READERS, SEEN, WIRES, delivered, numbered
 from polycast.dialects import fanout, simplest
 from polycast.dialects.base import Terms
@@ -28,7 +28,7 @@ each_output = pytest.mark.parametrize("vector", OUTPUTS, ids=lambda vector: vect
 
 
 def fed(vector: InputVector, parts: Iterable[bytes], patient: bool = False) -> Feeder:
-    return feed(vector.role, Limits(**vector.limits), parts, patient, vector.settings)
+    return feed(vector.role, Limits(**vector.limits), parts, patient, vector.settings, vector.kept)
 
 
 def events_of(vector: InputVector, parts: Iterable[bytes], patient: bool = False) -> list[Event]:
@@ -105,9 +105,9 @@ def test_what_was_read_is_sent_on_in_the_same_dialect(vector: InputVector) -> No
     sent = [(_bytes(row[1]), _bytes(row[2])) for row in vector.events if row[0] == "message"]
     expected = delivered(dialect, numbered(sent))
     for cut in range(len(vector.input) + 1):
-        bursts = [b for b in events_of(vector, in_two(vector.input, cut)) if isinstance(b, Burst)]
-        number(bursts)
-        assert b"".join(_encode(dialect, burst) for burst in bursts) == expected, f"cut at {cut}"
+        published = bursts(events_of(vector, in_two(vector.input, cut)))
+        number(published)
+        assert b"".join(_encode(dialect, burst) for burst in published) == expected, f"cut at {cut}"
 
 
 def _bytes(field: str | bytes) -> bytes:

@@ -15,7 +15,7 @@ from polycast.dialects.hermod import session as dialect
 from polycast.dialects.hermod.headers import Header, HeaderEnd, HermodError, read_header
 from polycast.dialects.hermod.session import HermodSession
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
-from polycast.model import Burst, Closing, Event, Limits, Refused, Reply, Subscribe
+from polycast.model import Burst, Closing, Event, Limits, Receipt, Refused, Reply, Subscribe
 
 some = settings(max_examples=100, deadline=None)
 BAD = "0" * 40
@@ -36,21 +36,22 @@ def error_in(words: bytes) -> dict[str, object]:
 # -- bursts and replies ----------------------------------------------------------------------------------
 
 
-def test_one_read_is_one_burst_with_one_reply_behind_it() -> None:
+def test_one_read_is_one_burst_with_one_receipt_behind_it() -> None:
     sent = [hermod.message("a", b"1"), hermod.message("b", b"2", gap=b"\n"), hermod.message("b", b"3", "")]
-    burst, reply = events_of(b"".join(sent))
-    assert isinstance(burst, Burst) and isinstance(reply, Reply)
+    burst, receipt = events_of(b"".join(sent))
+    assert isinstance(burst, Burst) and isinstance(receipt, Receipt)
     assert [message.payload for message in burst.messages()] == [b"1", b"2", b"3"]
-    assert reply.data == hermod.OK * 3
+    assert receipt.data == hermod.OK * 3
 
 
 def test_a_refused_message_is_counted_in_its_place() -> None:
     sent = [hermod.message("a", b"1"), hermod.message("b", b"2", BAD), hermod.message("b", b"3", "")]
-    before, ok, refused, behind, reply = events_of(b"".join(sent))
-    assert isinstance(before, Burst) and isinstance(behind, Burst) and isinstance(reply, Reply)
-    assert ok == Reply(hermod.OK)
+    before, ok, refused, behind, receipt = events_of(b"".join(sent))
+    assert isinstance(before, Burst) and isinstance(behind, Burst)
+    assert isinstance(ok, Receipt) and isinstance(receipt, Receipt)
+    assert ok.data == hermod.OK
     assert refused == Refused("checksum does not fit")
-    bad, last = reply.data.splitlines(keepends=True)
+    bad, last = receipt.data.splitlines(keepends=True)
     assert error_in(bad) == {"code": 422}
     assert last == hermod.OK
 
@@ -87,7 +88,7 @@ def test_no_reply_comes_before_what_it_answers(kinds: list[str], data: st.DataOb
     for event in feed("hermod.pub", Limits(), parts).events:
         if isinstance(event, Burst):
             published += len(event)
-        elif isinstance(event, Reply):
+        elif isinstance(event, Reply | Receipt):
             promised += sum(_promised(line) for line in event.data.splitlines())
         else:
             promised -= isinstance(event, Subscribe)
@@ -103,7 +104,7 @@ def _promised(line: bytes) -> int:
 
 def test_a_handshake_is_answered_before_the_first_message() -> None:
     kinds = [type(event) for event in events_of(hermod.topics("a", "b") + hermod.message("a", b"x"))]
-    assert kinds == [Subscribe, Subscribe, Reply, Burst, Reply]
+    assert kinds == [Subscribe, Subscribe, Reply, Burst, Receipt]
 
 
 def test_a_checked_checksum_is_kept_for_those_who_need_it() -> None:

@@ -25,6 +25,7 @@ class InputVector:
     settings: dict[str, Any]
     at_end: tuple[Row, ...]
     farewell: bytes
+    kept: bool
 
     @property
     def closes(self) -> bool:
@@ -72,6 +73,7 @@ def _to_input(id_: str, table: dict[str, Any]) -> InputVector:
         table.pop("settings", {}),
         _to_rows(table.pop("at_end", [])),
         to_bytes(table.pop("farewell", "")),
+        table.pop("kept", False),
     )
     assert not table, f"{id_}: unknown keys {sorted(table)}"
     return vector

@@ -17,7 +17,17 @@ def run(
     ),
     rounds: int = typer.Option(5, min=1, help="How often everyone has a turn at each cell."),
     seconds: float = typer.Option(1.0, min=0.05, help="How long a turn takes."),
-    out: Path = typer.Option(Path("bench-results"), help="Where the table's JSON and the plot go.", metavar="DIR"),
+    messages: int | None = typer.Option(
+        None,
+        min=1,
+        help="How many messages lie in the log; without, each cell has its own number.",
+        metavar="N",
+    ),
+    out: Path = typer.Option(
+        Path("bench-results"),
+        help="Where the tables' JSON and the plot go, and logs while they are needed.",
+        metavar="DIR",
+    ),
 ) -> None:
     import sys
 
@@ -25,6 +35,6 @@ def run(
     from polycast.cli import streams
 
     console = streams.to_console(sys.stdout)
-    report = run_bench(cell or None, peer or None, rounds, seconds, out, console, dialect or None)
+    report = run_bench(cell or None, peer or None, rounds, seconds, out, console, dialect or None, messages)
     if report.failed:
         raise typer.Exit(1)

@@ -5,7 +5,12 @@ import typer
 DIALECTS = "simplest, hermod, fanout, nanomsg or ubre"
 
 PUBLISHING_DIALECT = typer.Option("hermod", "--dialect", help=f"The dialect to speak: {DIALECTS}.", metavar="D")
-SUBSCRIBING_DIALECT = typer.Option("simplest", "--dialect", help=f"The dialect to speak: {DIALECTS}.", metavar="D")
+SUBSCRIBING_DIALECT = typer.Option(
+    None,
+    "--dialect",
+    help=f"The dialect to speak: {DIALECTS}; simplest unless told otherwise, hermod with --from.",
+    metavar="D",
+)
 AT = typer.Option(
     "",
     "--at",

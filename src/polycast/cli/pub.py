@@ -20,9 +20,14 @@ In hermod the broker acknowledges them, and what it refuses is an error here. In
 them. The others acknowledge nothing: what the broker refuses is in its log only, except that it may hang up. That
 is an error if it is noticed; a broker that takes longer than a moment to do so is not waited for.
 
-MESSAGE is the text of one message; '-' takes each line of stdin as a message; --file takes a whole file as one."""
+MESSAGE is the text of one message; '-' takes each line of stdin as a message; --file takes a whole file as one.
+
+With --batch-id, all that would be published is one batch: the broker takes all of it or nothing, and only once,
+however often it comes under that id. How many messages that are is printed. It needs a broker that keeps a log."""
 EXAMPLE = "seq 1000 | polycast pub numbers -"
 
+BATCHING_DIALECT = "hermod"
+BATCH_ID_BYTES = 256
 LINE_BYTES = 2**30
 AT_ONCE = 1000
 BAR_FROM = 100_000
@@ -36,11 +41,11 @@ def run(
     at: str = AT,
     count: int = typer.Option(1, min=1, help="Publish it so many times."),
     file: str | None = typer.Option(None, help="The file that is the message; '-' for all of stdin.", metavar="F"),
+    batch_id: str | None = typer.Option(None, help="Publish all of it once, under this id.", metavar="ID"),
 ) -> None:
     from polycast.client import Client, to_side
 
-    if (message is None) == (file is None):
-        raise UsageError("give either MESSAGE or --file", "an empty message is ''")
+    _check(dialect, message, file, batch_id)
     side = to_side(dialect, at, publishing=True)
     side.encode(Message(topic, b""))
     batches = to_lines(streams.read_stdin()) if message == "-" else iter([[_whole(message, file)]])
@@ -49,9 +54,25 @@ def run(
         for payload in payloads:
             side.encode(Message(topic, payload))
         batches = _repeated(payloads, count)
+    if batch_id is not None:
+        batches = iter([list(chain.from_iterable(batches))])
     with Client(side) as client:
         for batch in _counted(batches, count):
-            client.publish(Message(topic, payload) for payload in batch)
+            messages = (Message(topic, payload) for payload in batch)
+            if batch_id is None:
+                client.publish(messages)
+            else:
+                typer.echo(client.publish_once(messages, batch_id))
+
+
+def _check(dialect: str, message: str | None, file: str | None, batch_id: str | None) -> None:
+    if (message is None) == (file is None):
+        raise UsageError("give either MESSAGE or --file", "an empty message is ''")
+    if batch_id is not None and dialect != BATCHING_DIALECT:
+        hint = f"leave --dialect away, or write --dialect {BATCHING_DIALECT}"
+        raise UsageError(f"--batch-id needs the dialect {BATCHING_DIALECT}", hint)
+    if batch_id is not None and not 0 < len(batch_id.encode(errors="surrogateescape")) <= BATCH_ID_BYTES:
+        raise UsageError(f"--batch-id takes 1 to {BATCH_ID_BYTES} bytes")
 
 
 def _whole(message: str | None, file: str | None) -> bytes:

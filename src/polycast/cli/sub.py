@@ -4,38 +4,53 @@ import base64
 import json
 import os
 import sys
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from polycast.cli import streams
 from polycast.cli.options import AT, SUBSCRIBING_DIALECT
-from polycast.errors import RemoteError
-from polycast.model import Message, parse_pattern
+from polycast.cli.start import FORMS, parse_start
+from polycast.errors import RefusedError, RemoteError, UsageError
+from polycast.model import Message, Pattern, parse_pattern
+
+if TYPE_CHECKING:
+    from polycast.client import Client
+    from polycast.client.side import Begin
 
 NAME = "sub"
 HELP = """Print messages as they arrive: topic, space, payload.
 
 Patterns: foo exact, 'foo.>' what begins with foo., '~foo' what contains foo, '>' everything, =foo exact. The
-dialects hermod and ubre take exact topics only."""
-EXAMPLE = "polycast sub 'sensors.>' '~alarm' --json"
+dialect ubre takes exact topics only.
+
+With --from, what the broker's log has from there on comes first, then what arrives. That needs the dialect hermod
+and a broker that keeps a log. A sequence is of one topic, so it goes with exact topics only. A time without a zone
+is in UTC."""
+EXAMPLE = "polycast sub 'sensors.>' '~alarm' --from -10m --json"
+REPLAYING_DIALECT = "hermod"
+LIVE_DIALECT = "simplest"
+NOT_WITHOUT_THE_LOG = 501
 
 
 def run(
     patterns: list[str] = typer.Argument(help="What to subscribe to."),
-    dialect: str = SUBSCRIBING_DIALECT,
+    dialect: str | None = SUBSCRIBING_DIALECT,
     at: str = AT,
+    begin: str | None = typer.Option(None, "--from", help=f"Where in the log to begin: {FORMS}.", metavar="WHEN"),
     count: int = typer.Option(0, min=0, help="Stop after so many messages; 0: never."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
 ) -> None:
     from polycast.client import Client, to_side
 
-    side = to_side(dialect, at)
-    wanted = side.check_patterns([parse_pattern(text) for text in patterns])
+    start = None if begin is None else parse_start(begin, time.time())
+    side = to_side(_to_dialect(dialect, begin), at)
+    wanted = side.check_patterns([parse_pattern(text) for text in patterns], start)
     client = Client(side)
     left = count
     try:
-        client.subscribe(wanted)
+        _subscribe(client, wanted, start)
         streams.say(f"subscribed to {' '.join(patterns)} at {client.address}")
         for arrived in client.messages():
             shown = arrived[:left] if count else arrived
@@ -49,6 +64,24 @@ def run(
         streams.let_go(sys.stdout)
         return
     raise RemoteError(f"{client.address}: the broker closed the connection")
+
+
+def _to_dialect(dialect: str | None, begin: str | None) -> str:
+    if begin is None:
+        return dialect or LIVE_DIALECT
+    if dialect not in (None, REPLAYING_DIALECT):
+        hint = f"leave --dialect away, or write --dialect {REPLAYING_DIALECT}"
+        raise UsageError(f"--from needs the dialect {REPLAYING_DIALECT}; {dialect} cannot ask for what was", hint)
+    return REPLAYING_DIALECT
+
+
+def _subscribe(client: Client, wanted: list[Pattern], start: Begin | None) -> None:
+    try:
+        client.subscribe(wanted, start)
+    except RefusedError as error:
+        if error.code == NOT_WITHOUT_THE_LOG:
+            error.hint = "'polycast serve' without --no-log keeps a log; without --from, sub needs none"
+        raise
 
 
 def _show(messages: list[Message], as_json: bool) -> None:

@@ -23,7 +23,7 @@ from polycast.client.reach import (
     unreachable,
 )
 from polycast.client.requests import NO_BODY, Answer, Handler
-from polycast.client.side import WINDOW, Receipt, Said, Side
+from polycast.client.side import WINDOW, Begin, Receipt, Said, Side
 from polycast.errors import RemoteError
 from polycast.model import Body, Message, Pattern
 
@@ -73,9 +73,23 @@ class AsyncClient:
         await self._wait(lambda: not receipt.owed, ACK_SECONDS)
         side.check(receipt)
 
-    async def subscribe(self, patterns: Iterable[Pattern]) -> None:
-        """Where the dialect tells when subscriptions are in force, returns then."""
-        await self._say(self._side.asks(patterns))
+    async def publish_once(self, messages: Iterable[Message], batch_id: str) -> int:
+        """All of them or none, and once only, however often it is tried under this id: how many there are.
+
+        For `hermod`, and a broker that keeps a log.
+        """
+        side, receipt = self._side, Receipt()
+        await self._send(side.batch(messages, batch_id, receipt))
+        await self._wait(lambda: not receipt.owed, ACK_SECONDS)
+        side.check(receipt)
+        return receipt.accepted
+
+    async def subscribe(self, patterns: Iterable[Pattern], start: Begin | None = None) -> None:
+        """Where the dialect tells when subscriptions are in force, returns then.
+
+        With `start`, what the broker's log has from there on comes first.
+        """
+        await self._say(self._side.asks(patterns, start))
 
     async def messages(self) -> AsyncIterator[list[Message]]:
         """What arrives and matches, until the broker closes, or this client does."""

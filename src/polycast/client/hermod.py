@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from hashlib import sha1
+from typing import Any
 
 import msgspec
 
 from polycast.address import Address
-from polycast.client.side import SHOWN_BYTES, Receipt, Said, Side, check_topic, utf8
+from polycast.client.side import SHOWN_BYTES, Begin, Receipt, Said, Side, utf8
 from polycast.dialects.hermod.forms import NAME
 from polycast.dialects.hermod.headers import (
     UNSET,
@@ -18,8 +19,8 @@ from polycast.dialects.hermod.headers import (
     to_natural,
     to_text,
 )
-from polycast.errors import ProtocolError, RefusedError
-from polycast.model import Format, Message, Pattern
+from polycast.errors import ProtocolError, RefusedError, UsageError
+from polycast.model import Exact, Format, Message, Pattern, Start
 
 HEADER_BYTES = 2**20
 TOPIC_BYTES = 2**16 - 1
@@ -63,12 +64,30 @@ class HermodSide(Side):
         self.owe(receipt, count)
         return block if count == 1 else b'{"batch_type":"Count","count":%d}' % count + block
 
-    def check_pattern(self, pattern: Pattern) -> None:
-        check_topic(pattern, NAME)
+    def to_batch(self, messages: list[Message], batch_id: str, receipt: Receipt) -> bytes:
+        """It is the broker that tells how many it has: at a repeat, as many as there were the first time."""
+        self.owe(receipt)
+        header = {"batch_type": "Count", "count": len(messages), "batch_id": utf8(batch_id).decode()}
+        return msgspec.json.encode(header) + b"".join(map(self.encode, messages))
 
     def to_asks(self, patterns: list[Pattern]) -> Said:
-        topics = [pattern.value for pattern in patterns]
-        return Said(msgspec.json.encode({"topics": topics}), self.owe(Receipt()))
+        return self._to_handshake(patterns)
+
+    def check_start(self, patterns: list[Pattern], start: Begin) -> None:
+        others = [str(pattern) for pattern in patterns if not isinstance(pattern, Exact)]
+        if isinstance(start, Start) and start.sequence is not None and others:
+            hint = "name the topics, or begin at a time"
+            raise UsageError(f"a sequence is of one topic, and {others[0]!r} may match many", hint)
+
+    def to_asks_from(self, patterns: list[Pattern], start: Begin) -> Said:
+        return self._to_handshake(patterns, **{"from": _to_from(patterns, start)})
+
+    def _to_handshake(self, patterns: list[Pattern], **more: Any) -> Said:
+        """Only Polycast knows `patterns`, so whole topics are asked for as all others know them."""
+        topics = [pattern.value for pattern in patterns if isinstance(pattern, Exact)]
+        others = [str(pattern) for pattern in patterns if not isinstance(pattern, Exact)]
+        asks = {"topics": topics} | ({"patterns": others} if others else {}) | more
+        return Said(msgspec.json.encode(asks), self.owe(Receipt()))
 
     def farewell(self) -> bytes:
         return b"" if self.publishing else b'{"status":"CLOSE"}'
@@ -120,6 +139,14 @@ class HermodSide(Side):
         if status.status == "OK":
             return None
         return RefusedError(f"{self.address}: refused: {status.code} {status.message}", status.code)
+
+
+def _to_from(patterns: list[Pattern], start: Begin) -> Any:
+    if not isinstance(start, Start):
+        return start
+    if start.sequence is not None:
+        return {"topics": {pattern.value: start.sequence for pattern in patterns}}
+    return "earliest" if start.seconds is None else {"time": int(start.seconds * 1000)}
 
 
 def _to_message(header: Header, payload: bytes) -> Message:

@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from polycast.address import Address
 from polycast.client.requests import Answer, Handler
 from polycast.errors import PeerError, RefusedError, RemoteError, UsageError
-from polycast.model import Body, Burst, Closing, Event, Exact, Limits, Message, Pattern, Reply
+from polycast.model import Body, Burst, Closing, Event, Exact, Limits, Message, Pattern, Reply, Start
 
 BLOCK_BYTES = 256 * 1024
 SHOWN_BYTES = 40
 WINDOW = 8
 """How many answers a broker may owe before it is told more."""
+
+Begin = Start | Literal["latest"]
+"""Where in the broker's log to begin."""
 
 
 @dataclass(slots=True)
@@ -91,6 +94,18 @@ class Side:
         """The commands that bring at least all that matches the patterns, which have been checked."""
         raise NotImplementedError
 
+    def check_start(self, patterns: list[Pattern], start: Begin) -> None:
+        """Raises what stands against beginning there."""
+        raise UsageError(f"{self.dialect} cannot ask for what was said before", "hermod can")
+
+    def to_asks_from(self, patterns: list[Pattern], start: Begin) -> Said:
+        """The same as `to_asks`, from somewhere in the broker's log on."""
+        raise NotImplementedError
+
+    def to_batch(self, messages: list[Message], batch_id: str, receipt: Receipt) -> bytes:
+        """All of them, such that the broker takes them once, however often they come under this id."""
+        raise UsageError(f"{self.dialect} has no batches with an id", "hermod has")
+
     def to_request(self, route: str, body: Body) -> tuple[bytes, int]:
         """A request, and the number under which its answer will come; who waits no more removes that number."""
         raise UsageError(f"{self.dialect} has no requests", "ubre has")
@@ -114,11 +129,7 @@ class Side:
 
     def blocks(self, messages: Iterable[Message], receipt: Receipt) -> Iterator[bytes]:
         """The messages, as blocks worth a write each."""
-        if isinstance(messages, Message):
-            raise UsageError("publish takes a list of messages, not one message", "publish([message])")
-        if self.one_way and not self.publishing:
-            hint = "connect(..., publishing=True) makes one that publishes"
-            raise UsageError(f"this {self.dialect} connection subscribes", hint)
+        self._check_publishing(messages)
         batch: list[bytes] = []
         size = 0
         for message in messages:
@@ -130,22 +141,36 @@ class Side:
         if batch:
             yield self._end_block(batch, receipt)
 
+    def batch(self, messages: Iterable[Message], batch_id: str, receipt: Receipt) -> bytes:
+        """All messages as one batch with an id; nothing where there are none."""
+        self._check_publishing(messages)
+        listed = list(messages)
+        receipt.sent = len(listed)
+        return self.to_batch(listed, batch_id, receipt) if listed else b""
+
+    def _check_publishing(self, messages: Iterable[Message]) -> None:
+        if isinstance(messages, Message):
+            raise UsageError("publish takes a list of messages, not one message", "publish([message])")
+        if self.one_way and not self.publishing:
+            hint = "connect(..., publishing=True) makes one that publishes"
+            raise UsageError(f"this {self.dialect} connection subscribes", hint)
+
     def _end_block(self, batch: list[bytes], receipt: Receipt) -> bytes:
         receipt.sent += len(batch)
         block = self.to_block(b"".join(batch), len(batch), receipt)
         self.unconfirmed = self.unconfirmed or not receipt.owed
         return block
 
-    def asks(self, patterns: Iterable[Pattern]) -> Said:
+    def asks(self, patterns: Iterable[Pattern], start: Begin | None = None) -> Said:
         if self.one_way and self.publishing:
             raise UsageError(f"this {self.dialect} connection publishes", "connect() another to subscribe")
-        new = self.check_patterns(patterns)
-        asks = self.to_asks(new)
+        new = self.check_patterns(patterns, start)
+        asks = self.to_asks(new) if start is None else self.to_asks_from(new, start)
         self._patterns += new
         return asks
 
-    def check_patterns(self, patterns: Iterable[Pattern]) -> list[Pattern]:
-        """The same patterns, if all of them can be asked for."""
+    def check_patterns(self, patterns: Iterable[Pattern], start: Begin | None = None) -> list[Pattern]:
+        """The same patterns, if all of them can be asked for, from there on."""
         checked = [patterns] if isinstance(patterns, str | Pattern) else list(patterns)
         if isinstance(patterns, Pattern) or not all(isinstance(pattern, Pattern) for pattern in checked):
             hint = "subscribe([parse_pattern('foo.>')]), with parse_pattern from polycast.model"
@@ -153,6 +178,8 @@ class Side:
         for pattern in checked:
             self._check_size(pattern)
             self.check_pattern(pattern)
+        if start is not None:
+            self.check_start(checked, start)
         return checked
 
     def _check_size(self, pattern: Pattern) -> None:
@@ -219,12 +246,12 @@ class Side:
         return receipt
 
     def settle(self, error: RefusedError | None = None, accepted: int = 0) -> None:
-        """It has answered the oldest of what it owes. `accepted` is for batches of which it refused a part."""
+        """It has answered the oldest of what it owes. `accepted` is how many it says that it has of a batch."""
         if not self.owed:
             return
         receipt, count = self.owed.popleft()
         receipt.owed -= 1
-        receipt.accepted += accepted if error else count
+        receipt.accepted += accepted if error else count or accepted
         receipt.error = receipt.error or error
 
     def hear(self, messages: Iterable[Message]) -> None:
@@ -250,7 +277,7 @@ class Side:
 def check_topic(pattern: Pattern, dialect: str) -> None:
     """For dialects that know no patterns."""
     if not isinstance(pattern, Exact):
-        hint = "simplest, fanout and nanomsg can"
+        hint = "simplest, hermod, fanout and nanomsg can"
         raise UsageError(f"{dialect} cannot ask for {str(pattern)!r}, only for whole topics", hint)
 
 

@@ -12,6 +12,7 @@ def messages(
     header_limit: int,
     unchecked: bool,
 ) -> Messages: ...
+def digests(block: Block, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]: ...
 def frames(
     block: Block,
     starts: Sequence[int],

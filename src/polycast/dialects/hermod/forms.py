@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from polycast.dialects.hermod.scan import FRAME, frames, sha1_of
+from polycast.dialects.hermod.scan import FRAME, digests, frames
 from polycast.model import Buffer, Burst, Encoded, Form, Slices
 
 NAME = "hermod"
@@ -36,8 +36,7 @@ def to_error(code: int, message: str, count: int | None = None) -> bytes:
 def digests_of(burst: Burst) -> list[bytes]:
     """The sha1 of each payload, computed once for a burst, however many want it."""
     if burst.digests is None:
-        view = memoryview(burst.block)
-        burst.digests = [sha1_of(view[start:end]) for start, end in zip(burst.starts, burst.ends, strict=True)]
+        burst.digests = digests(burst.block, to_array(burst.starts), to_array(burst.ends))
     return burst.digests
 
 
@@ -95,8 +94,8 @@ class PacedForm(Form):
     def __init__(self) -> None:
         self._window = 0
         self._batch = 0
-        self._held: deque[tuple[bytes, bytes, int]] = deque()
-        """The frames that wait, with topic and sequence."""
+        self._held: deque[tuple[bytes, bytes, int, int]] = deque()
+        """The frames that wait, with topic, sequence and offset."""
         self._sent: OrderedDict[tuple[bytes, int], int] = OrderedDict()
         """What is not acknowledged, oldest first, and to which group it belongs: one OK answers a group."""
         self._by_topic: dict[bytes, deque[int]] = {}
@@ -132,10 +131,17 @@ class PacedForm(Form):
         for run, first, last in burst.runs(slices):
             topic, shift = burst.topics[run], _shift(burst, run)
             for i, frame in zip(range(first, last), frames, strict=False):
-                self._held.append((frame, topic, i + shift))
+                self._held.append((frame, topic, i + shift, burst.offset + i))
                 self.held_bytes += len(frame)
         released = self.release()
         return Encoded([released] if released else [], len(released))
+
+    def let_go(self) -> int | None:
+        """Forgets what waits, and says at which offset that began; None: nothing did."""
+        first = self._held[0][-1] if self._held else None
+        self._held.clear()
+        self.held_bytes = 0
+        return first
 
     def release(self) -> bytes:
         """What may be sent now."""
@@ -151,7 +157,7 @@ class PacedForm(Form):
                 yield b'{"batch_type": "Count", "count": %d}' % count
             self._group += 1
             for _ in range(count):
-                frame, topic, sequence = self._held.popleft()
+                frame, topic, sequence, _ = self._held.popleft()
                 self.held_bytes -= len(frame)
                 if self._window:
                     self._sent[topic, sequence] = self._group

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from polycast.dialects.hermod.scan import sha1_of
-from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
-from polycast.model import Block, Limits
+from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError, UsageError
+from polycast.model import Block, Limits, Pattern, parse_pattern
 
 CR, LF, QUOTE, OPENING = b'\r\n"{'
 SHA1_DIGITS = 40
@@ -130,6 +130,7 @@ class Header(msgspec.Struct):
     count: Any = UNSET
     batch_id: Any = UNSET
     topics: Any = UNSET
+    patterns: Any = UNSET
     window: Any = UNSET
     batch: Any = UNSET
     from_: Any = msgspec.field(name="from", default=UNSET)
@@ -169,9 +170,11 @@ def kind_of(header: Header) -> Kind:
         return _kind_of_batch(header)
     if header.status is not UNSET:
         return Kind.STATUS
+    if header.patterns is not UNSET:
+        return Kind.TOPICS
     if header.topic is not UNSET:
         return Kind.MESSAGE
-    raise HermodError(400, "a header must have one of the keys topic, batch_type, topics and status")
+    raise HermodError(400, "a header must have one of the keys topic, batch_type, topics, patterns and status")
 
 
 def _kind_of_batch(header: Header) -> Kind:
@@ -211,6 +214,19 @@ def to_topic(value: Any, key: str, limits: Limits) -> str:
     if size > limits.topic_bytes:
         raise LimitError("a topic", size, limits.topic_bytes, "limits.topic_bytes")
     return topic
+
+
+def to_pattern(value: Any, limits: Limits) -> Pattern:
+    """From the text form that `model.parse_pattern` reads."""
+    text = to_text(value, "one of the patterns")
+    try:
+        pattern = parse_pattern(text)
+    except UsageError as error:
+        raise HermodError(400, f"one of the patterns is {shown(text)}: {error}; {error.hint}") from error
+    size = len(pattern.value.encode())
+    if size > limits.topic_bytes:
+        raise LimitError("a pattern", size, limits.topic_bytes, "limits.topic_bytes")
+    return pattern
 
 
 def shown(value: Any, most: int = SHOWN_CHARACTERS) -> str:

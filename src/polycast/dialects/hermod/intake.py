@@ -2,76 +2,43 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from functools import partial
 
+from polycast.dialects.hermod.answers import Answers
+from polycast.dialects.hermod.batches import Batch
+from polycast.dialects.hermod.columns import Columns
 from polycast.dialects.hermod.forms import NAME, PacedForm
-from polycast.dialects.hermod.scan import Messages
-from polycast.model import Block, Burst, Closing, Deferred, Event, Format, Received, Reply
+from polycast.model import Block, Closing, Deferred, Event, Received
 
 Act = Callable[[], None]
-
-
-class Columns:
-    """The messages of a block while they are found."""
-
-    def __init__(self) -> None:
-        self.topics: list[bytes] = []
-        self.run_ends: list[int] = []
-        self.starts, self.ends = array("q"), array("q")
-        self.digests: list[bytes] = []
-        """Empty where nobody has looked."""
-
-    def add(self, topic: bytes, start: int, end: int, digest: bytes) -> None:
-        if not self.topics or self.topics[-1] != topic:
-            self.topics.append(topic)
-            self.run_ends.append(len(self.starts))
-        self.run_ends[-1] += 1
-        self.starts.append(start)
-        self.ends.append(end)
-        self.digests.append(digest)
-
-    def extend(self, found: Messages) -> int:
-        """Takes what a scan found; returns how many that were."""
-        topics, run_ends, starts, ends, digests, _ = found
-        before = len(self.starts)
-        if topics and self.topics[-1:] == topics[:1]:
-            self.topics.pop()
-            self.run_ends.pop()
-        self.topics += topics
-        self.run_ends += [before + end for end in run_ends] if before else run_ends
-        self.starts.extend(starts)
-        self.ends.extend(ends)
-        self.digests += digests
-        return len(starts)
-
-    def to_burst(self, dialect: str, block: Block) -> Burst:
-        formats = [Format.BYTES] * len(self.topics)
-        digests = self.digests if all(self.digests) else None
-        return Burst(
-            dialect, block, self.starts, self.ends, self.topics, formats, self.run_ends, digests=digests
-        )  # fmt: skip
 
 
 class Intake:
     """What one block brings: messages gather in columns, what is answered to them comes behind them."""
 
     def __init__(self, block: Block) -> None:
-        self._block = block
-        self._replies: list[bytes] = []
+        self.block = block
         self._events: list[Event] = []
         self._acts: list[Act] = []
+        self.answers = Answers()
         self.columns = Columns()
         self.closed = False
-
-    def reply(self, data: bytes) -> None:
-        self._replies.append(data)
 
     def add(self, event: Event) -> None:
         self._end_burst()
         self._events.append(event)
         self.closed = isinstance(event, Closing)
+
+    def end_batch(self, batch: Batch) -> None:
+        """Of one that began in an earlier burst, only this one's part may be lost: it is answered by itself."""
+        once = batch.to_once(self.block)
+        if once:
+            self.add(once)
+            return
+        self.answers.add_batch(batch)
+        if batch.accepted > self.columns.count:
+            self._end_burst()
 
     def defer(self, act: Act, form: PacedForm) -> None:
         """`act` makes room in the form when its turn comes; what several in a row make room for comes at once."""
@@ -87,11 +54,10 @@ class Intake:
 
     def _end_burst(self) -> None:
         if self.columns.topics:
-            self._events.append(self.columns.to_burst(NAME, self._block))
+            self._events.append(self.columns.to_burst(NAME, self.block))
             self.columns = Columns()
-        if self._replies:
-            self._events.append(Reply(b"".join(self._replies)))
-            self._replies = []
+        if answer := self.answers.take():
+            self._events.append(answer)
 
 
 def _release(acts: list[Act], form: PacedForm) -> bytes:

@@ -6,8 +6,8 @@ Most publishers write their headers with the same few bytes again and again:
 
 with white space wherever JSON allows it. `messages` takes those, as long as they are whole and their checksum
 fits, and stops at the first that is anything else. It judges nothing: what it does not know, the session looks
-at. The C version (`_scan.pyx`) takes 900 ns a message, nearly all of it sha1, where Python takes 2,300; `frames`
-takes 30 ns where Python takes 430. A test holds the two equal.
+at. `digests` computes the sha1 of payloads that came without one. The C versions (`_scan.pyx`) take 400 ns a
+message, 130 ns a digest and 30 ns a frame, where Python takes 2,300, 900 and 430. A test holds the two equal.
 """
 
 from __future__ import annotations
@@ -78,6 +78,11 @@ def sha1_of(payload: Block | memoryview) -> bytes:
     return hexlify(sha1(payload, usedforsecurity=False).digest())
 
 
+def digests_in_python(block: Block, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+    view = memoryview(block)
+    return [sha1_of(view[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+
 def frames_in_python(
     block: Block,
     starts: Sequence[int],
@@ -102,7 +107,7 @@ try:
     from polycast.dialects.hermod import _scan
 except ImportError:
     COMPILED = False
-    messages, frames = messages_in_python, frames_in_python
+    digests, frames, messages = digests_in_python, frames_in_python, messages_in_python
 else:
     COMPILED = True
-    messages, frames = _scan.messages, _scan.frames
+    digests, frames, messages = _scan.digests, _scan.frames, _scan.messages

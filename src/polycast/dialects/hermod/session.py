@@ -2,9 +2,11 @@
 
     publisher -> broker    {"topic": T, "payload_size": N, "checksum": sha1}PAYLOAD
                            {"batch_type": "Count", "count": N}   {"batch_type": "Start"}   {"batch_type": "End"}
+                           {"batch_type": "Count", "count": N, "batch_id": I}: all of it or nothing, and once only
     broker -> publisher    {"status": "OK"} LF   {"status": "OK", "count": N} LF
                            {"status": "ERROR", "code": C, "message": M} LF
     subscriber -> broker   {"topics": [T, ...]}   {"status": "OK"}   {"status": "CLOSE"}
+                           {"patterns": [P, ...]}, with or without topics; "from" in either asks the log
     broker -> subscriber   {"status": "OK"} LF, to each `topics`
                            {"topic": T, "sequence": S, "payload_size": N, "checksum": sha1}PAYLOAD
 
@@ -18,16 +20,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 from polycast.declare import setting
 from polycast.dialects.base import Role, Session, Terms
-from polycast.dialects.hermod.batches import NEEDS_THE_LOG, NEEDS_THE_LOG_HERE, Batch, State
-from polycast.dialects.hermod.forms import FORM, NAME, OK, PacedForm, to_error
+from polycast.dialects.hermod.batches import NEEDS_THE_LOG, Batch, State, to_batch, to_stream
+from polycast.dialects.hermod.forms import NAME, to_error
 from polycast.dialects.hermod.headers import (
     OPENING,
-    UNSET,
     Header,
     HeaderEnd,
     HermodError,
@@ -46,8 +45,9 @@ from polycast.dialects.hermod.headers import (
 )
 from polycast.dialects.hermod.intake import Intake
 from polycast.dialects.hermod.scan import messages, sha1_of
+from polycast.dialects.hermod.subscriptions import Subscriptions
 from polycast.errors import PeerError
-from polycast.model import Block, Closing, Event, Exact, Received, Refused, Reply, Subscribe
+from polycast.model import Block, Closing, Event, Received, Refused
 
 ERROR_CHARACTERS = 140
 """How much of a client's words goes to the log."""
@@ -56,9 +56,16 @@ ERROR_CHARACTERS = 140
 @dataclass(frozen=True, slots=True)
 class HermodSettings:
     require_checksum: bool = setting(False, "refuse messages whose checksum is empty, which means unchecked")
+    batch_bytes: int = setting(
+        64 * 1024 * 1024,
+        "largest batch with a batch_id; a message counts as its payload, its topic and 100 bytes",
+        low=1,
+    )
 
 
 class HermodSession(Session):
+    acknowledges = True
+
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         settings: HermodSettings = terms.tables.get(NAME) or HermodSettings()
@@ -68,18 +75,26 @@ class HermodSession(Session):
             min(terms.limits.payload_bytes, sys.maxsize),
             min(terms.limits.line_bytes, sys.maxsize),
         )
+        self._kept = terms.kept
+        self._batch_bytes = settings.batch_bytes
         self._header_end = HeaderEnd()
         self._need = 0
         self._ended = False
         self._state = State.SINGLE
         self._batch = Batch()
-        self._topics: dict[str, None] = {}
-        """What is subscribed to in the form that all share."""
-        self._paced: PacedForm | None = None
+        self._subscriptions = Subscriptions(terms.limits, terms.kept)
 
     @property
     def held_bytes(self) -> int:  # type: ignore[override]
-        return self._paced.held_bytes if self._paced else 0
+        return self._subscriptions.held_bytes
+
+    @property
+    def gathered_bytes(self) -> int:
+        """What this session keeps of a batch that must be whole before it is published."""
+        return self._batch.gathered_bytes
+
+    def let_go(self) -> int | None:
+        return self._subscriptions.let_go()
 
     def receive(self, block: Block, now: float) -> Received:
         if len(block) < self._need:
@@ -92,6 +107,7 @@ class HermodSession(Session):
                 position = after_space(block, position)
                 after, self._need = self._read_frame(block, position, intake)
                 if after == position:
+                    self._batch.keep(block)
                     return intake.close(position, self._need)
                 position = after
         except PeerError as error:
@@ -105,8 +121,8 @@ class HermodSession(Session):
         return self.receive(rest, now).events
 
     def close(self) -> None:
-        if self._paced:
-            self._paced.close()
+        self._batch = Batch()
+        self._subscriptions.close()
 
     def farewell(self, error: PeerError | None) -> bytes:
         accepted = None if self._state is State.SINGLE else self._batch.accepted
@@ -121,7 +137,7 @@ class HermodSession(Session):
             return position
         most = min(self._batch.expected, len(block))
         found = messages(block, position, most, *self._scan_limits, self._unchecked)
-        if count := intake.columns.extend(found):
+        if count := self._batch.extend(found, intake.columns):
             self._accept(count, intake)
         return found[-1]
 
@@ -153,6 +169,7 @@ class HermodSession(Session):
         topic = to_topic(header.topic, "topic", self._limits).encode()
         size = to_size(header.payload_size, self._limits)
         checksum = to_text(header.checksum, "checksum").lower().encode()
+        self._batch.check(topic, size)
         end = start + size
         if end > len(block):
             return position, end - position
@@ -167,26 +184,24 @@ class HermodSession(Session):
         if not checksum and not self._unchecked:
             self._refuse("checksum required", "a checksum is required here (hermod.require_checksum)", intake)
             return end, 0
-        if not self._batch.refused:
-            intake.columns.add(topic, begin, begin + size, checksum)
+        self._batch.add(topic, begin, begin + size, checksum, intake.columns)
         self._accept(1, intake)
         return begin + size, 0
 
     def _accept(self, count: int, intake: Intake) -> None:
         if self._state is State.SINGLE:
-            intake.reply(OK * count)
+            intake.answers.add_oks(count)
             return
-        if not self._batch.refused:
-            self._batch.accepted += count
+        self._batch.accept(count)
         self._count_down(count, intake)
 
     def _refuse(self, reason: str, message: str, intake: Intake) -> None:
-        """The connection stays. In a batch, the first error is its reply."""
+        """The connection stays."""
         intake.add(Refused(reason))
         if self._state is State.SINGLE:
-            intake.reply(to_error(422, message))
+            intake.answers.add_words(to_error(422, message))
             return
-        self._batch.error = self._batch.error or (422, message)
+        self._batch.refuse(message)
         self._count_down(1, intake)
 
     def _count_down(self, count: int, intake: Intake) -> None:
@@ -195,11 +210,12 @@ class HermodSession(Session):
             self._end_batch(None, intake)
 
     def _begin_count(self, header: Header, intake: Intake) -> None:
-        self._begin(State.COUNTING, Batch(to_natural(header.count, "count"), header), intake)
+        count = to_natural(header.count, "count")
+        self._begin(State.COUNTING, to_batch(header, count, self._kept, self._batch_bytes), intake)
         self._count_down(0, intake)
 
     def _begin_stream(self, header: Header, intake: Intake) -> None:
-        self._begin(State.STREAMING, Batch(header=header), intake)
+        self._begin(State.STREAMING, to_stream(header, self._kept), intake)
 
     def _begin(self, state: State, batch: Batch, intake: Intake) -> None:
         self._state, self._batch = state, batch
@@ -207,35 +223,14 @@ class HermodSession(Session):
             intake.add(Refused(NEEDS_THE_LOG % "batch_id"))
 
     def _end_batch(self, header: Header | None, intake: Intake) -> None:
-        intake.reply(self._batch.reply())
+        intake.end_batch(self._batch)
         self._state = State.SINGLE
         self._batch = Batch()
 
-    # -- subscriptions -----------------------------------------------------------------------------------
+    # -- what subscribers say ----------------------------------------------------------------------------
 
     def _subscribe(self, header: Header, intake: Intake) -> None:
-        topics = self._to_topics(header.topics)
-        if header.from_ is not UNSET:
-            intake.add(Refused(NEEDS_THE_LOG % "from"))
-            intake.reply(to_error(501, NEEDS_THE_LOG_HERE % "from"))
-            return
-        window, batch = _to_pace(header.window, "window"), _to_pace(header.batch, "batch")
-        paces = window is not None or batch is not None
-        if paces and not self._paced:
-            self._paced = PacedForm()
-        self._topics |= dict.fromkeys(topics)
-        for topic in self._topics if self._paced else topics:
-            intake.add(Subscribe(Exact(topic), self._paced or FORM))
-        if self._paced:
-            self._topics = {}
-        intake.add(Reply(OK))
-        if self._paced and paces:
-            intake.defer(partial(self._paced.set, window, batch), self._paced)
-
-    def _to_topics(self, value: Any) -> list[str]:
-        if not isinstance(value, list):
-            raise HermodError(400, f"topics is {shown(value)}, expected a list of strings")
-        return [to_topic(topic, "one of the topics", self._limits) for topic in value]
+        self._subscriptions.subscribe(header, intake)
 
     def _handle_status(self, header: Header, intake: Intake) -> None:
         status = to_text(header.status, "status").upper()
@@ -244,25 +239,9 @@ class HermodSession(Session):
         elif status == "ERROR":
             intake.add(to_refused(header))
         elif status == "OK":
-            self._acknowledge(header, intake)
+            self._subscriptions.acknowledge(header, intake)
         else:
             raise HermodError(400, f"status is {shown(header.status)}, expected OK, CLOSE or ERROR")
-
-    def _acknowledge(self, header: Header, intake: Intake) -> None:
-        """Who asked for no window need not say OK, but may."""
-        form = self._paced
-        if header.sequence is not UNSET:
-            topic = to_text(header.topic, "topic").encode()
-            sequence = to_natural(header.sequence, "sequence")
-            if form:
-                intake.defer(partial(form.acknowledge_up_to, topic, sequence), form)
-        elif form:
-            intake.defer(form.acknowledge, form)
-
-
-def _to_pace(value: Any, key: str) -> int | None:
-    """It holds for all topics of the connection; None: what holds so far is to stay."""
-    return None if value is UNSET else to_natural(value, key)
 
 
 def to_refused(header: Header) -> Refused:

@@ -1,0 +1,38 @@
+"""Where in the log a command begins, as people write it."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Literal
+
+from polycast.errors import UsageError
+from polycast.model import Start
+
+FORMS = "earliest, latest, a sequence, -10m (s, m, h or d) or a time such as 2026-11-15T20:00 (UTC)"
+AGO = re.compile(r"-([0-9]{1,9})([smhd])")
+UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+LAST_SEQUENCE = 2**63 - 1
+
+
+def parse_start(text: str, now: float) -> Start | Literal["latest"]:
+    if text == "latest":
+        return "latest"
+    if text == "earliest":
+        return Start()
+    if ago := AGO.fullmatch(text):
+        return Start(seconds=max(0.0, now - int(ago[1]) * UNIT_SECONDS[ago[2]]))
+    if re.fullmatch("[0-9]{1,19}", text) and int(text) <= LAST_SEQUENCE:
+        return Start(sequence=int(text))
+    return Start(seconds=_parse_time(text))
+
+
+def _parse_time(text: str) -> float:
+    """Without a zone it is UTC, so that a command means the same on every machine."""
+    try:
+        if text.isdigit():
+            raise ValueError("a number is a sequence")
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"--from {text} is no place in a log", f"write {FORMS}") from error
+    return max(0.0, (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())

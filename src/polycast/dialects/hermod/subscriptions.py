@@ -1,0 +1,103 @@
+"""What a connection of `hermod` subscribed to, where that begins, and at which pace it comes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from polycast.dialects.hermod.batches import NEEDS_THE_LOG, NEEDS_THE_LOG_HERE
+from polycast.dialects.hermod.forms import FORM, OK, PacedForm, to_error
+from polycast.dialects.hermod.headers import (
+    UNSET,
+    Header,
+    HermodError,
+    shown,
+    to_natural,
+    to_pattern,
+    to_text,
+    to_topic,
+)
+from polycast.dialects.hermod.intake import Intake
+from polycast.dialects.hermod.starts import LATEST, read_starts
+from polycast.model import Exact, Limits, Pattern, Refused, Reply, Start, Subscribe
+
+
+class Subscriptions:
+    def __init__(self, limits: Limits, kept: bool) -> None:
+        self._limits = limits
+        self._kept = kept
+        """Whether there is a log to begin in."""
+        self._shared: dict[Pattern, None] = {}
+        """What is subscribed to in the form that all share."""
+        self._paced: PacedForm | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        return self._paced.held_bytes if self._paced else 0
+
+    def let_go(self) -> int | None:
+        return self._paced.let_go() if self._paced else None
+
+    def close(self) -> None:
+        if self._paced:
+            self._paced.close()
+
+    def subscribe(self, header: Header, intake: Intake) -> None:
+        asked = self._read_asked(header)
+        if asked is None:
+            intake.add(Refused(NEEDS_THE_LOG % "from"))
+            intake.add(Reply(to_error(501, NEEDS_THE_LOG_HERE % "from")))
+            return
+        window, batch = _to_pace(header.window, "window"), _to_pace(header.batch, "batch")
+        paces = window is not None or batch is not None
+        if paces and not self._paced:
+            self._paced = PacedForm()
+        for pattern, start in self._to_form(asked).items():
+            intake.add(Subscribe(pattern, self._paced or FORM, start=start))
+        intake.add(Reply(OK))
+        if self._paced and paces:
+            intake.defer(partial(self._paced.set, window, batch), self._paced)
+
+    def _read_asked(self, header: Header) -> dict[Pattern, Start | None] | None:
+        """Each pattern, and where it begins; None where that needs the log, and there is none."""
+        topics = [to_topic(topic, "one of the topics", self._limits) for topic in _to_list(header, "topics")]
+        patterns = [to_pattern(text, self._limits) for text in _to_list(header, "patterns")]
+        if header.from_ is not UNSET and header.from_ != "latest" and not self._kept:
+            return None
+        starts = LATEST if header.from_ is UNSET else read_starts(header.from_, set(topics))
+        asked: dict[Pattern, Start | None] = {Exact(topic): starts.of(topic) for topic in topics}
+        return asked | {pattern: starts.all for pattern in patterns if pattern not in asked}
+
+    def _to_form(self, asked: dict[Pattern, Start | None]) -> dict[Pattern, Start | None]:
+        """What has to be subscribed to, so that all comes in the one form of the connection."""
+        if not self._paced:
+            self._shared |= dict.fromkeys(asked)
+            return asked
+        before: dict[Pattern, Start | None] = dict.fromkeys(self._shared)
+        self._shared = {}
+        return before | asked
+
+    def acknowledge(self, header: Header, intake: Intake) -> None:
+        """Who asked for no window need not say OK, but may."""
+        form = self._paced
+        if header.sequence is not UNSET:
+            topic = to_text(header.topic, "topic").encode()
+            sequence = to_natural(header.sequence, "sequence")
+            if form:
+                intake.defer(partial(form.acknowledge_up_to, topic, sequence), form)
+        elif form:
+            intake.defer(form.acknowledge, form)
+
+
+def _to_list(header: Header, key: str) -> list[Any]:
+    value = getattr(header, key)
+    if value is UNSET:
+        return []
+    if not isinstance(value, list):
+        raise HermodError(400, f"{key} is {shown(value)}, expected a list of strings")
+    return value
+
+
+def _to_pace(value: Any, key: str) -> int | None:
+    """It holds for all topics of the connection; None: what holds so far is to stay."""
+    return None if value is UNSET else to_natural(value, key)

@@ -1,0 +1,56 @@
+"""The sha1 of payloads of all lengths, whoever computes it: hashlib is right."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from hashlib import sha1
+
+import pytest
+
+from polycast.dialects.hermod import scan
+from polycast.dialects.hermod.forms import digests_of
+from polycast.model import Block, Burst, Format
+
+BLOCK_BYTES = 64
+SHORT_BYTES = 4096
+SIZES = [*range(4 * BLOCK_BYTES + 1), SHORT_BYTES - 1, SHORT_BYTES, SHORT_BYTES + 1, 100_000]
+PAYLOADS = [bytes((7 * i + size) % 256 for i in range(size)) for size in SIZES]
+EXPECTED = [sha1(payload, usedforsecurity=False).hexdigest().encode() for payload in PAYLOADS]
+
+Digests = Callable[[Block, Sequence[int], Sequence[int]], list[bytes]]
+
+each = pytest.mark.parametrize("digests", dict.fromkeys([scan.digests_in_python, scan.digests]))
+each_scan = pytest.mark.parametrize("messages", dict.fromkeys([scan.messages_in_python, scan.messages]))
+
+
+@each
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_every_length(digests: Digests, kind: type[bytes] | type[bytearray]) -> None:
+    burst = Burst.of("some", [(b"a", payload, Format.BYTES) for payload in PAYLOADS])
+    assert digests(kind(burst.block), array("q", burst.starts), array("q", burst.ends)) == EXPECTED
+
+
+@each
+def test_nothing(digests: Digests) -> None:
+    assert digests(b"", array("q"), array("q")) == []
+    assert digests(b"", array("q", [0]), array("q", [0])) == [EXPECTED[0]]
+
+
+def test_of_a_burst() -> None:
+    burst = Burst("some", b"abc", [0, 1], (2, 3), [b"a"], [Format.BYTES], [2])
+    expected = [sha1(payload, usedforsecurity=False).hexdigest().encode() for payload in (b"ab", b"bc")]
+    assert digests_of(burst) == expected
+    assert burst.digests == expected
+
+
+@each_scan
+@pytest.mark.parametrize("size", [0, 55, 56, 64, 100, SHORT_BYTES, SHORT_BYTES + 1])
+def test_a_wrong_digit_anywhere_is_found(messages: Callable[..., scan.Messages], size: int) -> None:
+    payload = bytes(size)
+    right = sha1(payload, usedforsecurity=False).hexdigest()
+    wrong = [right[:i] + ("1" if right[i] == "0" else "0") + right[i + 1 :] for i in range(len(right))]
+    for checksum in (right, *wrong):
+        header = b'{"topic": "a", "payload_size": %d, "checksum": "%b"}' % (size, checksum.encode())
+        [*_, digests, _] = messages(header + payload, 0, 9, 1024, 1 << 20, 1 << 16, False)
+        assert digests == ([right.encode()] if checksum == right else [])

@@ -1,0 +1,155 @@
+"""What `hermod` promises, and what it says instead where the log could not keep it."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dialects.feed import feed
+from kit import hermod
+from polycast.model import Burst, Event, Limits, Receipt, Refused, Reply
+
+BAD = "0" * 40
+ONE = hermod.message("a", b"1")
+REASON = "the disk is full"
+NOT_STORED = {"status": "ERROR", "code": 500, "message": f"not stored: {REASON}"}
+
+
+def events_of(*parts: bytes, kept: bool = True) -> list[Event]:
+    return feed("hermod.pub", Limits(), parts, kept=kept).events
+
+
+def receipts(events: list[Event]) -> list[Receipt]:
+    return [event for event in events if isinstance(event, Receipt)]
+
+
+def statuses(data: bytes) -> list[dict[str, object]]:
+    assert data.endswith(b"\n")
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def taken_back(receipt: Receipt, kept: int = 0) -> list[dict[str, object]]:
+    return statuses(receipt.refusal(REASON, kept))
+
+
+# -- what is a promise -----------------------------------------------------------------------------------
+
+
+def test_a_read_of_thousands_is_one_receipt() -> None:
+    for message in (ONE, hermod.message("a", b"1", gap=b"\n")):
+        burst, receipt = events_of(message * 4000)
+        assert isinstance(burst, Burst) and isinstance(receipt, Receipt)
+        assert receipt.data == hermod.OK * 4000
+        assert taken_back(receipt) == [NOT_STORED] * 4000
+
+
+def test_a_promise_is_the_same_without_a_log() -> None:
+    """Whether there is one is not for the session to know when it answers."""
+    assert [type(event) for event in events_of(ONE, kept=False)] == [Burst, Receipt]
+
+
+def test_what_answers_no_accepted_message_promises_nothing() -> None:
+    for said in (
+        hermod.message("a", b"1", BAD),
+        hermod.topics("a"),
+        hermod.END,
+        hermod.count(0),
+        hermod.START + hermod.END,
+        hermod.count(1) + hermod.message("a", b"1", BAD),
+    ):
+        events = events_of(said)
+        assert not receipts(events)
+        assert any(isinstance(event, Reply) for event in events)
+
+
+def test_a_batch_is_refused_with_what_was_kept_of_it() -> None:
+    [receipt] = receipts(events_of(hermod.count(3) + ONE * 3))
+    assert receipt.data == hermod.ok(3)
+    assert taken_back(receipt) == [NOT_STORED | {"count": 0}]
+    assert taken_back(receipt, kept=2) == [NOT_STORED | {"count": 2}]
+
+
+def test_what_of_a_batch_was_bad_is_no_matter_where_nothing_was_kept() -> None:
+    [receipt] = receipts(events_of(hermod.count(3) + ONE + hermod.message("a", b"1", BAD) + ONE))
+    [error] = statuses(receipt.data)
+    assert (error["code"], error["count"]) == (422, 2)
+    assert taken_back(receipt, kept=1) == [NOT_STORED | {"count": 1}]
+
+
+# -- several in one read ---------------------------------------------------------------------------------
+
+
+def test_a_refusal_turns_the_oks_into_errors_and_nothing_else() -> None:
+    said = [ONE, hermod.count(2) + ONE * 2, hermod.END, hermod.count(0), ONE * 2]
+    burst, receipt = events_of(b"".join(said))
+    assert isinstance(burst, Burst) and isinstance(receipt, Receipt)
+    assert receipt.data == hermod.OK + hermod.ok(2) + hermod.ok(0) * 2 + hermod.OK * 2
+    nothing = {"status": "OK", "count": 0}
+    batch = NOT_STORED | {"count": 0}
+    assert taken_back(receipt) == [NOT_STORED, batch, nothing, nothing, NOT_STORED, NOT_STORED]
+
+
+def test_words_about_a_bad_message_stay_as_they_are() -> None:
+    before, ok, refused, behind, receipt = events_of(ONE + hermod.message("a", b"2", BAD) + ONE)
+    assert isinstance(before, Burst) and isinstance(behind, Burst) and isinstance(refused, Refused)
+    assert isinstance(ok, Receipt) and isinstance(receipt, Receipt)
+    assert taken_back(ok) == [NOT_STORED]
+    bad, _ = statuses(receipt.data)
+    assert bad["code"] == 422
+    assert taken_back(receipt) == [bad, NOT_STORED]
+
+
+def test_a_batch_of_two_reads_is_answered_by_itself() -> None:
+    """The first read's part may be lost alone; those who came behind must not hear of that."""
+    first, rest, receipt, more, others = events_of(hermod.count(3) + ONE * 2, ONE + ONE * 2)
+    assert isinstance(first, Burst) and isinstance(rest, Burst) and isinstance(more, Burst)
+    assert [len(first), len(rest), len(more)] == [2, 1, 2]
+    assert isinstance(receipt, Receipt) and isinstance(others, Receipt)
+    assert receipt.data == hermod.ok(3)
+    assert taken_back(receipt, kept=1) == [NOT_STORED | {"count": 1}]
+    assert others.data == hermod.OK * 2
+
+
+kinds = st.sampled_from(
+    [
+        ONE,
+        ONE * 3,
+        hermod.message("b", b"2", gap=b"\n"),
+        hermod.message("b", b"2", BAD),
+        hermod.count(2) + ONE * 2,
+        hermod.count(2) + ONE + hermod.message("b", b"2", BAD),
+        hermod.count(0),
+        hermod.START + ONE * 2 + hermod.END,
+        hermod.END,
+        hermod.topics("a"),
+    ]
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(kinds, max_size=12), st.data())
+def test_a_promise_comes_behind_its_messages_and_can_be_taken_back(said: list[bytes], data: st.DataObject) -> None:
+    sent = b"".join(said)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(sent)), max_size=5)))
+    parts = [sent[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
+    published = promised = 0
+    for event in events_of(*parts):
+        if isinstance(event, Burst):
+            published += len(event)
+        if isinstance(event, Reply):
+            assert all(not status.get("count") for status in statuses(event.data))
+        if isinstance(event, Receipt):
+            told, instead = statuses(event.data), taken_back(event)
+            assert len(told) == len(instead)
+            promised += sum(_promised(status) for status in told)
+            assert sum(_promised(status) for status in instead) == 0
+            assert promised <= published
+    assert promised == published
+
+
+def _promised(status: dict[str, object]) -> int:
+    count = status.get("count", 1 if status["status"] == "OK" else 0)
+    assert isinstance(count, int)
+    return count
