@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from polycast.bench.cells import CELLS, Cell, choose_cells
+from polycast.bench.acked import window_blocks
+from polycast.bench.cells import CELLS, LIVE_CELLS, LOG_CELLS, STORE_BATCH, Cell, choose_cells
 from polycast.bench.driver import cycles_per_chunk, window_chunks
 from polycast.bench.job import Job, Outcome
 from polycast.bench.pump import Flow
@@ -51,7 +52,7 @@ def test_choose_cells_keeps_the_order_of_the_list() -> None:
 
 
 def test_every_dialect_is_in_the_two_cells_that_compare_them() -> None:
-    for cell in CELLS:
+    for cell in LIVE_CELLS:
         assert cell.dialects == (DIALECTS if cell.name in ("1:1", "1:100") else ("simplest",))
 
 
@@ -64,6 +65,26 @@ def test_a_cell_that_suits_none_of_the_dialects_is_left_out() -> None:
     assert [cell.name for cell in choose_cells(["1:1", "100-own"], ["nanomsg"])] == ["1:1"]
     with pytest.raises(UsageError, match="none of these cells"):
         choose_cells(["100-own"], ["nanomsg"])
+
+
+def test_what_only_one_dialect_has_is_left_out_for_the_others() -> None:
+    names = ["logged-1:1", "acked", "acked-100", "acked-turns", "replay", "start"]
+    assert [cell.name for cell in choose_cells(names, ["simplest"])] == ["logged-1:1"]
+    assert [cell.name for cell in choose_cells(names, ["hermod", "fanout"])] == names
+    with pytest.raises(UsageError, match="none of these cells") as caught:
+        choose_cells(["acked"], ["simplest"])
+    assert "only hermod acknowledges" in caught.value.hint
+
+
+@pytest.mark.parametrize("cell", LOG_CELLS, ids=lambda cell: cell.name)
+def test_a_window_is_whole_batches(cell: Cell) -> None:
+    assert cell.window % cell.batch == 0
+    assert cell.stored % (cell.topics * STORE_BATCH) == 0
+
+
+def test_another_number_in_the_log_is_rounded_up_to_whole_batches() -> None:
+    stored = {cell.name: cell.storing(10_001).stored for cell in CELLS}
+    assert (stored["replay"], stored["start"], stored["acked"], stored["1:1"]) == (10_100, 20_000, 0, 0)
 
 
 def test_unknown_dialect_lists_the_known() -> None:
@@ -89,6 +110,15 @@ def test_window_is_the_same_for_the_fast_and_smaller_for_the_slow() -> None:
     assert full == window_chunks(job, Flow(chunks=9999, elapsed=1.0)) == 16
     assert window_chunks(job, Flow(chunks=5, elapsed=1.0)) == 5
     assert window_chunks(job, Flow(chunks=1, elapsed=9.0)) == 2
+
+
+def test_publishers_too_get_smaller_windows_when_slow() -> None:
+    cells = {cell.name: Job("hermod", 1, 1, cell, seconds=1.0) for cell in CELLS}
+    assert window_blocks(cells["acked"], Flow(chunks=8_000, elapsed=1.0)) == 10
+    assert window_blocks(cells["acked"], Flow(chunks=24, elapsed=1.0)) == 3
+    assert window_blocks(cells["acked"], Flow(chunks=1, elapsed=9.0)) == 1
+    assert window_blocks(cells["acked-100"], Flow(chunks=8_000, elapsed=1.0)) == 10
+    assert window_blocks(cells["acked-turns"], Flow(chunks=8_000, elapsed=1.0)) == 1
 
 
 def test_job_and_outcome_survive_json() -> None:

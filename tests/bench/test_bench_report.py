@@ -36,7 +36,23 @@ def cell_report() -> CellReport:
             "nats": [outcome(50), outcome(400), outcome(100), outcome(1)],
             "redis": [BROKEN] * 4,
         },
+        ours=("simplest", "fanout"),
     )
+
+
+def acked_report() -> CellReport:
+    """It has one peer that the other has too, and one of its own."""
+    cell = next(cell for cell in CELLS if cell.name == "acked-100")
+    late = replace(outcome(3_000_000), behind_seconds=0.75)
+    targets = {"hermod": [late] * 4, "nats": [outcome(1000)] * 4, "js-atomic": [outcome(2_000)] * 4}
+    return CellReport(cell, targets, ours=("hermod",))
+
+
+def start_report() -> CellReport:
+    cell = next(cell for cell in CELLS if cell.name == "start")
+    full = Outcome(delivered=1, elapsed=0.5, memory_bytes=60_000_000)
+    empty = Outcome(delivered=1, elapsed=0.25, memory_bytes=45_000_000)
+    return CellReport(cell, {"stopped": [full] * 4, "empty log": [empty] * 4}, ours=("stopped",))
 
 
 def whole_report() -> Report:
@@ -46,10 +62,16 @@ def whole_report() -> Report:
         rounds=4,
         seconds=1.0,
         window_bytes=1,
+        fsync_seconds=0.00123,
         peers={"nats": "2.3.4", "redis": "3.4.5"},
         missing={"mosquitto": "apt-get install mosquitto"},
         cells=[cell_report()],
     )
+
+
+def print_tables(report: Report, console: Console) -> None:
+    for section in report.sections:
+        console.print(make_table(report, section))
 
 
 def test_ratio_is_taken_round_by_round() -> None:
@@ -102,9 +124,9 @@ def test_json(tmp_path: Path) -> None:
     assert written["machine"]["cores"] >= 1
     assert written["missing"] == {"mosquitto": "apt-get install mosquitto"}
     cell = written["cells"][0]
-    assert list(cell["dialects"]) == ["simplest", "fanout"]
+    assert list(cell["polycast"]) == ["simplest", "fanout"]
     assert list(cell["peers"]) == ["nats", "redis"]
-    simplest = cell["dialects"]["simplest"]
+    simplest = cell["polycast"]["simplest"]
     assert simplest["ratios"] == {"nats": {"median": 2.0, "low": 0.5, "high": 4.0}, "redis": None}
     assert len(simplest["rounds"]) == len(cell["peers"]["nats"]["rounds"]) == 4
 
@@ -112,7 +134,7 @@ def test_json(tmp_path: Path) -> None:
 def test_table_fits_eighty_columns_and_names_everything() -> None:
     file = io.StringIO()
     console = Console(file=file, width=80)
-    console.print(make_table(whole_report()))
+    print_tables(whole_report(), console)
     for note in notes(whole_report()):
         console.print(note)
     printed = file.getvalue()
@@ -134,19 +156,68 @@ def test_table_with_every_peer_fits_eighty_columns() -> None:
     """The widest it can get: long names, and ranges of nine characters at every peer."""
     rates = [outcome(9_150_000), outcome(99_400_000)]
     targets = {"simplest": rates, "nats": rates[::-1], "redis": rates[::-1], "mosquitto": rates[::-1]}
-    cell = CellReport(replace(CELLS[4], payload_bytes=100), targets)
+    cell = CellReport(replace(CELLS[4], payload_bytes=100), targets, ours=("simplest",))
     report = replace(whole_report(), peers=dict.fromkeys(("nats", "redis", "mosquitto"), "1"), cells=[cell])
     file = io.StringIO()
-    Console(file=file, width=80).print(make_table(report))
+    print_tables(report, Console(file=file, width=80))
     assert "…" not in file.getvalue()
     assert file.getvalue().count("0.09-10.9") == 3
+
+
+def test_log_cells_with_every_peer_fit_eighty_columns() -> None:
+    rates = [outcome(9_150_000), outcome(99_400_000)]
+    cells = [
+        CellReport(cell, dict.fromkeys(("hermod", *(cell.peers or ("empty log",))), rates), ours=("hermod",))
+        for cell in CELLS
+        if cell.kind != "live"
+    ]
+    file = io.StringIO()
+    print_tables(replace(whole_report(), cells=cells), Console(file=file, width=80))
+    assert "…" not in file.getvalue()
+
+
+def test_each_kind_of_cell_has_its_own_table() -> None:
+    report = replace(whole_report(), cells=[start_report(), cell_report(), acked_report()])
+    assert [section.kind for section in report.sections] == ["live", "acked", "start"]
+    assert [section.peers for section in report.sections] == [
+        ["nats", "redis"],
+        ["nats", "js-atomic"],
+        ["empty log"],
+    ]
+
+
+def test_a_start_is_told_in_seconds() -> None:
+    report = replace(whole_report(), cells=[start_report()])
+    file = io.StringIO()
+    print_tables(report, Console(file=file, width=80))
+    printed = file.getvalue()
+    for part in ("0.50 s", "0.25 s", " 60 ", " 45 ", "0.50x"):
+        assert part in printed
+
+
+def test_a_ratio_stands_under_its_own_peer() -> None:
+    """Also where another cell of the table has peers that this one has not."""
+    alone = replace(acked_report(), cell=CELLS[0], outcomes={**acked_report().outcomes})
+    del alone.outcomes["nats"]
+    both = replace(whole_report(), cells=[replace(acked_report(), cell=CELLS[0]), alone])
+    table = make_table(both, both.sections[0])
+    assert [str(cell).partition("\n")[0] for cell in table.columns[-2].cells] == ["3000x", "", "", "", ""]
+    assert [str(cell).partition("\n")[0] for cell in table.columns[-1].cells] == ["1500x", "", "", "1500x", ""]
+
+
+def test_notes_tell_of_the_disk_and_of_a_log_that_is_behind() -> None:
+    said = "\n".join(notes(replace(whole_report(), cells=[acked_report(), start_report()])))
+    assert "fsync 1.23 ms" in said
+    assert "acked-100, hermod: the log had everything up to 0.8 s later" in said
+    assert "start: 10,000,000 messages of 100 B in the log" in said
 
 
 def test_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="pip install matplotlib")
     from polycast.bench.plot import draw
 
-    draw(whole_report(), tmp_path / "bench.svg", tmp_path / "bench.png")
+    report = replace(whole_report(), cells=[cell_report(), acked_report(), start_report()])
+    draw(report, tmp_path / "bench.svg", tmp_path / "bench.png")
     assert (tmp_path / "bench.svg").read_text().startswith("<?xml")
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
 
@@ -154,7 +225,7 @@ def test_plot(tmp_path: Path) -> None:
 def test_unknown_names_list_the_known() -> None:
     with pytest.raises(UsageError, match="'kafka'") as caught:
         choose_peers(["kafka"])
-    assert caught.value.hint == "known are nats, redis, mosquitto"
+    assert caught.value.hint == "known are nats, redis, mosquitto, jetstream, js-lazy, js-atomic"
     with pytest.raises(UsageError, match="'nats'") as caught:
         polycast_target("nats")
     assert caught.value.hint == "known are simplest, ubre, hermod, nanomsg, fanout"

@@ -1,34 +1,70 @@
-"""The whole chain in small, against every broker that is here: start, drive, count every byte, stop."""
+"""The whole chain in small, against every broker that is here: start, drive, count everything, stop."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from polycast.bench.cells import Cell
-from polycast.bench.rounds import measure_cell
+from polycast.bench.plan import Plan, make_plans
+from polycast.bench.report import CellReport
+from polycast.bench.rounds import measure_plan
+from polycast.bench.starts import TARGETS, measure_starts
 from polycast.bench.targets import PEERS, Peer, Target, peer_target, polycast_target
 from polycast.bench.wires import DIALECTS
 
 ALL = Cell("small", "3 topics x 4 subscribers", topics=3, subscribers=4)
 OWN = Cell("small-own", "4 topics, a subscriber each", topics=4, subscribers=4, spread="own")
+SINGLES = Cell("small-acked", "2 publishers", kind="acked", topics=2, window=200, dialects=("hermod",))
+BATCHES = Cell("small-batches", "2 publishers, batches", kind="acked", topics=2, batch=10, window=100)
+LOGGED = Cell("small-logged", "log on", kind="logged", topics=3, subscribers=4, dialects=("simplest", "hermod"))
+REPLAY = Cell("small-replay", "replay", kind="replay", dialects=("hermod",), stored=12_000)
+START = Cell("small-start", "start", kind="start", topics=2, dialects=("hermod",), stored=2_000)
 SECONDS = 0.2
+KEEPERS = [peer for peer in PEERS if "jetstream" in peer.settings]
+OTHERS = [peer for peer in PEERS if peer not in KEEPERS]
+
+
+def show(cell: str, target: str) -> None:
+    return
+
+
+def measure(plan: Plan) -> CellReport:
+    report = measure_plan(plan, rounds=1, seconds=SECONDS, show=show)
+    assert [report.errors(target) for target in report.outcomes] == [[]] * len(plan.targets)
+    return report
 
 
 def check(target: Target, cell: Cell) -> None:
-    report = measure_cell(cell, [target], rounds=1, seconds=SECONDS, show=lambda cell, target: None)
-    assert report.errors(target.name) == []
-    (outcome,) = report.outcomes[target.name]
+    (outcome,) = measure(Plan(cell, [], [target])).outcomes[target.name]
     assert outcome.delivered == outcome.published // cell.topics * cell.deliveries_per_cycle > 0
+
+
+def check_acked(target: Target, cell: Cell) -> None:
+    (outcome,) = measure(Plan(cell, [], [target])).outcomes[target.name]
+    assert outcome.delivered >= cell.topics * outcome.window > 0
+
+
+def target_of(peer: Peer, scratch: Path) -> Target:
+    target = peer_target(peer, scratch)
+    if target is None:
+        pytest.skip(f"{peer.program} is not installed: {peer.cure}")
+    return target
 
 
 @pytest.mark.interop
 @pytest.mark.parametrize("cell", [ALL, OWN], ids=lambda cell: cell.name)
-@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
-def test_peer(peer: Peer, cell: Cell) -> None:
-    target = peer_target(peer)
-    if target is None:
-        pytest.skip(f"{peer.program} is not installed: {peer.cure}")
-    check(target, cell)
+@pytest.mark.parametrize("peer", OTHERS, ids=lambda peer: peer.name)
+def test_peer(peer: Peer, cell: Cell, tmp_path: Path) -> None:
+    check(target_of(peer, tmp_path), cell)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("cell", [SINGLES, BATCHES], ids=lambda cell: cell.name)
+@pytest.mark.parametrize("peer", KEEPERS, ids=lambda peer: peer.name)
+def test_keeping_peer(peer: Peer, cell: Cell, tmp_path: Path) -> None:
+    check_acked(target_of(peer, tmp_path), cell)
 
 
 @pytest.mark.slow
@@ -39,3 +75,33 @@ def test_peer(peer: Peer, cell: Cell) -> None:
 )
 def test_polycast(dialect: str, cell: Cell) -> None:
     check(polycast_target(dialect), cell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", [SINGLES, BATCHES], ids=lambda cell: cell.name)
+def test_polycast_keeping(cell: Cell, tmp_path: Path) -> None:
+    check_acked(polycast_target("hermod", keep=True, scratch=tmp_path), cell)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_log_on_beside_log_off(tmp_path: Path) -> None:
+    for plan in make_plans([LOGGED], {}, tmp_path):
+        report = measure(plan)
+        assert report.ratio(report.ours[0], "log off")
+        assert report.behind_seconds("log off") == 0 < report.behind_seconds(report.ours[0])
+
+
+@pytest.mark.slow
+def test_replay(tmp_path: Path) -> None:
+    (plan,) = make_plans([REPLAY], {}, tmp_path)
+    (outcome,) = measure(plan).outcomes["hermod"]
+    assert outcome.delivered == REPLAY.stored
+
+
+@pytest.mark.slow
+def test_starts(tmp_path: Path) -> None:
+    report = measure_starts(START, rounds=1, scratch=tmp_path, show=show)
+    assert {target: report.errors(target) for target in TARGETS} == {target: [] for target in TARGETS}
+    assert all(report.median_memory(target) for target in TARGETS)
+    assert not list(tmp_path.iterdir())

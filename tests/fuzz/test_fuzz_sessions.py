@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dialects.feed import Feeder, rows, settled
+from dialects.feed import Feeder, bursts, rows, settled
 from fuzz.corpus import EXAMPLES, inputs
 from polycast.dialects.base import Terms
 from polycast.dialects.registry import ROLES
-from polycast.model import Burst, Closing, Limits
+from polycast.model import Closing, Limits
 
 LIMITS = Limits(payload_bytes=200, topic_bytes=20, line_bytes=300)
 KEPT_BYTES = 2 * (LIMITS.payload_bytes + LIMITS.topic_bytes + LIMITS.line_bytes) + 100
@@ -21,8 +21,8 @@ each_role = pytest.mark.parametrize("role", ROLES)
 many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def fed(role: str, parts: list[bytes]) -> Feeder:
-    feeder = Feeder(ROLES[role].session(Terms(LIMITS)))
+def fed(role: str, parts: list[bytes], kept: bool) -> Feeder:
+    feeder = Feeder(ROLES[role].session(Terms(LIMITS, kept=kept)))
     for part in parts:
         feeder.give(part)
     return feeder
@@ -39,12 +39,12 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 def test_fuzz_session(role: str, data: st.DataObject) -> None:
     said = b"".join(data.draw(inputs(role)))
     places = data.draw(st.lists(st.integers(0, 4096), max_size=20))
-    whole, parts = fed(role, [said]), fed(role, cut(said, places))
+    kept = data.draw(st.booleans())
+    whole, parts = fed(role, [said], kept), fed(role, cut(said, places), kept)
     for feeder in (whole, parts):
         assert not any(isinstance(event, Closing) for event in feeder.events[:-1])
         assert feeder.longest_kept <= KEPT_BYTES
-        for event in feeder.events:
-            if isinstance(event, Burst):
-                assert all(0 <= s <= e <= len(event.block) for s, e in zip(event.starts, event.ends, strict=True))
+        for burst in bursts(feeder.events):
+            assert all(0 <= s <= e <= len(burst.block) for s, e in zip(burst.starts, burst.ends, strict=True))
     dialect = ROLES[role].dialect
     assert settled(rows(whole.events, dialect)) == settled(rows(parts.events, dialect))

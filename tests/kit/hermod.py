@@ -25,6 +25,8 @@ WORDS = (
     b'{"status": "OK", "topic": "a", "sequence": 18446744073709551616}',
     b'{"topics": [], "window": 1}',
     b'{"topics": ["a"], "from": "earliest"}',
+    b'{"topics": ["a"], "from": {"a": 1}, "patterns": ["a>", "~"]}',
+    b'{"patterns": [">"], "from": {"time": 0}}',
     b'{"topic": "a", "payload_size": 2, "checksum": ""}',
     b'{"topic": "a", "payload_size": 25, "checksum": ""}',
     b'{"checksum":"9842926AF7CA0A8CCA12604F945414F07B01E13D","payload_size":1,"topic":"a"}\n',

@@ -28,7 +28,7 @@ def test_what_is_refused_is_counted() -> None:
         publisher.send(START + message("a", b"4", "") + END + hermod.count(0, batch_id="x"))
         for code in (422, 422, 422, 501):
             assert hermod.read_error(publisher)["code"] == code
-        subscriber.send(b'{"status": "ERROR"}' * 2 + hermod.topics("a", **{"from": "latest"}))
+        subscriber.send(b'{"status": "ERROR"}' * 2 + hermod.topics("a", **{"from": "earliest"}))
         expect_error(subscriber, 501)
         broker.stop()
         [publishers] = [line for line in broker.log().splitlines() if " hermod.pub:" in line]

@@ -3,9 +3,9 @@
     from polycast.bench import run
     report = run(cells=["1:1"], peers=None, rounds=3, seconds=1.0, out=Path("bench"), console=Console())
 
-The rooms: `cells` (what traffic), `wires` (in what bytes), `targets` (to whom), `driver` with `links`, `proof`,
-`ledger` and `pump` (how it is sent and counted, in a process of its own), `rounds` (in what order), `report`,
-`table` and `plot` (what came of it).
+The rooms: `cells` (what traffic), `wires` (in what bytes), `targets` and `plan` (to whom), `driver` with `links`,
+`proof`, `ledger` and `pump`, with `acked`, `lanes` and `tally`, and with `replay` (how it is sent and counted, in
+a process of its own), `rounds` and `starts` (in what order), `report`, `table` and `plot` (what came of it).
 """
 
 from polycast.bench.cells import CELLS, Cell

@@ -1,12 +1,19 @@
 """Cells: the traffic shapes that are measured.
 
-A cell says how many topics one publisher writes to in turn (interleaved: never two messages in a row on one
-topic unless there is just one), how many subscribers listen, to what, and how large a payload is. One *cycle*
-is one message on each topic; everything the driver sends is a whole number of cycles, so that every
-subscriber of a cell is owed the same bytes.
+A cell of the kind `live` says how many topics one publisher writes to in turn (interleaved: never two messages
+in a row on one topic unless there is just one), how many subscribers listen, to what, and how large a payload
+is. One *cycle* is one message on each topic; everything the driver sends is a whole number of cycles, so that
+every subscriber of a cell is owed the same bytes.
 
-A cell also names the dialects that Polycast is measured in; the peers take part in every cell. What one
+A cell also names the dialects that Polycast is measured in, and the peers it is measured beside. What one
 dialect shows of the broker need not be shown five times, so most cells name just one.
+
+The other kinds are about the log:
+
+logged  live traffic once more, with the log on beside the log off, dialect by dialect
+acked   one connection for each topic publishes and waits for acknowledgements; nobody subscribes
+replay  one subscriber asks for everything that is `stored`
+start   from the start of the process until it is ready, with so much `stored` and with nothing
 
 Topic names are of one width and differ from each other, so that none contains another: one of the wires
 matches substrings.
@@ -24,6 +31,19 @@ from polycast.errors import UsageError
 TOPIC_FORMAT = "topic{:04d}"
 TOPIC_BYTES = len(TOPIC_FORMAT.format(0))
 PAYLOAD_PATTERN = b"0123456789abcdef"  # nothing that any text protocol would have to escape
+STORE_BATCH = 100
+"""What is `stored` is stored in batches of so many messages, the same number of them on each topic."""
+
+Kind = Literal["live", "logged", "acked", "replay", "start"]
+
+HEADINGS: dict[Kind, str] = {
+    "live": "deliveries per second",
+    "logged": "deliveries per second, log on beside log off",
+    "acked": "acknowledged messages per second",
+    "replay": "messages per second from the log",
+    "start": "starts per second",
+}
+"""The kinds in the order of the report, and what their rates are."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +52,19 @@ class Cell:
 
     name: str
     title: str
+    kind: Kind = "live"
     topics: int = 1
     subscribers: int = 1
     payload_bytes: int = 100
     spread: Literal["all", "own"] = "all"
     dialects: tuple[str, ...] = ("simplest",)
+    peers: tuple[str, ...] = ("nats", "redis", "mosquitto")
+    batch: int = 1
+    """Of how many messages the publisher makes one batch; 1: none."""
+    window: int = 0
+    """How many messages each connection may have sent that are not acknowledged."""
+    stored: int = 0
+    """How many messages are in the log before the clock runs."""
 
     @property
     def topic_names(self) -> list[str]:
@@ -57,15 +85,22 @@ class Cell:
         return self.subscribers * (self.topics if self.spread == "all" else 1)
 
     def suits(self, dialect: str) -> bool:
-        """Own topics are for those who can ask for them."""
+        """Own topics are for those who can ask for them; OK and `from` are words of one dialect."""
+        if self.kind in ("acked", "replay", "start"):
+            return dialect == "hermod"
         return self.spread == "all" or WIRES[dialect].selects
+
+    def storing(self, messages: int) -> Cell:
+        """The same with another number in the log, rounded up to whole batches; as it is if it stores nothing."""
+        step = self.topics * STORE_BATCH
+        return replace(self, stored=-(-messages // step) * step) if self.stored else self
 
     def topics_of(self, subscriber: int) -> list[str]:
         names = self.topic_names
         return names if self.spread == "all" else [names[subscriber % self.topics]]
 
 
-CELLS = (
+LIVE_CELLS = (
     Cell("1:1", "1 subscriber, 1 topic, 100 B", dialects=DIALECTS),
     Cell("1:10", "10 subscribers, 1 topic, 100 B", subscribers=10),
     Cell("1:100", "100 subscribers, 1 topic, 100 B", subscribers=100, dialects=DIALECTS),
@@ -75,6 +110,44 @@ CELLS = (
     Cell("16KiB", "1 subscriber, 1 topic, 16 KiB", payload_bytes=16 * 1024),
     Cell("100-own", "100 topics, a subscriber each, 100 B", topics=100, subscribers=100, spread="own"),
 )
+
+_LOGGED = Cell("logged", "log on", kind="logged", dialects=("simplest", "hermod"), peers=())
+_KEPT = Cell("kept", "kept", kind="acked", dialects=("hermod",), peers=())
+
+LOG_CELLS = (
+    replace(_LOGGED, name="logged-1:1", title="log on: 1 subscriber, 100 B"),
+    replace(_LOGGED, name="logged-1:100", title="log on: 100 subscribers, 100 B", subscribers=100),
+    replace(
+        _KEPT,
+        name="acked",
+        title="8 publishers, 1,000 ahead each, 100 B",
+        topics=8,
+        window=1000,
+        peers=("jetstream", "js-lazy"),
+    ),
+    replace(
+        _KEPT,
+        name="acked-100",
+        title="8 publishers, 10 batches of 100 ahead each, 100 B",
+        topics=8,
+        batch=100,
+        window=1000,
+        peers=("jetstream", "js-lazy", "js-atomic"),
+    ),
+    replace(
+        _KEPT,
+        name="acked-turns",
+        title="8 publishers, a batch of 100 at a time each, 100 B",
+        topics=8,
+        batch=100,
+        window=100,
+        peers=("jetstream", "js-lazy", "js-atomic"),
+    ),
+    replace(_KEPT, name="replay", title="1 subscriber from the earliest, 100 B", kind="replay", stored=1_000_000),
+    replace(_KEPT, name="start", title="start until ready", kind="start", topics=100, stored=10_000_000),
+)
+
+CELLS = LIVE_CELLS + LOG_CELLS
 
 
 def choose_cells(names: Sequence[str] | None, dialects: Sequence[str] | None = None) -> list[Cell]:
@@ -96,7 +169,7 @@ def _with_dialects(cells: list[Cell]) -> list[Cell]:
     if not kept:
         raise UsageError(
             "none of these cells suits any of these dialects",
-            hint="a nanomsg subscriber gets every topic, so it cannot take part where each has its own",
+            hint="a nanomsg subscriber cannot ask for its own topic; only hermod acknowledges and replays",
         )
     return kept
 

@@ -18,36 +18,45 @@ STOP_LIMIT_SECONDS = 5.0
 CONNECT_LIMIT_SECONDS = 1.0
 POLL_SECONDS = 0.02
 LAST_WORDS_LIMIT = 500
+OUTPUT = "output.txt"
 
 
 @contextmanager
-def temporary_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="polycast-bench-") as name:
-        yield Path(name)
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """In the system's place for such, or in `parent`: what is to be fsynced belongs on a disk."""
+    with tempfile.TemporaryDirectory(prefix="polycast-bench-", dir=parent) as name:
+        yield Path(name).resolve()
 
 
 @contextmanager
 def running(command: list[str], folder: Path, ready: Callable[[str], bool]) -> Iterator[str]:
-    """Run a command until the block ends; yields what it had printed when `ready` was content with that.
+    """Run a command until the block ends; yields what it had printed when `ready` was content with that."""
+    process = launch(command, folder)
+    try:
+        yield await_ready(process, folder, ready)
+    finally:
+        stop(process)
 
-    It prints into a file, not a pipe: nobody has to read while it runs, and none of it can block.
-    """
-    output = folder / "output.txt"
-    with output.open("wb") as sink:
-        process = subprocess.Popen(
+
+def launch(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    """It prints into a file, not a pipe: nobody has to read while it runs, and none of it can block."""
+    with (folder / OUTPUT).open("wb") as sink:
+        return subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT
         )
-    try:
-        yield _await_ready(process, output, ready)
-    finally:
-        _stop(process)
 
 
-def _await_ready(process: subprocess.Popen[bytes], output: Path, ready: Callable[[str], bool]) -> str:
+def await_ready(
+    process: subprocess.Popen[bytes],
+    folder: Path,
+    ready: Callable[[str], bool],
+    poll_seconds: float = POLL_SECONDS,
+) -> str:
+    """What a launched process had printed when `ready` was content with that."""
     deadline = monotonic() + START_LIMIT_SECONDS
     while True:
         ended = process.poll() is not None
-        said = output.read_text(errors="replace")
+        said = (folder / OUTPUT).read_text(errors="replace")
         last_words = said.strip()[-LAST_WORDS_LIMIT:] or "nothing"
         if ended:
             raise StartError(f"it ended with code {process.returncode} and said: {last_words}")
@@ -55,13 +64,14 @@ def _await_ready(process: subprocess.Popen[bytes], output: Path, ready: Callable
             return said
         if monotonic() > deadline:
             raise StartError(f"not ready after {START_LIMIT_SECONDS:g} s; it said: {last_words}")
-        sleep(POLL_SECONDS)
+        sleep(poll_seconds)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes], limit_seconds: float = STOP_LIMIT_SECONDS) -> None:
+    """Ask it to end, and end it if it does not."""
     process.terminate()
     try:
-        process.wait(STOP_LIMIT_SECONDS)
+        process.wait(limit_seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

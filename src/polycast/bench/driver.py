@@ -2,28 +2,29 @@
 
     python -m polycast.bench.driver < job.json
 
-First the proof (see `proof`), then a warm-up of the same traffic, then the timed run (see `pump`). The warm-up
-also tells how fast the target is: a window that it needs longer than the whole measurement to work off would
-measure nothing but its draining, so a slow target gets a smaller one. For a fast target the window is the
-job's.
+Live traffic: first the proof (see `proof`), then a warm-up of the same traffic, then the timed run (see
+`pump`). The warm-up also tells how fast the target is: a window that it needs longer than the whole measurement
+to work off would measure nothing but its draining, so a slow target gets a smaller one. For a fast target the
+window is the job's. The other kinds of cells are measured by `acked` and `replay`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import closing
 
-from polycast.bench.cells import Cell
+from polycast.bench import acked, replay
+from polycast.bench.cells import Cell, Kind
 from polycast.bench.job import Job, Outcome
 from polycast.bench.ledger import Ledger
 from polycast.bench.links import Party, gather
 from polycast.bench.proof import prove
-from polycast.bench.pump import Flow, Pump, Traffic
+from polycast.bench.pump import WARM_UP_SHARE, Flow, Pump, Traffic
 from polycast.bench.wires import WIRES, Wire
 from polycast.errors import PolycastError
 
 CHUNK_BYTES = 64 * 1024
-WARM_UP_SHARE = 0.25
 WARM_UP_WINDOW_CHUNKS = 2
 
 
@@ -38,7 +39,7 @@ def window_chunks(job: Job, warm_up: Flow) -> int:
     return max(WARM_UP_WINDOW_CHUNKS, min(allowed, digestible))
 
 
-def measure(job: Job) -> Outcome:
+def measure_live(job: Job) -> Outcome:
     wire = WIRES[job.wire]
     with gather(wire, job.cell, job.publish_port, job.subscribe_port) as party:
         return _time(job, party, _traffic(wire, job.cell, prove(party, wire, job.cell)))
@@ -65,10 +66,18 @@ def _time(job: Job, party: Party, traffic: Traffic) -> Outcome:
     )
 
 
+MEASURES: dict[Kind, Callable[[Job], Outcome]] = {
+    "live": measure_live,
+    "logged": measure_live,
+    "acked": acked.measure,
+    "replay": replay.measure,
+}
+
+
 def main() -> None:
     job = Job.from_json(sys.stdin.read())
     try:
-        outcome = measure(job)
+        outcome = MEASURES[job.cell.kind](job)
     except (PolycastError, OSError) as error:
         outcome = Outcome(error=str(error))
     sys.stdout.write(outcome.to_json() + "\n")

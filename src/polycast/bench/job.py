@@ -33,7 +33,8 @@ class Job:
     def from_json(cls, text: str) -> Job:
         fields = json.loads(text)
         cell = fields["cell"]
-        return cls(**{**fields, "cell": Cell(**{**cell, "dialects": tuple(cell["dialects"])})})
+        names = {key: tuple(cell[key]) for key in ("dialects", "peers")}
+        return cls(**{**fields, "cell": Cell(**{**cell, **names})})
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,15 @@ class Outcome:
     delivered: int = 0
     elapsed: float = 0.0
     window: int = 0
+    behind_seconds: float = 0.0
+    """How long the log took to have everything, from the last delivery on."""
+    memory_bytes: int = 0
+    """What the target occupies; 0 where nobody looked."""
     error: str = ""
 
     @property
     def rate(self) -> float:
-        """Deliveries per second."""
+        """Deliveries per second, or what takes their place: `cells.HEADINGS` says what."""
         return self.delivered / self.elapsed
 
     def to_json(self) -> str:

@@ -78,17 +78,22 @@ class Party:
 
 
 @contextmanager
+def connected(name: str, port: int, greeting: Greeting, keepalive: bytes = b"") -> Iterator[Link]:
+    """A link that has been greeted; its socket is closed on leaving."""
+    with socket.create_connection((HOST, port), ANSWER_LIMIT_SECONDS) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link = Link(name, connection, keepalive)
+        link.greet(greeting)
+        yield link
+
+
+@contextmanager
 def gather(wire: Wire, cell: Cell, publish_port: int, subscribe_port: int) -> Iterator[Party]:
     """Connect and subscribe everyone; the sockets are closed on leaving."""
     with ExitStack() as stack:
 
         def connect(name: str, port: int, greeting: Greeting) -> Link:
-            address = (HOST, port)
-            connected = stack.enter_context(socket.create_connection(address, ANSWER_LIMIT_SECONDS))
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            link = Link(name, connected, wire.keepalive)
-            link.greet(greeting)
-            return link
+            return stack.enter_context(connected(name, port, greeting, wire.keepalive))
 
         subscribers = []
         for index in range(cell.subscribers):

@@ -7,8 +7,13 @@ import platform
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryFile
+from time import perf_counter
 
 CPU_FILE = Path("/proc/cpuinfo")
+FSYNC_TRIES = 20
+FSYNC_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,18 @@ class Machine:
     kernel: str
     python: str
     date: str
+
+
+def fsync_seconds(folder: Path) -> float:
+    """What it takes to have a few bytes on the disk: everything that is acknowledged waits for this."""
+    took = []
+    with TemporaryFile(dir=folder, buffering=0) as file:
+        for _ in range(FSYNC_TRIES):
+            start = perf_counter()
+            file.write(bytes(FSYNC_BYTES))
+            os.fsync(file.fileno())
+            took.append(perf_counter() - start)
+    return median(took)
 
 
 def describe_machine() -> Machine:

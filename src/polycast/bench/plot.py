@@ -1,4 +1,5 @@
-"""The report as a picture: rates on the left, the ratio of each dialect to each peer with its range on the right.
+"""The report as a picture: rates on the left, the ratio of ours to each peer with its range on the right; one band
+for each kind of cell.
 
 matplotlib is imported when a picture is drawn and not before: it is large, and the rest works without it.
 """
@@ -6,10 +7,11 @@ matplotlib is imported when a picture is drawn and not before: it is large, and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polycast.bench.report import CellReport, Report
+from polycast.bench.report import CellReport, Report, Section
 from polycast.bench.table import times
 from polycast.errors import StartError
 
@@ -21,8 +23,10 @@ PEER_COLOURS = ("#00798c", "#edae49", "#66717e", "#8f5fa8", "#2e4057")
 BAR_SHARE = 0.8
 WIDTH_INCHES = 13.0
 INCHES_PER_ROW = 0.24
-LEFT_RATE = 10_000
-"""Where the bars begin: on a log scale they must begin somewhere."""
+LEFT_SHARE = 0.5
+"""How much of the smallest rate may be lost to the left: its bar must still be a bar."""
+TITLE_ROWS = 3
+"""What a section's title and axis take, in rows."""
 NUDGE = 0.3
 """How far apart the ratios to different peers are, in rows: they may be alike."""
 
@@ -41,26 +45,43 @@ def draw(report: Report, *paths: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise StartError("no plot: matplotlib is not installed", hint="pip install matplotlib") from error
-    rows = [Row(cell, target) for cell in report.cells for target in ("", *cell.outcomes)]
-    figure = Figure(figsize=(WIDTH_INCHES, 1.5 + INCHES_PER_ROW * len(rows)), layout="constrained")
-    rates, ratios = figure.subplots(1, 2, sharey=True)
-    colours = dict(zip(report.peers, PEER_COLOURS, strict=False))
+    bands = [_rows(section) for section in report.sections]
+    heights = [len(rows) + TITLE_ROWS for rows in bands]
+    figure = Figure(figsize=(WIDTH_INCHES, 1.0 + INCHES_PER_ROW * sum(heights)), layout="constrained")
+    axes = figure.subplots(len(bands), 2, sharey="row", squeeze=False, height_ratios=heights)
+    for section, rows, (rates, ratios) in zip(report.sections, bands, axes, strict=True):
+        _draw_section(section, rows, rates, ratios)
+    for path in paths:
+        figure.savefig(path, dpi=120)
+
+
+def _rows(section: Section) -> list[Row]:
+    return [Row(cell, target) for cell in section.cells for target in ("", *cell.outcomes)]
+
+
+def _draw_section(section: Section, rows: list[Row], rates: Axes, ratios: Axes) -> None:
+    colours = dict(zip(section.peers, PEER_COLOURS, strict=False))
     for place, row in enumerate(rows):
         if row.target:
             _draw_rate(rates, row, place, colours.get(row.target, OUR_COLOUR))
-        if row.target in row.cell.cell.dialects:
+        if row.target in row.cell.ours:
             _draw_ratios(ratios, row, place, colours)
-    _label(rates, "deliveries per second: median, and best as a mark (log scale)")
+    _label(rates, f"{section.heading}: median, and best as a mark (log scale)")
     _label(ratios, "rate divided by the peer's: median and range (log scale)")
     _name_rows(rates, rows)
     ratios.axvline(1.0, color="black", linewidth=1)
     ratios.margins(x=0.1)  # room for the numbers
-    rates.set_xlim(left=LEFT_RATE)
+    rates.set_xlim(left=_left_rate(rows))
     ratios.tick_params(axis="y", length=0)
     rates.set_ylim(len(rows) - 0.5, -0.5)
     _draw_legend(ratios, colours)
-    for path in paths:
-        figure.savefig(path, dpi=120)
+    ratios.set_visible(bool(colours))
+
+
+def _left_rate(rows: list[Row]) -> float:
+    """Where the bars begin: on a log scale they must begin somewhere."""
+    known = [rate for row in rows if row.target and (rate := row.cell.median_rate(row.target))]
+    return 10.0 ** (floor(log10(min(known, default=1.0) * LEFT_SHARE)))
 
 
 def _draw_rate(axes: Axes, row: Row, place: int, colour: str) -> None:
@@ -73,7 +94,7 @@ def _draw_rate(axes: Axes, row: Row, place: int, colour: str) -> None:
 def _draw_ratios(axes: Axes, row: Row, place: int, colours: dict[str, str]) -> None:
     middle = (len(colours) - 1) / 2
     for number, (peer, colour) in enumerate(colours.items()):
-        ratio = row.cell.ratio(row.target, peer)
+        ratio = row.cell.ratio(row.target, peer) if peer in row.cell.peers else None
         if ratio:
             height = place + NUDGE * (number - middle)
             axes.plot([ratio.low, ratio.high], [height, height], "-", color=colour, linewidth=1)

@@ -25,6 +25,8 @@ DRAIN_LIMIT_SECONDS = 30.0
 QUIET_SECONDS = 0.05
 QUIET_LIMIT_SECONDS = 2.0
 KEEPALIVE_LIMIT = 2
+WARM_UP_SHARE = 0.25
+"""How long a warm-up takes, compared with the run behind it."""
 PUBLISHER = -1
 
 

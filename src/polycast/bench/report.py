@@ -1,7 +1,7 @@
 """The report: what was measured, and the arithmetic on it, as plain data and as JSON.
 
 Machines are noisy, from one second to the next and from one hour to the next. So a rate stands with its
-median and its best, and what counts is the ratio of a dialect to a peer, taken round by round (the two ran
+median and its best, and what counts is the ratio of ours to a peer, taken round by round (the two ran
 within seconds of each other) and only then summed up, as median and range. The ratio of two medians would
 compare moments that never met.
 """
@@ -14,14 +14,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from polycast.bench.cells import Cell
+from polycast.bench.cells import HEADINGS, Cell, Kind
 from polycast.bench.job import Outcome
 from polycast.bench.machine import Machine
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Polycast's rate in some dialect divided by a peer's: above 1, Polycast is faster."""
+    """Polycast's rate divided by a peer's, or by its own under easier terms: above 1, it is the faster."""
 
     median: float
     low: float
@@ -30,14 +30,15 @@ class Ratio:
 
 @dataclass(frozen=True)
 class CellReport:
-    """One cell: for each target its outcomes, one per round. `cell.dialects` tells which of them are ours."""
+    """One cell: for each target its outcomes, one per round. `ours` are compared with each of the others."""
 
     cell: Cell
     outcomes: dict[str, list[Outcome]]
+    ours: tuple[str, ...]
 
     @property
     def peers(self) -> list[str]:
-        return [target for target in self.outcomes if target not in self.cell.dialects]
+        return [target for target in self.outcomes if target not in self.ours]
 
     def rates(self, target: str) -> list[float]:
         return [outcome.rate for outcome in self.outcomes[target] if not outcome.error]
@@ -49,14 +50,38 @@ class CellReport:
     def best_rate(self, target: str) -> float | None:
         return max(self.rates(target), default=None)
 
+    def median_memory(self, target: str) -> int | None:
+        sizes = [outcome.memory_bytes for outcome in self.outcomes[target] if outcome.memory_bytes]
+        return round(median(sizes)) if sizes else None
+
+    def behind_seconds(self, target: str) -> float:
+        """How long its log took at most to have everything, once everything was delivered."""
+        return max(outcome.behind_seconds for outcome in self.outcomes[target])
+
     def errors(self, target: str) -> list[str]:
         return [outcome.error for outcome in self.outcomes[target] if outcome.error]
 
-    def ratio(self, dialect: str, peer: str) -> Ratio | None:
+    def ratio(self, ours: str, peer: str) -> Ratio | None:
         """None where no round measured both."""
-        rounds = zip(self.outcomes[dialect], self.outcomes[peer], strict=True)
-        ratios = [ours.rate / theirs.rate for ours, theirs in rounds if not (ours.error or theirs.error)]
+        rounds = zip(self.outcomes[ours], self.outcomes[peer], strict=True)
+        ratios = [mine.rate / theirs.rate for mine, theirs in rounds if not (mine.error or theirs.error)]
         return Ratio(median(ratios), min(ratios), max(ratios)) if ratios else None
+
+
+@dataclass(frozen=True)
+class Section:
+    """The cells of one kind, and everyone they are compared with."""
+
+    kind: Kind
+    cells: list[CellReport]
+
+    @property
+    def heading(self) -> str:
+        return HEADINGS[self.kind]
+
+    @property
+    def peers(self) -> list[str]:
+        return list(dict.fromkeys(peer for cell in self.cells for peer in cell.peers))
 
 
 @dataclass(frozen=True)
@@ -67,11 +92,17 @@ class Report:
     rounds: int
     seconds: float
     window_bytes: int
+    fsync_seconds: float
     peers: dict[str, str]
     """The peers that took part, and their versions."""
     missing: dict[str, str]
     """The peers that are not installed, and the command that brings each."""
     cells: list[CellReport]
+
+    @property
+    def sections(self) -> list[Section]:
+        found = [Section(kind, [cell for cell in self.cells if cell.cell.kind == kind]) for kind in HEADINGS]
+        return [section for section in found if section.cells]
 
     @property
     def failed(self) -> bool:
@@ -87,21 +118,22 @@ class Report:
 
 def _cell_to_dict(report: CellReport) -> dict[str, Any]:
     ours = {
-        dialect: {**_target_to_dict(report, dialect), "ratios": _ratios_to_dict(report, dialect)}
-        for dialect in report.cell.dialects
+        target: {**_target_to_dict(report, target), "ratios": _ratios_to_dict(report, target)}
+        for target in report.ours
     }
     peers = {peer: _target_to_dict(report, peer) for peer in report.peers}
-    return {**asdict(report.cell), "dialects": ours, "peers": peers}
+    return {**asdict(report.cell), "polycast": ours, "peers": peers}
 
 
 def _target_to_dict(report: CellReport, target: str) -> dict[str, Any]:
     return {
         "median_per_second": report.median_rate(target),
         "best_per_second": report.best_rate(target),
+        "median_memory_bytes": report.median_memory(target),
         "rounds": [asdict(outcome) for outcome in report.outcomes[target]],
     }
 
 
-def _ratios_to_dict(report: CellReport, dialect: str) -> dict[str, Any]:
-    ratios = {peer: report.ratio(dialect, peer) for peer in report.peers}
+def _ratios_to_dict(report: CellReport, target: str) -> dict[str, Any]:
+    ratios = {peer: report.ratio(target, peer) for peer in report.peers}
     return {peer: asdict(ratio) if ratio else None for peer, ratio in ratios.items()}

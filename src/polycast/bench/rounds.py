@@ -1,9 +1,10 @@
 """Rounds: Polycast and its peers take turns, so that a noisy machine is noisy for all of them.
 
-    for each cell:    start every target once (Polycast once for each dialect)
+    for each cell:    start every target once (Polycast once for each dialect), fill its log if need be
       for each round:   measure each target, each by a driver process of its own; who is first rotates
 
-A target that fails costs its own numbers, never the run.
+A cell about starting has rounds of its own (see `starts`). A target that fails costs its own numbers, never
+the run.
 """
 
 from __future__ import annotations
@@ -13,20 +14,24 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
+from polycast.bench.acked import fence, fill
 from polycast.bench.cells import Cell, choose_cells
 from polycast.bench.job import WINDOW_BYTES, Job, Outcome
-from polycast.bench.machine import describe_machine
+from polycast.bench.machine import describe_machine, fsync_seconds
+from polycast.bench.plan import Plan, make_plans
 from polycast.bench.plot import draw
 from polycast.bench.report import CellReport, Report
+from polycast.bench.starts import measure_starts
 from polycast.bench.table import make_table, notes
-from polycast.bench.targets import Ports, Target, choose_peers, peer_target, polycast_target
-from polycast.errors import StartError, UsageError
+from polycast.bench.targets import Peer, Ports, Target, choose_peers, peer_target
+from polycast.errors import PolycastError, StartError, UsageError
 from polycast.version import VERSION
 
 DRIVER = [sys.executable, "-m", "polycast.bench.driver"]
@@ -42,61 +47,73 @@ def run(
     out: Path,
     console: Console,
     dialects: Sequence[str] | None = None,
+    messages: int | None = None,
 ) -> Report:
-    """Measure, print the table on `console`, and write `bench.json`, `bench.svg` and `bench.png` into `out`.
+    """Measure, print the tables on `console`, and write `bench.json`, `bench.svg` and `bench.png` into `out`.
 
-    None means all cells, all peers that are installed, and the dialects that each cell names itself; an
-    unknown name raises `UsageError`. A target's failure does not raise: look at `Report.failed` for the exit
-    code.
+    None means all cells, all peers that are installed, the dialects that each cell names itself, and as many
+    `messages` in the log as it says; an unknown name raises `UsageError`. Logs are made in `out` too, and
+    removed again. A target's failure does not raise: look at `Report.failed` for the exit code.
     """
     if rounds < 1 or seconds <= 0:
         raise UsageError(
             f"{rounds} rounds of {seconds:g} s measure nothing", hint="at least 1 round, more than 0 s"
         )
     chosen = choose_cells(cells, dialects)
-    candidates = {peer: peer_target(peer) for peer in choose_peers(peers)}
-    present = [target for target in candidates.values() if target]
+    if messages is not None:
+        chosen = [cell.storing(messages) for cell in chosen]
+    candidates = {peer: peer_target(peer, out) for peer in _invited(choose_peers(peers), chosen)}
+    present = {target.name: target for target in candidates.values() if target}
+    out.mkdir(parents=True, exist_ok=True)
     report = Report(
         machine=describe_machine(),
         version=VERSION,
         rounds=rounds,
         seconds=seconds,
         window_bytes=WINDOW_BYTES,
-        peers={target.name: target.version for target in present},
+        fsync_seconds=fsync_seconds(out),
+        peers={target.name: target.version for target in present.values()},
         missing={peer.name: peer.cure for peer, target in candidates.items() if not target},
-        cells=_measure_cells(chosen, present, rounds, seconds, console),
+        cells=_measure_plans(list(make_plans(chosen, present, out)), rounds, seconds, out, console),
     )
     _publish(report, out, console)
     return report
 
 
-def _measure_cells(
-    cells: Sequence[Cell], peers: Sequence[Target], rounds: int, seconds: float, console: Console
+def _invited(peers: Sequence[Peer], cells: Sequence[Cell]) -> list[Peer]:
+    names = {name for cell in cells for name in cell.peers}
+    return [peer for peer in peers if peer.name in names]
+
+
+def _measure_plans(
+    plans: Sequence[Plan], rounds: int, seconds: float, scratch: Path, console: Console
 ) -> list[CellReport]:
     _raise_descriptor_limit()
-    plan = [(cell, [*map(polycast_target, cell.dialects), *peers]) for cell in cells]
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("", total=rounds * sum(len(targets) for _, targets in plan))
-
+        task = progress.add_task("", total=rounds * sum(plan.turns for plan in plans))
         done = count()
 
-        def show(cell: Cell, target: Target) -> None:
-            progress.update(task, description=f"{cell.name} {target.name}", completed=next(done))
+        def show(cell: str, target: str) -> None:
+            progress.update(task, description=f"{cell} {target}", completed=next(done))
 
-        return [measure_cell(cell, targets, rounds, seconds, show) for cell, targets in plan]
+        return [
+            measure_starts(plan.cell, rounds, scratch, show)
+            if plan.cell.kind == "start"
+            else measure_plan(plan, rounds, seconds, show)
+            for plan in plans
+        ]
 
 
-def measure_cell(
-    cell: Cell, targets: Sequence[Target], rounds: int, seconds: float, show: Callable[[Cell, Target], None]
-) -> CellReport:
+def measure_plan(plan: Plan, rounds: int, seconds: float, show: Callable[[str, str], None]) -> CellReport:
+    cell, targets = plan.cell, plan.targets
     outcomes: dict[str, list[Outcome]] = {target.name: [] for target in targets}
     with ExitStack() as stack:
-        started = {target.name: _start(target, stack) for target in targets}
+        started = {target.name: _start(cell, target, stack) for target in targets}
         for number in range(rounds):
             for target in rotated(targets, number):
-                show(cell, target)
+                show(cell.name, target.name)
                 outcomes[target.name].append(_measure(cell, target, started[target.name], seconds))
-    return CellReport(cell, outcomes)
+    return CellReport(cell, outcomes, tuple(target.name for target in plan.ours))
 
 
 def rotated(targets: Sequence[Target], number: int) -> list[Target]:
@@ -105,12 +122,15 @@ def rotated(targets: Sequence[Target], number: int) -> list[Target]:
     return [*targets[shift:], *targets[:shift]]
 
 
-def _start(target: Target, stack: ExitStack) -> Ports | str:
-    """The running target's ports, or why it does not run."""
+def _start(cell: Cell, target: Target, stack: ExitStack) -> Ports | str:
+    """The running target's ports, or why it does not run or takes nothing in."""
     try:
-        return stack.enter_context(target.start())
-    except StartError as error:
+        ports = stack.enter_context(target.start())
+        if cell.stored:
+            fill(cell, ports.publish)
+    except (PolycastError, OSError) as error:
         return str(error)
+    return ports
 
 
 def _measure(cell: Cell, target: Target, started: Ports | str, seconds: float) -> Outcome:
@@ -126,7 +146,16 @@ def _measure(cell: Cell, target: Target, started: Ports | str, seconds: float) -
         return Outcome(error=f"the driver was not finished after {limit:g} s")
     except subprocess.CalledProcessError as error:
         return Outcome(error=f"the driver failed: {error.stderr.strip()[-500:]}")
-    return Outcome.from_json(done.stdout)
+    outcome = Outcome.from_json(done.stdout)
+    return outcome if outcome.error or started.fence is None else _fenced(outcome, started.fence)
+
+
+def _fenced(outcome: Outcome, port: int) -> Outcome:
+    """Leave the next target the disk to itself."""
+    try:
+        return replace(outcome, behind_seconds=fence(port))
+    except (PolycastError, OSError) as error:
+        return Outcome(error=f"the log is not done: {error}")
 
 
 def _raise_descriptor_limit() -> None:
@@ -137,9 +166,10 @@ def _raise_descriptor_limit() -> None:
 
 
 def _publish(report: Report, out: Path, console: Console) -> None:
-    out.mkdir(parents=True, exist_ok=True)
     report.write_json(out / "bench.json")
-    console.print(make_table(report))
+    for section in report.sections:
+        console.print(make_table(report, section))
+        console.print()
     for note in notes(report):
         console.print(note, highlight=False)
     try:

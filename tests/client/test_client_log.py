@@ -1,0 +1,169 @@
+"""What needs a broker's log, as a client of `hermod` asks for it: replays, and batches that are taken once."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from client.scripted import Scripted, read_exactly, read_to_end
+from client.shells import KINDS, take
+from kit import hermod
+from polycast.client.side import Begin
+from polycast.errors import RefusedError, UsageError
+from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, Start
+
+HELLO = b'{"batch_type":"End"}'
+
+
+def read_header(connection: socket.socket) -> dict[str, Any]:
+    """The next header, which nothing follows."""
+    text = b""
+    while more := connection.recv(1):
+        text += more
+        try:
+            found: dict[str, Any] = json.loads(text)
+        except ValueError:
+            continue
+        return found
+    raise AssertionError(f"the client left after {text!r}")
+
+
+# -- subscribing -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("patterns", "start", "said"),
+    [
+        ([Exact("a"), Exact("b.>")], None, {"topics": ["a", "b.>"]}),
+        ([Prefix("a."), Contains("x"), Everything()], None, {"topics": [], "patterns": ["a.>", "~x", ">"]}),
+        ([Exact("a"), Prefix("a")], "latest", {"topics": ["a"], "patterns": ["a>"], "from": "latest"}),
+        ([Exact("a")], Start(), {"topics": ["a"], "from": "earliest"}),
+        ([Everything()], Start(), {"topics": [], "patterns": [">"], "from": "earliest"}),
+        (
+            [Exact("time"), Exact("b")],
+            Start(5),
+            {"topics": ["time", "b"], "from": {"topics": {"time": 5, "b": 5}}},
+        ),
+        ([Everything()], Start(seconds=2.25), {"topics": [], "patterns": [">"], "from": {"time": 2250}}),
+    ],
+)
+def test_where_to_begin(kind: str, patterns: list[Pattern], start: Begin | None, said: object) -> None:
+    def script(connection: socket.socket) -> None:
+        assert read_header(connection) == said
+        connection.sendall(hermod.OK)
+        assert read_to_end(connection) == b'{"status":"CLOSE"}'
+
+    with Scripted(script) as at, KINDS[kind]("hermod", at) as client:
+        client.subscribe(patterns, start)
+
+
+def test_what_was_said_before_comes_first(kind: str) -> None:
+    def script(connection: socket.socket) -> None:
+        read_header(connection)
+        connection.sendall(hermod.OK + b"".join(hermod.delivery("a.b", b"%d" % n, n) for n in range(3, 6)))
+        read_to_end(connection)
+
+    with Scripted(script) as at, KINDS[kind]("hermod", at) as client:
+        client.subscribe([Prefix("a.")], Start(seconds=1.0))
+        assert [(message.payload, message.sequence) for message in take(client, 3)] == [
+            (b"3", 3),
+            (b"4", 4),
+            (b"5", 5),
+        ]
+
+
+def test_a_sequence_is_of_one_topic(kind: str) -> None:
+    def script(connection: socket.socket) -> None:
+        assert read_to_end(connection) == b'{"status":"CLOSE"}'
+
+    with (
+        Scripted(script) as at,
+        KINDS[kind]("hermod", at) as client,
+        pytest.raises(UsageError, match=r"'a\.>' may match many"),
+    ):
+        client.subscribe([Exact("b"), Prefix("a.")], Start(7))
+    with Scripted(script) as at, KINDS[kind]("hermod", at) as client:
+        pass
+
+
+def test_a_broker_without_a_log_says_so(kind: str) -> None:
+    def script(connection: socket.socket) -> None:
+        read_header(connection)
+        connection.sendall(b'{"status": "ERROR", "code": 501, "message": "from needs the log"}\n')
+        read_to_end(connection)
+
+    with Scripted(script) as at, KINDS[kind]("hermod", at) as client:
+        with pytest.raises(RefusedError, match="501 from needs the log") as caught:
+            client.subscribe([Exact("a")], Start())
+        assert caught.value.code == 501
+
+
+# -- publishing ------------------------------------------------------------------------------------------
+
+
+def greet(connection: socket.socket) -> None:
+    read_exactly(connection, HELLO)
+    connection.sendall(hermod.ok(0))
+
+
+def in_short(topic: str, payload: bytes) -> bytes:
+    return b'{"topic":"%b","payload_size":%d,"checksum":"%b"}%b' % (
+        topic.encode(), len(payload), hermod.checksum(payload).encode(), payload,
+    )  # fmt: skip
+
+
+def test_a_batch_with_an_id_goes_as_one_however_large(kind: str) -> None:
+    large = b"x" * 300_000
+
+    def script(connection: socket.socket) -> None:
+        greet(connection)
+        assert read_header(connection) == {"batch_type": "Count", "count": 4, "batch_id": "é 1"}
+        read_exactly(connection, in_short("a", large) * 2 + in_short("b", b"") * 2)
+        connection.sendall(hermod.ok(4))
+        assert read_to_end(connection) == b""
+
+    with Scripted(script) as at, KINDS[kind]("hermod", at, True) as client:
+        messages = [Message("a", large)] * 2 + [Message("b", b"")] * 2
+        assert client.publish_once(iter(messages), "é 1") == 4
+        assert client.publish_once([], "é 2") == 0
+
+
+def test_the_broker_tells_how_many_it_has(kind: str) -> None:
+    """At a repeat, as many as there were the first time."""
+
+    def script(connection: socket.socket) -> None:
+        greet(connection)
+        assert read_header(connection)["count"] == 1
+        read_exactly(connection, in_short("a", b"x"))
+        connection.sendall(hermod.ok(7))
+
+    with Scripted(script) as at, KINDS[kind]("hermod", at, True) as client:
+        assert client.publish_once([Message("a", b"x")], "again") == 7
+
+
+def test_a_batch_that_could_not_be_kept(kind: str) -> None:
+    def script(connection: socket.socket) -> None:
+        greet(connection)
+        read_header(connection)
+        read_exactly(connection, in_short("a", b"x") * 2)
+        connection.sendall(b'{"status": "ERROR", "code": 500, "message": "not stored: no room", "count": 0}\n')
+
+    with Scripted(script) as at, KINDS[kind]("hermod", at, True) as client:
+        with pytest.raises(RefusedError, match="500 not stored: no room; 0 of 2 messages were accepted") as caught:
+            client.publish_once([Message("a", b"x")] * 2, "id")
+        assert caught.value.code == 500
+
+
+def test_who_subscribes_publishes_nothing_once(kind: str) -> None:
+    def script(connection: socket.socket) -> None:
+        read_to_end(connection)
+
+    with (
+        Scripted(script) as at,
+        KINDS[kind]("hermod", at) as client,
+        pytest.raises(UsageError, match="subscribes"),
+    ):
+        client.publish_once([Message("a", b"x")], "id")
