@@ -112,6 +112,9 @@ def digest(payloads: Iterable[bytes]) -> str:
 
 
 def flip(path: Path, position: int, mask: int = 0x01) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= mask
-    path.write_bytes(data)
+    """Twice is as it was."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        [byte] = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte ^ mask]))

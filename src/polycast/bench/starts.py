@@ -1,7 +1,7 @@
 """Starts: how long this broker takes from the start of its process until it is ready, and how large it then is.
 
     fill a log once and stop the broker
-    each round:  start on an empty log
+    each round:  start on an empty log (in every other round at the end)
                  start on the full log, which was left in order; kill the broker
                  start on the full log, which was not; stop the broker
 
@@ -50,10 +50,13 @@ def measure_starts(cell: Cell, rounds: int, scratch: Path | None, show: Callable
     with temporary_folder(scratch) as folder:
         full, empty = folder / "full", folder / "empty"
         filled = _attempt(lambda: _fill(cell, full))
-        for _ in range(rounds):
-            take(EMPTY, lambda: _start_empty(empty))
+        for number in range(rounds):
+            if number % 2 == 0:
+                take(EMPTY, lambda: _start_empty(empty))
             take(STOPPED, lambda: filled if filled.error else _start_full(cell, full, stopping=False))
             take(KILLED, lambda: filled if filled.error else _start_full(cell, full, stopping=True))
+            if number % 2 == 1:
+                take(EMPTY, lambda: _start_empty(empty))
     return CellReport(cell, outcomes, ours=(STOPPED, KILLED))
 
 

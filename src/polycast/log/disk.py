@@ -27,6 +27,10 @@ class Disk:
     def sync(self, fd: int) -> None:
         os.fdatasync(fd)
 
+    def forget(self, fd: int, position: int, size: int) -> None:
+        """What the system keeps of it in memory may go; it is on the disk."""
+        os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
+
     def sync_folder(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -153,7 +153,8 @@ class SealedReader:
         try:
             yield
         except (LogDamageError, pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-            raise LogDamageError(f"{self.path}, {place}: {error}") from error
+            words = " ".join(str(error).split())  # some of Arrow's errors have several lines
+            raise LogDamageError(f"{self.path}, {place}: {words}") from error
 
     def close(self) -> None:
         self._file.close(force=True)

@@ -307,6 +307,8 @@ class Exchange:
             new = event.pattern not in subscriber.patterns
             self.replays.begin(connection, event.pattern, event.form, event.start)
             self._apply(self.mesh.subscribed(subscriber, event.pattern) if new else [])
+        elif self.replays and self.replays.change(connection, event.pattern, event.form):
+            pass
         elif self.hub.subscribe(subscriber, event.pattern, event.form):
             self._apply(self.mesh.subscribed(subscriber, event.pattern))
             self._introduce(connection, event)

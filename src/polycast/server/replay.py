@@ -72,7 +72,7 @@ class Replay:
 
     def __init__(self, replays: Replays, connection: Connection) -> None:
         self._replays = replays
-        self._connection = connection
+        self.connection = connection
         self._log = replays.log
         self._offset = -1
         self._reader: Reader | None = None
@@ -89,7 +89,7 @@ class Replay:
         raise NotImplementedError
 
     def is_over(self) -> bool:
-        return self._connection.closing
+        return self.connection.closing
 
     # -- what all do -------------------------------------------------------------------------------------
 
@@ -116,8 +116,8 @@ class Replay:
     async def _room(self) -> None:
         """Waits, ever less often, until the connection has taken most of what it was given."""
         wait = SHORTEST_WAIT
-        enough = min(AHEAD_BYTES, self._connection.port.queue_bytes // 4)
-        while not self.is_over() and self._connection.queued() > enough:
+        enough = min(AHEAD_BYTES, self.connection.port.queue_bytes // 4)
+        while not self.is_over() and self.connection.queued() > enough:
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
 
@@ -144,9 +144,9 @@ class Replay:
                 self._push_burst(burst)
 
     def _without_own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._connection.port.role.echo:
+        if self.connection.port.role.echo:
             return batch
-        return batch.filter(pc.not_equal(batch["source"], self._connection.name))
+        return batch.filter(pc.not_equal(batch["source"], self.connection.name))
 
     def _push_burst(self, burst: Burst, start: int = 0) -> None:
         forms: dict[Form, Slices] = {}
@@ -155,7 +155,7 @@ class Replay:
             if wish and (begin := max(first, wish.since - burst.offset)) < last:
                 _add(forms.setdefault(wish.form, []), begin, last)
         for form, slices in forms.items():
-            self._connection.feed(form.encode(burst, slices), sum(stop - begin for begin, stop in slices))
+            self.connection.feed(form.encode(burst, slices), sum(stop - begin for begin, stop in slices))
 
     def _push_tail(self) -> bool:
         """From memory. Whether that was all there is."""
@@ -171,7 +171,7 @@ class Replay:
         return True
 
     def _push_entry(self, entry: Entry) -> None:
-        own = entry.source == self._connection.name.encode() and not self._connection.port.role.echo
+        own = entry.source == self.connection.name.encode() and not self.connection.port.role.echo
         for burst in entry.bursts if not own else ():
             if burst.offset + len(burst) > self._offset:
                 self._push_burst(burst, max(0, self._offset - burst.offset))
@@ -196,10 +196,19 @@ class FromReplay(Replay):
     def add(self, pattern: Pattern, form: Form, start: Start) -> None:
         self._starts[pattern] = (form, start)
 
+    def change(self, pattern: Pattern, form: Form) -> None:
+        """It is wanted in another form from here on."""
+        if pattern in self._starts:
+            self._starts[pattern] = (form, self._starts[pattern][1])
+        if pattern in self._wishes:
+            self._wishes[pattern] = self._wishes[pattern]._replace(form=form)
+            self._found.clear()
+
     async def find_start(self) -> int:
         await self.settled(self._log.next)
-        for pattern, (form, start) in self._starts.items():
+        for pattern, (_, start) in list(self._starts.items()):
             since = await self._replays.in_thread(find_start, self._log.folder, pattern, start)
+            form, _ = self._starts[pattern]
             self._wishes[pattern] = Wish(form, self._log.next if since is None else since)
         return min(wish.since for wish in self._wishes.values())
 
@@ -214,9 +223,9 @@ class FromReplay(Replay):
 
     def is_over(self) -> bool:
         """Or nobody wants it any more."""
-        if self._connection.closing:
+        if self.connection.closing:
             return True
-        patterns = self._connection.subscriber.patterns
+        patterns = self.connection.subscriber.patterns
         gone = [pattern for pattern in self._wishes if patterns.get(pattern) is not SILENT]
         if gone:
             self._found.clear()
@@ -226,7 +235,7 @@ class FromReplay(Replay):
 
     def go_live(self) -> None:
         for pattern, wish in self._wishes.items():
-            self._replays.subscribe(self._connection, pattern, wish.form)
+            self._replays.subscribe(self.connection, pattern, wish.form)
 
 
 class LastReplay(FromReplay):
@@ -267,7 +276,7 @@ class SpillReplay(Replay):
         self._known: dict[bytes, tuple[Audience, Wish | None]] = {}
 
     async def find_start(self) -> int:
-        log.warning("%s: too slow for what is live; served from the log", self._connection)
+        log.warning("%s: too slow for what is live; served from the log", self.connection)
         return self._first
 
     def wish_for(self, topic: bytes) -> Wish | None:
@@ -276,12 +285,12 @@ class SpillReplay(Replay):
         if known is None or known[0] is not audience:
             if len(self._known) > TOPICS_A_TURN:
                 self._known.clear()
-            known = self._known[topic] = audience, _wish_in(audience, self._connection)
+            known = self._known[topic] = audience, _wish_in(audience, self.connection)
         return known[1]
 
     def go_live(self) -> None:
-        self._connection.spilled = False
-        log.info("%s: caught up", self._connection)
+        self.connection.spilled = False
+        log.info("%s: caught up", self.connection)
 
 
 class Replays:
@@ -292,7 +301,7 @@ class Replays:
         self.log = log
         self.committed = log.settings.delivery == "committed"
         self._pool = ThreadPoolExecutor(THREADS, "log-reader")
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Replay] = {}
         self._begun: dict[Connection, FromReplay] = {}
         """Those to which more may be added in this turn."""
         self.spills = 0
@@ -310,6 +319,15 @@ class Replays:
             asyncio.get_running_loop().call_soon(self._begin, connection)
         replay.add(pattern, form, start or Start())
         self.subscribe(connection, pattern, SILENT)
+
+    def change(self, connection: Connection, pattern: Pattern, form: Form) -> bool:
+        """Another form for what is being served from the log; False where that is not the case."""
+        if connection.subscriber.patterns.get(pattern) is not SILENT:
+            return False
+        for replay in (*self._tasks.values(), *self._begun.values()):
+            if isinstance(replay, FromReplay) and replay.connection is connection:
+                replay.change(pattern, form)
+        return True
 
     def spill(self, connection: Connection, offset: int) -> None:
         self.spills += 1
@@ -338,11 +356,11 @@ class Replays:
 
     def _run(self, replay: Replay) -> None:
         task = asyncio.get_running_loop().create_task(replay.run())
-        self._tasks.add(task)
+        self._tasks[task] = replay
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        del self._tasks[task]
         if not task.cancelled() and (error := task.exception()):
             log.error("a replay failed", exc_info=error)
 
