@@ -23,7 +23,8 @@ from polycast.log.settings import LogSettings
 from polycast.log.snapshot import Snapshot, to_topics, trimmed, write_snapshot
 from polycast.log.state import Lock, State, write_state
 from polycast.log.steps import Snapshots
-from polycast.log.writer import RESERVE, ROW_BYTES, Begun, Entry, Settled, Writer
+from polycast.log.syncing import Settled
+from polycast.log.writer import RESERVE, ROW_BYTES, Begun, Entry, Writer
 from polycast.model import Burst
 
 log = logging.getLogger("polycast.log")
@@ -57,6 +58,7 @@ class Log:
         self.next = self.settled = state.next
         """Everything before `settled` is kept, or never will be."""
         self.pending_bytes = 0
+        self.messages_lost = 0
         self.batches = BatchIds(self.recovered, settings.batch_ids, settings.batch_id_seconds)
         self._unsettled: deque[Entry] = deque()
         self._recent: deque[Entry] = deque()
@@ -90,7 +92,7 @@ class Log:
             raise StartError(f"cannot keep a log in {folder}: {error.strerror}", hint) from error
 
     def start(self, on_settled: Callable[[Settled], object]) -> None:
-        """`on_settled` is called in the writer's thread."""
+        """`on_settled` is called in a thread of the log."""
         self._on_settled = on_settled
         self.writer.start()
         self.keeper.start()
@@ -118,6 +120,7 @@ class Log:
     def settle(self, settled: Settled) -> None:
         """To be called in the event loop with what `on_settled` was told, in its order."""
         self.settled = settled.next
+        self.messages_lost += settled.next - settled.first if settled.reason else 0
         while self._unsettled and self._unsettled[0].next <= settled.next:
             entry = self._unsettled.popleft()
             self.pending_bytes -= entry.size

@@ -32,7 +32,7 @@ def first_offset(folder: Path) -> int | None:
 
 def find_time(folder: Path, seconds: float) -> int:
     """The first offset whose time is that, since the epoch, or later; past the end if there is none."""
-    micros = int(seconds * MICROS)
+    micros = round(seconds * MICROS)
     wanted = pa.scalar(micros, pa.timestamp("us", tz="UTC"))
     start = _last(segments(folder), lambda segment: _begins_before(segment, micros))
     return _search(folder, start, ["time"], lambda rows: pc.greater_equal(rows["time"], wanted))

@@ -17,6 +17,7 @@ import pyarrow as pa
 from polycast.errors import LogDamageError
 from polycast.log.folder import Segment, segments
 from polycast.log.format import Gap
+from polycast.log.salvage import read_lost
 from polycast.log.sources import Source, UnreadableSource, open_source
 
 log = logging.getLogger("polycast.log")
@@ -116,10 +117,15 @@ class Reader:
         self._told = ""
         first = batch["offset"][0].as_py()
         if first > self.offset:
-            if not any(gap.first <= self.offset and first <= gap.next for gap in source.gaps):
-                older = any(segment.first < source.segment.first for segment in segments(self.folder))
-                self._miss(first, MISSING if older else REMOVED)
+            if not _covering(source.gaps, self.offset, first):
+                self._miss(first, self._why_missing(source, first))
             self.offset = first
+
+    def _why_missing(self, source: Source, after: int) -> str:
+        if known := _covering(read_lost(self.folder), self.offset, after):
+            return known.reason
+        older = any(segment.first < source.segment.first for segment in segments(self.folder))
+        return MISSING if older else REMOVED
 
     # -- segments ----------------------------------------------------------------------------------------
 
@@ -175,6 +181,10 @@ class Reader:
         if reason != self._told:
             log.error("%s", reason)
         self._told = reason
+
+
+def _covering(gaps: list[Gap], first: int, after: int) -> Gap | None:
+    return next((gap for gap in gaps if gap.first <= first and after <= gap.next), None)
 
 
 def _numbers(array: pa.Array) -> memoryview:

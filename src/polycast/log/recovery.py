@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from polycast.errors import LogDamageError
 from polycast.log.disk import Disk
@@ -56,30 +57,39 @@ def recover(folder: Path, disk: Disk) -> Recovered:
 def _rebuild(folder: Path, state: State | None, disk: Disk) -> Recovered:
     _mend_last(folder, disk, torn=not (state and state.clean))
     snapshot, last = _catch_up(folder)
-    after = max(state.reserved if state else last.next + RESERVE, last.next)
-    ahead = after - max(snapshot.offset, last.next)
+    known = max(snapshot.offset, last.next)
+    after = max(state.reserved if state else known + RESERVE, known)
     gap = Gap(last.next, after, UNCLEAN) if after > last.next else None
     if gap:
         log.warning("%s: the last stop was not clean; the log goes on at offset %s instead of %s, and every topic "
                     "skips as many sequences", folder, f"{after:,}", f"{last.next:,}")  # fmt: skip
-    snapshot = advance(snapshot, after, NO_ROWS, NO_BATCHES, ahead)
+    snapshot = _past_everything(advance(snapshot, after, NO_ROWS, NO_BATCHES, after - known))
     seed = state.seed if state else secrets.token_hex(8)
     found = State(seed=seed, clean=True, next=after, reserved=after, checksum=last.checksum, micros=last.micros)
     return Recovered(found, snapshot, gap)
 
 
 def _catch_up(folder: Path) -> tuple[Snapshot, Added]:
-    """The newest snapshot, brought up to the end of the last segment; and how that one ends."""
+    """The newest snapshot, brought up to the end of the last segment; and the end of what has messages in it."""
     found = segments(folder)
     snapshot = _newest_snapshot(folder)
     last: Added | None = None
+    end: Added | None = None
     for segment in found:
         if segment.first >= snapshot.offset:
             snapshot = step(snapshot, last or _nothing(snapshot.offset), segment.first)
             last = _read(segment)
+            end = last or end
     if last:
-        return step(snapshot, last, last.next), last
-    return snapshot, (_read(found[-1]) if found else None) or _nothing(snapshot.offset)
+        snapshot = step(snapshot, last, last.next)
+    end = end or next(filter(None, map(_read, reversed(found))), None)
+    return snapshot, end or _nothing(snapshot.offset)
+
+
+def _past_everything(snapshot: Snapshot) -> Snapshot:
+    """For topics that are not listed: they may be those that the broker had forgotten before it died."""
+    highest = pc.max(snapshot.topics["next_sequence"]).as_py()
+    return snapshot._replace(floor=max(snapshot.floor, highest or 0))
 
 
 def _nothing(offset: int) -> Added:

@@ -85,16 +85,15 @@ class _Verification:
 
     def _check(self, segment: Segment) -> Iterator[Report]:
         """One that was sealed meanwhile is found under its new name; one that was removed is none of ours."""
-        with contextlib.suppress(FileNotFoundError):
+        try:
             if not segment.sealed:
-                try:
+                with contextlib.suppress(FileNotFoundError):
                     yield from self._check_hot(HotReader(segment.path), segment)
-                except FileNotFoundError:
-                    segment = Segment(segment.first, segment.path.with_suffix(SEALED))
-                else:
                     return
-            with SealedReader(segment.path) as reader:
+            with SealedReader(segment.path.with_suffix(SEALED)) as reader:
                 yield from self._check_sealed(reader)
+        except FileNotFoundError:
+            self._expected = self._checksum = None
 
     # -- hot segments ------------------------------------------------------------------------------------
 
@@ -102,10 +101,11 @@ class _Verification:
         died = not self._running and not (self._state and self._state.clean)
         may_be_torn = died and segment == self._segments[-1]
         try:
-            for found in walk(reader, segment.first if self._expected is None else self._expected):
+            for found in walk(reader, segment.first):
                 if isinstance(found, Damage):
                     yield Finding(found.reason, found.first, found.next, note=may_be_torn and found.torn)
                     self._expected, self._checksum = found.next, None
+                    may_be_torn = may_be_torn and not found.torn
                 else:
                     yield from self._check_group(segment, found)
                     yield self._progress(found.position)

@@ -18,7 +18,7 @@ from polycast.broker import Delivery, Hub, Mesh, Peer, PeerTable, Publication, R
 from polycast.dialects.base import LinkSession, RequestSession
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.log.log import Log
-from polycast.log.writer import Settled
+from polycast.log.syncing import Settled
 from polycast.model import (
     RESERVED,
     Answer,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from polycast.broker import Publication
 from polycast.log.log import Log
-from polycast.log.writer import Settled
+from polycast.log.syncing import Settled
 from polycast.model import Receipt
 from polycast.server.connection import Connection
 

@@ -62,7 +62,7 @@ def _log_totals(server: Server) -> dict[str, int]:
         "log_pending_bytes": log.pending_bytes,
         "log_groups": log.writer.groups,
         "log_bytes": log.writer.bytes_written,
-        "log_messages_lost": log.writer.messages_lost,
+        "log_messages_lost": log.messages_lost,
         "log_failed": int(bool(log.writer.failed)),
         "log_segments_sealed": log.keeper.segments_sealed,
         "log_segments_removed": log.keeper.segments_removed,
