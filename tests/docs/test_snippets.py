@@ -2,7 +2,7 @@
 
 console   `$ ` begins a command, `&` behind it leaves it running; every other line must be printed by one of them
 toml      a configuration that the broker accepts
-python    runs, with a broker on the default addresses
+python    runs, with a broker on the default addresses that keeps its log in `polycast-data`
 """
 
 from __future__ import annotations
@@ -116,8 +116,9 @@ def test_toml(block: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", snippets("python"))
 def test_python(block: str, tmp_path: Path) -> None:
     with terminal(tmp_path) as shell:
-        shell.run("polycast serve --no-log &")
-        done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False)
+        shell.run("polycast serve &")
+        command = [sys.executable, "-c", block]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
 
 
