@@ -15,15 +15,15 @@ from pathlib import Path
 from polycast.errors import StartError
 from polycast.log.batches import BatchIds
 from polycast.log.disk import DISK, Disk
-from polycast.log.folder import log_of
+from polycast.log.folder import clear_snapshots, log_of
 from polycast.log.format import SCHEMA, Layout
 from polycast.log.keeper import Keeper
+from polycast.log.outcome import Settled
 from polycast.log.recovery import Recovered, recover
 from polycast.log.settings import LogSettings
 from polycast.log.snapshot import Snapshot, to_topics, trimmed, write_snapshot
 from polycast.log.state import Lock, State, write_state
 from polycast.log.steps import Snapshots
-from polycast.log.syncing import Settled
 from polycast.log.writer import RESERVE, ROW_BYTES, Begun, Entry, Writer
 from polycast.model import Burst
 
@@ -80,14 +80,15 @@ class Log:
     def open(cls, settings: LogSettings, topics: int, disk: Disk = DISK) -> Log:
         """Makes sure, before anybody is told that anything is kept, that it can be."""
         folder = log_of(settings.data)
-        lock: Lock | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = Lock(folder)
-            return cls(folder, settings, recover(folder, disk), lock, topics, disk)
-        except OSError as error:
-            if lock:
+            try:
+                return cls(folder, settings, recover(folder, disk), lock, topics, disk)
+            except BaseException:
                 lock.release()
+                raise
+        except OSError as error:
             hint = "--data DIR takes another folder, --no-log keeps nothing"
             raise StartError(f"cannot keep a log in {folder}: {error.strerror}", hint) from error
 
@@ -160,6 +161,7 @@ class Log:
             checksum=state.checksum, micros=state.micros,
         )  # fmt: skip
         write_state(self.folder, begun, self._disk)
+        clear_snapshots(self.folder, state.next)
         return begun
 
     def close(self, topics: Iterable[Row], floor: int) -> None:

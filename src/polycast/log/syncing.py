@@ -15,17 +15,10 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from polycast.log.hot import HotSegment
+from polycast.log.outcome import Settled
 from polycast.log.settings import LogSettings
 
 log = logging.getLogger("polycast.log")
-
-
-class Settled(NamedTuple):
-    """These offsets are kept, or else `reason` says why they are not."""
-
-    first: int
-    next: int
-    reason: str = ""
 
 
 class Written(NamedTuple):
@@ -40,6 +33,8 @@ class Full(NamedTuple):
 
     segment: HotSegment
     next: int
+    done: threading.Event
+    """Set when it is closed, or never will be."""
 
 
 Item = Written | Full
@@ -135,14 +130,14 @@ class Syncer:
 
     def _close(self, full: Full) -> None:
         self._dirty = None
-        if self.failed:
-            return
         try:
-            full.segment.close()
+            if not self.failed:
+                full.segment.close()
+                self._on_closed(full.next)
         except OSError as error:
             self._fail(full.segment, error)
-            return
-        self._on_closed(full.next)
+        finally:
+            full.done.set()
 
     def _fail(self, segment: HotSegment, error: OSError) -> None:
         self.failed = f"the disk failed to sync: {error.strerror}; nothing is kept until the broker starts again"

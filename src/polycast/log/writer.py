@@ -7,6 +7,7 @@ not be written leaves a gap, which is on record in the next one.
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
@@ -20,9 +21,10 @@ from polycast.log.disk import Disk
 from polycast.log.folder import HOT, name_of
 from polycast.log.format import Gap, Layout, to_message
 from polycast.log.hot import HotSegment
+from polycast.log.outcome import Settled
 from polycast.log.settings import LogSettings
 from polycast.log.state import State, write_state
-from polycast.log.syncing import Full, Settled, Syncer, Written
+from polycast.log.syncing import Full, Syncer, Written
 from polycast.model import Burst
 
 log = logging.getLogger("polycast.log")
@@ -67,6 +69,8 @@ class Writer:
         self._handed_out = self._kept = begun.state.next
         self._segment_began = 0.0
         self._refusing = False
+        self._closing = threading.Event()
+        self._closing.set()
         self._on_roll = on_roll
         self.syncer = Syncer(settings, on_settled, self._ended)
         self.closed = begun.state.next
@@ -196,6 +200,9 @@ class Writer:
         if self._segment and self._is_full(self._segment):
             self._end_segment()
         if self._segment is None:
+            self._closing.wait()  # whatever lies in a later segment, all before it is safe
+            if self.failed:
+                raise OSError(errno.EIO, self.failed)
             path = self._folder / name_of(first, HOT)
             self._segment = HotSegment.create(path, self._layout, self._disk)
             self._segment_began = time.monotonic()
@@ -207,7 +214,8 @@ class Writer:
 
     def _end_segment(self) -> None:
         if self._segment:
-            self.syncer.put(Full(self._segment, self._kept))
+            self._closing = threading.Event()
+            self.syncer.put(Full(self._segment, self._kept, self._closing))
             self._segment = None
 
     def _ended(self, after: int) -> None:

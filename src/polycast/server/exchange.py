@@ -12,13 +12,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from polycast.broker import Delivery, Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh, requests
 from polycast.dialects.base import LinkSession, RequestSession
 from polycast.errors import LimitError, PeerError, ProtocolError
-from polycast.log.log import Log
-from polycast.log.syncing import Settled
+from polycast.log.outcome import Settled
 from polycast.model import (
     RESERVED,
     Answer,
@@ -43,8 +42,12 @@ from polycast.routing import Subscriber, Topic
 from polycast.server.budget import Budget
 from polycast.server.connection import Connection
 from polycast.server.keeping import Keeping
-from polycast.server.replay import SILENT, Replays
 from polycast.server.settings import Settings
+from polycast.server.silent import SILENT
+
+if TYPE_CHECKING:
+    from polycast.log.log import Log
+    from polycast.server.replay import Replays
 
 log = logging.getLogger("polycast.exchange")
 
@@ -100,6 +103,10 @@ class Exchange:
 
     def keep(self, log: Log) -> None:
         """From here on everything goes to this log."""
+        from polycast.server.replay import (
+            Replays,  # pyarrow takes its time: who keeps nothing need not wait for it
+        )
+
         found = log.recovered
         names, sequences, offsets = (found.topics[name].to_pylist() for name in found.topics.column_names)
         self.hub.router.topics.restore(map(Topic, names, sequences, offsets), found.floor)
@@ -138,7 +145,7 @@ class Exchange:
     def handle(self, connection: Connection, events: list[Event], now: float) -> None:
         published = False
         for event in events:
-            if connection.closing:
+            if connection.closing or connection.heard_out:
                 break
             if self._deaf and type(event) in PUBLISHING:
                 continue
@@ -300,9 +307,9 @@ class Exchange:
             self.requests.offer(subscriber, event.pattern.value)
         if held >= self._subscriptions and event.pattern not in subscriber.patterns:
             error = LimitError("subscription", held + 1, self._subscriptions, "limits.subscriptions")
-            connection.fail(error)
+            self._end(connection, error)
         elif wrong := self._sequence_ahead(event):
-            connection.fail(wrong)
+            self._end(connection, wrong)
         elif self.replays and self._is_replayed(connection, event):
             new = event.pattern not in subscriber.patterns
             self.replays.begin(connection, event.pattern, event.form, event.start)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from polycast.broker import Publication
-from polycast.log.log import Log
-from polycast.log.syncing import Settled
+from polycast.log.outcome import Settled
 from polycast.model import Receipt
 from polycast.server.connection import Connection
+
+if TYPE_CHECKING:
+    from polycast.log.log import Log
 
 Then = Callable[[str], None]
 """What to do when it is settled; with why it was not kept, or an empty text."""

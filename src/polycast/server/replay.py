@@ -26,9 +26,10 @@ from polycast.log.places import find_sequence, find_time, first_offset, rows_at
 from polycast.log.reader import Reader
 from polycast.log.rows import to_bursts
 from polycast.log.writer import Entry
-from polycast.model import Burst, Encoded, Form, Pattern, Slices, Start
+from polycast.model import Burst, Form, Pattern, Slices, Start
 from polycast.routing import Audience, Topic
 from polycast.server.connection import Connection
+from polycast.server.silent import SILENT
 
 if TYPE_CHECKING:
     from polycast.server.exchange import Exchange
@@ -46,18 +47,6 @@ PIECE_BYTES = 1024 * 1024
 TOPICS_A_TURN = 20_000
 SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.05
 THREADS = 2
-
-
-class SilentForm(Form):
-    """Of a subscription that is being served from the log: what is live comes from there, too."""
-
-    name = "silent"
-
-    def encode(self, burst: Burst, slices: Slices) -> Encoded:
-        return Encoded([], 0)
-
-
-SILENT = SilentForm()
 
 
 class Wish(NamedTuple):

@@ -28,7 +28,6 @@ from polycast.errors import LimitError, ProtocolError, UsageError
 from polycast.model import Body, Burst, Format
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters, Totals
-from polycast.server.history import History, read_history, to_wanted
 from polycast.server.pages import measure_queues, totals_of
 from polycast.version import VERSION
 
@@ -167,6 +166,8 @@ class Routes:
         log, replays = self._server.log, self._server.exchange.replays
         if log is None or replays is None:
             raise RouteError("NotKept: polycast/history reads the log, and this broker keeps none")
+        from polycast.server.history import History, read_history, to_wanted  # needs pyarrow, as the log does
+
         try:
             wanted = to_wanted(_read(body, History))
         except (UsageError, ProtocolError) as error:

@@ -9,12 +9,15 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import uvloop
 
-from polycast.log.log import Log
 from polycast.server.server import Server
 from polycast.server.settings import Settings
+
+if TYPE_CHECKING:
+    from polycast.log.log import Log
 
 log = logging.getLogger("polycast.server")
 
@@ -43,9 +46,17 @@ def _stop_signal() -> asyncio.Event:
     return stop
 
 
+def _open_log(settings: Settings) -> Log | None:
+    if not settings.log.enabled:
+        return None
+    from polycast.log.log import Log  # pyarrow takes its time: who keeps nothing need not wait for it
+
+    return Log.open(settings.log, settings.limits.topics)
+
+
 async def run(settings: Settings, say: Callable[[str], None]) -> None:
     """A broker from start to signal. `say` gets the lines for stdout."""
-    server = Server(settings, Log.open(settings.log, settings.limits.topics) if settings.log.enabled else None)
+    server = Server(settings, _open_log(settings))
     stop = _stop_signal()
     await server.start()
     for name, address in server.addresses:

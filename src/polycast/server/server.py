@@ -9,13 +9,12 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from polycast.address import Address, parse_address
 from polycast.dialects.base import Page, Terms
 from polycast.dialects.registry import ROLES
 from polycast.errors import TimeoutPeerError
-from polycast.log.log import Log
 from polycast.server import pages, sockets
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters
@@ -27,6 +26,9 @@ from polycast.server.listener import Listener
 from polycast.server.neighbours import Neighbours
 from polycast.server.routes import Routes
 from polycast.server.settings import TABLES, Settings
+
+if TYPE_CHECKING:
+    from polycast.log.log import Log
 
 logger = logging.getLogger("polycast.server")
 

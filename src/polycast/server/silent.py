@@ -1,0 +1,15 @@
+"""The form of a subscription that is being served from the log: what is live comes from there, too."""
+
+from __future__ import annotations
+
+from polycast.model import Burst, Encoded, Form, Slices
+
+
+class SilentForm(Form):
+    name = "silent"
+
+    def encode(self, burst: Burst, slices: Slices) -> Encoded:
+        return Encoded([], 0)
+
+
+SILENT = SilentForm()
