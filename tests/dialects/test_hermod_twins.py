@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from hashlib import sha1
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -65,15 +66,8 @@ def test_frames(payloads: list[bytes], sequence: int, data: st.DataObject) -> No
         edges.append(edges[-1] + len(payload))
     starts, ends = array("q", edges[:-1]), array("q", edges[1:])
     digests = [sha1(payload, usedforsecurity=False).hexdigest().encode() for payload in payloads]
-    first = data.draw(st.integers(0, len(payloads) - 1))
-    arguments = (
-        b"".join(payloads),
-        starts,
-        ends,
-        digests,
-        b'{"topic": "a", "sequence": ',
-        first,
-        len(payloads),
-        sequence,
-    )
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(payloads)), min_size=2, max_size=4)))
+    heads = [b'{"topic": "%d", "sequence": ' % place for place in cuts]
+    runs = [(head, *stretch, sequence) for head, stretch in zip(heads, pairwise(cuts), strict=False)]
+    arguments = (b"".join(payloads), starts, ends, digests, runs)
     assert frames(*arguments) == frames_in_python(*arguments)

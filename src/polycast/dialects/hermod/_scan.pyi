@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from polycast.dialects.hermod.scan import Messages
+from polycast.dialects.hermod.scan import Messages, Run
 from polycast.model import Block
 
 def messages(
@@ -14,12 +14,5 @@ def messages(
 ) -> Messages: ...
 def digests(block: Block, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]: ...
 def frames(
-    block: Block,
-    starts: Sequence[int],
-    ends: Sequence[int],
-    digests: list[bytes],
-    head: bytes,
-    first: int,
-    last: int,
-    sequence: int,
+    block: Block, starts: Sequence[int], ends: Sequence[int], digests: list[bytes], runs: list[Run]
 ) -> Block: ...

@@ -261,31 +261,36 @@ cdef char *put_number(char *to, unsigned long long number) noexcept:
 
 
 def frames(const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends, list digests,
-           bytes head, Py_ssize_t first, Py_ssize_t last, unsigned long long sequence):
-    cdef Py_ssize_t i, size, room = (last - first) * (len(head) + 2 * NUMBER_DIGITS + SHA1_DIGITS + 35)
-    cdef const char *head_at = PyBytes_AS_STRING(head)
+           list runs):
+    cdef Py_ssize_t i, size, first, last, head_size, room = 0
+    cdef unsigned long long sequence
+    cdef const char *head_at
     cdef bytearray out
-    cdef bytes digest
+    cdef bytes digest, head
     cdef char *begin
     cdef char *to
 
-    for i in range(first, last):
-        room += ends[i] - starts[i]
+    for head, first, last, _ in runs:
+        room += (last - first) * (len(head) + 2 * NUMBER_DIGITS + SHA1_DIGITS + 35)
+        for i in range(first, last):
+            room += ends[i] - starts[i]
     out = bytearray(room)
     begin = to = out
-    for i in range(first, last):
-        size = ends[i] - starts[i]
-        to = put(to, head_at, len(head))
-        to = put_number(to, sequence + i - first)
-        to = put(to, b', "payload_size": ', 18)
-        to = put_number(to, size)
-        to = put(to, b', "checksum": "', 15)
-        digest = digests[i]
-        if len(digest) != SHA1_DIGITS:
-            raise ValueError("a sha1 has 40 digits")
-        to = put(to, PyBytes_AS_STRING(digest), SHA1_DIGITS)
-        to = put(to, b'"}', 2)
-        if size:
-            to = put(to, <const char *> &block[starts[i]], size)
+    for head, first, last, sequence in runs:
+        head_at, head_size = PyBytes_AS_STRING(head), len(head)
+        for i in range(first, last):
+            size = ends[i] - starts[i]
+            to = put(to, head_at, head_size)
+            to = put_number(to, sequence + i - first)
+            to = put(to, b', "payload_size": ', 18)
+            to = put_number(to, size)
+            to = put(to, b', "checksum": "', 15)
+            digest = digests[i]
+            if len(digest) != SHA1_DIGITS:
+                raise ValueError("a sha1 has 40 digits")
+            to = put(to, PyBytes_AS_STRING(digest), SHA1_DIGITS)
+            to = put(to, b'"}', 2)
+            if size:
+                to = put(to, <const char *> &block[starts[i]], size)
     del out[to - begin:]
     return out

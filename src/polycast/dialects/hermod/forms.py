@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from polycast.dialects.hermod.scan import FRAME, digests, frames
-from polycast.model import Buffer, Burst, Encoded, Form, Slices
+from polycast.dialects.hermod.scan import FRAME, Run, digests, frames
+from polycast.model import Burst, Encoded, Form, Slices
 
 NAME = "hermod"
 OK = b'{"status": "OK"}\n'
@@ -43,19 +43,23 @@ def digests_of(burst: Burst) -> list[bytes]:
 def _frames(burst: Burst, slices: Slices) -> list[bytes]:
     """One by one, for those who keep them apart."""
     block, starts, ends, digests = burst.block, burst.starts, burst.ends, digests_of(burst)
-    found: list[bytes] = []
+    return [
+        FRAME % (head, sequence + i - first, ends[i] - starts[i], digests[i], block[starts[i] : ends[i]])
+        for head, first, last, sequence in _runs(burst, slices)
+        for i in range(first, last)
+    ]
+
+
+def _runs(burst: Burst, slices: Slices) -> list[Run]:
+    heads: dict[bytes, bytes] = {}
+    runs: list[Run] = []
     for run, first, last in burst.runs(slices):
-        head, shift = _head(burst, run), _shift(burst, run)
-        found += [
-            FRAME % (head, i + shift, ends[i] - starts[i], digests[i], block[starts[i] : ends[i]])
-            for i in range(first, last)
-        ]
-    return found
-
-
-def _head(burst: Burst, run: int) -> bytes:
-    """What stands before the sequence of each message of the run."""
-    return b'{"topic": %b, "sequence": ' % msgspec.json.encode(burst.topics[run].decode())
+        topic = burst.topics[run]
+        head = heads.get(topic)
+        if head is None:
+            head = heads[topic] = b'{"topic": %b, "sequence": ' % msgspec.json.encode(topic.decode())
+        runs.append((head, first, last, first + _shift(burst, run)))
+    return runs
 
 
 def _shift(burst: Burst, run: int) -> int:
@@ -67,13 +71,9 @@ class HermodForm(Form):
     name = NAME
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
-        starts, ends, digests = to_array(burst.starts), to_array(burst.ends), digests_of(burst)
-        blocks: list[Buffer] = [
-            frames(burst.block, starts, ends, digests, _head(burst, run), first, last, first + _shift(burst, run))
-            for run, first, last in burst.runs(slices)
-        ]
-        joined = blocks[0] if len(blocks) == 1 else b"".join(blocks)
-        return Encoded([joined], len(joined))
+        starts, ends = to_array(burst.starts), to_array(burst.ends)
+        block = frames(burst.block, starts, ends, digests_of(burst), _runs(burst, slices))
+        return Encoded([block], len(block))
 
 
 def to_array(column: Sequence[int]) -> array[int]:

@@ -83,21 +83,17 @@ def digests_in_python(block: Block, starts: Sequence[int], ends: Sequence[int]) 
     return [sha1_of(view[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
+Run = tuple[bytes, int, int, int]
+"""What stands before each sequence; the first message, the one after the last, and the sequence of the first."""
+
+
 def frames_in_python(
-    block: Block,
-    starts: Sequence[int],
-    ends: Sequence[int],
-    digests: list[bytes],
-    head: bytes,
-    first: int,
-    last: int,
-    sequence: int,
+    block: Block, starts: Sequence[int], ends: Sequence[int], digests: list[bytes], runs: list[Run]
 ) -> Block:
-    """The messages from `first` up to `last`; `head` is what stands before each one's sequence."""
-    shift = sequence - first
     return b"".join(
         [
-            FRAME % (head, i + shift, ends[i] - starts[i], digests[i], block[starts[i] : ends[i]])
+            FRAME % (head, sequence + i - first, ends[i] - starts[i], digests[i], block[starts[i] : ends[i]])
+            for head, first, last, sequence in runs
             for i in range(first, last)
         ]
     )
