@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from polycast import errors
+from polycast.cli import log
 from polycast.cli.commands import COMMANDS
 from polycast.dialects.registry import ROLES
 from polycast.server.counters import Counters, Totals
@@ -29,14 +30,15 @@ HELP_COLUMNS = "100"
 
 def commands() -> Iterator[str]:
     yield "# Commands\n"
-    for command in COMMANDS:
-        yield f"## {command.NAME}\n\n```text\n{_help_of(command.NAME)}\n```\n"
+    names = [command.NAME for command in COMMANDS]
+    for name in [*names, *(f"{log.NAME} {command.NAME}" for command in log.COMMANDS)]:
+        yield f"## {name}\n\n```text\n{_help_of(name)}\n```\n"
 
 
 def _help_of(command: str) -> str:
     environment = os.environ | {"COLUMNS": HELP_COLUMNS, "NO_COLOR": "1"}
     shown = subprocess.run(
-        [sys.executable, "-m", "polycast", command, "--help"],
+        [sys.executable, "-m", "polycast", *command.split(), "--help"],
         capture_output=True,
         text=True,
         env=environment,

@@ -11,7 +11,7 @@ import pytest
 
 from kit.program import polycast, polycast_here
 
-COMMANDS = ["serve", "pub", "sub", "request", "topics", "connections", "stats", "doctor", "bench"]
+COMMANDS = ["serve", "pub", "sub", "request", "topics", "connections", "stats", "doctor", "bench", "log"]
 
 
 def test_the_version() -> None:

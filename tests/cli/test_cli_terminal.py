@@ -7,6 +7,7 @@ import pty
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from kit.frames import pub
 from kit.program import POLYCAST
 from kit.room import Room
 from kit.wire import GUARD_SECONDS
+from log.shelf import Shelf
 
 
 @contextmanager
@@ -115,3 +117,15 @@ def test_long_work_shows_its_progress_on_a_terminal_and_honours_no_color() -> No
     assert b"publishing" in seen
     assert b"\x1b[3" not in seen  # colours are 30 to 38
     assert b"100%" in seen
+
+
+@pytest.mark.parametrize(("command", "word"), [("verify", b"verifying"), ("seal", b"sealing")])
+def test_work_on_the_log_shows_its_progress_on_a_terminal(tmp_path: Path, command: str, word: bytes) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    Shelf(folder).segment(5)
+    environment = {"TERM": "xterm", "NO_COLOR": "1"}
+    arguments = ("log", command, "--data", str(tmp_path))
+    with at_a_terminal(*arguments, err=True, env=environment) as (terminal, process):
+        assert word in read_all(terminal)
+        assert process.wait(GUARD_SECONDS) == 0

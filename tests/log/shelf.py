@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from polycast.log.folder import HOT, name_of
-from polycast.log.format import NOTHING_BEFORE, SCHEMA, Layout, to_message
+from polycast.log.format import NOTHING_BEFORE, SCHEMA, Layout, Written, to_message
 from polycast.log.hot import HotSegment
 
 SEED = 0xFEEDFACE
 BEGAN = 1_700_000_000_000_000
 """The time of offset 0, in microseconds; each offset takes one second."""
 SECOND = 1_000_000
+TOPICS = ("a", "b.c")
 Row = dict[str, Any]
 
 
@@ -46,14 +47,17 @@ class Shelf:
         self.positions = []
         return self._segment.path
 
-    def add(self, count: int, payload: bytes | None = None, topics: Iterable[str] = ("a", "b.c"), **more: Any) -> None:
+    def add(self, count: int, payload: bytes | None = None, topics: Sequence[str] = TOPICS, **more: Any) -> None:
+        batch = self.make(count, payload, topics)
+        self.write(to_message(batch, self.layout, self.checksum, self.next, gap=self._gap, **more))
+        self._gap = None
+        self.next += count
+
+    def write(self, message: Written) -> None:
         assert self._segment
-        batch = self._make(count, payload, list(topics))
-        message = to_message(batch, self.layout, self.checksum, self.next, gap=self._gap, **more)
         self.positions.append(self._segment.end)
         self._segment.append(message.data)
-        self.checksum, self._gap = message.checksum, None
-        self.next += count
+        self.checksum = message.checksum
 
     def skip(self, count: int, reason: str = "unclean stop") -> None:
         self._gap = {"first": self.next, "next": self.next + count, "reason": reason}
@@ -72,7 +76,7 @@ class Shelf:
         self.end()
         return path
 
-    def _make(self, count: int, payload: bytes | None, topics: list[str]) -> pa.RecordBatch:
+    def make(self, count: int, payload: bytes | None = None, topics: Sequence[str] = TOPICS) -> pa.RecordBatch:
         rows = []
         for offset in range(self.next, self.next + count):
             topic = topics[offset % len(topics)]
@@ -84,7 +88,7 @@ class Shelf:
                     "time": time_of(offset),
                     "dialect": "hermod",
                     "format": "bytes",
-                    "payload": b"%d:%b" % (offset, bytes([offset % 256]) * (offset % 7)) if payload is None else payload,
+                    "payload": _payload(offset) if payload is None else payload,
                     "source": "tcp://127.0.0.1:5",
                 }
             )
@@ -92,6 +96,10 @@ class Shelf:
         self.rows += rows
         columns = [pa.array([row[name] for row in rows], SCHEMA.field(name).type) for name in SCHEMA.names]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _payload(offset: int) -> bytes:
+    return b"%d:%b" % (offset, bytes([offset % 256]) * (offset % 7))
 
 
 def to_rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:

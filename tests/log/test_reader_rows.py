@@ -265,7 +265,7 @@ def test_a_block_of_zeros_in_the_middle(shelf: Shelf) -> None:
     assert [(gap.first, gap.next) for gap in reader.skipped] == [(5, 10)]
 
 
-def test_the_end_of_a_segment_is_damaged_and_another_begins(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_a_segment_is_damaged_and_one_follows(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     path = shelf.segment(5, 5)
     flip(path, shelf.positions[1] + 900)
     reader = Reader(shelf.folder, 0)

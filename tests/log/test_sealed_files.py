@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -130,10 +131,13 @@ def test_duckdb_and_polars_read_the_same(shelf: Shelf, tmp_path: Path) -> None:
     sealed(shelf.segment(50))
     expected = digest(row["payload"] for row in shelf.rows)
     pattern = str(tmp_path / "*.parquet")
-    rows = duckdb.sql(f'select "offset", topic, sequence, payload from \'{pattern}\' order by "offset"').fetchall()
+    rows = duckdb.execute(
+        f'select "offset", topic, sequence, payload from \'{pattern}\' order by "offset"'
+    ).fetchall()
     assert [row[:3] for row in rows] == [(row["offset"], row["topic"], row["sequence"]) for row in shelf.rows]
     assert digest(row[3] for row in rows) == expected
-    types = dict(duckdb.sql(f"select column_name, column_type from (describe select * from '{pattern}')").fetchall())
+    described = duckdb.execute(f"describe select * from '{pattern}'").fetchall()
+    types = {row[0]: row[1] for row in described}
     assert types["time"] == "TIMESTAMP WITH TIME ZONE"
     assert types["payload"] == "BLOB"
     frame = polars.read_parquet(pattern).sort("offset")
@@ -265,10 +269,10 @@ def test_it_stops_when_it_is_told_to(shelf: Shelf, tmp_path: Path, monkeypatch: 
 def test_it_rests_as_long_as_its_share_says(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 10)
     clock = iter(range(100))
-    monkeypatch.setattr(sealing.time, "thread_time", lambda: float(next(clock)))
+    monkeypatch.setattr(time, "thread_time", lambda: float(next(clock)))
     rests: list[float] = []
     sealed(shelf.segment(10, 10), share=0.25, pause=rests.append)
-    assert rests == [3.0] * 4  # each of two row groups is written and read again, a second each
+    assert rests == [3.0] * 6  # two groups, each of them read, written and read again, a second each
 
 
 def test_a_table_that_is_no_segment(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from polycast import __version__
-from polycast.cli import bench, connections, doctor, pub, request, serve, stats, sub, topics
+from polycast.cli import bench, connections, doctor, log, pub, request, serve, stats, sub, topics
 
 app = typer.Typer(
     name="polycast",
@@ -22,6 +22,7 @@ COMMANDS = (serve, pub, sub, request, topics, connections, stats, doctor, bench)
 
 for command in COMMANDS:
     app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
+app.add_typer(log.app, name=log.NAME, help=log.HELP, epilog=f"Example: {log.EXAMPLE}")
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,18 @@
+"""`polycast log`: the folder of the log, with the broker running or stopped."""
+
+from __future__ import annotations
+
+import typer
+
+from polycast.cli.log import cat, info, seal, verify
+
+NAME = "log"
+HELP = "Look at the log: what is in it, and whether it is as it was written."
+EXAMPLE = "polycast log info --data polycast-data"
+
+COMMANDS = (info, cat, verify, seal)
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+for command in COMMANDS:
+    app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from polycast.cli import streams
+from polycast.cli.log.place import DATA, open_log
+from polycast.cli.start import parse_start
+from polycast.model import Start, parse_pattern
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAME = "cat"
+HELP = """Print what is in the log: offset, time, topic, sequence, payload. Bytes that are no text are escaped.
+
+It ends where the log ends, also while the broker is running."""
+EXAMPLE = "polycast log cat --topic 'sensors.>' --from -10m --json"
+
+
+def run(
+    data: str = DATA,
+    topic: list[str] = typer.Option([], help="Only topics that match (may be repeated).", metavar="PATTERN"),
+    begin: str = typer.Option(
+        "earliest",
+        "--from",
+        help="earliest, an offset, -10m (s, m, h or d) or a time such as 2026-11-15T20:00 (UTC).",
+        metavar="PLACE",
+    ),
+    count: int = typer.Option(0, min=0, help="Stop after so many messages; 0: at the end."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
+) -> None:
+    patterns = [parse_pattern(text) for text in topic]
+    start = parse_start(begin, time.time())
+    folder = open_log(data)
+    write = _to_json if as_json else _to_line
+    left = count
+    try:
+        for batch in _batches(folder, start, patterns):
+            shown = batch.slice(0, left) if count else batch
+            sys.stdout.buffer.write("".join(map(write, _rows(shown))).encode())
+            sys.stdout.buffer.flush()
+            left -= shown.num_rows
+            if count and not left:
+                return
+    except BrokenPipeError:
+        streams.let_go(sys.stdout)
+
+
+def _batches(folder: Path, start: Start | str, patterns: list[Any]) -> Iterator[pa.RecordBatch]:
+    from polycast.log.filters import matching
+    from polycast.log.reader import Reader
+
+    offset = _find(folder, start)
+    if offset is None:
+        return
+    reader = Reader(folder, offset)
+    try:
+        while (batch := reader.read()) is not None:
+            yield matching(batch, patterns) if patterns else batch
+    finally:
+        reader.close()
+
+
+def _find(folder: Path, start: Start | str) -> int | None:
+    from polycast.log.places import find_time, first_offset
+
+    if isinstance(start, str):
+        return None
+    if start.seconds is not None:
+        return find_time(folder, start.seconds)
+    return first_offset(folder) if start.sequence is None else start.sequence
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    columns = {name: batch[name].to_pylist() for name in batch.schema.names}
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _to_line(row: dict[str, Any]) -> str:
+    when = row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    payload = _printable(row["payload"].decode(errors="backslashreplace"))
+    return f"{row['offset']} {when} {_printable(row['topic'])} {row['sequence']} {payload}\n"
+
+
+def _printable(text: str) -> str:
+    """In one line, and such that it cannot write on a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _to_json(row: dict[str, Any]) -> str:
+    try:
+        payload: Any = row["payload"].decode()
+    except UnicodeDecodeError:
+        payload = {"$base64": base64.b64encode(row["payload"]).decode()}
+    shown = {**row, "time": row["time"].isoformat(), "payload": payload}
+    return json.dumps(shown, ensure_ascii=False) + "\n"

@@ -1,0 +1,29 @@
+"""The log that a command is about."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import typer
+
+from polycast.errors import StartError, UsageError
+
+DATA = typer.Option("polycast-data", "--data", envvar="POLYCAST_DATA", help="The data folder.", metavar="DIR")
+
+
+def open_log(data: str) -> Path:
+    """Its folder. What the library has to say about it from here on goes to stderr."""
+    from polycast.log.folder import log_of
+
+    folder = log_of(data)
+    try:
+        next(folder.iterdir(), None)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        hint = "--data DIR or POLYCAST_DATA says where the data folder is"
+        raise UsageError(f"there is no log in {data}", hint) from error
+    except OSError as error:
+        raise StartError(f"cannot read {folder}: {error.strerror}") from error
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
+    return folder

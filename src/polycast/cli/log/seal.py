@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from polycast.cli import streams
+from polycast.cli.log.place import DATA, open_log
+from polycast.errors import LogDamageError, StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from polycast.log.folder import Segment
+
+NAME = "seal"
+HELP = """Turn every hot segment into Parquet, also the one that is being written.
+
+Where a broker is running it is asked to do that, and waited for; otherwise it is done here."""
+EXAMPLE = "polycast log seal --data polycast-data"
+
+ASK_SECONDS = 0.1
+
+
+def run(data: str = DATA) -> None:
+    from polycast.log.state import Lock
+
+    folder = open_log(data)
+    before = len(_hot(folder))
+    try:
+        lock = Lock(folder)
+    except StartError:
+        _ask(folder)
+    except OSError as error:
+        raise StartError(f"cannot write to {folder}: {error.strerror}") from error
+    else:
+        try:
+            _seal_here(folder)
+        finally:
+            lock.release()
+    typer.echo(f"sealed {before - len(_hot(folder)):,} of {before:,} hot segments")
+
+
+def _hot(folder: Path) -> list[Segment]:
+    from polycast.log.folder import segments
+
+    return [segment for segment in segments(folder) if not segment.sealed]
+
+
+def _seal_here(folder: Path) -> None:
+    from polycast.log.sealing import seal
+
+    hot = _hot(folder)
+    with _progress(len(hot)) as advance:
+        for done, segment in enumerate(hot, 1):
+            try:
+                seal(segment.path)
+            except LogDamageError as error:
+                hint = "polycast serve puts it aside and goes on with what is good of it"
+                raise LogDamageError(str(error), hint) from error
+            except OSError as error:
+                raise StartError(f"cannot seal {segment.path}: {error.strerror}") from error
+            advance(done)
+
+
+def _ask(folder: Path) -> None:
+    from polycast.log.folder import WANTED
+    from polycast.log.state import is_running
+
+    wish = folder / WANTED
+    meant = _hot(folder)
+    try:
+        wish.touch()
+    except OSError as error:
+        raise StartError(f"cannot write to {folder}: {error.strerror}") from error
+    try:
+        with _progress(len(meant)) as advance:
+            while wish.exists():
+                if not is_running(folder):
+                    raise StartError("the broker stopped before it was done", "polycast log seal, once more")
+                left = {segment.first for segment in _hot(folder)}
+                advance(sum(segment.first not in left for segment in meant))
+                time.sleep(ASK_SECONDS)
+    finally:
+        wish.unlink(missing_ok=True)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=streams.to_console(sys.stderr), transient=True) as bar:
+        task = bar.add_task("sealing", total=total)
+        yield lambda done: bar.update(task, completed=done)

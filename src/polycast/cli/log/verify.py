@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from polycast.cli import streams
+from polycast.cli.log.place import DATA, open_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from polycast.log.verify import Finding, Progress
+
+NAME = "verify"
+HELP = """Read all of the log and check that it is what was written: checksums, digests, the chain, the offsets.
+
+Every damage is a line with the file, the place and the offsets; then the exit code is 1. What is missing for a
+reason that is on record is a note."""
+EXAMPLE = "polycast log verify --data /var/lib/polycast"
+
+SHOWN_AT_MOST = 20
+
+
+def run(
+    data: str = DATA,
+    as_json: bool = typer.Option(False, "--json", help="One JSON object per line, the last one with the totals."),
+) -> None:
+    from polycast.log.state import is_running
+    from polycast.log.verify import Finding, verify
+
+    folder = open_log(data)
+    show = _show_json if as_json else _show_line
+    damage = notes = rows = 0
+    with _progress() as advance:
+        for report in verify(folder, is_running(folder)):
+            if not isinstance(report, Finding):
+                rows = report.rows
+                advance(report)
+                continue
+            damage, notes = damage + (not report.note), notes + report.note
+            if as_json or damage + notes <= SHOWN_AT_MOST:
+                show(report)
+    if as_json:
+        typer.echo(json.dumps({"messages": rows, "damage": damage, "notes": notes}))
+    else:
+        typer.echo(_sum_up(rows, damage, notes))
+    if damage:
+        raise typer.Exit(1)
+
+
+def _show_line(finding: Finding) -> None:
+    where = ""
+    if finding.first is not None:
+        until = "on" if finding.next is None else f"to {finding.next - 1:,}"
+        where = f" (offsets from {finding.first:,} {until})"
+    typer.echo(f"{'note' if finding.note else 'damage'}: {finding.what}{where}")
+
+
+def _show_json(finding: Finding) -> None:
+    typer.echo(json.dumps(finding._asdict(), ensure_ascii=False))
+
+
+def _sum_up(rows: int, damage: int, notes: int) -> str:
+    more = damage + notes - SHOWN_AT_MOST
+    words = f"and {more:,} more; " if more > 0 else ""
+    return f"{words}{rows:,} messages are as they were written; damage: {damage:,}, notes: {notes:,}"
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    if not sys.stderr.isatty():
+        yield lambda report: None
+        return
+    from rich.progress import Progress as Bar
+
+    with Bar(console=streams.to_console(sys.stderr), transient=True) as bar:
+        task = bar.add_task("verifying", total=None)
+        yield lambda report: bar.update(task, total=report.total, completed=report.done)

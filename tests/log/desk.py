@@ -1,0 +1,202 @@
+"""A log in use, without a broker around it; and a disk that fails where it is told to.
+
+    desk = Desk(tmp_path, disk)
+    assert not desk.publish(("a", b"1")).reason
+    image = desk.crash(tmp_path)        # the folder as a killed process would leave it
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import pytest
+
+from kit.wire import GUARD_SECONDS
+from polycast.broker import Hub
+from polycast.log import log, recovery, writer
+from polycast.log.disk import DISK, Disk
+from polycast.log.log import Log
+from polycast.log.settings import LogSettings
+from polycast.log.writer import Settled
+from polycast.model import Burst, Format
+from polycast.routing import Topic
+
+TOPICS = 1000
+RESERVE = 1000
+NOW = 1_700_000_000.0
+
+
+class Said(NamedTuple):
+    offset: int
+    topic: str
+    sequence: int
+    payload: bytes
+
+
+class Desk:
+    """Everything that is published is waited for."""
+
+    def __init__(self, data: Path, disk: Disk = DISK, topics: int = TOPICS, **settings: Any) -> None:
+        self.data = data
+        self.folder = data / "log"
+        self.log = Log.open(LogSettings(data=str(data), **{"seal": False, **settings}), topics, disk)
+        self.hub = Hub(topics)
+        found = self.log.recovered
+        rows = zip(*(found.topics[name].to_pylist() for name in found.topics.column_names), strict=True)
+        self.hub.router.topics.restore([Topic(*row) for row in rows], found.floor)
+        self.hub.next_offset = self.log.next
+        self.kept: list[Said] = []
+        self.lost: list[Said] = []
+        self._settled: SimpleQueue[Settled] = SimpleQueue()
+        self._me = self.hub.join(self)
+        self.log.start(self._settled.put)
+
+    def publish(self, *messages: tuple[str, bytes], batch_id: str = "", now: float = NOW) -> Settled:
+        burst = self.say(*messages, batch_id=batch_id, now=now)
+        settled = self.settle()
+        (self.lost if settled.reason else self.kept).extend(said_in(burst))
+        return settled
+
+    def say(self, *messages: tuple[str, bytes], batch_id: str = "", now: float = NOW) -> Burst:
+        """Does not wait."""
+        burst = Burst.of("some", [(topic.encode(), payload, Format.BYTES) for topic, payload in messages])
+        publication = self.hub.publish(burst, self._me)
+        self.log.append(publication.bursts, "me", now, batch_id)
+        return burst
+
+    def settle(self, patience: float = GUARD_SECONDS) -> Settled:
+        settled = self._settled.get(timeout=patience)
+        self.log.settle(settled)
+        return settled
+
+    def fill(self, count: int, topics: int = 3, size: int = 20) -> None:
+        """So many groups of one message."""
+        for number in range(count):
+            settled = self.publish((f"t{number % topics}", b"%d " % self.log.next + bytes(size)))
+            assert not settled.reason
+
+    def crash(self, place: Path) -> Path:
+        """A copy of the data folder as it is now."""
+        image = place / f"image-{len(list(place.glob('image-*')))}"
+        shutil.copytree(self.data, image, ignore=shutil.ignore_patterns("image-*"))
+        return image
+
+    def topics(self) -> dict[str, tuple[int, int]]:
+        return {topic.name: (topic.next_sequence, topic.last_offset) for topic in self.hub.router.topics}
+
+    def close(self) -> None:
+        topics = self.hub.router.topics
+        self.log.close([(topic.name, topic.next_sequence, topic.last_offset) for topic in topics], topics.floor)
+
+
+@contextmanager
+def desk(data: Path, disk: Disk = DISK, **settings: Any) -> Iterator[Desk]:
+    opened = Desk(data, disk, **settings)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def said_in(burst: Burst) -> list[Said]:
+    messages = list(burst.messages())
+    return [
+        Said(burst.offset + i, messages[i].topic, burst.sequences[run] + i - first, messages[i].payload)
+        for run, first, last in burst.runs()
+        for i in range(first, last)
+    ]
+
+
+def reserve_few(monkeypatch: pytest.MonkeyPatch, count: int = RESERVE) -> None:
+    for module in (writer, log, recovery):
+        monkeypatch.setattr(module, "RESERVE", count)
+
+
+class HastyDisk(Disk):
+    """For tests with very many files: it waits for nothing."""
+
+    def sync(self, fd: int) -> None:
+        pass
+
+    def sync_folder(self, folder: Path) -> None:
+        pass
+
+
+HASTY = HastyDisk()
+
+
+# -- a disk that fails -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Fault:
+    action: str
+    name: str
+    error: int
+    times: int
+    passing: int
+
+
+class FaultyDisk(Disk):
+    """`disk.fail("sync", ".arrows")`: every sync of a file with such a name fails, until `disk.heal()`."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+        self.failures: list[str] = []
+
+    def fail(self, action: str, name: str, error: int = errno.EIO, times: int = 1 << 30, passing: int = 0) -> None:
+        """`passing`: so many go well before. A write fails when half of it is done."""
+        self._faults.append(Fault(action, name, error, times, passing))
+
+    def heal(self) -> None:
+        self._faults.clear()
+
+    def _check(self, action: str, path: Path | str) -> None:
+        for fault in self._faults:
+            if fault.action != action or fault.name not in str(path):
+                continue
+            fault.passing -= 1
+            if fault.passing < 0 < fault.times:
+                fault.times -= 1
+                self.failures.append(f"{action} {Path(path).name}")
+                raise OSError(fault.error, os.strerror(fault.error))
+
+    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
+        try:
+            self._check("write", path_of(fd))
+        except OSError:
+            super().write(fd, data[: len(data) // 2], position)
+            raise
+        super().write(fd, data, position)
+
+    def allocate(self, fd: int, position: int, size: int) -> None:
+        self._check("allocate", path_of(fd))
+        super().allocate(fd, position, size)
+
+    def cut(self, fd: int, size: int) -> None:
+        self._check("cut", path_of(fd))
+        super().cut(fd, size)
+
+    def sync(self, fd: int) -> None:
+        self._check("sync", path_of(fd))
+        super().sync(fd)
+
+    def sync_folder(self, folder: Path) -> None:
+        self._check("sync_folder", folder)
+        super().sync_folder(folder)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._check("rename", new)
+        super().rename(old, new)
+
+
+def path_of(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")

@@ -1,0 +1,80 @@
+"""Readers, a writer and a keeper at the same time."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kit.wire import GUARD_SECONDS
+from log.shelf import Shelf
+from polycast.log.format import Gap
+from polycast.log.keeper import Keeper
+from polycast.log.reader import REMOVED, Reader
+from polycast.log.settings import LogSettings
+
+GROUPS = 400
+EACH = 3
+
+
+class Follower(threading.Thread):
+    """Reads from the beginning until an offset, over and over if it is quick."""
+
+    def __init__(self, folder: Path, until: int) -> None:
+        super().__init__()
+        self._folder = folder
+        self._until = until
+        self.ended = threading.Event()
+        self.offsets: list[list[int]] = []
+        self.skipped: list[Gap] = []
+
+    def run(self) -> None:
+        while not self.ended.is_set():
+            reader = Reader(self._folder, 0, ["offset"])
+            found: list[int] = []
+            while reader.offset < self._until:
+                batch = reader.read(rows=50)
+                if batch is None and self.ended.is_set() and (batch := reader.read(rows=50)) is None:
+                    break
+                found += batch["offset"].to_pylist() if batch is not None else []
+            reader.close()
+            self.offsets.append(found)
+            self.skipped += reader.skipped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("retain_bytes", [0, 30_000])
+def test_what_is_read_is_what_was_written(tmp_path: Path, retain_bytes: int) -> None:
+    shelf = Shelf(tmp_path)
+    shelf.begin()
+    closed = [0]
+    settings = replace(LogSettings(), seal_share=1.0, retain_bytes=retain_bytes)
+    keeper = Keeper(tmp_path, settings, lambda: closed[0], lambda: None, lambda: None)
+    followers = [Follower(tmp_path, GROUPS * EACH) for _ in range(2)]
+    keeper.start()
+    for follower in followers:
+        follower.start()
+    for number in range(GROUPS):
+        if number % 4 == 3:
+            shelf.begin()
+            closed[0] = shelf.next
+            keeper.wake()
+        shelf.add(EACH)
+    shelf.end()
+    for follower in followers:
+        follower.ended.set()
+        follower.join(GUARD_SECONDS)
+    keeper.stop()
+    everything = list(range(GROUPS * EACH))
+    for follower in followers:
+        assert follower.offsets
+        if not retain_bytes:
+            assert follower.skipped == []
+            assert all(found == everything for found in follower.offsets)
+        for found in follower.offsets:
+            assert found == sorted(set(found))
+            assert found[-1] == everything[-1]
+        assert {gap.reason for gap in follower.skipped} <= {REMOVED}
+    assert keeper.segments_sealed > 10

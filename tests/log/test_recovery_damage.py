@@ -1,0 +1,226 @@
+"""What a start makes of files that are not as they were left: nothing good is lost, nothing is used twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crash.evidence import check_log, read_with_pyarrow, read_with_reader
+from kit.wire import wait_for
+from log.desk import HASTY, RESERVE, Desk, Said, desk, reserve_few
+from log.shelf import flip
+from polycast.errors import LogDamageError, StartError
+from polycast.log.hot import HotReader
+from polycast.log.reader import Reader
+from polycast.log.verify import Finding, verify
+
+GROUPS = 5
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve_few(monkeypatch)
+
+
+def written(data: Path) -> list[Said]:
+    with desk(data) as here:
+        here.fill(GROUPS)
+    return here.kept
+
+
+def killed(data: Path) -> tuple[Path, list[Said]]:
+    with desk(data / "first") as here:
+        here.fill(GROUPS)
+        return here.crash(data), here.kept
+
+
+def hot_of(data: Path) -> Path:
+    return min((data / "log").glob("*.arrows"))
+
+
+def positions_of(path: Path) -> list[int]:
+    reader = HotReader(path)
+    positions = [group.position for group in reader.groups()]
+    reader.close()
+    return positions
+
+
+# -- the last segment ------------------------------------------------------------------------------------
+
+
+def test_damage_with_groups_behind_it_is_no_torn_tail(tmp_path: Path) -> None:
+    """After a kill as well: what is behind it was acknowledged."""
+    data, kept = killed(tmp_path)
+    path = hot_of(data)
+    damaged = path.read_bytes()
+    flip(path, positions_of(path)[2] + 400)
+    with desk(data) as here:
+        again = here.publish(("t0", b"again"))
+    rows, _ = read_with_pyarrow(here.folder)
+    assert [Said(*row) for row in rows] == kept[:2] + kept[3:] + here.kept
+    assert again.first == RESERVE
+    [aside] = (here.folder / "quarantine").glob("*.arrows")
+    assert len(aside.read_bytes()) == len(damaged)
+    assert all(found.note for found in verify(here.folder) if isinstance(found, Finding))
+
+
+def test_damage_is_met_after_a_clean_stop_without_a_snapshot(tmp_path: Path) -> None:
+    """Nothing was being written: what is wrong at the end is damage as well, and the whole file is put aside."""
+    kept = written(tmp_path)
+    path = hot_of(tmp_path)
+    flip(path, positions_of(path)[-1] + 400)
+    for snapshot in (tmp_path / "log").glob(f"{GROUPS:020}.*"):
+        snapshot.unlink()
+    with desk(tmp_path) as here:
+        assert here.log.next == GROUPS  # the state knew that
+        here.fill(3)
+    rows, _ = read_with_pyarrow(here.folder)
+    assert [Said(*row) for row in rows] == kept[:-1] + here.kept
+    assert len(list((here.folder / "quarantine").glob("*.arrows"))) == 1
+    last = {said.topic: said.sequence for said in kept}
+    assert all(said.sequence > last[said.topic] for said in here.kept)
+
+
+def test_damage_after_a_clean_stop_is_left_to_whoever_reads(tmp_path: Path) -> None:
+    """A start after a clean stop reads nothing."""
+    kept = written(tmp_path)
+    path = hot_of(tmp_path)
+    flip(path, positions_of(path)[1] + 400)
+    with desk(tmp_path) as here:
+        here.fill(3)
+    reader = Reader(here.folder, 0)
+    found = [offset for batch in iter(reader.read, None) for offset in batch["offset"].to_pylist()]
+    reader.close()
+    assert found == [said.offset for said in kept[:1] + kept[2:] + here.kept]
+    assert [(gap.first, gap.next) for gap in reader.skipped] == [(1, 2)]
+
+
+def test_a_beginning_that_cannot_be_read(tmp_path: Path) -> None:
+    """The seed is known from the state; so the groups prove themselves without it."""
+    data, kept = killed(tmp_path)
+    flip(hot_of(data), 20)
+    with desk(data) as here:
+        here.fill(1)
+    rows, _ = read_with_pyarrow(here.folder)
+    assert [Said(*row) for row in rows] == kept + here.kept
+
+
+def test_nothing_of_it_can_be_read(tmp_path: Path) -> None:
+    data, kept = killed(tmp_path)
+    path = hot_of(data)
+    path.write_bytes(b"\x01" * path.stat().st_size)
+    with desk(data) as here:
+        assert here.log.next == RESERVE
+        here.fill(3)
+        assert all(said.sequence >= RESERVE - GROUPS for said in here.kept)
+    assert len(list((here.folder / "quarantine").glob("*.arrows"))) == 1
+
+
+# -- the state -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [None, b"", b"{", b"[]", b'{"version": 1}', b"\xff\xff", b"null", b'{"version": "x"}'])
+@pytest.mark.parametrize("clean", [True, False])
+def test_no_state(tmp_path: Path, text: bytes | None, clean: bool) -> None:
+    """What it told is found out from the segments; nobody knows which offsets were used behind them."""
+    data, kept = (tmp_path, written(tmp_path)) if clean else killed(tmp_path)
+    (data / "log" / "state.json").unlink()
+    if text is not None:
+        (data / "log" / "state.json").write_bytes(text)
+    with desk(data, HASTY) as here:
+        assert here.log.next == GROUPS + RESERVE
+        here.fill(3)
+    rows, gaps = read_with_pyarrow(here.folder)
+    assert [Said(*row) for row in rows] == kept + here.kept
+    check_log(rows, gaps)
+    assert [found for found in verify(here.folder) if isinstance(found, Finding)] == []
+
+
+def test_no_state_after_starts_without_messages(tmp_path: Path) -> None:
+    """Snapshots tell how far those have come."""
+    data, kept = killed(tmp_path)
+    for _ in range(3):
+        with desk(data, HASTY) as here:
+            reached, sequence = here.log.next, here.hub.router.topics.use(b"t0").next_sequence
+            data = here.crash(tmp_path)
+    (data / "log" / "state.json").unlink()
+    with desk(data, HASTY) as here:
+        assert here.log.next > reached
+        here.fill(1)
+        assert here.kept[0].sequence > sequence
+    rows, gaps = read_with_pyarrow(here.folder)
+    check_log(rows, gaps)
+
+
+def test_a_state_that_is_older_than_the_log(tmp_path: Path) -> None:
+    """Somebody has put back a copy."""
+    kept = written(tmp_path)
+    old = (tmp_path / "log" / "state.json").read_bytes()
+    with desk(tmp_path) as here:
+        here.fill(3)
+        kept += here.kept
+    (tmp_path / "log" / "state.json").write_bytes(old)
+    with desk(tmp_path) as here:
+        assert here.log.next >= GROUPS + 3
+        here.fill(3)
+    rows, gaps = read_with_pyarrow(here.folder)
+    assert [Said(*row) for row in rows] == kept + here.kept
+    check_log(rows, gaps)
+
+
+@pytest.mark.parametrize("change", [{}, {"seed": 5, "reserved": "many"}])
+def test_a_state_of_a_newer_version(tmp_path: Path, change: dict[str, object]) -> None:
+    """It is refused, whatever else it says, and left as it is; the folder is free again."""
+    written(tmp_path)
+    path = tmp_path / "log" / "state.json"
+    before = path.read_bytes()
+    newer = json.dumps({**json.loads(before), **change, "version": 2})
+    path.write_text(newer)
+    for _ in range(2):
+        with pytest.raises(LogDamageError, match="newer version of Polycast: 2, this one reads 1"):
+            Desk(tmp_path)
+    assert path.read_text() == newer
+    path.write_bytes(before)
+    with desk(tmp_path):
+        pass
+
+
+# -- leftovers -------------------------------------------------------------------------------------------
+
+
+def test_leftovers_go(tmp_path: Path) -> None:
+    kept = written(tmp_path)
+    folder = tmp_path / "log"
+    for name in ("x.tmp", f"{0:020}.parquet.tmp", "state.json.tmp", f"{5:020}.topics.tmp"):
+        (folder / name).write_bytes(b"half of it")
+    with desk(tmp_path) as here:
+        assert list(folder.glob("*.tmp")) == []
+        assert [Said(*row) for row in read_with_reader(folder)] == kept
+        here.fill(1)
+
+
+def test_a_hot_segment_that_is_sealed_goes(tmp_path: Path) -> None:
+    """Killed when the sealed one had its name, and the hot one still its own."""
+    kept = written(tmp_path)
+    hot = hot_of(tmp_path)
+    copy = hot.read_bytes()
+    with desk(tmp_path, seal=True) as here:
+        wait_for(lambda: here.log.keeper.segments_sealed, "sealing")
+    hot.write_bytes(copy)
+    with desk(tmp_path) as here:
+        assert not hot.exists()
+        here.fill(1)
+    rows, gaps = read_with_pyarrow(here.folder)
+    assert [Said(*row) for row in rows] == kept + here.kept
+    check_log(rows, gaps)
+
+
+def test_two_for_one_folder(tmp_path: Path) -> None:
+    with desk(tmp_path) as here:
+        with pytest.raises(StartError, match=r"in use by process \d+"):
+            Desk(tmp_path)
+        here.fill(1)
+    with desk(tmp_path):
+        pass

@@ -1,0 +1,209 @@
+"""What is good of a damaged segment goes on; the file as it was is put aside."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from log.shelf import SEED, Shelf, flip, to_rows
+from polycast.log.disk import DISK, Disk
+from polycast.log.folder import QUARANTINE, segments
+from polycast.log.format import Gap
+from polycast.log.hot import HotReader
+from polycast.log.reader import Reader
+from polycast.log.salvage import has_groups_behind, read_lost, salvage
+from polycast.log.sealing import seal
+from polycast.log.state import State, write_state
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    state = State(seed=f"{SEED:016x}", clean=True, next=0, reserved=0)
+    write_state(tmp_path, state, DISK)
+    return Shelf(tmp_path)
+
+
+def names(folder: Path) -> list[str]:
+    return [segment.path.name.lstrip("0") for segment in segments(folder)]
+
+
+def offsets(folder: Path) -> list[int]:
+    reader = Reader(folder, 0, ["offset"])
+    found = []
+    while (batch := reader.read()) is not None:
+        found += [row["offset"] for row in to_rows([batch])]
+    reader.close()
+    return found
+
+
+def test_damage_in_the_middle(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+    path = shelf.segment(5, 5, 5, 5, 5)
+    flip(path, shelf.positions[1] + 900)
+    flip(path, shelf.positions[3] + 900)
+    damaged = path.read_bytes()
+    made = salvage(path)
+    assert [record.levelname for record in caplog.records] == ["CRITICAL"] * 2
+    assert "lost are the offsets from 5 on, up to 10" in caplog.records[0].getMessage()
+    assert names(shelf.folder) == [".arrows", "10.arrows", "20.arrows"]
+    assert made == [segment.path for segment in segments(shelf.folder)]
+    assert offsets(shelf.folder) == [*range(5), *range(10, 15), *range(20, 25)]
+    assert (shelf.folder / QUARANTINE / path.name).read_bytes() == damaged
+    where = f"lost to damage, see quarantine/{path.name}"
+    assert read_lost(shelf.folder) == [Gap(5, 10, where), Gap(15, 20, where)]
+    reader = Reader(shelf.folder, 7)
+    assert reader.read() is not None
+    assert reader.skipped == [Gap(7, 10, where)]
+
+
+def test_what_was_saved_can_be_sealed(shelf: Shelf) -> None:
+    path = shelf.segment(5, 5, 5)
+    flip(path, shelf.positions[1] + 900)
+    for saved in salvage(path):
+        assert seal(saved) is not None
+    assert offsets(shelf.folder) == [*range(5), *range(10, 15)]
+
+
+def test_the_first_group_is_damaged(shelf: Shelf) -> None:
+    path = shelf.segment(5, 5)
+    flip(path, shelf.positions[0] + 900)
+    salvage(path)
+    assert names(shelf.folder) == ["5.arrows"]
+    assert offsets(shelf.folder) == [*range(5, 10)]
+
+
+def test_the_last_group_is_damaged(shelf: Shelf) -> None:
+    path = shelf.segment(5, 5)
+    flip(path, shelf.positions[1] + 900)
+    shelf.segment(5)
+    salvage(path)
+    assert names(shelf.folder) == [".arrows", "10.arrows"]
+    assert [(gap.first, gap.next) for gap in read_lost(shelf.folder)] == [(5, 10)]
+
+
+def test_nobody_knows_how_much_the_end_of_the_log_held(shelf: Shelf) -> None:
+    path = shelf.segment(5, 5)
+    flip(path, shelf.positions[1] + 900)
+    salvage(path)
+    assert offsets(shelf.folder) == [*range(5)]
+    assert read_lost(shelf.folder) == []
+
+
+def test_all_of_it_is_damaged(shelf: Shelf) -> None:
+    path = shelf.segment(5)
+    flip(path, shelf.positions[0] + 900)
+    assert salvage(path) == []
+    assert names(shelf.folder) == []
+    assert [path.name for path in (shelf.folder / QUARANTINE).glob("*.arrows")] == [path.name]
+
+
+@pytest.mark.parametrize("position", [0, 5, 100, 500])
+def test_the_beginning_is_damaged(shelf: Shelf, position: int) -> None:
+    """The seed is known from the state, so that groups prove themselves all the same."""
+    path = shelf.segment(5, 5)
+    data = bytearray(path.read_bytes())
+    data[position : position + 8] = b"damaged!"
+    path.write_bytes(data)
+    assert salvage(path) == [path]
+    assert offsets(shelf.folder) == [*range(10)]
+
+
+def test_the_beginning_is_damaged_and_the_seed_unknown(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    path = shelf.segment(5)
+    flip(path, 0)
+    assert salvage(path) == []
+    assert [path.name for path in (tmp_path / QUARANTINE).glob("*.arrows")] == [path.name]
+
+
+def test_zeros_in_the_middle(shelf: Shelf) -> None:
+    path = shelf.segment(5, 5, 5)
+    data = bytearray(path.read_bytes())
+    begin, end = shelf.positions[1:]
+    data[begin:end] = bytes(end - begin)
+    path.write_bytes(data)
+    salvage(path)
+    assert names(shelf.folder) == [".arrows", "10.arrows"]
+    assert offsets(shelf.folder) == [*range(5), *range(10, 15)]
+
+
+def test_groups_behind_damage(shelf: Shelf) -> None:
+    path = shelf.segment(5, 5, 5)
+    assert not has_groups_behind(path)
+    flip(path, shelf.positions[2] + 900)
+    assert not has_groups_behind(path)
+    flip(path, shelf.positions[1] + 900)
+    assert not has_groups_behind(path)
+    flip(path, shelf.positions[2] + 900)
+    assert has_groups_behind(path)
+
+
+def test_groups_behind_a_damaged_beginning(shelf: Shelf) -> None:
+    path = shelf.segment(5)
+    flip(path, 0)
+    assert has_groups_behind(path)
+    flip(path, shelf.positions[0] + 900)
+    assert not has_groups_behind(path)
+
+
+def test_a_copy_of_a_group_in_a_payload_that_was_never_finished(shelf: Shelf) -> None:
+    """What is torn holds what looks like groups of this very file, and they are right: but old."""
+    path = shelf.segment(5)
+    copy = path.read_bytes()
+    path.unlink()
+    again = Shelf(shelf.folder)
+    again.begin()
+    again.add(5)
+    again.add(1, payload=copy)
+    again.end()
+    data = path.read_bytes()
+    path.write_bytes(data[: again.positions[1] + 5200])
+    assert data[: again.positions[1] + 5200].count(b"checksum") > 2
+    assert not has_groups_behind(path)
+
+
+class FailingDisk(Disk):
+    """Does so many steps, and then no more."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def _step(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
+        self._step()
+        super().write(fd, data, position)
+
+    def sync(self, fd: int) -> None:
+        self._step()
+        super().sync(fd)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._step()
+        super().rename(old, new)
+
+
+def test_it_can_stop_anywhere_and_be_tried_again(shelf: Shelf) -> None:
+    """Nothing that was good is missing at any time, and the file is put aside once."""
+    path = shelf.segment(5, 5, 5)
+    flip(path, shelf.positions[1] + 900)
+    damaged = path.read_bytes()
+    failures = 0
+    while True:
+        try:
+            salvage(path, FailingDisk(failures))
+        except OSError:
+            failures += 1
+            assert offsets(shelf.folder) == [*range(5), *range(10, 15)]
+            continue
+        break
+    assert failures > 8
+    assert offsets(shelf.folder) == [*range(5), *range(10, 15)]
+    put_aside = [path for path in (shelf.folder / QUARANTINE).iterdir() if path.suffix == ".arrows"]
+    assert [path.read_bytes() for path in put_aside] == [damaged]
+    assert len(list(HotReader(path).groups())) == 1
