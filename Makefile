@@ -39,6 +39,9 @@ docs: dev  ## write docs/reference/ from the code, and docs/dialects/conversions
 fuzz: dev  ## bad input by the million bytes; FUZZ says how many examples of it
 	POLYCAST_FUZZ=$(or $(FUZZ),20000) $(BIN)/python -m pytest -q tests/fuzz
 
+crash: dev  ## a broker that is killed again and again; ROUNDS says how often
+	POLYCAST_CRASH=$(or $(ROUNDS),1000) $(BIN)/python -m pytest -q tests/crash tests/log/test_faults_power.py
+
 lock: dev  ## renew requirements.lock
 	$(PIP) install uv
 	$(BIN)/uv pip compile --quiet --universal --all-extras --no-emit-package polycast --no-header --no-annotate \
@@ -91,4 +94,4 @@ peers:
 			echo "could not install what $(NODE)/package.json names: tests that need it are skipped"; \
 	fi
 
-.PHONY: help run test check install dev interop bench docs fuzz lock clean peers
+.PHONY: help run test check install dev interop bench docs fuzz crash lock clean peers

@@ -253,6 +253,8 @@ class Form:
     """How a subscription wants its messages: an encoder, shared by all who want the same."""
 
     name: str
+    prevails = False
+    """Whether it is the one that counts where another subscription of the same connection matches, too."""
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         raise NotImplementedError

@@ -86,37 +86,6 @@ def test_what_an_ok_makes_room_for_comes_before_a_close() -> None:
     assert subscriber.say(hermod.OK + hermod.CLOSE) == one("a", 1)
 
 
-# -- what waits can be had from the log ------------------------------------------------------------------
-
-
-def test_what_waits_is_let_go_and_its_offset_told() -> None:
-    subscriber = Subscriber(hermod.topics("a", "b", window=2))
-    assert subscriber.session.let_go() is None
-    subscriber.publish(A, B)
-    assert subscriber.session.let_go() is None, "what was sent is not held"
-    subscriber.publish(("c", b"x"), A, B)
-    subscriber.publish(A)
-    assert subscriber.session.let_go() == 3, "c, which it did not ask for, has offset 2"
-    assert subscriber.session.held_bytes == 0
-    assert subscriber.session.let_go() is None
-
-
-def test_who_let_go_takes_up_again_where_it_was() -> None:
-    subscriber = Subscriber(hermod.topics("a", window=1))
-    assert subscriber.publish(A, A, A) == one("a", 0)
-    assert subscriber.session.let_go() == 1
-    assert subscriber.say(hermod.OK) == b""
-    assert subscriber.publish(A) == one("a", 3)
-    assert subscriber.publish(A) == b""
-    assert subscriber.session.let_go() == 4
-
-
-def test_who_asked_for_no_window_has_nothing_to_let_go() -> None:
-    subscriber = Subscriber(hermod.topics("a"))
-    subscriber.publish(A)
-    assert subscriber.session.let_go() is None
-
-
 # -- batches ---------------------------------------------------------------------------------------------
 
 

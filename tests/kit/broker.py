@@ -16,11 +16,17 @@ ALL = ("simplest", "fanout.client", "fanout.controller", "hermod.pub", "hermod.s
 
 
 class Broker:
-    """`with Broker("--forward", listen=("simplest", "simplest.peer")) as broker: broker.connect("simplest")`"""
+    """`with Broker("--forward", listen=("simplest", "simplest.peer")) as broker: broker.connect("simplest")`
 
-    def __init__(self, *arguments: str, listen: tuple[str, ...] = ALL, options: str = "") -> None:
+    It keeps a log where it is given a folder for it.
+    """
+
+    def __init__(
+        self, *arguments: str, listen: tuple[str, ...] = ALL, options: str = "", data: Path | None = None
+    ) -> None:
         flags = [f"--listen={name}=tcp://127.0.0.1:0{options}" for name in listen]
-        self._command = [sys.executable, "-m", "polycast", "serve", "--no-log", *flags, *arguments]
+        flags.append(f"--data={data}" if data else "--no-log")
+        self._command = [sys.executable, "-m", "polycast", "serve", *flags, *arguments]
         handle, path = tempfile.mkstemp(prefix="polycast-test-")
         os.close(handle)
         self._stderr = Path(path)
@@ -60,6 +66,12 @@ class Broker:
         assert self.process.stdout is not None
         self.process.stdout.close()
         return self.process.wait(GUARD_SECONDS)
+
+    def kill(self) -> None:
+        """As a crash would."""
+        self.process.kill()
+        self.process.wait(GUARD_SECONDS)
+        self.exit_code = -signal.SIGKILL
 
     def log(self) -> str:
         return self._stderr.read_text()

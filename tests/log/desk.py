@@ -1,8 +1,8 @@
 """A log in use, without a broker around it; and a disk that fails where it is told to.
 
-    desk = Desk(tmp_path, disk)
-    assert not desk.publish(("a", b"1")).reason
-    image = desk.crash(tmp_path)        # the folder as a killed process would leave it
+desk = Desk(tmp_path, disk)
+assert not desk.publish(("a", b"1")).reason
+image = desk.crash(tmp_path)        # the folder as a killed process would leave it
 """
 
 from __future__ import annotations
@@ -77,6 +77,9 @@ class Desk:
         self.log.settle(settled)
         return settled
 
+    def nothing_settled(self) -> bool:
+        return self._settled.empty()
+
     def fill(self, count: int, topics: int = 3, size: int = 20) -> None:
         """So many groups of one message."""
         for number in range(count):
@@ -84,9 +87,13 @@ class Desk:
             assert not settled.reason
 
     def crash(self, place: Path) -> Path:
-        """A copy of the data folder as it is now."""
+        """A copy of the data folder as it is now, at a moment in which no file got another name."""
         image = place / f"image-{len(list(place.glob('image-*')))}"
-        shutil.copytree(self.data, image, ignore=shutil.ignore_patterns("image-*"))
+        try:
+            shutil.copytree(self.data, image, ignore=shutil.ignore_patterns("image-*"))
+        except shutil.Error:
+            shutil.rmtree(image)
+            return self.crash(place)
         return image
 
     def topics(self) -> dict[str, tuple[int, int]]:

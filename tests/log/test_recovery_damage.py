@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from crash.evidence import check_log, read_with_pyarrow, read_with_reader
 from kit.wire import wait_for
-from log.desk import HASTY, RESERVE, Desk, Said, desk, reserve_few
+from log.desk import HASTY, RESERVE, Desk, FaultyDisk, Said, desk, reserve_few
 from log.shelf import flip
 from polycast.errors import LogDamageError, StartError
 from polycast.log.hot import HotReader
 from polycast.log.reader import Reader
+from polycast.log.state import is_running
 from polycast.log.verify import Finding, verify
 
 GROUPS = 5
@@ -118,10 +121,46 @@ def test_nothing_of_it_can_be_read(tmp_path: Path) -> None:
     assert len(list((here.folder / "quarantine").glob("*.arrows"))) == 1
 
 
+@pytest.mark.parametrize("action", ["cut", "sync", "write", "rename", "sync_folder"])
+@pytest.mark.parametrize("passing", [0, 1, 2])
+def test_a_start_that_fails_on_the_way_can_be_tried_again(tmp_path: Path, action: str, passing: int) -> None:
+    data, kept = killed(tmp_path)
+    path = hot_of(data)
+    flip(path, positions_of(path)[2] + 400)
+    disk = FaultyDisk()
+    disk.fail(action, "", passing=passing, times=1)
+    with contextlib.suppress(StartError):
+        Desk(data, disk).close()
+    with desk(data, HASTY) as here:
+        here.fill(1)
+    rows, _ = read_with_pyarrow(here.folder)
+    assert [Said(*row) for row in rows] == kept[:2] + kept[3:] + here.kept
+    assert all(found.note for found in verify(here.folder) if isinstance(found, Finding))
+    assert len(list((here.folder / "quarantine").glob("*.arrows"))) == 1
+
+
+@pytest.mark.parametrize("action", ["cut", "sync"])
+def test_a_torn_tail_that_cannot_be_cut_off(tmp_path: Path, action: str) -> None:
+    data, kept = killed(tmp_path)
+    path = hot_of(data)
+    path.write_bytes(path.read_bytes()[: positions_of(path)[-1] + 500])
+    disk = FaultyDisk()
+    disk.fail(action, ".arrows")
+    with pytest.raises(StartError, match="Input/output error"):
+        Desk(data, disk)
+    with desk(data) as here:
+        here.fill(1)
+    rows, gaps = read_with_pyarrow(here.folder)
+    assert [Said(*row) for row in rows] == kept[:-1] + here.kept
+    check_log(rows, gaps)
+
+
 # -- the state -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [None, b"", b"{", b"[]", b'{"version": 1}', b"\xff\xff", b"null", b'{"version": "x"}'])
+@pytest.mark.parametrize(
+    "text", [None, b"", b"{", b"[]", b'{"version": 1}', b"\xff\xff", b"null", b'{"version": "x"}']
+)
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_state(tmp_path: Path, text: bytes | None, clean: bool) -> None:
     """What it told is found out from the segments; nobody knows which offsets were used behind them."""
@@ -224,3 +263,24 @@ def test_two_for_one_folder(tmp_path: Path) -> None:
         here.fill(1)
     with desk(tmp_path):
         pass
+
+
+def test_who_asks_whether_a_broker_runs_stops_none_from_starting(tmp_path: Path) -> None:
+    ending = threading.Event()
+
+    def ask() -> None:
+        while not ending.is_set():
+            is_running(tmp_path / "log")
+
+    asking = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in asking:
+        thread.start()
+    try:
+        for _ in range(20):
+            with desk(tmp_path, HASTY):
+                assert is_running(tmp_path / "log")
+    finally:
+        ending.set()
+        for thread in asking:
+            thread.join()
+    assert not is_running(tmp_path / "log")

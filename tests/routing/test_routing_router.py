@@ -14,7 +14,14 @@ from polycast.model import Contains, Everything, Exact, Form, Pattern, Prefix
 from polycast.routing import Audience, Router, Subscriber
 from polycast.routing.index import PatternIndex
 
+
+
+class PrevailingForm(Form):
+    prevails = True
+
+
 FORMS = [Form(), Form()]
+ALL_FORMS = [*FORMS, PrevailingForm()]
 ALPHABET = "abé/"
 
 values = st.one_of(
@@ -50,7 +57,7 @@ class RouterAgainstBruteForce(RuleBasedStateMachine):
         self.subscribers = [Subscriber(i) for i in range(4)]
         self.held: dict[Subscriber, dict[Pattern, Form]] = {s: {} for s in self.subscribers}
 
-    @rule(who=st.integers(0, 3), pattern=patterns, form=st.sampled_from(FORMS))
+    @rule(who=st.integers(0, 3), pattern=patterns, form=st.sampled_from(ALL_FORMS))
     def subscribe(self, who: int, pattern: Pattern, form: Form) -> None:
         subscriber = self.subscribers[who]
         changes = self.held[subscriber].get(pattern) is not form
@@ -71,7 +78,7 @@ class RouterAgainstBruteForce(RuleBasedStateMachine):
         assert self.router.unsubscribe(subscriber, pattern)
 
     @precondition(lambda self: any(self.held.values()))
-    @rule(data=st.data(), form=st.sampled_from(FORMS))
+    @rule(data=st.data(), form=st.sampled_from(ALL_FORMS))
     def subscribe_again(self, data: st.DataObject, form: Form) -> None:
         subscriber, pattern = data.draw(st.sampled_from(self._subscriptions()))
         self.subscribe(self.subscribers.index(subscriber), pattern, form)
@@ -100,7 +107,7 @@ class RouterAgainstBruteForce(RuleBasedStateMachine):
     def teardown(self) -> None:
         for subscriber, pattern in self._subscriptions():
             self.router.unsubscribe(subscriber, pattern)
-        assert is_empty(self.router._index)
+        assert is_empty(self.router._index) and is_empty(self.router._prevailing)
         assert not any(subscriber.patterns for subscriber in self.subscribers)
 
     def _subscriptions(self) -> list[tuple[Subscriber, Pattern]]:
@@ -118,6 +125,10 @@ class RouterAgainstBruteForce(RuleBasedStateMachine):
         }
         assert len(topic.audience.members) == len({subscriber for subscriber, _ in topic.audience.members})
         assert all(form in wanted[subscriber] for subscriber, form in topic.audience.members)
+        assert all(
+            form.prevails == any(each.prevails for each in wanted[subscriber])
+            for subscriber, form in topic.audience.members
+        )
         check_groups(topic.audience)
         return topic.audience
 
@@ -140,11 +151,11 @@ TestRouterAgainstBruteForce.settings = settings(max_examples=60, stateful_step_c
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every topic that the index was asked for."""
     found: list[str] = []
-    match: Callable[[PatternIndex, str], Audience] = PatternIndex.match
+    match: Callable[[PatternIndex, str, PatternIndex], Audience] = PatternIndex.match
 
-    def watched(index: PatternIndex, topic: str) -> Audience:
+    def watched(index: PatternIndex, topic: str, over: PatternIndex) -> Audience:
         found.append(topic)
-        return match(index, topic)
+        return match(index, topic, over)
 
     monkeypatch.setattr(PatternIndex, "match", watched)
     return found

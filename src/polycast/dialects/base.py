@@ -85,10 +85,6 @@ class Session:
         """The peer will say no more; `rest` is the frame it did not finish."""
         return []
 
-    def let_go(self) -> int | None:
-        """Forgets what it holds back, for it can be had from the log: at which offset that begins, if anything."""
-        return None
-
     def close(self) -> None:
         """It is over, whoever ended it: nothing need be kept for the peer."""
 

@@ -29,7 +29,8 @@ class Disk:
 
     def forget(self, fd: int, position: int, size: int) -> None:
         """What the system keeps of it in memory may go; it is on the disk."""
-        os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
+        with contextlib.suppress(OSError):  # it was an offer
+            os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
 
     def sync_folder(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -58,6 +59,16 @@ class Disk:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
+
+    def overwrite(self, path: Path, data: bytes) -> None:
+        """Takes no room that is not there already."""
+        fd = os.open(path, os.O_RDWR)
+        try:
+            self.write(fd, data, 0)
+            self.cut(fd, len(data))
+            self.sync(fd)
+        finally:
+            os.close(fd)
 
 
 TEMPORARY = ".tmp"

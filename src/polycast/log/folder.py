@@ -77,6 +77,15 @@ def clear(folder: Path) -> None:
             path.unlink()
 
 
+def clear_snapshots(folder: Path, newest: int) -> None:
+    """Removes those before the newest that belong to no segment: starts after which nothing came leave them."""
+    needed = {segment.first for segment in segments(folder)}
+    for path in folder.iterdir():
+        first = first_of(path) if path.suffix in (TOPICS, BATCHES) else None
+        if first is not None and first < newest and first not in needed:
+            path.unlink(missing_ok=True)
+
+
 def remove(segment: Segment) -> None:
     """A segment and all that belongs to it."""
     for suffix in (SEALED, HOT, TOPICS, BATCHES):

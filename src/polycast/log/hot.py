@@ -7,6 +7,7 @@ there is nothing but zeros.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -52,6 +53,8 @@ class HotSegment:
         self._fd = fd
         self._disk = disk
         self._allocated = end
+        self._torn = False
+        """Whether something is left of a group that failed."""
         self._forgotten = 0
 
     @classmethod
@@ -80,14 +83,19 @@ class HotSegment:
     def append(self, message: memoryview) -> None:
         """Adds a group. If that fails, the segment is as it was before."""
         end = self.end + len(message)
+        if self._torn:
+            self.cut()
         try:
+            self._torn = True
             self._make_room(end + PREFIX_BYTES)
             self._disk.write(self._fd, message[PREFIX_BYTES:], self.end + PREFIX_BYTES)
             self._disk.write(self._fd, message[:PREFIX_BYTES], self.end)
         except OSError:
-            self.cut()
+            with contextlib.suppress(OSError):  # then before the next one
+                self.cut()
             raise
         self.end = end
+        self._torn = False
 
     def sync(self) -> None:
         self._disk.sync(self._fd)
@@ -99,6 +107,7 @@ class HotSegment:
     def cut(self) -> None:
         self._disk.cut(self._fd, self.end)
         self._allocated = self.end
+        self._torn = False
 
     def close(self) -> None:
         """Gives back what was allocated, but for the page with the zeros that say where it ends."""
@@ -136,6 +145,7 @@ class HotReader:
     def __init__(self, path: Path, layout: Layout | None = None) -> None:
         """`layout` stands in for what the file begins with, where that cannot be read."""
         self.path = path
+        self.stands_in = layout is not None
         self._fd = os.open(path, os.O_RDONLY)
         try:
             self.layout = layout or self._read_layout()

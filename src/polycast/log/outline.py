@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 from polycast.errors import LogDamageError
-from polycast.log.folder import Segment, size_of
+from polycast.log.folder import SEALED, Segment, segments, size_of
 from polycast.log.format import Gap
 from polycast.log.hot import HotReader
 from polycast.log.salvage import Damage, walk
@@ -65,4 +66,18 @@ def _of_hot(empty: Outline) -> Outline:
             )
     finally:
         reader.close()
+    return found
+
+
+def outlines(folder: Path) -> list[Outline]:
+    """Of all segments. One that is sealed meanwhile has another name then; one that is removed is left out."""
+    found = []
+    for segment in segments(folder):
+        sealed = Segment(segment.first, segment.path.with_suffix(SEALED))
+        for name in (segment, sealed):
+            try:
+                found.append(outline_of(name))
+            except FileNotFoundError:
+                continue
+            break
     return found

@@ -174,7 +174,8 @@ class Reader:
         self._told = ""
         if after > self.offset:
             self.skipped.append(Gap(self.offset, after, reason))
-            log.error("offsets %s to %s cannot be read: %s", f"{self.offset:,}", f"{after - 1:,}", reason)
+            level = logging.WARNING if reason == REMOVED else logging.ERROR
+            log.log(level, "offsets %s to %s cannot be read: %s", f"{self.offset:,}", f"{after - 1:,}", reason)
             self.offset = after
 
     def _tell(self, reason: str) -> None:

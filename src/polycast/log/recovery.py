@@ -47,16 +47,20 @@ class Recovered(NamedTuple):
 def recover(folder: Path, disk: Disk) -> Recovered:
     clear(folder)
     state = read_state(folder)
-    if state and state.clean and (snapshot := read_snapshot(folder, state.next)):
-        return Recovered(state, snapshot, state.gap)
-    if state is None and not segments(folder):
+    found = segments(folder)
+    if state and state.clean and not (found and found[-1].first >= state.next):
+        snapshot = read_snapshot(folder, state.next)
+        if snapshot:
+            return Recovered(state, snapshot, state.gap)
+    if state is None and not found:
         return Recovered(State(seed=secrets.token_hex(8), clean=True, next=0, reserved=0), Snapshot(0))
     return _rebuild(folder, state, disk)
 
 
 def _rebuild(folder: Path, state: State | None, disk: Disk) -> Recovered:
-    _mend_last(folder, disk, torn=not (state and state.clean))
-    snapshot, last = _catch_up(folder)
+    newest = _newest_snapshot(folder)
+    _mend(folder, newest.offset, disk, torn=not (state and state.clean))
+    snapshot, last = _catch_up(folder, newest)
     known = max(snapshot.offset, last.next)
     after = max(state.reserved if state else known + RESERVE, known)
     gap = Gap(last.next, after, UNCLEAN) if after > last.next else None
@@ -69,10 +73,9 @@ def _rebuild(folder: Path, state: State | None, disk: Disk) -> Recovered:
     return Recovered(found, snapshot, gap)
 
 
-def _catch_up(folder: Path) -> tuple[Snapshot, Added]:
-    """The newest snapshot, brought up to the end of the last segment; and the end of what has messages in it."""
+def _catch_up(folder: Path, snapshot: Snapshot) -> tuple[Snapshot, Added]:
+    """That snapshot, brought up to the end of the last segment; and the end of what has messages in it."""
     found = segments(folder)
-    snapshot = _newest_snapshot(folder)
     last: Added | None = None
     end: Added | None = None
     for segment in found:
@@ -114,22 +117,30 @@ def _read(segment: Segment) -> Added | None:
         return None
 
 
-# -- the last segment ------------------------------------------------------------------------------------
+# -- the last segments -----------------------------------------------------------------------------------
 
 
-def _mend_last(folder: Path, disk: Disk, torn: bool) -> None:
-    """`torn`: whether the end of it may be something that was being written."""
+def _mend(folder: Path, since: int, disk: Disk, torn: bool) -> None:
+    """Those from that offset on, and the last in any case: where the next one has begun, it was safe before.
+
+    `torn`: whether its end may be something that was being written.
+    """
     hot = [segment for segment in segments(folder) if not segment.sealed]
-    if not hot:
-        return
-    path = hot[-1].path
+    for segment in [each for each in hot[:-1] if each.first >= since]:
+        _mend_one(segment.path, disk, torn=False)
+    if hot:
+        _mend_one(hot[-1].path, disk, torn)
+
+
+def _mend_one(path: Path, disk: Disk, torn: bool) -> None:
     end, error = _find_end(path)
-    if has_groups_behind(path, end) or (error and not torn):
+    if has_groups_behind(path) or (error and not torn):
         salvage(path, disk)
     elif end:
         _cut(path, end, disk)
     else:
-        log.error("%s: put aside in %s: %s", path, QUARANTINE, error)
+        level = logging.WARNING if torn else logging.ERROR
+        log.log(level, "%s: put aside in %s, there are no messages in it: %s", path, QUARANTINE, error)
         quarantine(path)
 
 

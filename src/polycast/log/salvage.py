@@ -67,16 +67,20 @@ def walk(reader: HotReader, first: int) -> Iterator[Group | Damage]:
             return
 
 
-def has_groups_behind(path: Path, position: int) -> bool:
-    """Whether there is a group that is right anywhere behind that byte."""
+def has_groups_behind(path: Path) -> bool:
+    """Whether there is damage, and groups that are right behind it."""
     reader = open_damaged(path)
     if reader is None:
         return False
-    reader.position = position
+    damaged = reader.stands_in
     try:
-        return reader.find(first_of(path) or 0) is not None
+        for found in walk(reader, first_of(path) or 0):
+            if damaged and isinstance(found, Group):
+                return True
+            damaged = damaged or isinstance(found, Damage)
     finally:
         reader.close()
+    return False
 
 
 def open_damaged(path: Path) -> HotReader | None:

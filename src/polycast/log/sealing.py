@@ -20,11 +20,12 @@ from polycast.errors import LogDamageError
 from polycast.log.disk import DISK, TEMPORARY, Disk
 from polycast.log.folder import SEALED
 from polycast.log.format import SCHEMA, VERSION, Gap, Stamp
-from polycast.log.hot import HotReader
+from polycast.log.hot import Group, HotReader
 from polycast.log.sealed import About, RowGroup, SealedReader, content_of, digest_of, to_metadata
 
 ROW_GROUP_ROWS = 64 * 1024
 ROW_GROUP_BYTES = 16 * 1024 * 1024
+SLICE_SECONDS = 0.01
 COUNTED = ["offset", "sequence", "time"]
 REPEATED = ["topic", "dialect", "format", "source"]
 
@@ -43,11 +44,13 @@ class Pace:
         self._began = time.thread_time()
 
     def step(self) -> None:
+        """To be called often: it rests when that is worth it."""
         if self._stopped():
             raise Stopped
-        if self._rest:
-            self._pause((time.thread_time() - self._began) * self._rest)
-        self._began = time.thread_time()
+        worked = time.thread_time() - self._began
+        if self._rest and worked >= SLICE_SECONDS:
+            self._pause(worked * self._rest)
+            self._began = time.thread_time()
 
 
 def seal(
@@ -84,7 +87,7 @@ def _write(path: Path, temporary: Path, pace: Pace, disk: Disk) -> bool:
     try:
         found = _Found()
         with _to_writer(sink) as writer:
-            for table in _row_groups(reader, found):
+            for table in _row_groups(reader, found, pace):
                 found.row_groups.append(_describe(table))
                 writer.write_table(table)
                 pace.step()
@@ -105,14 +108,16 @@ def _check_end(reader: HotReader, after: int) -> None:
         raise LogDamageError(f"{reader.path}, byte {end:,}: nothing is there, and groups follow behind it")
 
 
-def _row_groups(reader: HotReader, found: _Found) -> Iterator[pa.Table]:
+def _row_groups(reader: HotReader, found: _Found, pace: Pace) -> Iterator[pa.Table]:
     parts: list[pa.RecordBatch] = []
     rows = size = 0
     for group in reader.groups():
+        pace.step()
         found.stamps.append(group.stamp)
-        for part in _cut(group.batch):
+        for part in _cut(group):
             parts.append(part)
-            rows, size = rows + part.num_rows, size + part.nbytes
+            rows += part.num_rows
+            size += group.stamp.size * part.num_rows // group.stamp.count
             if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
                 yield _join(parts)
                 parts, rows, size = [], 0, 0
@@ -124,10 +129,11 @@ def _join(parts: list[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(parts).replace_schema_metadata().combine_chunks()
 
 
-def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    rows = min(ROW_GROUP_ROWS, max(1, batch.num_rows * ROW_GROUP_BYTES // max(batch.nbytes, 1)))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
+def _cut(group: Group) -> Iterator[pa.RecordBatch]:
+    count = group.stamp.count
+    rows = min(ROW_GROUP_ROWS, max(1, count * ROW_GROUP_BYTES // group.stamp.size))
+    for start in range(0, count, rows):
+        yield group.batch.slice(start, rows) if rows < count else group.batch
 
 
 def _describe(table: pa.Table) -> RowGroup:

@@ -89,9 +89,10 @@ def to_batches(rows: Iterable[tuple[str, int, int, int]]) -> pa.Table:
 
 
 def write_snapshot(folder: Path, snapshot: Snapshot, seed: int, disk: Disk) -> None:
+    """The topics come last: snapshots are found by that name."""
     others = to_topics([(None, snapshot.floor, -1)])  # type: ignore[list-item]
     topics = pa.concat_tables([snapshot.topics, others])
-    for table, suffix in ((topics, TOPICS), (snapshot.batches, BATCHES)):
+    for table, suffix in ((snapshot.batches, BATCHES), (topics, TOPICS)):
         layout = Layout.of(table.schema, seed)
         batch = pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
         message = to_message(batch, layout, NOTHING_BEFORE, snapshot.offset)

@@ -29,7 +29,8 @@ from polycast.model import Burst
 
 log = logging.getLogger("polycast.log")
 
-GROUP_BYTES = 4 * 1024 * 1024
+GROUP_BYTES = 2 * 1024 * 1024
+"""What is larger does not stay in the processor's cache from one copy to the next."""
 RESERVE = 1 << 22
 """How many offsets are reserved at a time; as many may be skipped after a stop that was not clean."""
 ROW_BYTES = 96

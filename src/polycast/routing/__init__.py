@@ -1,7 +1,8 @@
 """Who gets what: the pattern index, interned audiences, and the topics that were seen."""
 
 from polycast.routing.audience import Audience, Subscriber, are_disjoint
+from polycast.routing.index import PatternIndex
 from polycast.routing.router import Router
-from polycast.routing.topics import Topic
+from polycast.routing.topics import Topic, Topics
 
-__all__ = ["Audience", "Router", "Subscriber", "Topic", "are_disjoint"]
+__all__ = ["Audience", "PatternIndex", "Router", "Subscriber", "Topic", "Topics", "are_disjoint"]

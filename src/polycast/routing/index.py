@@ -35,12 +35,18 @@ class PatternIndex:
         if not takers:
             shelf.drop(pattern.value)
 
-    def match(self, topic: str) -> Audience:
-        """Every subscriber with a matching pattern, once."""
+    def match(self, topic: str, over: PatternIndex | None = None) -> Audience:
+        """Every subscriber with a matching pattern, once. What is found in `over` has the last word."""
+        found = self._find(topic)
+        if over:
+            found.update(over._find(topic))
+        return self._audiences.intern(found.items())
+
+    def _find(self, topic: str) -> Takers:
         reserved = topic.startswith(RESERVED)
         found: Takers = {} if reserved else dict(self._everything)
         for shelf in self._shelves.values():
             for value, takers in shelf.find(topic):
                 if not reserved or value.startswith(RESERVED):
                     found.update(takers)
-        return self._audiences.intern(found.items())
+        return found

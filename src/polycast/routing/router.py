@@ -11,24 +11,33 @@ from polycast.routing.topics import Topic, Topics
 class Router:
     def __init__(self, capacity: int = 1_000_000) -> None:
         self._index = PatternIndex()
+        self._prevailing = PatternIndex()
+        """The subscriptions whose form prevails."""
         self.topics = Topics(capacity)
         self._stamp = 0
 
     def subscribe(self, subscriber: Subscriber, pattern: Pattern, form: Form) -> bool:
         """False if nothing changed. A second subscription to one pattern replaces the form of the first."""
-        if subscriber.patterns.get(pattern) is form:
+        before = subscriber.patterns.get(pattern)
+        if before is form:
             return False
+        if before and before.prevails is not form.prevails:
+            self._index_of(before).remove(subscriber, pattern)
         subscriber.patterns[pattern] = form
-        self._index.add(subscriber, pattern, form)
+        self._index_of(form).add(subscriber, pattern, form)
         self._outdate(pattern)
         return True
 
     def unsubscribe(self, subscriber: Subscriber, pattern: Pattern) -> bool:
-        if subscriber.patterns.pop(pattern, None) is None:
+        form = subscriber.patterns.pop(pattern, None)
+        if form is None:
             return False
-        self._index.remove(subscriber, pattern)
+        self._index_of(form).remove(subscriber, pattern)
         self._outdate(pattern)
         return True
+
+    def _index_of(self, form: Form) -> PatternIndex:
+        return self._prevailing if form.prevails else self._index
 
     def topic(self, key: bytes) -> Topic:
         """A topic with its audience as of now. A key that is not UTF-8 raises UnicodeDecodeError."""
@@ -37,7 +46,7 @@ class Router:
     def refresh(self, topic: Topic) -> Topic:
         """The same topic, with its audience as of now."""
         if topic.stamp != self._stamp:
-            topic.audience = self._index.match(topic.name)
+            topic.audience = self._index.match(topic.name, over=self._prevailing)
             topic.stamp = self._stamp
         return topic
 

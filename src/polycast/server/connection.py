@@ -24,8 +24,6 @@ from polycast.server.inbox import Inbox
 
 log = logging.getLogger("polycast.connection")
 
-NOWHERE = 1 << 62
-"""Past every offset."""
 TURN_SECONDS = 0.002
 """What one read may take to handle before others get their turn."""
 ANSWERS_SHARE = 2
@@ -51,8 +49,8 @@ class Port(Protocol):
         """Whether an answer is still to come for this connection."""
         ...
 
-    def spill(self, connection: Connection, offset: int) -> None:
-        """It is behind: from this offset on it is to be served from the log."""
+    def spill(self, connection: Connection) -> None:
+        """It is behind: what it has not been given yet comes from the log."""
         ...
 
     def ending(self, connection: Connection) -> None:
@@ -74,10 +72,10 @@ class Connection(asyncio.BufferedProtocol):
         "_pending",
         "_pending_bytes",
         "_pending_messages",
-        "_pending_offset",
         "_port",
         "_replies",
         "_sent_before",
+        "_spill_limit",
         "_transport",
         "bytes_out",
         "closing",
@@ -106,9 +104,10 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self._pending_messages = 0
-        self._pending_offset = NOWHERE
         self.spilled = False
         """Whether it is served from the log, and gets nothing that is live."""
+        self._spill_limit = 0
+        """What may wait for it meanwhile: answers come in either case."""
         self._replies: list[Buffer] = []
         """What of the pending is no message, but an answer to something that was said."""
         self._dropping = False
@@ -197,14 +196,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- writing -----------------------------------------------------------------------------------------
 
-    def push(self, blocks: Iterable[Buffer], size: int, messages: int, offset: int = NOWHERE) -> None:
-        """Takes blocks for the next flush. `offset` is that of the first message."""
+    def push(self, blocks: Iterable[Buffer], size: int, messages: int) -> None:
+        """Takes blocks for the next flush."""
         if not messages:
             self._replies += blocks
         elif self.spilled:
             return
-        elif offset < self._pending_offset:
-            self._pending_offset = offset
         self._pending += blocks
         self._pending_bytes += size
         self._pending_messages += messages
@@ -228,13 +225,14 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._pending:
             return
         queued = self.unsent() + held
-        fits = self.spilled or not queued or queued + self._pending_bytes <= self._port.queue_bytes
+        limit = self._spill_limit if self.spilled else self._port.queue_bytes
+        fits = not queued or queued + self._pending_bytes <= limit
         if self.closing:
             pass
         elif fits:
             self._write()
-        elif self._port.policy == "spill" and (held or self._pending_offset < NOWHERE):
-            self._spill()
+        elif self._port.policy == "spill" and not self.spilled and self._pending_messages:
+            self._spill(queued)
         elif self._port.policy == "drop" and not held:
             self._drop(queued)
         else:
@@ -245,7 +243,6 @@ class Connection(asyncio.BufferedProtocol):
         self._pending = []
         self._replies = []
         self._pending_bytes = self._pending_messages = 0
-        self._pending_offset = NOWHERE
 
     def queued(self) -> int:
         """What waits to be sent, or to be allowed to be sent."""
@@ -288,16 +285,12 @@ class Connection(asyncio.BufferedProtocol):
         self.bytes_out += self._pending_bytes
         self.touched_at = time.monotonic()
 
-    def _spill(self) -> None:
-        """What it did not get yet it gets from the log. What its session let go of comes before anything new."""
-        offset = self.session.let_go()
-        if offset is None:
-            offset = self._pending_offset
-            self._pending, self._pending_bytes = self._replies, sum(map(len, self._replies))
-            self._pending_messages = 0
+    def _spill(self, queued: int) -> None:
+        """This is the last that it gets as it comes; whatever follows it gets from the log."""
         self._write()
         self.spilled = True
-        self._port.spill(self, offset)
+        self._spill_limit = queued + self._pending_bytes + self._port.queue_bytes
+        self._port.spill(self)
 
     def _drop(self, queued: int) -> None:
         """Messages go, answers stay: whoever asked would wait for them in vain."""

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from polycast.broker import Delivery, Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh, requests
 from polycast.dialects.base import LinkSession, RequestSession
@@ -33,12 +33,11 @@ from polycast.model import (
     Refused,
     Reply,
     Request,
-    Slices,
     Subscribe,
     Unsubscribe,
     Upgrade,
 )
-from polycast.routing import Subscriber, Topic
+from polycast.routing import Audience, Subscriber, Topic
 from polycast.server.budget import Budget
 from polycast.server.connection import Connection
 from polycast.server.keeping import Keeping
@@ -47,7 +46,7 @@ from polycast.server.silent import SILENT
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
-    from polycast.server.replay import Replays
+    from polycast.server.replays import Replays
 
 log = logging.getLogger("polycast.exchange")
 
@@ -57,6 +56,15 @@ DETAILS_AT_MOST = 1000
 """So many refusals of a kind are told in the log; the others are only counted."""
 
 PUBLISHING = (Burst, Once, Receipt, Request)
+
+
+class Held(NamedTuple):
+    """What is delivered when the log has kept it."""
+
+    first: int
+    next: int
+    deliveries: list[Delivery]
+
 
 Routes = Callable[[Connection, str, Body, float, Callable[[bool, Body], None]], None]
 """Takes who asks, the route, the body of the request, the time, and what to call with the answer."""
@@ -94,16 +102,17 @@ class Exchange:
         self.keeping: Keeping | None = None
         self.replays: Replays | None = None
         """Both only where a log is kept."""
-        self._held: deque[tuple[int, list[Delivery]]] = deque()
-        """What is delivered when the log has kept everything before that offset."""
+        self._held: deque[Held] = deque()
         self._committed = settings.log.delivery == "committed"
         self._deaf = False
+        self._unheard: set[Connection] = set()
+        """Those who published too late; an answer to anything after that could be taken for one to it."""
         self._asked: Counter[Subscriber] = Counter()
         """How many answers of the broker itself are to come."""
 
     def keep(self, log: Log) -> None:
         """From here on everything goes to this log."""
-        from polycast.server.replay import (
+        from polycast.server.replays import (
             Replays,  # pyarrow takes its time: who keeps nothing need not wait for it
         )
 
@@ -147,7 +156,7 @@ class Exchange:
         for event in events:
             if connection.closing or connection.heard_out:
                 break
-            if self._deaf and type(event) in PUBLISHING:
+            if self._deaf and self._is_too_late(connection, event):
                 continue
             if type(event) is Burst:
                 self._publish(connection, event, now)
@@ -173,9 +182,10 @@ class Exchange:
         kept = self.keeping is not None and self.keeping.owes(connection)
         return kept or self._asked[connection.subscriber] > 0 or self.requests.owes(connection.subscriber)
 
-    def spill(self, connection: Connection, offset: int) -> None:
+    def spill(self, connection: Connection) -> None:
+        """It has got everything that was delivered up to now."""
         assert self.replays
-        self.replays.spill(connection, offset)
+        self.replays.spill(connection, self._held[0].first if self._held else self.hub.next_offset)
 
     def stop(self) -> None:
         """Whoever waits for an answer is told that there will be none."""
@@ -185,6 +195,11 @@ class Exchange:
     def listen_no_more(self) -> None:
         """What is published from here on is neither taken nor answered: the log ends here."""
         self._deaf = True
+
+    def _is_too_late(self, connection: Connection, event: Event) -> bool:
+        if type(event) in PUBLISHING:
+            self._unheard.add(connection)
+        return connection in self._unheard and type(event) not in (Deferred, Closing)
 
     async def end_replays(self) -> None:
         if self.replays:
@@ -232,14 +247,17 @@ class Exchange:
         if not self._committed:
             self._deliver(publication.deliveries)
         elif publication.deliveries:
-            self._held.append((self.hub.next_offset, publication.deliveries))
+            held = Held(publication.bursts[0].offset, self.hub.next_offset, publication.deliveries)
+            self._held.append(held)
         self.keeping.keep(publication, source, now, batch_id)
         return publication
 
     def _publish_once(self, connection: Connection, event: Once, now: float) -> None:
         assert self.keeping
         known = self.keeping.log.batches.find(event.batch_id, now)
-        if not known:
+        if known:
+            self.keeping.note_again(connection, known.first, known.count)
+        else:
             self._publish(connection, event.burst, now, event.batch_id)
         count = known.count if known else len(event.burst)
         self.keeping.answer(connection, Receipt(event.answer(count), event.refusal))
@@ -248,10 +266,10 @@ class Exchange:
         """The log has kept these, or will not."""
         assert self.keeping
         self.keeping.settle(settled)
-        while self._held and self._held[0][0] <= settled.next:
-            _, deliveries = self._held.popleft()
+        while self._held and self._held[0].next <= settled.next:
+            held = self._held.popleft()
             if not settled.reason:
-                self._deliver(deliveries)
+                self._deliver_held(held.deliveries)
         self.flush()
 
     def _handle_other(self, connection: Connection, event: Event, now: float) -> None:
@@ -319,11 +337,14 @@ class Exchange:
         elif self.hub.subscribe(subscriber, event.pattern, event.form):
             self._apply(self.mesh.subscribed(subscriber, event.pattern))
             self._introduce(connection, event)
+            if self.replays:
+                self.replays.note(connection, event.pattern)
 
     def _is_replayed(self, connection: Connection, event: Subscribe) -> bool:
         """Whether it is to be served from the log first."""
-        wanted = event.start is not None or connection.port.replay == "last"
-        return wanted and not connection.subscriber.link
+        subscriber = connection.subscriber
+        last = connection.port.replay == "last" and event.pattern not in subscriber.patterns
+        return (event.start is not None or last) and not subscriber.link
 
     def _sequence_ahead(self, event: Subscribe) -> PeerError | None:
         """What is wrong with a sequence that does not exist yet."""
@@ -344,6 +365,8 @@ class Exchange:
         self.requests.withdraw(subscriber, pattern.value)
         if self.hub.unsubscribe(subscriber, pattern):
             self._apply(self.mesh.unsubscribed(subscriber, pattern))
+            if self.replays:
+                self.replays.drop(connection, pattern)
 
     def _introduce(self, connection: Connection, event: Subscribe) -> None:
         """A link that asks for announcements need not wait for the next one."""
@@ -408,34 +431,31 @@ class Exchange:
         touched = self._touched
         for audience, burst, slices, skip in deliveries:
             count = sum([stop - start for start, stop in slices])
-            offset = burst.offset + slices[0][0]
             for form, members in audience.groups:
-                if form is SILENT:
-                    self._deliver_late(members, burst, slices)
+                if form is SILENT or (len(members) == 1 and _is_spilled(members[0])):
                     continue
                 blocks, size, lossy = form.encode(burst, slices)
                 for member in members:
                     if member is not skip and member.owner is not None:
                         connection: Connection = member.owner
                         touched[connection] = None
-                        connection.push(blocks, size, count, offset)
+                        connection.push(blocks, size, count)
                         if lossy:
                             connection.port.counters.lossy += lossy
 
-    def _deliver_late(self, members: Iterable[Subscriber], burst: Burst, slices: Slices) -> None:
-        """To those who were served from the log when this was published, and are not any more.
-
-        That takes a while only where deliveries wait for the log.
-        """
-        if not self._committed:
-            return
-        for run, first, last in burst.runs(slices):
-            groups = self.hub.router.topic(burst.topics[run]).audience.groups
-            for form, subscribers in groups:
-                for member in set(members).intersection(subscribers) if form is not SILENT else ():
-                    blocks, size, _ = form.encode(burst, [(first, last)])
-                    self._touch(member.owner)
-                    member.owner.push(blocks, size, last - first, burst.offset + first)
+    def _deliver_held(self, deliveries: list[Delivery]) -> None:
+        """What waited for the log. Some who were to hear it may be served from the log by now, or not any more."""
+        for delivery in deliveries:
+            audience, burst, slices, skip = delivery
+            topics = {burst.topics[run] for run, _, _ in burst.runs(slices)}
+            if all(self.hub.router.topic(topic).audience is audience for topic in topics):
+                self._deliver([delivery])
+                continue
+            members = {member for member, _ in audience.members}
+            for run, first, last in burst.runs(slices):
+                now = self.hub.router.topic(burst.topics[run]).audience
+                both = frozenset((member, form) for member, form in now.members if member in members)
+                self._deliver([Delivery(Audience(both), burst, [(first, last)], skip)])
 
     def _send(self, connection: Connection, data: bytes) -> None:
         self._touch(connection)
@@ -454,6 +474,11 @@ class Exchange:
         touched, self._touched = self._touched, {}
         for connection in touched:
             connection.flush()
+
+
+def _is_spilled(member: Subscriber) -> bool:
+    """Then nothing need be made for it, nor be kept for it in a form of its own."""
+    return member.owner is not None and member.owner.spilled
 
 
 def _announcement(topic: bytes, payload: bytes) -> Burst:

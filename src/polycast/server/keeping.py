@@ -51,6 +51,10 @@ class Keeping:
         published = self._published.setdefault(connection, [])
         published += [(burst.offset, len(burst)) for burst in publication.bursts]
 
+    def note_again(self, connection: Connection, first: int, count: int) -> None:
+        """The same for what was published before: it may not be settled yet."""
+        self._published.setdefault(connection, []).append((first, count))
+
     def refuse(self, connection: Connection, count: int) -> None:
         """So many got no offset. That takes more messages at a time than anybody has memory for."""
         if connection.session.acknowledges:

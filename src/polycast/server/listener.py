@@ -41,8 +41,8 @@ class Listener:
     def owes(self, connection: Connection) -> bool:
         return self._server.exchange.owes(connection)
 
-    def spill(self, connection: Connection, offset: int) -> None:
-        self._server.exchange.spill(connection, offset)
+    def spill(self, connection: Connection) -> None:
+        self._server.exchange.spill(connection)
 
     def ending(self, connection: Connection) -> None:
         self._server.exchange.close(connection)

@@ -12,48 +12,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import math
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.log.log import Log
 from polycast.log.places import find_sequence, find_time, first_offset, rows_at
 from polycast.log.reader import Reader
 from polycast.log.rows import to_bursts
 from polycast.log.writer import Entry
-from polycast.model import Burst, Form, Pattern, Slices, Start
-from polycast.routing import Audience, Topic
+from polycast.model import Burst, Exact, Form, Pattern, Slices, Start
+from polycast.routing import Audience
 from polycast.server.connection import Connection
 from polycast.server.silent import SILENT
+from polycast.server.wishes import TOPICS_AT_MOST, Wish, Wishes
 
 if TYPE_CHECKING:
-    from polycast.server.exchange import Exchange
+    from polycast.server.replays import Replays
 
 log = logging.getLogger("polycast.replay")
 
-T = TypeVar("T")
-
 AHEAD_BYTES = 1024 * 1024
-"""A connection with more than this to take gets no more from the log for now."""
+"""A connection with more than this to take gets no more from the log for now; nor is more handed on at once."""
+AHEAD_SHARE = 4
+"""The same as a part of `limits.queue_bytes`, where that is less: the rest is for what is live."""
 ROWS = 4096
-"""How many messages are handed on in one turn."""
-PIECE_BYTES = 1024 * 1024
-"""How much of what is in memory is handed on in one turn."""
-TOPICS_A_TURN = 20_000
+"""How many messages are read at a time."""
+TOPICS_A_TURN = 2_000
 SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.05
-THREADS = 2
-
-
-class Wish(NamedTuple):
-    """In which form messages are wanted, and from which offset on."""
-
-    form: Form
-    since: int = 0
+PATIENCE_SECONDS = 0.25
+"""Who takes nothing for so long need not have what was read for it kept in memory."""
 
 
 class Replay:
@@ -63,6 +54,9 @@ class Replay:
         self._replays = replays
         self.connection = connection
         self._log = replays.log
+        self._piece_bytes = min(AHEAD_BYTES, connection.port.queue_bytes // AHEAD_SHARE)
+        self._own = None if connection.port.role.echo else connection.name
+        """What this connection said by itself does not come back to it."""
         self._offset = -1
         self._reader: Reader | None = None
 
@@ -102,16 +96,20 @@ class Replay:
         while self._log.settled < offset and not self.is_over():
             await asyncio.sleep(SHORTEST_WAIT)
 
-    async def _room(self) -> None:
+    async def _room(self, patience: float = math.inf) -> bool:
         """Waits, ever less often, until the connection has taken most of what it was given."""
-        wait = SHORTEST_WAIT
-        enough = min(AHEAD_BYTES, self.connection.port.queue_bytes // 4)
-        while not self.is_over() and self.connection.queued() > enough:
+        wait, waited = SHORTEST_WAIT, 0.0
+        while not self.is_over() and self.connection.queued() > self._piece_bytes:
+            if waited > patience:
+                return False
             await asyncio.sleep(wait)
+            waited += wait
             wait = min(2 * wait, LONGEST_WAIT)
+        return True
 
     async def _push_piece(self) -> None:
         """From the disk."""
+        await self._room()
         if self._reader is None:
             self._reader = Reader(self._log.folder, self._offset)
         stop = self._log.settled
@@ -120,50 +118,67 @@ class Replay:
             self._offset = stop
             return
         self._offset = self._reader.offset
-        await self.push(batch)
+        done = await self.push(batch, PATIENCE_SECONDS)
+        if done < batch.num_rows:
+            self._offset = batch["offset"][done].as_py()
+            self._reader.close()
+            self._reader = None
 
-    async def push(self, batch: pa.RecordBatch) -> None:
-        """What is large goes in several turns."""
-        rows = max(1, batch.num_rows * PIECE_BYTES // max(batch.nbytes, 1))
+    async def push(self, batch: pa.RecordBatch, patience: float = math.inf) -> int:
+        """In several turns what is large. Says how many rows the connection had the time to take."""
+        rows = max(1, batch.num_rows * self._piece_bytes // max(batch.nbytes, 1))
         for start in range(0, batch.num_rows, rows):
-            await self._room()
-            if self.is_over():
-                return
+            if not await self._room(patience) or self.is_over():
+                return start
             for burst in to_bursts(self._without_own(batch.slice(start, rows))):
-                self._push_burst(burst)
+                self._push_burst(burst, 0, len(burst))
+        return batch.num_rows
 
     def _without_own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self.connection.port.role.echo:
+        """A broker that ran before may have had a connection of the same name."""
+        if self._own is None:
             return batch
-        return batch.filter(pc.not_equal(batch["source"], self.connection.name))
+        before = pc.less(batch["offset"], self._replays.first)
+        return batch.filter(pc.or_(before, pc.not_equal(batch["source"], self._own)))
 
-    def _push_burst(self, burst: Burst, start: int = 0) -> None:
-        forms: dict[Form, Slices] = {}
-        for run, first, last in burst.runs([(start, len(burst))]):
+    def _push_burst(self, burst: Burst, start: int, stop: int) -> None:
+        parts: list[tuple[Form, Slices]] = []
+        for run, first, last in burst.runs([(start, stop)]):
             wish = self.wish_for(burst.topics[run])
             if wish and (begin := max(first, wish.since - burst.offset)) < last:
-                _add(forms.setdefault(wish.form, []), begin, last)
-        for form, slices in forms.items():
-            self.connection.feed(form.encode(burst, slices), sum(stop - begin for begin, stop in slices))
+                if not parts or parts[-1][0] is not wish.form:
+                    parts.append((wish.form, []))
+                _add(parts[-1][1], begin, last)
+        for form, slices in parts:
+            self.connection.feed(form.encode(burst, slices), sum(end - begin for begin, end in slices))
 
     def _push_tail(self) -> bool:
         """From memory. Whether that was all there is."""
         size = 0
         for entry in self._log.tail(self._offset):
-            if size >= PIECE_BYTES:
-                return False
             if self._replays.committed and entry.next > self._log.settled:
                 break
-            size += entry.size
-            self._push_entry(entry)
+            if not self._is_own(entry):
+                for burst in entry.bursts:
+                    size += self._push_more(burst, size)
+                    if self._offset < burst.offset + len(burst):
+                        return False
             self._offset = entry.next
         return True
 
-    def _push_entry(self, entry: Entry) -> None:
-        own = entry.source == self.connection.name.encode() and not self.connection.port.role.echo
-        for burst in entry.bursts if not own else ():
-            if burst.offset + len(burst) > self._offset:
-                self._push_burst(burst, max(0, self._offset - burst.offset))
+    def _is_own(self, entry: Entry) -> bool:
+        return self._own is not None and entry.source == self._own.encode()
+
+    def _push_more(self, burst: Burst, size: int) -> int:
+        """As much of a burst as still fits into a piece of which there is so much. Says how much that was."""
+        start, count = max(0, self._offset - burst.offset), len(burst)
+        each = max(1, len(burst.block) // count)
+        stop = min(count, start + max(1, self._piece_bytes // each))
+        if start >= count or size >= self._piece_bytes:
+            return 0
+        self._push_burst(burst, start, stop)
+        self._offset = burst.offset + stop
+        return each * (stop - start)
 
 
 def _add(slices: Slices, first: int, last: int) -> None:
@@ -178,53 +193,42 @@ class FromReplay(Replay):
 
     def __init__(self, replays: Replays, connection: Connection) -> None:
         super().__init__(replays, connection)
-        self._starts: dict[Pattern, tuple[Form, Start]] = {}
-        self._wishes: dict[Pattern, Wish] = {}
-        self._found: dict[bytes, Wish | None] = {}
+        self.wishes = Wishes()
+        self._starts: dict[Pattern, Start] = {}
+        self._over = False
 
     def add(self, pattern: Pattern, form: Form, start: Start) -> None:
-        self._starts[pattern] = (form, start)
+        """Wherever it starts, it is not later than now."""
+        self._over = False
+        self._starts[pattern] = start
+        self.wishes.put(pattern, Wish(form, self._log.next))
 
-    def change(self, pattern: Pattern, form: Form) -> None:
-        """It is wanted in another form from here on."""
-        if pattern in self._starts:
-            self._starts[pattern] = (form, self._starts[pattern][1])
-        if pattern in self._wishes:
-            self._wishes[pattern] = self._wishes[pattern]._replace(form=form)
-            self._found.clear()
+    def drop(self, pattern: Pattern) -> None:
+        """Nobody wants it any more."""
+        self._starts.pop(pattern, None)
+        self.wishes.drop(pattern)
+        self._over = not len(self.wishes)
 
     async def find_start(self) -> int:
+        """Only what is on the disk can be looked for."""
         await self.settled(self._log.next)
-        for pattern, (_, start) in list(self._starts.items()):
+        for pattern, start in list(self._starts.items()):
+            if self.is_over():
+                break
             since = await self._replays.in_thread(find_start, self._log.folder, pattern, start)
-            form, _ = self._starts[pattern]
-            self._wishes[pattern] = Wish(form, self._log.next if since is None else since)
-        return min(wish.since for wish in self._wishes.values())
+            if since is not None and pattern in self._starts:
+                self.wishes.hasten(pattern, since)
+        return self._log.next if self._over else self.wishes.first()
 
     def wish_for(self, topic: bytes) -> Wish | None:
-        if topic not in self._found:
-            if len(self._found) > TOPICS_A_TURN:
-                self._found.clear()
-            name = topic.decode()
-            wishes = [wish for pattern, wish in self._wishes.items() if pattern.matches(name)]
-            self._found[topic] = min(wishes, key=_since, default=None)
-        return self._found[topic]
+        return self.wishes.of(topic)
 
     def is_over(self) -> bool:
-        """Or nobody wants it any more."""
-        if self.connection.closing:
-            return True
-        patterns = self.connection.subscriber.patterns
-        gone = [pattern for pattern in self._wishes if patterns.get(pattern) is not SILENT]
-        if gone:
-            self._found.clear()
-        for pattern in gone:
-            del self._wishes[pattern]
-        return bool(gone) and not self._wishes
+        return self.connection.closing or self._over
 
     def go_live(self) -> None:
-        for pattern, wish in self._wishes.items():
-            self._replays.subscribe(self.connection, pattern, wish.form)
+        for pattern, wish in self.wishes:
+            self._replays.go_live(self.connection, pattern, wish.form, self._offset)
 
 
 class LastReplay(FromReplay):
@@ -235,7 +239,8 @@ class LastReplay(FromReplay):
         self._since = self._log.next
 
     async def find_start(self) -> int:
-        self._wishes = {pattern: Wish(form) for pattern, (form, _) in self._starts.items()}
+        for pattern, _ in self.wishes:
+            self.wishes.hasten(pattern, 0)
         await self.settled(self._since)
         rows = rows_at(self._log.folder, await self._offsets())
         while not self.is_over() and (batch := await self._replays.in_thread(next, rows, None)):
@@ -244,16 +249,15 @@ class LastReplay(FromReplay):
 
     async def _offsets(self) -> list[int]:
         """Where the last messages are. Those that came since then come anyway."""
-        found: list[int] = []
-        topics = iter(self._replays.topics())
-        while piece := list(islice(topics, TOPICS_A_TURN)):
-            found += [
-                topic.last_offset
-                for topic in piece
-                if 0 <= topic.last_offset < self._since and self.wish_for(topic.name.encode())
-            ]
-            await asyncio.sleep(0)
-        return sorted(found)
+        topics = self._replays.topics
+        names = [pattern.value for pattern, _ in self.wishes if isinstance(pattern, Exact)]
+        found = {topic.last_offset for name in names if (topic := topics.get(name.encode()))}
+        if len(names) < len(self.wishes):
+            every = iter(list(topics))
+            while piece := list(islice(every, TOPICS_A_TURN)):
+                found.update(topic.last_offset for topic in piece if self.wish_for(topic.name.encode()))
+                await asyncio.sleep(0)
+        return sorted(offset for offset in found if 0 <= offset < self._since)
 
 
 class SpillReplay(Replay):
@@ -263,6 +267,18 @@ class SpillReplay(Replay):
         super().__init__(replays, connection)
         self._first = offset
         self._known: dict[bytes, tuple[Audience, Wish | None]] = {}
+        self._made: dict[Pattern, int] = {}
+        """Subscriptions that were made since then, and at which offset."""
+        self._served: dict[Pattern, int] = {}
+        """Those that another replay has served up to some offset."""
+
+    def note_made(self, pattern: Pattern) -> None:
+        self._made[pattern] = self._log.next
+        self._known.clear()
+
+    def note_served(self, pattern: Pattern, offset: int) -> None:
+        self._served[pattern] = offset
+        self._known.clear()
 
     async def find_start(self) -> int:
         log.warning("%s: too slow for what is live; served from the log", self.connection)
@@ -272,86 +288,25 @@ class SpillReplay(Replay):
         audience = self._replays.audience(topic)
         known = self._known.get(topic)
         if known is None or known[0] is not audience:
-            if len(self._known) > TOPICS_A_TURN:
+            if len(self._known) >= TOPICS_AT_MOST:
                 self._known.clear()
-            known = self._known[topic] = audience, _wish_in(audience, self.connection)
+            known = self._known[topic] = audience, self._find(topic, audience)
         return known[1]
+
+    def _find(self, topic: bytes, audience: Audience) -> Wish | None:
+        mine = self.connection.subscriber
+        form = next((form for form, members in audience.groups if mine in members), SILENT)
+        if form is SILENT:
+            return None
+        if not self._made and not self._served:
+            return Wish(form)
+        matching = [pattern for pattern in mine.patterns if pattern.matches(topic.decode())]
+        made = min(self._made.get(pattern, 0) for pattern in matching)
+        return Wish(form, max(made, *(self._served.get(pattern, 0) for pattern in matching)))
 
     def go_live(self) -> None:
         self.connection.spilled = False
         log.info("%s: caught up", self.connection)
-
-
-class Replays:
-    """All that are under way."""
-
-    def __init__(self, exchange: Exchange, log: Log) -> None:
-        self._exchange = exchange
-        self.log = log
-        self.committed = log.settings.delivery == "committed"
-        self._pool = ThreadPoolExecutor(THREADS, "log-reader")
-        self._tasks: dict[asyncio.Task[None], Replay] = {}
-        self._begun: dict[Connection, FromReplay] = {}
-        """Those to which more may be added in this turn."""
-        self.spills = 0
-
-    @property
-    def count(self) -> int:
-        return len(self._tasks)
-
-    def begin(self, connection: Connection, pattern: Pattern, form: Form, start: Start | None) -> None:
-        """Without a start: with the last message of each topic."""
-        replay = self._begun.get(connection)
-        if replay is None:
-            replay = FromReplay(self, connection) if start else LastReplay(self, connection)
-            self._begun[connection] = replay
-            asyncio.get_running_loop().call_soon(self._begin, connection)
-        replay.add(pattern, form, start or Start())
-        self.subscribe(connection, pattern, SILENT)
-
-    def change(self, connection: Connection, pattern: Pattern, form: Form) -> bool:
-        """Another form for what is being served from the log; False where that is not the case."""
-        if connection.subscriber.patterns.get(pattern) is not SILENT:
-            return False
-        for replay in (*self._tasks.values(), *self._begun.values()):
-            if isinstance(replay, FromReplay) and replay.connection is connection:
-                replay.change(pattern, form)
-        return True
-
-    def spill(self, connection: Connection, offset: int) -> None:
-        self.spills += 1
-        self._run(SpillReplay(self, connection, offset))
-
-    def subscribe(self, connection: Connection, pattern: Pattern, form: Form) -> None:
-        self._exchange.hub.subscribe(connection.subscriber, pattern, form)
-
-    def audience(self, topic: bytes) -> Audience:
-        return self._exchange.hub.router.topic(topic).audience
-
-    def topics(self) -> list[Topic]:
-        return list(self._exchange.hub.router.topics)
-
-    async def in_thread(self, act: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, act, *args)
-
-    async def stop(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._pool.shutdown()
-
-    def _begin(self, connection: Connection) -> None:
-        self._run(self._begun.pop(connection))
-
-    def _run(self, replay: Replay) -> None:
-        task = asyncio.get_running_loop().create_task(replay.run())
-        self._tasks[task] = replay
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
-        if not task.cancelled() and (error := task.exception()):
-            log.error("a replay failed", exc_info=error)
 
 
 def find_start(folder: Path, pattern: Pattern, start: Start) -> int | None:
@@ -366,14 +321,3 @@ def find_start(folder: Path, pattern: Pattern, start: Start) -> int | None:
 def _read(reader: Reader, offset: int, stop: int) -> pa.RecordBatch | None:
     reader.seek(offset)
     return reader.read(stop, ROWS)
-
-
-def _since(wish: Wish) -> int:
-    return wish.since
-
-
-def _wish_in(audience: Audience, connection: Connection) -> Wish | None:
-    for form, subscribers in audience.groups:
-        if connection.subscriber in subscribers:
-            return None if form is SILENT else Wish(form)
-    return None

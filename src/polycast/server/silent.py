@@ -7,6 +7,7 @@ from polycast.model import Burst, Encoded, Form, Slices
 
 class SilentForm(Form):
     name = "silent"
+    prevails = True
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         return Encoded([], 0)

@@ -94,8 +94,8 @@ class PacedForm(Form):
     def __init__(self) -> None:
         self._window = 0
         self._batch = 0
-        self._held: deque[tuple[bytes, bytes, int, int]] = deque()
-        """The frames that wait, with topic, sequence and offset."""
+        self._held: deque[tuple[bytes, bytes, int]] = deque()
+        """The frames that wait, with topic and sequence."""
         self._sent: OrderedDict[tuple[bytes, int], int] = OrderedDict()
         """What is not acknowledged, oldest first, and to which group it belongs: one OK answers a group."""
         self._by_topic: dict[bytes, deque[int]] = {}
@@ -131,17 +131,10 @@ class PacedForm(Form):
         for run, first, last in burst.runs(slices):
             topic, shift = burst.topics[run], _shift(burst, run)
             for i, frame in zip(range(first, last), frames, strict=False):
-                self._held.append((frame, topic, i + shift, burst.offset + i))
+                self._held.append((frame, topic, i + shift))
                 self.held_bytes += len(frame)
         released = self.release()
         return Encoded([released] if released else [], len(released))
-
-    def let_go(self) -> int | None:
-        """Forgets what waits, and says at which offset that began; None: nothing did."""
-        first = self._held[0][-1] if self._held else None
-        self._held.clear()
-        self.held_bytes = 0
-        return first
 
     def release(self) -> bytes:
         """What may be sent now."""
@@ -157,7 +150,7 @@ class PacedForm(Form):
                 yield b'{"batch_type": "Count", "count": %d}' % count
             self._group += 1
             for _ in range(count):
-                frame, topic, sequence, _ = self._held.popleft()
+                frame, topic, sequence = self._held.popleft()
                 self.held_bytes -= len(frame)
                 if self._window:
                     self._sent[topic, sequence] = self._group
@@ -173,7 +166,7 @@ class PacedForm(Form):
 
     def acknowledge_up_to(self, topic: bytes, sequence: int) -> None:
         while (waiting := self._by_topic.get(topic)) and waiting[0] <= sequence:
-            del self._sent[topic, waiting[0]]
+            self._sent.pop((topic, waiting[0]), None)  # a replay may have brought it twice
             self._forget_oldest(topic)
 
     def _forget_oldest(self, topic: bytes) -> None:

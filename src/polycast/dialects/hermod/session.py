@@ -93,9 +93,6 @@ class HermodSession(Session):
         """What this session keeps of a batch that must be whole before it is published."""
         return self._batch.gathered_bytes
 
-    def let_go(self) -> int | None:
-        return self._subscriptions.let_go()
-
     def receive(self, block: Block, now: float) -> Received:
         if len(block) < self._need:
             return Received([], 0, self._need)

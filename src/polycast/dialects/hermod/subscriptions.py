@@ -35,9 +35,6 @@ class Subscriptions:
     def held_bytes(self) -> int:
         return self._paced.held_bytes if self._paced else 0
 
-    def let_go(self) -> int | None:
-        return self._paced.let_go() if self._paced else None
-
     def close(self) -> None:
         if self._paced:
             self._paced.close()

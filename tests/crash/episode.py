@@ -1,0 +1,136 @@
+"""Some lives of one broker, each with an end of its own kind; then everything is compared with everything."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from random import Random
+
+from crash.evidence import check_heard, check_log, check_promises, read_with_pyarrow, read_with_reader
+from crash.mortal import Mortal
+from crash.publishers import everybody
+from crash.witness import Witness
+from kit.wire import GUARD_SECONDS, wait_for
+from polycast.log.verify import Finding, verify
+
+ENDS = ("traffic", "traffic", "traffic", "sealing", "starting", "starting", "clean")
+TRAFFIC_SECONDS = 0.4
+
+
+class Episode:
+    def __init__(self, place: Path, seed: str, sync: str) -> None:
+        self._random = Random(seed)
+        self._folder = place / "log"
+        self._sync = sync
+        self._broker = Mortal(place, place / "stderr.txt")
+        self._publishers = list(everybody(self._broker, self._random))
+        self._witness = Witness(self._broker)
+        self._start_seconds = 1.0
+        self._module = self._random.choice(("polycast", "crash.small_reserve"))
+
+    def play(self, rounds: int) -> str:
+        """What happened, in few words."""
+        for thread in (*self._publishers, self._witness):
+            thread.start()
+        try:
+            ends = [self._round() for _ in range(rounds)]
+            self._start()
+            self._finish()
+        finally:
+            for thread in (*self._publishers, self._witness):
+                thread.ending.set()
+            self._broker.end()
+        return f"{' '.join(ends)}: {self._check()}"
+
+    # -- a round -----------------------------------------------------------------------------------------
+
+    def _round(self) -> str:
+        end = self._random.choice(ENDS)
+        if end == "starting":
+            self._launch()
+            _wait(self._random.uniform(0, self._start_seconds * 1.1))
+        else:
+            self._start()
+            self._wait_for_traffic()
+            _wait(self._random.uniform(0, TRAFFIC_SECONDS))
+        if end == "sealing":
+            self._wait_for_sealing()
+        if end == "clean":
+            self._broker.stop()
+        else:
+            self._broker.kill()
+        self._verify()
+        return end
+
+    def _launch(self) -> None:
+        segment = self._random.choice((65_536, 65_536, 300_000))
+        self._broker.start(
+            f"--set=log.sync={self._sync}", f"--set=log.segment_bytes={segment}",
+            f"--set=log.sync_seconds={self._random.choice((0.01, 0.1))}",
+            f"--set=log.seal_share={self._random.choice((0.05, 1.0))}", module=self._module,
+        )  # fmt: skip
+
+    def _start(self) -> None:
+        began = time.monotonic()
+        self._launch()
+        self._broker.wait_until_ready()
+        self._start_seconds = time.monotonic() - began
+
+    def _acked(self) -> int:
+        return sum(len(publisher.acked) for publisher in self._publishers)
+
+    def _wait_for_traffic(self) -> None:
+        before = self._acked()
+        wait_for(lambda: self._acked() > before, "acknowledgements")
+
+    def _wait_for_sealing(self) -> None:
+        """For a moment in which a segment is being sealed, if there is one soon."""
+        end = time.monotonic() + TRAFFIC_SECONDS
+        while time.monotonic() < end and not list(self._folder.glob("*.parquet.tmp")):
+            _wait(0.0005)
+        _wait(self._random.uniform(0, 0.02))
+
+    # -- at the end --------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        self._wait_for_traffic()
+        for publisher in self._publishers:
+            publisher.ending.set()
+        for publisher in self._publishers:
+            publisher.join(GUARD_SECONDS)
+            assert not publisher.is_alive() and not publisher.unanswered, publisher.name
+        self._broker.stop()
+        self._witness.ending.set()
+        self._witness.join(GUARD_SECONDS)
+
+    def _verify(self) -> None:
+        findings = (
+            [found for found in verify(self._folder) if isinstance(found, Finding)]
+            if self._folder.exists()
+            else []
+        )
+        assert all(found.note for found in findings), findings
+
+    def _check(self) -> str:
+        self._verify()
+        rows = read_with_reader(self._folder)
+        others, gaps = read_with_pyarrow(self._folder)
+        assert rows == others
+        check_log(rows, gaps)
+        check_heard(rows, self._witness)
+        for publisher in self._publishers:
+            check_promises(rows, publisher)
+        self._check_words()
+        return f"{self._acked():,} acknowledged, {len(rows):,} kept, {len(self._witness.heard):,} heard, {len(gaps):,} gaps"
+
+    def _check_words(self) -> None:
+        """To be killed is no damage: only what was never finished is put aside."""
+        log = self._broker.log()
+        assert not any(word in log for word in ("Traceback", "CRITICAL", " ERROR ")), log[-4000:]
+        aside = [path.name for path in (self._folder / "quarantine").glob("*")]
+        assert all(name.endswith(".tail") for name in aside), aside
+
+
+def _wait(seconds: float) -> None:
+    threading.Event().wait(seconds)

@@ -1,0 +1,111 @@
+"""The power fails at any moment: what was acknowledged is there, and what was used is not used again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from crash.evidence import read_with_pyarrow
+from log.desk import HASTY, NOW, Desk, Said, reserve_few, said_in
+from log.power import PowerDisk
+from polycast.log.verify import Finding, verify
+
+TOPICS = ("a", "b", "c.d")
+SEEDS = max(2, int(os.environ.get("POLYCAST_CRASH", "0")) // 50)
+MOMENTS = 8
+
+
+class Moment(NamedTuple):
+    """What is left, and what was known when the power failed."""
+
+    image: Path
+    kept: list[Said]
+    ids: list[str]
+    next: int
+    sequences: dict[str, int]
+
+
+class Scene:
+    def __init__(self, place: Path, seed: int, sync: str) -> None:
+        self.place = place
+        self.random = Random(seed)
+        self.moments: list[Moment] = []
+        self.ids: list[str] = []
+        self.sequences = dict.fromkeys(TOPICS, 0)
+        self.said: dict[int, Said] = {}
+        self.desk: Desk | None = None
+        self.disk = PowerDisk(Random(seed + 1), self.maybe_fail)
+        self._chance = Random(seed + 2)
+        self.desk = Desk(place / "data", self.disk, segment_bytes=65_536, seal=True, seal_share=1.0, sync=sync)
+
+    def maybe_fail(self) -> None:
+        desk = self.desk
+        if desk is None or len(self.moments) >= MOMENTS or self._chance.random() > 0.05:
+            return
+        image = self.place / f"image-{len(self.moments)}"
+        known = Moment(image, list(desk.kept), list(self.ids), desk.hub.next_offset, dict(self.sequences))
+        self.disk.fail(image)
+        self.moments.append(known)
+
+    def play(self) -> None:
+        for number in range(40):
+            assert self.desk
+            waiting = list(self.say(number))
+            while self.desk.log.settled < self.desk.log.next:
+                assert not self.desk.settle().reason
+            for batch_id, said in waiting:
+                self.desk.kept += said
+                self.ids += [batch_id] if batch_id else []
+        assert self.desk
+        self.desk.close()
+
+    def say(self, number: int) -> Iterator[tuple[str, list[Said]]]:
+        assert self.desk
+        for turn in range(self.random.randint(1, 6)):
+            batch_id = f"{number}-{turn}" if self.random.random() < 0.3 else ""
+            topics = self.random.choices(TOPICS, k=self.random.randint(1, 9))
+            messages = [(topic, self.random.randbytes(self.random.choice((5, 50, 3000)))) for topic in topics]
+            said = said_in(self.desk.say(*messages, batch_id=batch_id))
+            self.said.update({each.offset: each for each in said})
+            self.sequences.update({each.topic: each.sequence for each in said})
+            yield batch_id, said
+
+
+def check(moment: Moment, scene: Scene, promised: bool) -> None:
+    desk = Desk(moment.image, HASTY)
+    rows = [Said(*row) for row in read_with_pyarrow(desk.folder)[0]]
+    assert all(scene.said[row.offset] == row for row in rows)
+    assert [row.offset for row in rows] == sorted({row.offset for row in rows})
+    if promised:
+        lost = set(moment.kept) - set(rows)
+        assert not lost, f"{len(lost)} messages that were acknowledged, from offset {min(lost).offset} on"
+        assert all(desk.log.batches.find(batch_id, NOW) for batch_id in moment.ids)
+    offsets = {row.offset for row in rows}
+    for kept in (
+        desk.log.batches.find(batch_id, NOW) for batch_id in {f"{n}-{t}" for n in range(40) for t in range(6)}
+    ):
+        assert kept is None or offsets.issuperset(range(kept.first, kept.first + kept.count))
+    assert desk.log.next >= moment.next
+    desk.publish(*[(topic, b"again") for topic in TOPICS])
+    assert all(said.sequence > moment.sequences[said.topic] for said in desk.kept)
+    desk.close()
+    findings = [found for found in verify(desk.folder) if isinstance(found, Finding)]
+    assert all(found.note for found in findings), findings
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("sync", ["always", "never"])
+def test_the_power_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, sync: str) -> None:
+    """With `sync = never` less may be there, but what is there is right."""
+    reserve_few(monkeypatch)
+    scene = Scene(tmp_path, seed, sync)
+    scene.play()
+    assert len(scene.moments) > 3
+    for moment in scene.moments:
+        check(moment, scene, promised=sync == "always")

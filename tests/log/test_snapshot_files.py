@@ -1,0 +1,204 @@
+"""Snapshots: written whole or not at all, and believed only if they prove themselves."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from crash.evidence import check_log, read_with_pyarrow
+from kit.wire import wait_for
+from log.desk import HASTY, NOW, FaultyDisk, Said, desk, reserve_few
+from log.shelf import flip
+from polycast.errors import StartError
+from polycast.log.disk import DISK
+from polycast.log.snapshot import Snapshot, advance, read_snapshot, to_batches, to_topics, trimmed, write_snapshot
+from polycast.log.steps import NO_ROWS
+from polycast.log.verify import Finding, verify
+
+SEED = 7
+TOPICS = [("a", 5, 17), ("", 1, 2), ("höhe", 2**40, 2**41)]
+BATCHES = [("one", 0, 3, 1_000_000), ("two", 3, 1, 2_000_000)]
+SNAPSHOT = Snapshot(18, to_topics(TOPICS), 9, to_batches(BATCHES))
+
+
+def same(one: Snapshot | None, other: Snapshot) -> bool:
+    return (
+        one is not None
+        and (one.offset, one.floor) == (other.offset, other.floor)
+        and one.topics.equals(other.topics)
+        and one.batches.equals(other.batches)
+    )
+
+
+@pytest.mark.parametrize("snapshot", [SNAPSHOT, Snapshot(0), Snapshot(3, floor=4)])
+def test_there_and_back(tmp_path: Path, snapshot: Snapshot) -> None:
+    write_snapshot(tmp_path, snapshot, SEED, DISK)
+    assert same(read_snapshot(tmp_path, snapshot.offset), snapshot)
+    assert read_snapshot(tmp_path, snapshot.offset + 1) is None
+    for path in tmp_path.iterdir():  # anybody can read them
+        assert pa.ipc.open_stream(path).read_all().num_rows >= 0
+
+
+@pytest.mark.parametrize("suffix", [".topics", ".batches"])
+def test_a_damaged_one_is_none(tmp_path: Path, suffix: str) -> None:
+    """Whichever byte it is: it is not believed, or tells the same."""
+    write_snapshot(tmp_path, SNAPSHOT, SEED, DISK)
+    [path] = tmp_path.glob(f"*{suffix}")
+    whole = path.read_bytes()
+    harmless = 0
+    for position in range(len(whole)):
+        flip(path, position, 1 << position % 8)
+        found = read_snapshot(tmp_path, SNAPSHOT.offset)
+        assert found is None or same(found, SNAPSHOT), position
+        harmless += found is not None
+        path.write_bytes(whole)
+    assert harmless < len(whole) / 4  # padding of the schema
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        assert read_snapshot(tmp_path, SNAPSHOT.offset) is None
+
+
+@pytest.mark.parametrize("action", ["write", "sync", "rename"])
+@pytest.mark.parametrize("name", [".topics", ".batches"])
+def test_it_cannot_be_written(tmp_path: Path, action: str, name: str) -> None:
+    disk = FaultyDisk()
+    write_snapshot(tmp_path, SNAPSHOT, SEED, disk)
+    disk.fail(action, name)
+    with pytest.raises(OSError, match="Input/output"):
+        write_snapshot(tmp_path, SNAPSHOT._replace(floor=100), SEED, disk)
+    with pytest.raises(OSError, match="Input/output"):
+        write_snapshot(tmp_path, SNAPSHOT._replace(offset=30), SEED, disk)
+    assert same(read_snapshot(tmp_path, 18), SNAPSHOT)
+    assert read_snapshot(tmp_path, 30) is None
+    assert not list(tmp_path.glob("*.tmp"))
+    assert not list(tmp_path.glob(f"{30:020}.topics"))  # where those are, the batch ids are as well
+
+
+# -- from one to the next --------------------------------------------------------------------------------
+
+
+def test_what_was_lost_may_be_of_any_topic() -> None:
+    rows = pa.table(
+        {"offset": [18, 19, 20], "topic": ["a", "new", "a"], "sequence": [5, 9, 6]}, schema=NO_ROWS.schema
+    )
+    found = advance(SNAPSHOT, 30, rows, to_batches([("three", 18, 2, 3_000_000)]), ahead=9)
+    assert dict(zip(found.topics["topic"].to_pylist(), found.topics["next_sequence"].to_pylist(), strict=True)) == {
+        "a": 16, "": 10, "höhe": 2**40 + 9, "new": 19,
+    }  # fmt: skip
+    assert (found.offset, found.floor) == (30, 18)
+    assert found.batches["batch_id"].to_pylist() == ["one", "two", "three"]
+
+
+def test_forgotten_topics_raise_the_floor() -> None:
+    found = trimmed(SNAPSHOT, 2, 1, 0)
+    assert sorted(found.topics["topic"].to_pylist()) == ["a", "höhe"]  # `` was used longest ago
+    assert found.floor == 9
+    assert trimmed(SNAPSHOT._replace(floor=0), 1, 0, 0).floor == 5
+    assert found.batches["batch_id"].to_pylist() == ["two"]
+    assert trimmed(SNAPSHOT, 9, 9, 1_500_000).batches["batch_id"].to_pylist() == ["two"]
+
+
+# -- in use ----------------------------------------------------------------------------------------------
+
+
+def some_segments(data: Path, count: int = 4) -> tuple[Path, list[Said]]:
+    """Killed: as many segments, each with its snapshot."""
+    with desk(data / "first", segment_bytes=65_536) as here:
+        for number in range(count):
+            here.publish((f"only {number}", b"x" * 70_000), ("all", b"y"), batch_id=f"batch {number}")
+        wait_for(lambda: len(list(here.folder.glob("*.topics"))) == count, "snapshots")
+        return here.crash(data), here.kept
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("how", ["gone", "damaged", "half gone"])
+def test_older_ones_do_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    reserve_few(monkeypatch)
+    data, kept = some_segments(tmp_path)
+    for path in sorted((data / "log").glob("*.topics"), reverse=True)[:damaged]:
+        spoil(path, how)
+    with desk(data, HASTY) as here:
+        for number in range(4):
+            assert here.log.batches.find(f"batch {number}", NOW)
+        here.publish(*[(said.topic, b"again") for said in kept])
+        last = {said.topic: said.sequence for said in kept}
+        assert all(said.sequence > last[said.topic] for said in here.kept[:4])
+    rows, gaps = read_with_pyarrow(here.folder)
+    assert [Said(*row) for row in rows] == kept + here.kept
+    check_log(rows, gaps)
+    assert ("an older one takes longer" in caplog.text) == (damaged > 0 and how != "gone")
+
+
+def spoil(path: Path, how: str) -> None:
+    if how == "damaged":
+        flip(path, path.stat().st_size - 30)
+    else:
+        path.with_suffix(".batches").unlink()
+    if how == "gone":
+        path.unlink()
+
+
+def test_without_any_and_without_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics that lived in segments that were removed go on past every sequence that they can have had."""
+    reserve_few(monkeypatch)
+    data, kept = some_segments(tmp_path)
+    for path in (data / "log").glob("*.topics"):
+        spoil(path, "gone")
+    (data / "log" / f"{0:020}.arrows").unlink()
+    with desk(data) as here:
+        here.publish(("only 0", b"again"), ("all", b"again"))
+        assert here.kept[0].sequence > 0 and here.kept[1].sequence > 3
+
+
+def test_a_snapshot_that_cannot_be_written_costs_only_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reserve_few(monkeypatch)
+    disk = FaultyDisk()
+    with desk(tmp_path / "data", disk, segment_bytes=65_536) as here:
+        disk.fail("write", ".topics.tmp", errno.ENOSPC)
+        for _ in range(3):
+            here.publish(("a", b"x" * 70_000), batch_id="some")
+        wait_for(lambda: disk.failures, "the snapshot")
+        assert [path.stem for path in here.folder.glob("*.topics")] == [f"{0:020}"]
+        image = here.crash(tmp_path)
+    assert "No space left on device" in caplog.text
+    with desk(image) as again:
+        again.publish(("a", b"next"))
+        assert again.kept[0].sequence > 2
+        assert again.log.batches.find("some", NOW)
+
+
+def test_the_last_one_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Then the next start reads the end of the log."""
+    disk = FaultyDisk()
+    with desk(tmp_path, disk) as here:
+        here.fill(3)
+        disk.fail("sync", ".topics.tmp", errno.EIO)
+    assert "the next start will read the end of the log: " in caplog.text
+    with desk(tmp_path) as again:
+        assert again.log.next > 3
+        again.fill(3)
+    rows, gaps = read_with_pyarrow(again.folder)
+    assert [Said(*row) for row in rows] == here.kept + again.kept
+    check_log(rows, gaps)
+
+
+@pytest.mark.parametrize("name", [".topics", ".batches", "state.json"])
+@pytest.mark.parametrize("action", ["write", "sync", "rename"])
+def test_a_start_that_cannot_write_is_no_start(tmp_path: Path, action: str, name: str) -> None:
+    """Clear words, all as it was, and the folder free for the next try."""
+    with desk(tmp_path) as here:
+        here.fill(3)
+    disk = FaultyDisk()
+    disk.fail(action, name)
+    with pytest.raises(StartError, match="cannot keep a log in .*: Input/output error"):
+        desk(tmp_path, disk).__enter__()
+    with desk(tmp_path) as again:
+        assert again.log.next == 3
+    assert [found for found in verify(here.folder) if isinstance(found, Finding)] == []

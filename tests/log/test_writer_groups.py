@@ -1,0 +1,192 @@
+"""Group commit: what belongs to one group, when it is told to be kept, and where it lies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crash.evidence import check_log, read_with_pyarrow
+from kit.wire import GUARD_SECONDS, wait_for
+from log.desk import NOW, Desk, Said, desk, path_of, said_in
+from polycast.log.disk import Disk
+from polycast.log.format import Stamp
+from polycast.log.hot import HotReader
+
+
+class SlowDisk(Disk):
+    """Its syncs of hot segments wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.free.set()
+        self.begun = threading.Event()
+        self.syncs = 0
+
+    def sync(self, fd: int) -> None:
+        if path_of(fd).endswith(".arrows"):
+            self.syncs += 1
+            self.begun.set()
+            assert self.free.wait(GUARD_SECONDS)
+        super().sync(fd)
+
+    def hold(self) -> None:
+        self.begun.clear()
+        self.free.clear()
+
+
+@pytest.fixture
+def disk() -> SlowDisk:
+    return SlowDisk()
+
+
+@pytest.fixture
+def here(tmp_path: Path, disk: SlowDisk) -> Iterator[Desk]:
+    with desk(tmp_path, disk) as opened:
+        try:
+            yield opened
+        finally:
+            disk.free.set()
+
+
+def stamps(folder: Path) -> list[Stamp]:
+    found: list[Stamp] = []
+    for path in sorted(folder.glob("*.arrows")):
+        reader = HotReader(path)
+        found += [group.stamp for group in reader.groups()]
+        reader.close()
+    return found
+
+
+def test_nothing_is_told_before_it_is_safe(here: Desk, disk: SlowDisk) -> None:
+    here.fill(1)
+    disk.hold()
+    here.say(("a", b"1"))
+    assert disk.begun.wait(GUARD_SECONDS)
+    wait_for(lambda: len(stamps(here.folder)) == 2, "the group")  # it is written
+    assert here.nothing_settled()
+    disk.free.set()
+    assert here.settle() == (1, 2, "")
+
+
+def test_all_that_came_during_a_sync_is_made_safe_by_the_next(here: Desk, disk: SlowDisk) -> None:
+    here.fill(1)
+    disk.hold()
+    here.say(("a", b"1"))
+    assert disk.begun.wait(GUARD_SECONDS)
+    before = disk.syncs
+    for number in range(100):
+        here.say(("a", b"%d" % number))
+    wait_for(lambda: stamps(here.folder)[-1].next == 102, "all groups")
+    disk.free.set()
+    told = [here.settle()]
+    while told[-1].next < 102:
+        told.append(here.settle())
+    assert disk.syncs <= before + 2
+    assert [each.first for each in told[1:]] == [each.next for each in told[:-1]]  # in their order, without a hole
+    assert len(stamps(here.folder)) < 50
+
+
+@pytest.mark.parametrize("sync", ["never", "interval"])
+def test_less_is_promised_where_less_is_asked_for(tmp_path: Path, disk: SlowDisk, sync: str) -> None:
+    """What is written is kept, as long as the machine stays up."""
+    with desk(tmp_path, disk, sync=sync, sync_seconds=3600.0) as here:
+        here.fill(1)
+        before = disk.syncs
+        here.fill(20)
+        assert disk.syncs - before < 2
+        image = here.crash(tmp_path)
+    with desk(image) as again:
+        rows, _ = read_with_pyarrow(again.folder)
+        assert [Said(*row) for row in rows] == here.kept
+
+
+def test_an_interval_passes(tmp_path: Path, disk: SlowDisk) -> None:
+    with desk(tmp_path, disk, sync="interval", sync_seconds=0.001) as here:
+        here.fill(1)
+        wait_for(lambda: disk.syncs >= 2, "a sync though nothing more comes")
+
+
+def test_a_batch_lies_in_one_group(here: Desk, disk: SlowDisk) -> None:
+    disk.hold()
+    here.say(("a", b"1"))
+    for number in range(20):
+        here.say(("a", b"x"), ("b", b"y"), ("a", b"z"), batch_id=f"id {number}")
+    here.say(("a", b"1"))
+    disk.free.set()
+    while here.settle().next < 62:
+        pass
+    found = stamps(here.folder)
+    kept = [batch for stamp in found for batch in stamp.batches]
+    assert kept == [(f"id {number}", 1 + 3 * number, 3) for number in range(20)]
+    for stamp in found:
+        assert all(stamp.first <= first and first + count <= stamp.next for _, first, count in stamp.batches)
+
+
+def test_the_chain_goes_on_across_segments_and_starts(tmp_path: Path) -> None:
+    for _ in range(3):
+        with desk(tmp_path, segment_bytes=65_536) as here:
+            here.fill(4, size=40_000)
+    found = stamps(here.folder)
+    assert len(list(here.folder.glob("*.arrows"))) == 6
+    assert [stamp.previous for stamp in found] == ["0" * 32, *(stamp.checksum for stamp in found[:-1])]
+
+
+# -- segments --------------------------------------------------------------------------------------------
+
+
+def firsts(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("*.arrows"))
+
+
+def test_a_segment_ends_when_it_is_full(tmp_path: Path) -> None:
+    with desk(tmp_path, segment_bytes=100_000) as here:
+        here.fill(10, size=40_000)
+        assert firsts(here.folder) == [0, 3, 6, 9]
+        wait_for(lambda: here.log.writer.closed == 9, "the end of the third")
+        sizes = [path.stat().st_size for path in sorted(here.folder.glob("*.arrows"))]
+        assert all(120_000 < size < 130_000 for size in sizes[:3])  # what was allocated is given back
+
+
+def test_a_segment_ends_when_it_is_old(tmp_path: Path) -> None:
+    with desk(tmp_path, segment_seconds=0.001) as here:
+        here.fill(1)
+        wait_for(lambda: (here.fill(1), len(firsts(here.folder)) > 2)[1], "segments")
+
+
+def test_a_segment_ends_when_somebody_asks(tmp_path: Path) -> None:
+    with desk(tmp_path) as here:
+        here.fill(2)
+        here.log.writer.roll()
+        wait_for(lambda: here.log.writer.closed == 2, "the end")
+        here.log.writer.roll()  # there is none
+        here.fill(1)
+        assert firsts(here.folder) == [0, 2]
+
+
+def test_the_next_segment_waits_for_the_last_one(tmp_path: Path, disk: SlowDisk) -> None:
+    """A power failure must not leave what came later without what came before."""
+    with desk(tmp_path, disk, segment_bytes=65_536, sync="never") as here:
+        here.fill(1, size=70_000)
+        disk.hold()
+        here.say(("a", b"1"))
+        assert disk.begun.wait(GUARD_SECONDS)
+        assert firsts(here.folder) == [0]
+        disk.free.set()
+        assert here.settle() == (1, 2, "")
+        assert firsts(here.folder) == [0, 1]
+
+
+def test_everything_is_settled_at_the_end(tmp_path: Path) -> None:
+    here = Desk(tmp_path)
+    said = [
+        line for number in range(50) for line in said_in(here.say((f"t{number % 3}", b"%d" % number), now=NOW))
+    ]
+    here.close()
+    rows, gaps = read_with_pyarrow(here.folder)
+    assert [Said(*row) for row in rows] == said
+    check_log(rows, gaps)
+    while here.settle().next < 50:
+        pass

@@ -1,0 +1,198 @@
+"""A disk that is full, and then is not: with a real broker on a file system of two megabytes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crash.evidence import check_log, read_with_pyarrow
+from kit import hermod
+from kit.broker import Broker
+from kit.hermod import OK
+from kit.kept import read_messages, subscribe, total, wait_for_total
+from kit.program import polycast
+from kit.wire import Peer
+from polycast.log.verify import Finding, verify
+
+REASON = "No space left on device"
+SIZE = 60_000
+
+
+class SmallDisk:
+    """`fill` takes all that is left of it, `free` gives it back."""
+
+    def __init__(self, path: Path) -> None:
+        self.data = path / "data"
+        self._ballast = path / "ballast"
+
+    def fill(self) -> None:
+        with self._ballast.open("ab", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                return
+
+    def free(self) -> None:
+        self._ballast.unlink()
+
+    @property
+    def log(self) -> Path:
+        return self.data / "log"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[SmallDisk]:
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = shutil.which("mount")
+    made = mount and subprocess.run([mount, "-t", "tmpfs", "-o", "size=2m", "none", place], capture_output=True)
+    if not made or made.returncode:
+        pytest.skip("no small file system can be made: run the tests as root, where mount -t tmpfs is allowed")
+    try:
+        yield SmallDisk(place)
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+class Publisher:
+    """Says numbered messages, and knows which were kept."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.said = 0
+        self.kept: list[bytes] = []
+
+    def publish(self) -> str:
+        """An empty text, or why it was not kept."""
+        payload = (b"%d " % self.said).ljust(SIZE, b".")
+        self.said += 1
+        self.peer.send(hermod.message("t", payload))
+        answer = json.loads(self.peer.read_until(b"\n"))
+        if answer == {"status": "OK"}:
+            self.kept.append(payload)
+            return ""
+        assert (answer["status"], answer["code"]) == ("ERROR", 500)
+        return str(answer["message"])
+
+
+def publish_until_full(publisher: Publisher) -> str:
+    while not (reason := publisher.publish()):
+        assert len(publisher.kept) < 100
+    return reason
+
+
+def check_log_of(small: SmallDisk, kept: list[bytes]) -> None:
+    rows, gaps = read_with_pyarrow(small.log)
+    assert [row.payload for row in rows] == kept
+    check_log(rows, gaps)
+    assert all(REASON in gap.reason or gap.reason == "unclean stop" for gap in gaps)
+    assert [found for found in verify(small.log) if isinstance(found, Finding)] == []
+
+
+def test_full_and_free_again(small: SmallDisk) -> None:
+    with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
+        with subscribe(broker, "t") as subscriber:
+            publisher = Publisher(peer)
+            publisher.publish()
+            small.fill()
+            reason = publish_until_full(publisher)
+            assert REASON in reason
+            for _ in range(5):
+                assert REASON in publisher.publish()
+            lost = publisher.said - len(publisher.kept)
+            heard = read_messages(subscriber, publisher.said)  # nobody who listens has missed anything
+            assert [each.sequence for each in heard] == list(range(publisher.said))
+            assert total(broker, "log_messages_lost_total") == lost
+            assert REASON in broker.wait_for_log("messages are not stored")
+            small.free()
+            assert publisher.publish() == ""
+            assert "ERROR" not in broker.wait_for_log("messages are stored again")
+            assert read_messages(subscriber, 1)[0].sequence == publisher.said - 1
+            assert total(broker, "log_messages_lost_total") == lost
+    check_log_of(small, publisher.kept)
+
+
+def test_a_batch_with_an_id_comes_again_when_there_is_room(small: SmallDisk) -> None:
+    with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
+        batch = hermod.count(2, batch_id="night") + hermod.message("t", b"x" * SIZE) + hermod.message("t", b"y")
+        peer.send(hermod.message("t", b"first"))
+        peer.expect(OK)
+        small.fill()
+        for _ in range(2):
+            peer.send(batch)
+            hermod.expect_error(peer, 500, count=0)
+        small.free()
+        for _ in range(2):
+            peer.send(batch)
+            peer.expect(hermod.ok(2))
+    check_log_of(small, [b"first", b"x" * SIZE, b"y"])
+
+
+def test_a_repeat_is_no_better_than_what_it_repeats(small: SmallDisk) -> None:
+    """It comes before anybody knows that the first one cannot be kept."""
+    with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
+        peer.send(hermod.message("t", b"first"))
+        peer.expect(OK)
+        small.fill()
+        batch = hermod.count(1, batch_id="night") + hermod.message("t", b"x" * 10_000)
+        peer.send(batch * 3)
+        for _ in range(3):
+            hermod.expect_error(peer, 500, count=0)
+        small.free()
+        peer.send(batch * 3)
+        peer.expect(hermod.ok(1) * 3)
+    check_log_of(small, [b"first", b"x" * 10_000])
+
+
+def test_what_of_a_batch_is_kept_is_told(small: SmallDisk) -> None:
+    with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
+        with subscribe(broker, "t") as subscriber:
+            peer.send(hermod.START + hermod.message("t", b"1") + hermod.message("t", b"2"))
+            read_messages(subscriber, 2)
+            wait_for_total(broker, "log_settled_offset", 2)
+            small.fill()
+            peer.send(hermod.message("t", b"3" * SIZE) + hermod.END)
+            hermod.expect_error(peer, 500, count=2)
+            small.free()
+    check_log_of(small, [b"1", b"2"])
+
+
+def test_a_stop_while_it_is_full(small: SmallDisk) -> None:
+    """Nothing that was kept is lost, and the next start takes longer; where there is no room at all, it says so."""
+    with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
+        publisher = Publisher(peer)
+        publisher.publish()
+        small.fill()
+        publish_until_full(publisher)
+        broker.stop()
+        assert "the next start will read the end of the log" in broker.log()
+    failed = polycast("serve", "--listen=simplest=tcp://127.0.0.1:0", "--data", str(small.data))
+    assert failed.code == 1 and failed.out == b""
+    assert f"polycast: cannot keep a log in {small.log}: {REASON}\nhint: " in failed.err
+    small.free()
+    with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
+        again = Publisher(peer)
+        assert again.publish() == ""
+    check_log_of(small, publisher.kept + again.kept)
+
+
+def test_killed_while_it_is_full(small: SmallDisk) -> None:
+    with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
+        publisher = Publisher(peer)
+        publisher.publish()
+        small.fill()
+        publish_until_full(publisher)
+        broker.kill()
+    small.free()
+    with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
+        with subscribe(broker, "t") as subscriber:
+            again = Publisher(peer)
+            assert again.publish() == ""
+            assert read_messages(subscriber, 1)[0].sequence > publisher.said
+    check_log_of(small, publisher.kept + again.kept)

@@ -1,0 +1,252 @@
+"""`from` in a handshake of hermod: where a subscription begins, and that it goes on from there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kit import hermod
+from kit.broker import Broker
+from kit.hermod import OK, expect_no_more
+from kit.kept import Heard, publish, read_messages, subscribe, total, wait_for_total
+from kit.wire import Peer, wait_for
+
+SMALL = "--set=log.segment_bytes=65536"
+PATTERN = ("a", "b", "a", "c", "a", "b", "time")
+"""Which topic comes when, again and again."""
+HALF = 2100
+
+
+class Past(NamedTuple):
+    """A broker with something in its log."""
+
+    broker: Broker
+    everything: list[Heard]
+    middle: int
+    """Milliseconds since the epoch between the first half and the second."""
+
+    def of(self, *topics: str) -> list[Heard]:
+        return [heard for heard in self.everything if heard.topic in topics]
+
+
+@pytest.fixture(scope="module", params=["sealed", "hot", "large"])
+def past(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
+    """In many small segments, sealed or not, or in one."""
+    flags = {"sealed": [SMALL], "hot": [SMALL, "--set=log.seal=false"], "large": []}[request.param]
+    with Broker(*flags, data=tmp_path_factory.mktemp("data")) as broker, broker.connect("hermod.pub") as publisher:
+        messages = [(PATTERN[n % len(PATTERN)], b"%d" % n + b"." * (n % 300)) for n in range(2 * HALF)]
+        say(publisher, messages[:HALF])
+        middle = int(time.time() * 1000) + 1
+        wait_for(lambda: time.time() * 1000 > middle, "the clock to move")
+        say(publisher, messages[HALF:])
+        if request.param == "sealed":
+            wait_for(lambda: total(broker, "log_segments_sealed_total") > 3, "sealed segments")
+        yield Past(broker, with_sequences(messages), middle)
+
+
+def say(publisher: Peer, messages: list[tuple[str, bytes]]) -> None:
+    """In groups of some size: each is waited for."""
+    for begin in range(0, len(messages), 100):
+        publish(publisher, messages[begin : begin + 100])
+
+
+def with_sequences(messages: list[tuple[str, bytes]]) -> list[Heard]:
+    nexts: dict[str, int] = {}
+    heard: list[Heard] = []
+    for topic, payload in messages:
+        heard.append(Heard(topic, nexts.get(topic, 0), payload))
+        nexts[topic] = nexts.get(topic, 0) + 1
+    return heard
+
+
+def check(past: Past, wanted: list[Heard], *topics: str, **more: object) -> None:
+    """Just these come, and then what is live."""
+    with subscribe(past.broker, *topics, **more) as subscriber:
+        assert read_messages(subscriber, len(wanted)) == wanted
+        expect_live(past, subscriber)
+
+
+def expect_live(past: Past, subscriber: Peer) -> None:
+    """Everything from the log has come."""
+    wait_for_total(past.broker, "replays_open", 0)
+    expect_no_more(subscriber)
+
+
+def test_earliest(past: Past) -> None:
+    check(past, past.of("a"), "a", since="earliest")
+    check(past, past.of("a", "b", "time"), "time", "b", "a", "never", since="earliest")
+
+
+def test_latest(past: Past) -> None:
+    check(past, [], "a", since="latest")
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 2, 299, 301, 902, 1798, 1799, 1800])
+def test_the_first_that_comes_is_that_sequence(past: Past, sequence: int) -> None:
+    check(past, past.of("a")[sequence:], "a", since={"a": sequence})
+
+
+@pytest.mark.parametrize("value", [{"topics": {"time": 17}}, {"topics": {"time": 17, "b": 1001}}])
+def test_a_topic_may_be_called_time(past: Past, value: dict[str, dict[str, int]]) -> None:
+    starts = value["topics"]
+    wanted = [heard for heard in past.of(*starts) if heard.sequence >= starts[heard.topic]]
+    check(past, wanted, *starts, since=value)
+
+
+def test_each_topic_has_its_own_start_and_the_order_is_that_of_the_log(past: Past) -> None:
+    starts = {"a": 1700, "b": 3, "c": 600}
+    wanted = [heard for heard in past.of(*starts) if heard.sequence >= starts[heard.topic]]
+    check(past, wanted, *starts, since=starts)
+
+
+def test_what_from_does_not_name_begins_now(past: Past) -> None:
+    check(past, past.of("c")[590:], "c", "a", since={"c": 590})
+
+
+def test_a_time(past: Past) -> None:
+    wanted = [heard for heard in past.everything[HALF:] if heard.topic in "ab"]
+    check(past, wanted, "a", "b", since={"time": past.middle})
+    text = datetime.fromtimestamp(past.middle / 1000, UTC)
+    check(past, wanted, "a", "b", since={"time": text.isoformat()})
+    check(past, wanted, "a", "b", since={"time": text.isoformat().replace("+00:00", "Z")})
+    check(past, wanted, "a", "b", since={"time": text.replace(tzinfo=None).isoformat()})
+
+
+def test_times_before_everything_and_after_it(past: Past) -> None:
+    check(past, past.of("c"), "c", since={"time": 0})
+    check(past, past.of("c"), "c", since={"time": "1066-10-14"})
+    check(past, [], "c", since={"time": "2999-12-31T23:59:59Z"})
+
+
+@pytest.mark.parametrize(
+    ("patterns", "topics"),
+    [([">"], {"a", "b", "c", "time"}), (["ti>"], {"time"}), (["~im", "~c"], {"time", "c"}), (["=a", "b"], {"a", "b"})],
+)
+def test_patterns(past: Past, patterns: list[str], topics: set[str]) -> None:
+    check(past, past.of(*topics), patterns=patterns, since="earliest")
+    wanted = [heard for heard in past.everything[HALF:] if heard.topic in topics]
+    check(past, wanted, patterns=patterns, since={"time": past.middle})
+
+
+def test_several_matching_patterns_give_each_message_once(past: Past) -> None:
+    check(past, past.everything, "a", "c", patterns=[">", "~a", "tim>"], since="earliest")
+
+
+def test_a_topic_with_a_sequence_beside_a_pattern_that_has_none(past: Past) -> None:
+    """What the pattern brings from now on is not brought twice by the topic."""
+    with subscribe(past.broker, "c", patterns=[">"], since={"c": 595}) as subscriber:
+        assert read_messages(subscriber, 5) == past.of("c")[595:]
+        expect_live(past, subscriber)
+
+
+@pytest.mark.parametrize("pace", [{"window": 7}, {"batch": 50}, {"window": 100, "batch": 30}, {"window": 1}])
+def test_a_pace(past: Past, pace: dict[str, int]) -> None:
+    wanted = past.of("a", "c")[-400:]
+    starts = {topic: min(heard.sequence for heard in wanted if heard.topic == topic) for topic in "ac"}
+    with subscribe(past.broker, "a", "c", **pace, since=starts) as subscriber:
+        for heard in wanted:
+            assert read_messages(subscriber, 1) == [heard]
+            subscriber.send(hermod.acknowledgement(heard.topic, heard.sequence))
+        expect_live(past, subscriber)
+
+
+def test_a_full_window_holds_a_replay_up(past: Past) -> None:
+    with subscribe(past.broker, "a", window=3, since="earliest") as subscriber:
+        assert read_messages(subscriber, 3) == past.of("a")[:3]
+        subscriber.send(hermod.topics("never"))
+        subscriber.expect(OK)
+        subscriber.send(OK * 2)
+        assert read_messages(subscriber, 2) == past.of("a")[3:5]
+        expect_no_more(subscriber)
+
+
+def test_a_sequence_that_is_not_there_yet(past: Past) -> None:
+    for number in (1801, 5_000_000):
+        with past.broker.connect("hermod.sub") as subscriber:
+            subscriber.send(handshake("a", "b", since={"b": 3, "a": number}))
+            error = hermod.read_error(subscriber)
+            assert error["code"] == 400
+            assert "1,800" in str(error["message"]) and f"{number:,}" in str(error["message"])
+            assert subscriber.expect_closed() == b""
+
+
+def test_a_sequence_of_a_topic_that_nobody_knows(past: Past) -> None:
+    check(past, [], "unknown", since={"unknown": 0})
+    with past.broker.connect("hermod.sub") as subscriber:
+        subscriber.send(handshake("unknown", since={"unknown": 1}))
+        hermod.expect_error(subscriber, 400)
+        assert subscriber.expect_closed() == b""
+
+
+def test_a_second_handshake_adds(past: Past) -> None:
+    with subscribe(past.broker, "a", since={"a": 1790}) as subscriber:
+        assert read_messages(subscriber, 10) == past.of("a")[1790:]
+        subscriber.send(handshake("c", since={"c": 580}))
+        subscriber.expect(OK)
+        assert read_messages(subscriber, 20) == past.of("c")[580:]
+        expect_live(past, subscriber)
+
+
+def test_two_handshakes_in_one_packet(past: Past) -> None:
+    with past.broker.connect("hermod.sub") as subscriber:
+        first, second = handshake("a", since={"a": 1000}), handshake("c", since="earliest")
+        subscriber.send(first + second)
+        subscriber.expect(OK * 2)
+        heard = read_messages(subscriber, 1400)
+        assert [each for each in heard if each.topic == "a"] == past.of("a")[1000:]
+        assert [each for each in heard if each.topic == "c"] == past.of("c")
+        expect_live(past, subscriber)
+
+
+def test_the_same_topic_asked_for_again_begins_anew_and_only_once(past: Past) -> None:
+    """Also while the first time is still under way."""
+    handshake = handshake("a", since="earliest")
+    with past.broker.connect("hermod.sub", receive_bytes=4096) as subscriber:
+        subscriber.send(handshake)
+        subscriber.expect(OK)
+        read_messages(subscriber, 1)
+        subscriber.send(handshake)
+        before = subscriber.read_until(OK).removesuffix(OK)
+        assert before.count(b'"topic": "a"') <= len(past.of("a"))
+        assert read_messages(subscriber, 1800) == past.of("a")
+        expect_live(past, subscriber)
+
+
+def test_a_window_that_is_asked_for_during_a_replay(past: Past) -> None:
+    """In whichever way they come, all of them do."""
+    with past.broker.connect("hermod.sub") as subscriber:
+        subscriber.send(handshake("a", since="earliest") + hermod.topics("never", window=5))
+        subscriber.expect(OK * 2)
+        for heard in past.of("a"):
+            assert read_messages(subscriber, 1) == [heard]
+            subscriber.send(OK)
+        expect_live(past, subscriber)
+
+
+def test_without_a_log_there_is_no_past() -> None:
+    with Broker() as broker, broker.connect("hermod.sub") as subscriber:
+        subscriber.send(handshake("a", since="earliest") + handshake("a", since="latest"))
+        hermod.expect_error(subscriber, 501)
+        subscriber.expect(OK)
+
+
+def test_sequences_that_retention_removed(tmp_path: Path) -> None:
+    """The first that comes is the first that is there."""
+    with (
+        Broker(SMALL, "--set=log.retain_bytes=200000", data=tmp_path) as broker,
+        broker.connect("hermod.pub") as publisher,
+    ):
+        say(publisher, [("t", b"%d" % n + b"." * 500) for n in range(2000)])
+        wait_for(lambda: total(broker, "log_segments_removed_total") > 2, "removed segments")
+        with subscribe(broker, "t", since={"t": 3}) as subscriber:
+            [first] = read_messages(subscriber, 1)
+            assert 3 < first.sequence < 2000
+            rest = read_messages(subscriber, 1999 - first.sequence)
+            assert [heard.sequence for heard in rest] == list(range(first.sequence + 1, 2000))
+            publish(publisher, [("t", b"live")])
+            assert read_messages(subscriber, 1) == [Heard("t", 2000, b"live")]

@@ -1,0 +1,303 @@
+"""Policy `spill`: whoever is too slow for what is live gets it from the log, all of it, in order."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kit import hermod, ubre
+from kit.broker import Broker
+from kit.ears import EARS, LISTEN, Ear, ask, subscriptions, wait_until_subscribed
+from kit.flow import KIB, MIB, Reading, resident_bytes
+from kit.frames import pub
+from kit.hermod import expect_no_more
+from kit.kept import Heard, publish, read_messages, subscribe, total, wait_for_total
+from kit.wire import Peer, wait_for
+
+QUEUE_BYTES = 64 * KIB
+PIECE_BYTES = 16 * KIB
+SMALL_QUEUE = f"--set=limits.queue_bytes={QUEUE_BYTES}"
+TRIES = 4000
+"""So many pieces no system keeps for a socket that is not read."""
+
+
+@pytest.fixture
+def spilling(tmp_path: Path) -> Iterator[Broker]:
+    with Broker(SMALL_QUEUE, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker:
+        yield broker
+
+
+def payload(number: int) -> bytes:
+    return b"%08d" % number * (PIECE_BYTES // 8)
+
+
+class Speaker:
+    """Publishes numbered messages, and knows how many there were."""
+
+    def __init__(self, broker: Broker, topic: str = "flow") -> None:
+        self._broker = broker
+        self._topic = topic
+        self._peer = broker.connect("hermod.pub")
+        self.count = 0
+
+    def __enter__(self) -> Speaker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._peer.close()
+
+    def say(self, count: int) -> None:
+        numbers = range(self.count, self.count + count)
+        publish(self._peer, [(self._topic, payload(number)) for number in numbers])
+        self.count += count
+
+    def say_until_spilled(self, spilled: int = 1) -> None:
+        """And then some more."""
+        while total(self._broker, "subscribers_spilled_total") < spilled:
+            assert self.count < TRIES
+            self.say(20)
+        self.say(100)
+
+
+def expect_all(ear: Ear, peer: Peer, numbers: range, topic: str = "flow") -> None:
+    """These and no others come next."""
+    peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MIB)  # it reads as fast as it can from here on
+    wanted = b"".join(ear.frame(topic, number, payload(number)) for number in numbers)
+    found = Reading(peer, len(wanted)).finish()
+    peer.read = found[len(wanted) :]
+    assert len(found) >= len(wanted), f"{len(found):,} of {len(wanted):,} bytes came"
+    assert found[: len(wanted)] == wanted
+
+
+@pytest.mark.parametrize("name", EARS)
+def test_a_subscriber_that_stops_reading_and_goes_on_misses_nothing(spilling: Broker, name: str) -> None:
+    ear = EARS[name]
+    with ear.open(spilling, "flow", 4096) as slow, Speaker(spilling) as speaker:
+        speaker.say_until_spilled()
+        assert total(spilling, "replays_open") == 1
+        assert f"{ear.listener} #" in spilling.wait_for_log("served from the log")
+        expect_all(ear, slow, range(speaker.count))
+        wait_for_total(spilling, "replays_open", 0)
+        spilling.wait_for_log("caught up")
+        before = speaker.count
+        speaker.say(10)
+        expect_all(ear, slow, range(before, speaker.count))
+        assert slow.read == b""
+        assert total(spilling, "replays_open") == 0, "what is small enough comes as it is said"
+
+
+def test_it_may_fall_behind_again_and_again(spilling: Broker) -> None:
+    ear = EARS["simplest"]
+    with ear.open(spilling, "flow", 4096) as slow, Speaker(spilling) as speaker:
+        for spilled in (1, 2, 3):
+            before = speaker.count
+            speaker.say_until_spilled(spilled)
+            expect_all(ear, slow, range(before, speaker.count))
+            wait_for_total(spilling, "replays_open", 0)
+
+
+def test_the_policy_can_be_set_for_all_listeners(tmp_path: Path) -> None:
+    flags = (SMALL_QUEUE, "--set=limits.policy=spill")
+    ear = EARS["fanout"]
+    with Broker(*flags, data=tmp_path, listen=LISTEN) as broker, ear.open(broker, "flow", 4096) as slow:
+        with Speaker(broker) as speaker:
+            speaker.say_until_spilled()
+            expect_all(ear, slow, range(speaker.count))
+
+
+def test_with_deliveries_that_wait_for_the_log(tmp_path: Path) -> None:
+    flags = (SMALL_QUEUE, "--set=log.delivery=committed", "--set=log.segment_bytes=1000000")
+    with Broker(*flags, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker:
+        ears = [EARS["simplest"], EARS["hermod"]]
+        with ExitStack() as stack:
+            slow = [stack.enter_context(ear.open(broker, "flow", 4096)) for ear in ears]
+            speaker = stack.enter_context(Speaker(broker))
+            speaker.say_until_spilled(2)
+            for ear, peer in zip(ears, slow, strict=True):
+                expect_all(ear, peer, range(speaker.count))
+            wait_for_total(broker, "replays_open", 0)
+
+
+def test_many_are_behind_while_one_keeps_up(spilling: Broker) -> None:
+    ears = [ear for ear in EARS.values() for _ in range(2)]
+    with ExitStack() as stack:
+        slow = [stack.enter_context(ear.open(spilling, "flow", 4096)) for ear in ears]
+        speaker = stack.enter_context(Speaker(spilling))
+        live = stack.enter_context(subscribe(spilling, "flow"))
+        while total(spilling, "subscribers_spilled_total") < len(ears):
+            assert speaker.count < TRIES
+            speaker.say(2)
+            heard = read_messages(live, 2)
+            assert [each.sequence for each in heard] == [speaker.count - 2, speaker.count - 1]
+        assert total(spilling, "replays_open") == len(ears)
+        speaker.say(2)
+        assert len(read_messages(live, 2)) == 2, "nobody waits for those who are behind"
+        for ear, peer in zip(ears, slow, strict=True):
+            expect_all(ear, peer, range(speaker.count))
+        wait_for_total(spilling, "replays_open", 0)
+
+
+def test_those_who_are_behind_take_no_memory(tmp_path: Path) -> None:
+    """Neither what is published meanwhile is kept for them, nor what was read for them from the log."""
+    with (
+        Broker(SMALL_QUEUE, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker,
+        ExitStack() as stack,
+    ):
+        speaker = stack.enter_context(Speaker(broker))
+        speaker.say(4000)  # the log has by now what it keeps in memory for those who are nearly there
+        before, heard = resident_bytes(broker.process.pid), speaker.count
+        ears = [EARS[name] for name in ("simplest", "hermod", "ubre", "nanomsg") for _ in range(10)]
+        slow = [stack.enter_context(ear.open(broker, "flow", 4096)) for ear in ears]
+        while total(broker, "subscribers_spilled_total") < len(ears):
+            speaker.say(100)
+        speaker.say(4000)
+        for ear, peer in zip(ears[::10], slow[::10], strict=True):
+            expect_all(ear, peer, range(heard, heard + 2000))
+        assert resident_bytes(broker.process.pid, "VmHWM") - before < 256 * MIB
+
+
+# -- beside other things ---------------------------------------------------------------------------------
+
+
+def test_a_window_that_is_not_acknowledged(spilling: Broker) -> None:
+    with subscribe(spilling, "flow", window=3) as subscriber, Speaker(spilling) as speaker:
+        speaker.say_until_spilled()
+        for number in range(speaker.count):
+            assert read_messages(subscriber, 1) == [Heard("flow", number, payload(number))]
+            subscriber.send(hermod.acknowledgement("flow", number) if number % 2 else hermod.OK)
+        wait_for_total(spilling, "replays_open", 0)
+        expect_no_more(subscriber)
+
+
+@pytest.mark.parametrize("pace", [{"window": 1_000_000}, {"window": 1000, "batch": 7}, {"batch": 5}])
+def test_a_window_that_is_larger_than_the_queue(spilling: Broker, pace: dict[str, int]) -> None:
+    with (
+        subscribe(spilling, "flow", receive_bytes=4096, **pace) as subscriber,
+        Speaker(spilling) as speaker,
+    ):
+        speaker.say_until_spilled()
+        for number in range(speaker.count):
+            assert read_messages(subscriber, 1) == [Heard("flow", number, payload(number))]
+            subscriber.send(hermod.acknowledgement("flow", number))
+        wait_for_total(spilling, "replays_open", 0)
+        expect_no_more(subscriber)
+
+
+def test_a_window_beside_a_replay(spilling: Broker) -> None:
+    """What is brought from the past and what fell behind: both come whole, each in its order."""
+    with Speaker(spilling, "past") as past, Speaker(spilling) as speaker:
+        past.say(300)
+        speaker.say(1)
+        with subscribe(spilling, "past", "flow", window=5, since={"past": 0}) as subscriber:
+            speaker.say_until_spilled()
+            heard: dict[str, int] = {"past": -1, "flow": 0}
+            for _ in range(past.count + speaker.count - 1):
+                [message] = read_messages(subscriber, 1)
+                heard[message.topic] += 1
+                assert message == Heard(message.topic, heard[message.topic], payload(heard[message.topic]))
+                subscriber.send(hermod.OK)
+            wait_for_total(spilling, "replays_open", 0)
+            expect_no_more(subscriber)
+
+
+def test_a_replay_that_ends_while_the_connection_is_behind(spilling: Broker) -> None:
+    with Speaker(spilling, "past") as past, Speaker(spilling) as speaker:
+        past.say(3)
+        with subscribe(spilling, "flow", receive_bytes=4096) as subscriber:
+            speaker.say_until_spilled()
+            past.say(3)
+            subscriber.send(handshake("past", since="earliest"))
+            wait_until_subscribed(spilling, subscriber, 2)
+            past.say(3)
+            speaker.say(3)
+            frames = subscriber.read_until(hermod.OK).removesuffix(hermod.OK)
+            subscriber.read = frames + subscriber.read
+            heard = read_messages(subscriber, past.count + speaker.count)
+            for topic, count in (("past", past.count), ("flow", speaker.count)):
+                assert [each.sequence for each in heard if each.topic == topic] == list(range(count))
+            wait_for_total(spilling, "replays_open", 0)
+            expect_no_more(subscriber)
+
+
+def test_nobody_hears_itself_where_that_is_the_rule(spilling: Broker) -> None:
+    ear = EARS["simplest"]
+    with ear.open(spilling, "flow", 4096) as slow, Speaker(spilling) as speaker:
+        speaker.say_until_spilled()
+        numbers = speaker.count
+        slow.send(pub("flow", b"mine") * 10)
+        wait_for(lambda: total(spilling, "log_settled_offset") == numbers + 10, "its own to be kept")
+        speaker.say(20)
+        expect_all(ear, slow, range(speaker.count))
+        wait_for_total(spilling, "replays_open", 0)
+        assert slow.read == b""
+
+
+def test_subscriptions_that_come_and_go_meanwhile(spilling: Broker) -> None:
+    """A new one begins with what is new; what is not wanted any more does not come."""
+    ear = EARS["ubre"]
+    with (
+        ear.open(spilling, "flow", 4096) as slow,
+        Speaker(spilling) as speaker,
+        Speaker(spilling, "other") as other,
+        Speaker(spilling, "third") as third,
+    ):
+        speaker.say_until_spilled()
+        other.say(10)
+        third.say(10)
+        slow.send(ubre.line(subscribe="other") + ubre.line(subscribe="third"))
+        wait_until_subscribed(spilling, slow, 3)
+        other.say(10)
+        third.say(10)
+        slow.send(ubre.line(unsubscribe="third"))
+        wait_until_subscribed(spilling, slow, 2)
+        speaker.say(10)
+        expect_all(ear, slow, range(speaker.count - 10))
+        expect_all(ear, slow, range(10, 20), "other")
+        expect_all(ear, slow, range(speaker.count - 10, speaker.count))
+        wait_for_total(spilling, "replays_open", 0)
+        third.say(1)
+        other.say(1)
+        expect_all(ear, slow, range(20, 21), "other")
+        assert slow.read == b""
+
+
+def test_a_broker_that_stops_meanwhile(tmp_path: Path) -> None:
+    ear = EARS["hermod"]
+    flags = (SMALL_QUEUE, "--set=limits.shutdown_seconds=0.1")
+    with Broker(*flags, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker:
+        slow, speaker = ear.open(broker, "flow", 4096), Speaker(broker)
+        with slow, speaker:
+            speaker.say_until_spilled()
+            assert broker.stop() == 0
+            said = speaker.count
+    with Broker(data=tmp_path, listen=LISTEN) as broker, subscribe(broker, "flow", since="earliest") as late:
+        assert "unclean" not in broker.log()
+        assert [each.sequence for each in read_messages(late, said)] == list(range(said))
+
+
+def test_one_that_leaves_meanwhile_leaves_nothing_behind(spilling: Broker) -> None:
+    with EARS["fanout"].open(spilling, "flow", 4096) as slow, Speaker(spilling) as speaker:
+        speaker.say_until_spilled()
+        port = slow.socket.getsockname()[1]
+        slow.close()
+        wait_for_total(spilling, "replays_open", 0)
+        assert subscriptions(spilling, port) == 0
+
+
+def test_answers_have_a_limit_of_their_own(spilling: Broker) -> None:
+    """Who is behind and asks and asks, and reads nothing, is too slow after all."""
+    ear = EARS["ubre"]
+    with ear.open(spilling, "flow", 4096) as slow, Speaker(spilling) as speaker:
+        speaker.say_until_spilled()
+        slow.socket.settimeout(0.5)
+        with pytest.raises(OSError):
+            while "too slow: " not in spilling.log():
+                slow.send(ubre.line(request="polycast/none", id="x" * 1000) * 100)
+            raise ConnectionResetError
+        assert "an answer" in spilling.wait_for_log("too slow: ")
+        wait_for_total(spilling, "replays_open", 0)
+        assert ask(spilling, "polycast/stats")["subscribers_spilled"] == 1
