@@ -38,8 +38,9 @@ class Episode:
             self._start()
             self._finish()
         finally:
-            for thread in (*self._publishers, self._witness):
-                thread.ending.set()
+            for publisher in self._publishers:
+                publisher.ending.set()
+            self._witness.ending.set()
             self._broker.end()
         return f"{' '.join(ends)}: {self._check()}"
 
@@ -105,12 +106,9 @@ class Episode:
         self._witness.join(GUARD_SECONDS)
 
     def _verify(self) -> None:
-        findings = (
-            [found for found in verify(self._folder) if isinstance(found, Finding)]
-            if self._folder.exists()
-            else []
-        )
-        assert all(found.note for found in findings), findings
+        if self._folder.exists():
+            findings = [found for found in verify(self._folder) if isinstance(found, Finding)]
+            assert all(found.note for found in findings), findings
 
     def _check(self) -> str:
         self._verify()
@@ -122,14 +120,15 @@ class Episode:
         for publisher in self._publishers:
             check_promises(rows, publisher)
         self._check_words()
-        return f"{self._acked():,} acknowledged, {len(rows):,} kept, {len(self._witness.heard):,} heard, {len(gaps):,} gaps"
+        heard = len(self._witness.heard)
+        return f"{self._acked():,} acknowledged, {len(rows):,} kept, {heard:,} heard, {len(gaps):,} gaps"
 
     def _check_words(self) -> None:
         """To be killed is no damage: only what was never finished is put aside."""
         log = self._broker.log()
         assert not any(word in log for word in ("Traceback", "CRITICAL", " ERROR ")), log[-4000:]
-        aside = [path.name for path in (self._folder / "quarantine").glob("*")]
-        assert all(name.endswith(".tail") for name in aside), aside
+        aside = list((self._folder / "quarantine").glob("*"))
+        assert all(path.suffix == ".tail" or not path.stat().st_size for path in aside), aside
 
 
 def _wait(seconds: float) -> None:

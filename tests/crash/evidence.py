@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +69,7 @@ def _read_sealed(path: Path) -> tuple[list[Row], list[dict[str, Any]]]:
 def _read_hot(path: Path) -> tuple[list[Row], list[dict[str, Any]]]:
     assert not path.with_suffix(".parquet").exists()
     rows: list[Row] = []
-    gaps = []
+    gaps: list[dict[str, Any]] = []
     with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
         while True:
             try:
@@ -113,12 +114,8 @@ def check_promises(rows: list[Row], publisher: Publisher) -> None:
     own = [row for row in rows if row.payload.startswith(mark)]
     numbers = [int(row.payload.split(b" ", 2)[1]) for row in own]
     for row, number in zip(own, numbers, strict=True):
-        assert publisher.sent[number] == (row.topic, row.payload), (
-            f"{publisher.name}: {number} is not as it was sent"
-        )
-    assert all(a < b for a, b in zip(numbers, numbers[1:], strict=False)), (
-        f"{publisher.name}: not in order, or twice"
-    )
+        assert publisher.sent[number] == (row.topic, row.payload), f"{publisher.name}: {number} is another"
+    assert all(a < b for a, b in pairwise(numbers)), f"{publisher.name}: not in order, or twice"
     lost = publisher.acked - set(numbers)
     assert not lost, f"{publisher.name}: lost {len(lost):,} that were acknowledged, from {min(lost):,} on"
     if isinstance(publisher, OnceBatches):

@@ -1,8 +1,8 @@
 """Publishers that know what they were promised.
 
-A unit is what is answered together: a message, a batch, or a batch with an id. Every message says who sent it and which
-of his it is. A publisher that loses its connection does not know what became of the units that were not answered: those
-with an id it sends again, all others never.
+A unit is what is answered together: a message, a batch, or a batch with an id. Every message says who sent it and
+which of his it is. A publisher that loses its connection does not know what became of the units that were not
+answered: those with an id it sends again, all others never.
 """
 
 from __future__ import annotations

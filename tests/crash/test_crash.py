@@ -1,9 +1,10 @@
 """A broker is killed at random moments while publishers wait for acknowledgements.
 
-Afterwards, whatever the settings: every message that was acknowledged is in the log, once and as it was sent; every
-batch with an id is there as a whole and once; each publisher's messages are in its order; offsets and sequences rise and
-are never used again, not even those that only a live subscriber has seen; every jump is on record. With `sync = interval`
-and `never` that is so because a killed process loses nothing that was written; a power failure may.
+Afterwards, whatever the settings: every message that was acknowledged is in the log, once and as it was sent;
+every batch with an id is there as a whole and once; each publisher's messages are in its order; offsets and
+sequences rise and are never used again, not even those that only a live subscriber has seen; every jump is on
+record. With `sync = interval` and `never` that is so because a killed process loses nothing that was written; a
+power failure may.
 """
 
 from __future__ import annotations

@@ -124,9 +124,7 @@ def _barred(topic: str, payload: bytes) -> bytes:
 
 EARS: dict[str, Ear] = {
     "simplest": Ear("simplest", open_simplest, lambda topic, _, payload: pub(topic, payload)),
-    "fanout": Ear(
-        "fanout.client", open_fanout, lambda topic, _, payload: b"%b!%b\n" % (topic.encode(), payload)
-    ),
+    "fanout": Ear("fanout.client", open_fanout, lambda topic, _, payload: b"%b!%b\n" % (topic.encode(), payload)),
     "hermod": Ear("hermod.sub", open_hermod, lambda topic, number, data: hermod.delivery(topic, data, number)),
     "nanomsg": Ear("nanomsg.pub", open_nanomsg, lambda topic, _, data: nanomsg.message(_barred(topic, data))),
     "nanomsg over WebSocket": Ear(

@@ -85,7 +85,7 @@ def subscribe(
 
 
 def handshake(*topics: str, since: object, **more: object) -> bytes:
-    return hermod.topics(*topics, **more, **{"from": since})
+    return hermod.topics(*topics, **{"from": since, **more})
 
 
 def total(broker: Broker, name: str) -> int:

@@ -24,8 +24,8 @@ from polycast.broker import Hub
 from polycast.log import log, recovery, writer
 from polycast.log.disk import DISK, Disk
 from polycast.log.log import Log
+from polycast.log.outcome import Settled
 from polycast.log.settings import LogSettings
-from polycast.log.writer import Settled
 from polycast.model import Burst, Format
 from polycast.routing import Topic
 
@@ -206,4 +206,4 @@ class FaultyDisk(Disk):
 
 
 def path_of(fd: int) -> str:
-    return os.readlink(f"/proc/self/fd/{fd}")
+    return str(Path(f"/proc/self/fd/{fd}").readlink())

@@ -1,7 +1,7 @@
 """A disk that remembers what is safe, and what a power failure could leave.
 
-What was synced is there. Of what was written since, any sectors may be there or not; so may the new size of a file, the name
-of a file whose folder was not synced, and the old name of one that was removed.
+What was synced is there. Of what was written since, any sectors may be there or not; so may the new size of a
+file, the name of a file whose folder was not synced, and the old name of one that was removed.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def test_full_when_a_segment_ends(tmp_path: Path, disk: FaultyDisk) -> None:
 
 
 def test_a_stop_while_it_is_full(tmp_path: Path, disk: FaultyDisk) -> None:
-    """What was lost is on record all the same, by whoever writes next; offsets and sequences are not used again."""
+    """What was lost is on record all the same, by whoever writes next; its numbers are not used again."""
     with desk(tmp_path, disk) as here:
         here.fill(3)
         disk.fail("allocate", ".arrows", FULL)
@@ -149,7 +149,7 @@ def test_it_is_said_once(tmp_path: Path, disk: FaultyDisk, caplog: pytest.LogCap
 def test_offsets_do_not_run_out_while_it_is_full(
     tmp_path: Path, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Subscribers go on hearing what cannot be kept: the state is written over where there is no room for another."""
+    """Subscribers go on hearing what cannot be kept: the state is written over where no other file fits."""
     reserve_few(monkeypatch, 100)
     with desk(tmp_path, disk) as here:
         here.fill(1)

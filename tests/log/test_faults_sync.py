@@ -1,4 +1,4 @@
-"""A sync fails: nobody knows what is on the disk. Nothing is acknowledged from there on, and nothing tried again."""
+"""A sync fails: nobody knows what is on the disk. Nothing is acknowledged from there on, nothing tried again."""
 
 from __future__ import annotations
 

@@ -178,7 +178,8 @@ def test_statistics_and_types_are_what_others_expect(tmp_path: Path) -> None:
     with duckdb.connect() as database:
         types = database.execute(f"DESCRIBE SELECT * FROM '{folder}/*.parquet'").fetchall()
         assert [(name, kind) for name, kind, *_ in types] == [
-            ("offset", "BIGINT"), ("topic", "VARCHAR"), ("sequence", "BIGINT"), ("time", "TIMESTAMP WITH TIME ZONE"),
+            ("offset", "BIGINT"), ("topic", "VARCHAR"), ("sequence", "BIGINT"),
+            ("time", "TIMESTAMP WITH TIME ZONE"),
             ("dialect", "VARCHAR"), ("format", "VARCHAR"), ("payload", "BLOB"), ("source", "VARCHAR"),
         ]  # fmt: skip
         counted = database.execute(f"SELECT count(*) FROM '{folder}/*.parquet' WHERE topic = 'orders'").fetchone()

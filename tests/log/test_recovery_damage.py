@@ -111,7 +111,7 @@ def test_a_beginning_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_nothing_of_it_can_be_read(tmp_path: Path) -> None:
-    data, kept = killed(tmp_path)
+    data, _ = killed(tmp_path)
     path = hot_of(data)
     path.write_bytes(b"\x01" * path.stat().st_size)
     with desk(data) as here:
@@ -179,7 +179,7 @@ def test_no_state(tmp_path: Path, text: bytes | None, clean: bool) -> None:
 
 def test_no_state_after_starts_without_messages(tmp_path: Path) -> None:
     """Snapshots tell how far those have come."""
-    data, kept = killed(tmp_path)
+    data, _ = killed(tmp_path)
     for _ in range(3):
         with desk(data, HASTY) as here:
             reached, sequence = here.log.next, here.hub.router.topics.use(b"t0").next_sequence

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from crash.evidence import check_log, read_with_pyarrow
 from kit.wire import wait_for
 from log.desk import HASTY, NOW, RESERVE, Said, desk, reserve_few
-from polycast.log import hot, recovery, steps
+from polycast.log import hot, recovery, snapshot, steps
 from polycast.log.folder import segments
 from polycast.log.verify import Finding, verify
 
@@ -105,7 +108,7 @@ def test_kills_and_messages_in_turn(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_was_forgotten_is_not_used_again(tmp_path: Path) -> None:
-    """The broker had forgotten `old`, and gave `new` its sequences from there on; then it died before `new` was kept."""
+    """The broker had forgotten `old`, gave `new` sequences from there on, and died before `new` was kept."""
     with desk(tmp_path / "data", topics=4) as here:
         for _ in range(2 * RESERVE // 100):
             here.publish(*[("old", b"x")] * 100)
@@ -141,21 +144,14 @@ class Opened:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: Counter[str] = Counter()
         for module in (recovery, steps):
-            monkeypatch.setattr(module, "HotReader", self._wrap(hot.HotReader))
-        monkeypatch.setattr(steps.pq, "ParquetFile", self._wrap(steps.pq.ParquetFile))
-        monkeypatch.setattr(recovery, "read_snapshot", self._wrap_snapshot(recovery.read_snapshot))
+            monkeypatch.setattr(module, "HotReader", self._counted(".arrows", hot.HotReader))
+        monkeypatch.setattr(pq, "ParquetFile", self._counted(".parquet", pq.ParquetFile))
+        monkeypatch.setattr(recovery, "read_snapshot", self._counted("snapshot", snapshot.read_snapshot))
 
-    def _wrap(self, kind):  # type: ignore[no-untyped-def]
-        def opened(path, *rest, **more):  # type: ignore[no-untyped-def]
-            self.names[Path(path).suffix] += 1
-            return kind(path, *rest, **more)
-
-        return opened
-
-    def _wrap_snapshot(self, read):  # type: ignore[no-untyped-def]
-        def opened(folder, offset):  # type: ignore[no-untyped-def]
-            self.names["snapshot"] += 1
-            return read(folder, offset)
+    def _counted(self, name: str, make: Callable[..., Any]) -> Callable[..., Any]:
+        def opened(*arguments: Any, **more: Any) -> Any:
+            self.names[name] += 1
+            return make(*arguments, **more)
 
         return opened
 

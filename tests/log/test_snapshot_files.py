@@ -85,9 +85,8 @@ def test_what_was_lost_may_be_of_any_topic() -> None:
         {"offset": [18, 19, 20], "topic": ["a", "new", "a"], "sequence": [5, 9, 6]}, schema=NO_ROWS.schema
     )
     found = advance(SNAPSHOT, 30, rows, to_batches([("three", 18, 2, 3_000_000)]), ahead=9)
-    assert dict(zip(found.topics["topic"].to_pylist(), found.topics["next_sequence"].to_pylist(), strict=True)) == {
-        "a": 16, "": 10, "höhe": 2**40 + 9, "new": 19,
-    }  # fmt: skip
+    reached = zip(found.topics["topic"].to_pylist(), found.topics["next_sequence"].to_pylist(), strict=True)
+    assert dict(reached) == {"a": 16, "": 10, "höhe": 2**40 + 9, "new": 19}
     assert (found.offset, found.floor) == (30, 18)
     assert found.batches["batch_id"].to_pylist() == ["one", "two", "three"]
 
@@ -146,7 +145,7 @@ def spoil(path: Path, how: str) -> None:
 def test_without_any_and_without_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics that lived in segments that were removed go on past every sequence that they can have had."""
     reserve_few(monkeypatch)
-    data, kept = some_segments(tmp_path)
+    data, _ = some_segments(tmp_path)
     for path in (data / "log").glob("*.topics"):
         spoil(path, "gone")
     (data / "log" / f"{0:020}.arrows").unlink()
@@ -197,7 +196,7 @@ def test_a_start_that_cannot_write_is_no_start(tmp_path: Path, action: str, name
         here.fill(3)
     disk = FaultyDisk()
     disk.fail(action, name)
-    with pytest.raises(StartError, match="cannot keep a log in .*: Input/output error"):
+    with pytest.raises(StartError, match=r"cannot keep a log in .*: Input/output error"):
         desk(tmp_path, disk).__enter__()
     with desk(tmp_path) as again:
         assert again.log.next == 3

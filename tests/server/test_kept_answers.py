@@ -10,7 +10,7 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import CLOSE, END, OK, START, expect_error
-from kit.kept import Heard, numbered, publish, read_messages, subscribe, total
+from kit.kept import Heard, handshake, numbered, publish, read_messages, subscribe, total
 
 
 @pytest.fixture(scope="module")

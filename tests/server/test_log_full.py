@@ -96,25 +96,28 @@ def check_log_of(small: SmallDisk, kept: list[bytes]) -> None:
 
 
 def test_full_and_free_again(small: SmallDisk) -> None:
-    with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
-        with subscribe(broker, "t") as subscriber:
-            publisher = Publisher(peer)
-            publisher.publish()
-            small.fill()
-            reason = publish_until_full(publisher)
-            assert REASON in reason
-            for _ in range(5):
-                assert REASON in publisher.publish()
-            lost = publisher.said - len(publisher.kept)
-            heard = read_messages(subscriber, publisher.said)  # nobody who listens has missed anything
-            assert [each.sequence for each in heard] == list(range(publisher.said))
-            assert total(broker, "log_messages_lost_total") == lost
-            assert REASON in broker.wait_for_log("messages are not stored")
-            small.free()
-            assert publisher.publish() == ""
-            assert "ERROR" not in broker.wait_for_log("messages are stored again")
-            assert read_messages(subscriber, 1)[0].sequence == publisher.said - 1
-            assert total(broker, "log_messages_lost_total") == lost
+    with (
+        Broker(data=small.data) as broker,
+        broker.connect("hermod.pub") as peer,
+        subscribe(broker, "t") as subscriber,
+    ):
+        publisher = Publisher(peer)
+        publisher.publish()
+        small.fill()
+        reason = publish_until_full(publisher)
+        assert REASON in reason
+        for _ in range(5):
+            assert REASON in publisher.publish()
+        lost = publisher.said - len(publisher.kept)
+        heard = read_messages(subscriber, publisher.said)  # nobody who listens has missed anything
+        assert [each.sequence for each in heard] == list(range(publisher.said))
+        assert total(broker, "log_messages_lost_total") == lost
+        assert REASON in broker.wait_for_log("messages are not stored")
+        small.free()
+        assert publisher.publish() == ""
+        assert "ERROR" not in broker.wait_for_log("messages are stored again")
+        assert read_messages(subscriber, 1)[0].sequence == publisher.said - 1
+        assert total(broker, "log_messages_lost_total") == lost
     check_log_of(small, publisher.kept)
 
 
@@ -151,20 +154,23 @@ def test_a_repeat_is_no_better_than_what_it_repeats(small: SmallDisk) -> None:
 
 
 def test_what_of_a_batch_is_kept_is_told(small: SmallDisk) -> None:
-    with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
-        with subscribe(broker, "t") as subscriber:
-            peer.send(hermod.START + hermod.message("t", b"1") + hermod.message("t", b"2"))
-            read_messages(subscriber, 2)
-            wait_for_total(broker, "log_settled_offset", 2)
-            small.fill()
-            peer.send(hermod.message("t", b"3" * SIZE) + hermod.END)
-            hermod.expect_error(peer, 500, count=2)
-            small.free()
+    with (
+        Broker(data=small.data) as broker,
+        broker.connect("hermod.pub") as peer,
+        subscribe(broker, "t") as subscriber,
+    ):
+        peer.send(hermod.START + hermod.message("t", b"1") + hermod.message("t", b"2"))
+        read_messages(subscriber, 2)
+        wait_for_total(broker, "log_settled_offset", 2)
+        small.fill()
+        peer.send(hermod.message("t", b"3" * SIZE) + hermod.END)
+        hermod.expect_error(peer, 500, count=2)
+        small.free()
     check_log_of(small, [b"1", b"2"])
 
 
 def test_a_stop_while_it_is_full(small: SmallDisk) -> None:
-    """Nothing that was kept is lost, and the next start takes longer; where there is no room at all, it says so."""
+    """Nothing that was kept is lost; where there is no room to start again, it says so."""
     with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
         publisher = Publisher(peer)
         publisher.publish()
@@ -190,9 +196,12 @@ def test_killed_while_it_is_full(small: SmallDisk) -> None:
         publish_until_full(publisher)
         broker.kill()
     small.free()
-    with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
-        with subscribe(broker, "t") as subscriber:
-            again = Publisher(peer)
-            assert again.publish() == ""
-            assert read_messages(subscriber, 1)[0].sequence > publisher.said
+    with (
+        Broker(data=small.data) as broker,
+        broker.connect("hermod.pub") as peer,
+        subscribe(broker, "t") as subscriber,
+    ):
+        again = Publisher(peer)
+        assert again.publish() == ""
+        assert read_messages(subscriber, 1)[0].sequence > publisher.said
     check_log_of(small, publisher.kept + again.kept)

@@ -36,7 +36,7 @@ def test_a_second_broker(tmp_path: Path) -> None:
         publish(peer, [("t", b"before")])
         check_refused(start(tmp_path), str(tmp_path), f"in use by process {broker.process.pid}")
         publish(peer, [("t", b"after")])
-        with subscribe(broker, "t", **{"from": "earliest"}) as subscriber:
+        with subscribe(broker, "t", since="earliest") as subscriber:
             assert [heard.payload for heard in read_messages(subscriber, 2)] == [b"before", b"after"]
             hermod.expect_no_more(subscriber)
 
@@ -73,7 +73,7 @@ def test_a_folder_that_can_only_be_read(tmp_path: Path) -> None:
         check_refused(start(place), "Read-only file system")
     finally:
         subprocess.run(["umount", place], check=True)
-    with Broker(data=data) as broker, subscribe(broker, "t", **{"from": "earliest"}) as subscriber:
+    with Broker(data=data) as broker, subscribe(broker, "t", since="earliest") as subscriber:
         assert read_messages(subscriber, 1)[0].payload == b"x"
 
 

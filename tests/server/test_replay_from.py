@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK, expect_no_more
-from kit.kept import Heard, publish, read_messages, subscribe, total, wait_for_total
+from kit.kept import Heard, handshake, publish, read_messages, subscribe, total, wait_for_total
 from kit.wire import Peer, wait_for
 
 SMALL = "--set=log.segment_bytes=65536"
@@ -64,9 +64,9 @@ def with_sequences(messages: list[tuple[str, bytes]]) -> list[Heard]:
     return heard
 
 
-def check(past: Past, wanted: list[Heard], *topics: str, **more: object) -> None:
+def check(past: Past, wanted: list[Heard], *topics: str, since: object, patterns: Sequence[str] = ()) -> None:
     """Just these come, and then what is live."""
-    with subscribe(past.broker, *topics, **more) as subscriber:
+    with subscribe(past.broker, *topics, since=since, patterns=patterns) as subscriber:
         assert read_messages(subscriber, len(wanted)) == wanted
         expect_live(past, subscriber)
 
@@ -125,9 +125,14 @@ def test_times_before_everything_and_after_it(past: Past) -> None:
 
 @pytest.mark.parametrize(
     ("patterns", "topics"),
-    [([">"], {"a", "b", "c", "time"}), (["ti>"], {"time"}), (["~im", "~c"], {"time", "c"}), (["=a", "b"], {"a", "b"})],
+    [
+        ([">"], {"a", "b", "c", "time"}),
+        (["ti>"], {"time"}),
+        (["~im", "~c"], {"time", "c"}),
+        (["=a", "b"], {"a", "b"}),
+    ],
 )
-def test_patterns(past: Past, patterns: list[str], topics: set[str]) -> None:
+def test_patterns(past: Past, patterns: list[str], topics: list[str]) -> None:
     check(past, past.of(*topics), patterns=patterns, since="earliest")
     wanted = [heard for heard in past.everything[HALF:] if heard.topic in topics]
     check(past, wanted, patterns=patterns, since={"time": past.middle})
@@ -203,17 +208,30 @@ def test_two_handshakes_in_one_packet(past: Past) -> None:
         expect_live(past, subscriber)
 
 
-def test_the_same_topic_asked_for_again_begins_anew_and_only_once(past: Past) -> None:
-    """Also while the first time is still under way."""
-    handshake = handshake("a", since="earliest")
-    with past.broker.connect("hermod.sub", receive_bytes=4096) as subscriber:
-        subscriber.send(handshake)
+def test_the_same_topic_again_begins_anew(past: Past) -> None:
+    with subscribe(past.broker, "c", since={"c": 500}) as subscriber:
+        for start in (0, 590, 3):
+            subscriber.send(handshake("c", since={"c": start}))
+            subscriber.read_until(OK)
+            assert read_messages(subscriber, 600 - start) == past.of("c")[start:]
+        expect_live(past, subscriber)
+
+
+def test_the_same_topic_again_while_a_window_is_full(past: Past) -> None:
+    """What waited for the window comes first, then everything from the beginning."""
+    with subscribe(past.broker, "c", window=3, since="earliest") as subscriber:
+        assert read_messages(subscriber, 3) == past.of("c")[:3]
+        subscriber.send(handshake("c", since="earliest"))
         subscriber.expect(OK)
-        read_messages(subscriber, 1)
-        subscriber.send(handshake)
-        before = subscriber.read_until(OK).removesuffix(OK)
-        assert before.count(b'"topic": "a"') <= len(past.of("a"))
-        assert read_messages(subscriber, 1800) == past.of("a")
+        subscriber.send(hermod.acknowledgement("c", 2))
+        heard: list[Heard] = []
+        while not heard or heard[-1].sequence or len(heard) < 4:
+            heard += read_messages(subscriber, 1)
+            subscriber.send(hermod.acknowledgement("c", heard[-1].sequence))
+        assert heard[:-1] == past.of("c")[3 : 2 + len(heard)]
+        for wanted in past.of("c")[1:]:
+            assert read_messages(subscriber, 1) == [wanted]
+            subscriber.send(hermod.acknowledgement("c", wanted.sequence))
         expect_live(past, subscriber)
 
 

@@ -12,7 +12,7 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import expect_no_more
-from kit.kept import Heard, numbered, publish, read_messages, subscribe, total, wait_for_total
+from kit.kept import Heard, handshake, numbered, publish, read_messages, subscribe, total, wait_for_total
 from kit.wire import GUARD_SECONDS, wait_for
 
 EACH = 12_000

@@ -15,7 +15,7 @@ from kit.ears import EARS, LISTEN, Ear, ask, subscriptions, wait_until_subscribe
 from kit.flow import KIB, MIB, Reading, resident_bytes
 from kit.frames import pub
 from kit.hermod import expect_no_more
-from kit.kept import Heard, publish, read_messages, subscribe, total, wait_for_total
+from kit.kept import Heard, handshake, publish, read_messages, subscribe, total, wait_for_total
 from kit.wire import Peer, wait_for
 
 QUEUE_BYTES = 64 * KIB
@@ -103,8 +103,9 @@ def test_it_may_fall_behind_again_and_again(spilling: Broker) -> None:
 def test_the_policy_can_be_set_for_all_listeners(tmp_path: Path) -> None:
     flags = (SMALL_QUEUE, "--set=limits.policy=spill")
     ear = EARS["fanout"]
-    with Broker(*flags, data=tmp_path, listen=LISTEN) as broker, ear.open(broker, "flow", 4096) as slow:
-        with Speaker(broker) as speaker:
+    with Broker(*flags, data=tmp_path, listen=LISTEN) as broker:
+        slow, speaker = ear.open(broker, "flow", 4096), Speaker(broker)
+        with slow, speaker:
             speaker.say_until_spilled()
             expect_all(ear, slow, range(speaker.count))
 

@@ -36,8 +36,8 @@ ALLOCATE_BYTES = 4 * 1024 * 1024
 CHUNK_BYTES = 1024 * 1024
 PAGE_BYTES = 4096
 REMEMBERED_BYTES = 16 * 1024 * 1024
-"""How much of what is on the disk stays in the system's memory. Whoever is further behind reads from the disk; memory
-that is used over and over is many times faster to write to, most of all on a virtual machine."""
+"""How much of what is on the disk stays in the system's memory. Whoever is further behind reads from the disk;
+memory that is used over and over is many times faster to write to, most of all on a virtual machine."""
 ALIGNED_BYTES = 8
 PREFIX = re.compile(rb"(?=\xff\xff\xff\xff...\0)", re.DOTALL)
 """The prefix of a group whose metadata takes less than 16 MiB."""
