@@ -9,9 +9,9 @@ from kit.broker import Broker
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    """One that speaks every dialect."""
-    with Broker(listen=LISTENERS) as running:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One that speaks every dialect, and keeps what it hears."""
+    with Broker(data=tmp_path_factory.mktemp("data"), listen=LISTENERS) as running:
         yield running
 
 

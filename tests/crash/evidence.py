@@ -99,9 +99,12 @@ def check_log(rows: list[Row], gaps: list[Gap]) -> None:
     assert not recorded, f"nothing is missing there: {recorded}"
 
 
-def check_heard(rows: list[Row], witness: Witness) -> None:
+def check_heard(rows: list[Row], witness: Witness, only_kept: bool) -> None:
     """Nobody ever heard anything else under a sequence than what is kept under it."""
     assert not witness.wrong, witness.wrong
+    if only_kept:
+        lost = witness.heard.keys() - {(row.topic, row.sequence) for row in rows}
+        assert not lost, f"{len(lost):,} messages were heard and are not kept, among them {min(lost)}"
     for row in rows:
         heard = witness.heard.get((row.topic, row.sequence))
         assert heard is None or heard == digest(row.payload), f"{row.topic} {row.sequence:,} was heard differently"

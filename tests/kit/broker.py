@@ -33,6 +33,7 @@ class Broker:
         self.ports: dict[str, int] = {}
         self.addresses: list[tuple[str, str]] = []
         """Every listener it named, with its address."""
+        self._stopping = False
         self.exit_code = 0
         """What it is expected to end with."""
 
@@ -60,9 +61,14 @@ class Broker:
         assert code == self.exit_code, log
         assert "Traceback" not in log, log
 
-    def stop(self) -> int:
-        if self.process.poll() is None:
+    def begin_to_stop(self) -> None:
+        """A second signal would end it at once."""
+        if not self._stopping and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
+        self._stopping = True
+
+    def stop(self) -> int:
+        self.begin_to_stop()
         assert self.process.stdout is not None
         self.process.stdout.close()
         return self.process.wait(GUARD_SECONDS)

@@ -106,9 +106,10 @@ def test_the_beginning_of_a_segment_cannot_be_synced(tmp_path: Path, disk: Fault
         check_log(rows, gaps)
 
 
-def test_the_folder_cannot_be_synced(tmp_path: Path, disk: FaultyDisk) -> None:
+@pytest.mark.parametrize("action", ["sync_folder", "rename"])
+def test_a_segment_cannot_get_its_name(tmp_path: Path, disk: FaultyDisk, action: str) -> None:
     with desk(tmp_path, disk) as here:
-        disk.fail("sync_folder", "log", times=1)
+        disk.fail(action, "log", times=1)
         assert here.publish(("a", b"no")).reason == "Input/output error"
         assert list(here.folder.glob("*.arrows")) == []
         here.fill(2)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 import pytest
 
 from crash.evidence import check_log, read_with_pyarrow
 from kit.wire import wait_for
-from log.desk import HASTY, NOW, RESERVE, Said, desk, reserve_few
+from log.desk import HASTY, NOW, RESERVE, HastyDisk, Said, desk, reserve_few
 from polycast.log import hot, recovery, snapshot, steps
 from polycast.log.folder import segments
 from polycast.log.verify import Finding, verify
@@ -62,6 +62,18 @@ def test_time_does_not_go_back(tmp_path: Path) -> None:
         times = [time.value for group in table.groups() for time in group.batch["time"]]
         table.close()
         assert times == [int(NOW * 1e6), int((NOW + 1) * 1e6)]
+
+
+def test_a_new_folder_is_safe_where_it_is(tmp_path: Path) -> None:
+    class Listing(HastyDisk):
+        synced: ClassVar[list[Path]] = []
+
+        def sync_folder(self, folder: Path) -> None:
+            self.synced.append(folder)
+
+    data = tmp_path / "a" / "b"
+    with desk(data, Listing()):
+        assert Listing.synced[:3] == [data, tmp_path / "a", tmp_path]
 
 
 # -- kills -----------------------------------------------------------------------------------------------

@@ -57,6 +57,19 @@ NAMES = {
     "topics_known": "polycast_topics_known",
     "topics_forgotten": "polycast_topics_forgotten_total",
     "requests_open": "polycast_requests_open",
+    "log_next_offset": "polycast_log_next_offset",
+    "log_settled_offset": "polycast_log_settled_offset",
+    "log_pending_bytes": "polycast_log_pending_bytes",
+    "log_groups": "polycast_log_groups_total",
+    "log_bytes": "polycast_log_bytes_total",
+    "log_messages_lost": "polycast_log_messages_lost_total",
+    "log_failed": "polycast_log_failed",
+    "log_segments_sealed": "polycast_log_segments_sealed_total",
+    "log_segments_removed": "polycast_log_segments_removed_total",
+    "log_segments_quarantined": "polycast_log_segments_quarantined_total",
+    "log_batch_ids": "polycast_log_batch_ids",
+    "replays_open": "polycast_replays_open",
+    "subscribers_spilled": "polycast_subscribers_spilled_total",
 }
 """Whoever scrapes them relies on these: a new one is added here, an old one is not renamed."""
 

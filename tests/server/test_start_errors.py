@@ -82,8 +82,7 @@ def test_a_data_folder_is_made(tmp_path: Path) -> None:
     with taken:
         port = taken.getsockname()[1]
         polycast("serve", f"--listen=simplest=tcp://127.0.0.1:{port}", "--data", str(tmp_path / "a" / "b"))
-    assert (tmp_path / "a" / "b").is_dir()
-    assert list((tmp_path / "a" / "b").iterdir()) == []
+    assert (tmp_path / "a" / "b" / "log").is_dir()
 
 
 @pytest.mark.parametrize(

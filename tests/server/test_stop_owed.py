@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 from pathlib import Path
 
@@ -33,7 +32,7 @@ def test_a_subscriber_that_acknowledges_while_the_broker_stops() -> None:
     with Broker(listen=ALL) as broker, subscribe(broker, topics("s"), 4096) as slow:
         publish(broker, "s", MANY)
         slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-        broker.process.send_signal(signal.SIGTERM)
+        broker.begin_to_stop()
         for sequence in range(MANY):
             slow.expect(delivery("s", PIECE, sequence))
             slow.send(OK)
@@ -43,7 +42,7 @@ def test_a_subscriber_that_acknowledges_while_the_broker_stops() -> None:
 def test_a_window_is_worked_off_while_the_broker_stops() -> None:
     with Broker(listen=ALL) as broker, subscribe(broker, topics("s", window=1)) as subscriber:
         publish(broker, "s", 5)
-        broker.process.send_signal(signal.SIGTERM)
+        broker.begin_to_stop()
         for sequence in range(5):
             subscriber.expect(delivery("s", PIECE, sequence))
             subscriber.send(OK)
@@ -67,7 +66,7 @@ def test_a_successor_keeps_its_ipc_file(tmp_path: Path) -> None:
         subscribe(first, topics("s", window=1)),  # it does not acknowledge, so the broker takes its time
     ):
         publish(first, "s", 2)
-        first.process.send_signal(signal.SIGTERM)
+        first.begin_to_stop()
         path_is_free(path)
         with Broker(listen, listen=()):
             assert first.process.wait(GUARD_SECONDS) == 0

@@ -15,7 +15,7 @@ import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
-from polycast.log.disk import TEMPORARY
+from polycast.log.disk import TEMPORARY, Disk
 
 HOT = ".arrows"
 SEALED = ".parquet"
@@ -38,6 +38,14 @@ class Segment(NamedTuple):
 def log_of(data: str | Path) -> Path:
     """From the data folder to the folder of its log."""
     return Path(data) / "log"
+
+
+def make(folder: Path, disk: Disk) -> None:
+    """And all above it that is not there; each new name is safe in the folder that holds it."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in new:
+        disk.sync_folder(path.parent)
 
 
 def name_of(first: int, suffix: str) -> str:

@@ -8,6 +8,7 @@ there is nothing but zeros.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from polycast.errors import LogDamageError
-from polycast.log.disk import DISK, Disk
+from polycast.log.disk import DISK, TEMPORARY, Disk
 from polycast.log.format import (
     ENDS,
     ENVELOPE_BYTES,
@@ -59,14 +60,19 @@ class HotSegment:
 
     @classmethod
     def create(cls, path: Path, layout: Layout, disk: Disk = DISK) -> HotSegment:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        """It gets its name when its head is there: nobody ever finds one without."""
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, "there is such a segment already", str(path))
+        temporary = path.with_name(path.name + TEMPORARY)
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             disk.write(fd, layout.head, 0)
             disk.sync(fd)
-            disk.sync_folder(path.parent)
+            disk.rename(temporary, path)
         except OSError:
             os.close(fd)
-            path.unlink()
+            temporary.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             raise
         return cls(path, fd, layout, len(layout.head), disk)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from polycast.errors import StartError
 from polycast.log.batches import BatchIds
 from polycast.log.disk import DISK, Disk
-from polycast.log.folder import clear_snapshots, log_of
+from polycast.log.folder import clear_snapshots, log_of, make
 from polycast.log.format import SCHEMA, Layout
 from polycast.log.keeper import Keeper
 from polycast.log.outcome import Settled
@@ -81,7 +81,7 @@ class Log:
         """Makes sure, before anybody is told that anything is kept, that it can be."""
         folder = log_of(settings.data)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make(folder, disk)
             lock = Lock(folder)
             try:
                 return cls(folder, settings, recover(folder, disk), lock, topics, disk)

@@ -7,7 +7,7 @@ there is one segment to look into.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,8 +44,13 @@ def find_sequence(folder: Path, topic: str, sequence: int) -> int:
     def matches(rows: pa.RecordBatch) -> pa.Array:
         return pc.and_(pc.equal(rows["topic"], topic), pc.greater_equal(rows["sequence"], sequence))
 
-    start = _last(segments(folder), lambda segment: _begins_at_most_at(segment, topic, sequence))
-    return _search(folder, start, ["topic", "sequence"], matches)
+    return _search(folder, begin_of_sequences(folder, {topic: sequence}), ["topic", "sequence"], matches)
+
+
+def begin_of_sequences(folder: Path, sequences: Mapping[str, int]) -> int:
+    """An offset before which no topic has come to its sequence: where a segment begins, as late as possible."""
+    wanted = pa.table({"topic": list(sequences), "sequence": list(sequences.values())})
+    return _last(segments(folder), lambda segment: _begins_at_most_at(segment, wanted))
 
 
 def rows_at(
@@ -115,16 +120,16 @@ def first_time(segment: Segment) -> int | None:
     return None if group is None else int(group.batch["time"][0].value)
 
 
-def _begins_at_most_at(segment: Segment, topic: str, sequence: int) -> bool | None:
-    """Whether the topic had at most come to that sequence when the segment began."""
+def _begins_at_most_at(segment: Segment, wanted: pa.Table) -> bool | None:
+    """Whether each topic had at most come to its sequence when the segment began."""
     try:
         table = read_topics(segment.path.with_suffix(TOPICS))
     except (OSError, LogDamageError):
         return None
-    listed = pc.equal(table["topic"], topic)
-    own = pc.max(table.filter(listed)["next_sequence"]).as_py()
+    rows = pc.index_in(wanted["topic"], value_set=table["topic"].combine_chunks())
     others = pc.max(table.filter(pc.is_null(table["topic"]))["next_sequence"]).as_py()
-    return bool((others or 0 if own is None else own) <= sequence)
+    reached = pc.fill_null(pc.take(table["next_sequence"], rows), others or 0)
+    return bool(pc.all(pc.less_equal(reached, wanted["sequence"])).as_py())
 
 
 def _search(folder: Path, start: int, columns: list[str], matches: Callable[[pa.RecordBatch], pa.Array]) -> int:

@@ -126,13 +126,14 @@ def _mend(folder: Path, since: int, disk: Disk, torn: bool) -> None:
     `torn`: whether its end may be something that was being written.
     """
     hot = [segment for segment in segments(folder) if not segment.sealed]
-    for segment in [each for each in hot[:-1] if each.first >= since]:
-        _mend_one(segment.path, disk, torn=False)
+    for segment in hot[:-1]:
+        if segment.first >= since and _find_end(segment.path)[1]:
+            salvage(segment.path, disk)
     if hot:
-        _mend_one(hot[-1].path, disk, torn)
+        _mend_last(hot[-1].path, disk, torn)
 
 
-def _mend_one(path: Path, disk: Disk, torn: bool) -> None:
+def _mend_last(path: Path, disk: Disk, torn: bool) -> None:
     end, error = _find_end(path)
     if has_groups_behind(path) or (error and not torn):
         salvage(path, disk)

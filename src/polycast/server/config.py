@@ -166,7 +166,8 @@ class Gathered:
 
 
 def _check_needs_no_log(settings: Settings) -> None:
-    addresses = [text for places in settings.listen.values() for text in places]
+    tables = (settings.listen, settings.connect)
+    addresses = [text for table in tables for places in table.values() for text in places]
     asked = [f"{key}={value}" for text in addresses for key, value in parse_address(text).options.items()]
     asked += [f"limits.policy={settings.limits.policy}"]
     for wish in asked:

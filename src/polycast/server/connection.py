@@ -169,7 +169,9 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closing and not self.heard_out and (events := self.session.end(self._inbox.rest(), now)):
             self._port.received(self, events, now)
         self.heard_out = True
-        return not self.closing and self._port.owes(self)
+        if not self.closing and not self._port.owes(self):
+            self.leave()
+        return not self.closing
 
     def upgrade(self, dialect: str, session: Session) -> None:
         """From here on this connection speaks another dialect, and is counted there."""

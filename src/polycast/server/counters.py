@@ -60,7 +60,7 @@ class Totals:
     log_groups: int = counter("groups", "groups of messages written to the log")
     log_bytes: int = counter("bytes", "bytes written to the log")
     log_messages_lost: int = counter("messages", "messages that could not be kept")
-    log_failed: int = counter("1", "1 if nothing is kept any more until the next start", kind="gauge")
+    log_failed: int = counter("log", "1 if nothing is kept any more until the next start", kind="gauge")
     log_segments_sealed: int = counter("segments", "segments turned into Parquet")
     log_segments_removed: int = counter("segments", "segments removed by retention")
     log_segments_quarantined: int = counter("segments", "segments put aside because they are damaged")

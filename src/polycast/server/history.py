@@ -18,9 +18,9 @@ from polycast.dialects.hermod.starts import read_starts
 from polycast.dialects.ubre.messages import to_json
 from polycast.log.filters import matching
 from polycast.log.folder import segments
+from polycast.log.places import find_sequence, find_time, first_offset
 from polycast.log.reader import Reader
 from polycast.model import Exact, Format, Pattern, Start, parse_pattern
-from polycast.server.replay import find_start
 
 LIMIT = 10_000
 BYTES_AT_MOST = 8 * 1024 * 1024
@@ -66,8 +66,13 @@ def read_history(folder: Path, wanted: Wanted, stop: int) -> list[Row]:
         return []
     if wanted.start is None:
         return _last(folder, wanted, stop)
-    offset = find_start(folder, wanted.pattern, wanted.start)
-    return _collect(folder, wanted, stop if offset is None else offset, stop)
+    return _collect(folder, wanted, _find(folder, wanted.pattern, wanted.start), stop)
+
+
+def _find(folder: Path, pattern: Pattern, start: Start) -> int:
+    if start.sequence is not None:
+        return find_sequence(folder, pattern.value, start.sequence)
+    return first_offset(folder) or 0 if start.seconds is None else find_time(folder, start.seconds)
 
 
 def _collect(folder: Path, wanted: Wanted, offset: int, stop: int) -> list[Row]:
@@ -87,30 +92,34 @@ def _collect(folder: Path, wanted: Wanted, offset: int, stop: int) -> list[Row]:
 def _last(folder: Path, wanted: Wanted, stop: int) -> list[Row]:
     """From the newest segment to older ones, until there are enough."""
     parts: list[pa.RecordBatch] = []
-    count = 0
     after = stop
     for segment in reversed(segments(folder)):
-        found = _matching_in(folder, wanted.pattern, segment.first, min(after, stop), wanted.limit - count)
-        parts = found + parts
-        count += sum(part.num_rows for part in found)
+        parts = _matching_in(folder, wanted, segment.first, min(after, stop)) + parts
         after = segment.first
-        if count >= wanted.limit or sum(part.nbytes for part in parts) > BYTES_AT_MOST:
+        if _suffice(parts, wanted):
             break
+    while _suffice(parts[1:], wanted):
+        parts.pop(0)
     return [row for part in parts for row in _to_rows(part)][-wanted.limit :]
 
 
-def _matching_in(folder: Path, pattern: Pattern, first: int, stop: int, most: int) -> list[pa.RecordBatch]:
-    """The last of the rows between two offsets, as many as that and a few more."""
+def _matching_in(folder: Path, wanted: Wanted, first: int, stop: int) -> list[pa.RecordBatch]:
+    """The last of the rows between two offsets, as many as are wanted and a few more."""
     reader = Reader(folder, first)
     parts: list[pa.RecordBatch] = []
     try:
         while batch := reader.read(stop):
-            parts.append(matching(batch, [pattern]))
-            while parts and sum(part.num_rows for part in parts[1:]) >= most:
+            parts.append(matching(batch, [wanted.pattern]))
+            while _suffice(parts[1:], wanted):
                 parts.pop(0)
     finally:
         reader.close()
     return parts
+
+
+def _suffice(parts: list[pa.RecordBatch], wanted: Wanted) -> bool:
+    count, size = sum(part.num_rows for part in parts), sum(part.nbytes for part in parts)
+    return bool(count >= wanted.limit or size >= BYTES_AT_MOST)
 
 
 def _to_rows(batch: pa.RecordBatch) -> list[Row]:

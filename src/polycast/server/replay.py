@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.log.places import find_sequence, find_time, first_offset, rows_at
+from polycast.log.places import begin_of_sequences, find_time, first_offset, rows_at
 from polycast.log.reader import Reader
 from polycast.log.rows import to_bursts
 from polycast.log.writer import Entry
@@ -65,7 +65,8 @@ class Replay:
     async def find_start(self) -> int:
         raise NotImplementedError
 
-    def wish_for(self, topic: bytes) -> Wish | None:
+    def wishes_for(self, topic: bytes) -> tuple[Wish, ...]:
+        """All in one form. What one of them wants is wanted."""
         raise NotImplementedError
 
     def go_live(self) -> None:
@@ -132,7 +133,7 @@ class Replay:
                 return start
             for burst in to_bursts(self._without_own(batch.slice(start, rows))):
                 self._push_burst(burst, 0, len(burst))
-        return batch.num_rows
+        return int(batch.num_rows)
 
     def _without_own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A broker that ran before may have had a connection of the same name."""
@@ -144,10 +145,12 @@ class Replay:
     def _push_burst(self, burst: Burst, start: int, stop: int) -> None:
         parts: list[tuple[Form, Slices]] = []
         for run, first, last in burst.runs([(start, stop)]):
-            wish = self.wish_for(burst.topics[run])
-            if wish and (begin := max(first, wish.since - burst.offset)) < last:
-                if not parts or parts[-1][0] is not wish.form:
-                    parts.append((wish.form, []))
+            wishes = self.wishes_for(burst.topics[run])
+            begin = min([wish.begin(burst, run, first) for wish in wishes], default=last)
+            if begin < last:
+                form = wishes[0].form
+                if not parts or parts[-1][0] is not form:
+                    parts.append((form, []))
                 _add(parts[-1][1], begin, last)
         for form, slices in parts:
             self.connection.feed(form.encode(burst, slices), sum(end - begin for begin, end in slices))
@@ -201,7 +204,7 @@ class FromReplay(Replay):
         """Wherever it starts, it is not later than now."""
         self._over = False
         self._starts[pattern] = start
-        self.wishes.put(pattern, Wish(form, self._log.next))
+        self.wishes.put(pattern, Wish(form, self._log.next, start.sequence or 0))
 
     def drop(self, pattern: Pattern) -> None:
         """Nobody wants it any more."""
@@ -212,15 +215,12 @@ class FromReplay(Replay):
     async def find_start(self) -> int:
         """Only what is on the disk can be looked for."""
         await self.settled(self._log.next)
-        for pattern, start in list(self._starts.items()):
-            if self.is_over():
-                break
-            since = await self._replays.in_thread(find_start, self._log.folder, pattern, start)
-            if since is not None and pattern in self._starts:
-                self.wishes.hasten(pattern, since)
+        found = await self._replays.in_thread(find_starts, self._log.folder, dict(self._starts))
+        for pattern in self._starts:
+            self.wishes.hasten(pattern, found[pattern])
         return self._log.next if self._over else self.wishes.first()
 
-    def wish_for(self, topic: bytes) -> Wish | None:
+    def wishes_for(self, topic: bytes) -> tuple[Wish, ...]:
         return self.wishes.of(topic)
 
     def is_over(self) -> bool:
@@ -255,7 +255,7 @@ class LastReplay(FromReplay):
         if len(names) < len(self.wishes):
             every = iter(list(topics))
             while piece := list(islice(every, TOPICS_A_TURN)):
-                found.update(topic.last_offset for topic in piece if self.wish_for(topic.name.encode()))
+                found.update(topic.last_offset for topic in piece if self.wishes_for(topic.name.encode()))
                 await asyncio.sleep(0)
         return sorted(offset for offset in found if 0 <= offset < self._since)
 
@@ -266,7 +266,7 @@ class SpillReplay(Replay):
     def __init__(self, replays: Replays, connection: Connection, offset: int) -> None:
         super().__init__(replays, connection)
         self._first = offset
-        self._known: dict[bytes, tuple[Audience, Wish | None]] = {}
+        self._known: dict[bytes, tuple[Audience, tuple[Wish, ...]]] = {}
         self._made: dict[Pattern, int] = {}
         """Subscriptions that were made since then, and at which offset."""
         self._served: dict[Pattern, int] = {}
@@ -284,7 +284,7 @@ class SpillReplay(Replay):
         log.warning("%s: too slow for what is live; served from the log", self.connection)
         return self._first
 
-    def wish_for(self, topic: bytes) -> Wish | None:
+    def wishes_for(self, topic: bytes) -> tuple[Wish, ...]:
         audience = self._replays.audience(topic)
         known = self._known.get(topic)
         if known is None or known[0] is not audience:
@@ -293,29 +293,33 @@ class SpillReplay(Replay):
             known = self._known[topic] = audience, self._find(topic, audience)
         return known[1]
 
-    def _find(self, topic: bytes, audience: Audience) -> Wish | None:
+    def _find(self, topic: bytes, audience: Audience) -> tuple[Wish, ...]:
         mine = self.connection.subscriber
         form = next((form for form, members in audience.groups if mine in members), SILENT)
         if form is SILENT:
-            return None
+            return ()
         if not self._made and not self._served:
-            return Wish(form)
+            return (Wish(form),)
         matching = [pattern for pattern in mine.patterns if pattern.matches(topic.decode())]
         made = min(self._made.get(pattern, 0) for pattern in matching)
-        return Wish(form, max(made, *(self._served.get(pattern, 0) for pattern in matching)))
+        return (Wish(form, max(made, *(self._served.get(pattern, 0) for pattern in matching))),)
 
     def go_live(self) -> None:
         self.connection.spilled = False
         log.info("%s: caught up", self.connection)
 
 
-def find_start(folder: Path, pattern: Pattern, start: Start) -> int | None:
-    """The offset at which it begins; None: with what comes next."""
-    if start.sequence is not None:
-        return find_sequence(folder, pattern.value, start.sequence)
-    if start.seconds is not None:
-        return find_time(folder, start.seconds)
-    return first_offset(folder)
+def find_starts(folder: Path, starts: dict[Pattern, Start]) -> dict[Pattern, int]:
+    """Where to begin to read for each: what is wanted of those with a sequence may come a little later."""
+    sequences = {pattern.value: start.sequence for pattern, start in starts.items() if start.sequence is not None}
+    began = begin_of_sequences(folder, sequences) if sequences else 0
+    times = {start.seconds for start in starts.values() if start.seconds is not None}
+    found = {seconds: find_time(folder, seconds) for seconds in times}
+    first = first_offset(folder) or 0
+    return {
+        pattern: began if start.sequence is not None else first if start.seconds is None else found[start.seconds]
+        for pattern, start in starts.items()
+    }
 
 
 def _read(reader: Reader, offset: int, stop: int) -> pa.RecordBatch | None:

@@ -12,6 +12,7 @@ A request that cannot be answered fails with a word, and where it helps, with a 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from binascii import a2b_base64
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from polycast.version import VERSION
 
 if TYPE_CHECKING:
     from polycast.server.server import Server
+
+logger = logging.getLogger("polycast.routes")
 
 ROWS_AT_MOST = 10_000
 ROWS_A_TURN = 20_000
@@ -147,13 +150,13 @@ class Routes:
         port = requester.port
         exchange = self._server.exchange
         burst = Burst.of(port.role.dialect, [(topic, payload, format_)])
-        sequence = exchange.hub.router.topic(topic).next_sequence
-        exchange.publish(burst, now, requester.name)
+        [published, *_] = exchange.publish(burst, now, requester.name).bursts
+        [sequence] = published.sequences
         port.counters.messages_in += 1
         if exchange.keeping is None:
             answer(True, requests.value({"offset": None, "sequence": sequence}))
             return
-        told = requests.value({"offset": burst.offset, "sequence": sequence})
+        told = requests.value({"offset": published.offset, "sequence": sequence})
         exchange.keeping.when_settled(
             lambda reason: answer(not reason, requests.word(f"NotStored: {reason}") if reason else told)
         )
@@ -174,8 +177,13 @@ class Routes:
             raise RouteError(f"BadRequest: {error}") from error
 
         async def read() -> None:
-            rows = await replays.in_thread(read_history, log.folder, wanted, log.settled)
-            answer(True, Body(msgspec.json.encode(rows), Format.JSON))
+            try:
+                rows = await replays.in_thread(read_history, log.folder, wanted, log.settled)
+            except Exception:
+                logger.exception("%s: polycast/history failed", requester)
+                answer(False, requests.word("Failed: the log cannot be read; the broker's own words say why"))
+            else:
+                answer(True, Body(msgspec.json.encode(rows), Format.JSON))
             self._server.exchange.flush()
 
         task = asyncio.get_running_loop().create_task(read())

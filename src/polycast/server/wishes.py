@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from polycast.model import Form, Pattern
+from polycast.model import Burst, Form, Pattern
 from polycast.routing import PatternIndex, Subscriber
 
 TOPICS_AT_MOST = 20_000
@@ -15,15 +15,22 @@ TOPICS_AT_MOST = 20_000
 class Wish(NamedTuple):
     form: Form
     since: int = 0
+    sequence: int = 0
+    """Of the topic; nothing is wanted before it, nor before that offset."""
+
+    def begin(self, burst: Burst, run: int, first: int) -> int:
+        """The first message that is wanted of a run, from that one on. It may be past its end."""
+        start = burst.run_ends[run - 1] if run else 0
+        return max(first, self.since - burst.offset, start + self.sequence - burst.sequences[run])
 
 
 class Wishes:
-    """By pattern. A topic that several of them match is wanted from the earliest of their offsets on."""
+    """By pattern."""
 
     def __init__(self) -> None:
         self._wishes: dict[Pattern, Wish] = {}
         self._index: PatternIndex | None = None
-        self._found: dict[bytes, Wish | None] = {}
+        self._found: dict[bytes, tuple[Wish, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._wishes)
@@ -53,12 +60,12 @@ class Wishes:
         """The offset before which nothing is wanted. There must be a wish."""
         return min(wish.since for wish in self._wishes.values())
 
-    def of(self, topic: bytes) -> Wish | None:
+    def of(self, topic: bytes) -> tuple[Wish, ...]:
         if topic not in self._found:
             if len(self._found) >= TOPICS_AT_MOST:
                 self._found.clear()
             members = self._indexed().match(topic.decode()).members
-            self._found[topic] = min((member.owner for member, _ in members), key=_since, default=None)
+            self._found[topic] = tuple(member.owner for member, _ in members)
         return self._found[topic]
 
     def _indexed(self) -> PatternIndex:
@@ -71,7 +78,3 @@ class Wishes:
     def _outdate(self) -> None:
         self._index = None
         self._found.clear()
-
-
-def _since(wish: Wish) -> int:
-    return wish.since

@@ -1,0 +1,281 @@
+"""`polycast/publish` and `polycast/history`: what is kept, by request."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit import hermod
+from kit.broker import Broker
+from kit.ears import LISTEN, ask
+from kit.frames import pub
+from kit.kept import numbered, publish, read_messages, subscribe, total
+from kit.ubre import UbrePeer, envelope, frame, line
+from kit.wire import Peer, wait_for
+
+SMALL = "--set=log.segment_bytes=65536"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """With a past: sealed segments, and one that is not."""
+    data = tmp_path_factory.mktemp("data")
+    with Broker(SMALL, data=data, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
+        for begin in range(0, 1000, 50):
+            publish(publisher, numbered("orders.eu", range(begin, begin + 50), 300))
+            publish(publisher, numbered("orders.us", range(begin, begin + 10), 300))
+        wait_for(lambda: total(broker, "log_segments_sealed_total") > 2, "sealed segments")
+        publish(publisher, [("reorders", b"x"), ("time", b"1"), ("polycast/own", b"z")])
+        yield broker
+
+
+def history(broker: Broker, **asked: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(broker, "polycast/history", asked)
+    return found
+
+
+def numbers(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    return [(row["topic"], row["sequence"]) for row in rows]
+
+
+def refusal(broker: Broker, route: str, body: Any) -> str:
+    with UbrePeer(broker.ports["ubre"]) as peer:
+        peer.say(request=route, id=1, body=body)
+        answer = json.loads(peer.read_until(b"\n"))
+    assert answer["fail"] == 1
+    return str(answer["body"])
+
+
+# -- which ones ------------------------------------------------------------------------------------------
+
+
+def test_the_last_ones_oldest_first(kept: Broker) -> None:
+    rows = history(kept, pattern="orders.eu", limit=3)
+    assert numbers(rows) == [("orders.eu", 997), ("orders.eu", 998), ("orders.eu", 999)]
+    assert rows[0]["body"] == "997".ljust(300, ".") and rows[0]["format"] == "bytes"
+    assert [row["offset"] for row in rows] == sorted({row["offset"] for row in rows})
+
+
+def test_a_hundred_unless_told_otherwise(kept: Broker) -> None:
+    assert numbers(history(kept, pattern="orders.eu")) == [("orders.eu", n) for n in range(900, 1000)]
+
+
+@pytest.mark.parametrize("limit", [1, 9, 10, 11, 199, 200, 201, 10_000])
+def test_from_one_segment_or_from_many(kept: Broker, limit: int) -> None:
+    count = min(limit, 200)
+    wanted = [("orders.us", n) for n in range(200)]
+    assert numbers(history(kept, pattern="orders.us", limit=limit)) == wanted[-count:]
+    found = history(kept, pattern="orders.us", limit=limit, **{"from": "earliest"})
+    assert numbers(found) == wanted[:count]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topics"),
+    [
+        ("orders.eu", {"orders.eu"}),
+        ("orders.>", {"orders.eu", "orders.us"}),
+        ("~orders", {"orders.eu", "orders.us", "reorders"}),
+        (">", {"orders.eu", "orders.us", "reorders", "time"}),
+        ("=time", {"time"}),
+        ("polycast/own", {"polycast/own"}),
+        ("polycast/>", {"polycast/own"}),
+        ("nothing", set()),
+    ],
+)
+def test_patterns(kept: Broker, pattern: str, topics: set[str]) -> None:
+    for more in ({}, {"from": "earliest"}):
+        rows = history(kept, pattern=pattern, limit=10_000, **more)
+        assert {row["topic"] for row in rows} == topics
+        offsets = [row["offset"] for row in rows]
+        assert offsets == sorted(set(offsets))
+
+
+def test_everything_is_what_the_log_has(kept: Broker) -> None:
+    rows = history(kept, pattern=">", limit=10_000)
+    with subscribe(kept, patterns=[">"], since="earliest") as subscriber:
+        heard = read_messages(subscriber, len(rows))
+    assert numbers(rows) == [(each.topic, each.sequence) for each in heard]
+
+
+def test_from_a_sequence(kept: Broker) -> None:
+    found = history(kept, pattern="orders.eu", limit=3, **{"from": {"orders.eu": 498}})
+    assert numbers(found) == [("orders.eu", 498), ("orders.eu", 499), ("orders.eu", 500)]
+    assert history(kept, pattern="orders.eu", **{"from": {"orders.eu": 1000}}) == []
+    assert numbers(history(kept, pattern="time", **{"from": {"topics": {"time": 0}}})) == [("time", 0)]
+
+
+def test_from_a_time(kept: Broker) -> None:
+    rows = history(kept, pattern="orders.eu", limit=1000)
+    middle = rows[500]["time"]
+    found = history(kept, pattern="orders.eu", limit=1000, **{"from": {"time": middle}})
+    assert found == [row for row in rows if row["time"] >= middle]
+    assert history(kept, pattern=">", **{"from": {"time": "2999-01-01"}}) == []
+
+
+def test_from_latest_there_is_nothing(kept: Broker) -> None:
+    assert history(kept, pattern=">", **{"from": "latest"}) == []
+
+
+def test_an_empty_log(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, listen=LISTEN) as broker:
+        assert history(broker, pattern=">") == []
+        assert history(broker, pattern=">", **{"from": "earliest"}) == []
+        assert history(broker, pattern="a", **{"from": {"a": 0}}) == []
+
+
+def test_times_are_those_of_publishing(kept: Broker) -> None:
+    before = datetime.now(UTC) - timedelta(milliseconds=1)
+    ask(kept, "polycast/publish", {"topic": "clock", "body": "now"})
+    [row] = history(kept, pattern="clock")
+    assert before <= datetime.fromisoformat(row["time"]) <= datetime.now(UTC)
+
+
+def test_bodies_are_those_of_the_formats(kept: Broker) -> None:
+    with UbrePeer(kept.ports["ubre"]) as peer:
+        peer.say(publish="formats", body="text")
+        peer.say(publish="formats", body={"json": [1, 2.5, None]})
+        peer.say(publish="formats")
+        peer.settle()
+    with kept.connect("hermod.pub") as publisher:
+        publish(publisher, [("formats", b"utf-8 \xc3\xa9"), ("formats", b"\xff\x00"), ("formats", b"")])
+    rows = history(kept, pattern="formats")
+    found: list[tuple[str, Any]] = [(row["format"], row["body"]) for row in rows]
+    assert found[:3] == [("text", "text"), ("json", {"json": [1, 2.5, None]}), ("none", None)]
+    assert found[3:] == [("bytes", "utf-8 é"), ("bytes", {"$base64": "/wA="}), ("bytes", "")]
+    assert base64.b64decode(found[4][1]["$base64"]) == b"\xff\x00"
+
+
+# -- what cannot be --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "pattern"),
+        ("orders", "expected an object"),
+        ({"pattern": 7}, "pattern"),
+        ({"pattern": ""}, "empty"),
+        ({"pattern": ">", "limit": 0}, "limit"),
+        ({"pattern": ">", "limit": 10_001}, "10000"),
+        ({"pattern": ">", "limit": 1.5}, "limit"),
+        ({"pattern": ">", "from": "yesterday"}, "earliest, latest"),
+        ({"pattern": ">", "from": {"a": 1}}, "from names"),
+        ({"pattern": "a", "from": {"b": 1}}, "from names"),
+        ({"pattern": "a", "from": {"a": -1}}, "-1"),
+        ({"pattern": "a", "from": {"time": "noon"}}, "noon"),
+        ({"pattern": ">", "since": "earliest"}, "since"),
+    ],
+)
+def test_bad_requests(kept: Broker, body: Any, words: str) -> None:
+    answer = refusal(kept, "polycast/history", body)
+    assert answer.startswith("BadRequest") and words in answer, answer
+
+
+def test_without_a_log_there_is_no_history() -> None:
+    with Broker(listen=LISTEN) as broker:
+        assert "keeps none" in refusal(broker, "polycast/history", {"pattern": ">"})
+        assert ask(broker, "polycast/publish", {"topic": "t", "body": 1}) == {"offset": None, "sequence": 0}
+
+
+# -- who asks --------------------------------------------------------------------------------------------
+
+
+def test_whoever_says_no_more_gets_its_answers(kept: Broker) -> None:
+    with UbrePeer(kept.ports["ubre"]) as peer:
+        for number in range(5):
+            peer.say(request="polycast/history", id=number, body={"pattern": "orders.eu", "limit": 1})
+        peer.say(request="polycast/publish", id=5, body={"topic": "half", "body": 1})
+        peer.shut()
+        answers = [json.loads(text) for text in peer.expect_closed().splitlines()]
+    assert sorted(answer["success"] for answer in answers) == list(range(6))
+
+
+def test_in_binary(kept: Broker) -> None:
+    with kept.connect("ubre") as peer:
+        asked = envelope("polycast/history", body={"pattern": "reorders"})
+        peer.send(frame("R", "7", asked))
+        head = frame("s", "7")[:3]
+        peer.expect(head)
+        size = int.from_bytes(peer_take(peer, 4), "big")
+        assert peer_take(peer, 1) == b"7"
+        [row] = json.loads(peer_take(peer, size))
+        assert (row["topic"], row["body"]) == ("reorders", "x")
+
+
+def peer_take(peer: Peer, size: int) -> bytes:
+    while len(peer.read) < size:
+        more = peer.socket.recv(65536)
+        assert more
+        peer.read += more
+    head, peer.read = peer.read[:size], peer.read[size:]
+    return head
+
+
+def test_whoever_leaves_before_its_answer_disturbs_nobody(kept: Broker) -> None:
+    for _ in range(20):
+        with UbrePeer(kept.ports["ubre"]) as peer:
+            peer.send(line(request="polycast/history", id=1, body={"pattern": "~nothing like it"}) * 5)
+    assert ask(kept, "polycast/stats")["log_failed"] == 0
+
+
+def test_an_answer_has_a_size_that_ends_it(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
+        for begin in range(0, 40, 4):
+            publish(publisher, numbered("large", range(begin, begin + 4), 1_000_000))
+        first = history(broker, pattern=">", limit=1000, **{"from": "earliest"})
+        assert 8 <= len(first) < 30
+        assert [row["sequence"] for row in first] == list(range(len(first)))
+        last = history(broker, pattern=">", limit=1000)
+        assert 8 <= len(last) < 30
+        assert [row["sequence"] for row in last] == list(range(40 - len(last), 40))
+
+
+# -- publishing by request -------------------------------------------------------------------------------
+
+
+def test_what_is_published_by_request_is_kept_when_it_is_answered(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, listen=LISTEN) as broker:
+        answers = [ask(broker, "polycast/publish", {"topic": "t", "body": number}) for number in range(5)]
+        assert answers == [{"offset": number, "sequence": number} for number in range(5)]
+        broker.kill()
+    with Broker(data=tmp_path, listen=LISTEN) as broker:
+        assert [row["body"] for row in history(broker, pattern="t")] == [0, 1, 2, 3, 4]
+        answer = ask(broker, "polycast/publish", {"topic": "t", "body": 5})
+        assert answer["offset"] > 4 and answer["sequence"] > 4
+        [row] = history(broker, pattern="t", limit=1)
+        assert (row["offset"], row["sequence"], row["body"]) == (answer["offset"], answer["sequence"], 5)
+
+
+def test_many_requests_in_one_packet_are_answered_in_their_order(kept: Broker) -> None:
+    with UbrePeer(kept.ports["ubre"]) as peer:
+        for number in range(50):
+            peer.say(request="polycast/publish", id=number, body={"topic": "packet", "body": number})
+        answers = [json.loads(peer.read_until(b"\n")) for _ in range(50)]
+    assert [answer["success"] for answer in answers] == list(range(50))
+    assert [answer["body"]["sequence"] for answer in answers] == list(range(50))
+    rows = history(kept, pattern="packet")
+    assert [row["offset"] for row in rows] == [answer["body"]["offset"] for answer in answers]
+
+
+def test_with_forwarding_the_offset_is_that_of_the_name_it_came_with(tmp_path: Path) -> None:
+    with Broker("--forward", data=tmp_path, listen=LISTEN) as broker, broker.connect("simplest") as other:
+        other.send(b"sub //fwd/t\n" + pub("before", b"x"))
+        wait_for(lambda: total(broker, "log_settled_offset") == 1, "it to be kept")
+        answer = ask(broker, "polycast/publish", {"topic": "//t", "body": "x"})
+        [row] = history(broker, pattern="//t")
+        assert answer == {"offset": row["offset"], "sequence": row["sequence"]} == {"offset": 1, "sequence": 0}
+
+
+def test_a_message_of_hermod_is_in_the_history_when_it_is_answered(kept: Broker) -> None:
+    with kept.connect("hermod.pub") as publisher:
+        for number in range(20):
+            publisher.send(hermod.message("at once", b"%d" % number))
+            publisher.expect(hermod.OK)
+            [row] = history(kept, pattern="at once", limit=1)
+            assert row["body"] == str(number)

@@ -1,0 +1,271 @@
+"""Listeners with `?replay=last`: whoever subscribes gets the last message of each topic, then what is live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kit import hermod, ubre
+from kit.broker import Broker
+from kit.ears import EARS, LISTEN, Ear, ask, wait_until_subscribed
+from kit.frames import pub, read_pubs
+from kit.kept import Heard, handshake, publish, read_messages, total, wait_for_total
+from kit.nanomsg import FilePeer
+from kit.program import polycast_here
+from kit.room import GREETING
+from kit.ubre import UbrePeer
+from kit.wire import Peer, wait_for
+
+LAST = "?replay=last"
+SILENT_EARS = [name for name in EARS if name != "hermod"]
+"""Those who have no way to ask."""
+
+
+@pytest.fixture
+def last(tmp_path: Path) -> Iterator[Broker]:
+    with Broker(data=tmp_path, listen=LISTEN, options=LAST) as broker:
+        yield broker
+
+
+def say(broker: Broker, *messages: tuple[str, bytes]) -> None:
+    with broker.connect("hermod.pub") as peer:
+        publish(peer, messages)
+
+
+def expect(ear: Ear, peer: Peer, topic: str, sequence: int, payload: bytes) -> None:
+    peer.expect(ear.frame(topic, sequence, payload))
+
+
+def test_the_last_message_then_what_is_live(last: Broker) -> None:
+    say(last, ("t", b"first"), ("t", b"second"))
+    with ExitStack() as stack:
+        peers = {name: stack.enter_context(ear.open(last, "t", 0)) for name, ear in EARS.items()}
+        for name, peer in peers.items():
+            expect(EARS[name], peer, "t", 1, b"second")
+        say(last, ("t", b"third"), ("t", b"fourth"))
+        for name, peer in peers.items():
+            expect(EARS[name], peer, "t", 2, b"third")
+            expect(EARS[name], peer, "t", 3, b"fourth")
+            assert peer.read == b""
+
+
+def test_where_nothing_was_said_there_is_nothing_to_come_first(last: Broker) -> None:
+    with ExitStack() as stack:
+        peers = {name: stack.enter_context(ear.open(last, "t", 0)) for name, ear in EARS.items()}
+        wait_for_total(last, "replays_open", 0)
+        say(last, ("t", b"first"))
+        for name, peer in peers.items():
+            expect(EARS[name], peer, "t", 0, b"first")
+
+
+@pytest.mark.parametrize("name", ["simplest", "nanomsg"])
+def test_of_each_topic_the_last_in_the_order_they_came(last: Broker, name: str) -> None:
+    ear = EARS[name]
+    say(last, ("topic/b", b"1"), ("topic/a", b"2"), ("topic/b", b"3"), ("topic/c", b"4"), ("topic/a", b"5"))
+    with ear.open(last, "topic", 0) as peer:
+        expect(ear, peer, "topic/b", 1, b"3")
+        expect(ear, peer, "topic/c", 0, b"4")
+        expect(ear, peer, "topic/a", 1, b"5")
+        say(last, ("topic/b", b"6"))
+        expect(ear, peer, "topic/b", 2, b"6")
+        assert peer.read == b""
+
+
+def test_a_listener_that_has_no_such_setting_gives_what_is_new(tmp_path: Path) -> None:
+    extra = f"--listen=simplest=tcp://127.0.0.1:0{LAST}"
+    with Broker(extra, data=tmp_path, listen=LISTEN) as broker:
+        plain, asking = (int(at.rpartition(":")[2]) for name, at in broker.addresses if name == "simplest")
+        say(broker, ("t", b"old"))
+        for port, before in ((plain, b""), (asking, pub("t", b"old"))):
+            with Peer(port) as peer:
+                peer.send(b"sub t\n")
+                wait_until_subscribed(broker, peer)
+                wait_for_total(broker, "replays_open", 0)
+                say(broker, ("t", b"old"))
+                peer.expect(before + pub("t", b"old"))
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_after_a_restart(tmp_path: Path, how: str) -> None:
+    flags = ("--set=log.segment_bytes=65536",)
+    with Broker(*flags, data=tmp_path, listen=LISTEN, options=LAST) as broker:
+        say(broker, ("rare", b"long ago"))
+        for begin in range(0, 1000, 100):
+            say(broker, *[("often", b"%d" % n + b"." * 500) for n in range(begin, begin + 100)])
+        wait_for(lambda: total(broker, "log_segments_sealed_total") > 3, "sealed segments")
+        if how == "killed":
+            broker.kill()
+    with Broker(*flags, data=tmp_path, listen=LISTEN, options=LAST) as broker, ExitStack() as stack:
+        for name in SILENT_EARS:
+            ear = EARS[name]
+            peer = stack.enter_context(ear.open(broker, "rare", 0))
+            expect(ear, peer, "rare", 0, b"long ago")
+        peer = stack.enter_context(EARS["fanout"].open(broker, "often", 0))
+        peer.expect(b"often!999" + b"." * 500 + b"\n")
+
+
+def test_what_a_client_of_fanout_is_subscribed_to_by_itself(last: Broker) -> None:
+    say(last, ("all", b"hear ye"), ("other", b"x"))
+    with last.connect("fanout.client") as peer:
+        peer.expect(GREETING + b"all!hear ye\n")
+        peer.send(b"subscribe >\n")
+        found = {peer.read_until(b"\n") for _ in range(2)}
+        assert found == {b"all!hear ye\n", b"other!x\n"}
+
+
+def test_the_same_subscription_again_is_none(last: Broker) -> None:
+    say(last, ("t", b"x"))
+    with EARS["simplest"].open(last, "t", 0) as peer:
+        peer.expect(pub("t", b"x"))
+        peer.send(b"sub t\n" * 3)
+        say(last, ("t", b"y"))
+        peer.expect(pub("t", b"y"))
+        wait_for_total(last, "replays_open", 0)
+        assert peer.read == b""
+
+
+def test_another_form_is_no_new_subscription(last: Broker) -> None:
+    say(last, ("t", b"x"))
+    with UbrePeer(last.ports["ubre"]) as peer:
+        peer.say(subscribe="t")
+        peer.hear(publish="t", body="x")
+        peer.send(ubre.frame("S", "t"))
+        peer.settle()
+        say(last, ("t", b"y"))
+        peer.expect(ubre.frame("P", "t", b"y"))
+        assert peer.read == b""
+
+
+def test_unsubscribed_at_once(last: Broker) -> None:
+    """What was on its way may come or not; nothing comes after that, and nothing twice."""
+    say(last, ("t", b"x"))
+    with UbrePeer(last.ports["ubre"]) as peer:
+        for _ in range(20):
+            peer.say(subscribe="t")
+            peer.say(unsubscribe="t")
+        peer.say(request="polycast/fence", id="fence")
+        before = peer.read_until(b'"NotFound"}\n')
+        assert before.count(b'"publish"') <= 20
+        wait_for_total(last, "replays_open", 0)
+        peer.settle()
+        say(last, ("t", b"y"))
+        peer.settle()
+        peer.say(subscribe="t")
+        peer.hear(publish="t", body="y")
+
+
+def test_what_is_said_meanwhile_comes_behind(last: Broker) -> None:
+    """Subscribing and publishing in one packet: each message once, in its order; the newest is the last one."""
+    say(last, ("t", b"0"), ("u", b"0"))
+    for turn in range(20):
+        with UbrePeer(last.ports["ubre"]) as peer:
+            mine = [ubre.line(publish="t", body=f"{letter}{turn}") for letter in "ab"]
+            peer.send(ubre.line(subscribe="t") + mine[0] + ubre.line(subscribe="u") + mine[1])
+            wait_until_subscribed(last, peer, 2)
+            wait_for_total(last, "replays_open", 0)
+            peer.say(request="polycast/fence", id=0)
+            heard = peer.read_until(b'"NotFound"}\n').splitlines(keepends=True)[:-1]
+            assert heard.count(ubre.line(publish="u", body="0")) == 1
+            of_t = [line for line in heard if b'"publish":"t"' in line]
+            assert of_t[-2:] == mine and len(of_t) <= 3
+
+
+def test_ten_thousand_topics(last: Broker) -> None:
+    names = [f"topic/{number}" for number in range(10_000)]
+    with last.connect("simplest") as peer:
+        peer.send(b"".join(pub(name, b"old") + pub(name, name.encode()) for name in names))
+        wait_for(lambda: total(last, "log_settled_offset") == 20_000, "all of it")
+    wanted = b"".join(pub(name, name.encode()) for name in names)
+    with EARS["simplest"].open(last, "topic/", 0) as peer:
+        peer.expect(wanted)
+        say(last, ("topic/7", b"live"))
+        peer.expect(pub("topic/7", b"live"))
+    with last.connect("simplest") as peer:  # the same, each by itself
+        peer.send(b"".join(b"sub topic/%d\n" % number for number in range(5000)))
+        found: dict[str, bytes] = {}
+        while len(found) < 10_000:
+            more = peer.socket.recv(1 << 20)
+            assert more
+            pubs, peer.read = read_pubs(peer.read + more)
+            found.update(pubs)
+    with UbrePeer(last.ports["ubre"]) as ubre_peer:
+        ubre_peer.send(b"".join(ubre.line(subscribe=name) for name in names))
+        heard = [ubre_peer.read_until(b"\n") for _ in names]
+        assert len(set(heard)) == len(heard)
+        wait_for_total(last, "replays_open", 0)
+        ubre_peer.settle()
+
+
+def test_nobody_hears_itself_where_that_is_the_rule(last: Broker) -> None:
+    with EARS["simplest"].open(last, "t", 0) as peer, last.connect("simplest") as other:
+        peer.send(pub("t", b"mine"))
+        wait_for(lambda: total(last, "log_settled_offset") == 1, "it to be kept")
+        peer.send(b"unsub t\nsub t\n")
+        other.send(pub("t", b"theirs"))
+        peer.expect(pub("t", b"theirs"))
+        wait_for_total(last, "replays_open", 0)
+        assert peer.read == b""
+
+
+def test_another_run_of_the_broker_had_other_connections(tmp_path: Path) -> None:
+    """Over ipc all of them have the same address; and the first one is always the first one."""
+    path = tmp_path / "simplest.sock"
+    listen = f"--listen=simplest=ipc://{path}{LAST}"
+    with Broker(listen, data=tmp_path, listen=("ubre", "http")) as broker, FilePeer(path) as peer:
+        peer.send(pub("t", b"by the first connection"))
+        wait_for(lambda: total(broker, "log_settled_offset") == 1, "it to be kept")
+    with Broker(listen, data=tmp_path, listen=("ubre", "http")) as broker, FilePeer(path) as peer:
+        peer.send(b"sub t\n")
+        peer.expect(pub("t", b"by the first connection"))
+        assert ask(broker, "polycast/stats")["connections"] == 2
+
+
+def test_hermod_can_ask_for_something_else(last: Broker) -> None:
+    """For what it names, a start of its own; for the rest, the last."""
+    say(last, ("a", b"0"), ("b", b"0"), ("a", b"1"), ("b", b"1"), ("a", b"2"))
+    with last.connect("hermod.sub") as peer:
+        peer.send(hermod.topics("a", "b", **{"from": {"a": 1}}))
+        peer.expect(hermod.OK)
+        heard = read_messages(peer, 3)
+        assert [each for each in heard if each.topic == "a"] == [Heard("a", 1, b"1"), Heard("a", 2, b"2")]
+        assert [each for each in heard if each.topic == "b"] == [Heard("b", 1, b"1")]
+        wait_for_total(last, "replays_open", 0)
+        hermod.expect_no_more(peer)
+    with last.connect("hermod.sub") as peer:
+        peer.send(handshake("a", since="earliest"))
+        peer.expect(hermod.OK)
+        assert [each.sequence for each in read_messages(peer, 3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--listen=simplest=tcp://127.0.0.1:0?replay=last"],
+        ["--listen=simplest=tcp://127.0.0.1:0?policy=spill"],
+        ["--set=limits.policy=spill"],
+        ["--connect=nanomsg.pub=tcp://127.0.0.1:9?policy=spill"],
+        ["--connect=nanomsg.pub=tcp://127.0.0.1:9?replay=last"],
+    ],
+    ids=" ".join,
+)
+def test_without_a_log(flags: list[str]) -> None:
+    done = polycast_here("serve", "--no-log", *flags, "--check")
+    assert done.code == 2
+    assert "needs the log" in done.err and "hint: leave --no-log out" in done.err
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("tcp://127.0.0.1:0?replay=first", "replay=first: expected last"),
+        ("tcp://127.0.0.1:0?policy=spil", "policy=spil: expected disconnect or drop or spill"),
+        ("tcp://127.0.0.1:0?reply=last", "did you mean replay?"),
+    ],
+)
+def test_wrong_options(address: str, words: str) -> None:
+    done = polycast_here("serve", f"--listen=simplest={address}", "--check")
+    assert done.code == 2
+    assert words in done.err
