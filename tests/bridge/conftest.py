@@ -7,7 +7,6 @@ import pytest
 from kit.broker import Broker
 from polycast.dialects.registry import ROLES
 
-
 LISTEN = tuple(role for role in ROLES if role not in ("simplest.peer", "http"))
 
 
