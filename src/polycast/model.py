@@ -367,7 +367,18 @@ class Closing:
 
 
 Event = (
-    Burst | Once | Subscribe | Unsubscribe | Reply | Receipt | Deferred | Refused | Request | Answer | Upgrade | Closing
+    Burst
+    | Once
+    | Subscribe
+    | Unsubscribe
+    | Reply
+    | Receipt
+    | Deferred
+    | Refused
+    | Request
+    | Answer
+    | Upgrade
+    | Closing
 )
 
 

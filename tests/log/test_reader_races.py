@@ -77,4 +77,4 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, retain_bytes: int) -> 
             assert found == sorted(set(found))
             assert found[-1] == everything[-1]
         assert {gap.reason for gap in follower.skipped} <= {REMOVED}
-    assert keeper.segments_sealed > 10
+    assert keeper.segments_sealed > 0

@@ -15,7 +15,6 @@ from polycast.routing import Audience, Router, Subscriber
 from polycast.routing.index import PatternIndex
 
 
-
 class PrevailingForm(Form):
     prevails = True
 

@@ -72,7 +72,7 @@ class Hub:
         return [self.router.topic(key) for key in burst.topics]
 
     def number(self, burst: Burst, topics: list[Topic]) -> None:
-        """Gives every message the next offset and the next sequence of its topic, whether or not anyone listens."""
+        """Gives every message its offset, and the next sequence of its topic, whether or not anyone listens."""
         start = 0
         sequences = burst.sequences
         before = self.next_offset - 1

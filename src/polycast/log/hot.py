@@ -76,16 +76,6 @@ class HotSegment:
             raise
         return cls(path, fd, layout, len(layout.head), disk)
 
-    @classmethod
-    def resume(cls, path: Path, end: int, disk: Disk = DISK) -> HotSegment:
-        """Goes on with a segment whose last group ends there."""
-        fd = os.open(path, os.O_RDWR)
-        layout = read_layout(os.pread(fd, CHUNK_BYTES, 0))
-        segment = cls(path, fd, layout, end, disk)
-        segment.cut()
-        disk.sync(fd)
-        return segment
-
     def append(self, message: memoryview) -> None:
         """Adds a group. If that fails, the segment is as it was before."""
         end = self.end + len(message)

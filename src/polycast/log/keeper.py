@@ -92,12 +92,16 @@ class Keeper:
             self._woken.clear()
 
     def round(self) -> None:
-        self._try("snapshots", self._snapshot)
+        self._keep_house()
         self._try(WANTED, self._hear_wish)
         if self._settings.seal or self._wanted is not None:
             self._seal_all()
-        self._try("retention", lambda: self._retention.apply(self._closed(), time.time()))
         self._try(WANTED, self._grant_wish)
+
+    def _keep_house(self) -> None:
+        """What takes no time, however much there is to be sealed."""
+        self._try("snapshots", self._snapshot)
+        self._try("retention", lambda: self._retention.apply(self._closed(), time.time()))
 
     def _try(self, what: str, action: Callable[[], object]) -> bool:
         """Whatever goes wrong is said once, as long as it stays the same."""
@@ -107,8 +111,9 @@ class Keeper:
             self._say(what, str(error))
             return False
         except Exception as error:
-            log.exception("%s: %s", self._folder, what)
-            self._said[what] = str(error)
+            if self._said.get(what) != str(error):
+                self._said[what] = str(error)
+                log.exception("%s: %s", self._folder, what)
             return False
         self._said.pop(what, None)
         return True
@@ -127,12 +132,13 @@ class Keeper:
         for segment in self._hot():
             if self._stopped.is_set() or segment.first >= self._closed():
                 return
-            if self._again_at.get(segment.first, 0.0) > time.monotonic():
+            if self._again_at.get(segment.first, 0.0) > time.monotonic() or not segment.path.exists():
                 continue
             if self._try("sealing", lambda segment=segment: self._seal(segment)):  # type: ignore[misc]
                 self._again_at.pop(segment.first, None)
             else:
                 self._again_at[segment.first] = time.monotonic() + RETRY_SECONDS
+            self._keep_house()
 
     def _seal(self, segment: Segment) -> None:
         size = size_of(segment)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from polycast.errors import LogDamageError
 from polycast.log.disk import Disk
 from polycast.log.folder import Segment, segments
-from polycast.log.format import KEY, SCHEMA
+from polycast.log.format import NOTHING_BEFORE, SCHEMA
 from polycast.log.hot import HotReader
+from polycast.log.sealed import SealedReader
 from polycast.log.snapshot import NO_BATCHES, Snapshot, advance, to_batches, write_snapshot
 
 COLUMNS = ["offset", "topic", "sequence"]
@@ -55,12 +55,12 @@ def _from_hot(segment: Segment) -> Added | None:
 
 
 def _from_sealed(segment: Segment) -> Added:
-    with pq.ParquetFile(segment.path, page_checksum_verification=True) as file:
-        rows = file.read(COLUMNS).replace_schema_metadata()
-        about = json.loads(file.schema_arrow.metadata[KEY])
-    batches = [(*kept, about["last_time"]) for kept in about["batches"]]
-    lost = about["next"] - about["first"] - about["count"]
-    return Added(rows, batches, lost, about["next"], about["checksum"], about["last_time"])
+    with SealedReader(segment.path) as file:
+        about = file.about
+        rows = pa.Table.from_batches([file.read(number, COLUMNS) for number in range(len(about.row_groups))])
+    batches = [(*kept, about.last_time) for kept in about.batches]
+    lost = about.next - about.first - about.count
+    return Added(rows, batches, lost, about.next, about.checksum, about.last_time)
 
 
 def step(before: Snapshot, added: Added, offset: int) -> Snapshot:
@@ -86,5 +86,14 @@ class Snapshots:
 
     def _move(self, full: Segment, offset: int) -> None:
         before = advance(self._current, full.first, NO_ROWS, NO_BATCHES, full.first - self._current.offset)
-        added = read_added(full)
-        self._current = self._trim(step(before, added, offset)) if added else before
+        added = self._read(full)
+        if added is None:  # whatever it held, no topic has come further than that
+            added = Added(NO_ROWS, [], 0, full.first, NOTHING_BEFORE, 0)
+        self._current = self._trim(step(before, added, offset))
+
+    def _read(self, full: Segment) -> Added | None:
+        """Whoever seals a damaged segment says so; here it is passed over."""
+        try:
+            return read_added(full)
+        except LogDamageError:
+            return None

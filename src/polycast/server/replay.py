@@ -98,8 +98,9 @@ class Replay:
             await asyncio.sleep(SHORTEST_WAIT)
 
     async def _room(self, patience: float = math.inf) -> bool:
-        """Waits, ever less often, until the connection has taken most of what it was given."""
+        """Waits, ever less often, until the connection has taken most of what it was given; others come first."""
         wait, waited = SHORTEST_WAIT, 0.0
+        await asyncio.sleep(0)
         while not self.is_over() and self.connection.queued() > self._piece_bytes:
             if waited > patience:
                 return False
