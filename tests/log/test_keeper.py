@@ -80,7 +80,7 @@ def test_everything_but_the_active_segment_is_sealed(house: House) -> None:
     assert house.names() == [".parquet", "5.parquet", "10.arrows"]
     assert house.keeper.segments_sealed == 2
     assert house.keeper.bytes_sealed > 4000
-    assert house.snapshots == 1
+    assert house.snapshots > 0
     house.closed = None
     house.keeper.round()
     assert house.names() == [".parquet", "5.parquet", "10.parquet"]

@@ -20,6 +20,7 @@ from kit.wire import wait_for
 
 TOPICS = ("orders", "stock", "a.b", "höhe")
 BATCH = 200
+HOT_AT_MOST = 4
 SMALL = ("--set=log.segment_bytes=65536", "--set=log.seal_share=1")
 
 Digests = dict[str, tuple[int, str]]
@@ -27,11 +28,12 @@ Digests = dict[str, tuple[int, str]]
 
 
 class Publisher(threading.Thread):
-    """Publishes until it is told to end; what it was told to be kept goes into its digests."""
+    """Publishes until it is told to end, no faster than segments are sealed; what is kept goes into its digests."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, folder: Path) -> None:
         super().__init__(daemon=True)
         self._broker = broker
+        self._folder = folder
         self._hashes = {topic: hashlib.sha256() for topic in TOPICS}
         self._counts = dict.fromkeys(TOPICS, 0)
         self.ending = threading.Event()
@@ -40,6 +42,7 @@ class Publisher(threading.Thread):
     def run(self) -> None:
         with self._broker.connect("hermod.pub") as peer:
             while not self.ending.is_set():
+                wait_for(self._may_go_on, "hot segments to be sealed")
                 messages = [(TOPICS[n % len(TOPICS)], self._payload(n)) for n in range(BATCH)]
                 frames = [hermod.message(topic, payload, "") for topic, payload in messages]
                 peer.send(hermod.count(BATCH) + b"".join(frames))
@@ -48,6 +51,9 @@ class Publisher(threading.Thread):
                     self._hashes[topic].update(payload)
                     self._counts[topic] += 1
                 self.batches += 1
+
+    def _may_go_on(self) -> bool:
+        return self.ending.is_set() or len(list(self._folder.glob("*.arrows"))) < HOT_AT_MOST
 
     def _payload(self, number: int) -> bytes:
         return b"%d " % (self.batches * BATCH + number) + bytes(range(number % 256))
@@ -153,7 +159,7 @@ def check_some(read: Read, folder: Path) -> int:
 def test_everybody_reads_all_the_time(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     with Broker(*SMALL, data=tmp_path) as broker:
-        publisher = Publisher(broker)
+        publisher = Publisher(broker, folder)
         publisher.start()
         wait_for(lambda: len(sealed_files(folder)) > 1, "sealed segments")
         seen = dict.fromkeys(READERS, 0)
@@ -170,7 +176,7 @@ def test_everybody_reads_all_the_time(tmp_path: Path) -> None:
 def test_statistics_and_types_are_what_others_expect(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     with Broker(*SMALL, data=tmp_path) as broker:
-        publisher = Publisher(broker)
+        publisher = Publisher(broker, folder)
         publisher.start()
         wait_for(lambda: len(sealed_files(folder)) > 2, "sealed segments")
         publisher.ending.set()
