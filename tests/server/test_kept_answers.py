@@ -97,8 +97,20 @@ def test_an_answered_message_is_there_after_a_restart(tmp_path: Path) -> None:
         assert read_messages(subscriber, 100) == [Heard("kept", n, b"%d" % n) for n in range(100)]
 
 
-@pytest.mark.parametrize("sync", ["interval", "never", "always"])
 @pytest.mark.parametrize("delivery", ["live", "committed"])
+def test_one_connection_that_speaks_and_hears(tmp_path: Path, delivery: str) -> None:
+    """What it hears of its own comes before the answer to it, and both before the end that it wished for."""
+    with Broker(f"--set=log.delivery={delivery}", data=tmp_path) as broker:
+        for number in range(20):
+            with broker.connect("hermod.pub") as peer:
+                peer.send(hermod.topics("own") + hermod.message("own", b"x") + CLOSE)
+                assert peer.expect_closed() == OK + hermod.delivery("own", b"x", number) + OK
+
+
+@pytest.mark.parametrize(
+    ("sync", "delivery"),
+    [("interval", "live"), ("never", "committed"), ("always", "live"), ("always", "committed")],
+)
 def test_whatever_is_promised_is_answered_and_delivered(tmp_path: Path, sync: str, delivery: str) -> None:
     flags = (f"--set=log.sync={sync}", "--set=log.sync_seconds=0.01", f"--set=log.delivery={delivery}")
     with Broker(*flags, data=tmp_path) as broker:

@@ -265,11 +265,11 @@ class Exchange:
     def _settle(self, settled: Settled) -> None:
         """The log has kept these, or will not."""
         assert self.keeping
-        self.keeping.settle(settled)
         while self._held and self._held[0].next <= settled.next:
             held = self._held.popleft()
             if not settled.reason:
                 self._deliver_held(held.deliveries)
+        self.keeping.settle(settled)
         self.flush()
 
     def _handle_other(self, connection: Connection, event: Event, now: float) -> None:

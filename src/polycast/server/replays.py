@@ -12,8 +12,10 @@ from polycast.log.log import Log
 from polycast.model import Form, Pattern, Start
 from polycast.routing import Audience, Topics
 from polycast.server.connection import Connection
-from polycast.server.replay import FromReplay, LastReplay, Replay, SpillReplay
+from polycast.server.past import FromReplay, LastReplay
+from polycast.server.replay import Replay
 from polycast.server.silent import SILENT
+from polycast.server.spill import SpillReplay
 
 if TYPE_CHECKING:
     from polycast.server.exchange import Exchange
@@ -38,7 +40,7 @@ class Replays:
         """Those to which more may be added in this turn."""
         self._open: dict[Connection, set[FromReplay]] = {}
         self._spilled: dict[Connection, SpillReplay] = {}
-        self._stopped = False
+        self.stopped = False
         self.spills = 0
 
     @property
@@ -102,9 +104,8 @@ class Replays:
     # -- tasks -------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        self._stopped = True
-        for task in list(self._tasks):
-            task.cancel()
+        """None is cancelled: a thread may be reading for it."""
+        self.stopped = True
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
 
@@ -112,7 +113,7 @@ class Replays:
         self._run(self._begun.pop(key))
 
     def _run(self, replay: Replay) -> None:
-        if self._stopped:
+        if self.stopped:
             return
         task = asyncio.get_running_loop().create_task(replay.run())
         self._tasks.add(task)
@@ -124,7 +125,7 @@ class Replays:
             self._forget(replay)
         elif self._spilled.get(replay.connection) is replay:
             del self._spilled[replay.connection]
-        if not task.cancelled() and (error := task.exception()):
+        if error := task.exception():
             log.error("%s: its replay failed", replay.connection, exc_info=error)
             replay.connection.end("replay", "what it waits for cannot be had from the log")
             replay.connection.abort()

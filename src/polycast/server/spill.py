@@ -1,0 +1,67 @@
+"""A connection that fell behind: all of its subscriptions, from the first message it did not get."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from polycast.model import Pattern
+from polycast.routing import Audience
+from polycast.server.connection import Connection
+from polycast.server.replay import Replay
+from polycast.server.silent import SILENT
+from polycast.server.wishes import TOPICS_AT_MOST, Wish
+
+if TYPE_CHECKING:
+    from polycast.server.replays import Replays
+
+log = logging.getLogger("polycast.replay")
+
+
+class SpillReplay(Replay):
+    """All subscriptions of a connection that fell behind."""
+
+    def __init__(self, replays: Replays, connection: Connection, offset: int) -> None:
+        super().__init__(replays, connection)
+        self._first = offset
+        self._known: dict[bytes, tuple[Audience, tuple[Wish, ...]]] = {}
+        self._made: dict[Pattern, int] = {}
+        """Subscriptions that were made since then, and at which offset."""
+        self._served: dict[Pattern, int] = {}
+        """Those that another replay has served up to some offset."""
+
+    def note_made(self, pattern: Pattern) -> None:
+        self._made[pattern] = self.log.next
+        self._known.clear()
+
+    def note_served(self, pattern: Pattern, offset: int) -> None:
+        self._served[pattern] = offset
+        self._known.clear()
+
+    async def find_start(self) -> int:
+        log.warning("%s: too slow for what is live; served from the log", self.connection)
+        return self._first
+
+    def wishes_for(self, topic: bytes) -> tuple[Wish, ...]:
+        audience = self.replays.audience(topic)
+        known = self._known.get(topic)
+        if known is None or known[0] is not audience:
+            if len(self._known) >= TOPICS_AT_MOST:
+                self._known.clear()
+            known = self._known[topic] = audience, self._find(topic, audience)
+        return known[1]
+
+    def _find(self, topic: bytes, audience: Audience) -> tuple[Wish, ...]:
+        mine = self.connection.subscriber
+        form = next((form for form, members in audience.groups if mine in members), SILENT)
+        if form is SILENT:
+            return ()
+        if not self._made and not self._served:
+            return (Wish(form),)
+        matching = [pattern for pattern in mine.patterns if pattern.matches(topic.decode())]
+        made = min(self._made.get(pattern, 0) for pattern in matching)
+        return (Wish(form, max(made, *(self._served.get(pattern, 0) for pattern in matching))),)
+
+    def go_live(self) -> None:
+        self.connection.spilled = False
+        log.info("%s: caught up", self.connection)
