@@ -28,7 +28,7 @@ Digests = dict[str, tuple[int, str]]
 
 
 class Publisher(threading.Thread):
-    """Publishes until it is told to end, no faster than segments are sealed; what is kept goes into its digests."""
+    """Publishes until it is told to end, no faster than segments are sealed; its digests are of what is kept."""
 
     def __init__(self, broker: Broker, folder: Path) -> None:
         super().__init__(daemon=True)
