@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from polycast.broker import Delivery, Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh, requests
-from polycast.dialects.base import LinkSession, RequestSession
+from polycast.broker import Delivery, Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh
+from polycast.dialects.base import LinkSession
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.log.outcome import Settled
 from polycast.model import (
-    RESERVED,
     Answer,
-    Body,
     Burst,
     Closing,
     Deferred,
@@ -37,12 +34,13 @@ from polycast.model import (
     Unsubscribe,
     Upgrade,
 )
-from polycast.routing import Audience, Subscriber, Topic
+from polycast.routing import Subscriber, Topic
+from polycast.server.asking import Asking
 from polycast.server.budget import Budget
 from polycast.server.connection import Connection
 from polycast.server.keeping import Keeping
+from polycast.server.outgoing import Outgoing
 from polycast.server.settings import Settings
-from polycast.server.silent import SILENT
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
@@ -66,16 +64,6 @@ class Held(NamedTuple):
     deliveries: list[Delivery]
 
 
-Routes = Callable[[Connection, str, Body, float, Callable[[bool, Body], None]], None]
-"""Takes who asks, the route, the body of the request, the time, and what to call with the answer."""
-
-
-def _no_route(
-    requester: Connection, route: str, body: Body, now: float, answer: Callable[[bool, Body], None]
-) -> None:
-    answer(False, requests.word(requests.NOT_FOUND))
-
-
 class Exchange:
     def __init__(self, settings: Settings, node: str) -> None:
         simplest = settings.simplest
@@ -90,14 +78,13 @@ class Exchange:
         self.peers = PeerTable()
         self.on_peer: Callable[[Peer], None] | None = None
         self.on_unlink: Callable[[Connection, mesh.Unlink], None] | None = None
-        self.routes: Routes = _no_route
-        """Who answers the requests that are for the broker itself."""
         self.announcement: tuple[bytes, bytes] | None = None
         """The topic and payload that say where this broker can be reached."""
+        self.outgoing = Outgoing(self.hub, self.owes)
         self.requests = Requests(settings.ubre.request_seconds, settings.ubre.requests)
+        self.asking = Asking(self.requests, self.outgoing)
         self.budget = Budget(settings.limits.total_queue_bytes)
         self._subscriptions = settings.limits.subscriptions
-        self._touched: dict[Connection, None] = {}
         self._itself = self.hub.join(self)
         self.keeping: Keeping | None = None
         self.replays: Replays | None = None
@@ -107,8 +94,6 @@ class Exchange:
         self._deaf = False
         self._unheard: set[Connection] = set()
         """Those who published too late; an answer to anything after that could be taken for one to it."""
-        self._asked: Counter[Subscriber] = Counter()
-        """How many answers of the broker itself are to come."""
 
     def keep(self, log: Log) -> None:
         """From here on everything goes to this log."""
@@ -121,7 +106,7 @@ class Exchange:
         self.hub.router.topics.restore(map(Topic, names, sequences, offsets), found.floor)
         self.hub.next_offset = log.next
         self.budget.backlog = log.is_behind
-        self.keeping = Keeping(log, self._send_owed)
+        self.keeping = Keeping(log, self.outgoing.send_owed)
         self.replays = Replays(self, log)
         loop = asyncio.get_running_loop()
         log.start(lambda settled: loop.call_soon_threadsafe(self._settle, settled))
@@ -141,15 +126,14 @@ class Exchange:
         if subscriber.owner is None:
             return
         connection.session.close()
-        self._touched.pop(connection, None)
+        self.outgoing.forget(connection)
         self.budget.forget(connection)
         if self.keeping:
             self.keeping.forget(connection)
-        del self._asked[subscriber]
         patterns = self.hub.leave(subscriber)
         self._apply(self.mesh.leave(subscriber, patterns))
-        self._pass(self.requests.leave(subscriber))
-        self.flush()
+        self.asking.leave(subscriber)
+        self.outgoing.flush()
 
     def handle(self, connection: Connection, events: list[Event], now: float) -> None:
         published = False
@@ -164,7 +148,7 @@ class Exchange:
             else:
                 self._handle_other(connection, event, now)
                 published |= type(event) is Request or type(event) is Once
-        self.flush()
+        self.outgoing.flush()
         if published:
             self.budget.charge(connection)
 
@@ -172,7 +156,7 @@ class Exchange:
         """The broker says where it can be reached."""
         if self.announcement:
             self.publish(_announcement(*self.announcement), now)
-            self.flush()
+            self.outgoing.flush()
 
     def publish(self, burst: Burst, now: float, source: str = ITSELF) -> Publication:
         """The broker itself, or somebody through one of its routes, says something."""
@@ -180,7 +164,7 @@ class Exchange:
 
     def owes(self, connection: Connection) -> bool:
         kept = self.keeping is not None and self.keeping.owes(connection)
-        return kept or self._asked[connection.subscriber] > 0 or self.requests.owes(connection.subscriber)
+        return kept or self.asking.owes(connection.subscriber)
 
     def spill(self, connection: Connection) -> None:
         """It has got everything that was delivered up to now."""
@@ -189,8 +173,8 @@ class Exchange:
 
     def stop(self) -> None:
         """Whoever waits for an answer is told that there will be none."""
-        self._pass(self.requests.abandon())
-        self.flush()
+        self.asking.abandon()
+        self.outgoing.flush()
 
     def listen_no_more(self) -> None:
         """What is published from here on is neither taken nor answered: the log ends here."""
@@ -207,8 +191,8 @@ class Exchange:
 
     def expire(self) -> None:
         """Requests that nobody answered in time."""
-        self._pass(self.requests.expire(time.monotonic()))
-        self.flush()
+        self.asking.expire()
+        self.outgoing.flush()
 
     def summary(self) -> str:
         """What concerns no listener in particular, as words for a log line."""
@@ -242,10 +226,10 @@ class Exchange:
         """To who hears it, and to the log; with `delivery = committed` the other way round."""
         publication = self.mesh.publish(burst, origin, now)
         if not self.keeping:
-            self._deliver(publication.deliveries)
+            self.outgoing.deliver(publication.deliveries)
             return publication
         if not self._committed:
-            self._deliver(publication.deliveries)
+            self.outgoing.deliver(publication.deliveries)
         elif publication.deliveries:
             held = Held(publication.bursts[0].offset, self.hub.next_offset, publication.deliveries)
             self._held.append(held)
@@ -268,9 +252,9 @@ class Exchange:
         while self._held and self._held[0].next <= settled.next:
             held = self._held.popleft()
             if not settled.reason:
-                self._deliver_held(held.deliveries)
+                self.outgoing.deliver_held(held.deliveries)
         self.keeping.settle(settled)
-        self.flush()
+        self.outgoing.flush()
 
     def _handle_other(self, connection: Connection, event: Event, now: float) -> None:
         match event:
@@ -284,8 +268,10 @@ class Exchange:
                 connection.upgrade(dialect, session)
             case Closing(error):
                 self._end(connection, error)
-            case Request() | Answer():
-                self._handle_request(connection, event, now)
+            case Request():
+                self.asking.ask(connection, event, now)
+            case Answer():
+                self._take_answer(connection, event)
             case _:
                 self._handle_words(connection, event, now)
 
@@ -293,15 +279,19 @@ class Exchange:
         """What is said to the connection alone; for some of it the log must have done its work."""
         match event:
             case Deferred(make):
-                self._send(connection, make())
+                self.outgoing.send(connection, make())
             case Reply(data) if self.keeping:
                 self.keeping.reply(connection, data)
             case Receipt() if self.keeping:
                 self.keeping.answer(connection, event)
             case Reply(data) | Receipt(data):
-                self._send(connection, data)
+                self.outgoing.send(connection, data)
             case Once():
                 self._publish_once(connection, event, now)
+
+    def _take_answer(self, connection: Connection, answer: Answer) -> None:
+        if not self.asking.answer(connection, answer):
+            self._refuse(connection, "answer that nobody waits for")
 
     def _end(self, connection: Connection, error: PeerError | None) -> None:
         """Not before it has all answers that it is owed."""
@@ -375,43 +365,8 @@ class Exchange:
         topic, payload = self.announcement
         if event.pattern.matches(topic.decode()):
             encoded = event.form.encode(_announcement(topic, payload), [(0, 1)])
-            self._touch(connection)
+            self.outgoing.touch(connection)
             connection.push(encoded.blocks, encoded.size, 1)
-
-    def _handle_request(self, connection: Connection, event: Event, now: float) -> None:
-        subscriber = connection.subscriber
-        match event:
-            case Request(route, handle, body) if route.startswith(RESERVED):
-                self._asked[subscriber] += 1
-                self.routes(connection, route, body, now, partial(self._answer_itself, subscriber, handle))
-            case Request(route, handle, body):
-                self._pass(self.requests.ask(subscriber, route, handle, body, time.monotonic()))
-            case Answer(number, success, body):
-                effects = self.requests.answer(subscriber, number, success, body)
-                if effects is None:
-                    self._refuse(connection, "answer that nobody waits for")
-                self._pass(effects or [])
-
-    def _pass(self, effects: list[requests.Effect]) -> None:
-        """Requests to who answers them, answers to who asked."""
-        for effect in effects:
-            match effect:
-                case requests.Forward(responder, number, route, body):
-                    session = cast(RequestSession, responder.owner.session)
-                    self._send(responder.owner, session.to_request(number, route, body))
-                case requests.Answered(requester, handle, success, body):
-                    self._answer(requester, handle, success, body)
-
-    def _answer(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
-        connection: Connection = requester.owner
-        session = cast(RequestSession, connection.session)
-        self._send_owed(connection, session.to_answer(handle, success, body))
-
-    def _answer_itself(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
-        """The broker's own answer, unless nobody is there any more to hear it."""
-        if requester.owner is not None:
-            self._asked[requester] -= 1
-            self._answer(requester, handle, success, body)
 
     def _apply(self, effects: list[mesh.Effect]) -> None:
         for effect in effects:
@@ -419,66 +374,11 @@ class Exchange:
             session = cast(LinkSession, connection.session)
             match effect:
                 case mesh.Ask(_, text):
-                    self._send(connection, session.ask(text))
+                    self.outgoing.send(connection, session.ask(text))
                 case mesh.Unask(_, text):
-                    self._send(connection, session.unask(text))
+                    self.outgoing.send(connection, session.unask(text))
                 case mesh.Unlink() if self.on_unlink:
                     self.on_unlink(connection, effect)
-
-    # -- on the way out ----------------------------------------------------------------------------------
-
-    def _deliver(self, deliveries: list[Delivery]) -> None:
-        touched = self._touched
-        for audience, burst, slices, skip in deliveries:
-            count = sum([stop - start for start, stop in slices])
-            for form, members in audience.groups:
-                if form is SILENT or (len(members) == 1 and _is_spilled(members[0])):
-                    continue
-                blocks, size, lossy = form.encode(burst, slices)
-                for member in members:
-                    if member is not skip and member.owner is not None:
-                        connection: Connection = member.owner
-                        touched[connection] = None
-                        connection.push(blocks, size, count)
-                        if lossy:
-                            connection.port.counters.lossy += lossy
-
-    def _deliver_held(self, deliveries: list[Delivery]) -> None:
-        """What waited for the log. Some who were to hear it may be served from the log by now, or not any more."""
-        for delivery in deliveries:
-            audience, burst, slices, skip = delivery
-            topics = {burst.topics[run] for run, _, _ in burst.runs(slices)}
-            if all(self.hub.router.topic(topic).audience is audience for topic in topics):
-                self._deliver([delivery])
-                continue
-            members = {member for member, _ in audience.members}
-            for run, first, last in burst.runs(slices):
-                now = self.hub.router.topic(burst.topics[run]).audience
-                both = frozenset((member, form) for member, form in now.members if member in members)
-                self._deliver([Delivery(Audience(both), burst, [(first, last)], skip)])
-
-    def _send(self, connection: Connection, data: bytes) -> None:
-        self._touch(connection)
-        if data:
-            connection.push((data,), len(data), 0)
-
-    def _send_owed(self, connection: Connection, data: bytes) -> None:
-        self._send(connection, data)
-        if connection.heard_out and not self.owes(connection):
-            connection.leave()
-
-    def _touch(self, connection: Connection) -> None:
-        self._touched[connection] = None
-
-    def flush(self) -> None:
-        touched, self._touched = self._touched, {}
-        for connection in touched:
-            connection.flush()
-
-
-def _is_spilled(member: Subscriber) -> bool:
-    """Then nothing need be made for it, nor be kept for it in a form of its own."""
-    return member.owner is not None and member.owner.spilled
 
 
 def _announcement(topic: bytes, payload: bytes) -> Burst:

@@ -184,7 +184,7 @@ class Routes:
                 answer(False, requests.word("Failed: the log cannot be read; the broker's own words say why"))
             else:
                 answer(True, Body(msgspec.json.encode(rows), Format.JSON))
-            self._server.exchange.flush()
+            self._server.exchange.outgoing.flush()
 
         task = asyncio.get_running_loop().create_task(read())
         self._tasks.add(task)

@@ -53,7 +53,7 @@ class Server:
         self.addresses: list[tuple[str, Address]] = []
         self.neighbours = Neighbours(settings.simplest, self.exchange, self._dial)
         self.links = Links(self._dial)
-        self.exchange.routes = Routes(self)
+        self.exchange.asking.routes = Routes(self)
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._named = 0
         self._connection_limit = _room_for_connections(settings.limits.connections)

@@ -1,0 +1,85 @@
+"""Requests on their way: to who answers them, and the answers back to who asked."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from polycast.broker import Requests, requests
+from polycast.dialects.base import RequestSession
+from polycast.model import RESERVED, Answer, Body, Request
+from polycast.routing import Subscriber
+from polycast.server.connection import Connection
+from polycast.server.outgoing import Outgoing
+
+Routes = Callable[[Connection, str, Body, float, Callable[[bool, Body], None]], None]
+"""Takes who asks, the route, the body of the request, the time, and what to call with the answer."""
+
+
+def _no_route(
+    requester: Connection, route: str, body: Body, now: float, answer: Callable[[bool, Body], None]
+) -> None:
+    answer(False, requests.word(requests.NOT_FOUND))
+
+
+class Asking:
+    def __init__(self, open_requests: Requests, outgoing: Outgoing) -> None:
+        self._requests = open_requests
+        self._outgoing = outgoing
+        self.routes: Routes = _no_route
+        """Who answers the requests that are for the broker itself."""
+        self._asked: Counter[Subscriber] = Counter()
+        """How many answers of the broker itself are to come."""
+
+    def ask(self, connection: Connection, request: Request, now: float) -> None:
+        requester = connection.subscriber
+        route, handle, body = request.route, request.handle, request.body
+        if route.startswith(RESERVED):
+            self._asked[requester] += 1
+            self.routes(connection, route, body, now, partial(self._answer_itself, requester, handle))
+        else:
+            self._pass(self._requests.ask(requester, route, handle, body, time.monotonic()))
+
+    def answer(self, connection: Connection, answer: Answer) -> bool:
+        """Whether somebody waits for it."""
+        effects = self._requests.answer(connection.subscriber, answer.number, answer.success, answer.body)
+        self._pass(effects or [])
+        return effects is not None
+
+    def owes(self, requester: Subscriber) -> bool:
+        return self._asked[requester] > 0 or self._requests.owes(requester)
+
+    def leave(self, subscriber: Subscriber) -> None:
+        del self._asked[subscriber]
+        self._pass(self._requests.leave(subscriber))
+
+    def abandon(self) -> None:
+        """Whoever waits for an answer is told that there will be none."""
+        self._pass(self._requests.abandon())
+
+    def expire(self) -> None:
+        """Requests that nobody answered in time."""
+        self._pass(self._requests.expire(time.monotonic()))
+
+    def _pass(self, effects: list[requests.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case requests.Forward(responder, number, route, body):
+                    session = cast(RequestSession, responder.owner.session)
+                    self._outgoing.send(responder.owner, session.to_request(number, route, body))
+                case requests.Answered(requester, handle, success, body):
+                    self._answer(requester, handle, success, body)
+
+    def _answer(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
+        connection: Connection = requester.owner
+        session = cast(RequestSession, connection.session)
+        self._outgoing.send_owed(connection, session.to_answer(handle, success, body))
+
+    def _answer_itself(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
+        """The broker's own answer, unless nobody is there any more to hear it."""
+        if requester.owner is not None:
+            self._asked[requester] -= 1
+            self._answer(requester, handle, success, body)
