@@ -100,6 +100,25 @@ def test_it_may_fall_behind_again_and_again(spilling: Broker) -> None:
             wait_for_total(spilling, "replays_open", 0)
 
 
+def test_it_may_take_its_time(tmp_path: Path) -> None:
+    """Others are closed when they take nothing for so long."""
+    flags = (SMALL_QUEUE, "--set=limits.policy=spill", "--set=limits.stall_seconds=0.1")
+    ear = EARS["simplest"]
+    with Broker(*flags, data=tmp_path, listen=LISTEN) as broker:
+        slow, speaker = ear.open(broker, "flow", 4096), Speaker(broker)
+        with slow, speaker:
+            speaker.say_until_spilled()
+            wait_for(lambda: _stuck_seconds(broker) > 1.5, "some looks at who takes nothing")
+            expect_all(ear, slow, range(speaker.count))
+
+
+def _stuck_seconds(broker: Broker) -> float:
+    """For how long nothing has moved on the connection of simplest."""
+    found = ask(broker, "polycast/connections")["connections"]
+    [idle] = [float(each["idle_seconds"]) for each in found if each["listener"] == "simplest"]
+    return idle
+
+
 def test_the_policy_can_be_set_for_all_listeners(tmp_path: Path) -> None:
     flags = (SMALL_QUEUE, "--set=limits.policy=spill")
     ear = EARS["fanout"]

@@ -228,7 +228,8 @@ class Server:
 
     def _check_progress(self, connection: Connection, now: float) -> None:
         limit = self.settings.limits.stall_seconds
-        if limit and connection.stalled_since(now) >= limit:
+        patient = connection.port.policy == "spill"  # the log holds for it what others hold in memory
+        if limit and not patient and connection.stalled_since(now) >= limit:
             waits = f"{connection.queued():,} bytes wait for it"
             connection.end("stalled", f"took nothing for {limit:g} s while {waits} (limits.stall_seconds)")
             connection.abort()

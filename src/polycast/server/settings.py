@@ -37,7 +37,9 @@ class LimitSettings:
     handshake_seconds: float = setting(10.0, "how long a peer may take to introduce itself", low=0.001)
     idle_seconds: float = setting(0.0, "close a connection on which nothing moved so long; 0: never", low=0)
     stall_seconds: float = setting(
-        30.0, "close a connection that takes nothing of what waits for it so long; 0: never", low=0
+        30.0,
+        "close a connection that takes nothing of what waits for it so long, unless its policy is spill; 0: never",
+        low=0,
     )
     ack_seconds: float = setting(
         300.0, "close a subscriber with a full window that acknowledges nothing so long; 0: never", low=0
