@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("polycast.server")
 
 ONE_SIGNAL_SECONDS = 0.2
-SWITCH_SECONDS = 0.0003
-"""How long the event loop may keep the interpreter to itself while a thread of the log waits for it."""
 
 
 def _stop_signal() -> asyncio.Event:
@@ -54,7 +51,6 @@ def _open_log(settings: Settings) -> Log | None:
         return None
     from polycast.log.log import Log  # pyarrow takes its time: who keeps nothing need not wait for it
 
-    sys.setswitchinterval(SWITCH_SECONDS)
     return Log.open(settings.log, settings.limits.topics)
 
 
