@@ -16,7 +16,7 @@ from log.pieces import Row, numbered, pieces, rows_of
 from polycast.dialects.hermod.forms import FORM
 from polycast.log import rows
 from polycast.log.columns import Piece, to_batch
-from polycast.log.rows import spans_in_python, stretches_in_python, to_bursts, wanted_slices
+from polycast.log.rows import spans_in_python, stretches_in_python, to_bursts
 from polycast.model import Burst, Format
 
 some = settings(max_examples=100, deadline=None)
@@ -125,24 +125,3 @@ def test_a_format_nobody_knows_is_bytes() -> None:
     at = batch.schema.get_field_index("format")
     [burst] = to_bursts(batch.set_column(at, "format", pa.array(["cbor", "json"])))
     assert burst.formats == [Format.BYTES, Format.JSON]
-
-
-@some
-@given(pieces(min_size=1), st.sets(st.sampled_from([b"a", b"b", b""])))
-def test_wanted_slices(pieces: list[Piece], topics: set[bytes]) -> None:
-    asked: list[bytes] = []
-
-    def wanted(topic: bytes) -> bool:
-        asked.append(topic)
-        return topic in topics
-
-    for burst in to_bursts(to_batch(pieces)):
-        asked.clear()
-        slices = wanted_slices(burst, wanted)
-        expected = [
-            i for run, first, last in burst.runs() for i in range(first, last) if burst.topics[run] in topics
-        ]
-        assert [i for begin, end in slices for i in range(begin, end)] == expected
-        assert all(begin < end for begin, end in slices)
-        assert all(one[1] < two[0] for one, two in pairwise(slices))
-        assert sorted(asked) == sorted(set(burst.topics))

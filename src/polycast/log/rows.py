@@ -8,14 +8,13 @@ widens Arrow's edges to starts and ends. The C versions (`_columns.pyx`) take 20
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from polycast.log.format import SCHEMA
-from polycast.model import Burst, Format, Slices
+from polycast.model import Burst, Format
 
 DIALECT = "log"
 """What the bursts say they came from: the rows of one may have come from several."""
@@ -69,22 +68,6 @@ def _texts(batch: pa.RecordBatch, name: str) -> Texts:
     _, edges, data = column.buffers()
     kept = memoryview(edges).cast("i")[column.offset : column.offset + len(column) + 1]
     return Texts(kept, memoryview(data or b"").cast("B"))
-
-
-def wanted_slices(burst: Burst, wanted: Callable[[bytes], bool]) -> Slices:
-    """The messages whose topic is wanted. It is asked once for each topic in the burst."""
-    answers = {topic: wanted(topic) for topic in dict.fromkeys(burst.topics)}
-    slices: Slices = []
-    start = 0
-    begin: int | None = None
-    for topic, end in zip(burst.topics, burst.run_ends, strict=True):
-        if answers[topic]:
-            begin = start if begin is None else begin
-        elif begin is not None:
-            slices.append((begin, start))
-            begin = None
-        start = end
-    return slices if begin is None else [*slices, (begin, start)]
 
 
 # -- leaves ----------------------------------------------------------------------------------------------
