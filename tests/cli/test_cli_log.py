@@ -19,12 +19,11 @@ from kit.frames import pub
 from kit.program import POLYCAST, Finished, polycast, polycast_here
 from kit.room import Room
 from kit.wire import GUARD_SECONDS, wait_for
-from log.shelf import SEED, Shelf, flip, time_of
-from polycast.log.disk import DISK
+from log.shelf import Shelf, flip, stop, time_of
 from polycast.log.folder import WANTED, segments
 from polycast.log.salvage import salvage
 from polycast.log.sealing import seal
-from polycast.log.state import Lock, State, write_state
+from polycast.log.state import Lock
 
 
 @pytest.fixture
@@ -43,13 +42,6 @@ def shelf(data: Path) -> Shelf:
     shelf.segment(5, 1)
     stop(shelf)
     return shelf
-
-
-def stop(shelf: Shelf, clean: bool = True) -> None:
-    state = State(
-        seed=f"{SEED:016x}", clean=clean, next=shelf.next, reserved=shelf.next, checksum=shelf.checksum
-    )  # fmt: skip
-    write_state(shelf.folder, state, DISK)
 
 
 def run(command: str, data: Path, *arguments: str) -> Finished:

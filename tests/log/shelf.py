@@ -10,9 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from polycast.log.disk import DISK
 from polycast.log.folder import HOT, name_of
 from polycast.log.format import NOTHING_BEFORE, SCHEMA, Layout, Written, to_message
 from polycast.log.hot import HotSegment
+from polycast.log.state import State, write_state
 
 SEED = 0xFEEDFACE
 BEGAN = 1_700_000_000_000_000
@@ -126,3 +128,11 @@ def flip(path: Path, position: int, mask: int = 0x01) -> None:
         [byte] = file.read(1)
         file.seek(position)
         file.write(bytes([byte ^ mask]))
+
+
+def stop(shelf: Shelf, clean: bool = True) -> None:
+    """As a broker leaves it."""
+    state = State(
+        seed=f"{SEED:016x}", clean=clean, next=shelf.next, reserved=shelf.next, checksum=shelf.checksum
+    )  # fmt: skip
+    write_state(shelf.folder, state, DISK)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from log.shelf import SEED, Shelf, flip
+from log.shelf import SEED, Shelf, flip, stop
 from polycast.log import sealing
 from polycast.log.disk import DISK
 from polycast.log.folder import remove, segments
@@ -16,7 +16,6 @@ from polycast.log.format import NOTHING_BEFORE, to_message
 from polycast.log.salvage import salvage
 from polycast.log.sealing import seal
 from polycast.log.snapshot import Snapshot, to_topics, write_snapshot
-from polycast.log.state import State, write_state
 from polycast.log.verify import Finding, Progress, verify
 
 
@@ -32,13 +31,6 @@ def shelf(tmp_path: Path) -> Shelf:
     shelf.segment(5, 5)
     stop(shelf)
     return shelf
-
-
-def stop(shelf: Shelf, clean: bool = True) -> None:
-    state = State(
-        seed=f"{SEED:016x}", clean=clean, next=shelf.next, reserved=shelf.next, checksum=shelf.checksum
-    )  # fmt: skip
-    write_state(shelf.folder, state, DISK)
 
 
 def findings(folder: Path, running: bool = False) -> list[Finding]:

@@ -7,9 +7,8 @@ from dataclasses import astuple, dataclass
 
 import pyarrow as pa
 
+from polycast.log.format import MICROS
 from polycast.log.snapshot import Snapshot, to_batches
-
-MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ import xxhash
 from polycast.errors import LogDamageError
 
 VERSION = 1
+MICROS = 1_000_000
+"""Of a second, in which times are kept."""
 KEY = b"polycast"
 SCHEMA = pa.schema(
     [

@@ -16,7 +16,7 @@ from polycast.errors import StartError
 from polycast.log.batches import BatchIds
 from polycast.log.disk import DISK, Disk
 from polycast.log.folder import clear_snapshots, log_of, make
-from polycast.log.format import SCHEMA, Layout
+from polycast.log.format import MICROS, SCHEMA, Layout
 from polycast.log.keeper import Keeper
 from polycast.log.outcome import Settled
 from polycast.log.recovery import Recovered, recover
@@ -29,7 +29,6 @@ from polycast.model import Burst
 
 log = logging.getLogger("polycast.log")
 
-MICROS = 1_000_000
 TAIL_BYTES = 16 * 1024 * 1024
 """What of the settled messages stays in memory, for those who have nearly caught up."""
 

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from polycast.errors import LogDamageError
 from polycast.log.folder import TOPICS, Segment, segments
+from polycast.log.format import MICROS
 from polycast.log.hot import HotReader
 from polycast.log.reader import Reader
 from polycast.log.sealed import SealedReader
 from polycast.log.snapshot import read_topics
 
-MICROS = 1_000_000
 ALL_ROWS = 1 << 30
 
 

@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 from polycast.errors import LogDamageError
 from polycast.log.disk import Disk
 from polycast.log.folder import QUARANTINE, TOPICS, Segment, clear, first_of, quarantine, segments
-from polycast.log.format import NOTHING_BEFORE, Gap
+from polycast.log.format import Gap
 from polycast.log.hot import HotReader
 from polycast.log.salvage import has_groups_behind, salvage
 from polycast.log.snapshot import NO_BATCHES, Snapshot, advance, read_snapshot
 from polycast.log.state import State, read_state
-from polycast.log.steps import NO_ROWS, Added, read_added, step
+from polycast.log.steps import NO_ROWS, Added, nothing_at, read_added, step
 from polycast.log.writer import RESERVE
 
 log = logging.getLogger("polycast.log")
@@ -80,23 +80,19 @@ def _catch_up(folder: Path, snapshot: Snapshot) -> tuple[Snapshot, Added]:
     end: Added | None = None
     for segment in found:
         if segment.first >= snapshot.offset:
-            snapshot = step(snapshot, last or _nothing(snapshot.offset), segment.first)
+            snapshot = step(snapshot, last or nothing_at(snapshot.offset), segment.first)
             last = _read(segment)
             end = last or end
     if last:
         snapshot = step(snapshot, last, last.next)
     end = end or next(filter(None, map(_read, reversed(found))), None)
-    return snapshot, end or _nothing(snapshot.offset)
+    return snapshot, end or nothing_at(snapshot.offset)
 
 
 def _past_everything(snapshot: Snapshot) -> Snapshot:
     """For topics that are not listed: they may be those that the broker had forgotten before it died."""
     highest = pc.max(snapshot.topics["next_sequence"]).as_py()
     return snapshot._replace(floor=max(snapshot.floor, highest or 0))
-
-
-def _nothing(offset: int) -> Added:
-    return Added(NO_ROWS, [], 0, offset, NOTHING_BEFORE, 0)
 
 
 def _newest_snapshot(folder: Path) -> Snapshot:

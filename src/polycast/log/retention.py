@@ -6,12 +6,11 @@ import logging
 from pathlib import Path
 
 from polycast.log.folder import Segment, remove, segments, size_of
+from polycast.log.format import MICROS
 from polycast.log.outline import Outline, outline_of
 from polycast.log.settings import LogSettings
 
 log = logging.getLogger("polycast.log")
-
-MICROS = 1_000_000
 
 
 class Retention:

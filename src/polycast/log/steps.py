@@ -34,6 +34,10 @@ class Added(NamedTuple):
     """The time of its last message."""
 
 
+def nothing_at(offset: int) -> Added:
+    return Added(NO_ROWS, [], 0, offset, NOTHING_BEFORE, 0)
+
+
 def read_added(segment: Segment) -> Added | None:
     """None for a segment without a message. Raises LogDamageError, and OSError if it is gone."""
     return _from_sealed(segment) if segment.sealed else _from_hot(segment)
@@ -88,7 +92,7 @@ class Snapshots:
         before = advance(self._current, full.first, NO_ROWS, NO_BATCHES, full.first - self._current.offset)
         added = self._read(full)
         if added is None:  # whatever it held, no topic has come further than that
-            added = Added(NO_ROWS, [], 0, full.first, NOTHING_BEFORE, 0)
+            added = nothing_at(full.first)
         self._current = self._trim(step(before, added, offset))
 
     def _read(self, full: Segment) -> Added | None:

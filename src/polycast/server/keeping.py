@@ -78,7 +78,7 @@ class Keeping:
     def end(self, connection: Connection, act: Callable[[], None]) -> None:
         """`act` comes when everything is answered that was asked before."""
         self._owed[connection] += 1
-        self.when_settled(lambda reason: self._pay_last(connection, act))
+        self.when_settled(lambda reason: self._end_debt(connection, act))
 
     def when_settled(self, then: Then) -> None:
         """When everything is settled that has an offset now."""
@@ -120,11 +120,10 @@ class Keeping:
         self._pay(connection, receipt.refusal(reason, kept) if reason else receipt.data)
 
     def _pay(self, connection: Connection, data: bytes) -> None:
-        if self._owed[connection]:
-            self._owed[connection] -= 1
-            self._send(connection, data)
+        self._end_debt(connection, lambda: self._send(connection, data))
 
-    def _pay_last(self, connection: Connection, act: Callable[[], None]) -> None:
+    def _end_debt(self, connection: Connection, act: Callable[[], None]) -> None:
+        """One less is owed, and that is done; unless nobody is there any more."""
         if self._owed[connection]:
             self._owed[connection] -= 1
             act()
