@@ -1,5 +1,15 @@
 """Polycast: a columnar message broker."""
 
+from importlib import import_module
+from typing import Any
+
 from polycast import version
 
 __version__ = version.VERSION
+
+
+def __getattr__(name: str) -> Any:
+    """`polycast.spark` is there without an import of its own; who does not use it need not have Spark."""
+    if name == "spark":
+        return import_module("polycast.spark")
+    raise AttributeError(f"module 'polycast' has no attribute {name!r}")

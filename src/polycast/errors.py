@@ -4,6 +4,7 @@
     ├── UsageError            the user's: a flag, a setting, a pattern           exit code 2
     ├── StartError            the machine's: a port, a folder, a missing program exit code 1
     ├── LogDamageError        the disk's: a file of the log is not as it was written    exit code 1
+    ├── GoneError             the log's: messages that were asked for are not in it any more, or not yet
     ├── RemoteError           a broker that cannot be reached or went away       exit code 1
     │   └── RefusedError          it said that it will not take this
     └── PeerError             the peer's: it costs that peer its connection
@@ -32,6 +33,10 @@ class StartError(PolycastError):
 
 
 class LogDamageError(PolycastError):
+    pass
+
+
+class GoneError(PolycastError):
     pass
 
 

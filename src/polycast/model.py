@@ -316,6 +316,49 @@ class Once:
     refusal: Refusal
 
 
+Denial = Callable[[int, str], bytes]
+"""From a code and why it was not done to what is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Rows for a batch that is not published yet, as an Arrow stream: they wait under its id and a name.
+
+    `answer` makes the reply from how many rows are staged under that name by now.
+    """
+
+    batch_id: str
+    name: str
+    data: bytes
+    before: int | None
+    """How many rows it is to follow, where the peer says so; 0 begins the stage anew."""
+    answer: Callable[[int], bytes]
+    denial: Denial
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What was staged under these names is a batch now, kept as `Once` says; other stages of the id go."""
+
+    batch_id: str
+    names: tuple[str, ...]
+    count: int | None
+    """How many rows that must be, where the peer says so."""
+    answer: Callable[[int], bytes]
+    refusal: Refusal
+    denial: Denial
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """What was staged under these names is not wanted any more."""
+
+    batch_id: str
+    names: tuple[str, ...] | None
+    """None: all that there are."""
+    answer: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Deferred:
     """Bytes for this connection alone, to be made when all before them has happened."""
@@ -369,6 +412,9 @@ class Closing:
 Event = (
     Burst
     | Once
+    | Stage
+    | Commit
+    | Abort
     | Subscribe
     | Unsubscribe
     | Reply

@@ -18,14 +18,21 @@ ALL = ("simplest", "fanout.client", "fanout.controller", "hermod.pub", "hermod.s
 class Broker:
     """`with Broker("--forward", listen=("simplest", "simplest.peer")) as broker: broker.connect("simplest")`
 
-    It keeps a log where it is given a folder for it.
+    It keeps a log where it is given a folder for it. It says nothing about itself unless it is told to: then the
+    offsets and topics of a test are those of its own messages.
     """
 
     def __init__(
-        self, *arguments: str, listen: tuple[str, ...] = ALL, options: str = "", data: Path | None = None
+        self,
+        *arguments: str,
+        listen: tuple[str, ...] = ALL,
+        options: str = "",
+        data: Path | None = None,
+        events: bool = False,
     ) -> None:
         flags = [f"--listen={name}=tcp://127.0.0.1:0{options}" for name in listen]
         flags.append(f"--data={data}" if data else "--no-log")
+        flags += [] if events else ["--set=events.enabled=false"]
         self._command = [sys.executable, "-m", "polycast", "serve", *flags, *arguments]
         handle, path = tempfile.mkstemp(prefix="polycast-test-")
         os.close(handle)

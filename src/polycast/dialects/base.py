@@ -66,6 +66,8 @@ class Session:
 
     handshaken = True
     """Whether the peer has said all that it must say before it may stay."""
+    takes_part = True
+    """Whether it can publish and subscribe, now or when it is handshaken."""
     acknowledges = False
     """Whether it answers what its peer publishes, with a `Receipt`."""
     held_bytes = 0

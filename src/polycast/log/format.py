@@ -183,6 +183,16 @@ def size_at(data: memoryview, position: int) -> int:
     return size
 
 
+def stamp_at(data: memoryview, position: int) -> Stamp | None:
+    """What the group that begins here says about itself, unchecked; None: none begins here, or its head is cut."""
+    prefix = bytes(data[position : position + PREFIX_BYTES])
+    start = position + PREFIX_BYTES
+    end = start + int.from_bytes(prefix[4:], "little")
+    if len(prefix) < PREFIX_BYTES or prefix in ENDS or prefix[:4] != CONTINUES or end > len(data):
+        return None
+    return _read_stamp(bytes(data[start:end]))[0]
+
+
 def read_stamp(data: memoryview, position: int, seed: int) -> Stamp:
     """The stamp of the group that begins here, if it is whole and right; else LogDamageError."""
     metadata = int.from_bytes(data[position + 4 : position + PREFIX_BYTES], "little")

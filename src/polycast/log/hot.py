@@ -31,6 +31,7 @@ from polycast.log.format import (
     read_layout,
     read_stamp,
     size_at,
+    stamp_at,
 )
 
 ALLOCATE_BYTES = 4 * 1024 * 1024
@@ -39,6 +40,8 @@ PAGE_BYTES = 4096
 REMEMBERED_BYTES = 16 * 1024 * 1024
 """How much of what is on the disk stays in the system's memory. Whoever is further behind reads from the disk;
 memory that is used over and over is many times faster to write to, most of all on a virtual machine."""
+HEADS_BYTES = 64 * 1024
+"""What is read where only the heads of groups count."""
 ALIGNED_BYTES = 8
 PREFIX = re.compile(rb"(?=\xff\xff\xff\xff...\0)", re.DOTALL)
 """The prefix of a group whose metadata takes less than 16 MiB."""
@@ -180,6 +183,28 @@ class HotReader:
                 yield Group(position, stamp, read_batch(data, at, stamp, self.layout))
             at += stamp.size
 
+    def stamps(self) -> Iterator[tuple[int, Stamp]]:
+        """What the groups from `position` on say about themselves, each with where it begins; `position` follows.
+
+        Their bodies are not read, so nothing is proven. Where something else stands than a group, this ends, as
+        it does where a group is not whole.
+        """
+        size = os.fstat(self._fd).st_size
+        data, begin = memoryview(b""), self.position
+        while True:
+            if self.position + ENVELOPE_BYTES > begin + len(data):
+                begin = self.position
+                data = memoryview(self._read(HEADS_BYTES, begin))
+            stamp = _stamp_at(data, self.position - begin)
+            if stamp is None and begin < self.position:
+                begin, data = self.position, memoryview(self._read(CHUNK_BYTES, self.position))
+                stamp = _stamp_at(data, 0)
+            if stamp is None or self.position + stamp.size > size:
+                return
+            position = self.position
+            self.position += stamp.size
+            yield position, stamp
+
     def _whole(self, data: memoryview, at: int) -> bool:
         return 0 < self._size(data, at) <= len(data) - at
 
@@ -208,6 +233,11 @@ class HotReader:
         """Whether no group begins there, as it is now."""
         prefix = self._read(PREFIX_BYTES, position)
         return len(prefix) < PREFIX_BYTES or prefix in ENDS
+
+    def begins_at(self, position: int, offset: int) -> bool:
+        """Whether a group that has this offset first begins there, by its own account."""
+        stamp = _stamp_at(memoryview(self._read(HEADS_BYTES, position)), 0)
+        return stamp is not None and stamp.first == offset
 
     def has_rest(self) -> bool:
         """Whether there is anything but zeros behind the position."""
@@ -250,3 +280,11 @@ class HotReader:
 
     def _damage(self, error: LogDamageError) -> LogDamageError:
         return LogDamageError(f"{self.path}, byte {self.position:,}: {error}")
+
+
+def _stamp_at(data: memoryview, position: int) -> Stamp | None:
+    """Unchecked; None if there is none, or not all of it."""
+    try:
+        return stamp_at(data, position)
+    except LogDamageError:
+        return None

@@ -18,7 +18,7 @@ from polycast.errors import LogDamageError
 from polycast.log.folder import Segment, segments
 from polycast.log.format import Gap
 from polycast.log.salvage import read_lost
-from polycast.log.sources import Source, UnreadableSource, open_source
+from polycast.log.sources import Source, Spot, UnreadableSource, open_source
 
 log = logging.getLogger("polycast.log")
 
@@ -39,6 +39,7 @@ class Reader:
         self._read_columns = ["offset", *(name for name in columns if name != "offset")] if columns else None
         self._source: Source | None = None
         self._batch: pa.RecordBatch | None = None
+        self._spot: Spot | None = None
         self._told = ""
 
     def read(self, stop: int | None = None, rows: int = READ_ROWS) -> pa.RecordBatch | None:
@@ -49,9 +50,10 @@ class Reader:
                 return found
         return None
 
-    def seek(self, offset: int) -> None:
-        """Passes over all before an offset that is still to come."""
+    def seek(self, offset: int, spot: Spot | None = None) -> None:
+        """Passes over all before an offset that is still to come. Who knows the spot saves the way there."""
         self.offset = max(self.offset, offset)
+        self._spot = spot
         if self._source and self._batch is None and self._is_far(self._source):
             self.close()
 
@@ -133,7 +135,7 @@ class Reader:
         while found := segments(self.folder):
             place = bisect_right([segment.first for segment in found], self.offset)
             try:
-                self._source = open_source(found[max(0, place - 1)], self._read_columns)
+                self._source = self._open_segment(found[max(0, place - 1)])
             except FileNotFoundError:
                 continue
             return self._source
@@ -154,9 +156,13 @@ class Reader:
             self._miss(following.first, self._told)
         source.close()
         try:
-            self._source = open_source(following, self._read_columns)
+            self._source = self._open_segment(following)
         except FileNotFoundError:
             self._source = None
+
+    def _open_segment(self, segment: Segment) -> Source:
+        spot = self._spot if self._spot and self._spot.segment == segment.first else None
+        return open_source(segment, self._read_columns, spot)
 
     def _wait(self, source: Source) -> None:
         """At the end of the log. What cannot be opened may be mended meanwhile."""

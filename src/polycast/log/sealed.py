@@ -41,6 +41,11 @@ class RowGroup(msgspec.Struct, frozen=True):
     last_time: int
     columns: list[str]
     """The digest of each, in the order of the schema."""
+    sequences: tuple[int, int] | None = None
+    """The least and the greatest. None, as for topics, where the file is older than this."""
+    topics: list[str] | None = None
+    """All of them, if these are not many, else the least and the greatest."""
+    all_topics: bool = False
 
 
 class About(msgspec.Struct, frozen=True):
@@ -146,6 +151,10 @@ class SealedReader:
                     raise LogDamageError(f"the digest of the column {name} is wrong")
             [batch] = table.select(wanted).replace_schema_metadata().combine_chunks().to_batches()
         return batch
+
+    def size_of(self, number: int) -> int:
+        """In bytes, before compression."""
+        return int(self._file.metadata.row_group(number).total_byte_size)
 
     @contextlib.contextmanager
     def _damage(self, place: str) -> Iterator[None]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polycast.errors import LogDamageError
@@ -25,6 +26,8 @@ from polycast.log.sealed import About, RowGroup, SealedReader, content_of, diges
 
 ROW_GROUP_ROWS = 64 * 1024
 ROW_GROUP_BYTES = 16 * 1024 * 1024
+LISTED_TOPICS = 64
+"""Up to so many, a row group says which topics it has: whoever looks for another one passes it over."""
 SLICE_SECONDS = 0.01
 COUNTED = ["offset", "sequence", "time"]
 REPEATED = ["topic", "dialect", "format", "source"]
@@ -138,6 +141,9 @@ def _cut(group: Group) -> Iterator[pa.RecordBatch]:
 
 def _describe(table: pa.Table) -> RowGroup:
     offsets, times = table["offset"], table["time"]
+    sequences = pc.min_max(table["sequence"]).as_py()
+    topics = sorted(pc.unique(table["topic"]).to_pylist())
+    few = len(topics) <= LISTED_TOPICS
     return RowGroup(
         first=offsets[0].as_py(),
         next=offsets[-1].as_py() + 1,
@@ -145,6 +151,9 @@ def _describe(table: pa.Table) -> RowGroup:
         first_time=times[0].value,
         last_time=times[-1].value,
         columns=[digest_of(column) for column in table.columns],
+        sequences=(sequences["min"], sequences["max"]),
+        topics=topics if few else [topics[0], topics[-1]],
+        all_topics=few,
     )
 
 

@@ -8,7 +8,7 @@ after `skip`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -39,21 +39,31 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def open_source(segment: Segment, columns: Sequence[str] | None = None) -> Source:
-    """Raises OSError if the segment is not there any more under that name."""
+class Spot(NamedTuple):
+    """Where in a hot segment the group begins that has this offset first."""
+
+    segment: int
+    offset: int
+    position: int
+
+
+def open_source(segment: Segment, columns: Sequence[str] | None = None, spot: Spot | None = None) -> Source:
+    """Raises OSError if the segment is not there any more under that name. With `spot` it begins there."""
     try:
-        return SealedSource(segment, columns) if segment.sealed else HotSource(segment, columns)
+        return SealedSource(segment, columns) if segment.sealed else HotSource(segment, columns, spot)
     except LogDamageError as error:
         return UnreadableSource(segment, str(error))
 
 
 class HotSource:
-    def __init__(self, segment: Segment, columns: Sequence[str] | None) -> None:
+    def __init__(self, segment: Segment, columns: Sequence[str] | None, spot: Spot | None = None) -> None:
         self.segment = segment
         self.next = segment.first
         self.gaps: list[Gap] = []
         self._columns = list(columns) if columns else None
         self._reader = HotReader(segment.path)
+        if spot and self._reader.begins_at(spot.position, spot.offset):
+            self._reader.position, self.next = spot.position, spot.offset
         self._groups: Iterator[Group] | None = None
         self._ahead: Group | None = None
 

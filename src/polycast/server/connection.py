@@ -49,6 +49,10 @@ class Port(Protocol):
         """Whether an answer is still to come for this connection."""
         ...
 
+    def dropped(self, connection: Connection, messages: int, size: int) -> None:
+        """So many were not sent to it, and never will be."""
+        ...
+
     def spill(self, connection: Connection) -> None:
         """It is behind: what it has not been given yet comes from the log."""
         ...
@@ -83,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         "heard_out",
         "name",
         "opened_at",
+        "parting",
         "session",
         "spilled",
         "subscriber",
@@ -99,6 +104,8 @@ class Connection(asyncio.BufferedProtocol):
         self.closing = False
         self.heard_out = False
         self.bytes_out = 0
+        self.parting = ("left", "")
+        """Why it ended, when it has: the word that is counted, and a sentence where there is one."""
         self.opened_at = self.touched_at = time.monotonic()
         self._transport: asyncio.Transport
         self._pending: list[Buffer] = []
@@ -191,6 +198,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc and not self.closing:
+            self.parting = ("lost", str(exc))
         self.closing = True
         self._report_drops()
         self._pending.clear()
@@ -305,6 +314,7 @@ class Connection(asyncio.BufferedProtocol):
             self._port.counters.bytes_out += answers
             self.bytes_out += answers
         self._port.counters.dropped += self._pending_messages
+        self._port.dropped(self, self._pending_messages, self._pending_bytes - answers)
         self._dropped += self._pending_messages
         if not self._dropping:
             self._dropping = True
@@ -358,6 +368,7 @@ class Connection(asyncio.BufferedProtocol):
         """Says why, once; the transport is the caller's."""
         if not self.closing:
             self.closing = True
+            self.parting = (kind, reason)
             self._port.counters.closed[kind] += 1
             log.warning("%s: closed: %s", self, reason)
             self._port.ending(self)

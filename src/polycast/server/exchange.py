@@ -38,6 +38,7 @@ from polycast.routing import Subscriber, Topic
 from polycast.server.asking import Asking
 from polycast.server.budget import Budget
 from polycast.server.connection import Connection
+from polycast.server.events import Events
 from polycast.server.keeping import Keeping
 from polycast.server.outgoing import Outgoing
 from polycast.server.settings import Settings
@@ -89,7 +90,10 @@ class Exchange:
         self.keeping: Keeping | None = None
         self.replays: Replays | None = None
         """Both only where a log is kept."""
+        self.events = Events(self)
         self._held: deque[Held] = deque()
+        self._flushed = 0
+        """Everything before this offset was handed to who hears it."""
         self._committed = settings.log.delivery == "committed"
         self._deaf = False
         self._unheard: set[Connection] = set()
@@ -118,6 +122,7 @@ class Exchange:
         connection.subscriber = self.hub.join(connection, role.echo, role.link)
         if role.link:
             self._apply(self.mesh.join(connection.subscriber, connection.dialed))
+        self.events.connect(connection)
         self.handle(connection, connection.session.open(), 0.0)
 
     def close(self, connection: Connection) -> None:
@@ -126,6 +131,7 @@ class Exchange:
         if subscriber.owner is None:
             return
         connection.session.close()
+        self.events.disconnect(connection)
         self.outgoing.forget(connection)
         self.budget.forget(connection)
         if self.keeping:
@@ -149,6 +155,7 @@ class Exchange:
                 self._handle_other(connection, event, now)
                 published |= type(event) is Request or type(event) is Once
         self.outgoing.flush()
+        self._flushed = self._undelivered()
         if published:
             self.budget.charge(connection)
 
@@ -169,7 +176,15 @@ class Exchange:
     def spill(self, connection: Connection) -> None:
         """It has got everything that was delivered up to now."""
         assert self.replays
-        self.replays.spill(connection, self._held[0].first if self._held else self.hub.next_offset)
+        self.replays.spill(connection, self._undelivered())
+
+    def due(self) -> tuple[int, int]:
+        """The offsets between which everything lies that is handed to connections now."""
+        return self._flushed, self._undelivered()
+
+    def _undelivered(self) -> int:
+        """The first offset that has not been delivered."""
+        return self._held[0].first if self._held else self.hub.next_offset
 
     def stop(self) -> None:
         """Whoever waits for an answer is told that there will be none."""
@@ -213,6 +228,7 @@ class Exchange:
         counters.messages_in += publication.accepted
         if publication.refused:
             counters.refused["topic not UTF-8"] += publication.refused
+            self.events.refuse(connection, "topic not UTF-8", publication.refused)
         if self.keeping and connection.session.acknowledges:
             self.keeping.note(connection, publication)
         if self.mesh.active or self.on_peer:
@@ -224,6 +240,8 @@ class Exchange:
         self, burst: Burst, origin: Subscriber, source: str, now: float, batch_id: str = ""
     ) -> Publication:
         """To who hears it, and to the log; with `delivery = committed` the other way round."""
+        if self.events.rows:
+            self.events.publish()
         publication = self.mesh.publish(burst, origin, now)
         if not self.keeping:
             self.outgoing.deliver(publication.deliveries)
@@ -255,6 +273,7 @@ class Exchange:
                 self.outgoing.deliver_held(held.deliveries)
         self.keeping.settle(settled)
         self.outgoing.flush()
+        self._flushed = self._undelivered()
 
     def _handle_other(self, connection: Connection, event: Event, now: float) -> None:
         match event:
@@ -266,6 +285,7 @@ class Exchange:
                 self._refuse(connection, reason, count, detail)
             case Upgrade(dialect, session):
                 connection.upgrade(dialect, session)
+                self.events.connect(connection)
             case Closing(error):
                 self._end(connection, error)
             case Request():
@@ -305,6 +325,7 @@ class Exchange:
     def _refuse(self, connection: Connection, reason: str, count: int = 1, detail: str = "") -> None:
         refused = connection.port.counters.refused
         refused[reason] += count
+        self.events.refuse(connection, reason, count)
         worth = detail and refused[reason] <= DETAILS_AT_MOST
         log.log(logging.INFO if worth else logging.DEBUG, "%s: passed over: %s", connection, detail or reason)
 
@@ -320,11 +341,20 @@ class Exchange:
             self._end(connection, wrong)
         elif self.replays and self._is_replayed(connection, event):
             new = event.pattern not in subscriber.patterns
+            self.events.subscribe(connection, event)
             self.replays.begin(connection, event.pattern, event.form, event.start)
             self._apply(self.mesh.subscribed(subscriber, event.pattern) if new else [])
         elif self.replays and self.replays.change(connection, event.pattern, event.form):
             pass
-        elif self.hub.subscribe(subscriber, event.pattern, event.form):
+        else:
+            self._begin(connection, event)
+
+    def _begin(self, connection: Connection, event: Subscribe) -> None:
+        """With what comes from now on."""
+        subscriber = connection.subscriber
+        if event.pattern not in subscriber.patterns:
+            self.events.subscribe(connection, event)
+        if self.hub.subscribe(subscriber, event.pattern, event.form):
             self._apply(self.mesh.subscribed(subscriber, event.pattern))
             self._introduce(connection, event)
             if self.replays:
@@ -353,6 +383,8 @@ class Exchange:
     def _unsubscribe(self, connection: Connection, pattern: Pattern) -> None:
         subscriber = connection.subscriber
         self.requests.withdraw(subscriber, pattern.value)
+        if pattern in subscriber.patterns:
+            self.events.unsubscribe(connection, pattern)
         if self.hub.unsubscribe(subscriber, pattern):
             self._apply(self.mesh.unsubscribed(subscriber, pattern))
             if self.replays:

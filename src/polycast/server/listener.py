@@ -41,6 +41,9 @@ class Listener:
     def owes(self, connection: Connection) -> bool:
         return self._server.exchange.owes(connection)
 
+    def dropped(self, connection: Connection, messages: int, size: int) -> None:
+        self._server.exchange.events.drop(connection, messages, size)
+
     def spill(self, connection: Connection) -> None:
         self._server.exchange.spill(connection)
 

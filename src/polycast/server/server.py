@@ -121,6 +121,8 @@ class Server:
     async def start(self) -> None:
         if self.log:
             self.exchange.keep(self.log)
+        if self.settings.events.enabled:
+            self.exchange.events.start(self.node)
         try:
             for name, texts in self.settings.listen.items():
                 for text in texts:
@@ -156,6 +158,7 @@ class Server:
         await self.neighbours.stop()
         await self.links.stop()
         self.exchange.stop()
+        self.exchange.events.stop(self.node)
         await self._end_log()
         deadline = time.monotonic() + self.settings.limits.shutdown_seconds
         await self._wait_until(self._all_finished, deadline)

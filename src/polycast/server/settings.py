@@ -51,6 +51,11 @@ class LimitSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class EventSettings:
+    enabled: bool = setting(True, "publish who comes, goes, subscribes and misses messages, on polycast/events/")
+
+
+@dataclass(frozen=True, slots=True)
 class SimplestSettings:
     peers: list[str] = setting([], "brokers to link to, as HOST:PORT")
     forward: bool = setting(False, "pass on to other links what comes over a link, under //fwd/")
@@ -75,6 +80,7 @@ class Settings:
     """Where the broker connects to by itself, by the role it takes there."""
     log: LogSettings = field(default_factory=LogSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    events: EventSettings = field(default_factory=EventSettings)
     simplest: SimplestSettings = field(default_factory=SimplestSettings)
     hermod: HermodSettings = field(default_factory=HermodSettings)
     nanomsg: NanomsgSettings = field(default_factory=NanomsgSettings)
@@ -84,6 +90,7 @@ class Settings:
 TABLES: dict[str, type[Any]] = {
     "log": LogSettings,
     "limits": LimitSettings,
+    "events": EventSettings,
     "simplest": SimplestSettings,
     "hermod": HermodSettings,
     "nanomsg": NanomsgSettings,

@@ -129,6 +129,8 @@ class Header(msgspec.Struct):
     batch_type: Any = UNSET
     count: Any = UNSET
     batch_id: Any = UNSET
+    stage: Any = UNSET
+    stages: Any = UNSET
     topics: Any = UNSET
     patterns: Any = UNSET
     window: Any = UNSET
@@ -145,11 +147,21 @@ class Kind(Enum):
     COUNT = auto()
     START = auto()
     END = auto()
+    STAGE = auto()
+    COMMIT = auto()
+    ABORT = auto()
     TOPICS = auto()
     STATUS = auto()
 
 
-BATCH_TYPES = {"Count": Kind.COUNT, "Start": Kind.START, "End": Kind.END}
+BATCH_TYPES = {
+    "Count": Kind.COUNT,
+    "Start": Kind.START,
+    "End": Kind.END,
+    "Stage": Kind.STAGE,
+    "Commit": Kind.COMMIT,
+    "Abort": Kind.ABORT,
+}
 DECODER = msgspec.json.Decoder(Header)
 
 
@@ -163,7 +175,7 @@ def read_header(block: Block, position: int, end: int) -> Header:
 def kind_of(header: Header) -> Kind:
     """A payload is never taken for a header: what tells of one comes first."""
     if header.payload_size is not UNSET or header.checksum is not UNSET:
-        return Kind.MESSAGE
+        return Kind.STAGE if header.batch_type == "Stage" else Kind.MESSAGE
     if header.topics is not UNSET:
         return Kind.TOPICS
     if header.batch_type is not UNSET:
@@ -180,7 +192,8 @@ def kind_of(header: Header) -> Kind:
 def _kind_of_batch(header: Header) -> Kind:
     kind = BATCH_TYPES.get(to_text(header.batch_type, "batch_type"))
     if kind is None:
-        raise HermodError(400, f"batch_type is {shown(header.batch_type)}, expected Count, Start or End")
+        known = "Count, Start, End, Stage, Commit or Abort"
+        raise HermodError(400, f"batch_type is {shown(header.batch_type)}, expected {known}")
     return kind
 
 

@@ -3,6 +3,7 @@
     publisher -> broker    {"topic": T, "payload_size": N, "checksum": sha1}PAYLOAD
                            {"batch_type": "Count", "count": N}   {"batch_type": "Start"}   {"batch_type": "End"}
                            {"batch_type": "Count", "count": N, "batch_id": I}: all of it or nothing, and once only
+                           {"batch_type": "Stage", ...}PAYLOAD   {"batch_type": "Commit", ...}: see `stages`
     broker -> publisher    {"status": "OK"} LF   {"status": "OK", "count": N} LF
                            {"status": "ERROR", "code": C, "message": M} LF
     subscriber -> broker   {"topics": [T, ...]}   {"status": "OK"}   {"status": "CLOSE"}
@@ -23,7 +24,14 @@ from dataclasses import dataclass
 
 from polycast.declare import setting
 from polycast.dialects.base import Role, Session, Terms
-from polycast.dialects.hermod.batches import NEEDS_THE_LOG, Batch, State, to_batch, to_stream
+from polycast.dialects.hermod.batches import (
+    NEEDS_THE_LOG,
+    NEEDS_THE_LOG_HERE,
+    Batch,
+    State,
+    to_batch,
+    to_stream,
+)
 from polycast.dialects.hermod.forms import NAME, to_error
 from polycast.dialects.hermod.headers import (
     OPENING,
@@ -45,9 +53,10 @@ from polycast.dialects.hermod.headers import (
 )
 from polycast.dialects.hermod.intake import Intake
 from polycast.dialects.hermod.scan import messages, sha1_of
+from polycast.dialects.hermod.stages import frame_size, to_abort, to_commit, to_stage
 from polycast.dialects.hermod.subscriptions import Subscriptions
 from polycast.errors import PeerError
-from polycast.model import Block, Closing, Event, Received, Refused
+from polycast.model import Abort, Block, Closing, Commit, Event, Received, Refused, Reply, Stage
 
 ERROR_CHARACTERS = 140
 """How much of a client's words goes to the log."""
@@ -61,6 +70,10 @@ class HermodSettings:
         "largest batch with a batch_id; a message counts as its payload, its topic and 100 bytes",
         low=1,
     )
+    stage_bytes: int = setting(
+        1024 * 1024 * 1024, "what may be staged at a time, for all batches that are not committed yet", low=1
+    )
+    stage_seconds: float = setting(600.0, "how long a stage is kept to which nothing is added", low=0.001)
 
 
 class HermodSession(Session):
@@ -152,6 +165,8 @@ class HermodSession(Session):
         kind = kind_of(header)
         if kind is Kind.MESSAGE:
             return self._read_message(header, block, position, start, intake)
+        if kind is Kind.STAGE and self._state is State.SINGLE:
+            return self._read_stage(header, block, position, start, intake)
         action = ACTIONS.get((self._state, kind))
         if action is None:
             more = f"{shown_number(self._batch.expected)} more messages"
@@ -224,6 +239,31 @@ class HermodSession(Session):
         self._state = State.SINGLE
         self._batch = Batch()
 
+    # -- stages ------------------------------------------------------------------------------------------
+
+    def _read_stage(
+        self, header: Header, block: Block, position: int, start: int, intake: Intake
+    ) -> tuple[int, int]:
+        end = start + frame_size(header, self._limits)
+        if end > len(block):
+            return position, end - position
+        stage = to_stage(header, bytes(memoryview(block)[start:end]), self._unchecked)
+        self._add_staged(stage, intake)
+        return end, 0
+
+    def _commit(self, header: Header, intake: Intake) -> None:
+        self._add_staged(to_commit(header), intake)
+
+    def _abort(self, header: Header, intake: Intake) -> None:
+        self._add_staged(to_abort(header), intake)
+
+    def _add_staged(self, event: Stage | Commit | Abort, intake: Intake) -> None:
+        if self._kept:
+            intake.add(event)
+        else:
+            intake.add(Refused(NEEDS_THE_LOG % "a stage"))
+            intake.add(Reply(to_error(501, NEEDS_THE_LOG_HERE % "a stage")))
+
     # -- what subscribers say ----------------------------------------------------------------------------
 
     def _subscribe(self, header: Header, intake: Intake) -> None:
@@ -255,6 +295,8 @@ ACTIONS: dict[tuple[State, Kind], Action] = {
     (State.SINGLE, Kind.START): HermodSession._begin_stream,
     (State.SINGLE, Kind.END): HermodSession._end_batch,
     (State.STREAMING, Kind.END): HermodSession._end_batch,
+    (State.SINGLE, Kind.COMMIT): HermodSession._commit,
+    (State.SINGLE, Kind.ABORT): HermodSession._abort,
     **{(state, Kind.TOPICS): HermodSession._subscribe for state in State},
     **{(state, Kind.STATUS): HermodSession._handle_status for state in State},
 }

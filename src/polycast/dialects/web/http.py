@@ -40,6 +40,7 @@ class HttpError(ProtocolError):
 
 class HttpSession(Session):
     handshaken = False
+    takes_part = False
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)

@@ -1,0 +1,74 @@
+"""What a pipeline is: a name, its settings, and a stream that somebody starts.
+
+What it computes is a pure function from DataFrame to DataFrame in the pipeline's own file, tested without a stream.
+Here is what all of them share: where they read, where their checkpoint is, how they publish once only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    name: str
+    summary: str
+    """One line."""
+    settings: type
+    """A frozen dataclass of `declare.setting` fields, all with a default."""
+    start: Callable[[Run], StreamingQuery]
+    finish: Callable[[Run], list[str]] | None = None
+    """After a run with `--once`: writes what that run is for, a report for example, and returns lines to print."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a pipeline."""
+
+    spark: SparkSession
+    pipeline: Pipeline
+    data: Path
+    """The data folder: the log is in `log`, checkpoints go to `checkpoints`."""
+    at: str
+    """The hermod address of the broker that results are published to."""
+    settings: Any
+    once: bool = False
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.data.absolute() / "checkpoints" / self.pipeline.name
+
+    def messages(self, subscribe: str = ">", **options: object) -> DataFrame:
+        """The log as a stream, from its beginning unless `options` say otherwise."""
+        reader = self.spark.readStream.format("polycast").option("path", str(self.data.absolute() / "log"))
+        asked = {"subscribe": subscribe, "startingOffsets": "earliest", "failOnDataLoss": "false"} | options
+        for name, value in asked.items():
+            reader = reader.option(name, str(value))
+        return reader.load()
+
+    def write(self, rows: DataFrame, mode: str = "append", every: str = "") -> DataStreamWriter:
+        """With name, checkpoint and trigger in place: what is missing is where to, and `start()`."""
+        self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        writer = rows.writeStream.queryName(self.pipeline.name).outputMode(mode)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        if self.once:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=every) if every else writer
+
+    def publish(self, rows: DataFrame, batch: int) -> None:
+        """From within `foreachBatch`: rows with `topic`, `payload` and perhaps `format` become messages, once only."""
+        batch_id = f"{self.query_id}:{batch}"
+        rows.write.format("polycast").mode("append").option("at", self.at).option("batchId", batch_id).save()
+
+    @property
+    def query_id(self) -> str:
+        """It stays the same for as long as the checkpoint is there. Known once the query has begun."""
+        return str(json.loads((self.checkpoint / "metadata").read_text())["id"])

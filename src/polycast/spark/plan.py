@@ -1,0 +1,147 @@
+"""From options to what is read: a range of offsets, the rows wanted in it, and how they are shared out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyspark.sql.datasource import InputPartition
+
+from polycast.errors import GoneError
+from polycast.log.scan import Condition, Stretch, Wanted, to_stretches
+from polycast.model import Everything
+from polycast.spark.options import EARLIEST, LATEST, Place, SourceOptions
+from polycast.spark.views import View
+
+SHARE_BYTES = 4 * 1024 * 1024
+"""Less is not worth a partition of its own."""
+SHARE_AT_MOST_BYTES = 256 * 1024 * 1024
+
+
+class Range(NamedTuple):
+    start: int
+    stop: int
+
+
+class Share(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self.stretches = list(stretches)
+
+
+def to_wanted(options: SourceOptions, conditions: Sequence[Condition] = ()) -> Wanted:
+    return Wanted(
+        options.patterns or (Everything(),),
+        tuple(conditions),
+        options.start if isinstance(options.start, dict) else {},
+        options.end if isinstance(options.end, dict) else {},
+    )
+
+
+def find_start(view: View, options: SourceOptions, default: str) -> int:
+    if options.start_micros is not None:
+        return view.at_time(options.start_micros)
+    place = default if options.start is None else options.start
+    if isinstance(place, dict):
+        return _begin_of(view, place)
+    return _offset(view, place)
+
+
+def find_range(view: View, options: SourceOptions) -> Range:
+    """Of a batch."""
+    start = find_start(view, options, EARLIEST)
+    if options.end_micros is not None:
+        stop = view.at_time(options.end_micros)
+    elif options.end is None or isinstance(options.end, dict):
+        stop = view.next()
+    else:
+        stop = _offset(view, options.end)
+    return Range(start, max(start, stop))
+
+
+def _begin_of(view: View, sequences: dict[str, int]) -> int:
+    """Topics that are not named begin with what there is."""
+    return view.first() if sequences else view.next()
+
+
+def _offset(view: View, place: Place) -> int:
+    if place == EARLIEST:
+        return view.first()
+    if place == LATEST:
+        return view.next()
+    assert isinstance(place, int)
+    return place
+
+
+def check_range(view: View, wanted: Range, fail_on_data_loss: bool) -> Range:
+    """Where it begins before the log does, or after its end, something is not there that was asked for."""
+    first = view.first()
+    if wanted.start < first and wanted.start < wanted.stop and fail_on_data_loss:
+        last = min(first, wanted.stop) - 1
+        raise GoneError(
+            f"offsets {wanted.start:,} to {last:,} are gone: the log begins at {first:,}",
+            "failOnDataLoss=false goes on without them; log.retention_seconds and log.retention_bytes keep more",
+        )
+    beyond = max(wanted.start, wanted.stop)
+    if beyond > first and beyond > (after := view.next()):
+        raise GoneError(
+            f"the log ends before offset {after:,}, and {beyond:,} was asked for",
+            "is this the log that the checkpoint was made with? else take another checkpointLocation",
+        )
+    return Range(max(wanted.start, first), max(wanted.stop, first))
+
+
+def narrow(wanted: Range, conditions: Sequence[Condition]) -> Range:
+    """What the conditions leave of a range."""
+    start, stop = wanted
+    for condition in conditions:
+        if condition.column == "offset" and condition.test in EDGES:
+            least, after = EDGES[condition.test]
+            start = start if least is None else max(start, condition.value + least)
+            stop = stop if after is None else min(stop, condition.value + after)
+    return Range(start, max(start, stop))
+
+
+EDGES: dict[str, tuple[int | None, int | None]] = {
+    "=": (0, 1),
+    ">": (1, None),
+    ">=": (0, None),
+    "<": (None, 0),
+    "<=": (None, 1),
+}
+"""How far from its value a test moves the begin and the end of a range."""
+
+
+def share_out(view: View, wanted: Wanted, range_: Range, at_least: int | None) -> list[Share]:
+    stretches = to_stretches(view.pieces(*range_), wanted, *range_)
+    total = sum(stretch.size for stretch in stretches)
+    usual = min(max(1, total // SHARE_BYTES), max(os.cpu_count() or 2, total // SHARE_AT_MOST_BYTES))
+    count = max(usual, at_least or 1)
+    if len(stretches) < (at_least or 1):
+        stretches = _cut(stretches, count)
+    return [Share(part) for part in _deal(stretches, count)]
+
+
+def _cut(stretches: Sequence[Stretch], count: int) -> list[Stretch]:
+    """Into so many of about the same length, where there are as many offsets."""
+    total = sum(stretch.next - stretch.first for stretch in stretches)
+    step = max(1, -(-total // count))
+    return [
+        stretch._replace(first=first, next=min(first + step, stretch.next), size=max(1, stretch.size // count))
+        for stretch in stretches
+        for first in range(stretch.first, stretch.next, step)
+    ]
+
+
+def _deal(stretches: Sequence[Stretch], count: int) -> list[list[Stretch]]:
+    """In so many parts of about the same size, each of stretches that follow each other."""
+    total = sum(stretch.size for stretch in stretches)
+    parts: list[list[Stretch]] = [[] for _ in range(count)]
+    done = 0
+    for stretch in stretches:
+        middle = done + stretch.size / 2
+        parts[min(count - 1, int(middle * count / max(1, total)))].append(stretch)
+        done += stretch.size
+    return [part for part in parts if part]

@@ -1,0 +1,102 @@
+"""A Spark session that is set up for Polycast: settings that were measured, quiet, the data source in place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from polycast.errors import StartError
+from polycast.spark.faults import unwrap
+from polycast.spark.java import find_java
+from polycast.spark.source import PolycastSource, PushingSource
+
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+LOOPBACK = "127.0.0.1"
+
+SETTINGS: dict[str, str] = {
+    PUSH_DOWN: "true",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.buffer.size": str(1024 * 1024),
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(64 * 1024),
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+"""Of every session."""
+
+LOCAL_SETTINGS: dict[str, str] = {
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.driver.memory": "2g",
+}
+"""Of those where everything runs on this machine: its file system needs no checksums of its own."""
+
+
+def session(
+    master: str = "local[*]", name: str = "polycast", settings: Mapping[str, object] | None = None
+) -> SparkSession:
+    """The session of this process, or a new one; `settings` go before those that it would have."""
+    wanted = to_settings(master) | {key: str(value) for key, value in (settings or {}).items()}
+    os.environ["JAVA_HOME"] = str(find_java())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault(
+        "SPARK_LOCAL_HOSTNAME", "localhost"
+    )  # else the driver looks its own name up, and says so
+    builder = SparkSession.Builder().master(master).appName(name)
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    with _quiet(master):
+        spark: SparkSession = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def to_settings(master: str) -> dict[str, str]:
+    local = master.startswith("local")
+    cores = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
+    warehouse = {"spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/polycast-warehouse-{os.getuid()}"}
+    return SETTINGS | cores | warehouse | (LOCAL_SETTINGS if local else {})
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format `polycast` known to a session. Filters are pushed down where the session allows it."""
+    pushes = str(spark.conf.get(PUSH_DOWN, "false")).lower() == "true"
+    spark.dataSource.register(PushingSource if pushes else PolycastSource)
+
+
+@contextlib.contextmanager
+def _quiet(master: str) -> Iterator[None]:
+    """What Java has to say while it starts is only of interest if it does not."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as words:
+        os.dup2(words.fileno(), 2)
+        try:
+            yield
+        except (PySparkException, Py4JError, OSError) as error:
+            words.seek(0)
+            raise _to_failure(master, error, words.read().decode(errors="replace")) from error
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _to_failure(master: str, error: Exception, words: str) -> StartError:
+    said = [line for line in words.splitlines() if "ERROR" in line or "Exception" in line or "Error" in line]
+    reason = said[-1].strip() if said else str(unwrap(error))
+    return StartError(
+        f"Spark does not start with master {master}: {reason}", "polycast doctor looks for the cause"
+    )

@@ -1,0 +1,88 @@
+"""A log as the source sees it: in a folder, or behind a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from polycast.errors import UsageError
+from polycast.log.format import MICROS, Gap
+from polycast.log.places import begin_of_sequences, find_time
+from polycast.log.scan import Stretch, Wanted, scan
+from polycast.log.survey import Piece, Survey
+from polycast.spark.options import SourceOptions
+
+MARKS = ("state.json", "[0-9]*.arrows", "[0-9]*.parquet")
+"""One of these is in every log."""
+
+
+class View(Protocol):
+    def first(self) -> int:
+        """The first offset that there is."""
+
+    def next(self) -> int:
+        """The offset after the last one, as it is now."""
+
+    def at_time(self, micros: int) -> int:
+        """The first offset of that time or later."""
+
+    def at_sequences(self, sequences: Mapping[str, int]) -> int:
+        """An offset before which none of these topics has come to its sequence."""
+
+    def pieces(self, start: int, stop: int) -> list[Piece]: ...
+
+    def scan(
+        self,
+        stretches: Sequence[Stretch],
+        wanted: Wanted,
+        columns: Sequence[str],
+        on_skipped: Callable[[Gap], None],
+    ) -> Iterator[pa.RecordBatch]: ...
+
+    def close(self) -> None: ...
+
+
+class FolderView:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._survey = Survey(folder)
+        self.first = self._survey.first
+        self.next = self._survey.next
+        self.pieces = self._survey.pieces
+        self.close = self._survey.close
+
+    def at_time(self, micros: int) -> int:
+        return find_time(self.folder, micros / MICROS)
+
+    def at_sequences(self, sequences: Mapping[str, int]) -> int:
+        return begin_of_sequences(self.folder, sequences)
+
+    def scan(
+        self,
+        stretches: Sequence[Stretch],
+        wanted: Wanted,
+        columns: Sequence[str],
+        on_skipped: Callable[[Gap], None],
+    ) -> Iterator[pa.RecordBatch]:
+        return scan(self.folder, stretches, wanted, columns, on_skipped)
+
+
+def open_view(options: SourceOptions) -> View:
+    if options.at:
+        from polycast.spark.remote import BrokerView
+
+        return BrokerView(options.at)
+    return FolderView(find_log(options.path))
+
+
+def find_log(path: str) -> Path:
+    """The log's folder: the path itself, or `log` in it. Absolute, since workers run elsewhere."""
+    folder = Path(path.removeprefix("file://")).expanduser().absolute()
+    for candidate in (folder, folder / "log"):
+        if any(any(candidate.glob(mark)) for mark in MARKS):
+            return candidate
+    what = "is no log" if folder.exists() else "does not exist"
+    raise UsageError(f"{folder} {what}", "polycast serve --data DIR keeps one in DIR/log")
