@@ -63,7 +63,7 @@ $(VENV)/python:
 	@touch $@
 
 $(VENV)/installed: $(VENV)/python $(SOURCES)
-	$(PIP) install -c requirements.lock -e .
+	$(PIP) install -c requirements.lock -e '.[spark]'
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/python $(SOURCES)

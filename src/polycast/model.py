@@ -330,6 +330,8 @@ class Stage:
     batch_id: str
     name: str
     data: bytes
+    sha1: str
+    """Of the data, in hex digits, where the peer says so."""
     before: int | None
     """How many rows it is to follow, where the peer says so; 0 begins the stage anew."""
     answer: Callable[[int], bytes]

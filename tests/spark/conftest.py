@@ -1,11 +1,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from log.shelf import Shelf, stop
+from polycast.log.sealing import seal
 from polycast.spark import session
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in item.path.parts:
+            item.add_marker(pytest.mark.spark)
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +23,16 @@ def spark() -> Iterator[SparkSession]:
     running = session("local[2,3]")
     yield running
     running.stop()
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    """A log of 300 messages: two sealed segments with 100 each and a hot one."""
+    folder = tmp_path / "data" / "log"
+    folder.mkdir(parents=True)
+    made = Shelf(folder)
+    for _ in range(2):
+        seal(made.segment(40, 60))
+    made.segment(70, 30)
+    stop(made)
+    return made

@@ -85,6 +85,21 @@ class Hub:
         self.next_offset += start
         self.router.topics.trim()
 
+    def number_bulk(self, names: list[bytes], counts: list[int], lasts: list[int]) -> tuple[int, list[int]]:
+        """The same for messages that come topic by topic: so many of each, the last of them at that place.
+
+        Returns the offset of the first message, and the sequence that each topic begins with.
+        """
+        offset, sequences = self.next_offset, []
+        for name, count, last in zip(names, counts, lasts, strict=True):
+            topic = self.router.topics.use(name)
+            sequences.append(topic.next_sequence)
+            topic.next_sequence += count
+            topic.last_offset = offset + last
+        self.next_offset += sum(counts)
+        self.router.topics.trim()
+        return offset, sequences
+
     def _publish_readable(self, burst: Burst, origin: Subscriber) -> Publication:
         """Leaves out the runs whose topic is not UTF-8, and publishes the rest."""
         publications = [self.publish(part, origin) for part in readable_parts(burst)]

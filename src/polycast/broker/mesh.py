@@ -131,6 +131,11 @@ class Mesh:
     def active(self) -> bool:
         return bool(self._links)
 
+    @property
+    def forwards(self) -> bool:
+        """Whether messages may go by other names as well."""
+        return self._forward
+
     # -- who wants what ----------------------------------------------------------------------------------
 
     def want(self, patterns: Iterable[Pattern]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from polycast import __version__
-from polycast.cli import bench, connections, doctor, log, pub, request, serve, stats, sub, topics
+from polycast.cli import bench, connections, doctor, log, pipeline, pub, request, serve, sql, stats, sub, topics
 
 app = typer.Typer(
     name="polycast",
@@ -18,11 +18,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-COMMANDS = (serve, pub, sub, request, topics, connections, stats, doctor, bench)
+COMMANDS = (serve, pub, sub, request, topics, connections, stats, sql, doctor, bench)
 
 for command in COMMANDS:
     app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
 app.add_typer(log.app, name=log.NAME, help=log.HELP, epilog=f"Example: {log.EXAMPLE}")
+app.add_typer(pipeline.app, name=pipeline.NAME, help=pipeline.HELP, epilog=f"Example: {pipeline.EXAMPLE}")
 
 
 def _show_version(wanted: bool) -> None:

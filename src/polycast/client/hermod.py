@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha1
 from typing import Any
 
@@ -69,6 +70,23 @@ class HermodSide(Side):
         self.owe(receipt)
         header = {"batch_type": "Count", "count": len(messages), "batch_id": utf8(batch_id).decode()}
         return msgspec.json.encode(header) + b"".join(map(self.encode, messages))
+
+    def to_stage(self, batch_id: str, name: str, before: int, frame: memoryview, receipt: Receipt) -> bytes:
+        """Rows as an Arrow stream; `before` have been sent already."""
+        self.owe(receipt)
+        size, digest = frame.nbytes, sha1(frame, usedforsecurity=False).hexdigest()
+        more = {"stage": name, "count": before, "payload_size": size, "checksum": digest}
+        return b"".join((_to_header("Stage", batch_id, **more), frame))
+
+    def to_commit(self, batch_id: str, names: Sequence[str], count: int | None, receipt: Receipt) -> bytes:
+        self.owe(receipt)
+        more = {} if count is None else {"count": count}
+        return _to_header("Commit", batch_id, stages=list(names), **more)
+
+    def to_abort(self, batch_id: str, names: Sequence[str] | None, receipt: Receipt) -> bytes:
+        self.owe(receipt)
+        more = {} if names is None else {"stages": list(names)}
+        return _to_header("Abort", batch_id, **more)
 
     def to_asks(self, patterns: list[Pattern]) -> Said:
         return self._to_handshake(patterns)
@@ -139,6 +157,10 @@ class HermodSide(Side):
         if status.status == "OK":
             return None
         return RefusedError(f"{self.address}: refused: {status.code} {status.message}", status.code)
+
+
+def _to_header(batch_type: str, batch_id: str, **more: Any) -> bytes:
+    return msgspec.json.encode({"batch_type": batch_type, "batch_id": utf8(batch_id).decode(), **more})
 
 
 def _to_from(patterns: list[Pattern], start: Begin) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import re
 from collections.abc import Iterator
@@ -42,6 +43,8 @@ REMEMBERED_BYTES = 16 * 1024 * 1024
 memory that is used over and over is many times faster to write to, most of all on a virtual machine."""
 HEADS_BYTES = 64 * 1024
 """What is read where only the heads of groups count."""
+MAPPED_BYTES = 16 * 1024 * 1024
+"""A group that is larger is not copied into memory: as many may read it at a time as like."""
 ALIGNED_BYTES = 8
 PREFIX = re.compile(rb"(?=\xff\xff\xff\xff...\0)", re.DOTALL)
 """The prefix of a group whose metadata takes less than 16 MiB."""
@@ -220,8 +223,13 @@ class HotReader:
         while (size := self._size(data, 0)) > len(data):
             if self.position + size > os.fstat(self._fd).st_size:
                 raise self._damage(LogDamageError("the group is cut off"))
-            data = memoryview(self._read(size, self.position))
+            data = self._map(size) if size > MAPPED_BYTES else memoryview(self._read(size, self.position))
         return data
+
+    def _map(self, size: int) -> memoryview:
+        skip = self.position % mmap.ALLOCATIONGRANULARITY
+        mapped = mmap.mmap(self._fd, skip + size, access=mmap.ACCESS_READ, offset=self.position - skip)
+        return memoryview(mapped)[skip:]
 
     def _read(self, size: int, position: int) -> bytes:
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from polycast.errors import StartError
 from polycast.log.batches import BatchIds
+from polycast.log.bulk import Numbered, size_of
 from polycast.log.disk import DISK, Disk
 from polycast.log.folder import clear_snapshots, log_of, make
 from polycast.log.format import MICROS, SCHEMA, Layout
@@ -62,6 +63,8 @@ class Log:
         self._unsettled: deque[Entry] = deque()
         self._recent: deque[Entry] = deque()
         self._recent_bytes = 0
+        self._bulk_end = 0
+        """What came in bulk lies before this offset, and is not for those who look into the memory."""
         begun = Begun(self._begin(state), recovered.gap)
         layout = Layout.of(SCHEMA, self._seed)
         self.writer = Writer(folder, layout, settings, begun, disk, self._tell, self._rolled)
@@ -101,7 +104,17 @@ class Log:
 
     def has_room(self, count: int) -> bool:
         """Whether so many may be handed out, each under as many names as there are."""
-        return self.next + NAMES * count <= self.writer.reserved
+        return self.has_offsets(NAMES * count)
+
+    def has_offsets(self, count: int) -> bool:
+        return self.next + count <= self.writer.reserved
+
+    def make_room(self, count: int, then: Callable[[str], object]) -> None:
+        """For so many offsets. `then` is called in a thread of the log, with what is wrong.
+
+        Others may take of them meanwhile: `has_offsets` tells.
+        """
+        self.writer.reserve(count, then)
 
     def is_behind(self, share: float = 1.0) -> bool:
         return self.pending_bytes > self.settings.pending_bytes * share
@@ -110,11 +123,21 @@ class Log:
         self._micros = max(self._micros, int(now * MICROS))
         size = sum([len(burst.block) + ROW_BYTES * len(burst) for burst in bursts])
         first, self.next = bursts[0].offset, bursts[-1].offset + len(bursts[-1])
-        entry = Entry(bursts, source.encode(), self._micros, first, self.next, size, batch_id)
-        if batch_id:
-            self.batches.add(batch_id, first, self.next - first, self._micros)
+        self._put(Entry(bursts, source.encode(), self._micros, first, self.next, size, batch_id))
+
+    def append_bulk(self, numbered: Numbered, source: str, now: float, batch_id: str) -> None:
+        """It goes to the disk alone: who wants it waits until it is settled, and reads it there."""
+        self._micros = max(self._micros, int(now * MICROS))
+        size = size_of([numbered.bulk.columns]) + ROW_BYTES * len(numbered)
+        first, self.next = numbered.offset, numbered.offset + len(numbered)
+        self._bulk_end = self.next
+        self._put(Entry([], source.encode(), self._micros, first, self.next, size, batch_id, numbered))
+
+    def _put(self, entry: Entry) -> None:
+        if entry.batch_id:
+            self.batches.add(entry.batch_id, entry.first, entry.next - entry.first, entry.micros)
         self._unsettled.append(entry)
-        self.pending_bytes += size
+        self.pending_bytes += entry.size
         self.writer.put(entry)
 
     def settle(self, settled: Settled) -> None:
@@ -128,6 +151,10 @@ class Log:
                 self.batches.forget(entry.batch_id)
             if settled.reason and self.settings.delivery == "committed":
                 continue  # nobody ever gets it
+            if entry.bulk:
+                self._recent.clear()
+                self._recent_bytes = 0
+                continue
             self._recent.append(entry)
             self._recent_bytes += entry.size
         while self._recent and self._recent_bytes > TAIL_BYTES:
@@ -139,7 +166,7 @@ class Log:
     def tail_first(self) -> int:
         """From this offset on everything is in memory."""
         oldest = self._recent or self._unsettled
-        return oldest[0].first if oldest else self.next
+        return max(oldest[0].first, self._bulk_end) if oldest else self.next
 
     def tail(self, offset: int) -> Iterator[Entry]:
         """What is in memory from this offset on."""

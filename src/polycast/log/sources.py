@@ -82,13 +82,16 @@ class HotSource:
         return joined.replace_schema_metadata()
 
     def _take(self, offset: int, following: bool) -> Group | None:
-        """The next group that has something at the offset or later; `following`: only without a gap before it."""
+        """The next group that has something at the offset or later.
+
+        `following`: only if there is no gap before it, and if it is worth to be put together with others.
+        """
         group = self._ahead
         while group is None or group.stamp.next <= offset:
             group = self._pull(offset, following)
             if group is None:
                 return None
-        if following and group.stamp.first != self.next:
+        if following and (group.stamp.first != self.next or group.stamp.size > GATHER_BYTES):
             self._ahead = group
             return None
         self._ahead = None

@@ -11,11 +11,14 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+import pyarrow as pa
+
+from polycast.log.bulk import Numbered, to_rows
 from polycast.log.columns import Piece, to_batch
 from polycast.log.disk import Disk
 from polycast.log.folder import HOT, name_of
@@ -47,6 +50,8 @@ class Entry(NamedTuple):
     next: int
     size: int
     batch_id: str = ""
+    bulk: Numbered | None = None
+    """What there is instead of bursts. It is a group of its own."""
 
 
 class Begun(NamedTuple):
@@ -98,6 +103,14 @@ class Writer:
         """Asks for the segment to end here."""
         self._queue.put(self._end_segment)
 
+    def reserve(self, count: int, then: Callable[[str], object]) -> None:
+        """Makes room for so many more offsets; `then` is called in the thread, with why it could not."""
+
+        def act() -> None:
+            then(self._extend(count))
+
+        self._queue.put(act)
+
     def close(self) -> None:
         """Everything that was put is settled when this returns."""
         self._queue.put(None)
@@ -118,8 +131,8 @@ class Writer:
         running = True
         while running:
             entries, running = self._take()
-            if entries:
-                self._write(entries)
+            for group in _to_groups(entries):
+                self._write(group)
         self._end_segment()
 
     def _take(self) -> tuple[list[Entry], bool]:
@@ -159,7 +172,7 @@ class Writer:
 
     def _keep(self, entries: list[Entry], first: int) -> None:
         segment = self._segment_for(first)
-        batch = to_batch([Piece(burst, entry.source, entry.micros) for entry in entries for burst in entry.bursts])
+        batch = _to_batch(entries)
         ids = [(entry.batch_id, entry.first, entry.next - entry.first) for entry in entries if entry.batch_id]
         message = to_message(batch, self._layout, self.checksum, first, gap=self.gap, batches=ids)
         segment.append(message.data)
@@ -187,11 +200,21 @@ class Writer:
 
     def _reserve(self) -> None:
         """The disk knows of every offset before it is handed out."""
-        if self._handed_out + RESERVE // 2 <= self.state.reserved:
-            return
-        state = State(
-            seed=self.state.seed, clean=False, next=self.state.next, reserved=self._handed_out + RESERVE,
-        )  # fmt: skip
+        if self._handed_out + RESERVE // 2 > self.state.reserved:
+            self._reserve_up_to(self._handed_out + RESERVE)
+
+    def _extend(self, count: int) -> str:
+        """Why there is no room for so many; an empty text if there is."""
+        try:
+            wanted = self._handed_out + count + RESERVE
+            if wanted > self.state.reserved:
+                self._reserve_up_to(wanted)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
+    def _reserve_up_to(self, offset: int) -> None:
+        state = State(seed=self.state.seed, clean=False, next=self.state.next, reserved=offset)
         write_state(self._folder, state, self._disk)
         self.state = state
 
@@ -223,3 +246,25 @@ class Writer:
         """The syncer has closed a segment that ends before this offset."""
         self.closed = after
         self._on_roll()
+
+
+def _to_groups(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """As they come, but what comes in bulk is one by itself."""
+    group: list[Entry] = []
+    for entry in entries:
+        if entry.bulk and group:
+            yield group
+            group = []
+        group.append(entry)
+        if entry.bulk:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _to_batch(entries: list[Entry]) -> pa.RecordBatch:
+    first = entries[0]
+    if first.bulk:
+        return to_rows(first.bulk, first.source, first.micros)
+    return to_batch([Piece(burst, entry.source, entry.micros) for entry in entries for burst in entry.bursts])

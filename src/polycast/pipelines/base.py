@@ -27,6 +27,10 @@ class Pipeline:
     start: Callable[[Run], StreamingQuery]
     finish: Callable[[Run], list[str]] | None = None
     """After a run with `--once`: writes what that run is for, a report for example, and returns lines to print."""
+    writes: str = ""
+    """Where results go, for people: folders, topics."""
+    publishes: Callable[[Any], bool] = lambda settings: False
+    """Whether it needs a broker, with these settings: then a run without one ends before Spark begins."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,13 @@ class Run:
     def checkpoint(self) -> Path:
         return self.data.absolute() / "checkpoints" / self.pipeline.name
 
-    def messages(self, subscribe: str = ">", **options: object) -> DataFrame:
-        """The log as a stream, from its beginning unless `options` say otherwise."""
+    def messages(self, subscribe: str = ">", columns: str = "", **options: object) -> DataFrame:
+        """The log as a stream, from its beginning unless `options` say otherwise.
+
+        `columns` are those that are needed, as a schema: "offset long, topic string". Others are not read then.
+        """
         reader = self.spark.readStream.format("polycast").option("path", str(self.data.absolute() / "log"))
+        reader = reader.schema(columns) if columns else reader
         asked = {"subscribe": subscribe, "startingOffsets": "earliest", "failOnDataLoss": "false"} | options
         for name, value in asked.items():
             reader = reader.option(name, str(value))

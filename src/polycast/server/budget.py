@@ -28,6 +28,8 @@ class Budget:
         """Whether something else than the queues is past this share of what it may hold."""
         self._behind: set[Member] = set()
         self._paused: set[Member] = set()
+        self._held: set[Member] = set()
+        """Those that are not read for another reason."""
         self.pauses = 0
 
     @property
@@ -35,7 +37,17 @@ class Budget:
         return self._behind
 
     def has_paused(self, member: Member) -> bool:
-        return member in self._paused
+        return member in self._paused or member in self._held
+
+    def hold(self, member: Member) -> None:
+        """It is not read until it is released."""
+        self._held.add(member)
+        member.pause_reading()
+
+    def release(self, member: Member) -> None:
+        self._held.discard(member)
+        if member not in self._paused:
+            member.resume_reading()
 
     def total(self) -> int:
         return sum(member.queued() for member in self._behind)
@@ -49,6 +61,7 @@ class Budget:
     def forget(self, member: Member) -> None:
         self._behind.discard(member)
         self._paused.discard(member)
+        self._held.discard(member)
 
     def charge(self, publisher: Member) -> None:
         """Called when a connection has published: it waits if there is no room for more."""
@@ -65,7 +78,7 @@ class Budget:
             asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
             return
         paused, self._paused = self._paused, set()
-        for member in paused:
+        for member in paused - self._held:
             member.resume_reading()
 
     def _is_over(self, share: float) -> bool:

@@ -243,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         elif fits:
             self._write()
         elif self._port.policy == "spill" and not self.spilled and self._pending_messages:
-            self._spill(queued)
+            self._spill()
         elif self._port.policy == "drop" and not held:
             self._drop(queued)
         else:
@@ -296,12 +296,16 @@ class Connection(asyncio.BufferedProtocol):
         self.bytes_out += self._pending_bytes
         self.touched_at = time.monotonic()
 
-    def _spill(self, queued: int) -> None:
+    def _spill(self) -> None:
         """This is the last that it gets as it comes; whatever follows it gets from the log."""
         self._write()
-        self.spilled = True
-        self._spill_limit = queued + self._pending_bytes + self._port.queue_bytes
+        self.turn_to_log()
         self._port.spill(self)
+
+    def turn_to_log(self) -> None:
+        """From here on it gets nothing that is live."""
+        self.spilled = True
+        self._spill_limit = self.queued() + self._port.queue_bytes
 
     def _drop(self, queued: int) -> None:
         """Messages go, answers stay: whoever asked would wait for them in vain."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -18,9 +19,11 @@ from polycast.dialects.base import LinkSession
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.log.outcome import Settled
 from polycast.model import (
+    Abort,
     Answer,
     Burst,
     Closing,
+    Commit,
     Deferred,
     Event,
     Format,
@@ -30,6 +33,7 @@ from polycast.model import (
     Refused,
     Reply,
     Request,
+    Stage,
     Subscribe,
     Unsubscribe,
     Upgrade,
@@ -45,6 +49,7 @@ from polycast.server.settings import Settings
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
+    from polycast.server.commits import Commits
     from polycast.server.replays import Replays
 
 log = logging.getLogger("polycast.exchange")
@@ -54,7 +59,7 @@ ITSELF = "polycast"
 DETAILS_AT_MOST = 1000
 """So many refusals of a kind are told in the log; the others are only counted."""
 
-PUBLISHING = (Burst, Once, Receipt, Request)
+PUBLISHING = (Burst, Once, Receipt, Request, Stage, Commit, Abort)
 
 
 class Held(NamedTuple):
@@ -89,21 +94,24 @@ class Exchange:
         self._itself = self.hub.join(self)
         self.keeping: Keeping | None = None
         self.replays: Replays | None = None
-        """Both only where a log is kept."""
+        self.commits: Commits | None = None
+        """All three only where a log is kept."""
+        self._settings = settings
         self.events = Events(self)
         self._held: deque[Held] = deque()
         self._flushed = 0
         """Everything before this offset was handed to who hears it."""
         self._committed = settings.log.delivery == "committed"
-        self._deaf = False
+        self.deaf = False
         self._unheard: set[Connection] = set()
         """Those who published too late; an answer to anything after that could be taken for one to it."""
 
     def keep(self, log: Log) -> None:
         """From here on everything goes to this log."""
-        from polycast.server.replays import (
-            Replays,  # pyarrow takes its time: who keeps nothing need not wait for it
-        )
+        # pyarrow takes its time: who keeps nothing need not wait for it
+        from polycast.server.commits import Commits
+        from polycast.server.replays import Replays
+        from polycast.server.stages import Stages
 
         found = log.recovered
         names, sequences, offsets = (found.topics[name].to_pylist() for name in found.topics.column_names)
@@ -112,6 +120,8 @@ class Exchange:
         self.budget.backlog = log.is_behind
         self.keeping = Keeping(log, self.outgoing.send_owed)
         self.replays = Replays(self, log)
+        stages = Stages(self._settings.hermod)
+        self.commits = Commits(self, log, stages, self._settings.limits.for_dialects())
         loop = asyncio.get_running_loop()
         log.start(lambda settled: loop.call_soon_threadsafe(self._settle, settled))
 
@@ -122,6 +132,8 @@ class Exchange:
         connection.subscriber = self.hub.join(connection, role.echo, role.link)
         if role.link:
             self._apply(self.mesh.join(connection.subscriber, connection.dialed))
+            if self.replays:
+                self.replays.note_link(connection)
         self.events.connect(connection)
         self.handle(connection, connection.session.open(), 0.0)
 
@@ -136,6 +148,8 @@ class Exchange:
         self.budget.forget(connection)
         if self.keeping:
             self.keeping.forget(connection)
+        if self.commits:
+            self.commits.forget(connection)
         patterns = self.hub.leave(subscriber)
         self._apply(self.mesh.leave(subscriber, patterns))
         self.asking.leave(subscriber)
@@ -143,13 +157,16 @@ class Exchange:
 
     def handle(self, connection: Connection, events: list[Event], now: float) -> None:
         published = False
-        for event in events:
+        for place, event in enumerate(events):
             if connection.closing or connection.heard_out:
                 break
-            if self._deaf and self._is_too_late(connection, event):
+            if self.commits and connection in self.commits.waiting:
+                self.commits.waiting[connection] += events[place:]
+                break
+            if self.deaf and self._is_too_late(connection, event):
                 continue
             if type(event) is Burst:
-                self._publish(connection, event, now)
+                self.publish_for(connection, event, now)
                 published = True
             else:
                 self._handle_other(connection, event, now)
@@ -158,6 +175,14 @@ class Exchange:
         self._flushed = self._undelivered()
         if published:
             self.budget.charge(connection)
+
+    def resume(self, connection: Connection, events: list[Event]) -> None:
+        """What it said while it had to wait. It may have shut its side since."""
+        shut, connection.heard_out = connection.heard_out, False
+        self.handle(connection, events, time.time())
+        connection.heard_out |= shut
+        if connection.heard_out and not self.owes(connection):
+            connection.leave()
 
     def announce(self, now: float) -> None:
         """The broker says where it can be reached."""
@@ -171,6 +196,8 @@ class Exchange:
 
     def owes(self, connection: Connection) -> bool:
         kept = self.keeping is not None and self.keeping.owes(connection)
+        if self.commits and connection in self.commits.waiting:
+            return True
         return kept or self.asking.owes(connection.subscriber)
 
     def spill(self, connection: Connection) -> None:
@@ -193,7 +220,7 @@ class Exchange:
 
     def listen_no_more(self) -> None:
         """What is published from here on is neither taken nor answered: the log ends here."""
-        self._deaf = True
+        self.deaf = True
 
     def _is_too_late(self, connection: Connection, event: Event) -> bool:
         if type(event) in PUBLISHING:
@@ -201,12 +228,16 @@ class Exchange:
         return connection in self._unheard and type(event) not in (Deferred, Closing)
 
     async def end_replays(self) -> None:
+        if self.commits:
+            await self.commits.stop()
         if self.replays:
             await self.replays.stop()
 
     def expire(self) -> None:
-        """Requests that nobody answered in time."""
+        """Requests that nobody answered in time, and what was staged and not committed."""
         self.asking.expire()
+        if self.commits:
+            self.commits.expire()
         self.outgoing.flush()
 
     def summary(self) -> str:
@@ -218,10 +249,11 @@ class Exchange:
 
     # -- events ------------------------------------------------------------------------------------------
 
-    def _publish(self, connection: Connection, burst: Burst, now: float, batch_id: str = "") -> None:
+    def publish_for(self, connection: Connection, burst: Burst, now: float, batch_id: str = "") -> None:
+        """This connection says something."""
         if self.keeping and not self.keeping.log.has_room(len(burst)):
             self.keeping.refuse(connection, len(burst))
-            self._refuse(connection, "the log is behind", len(burst))
+            self.refuse(connection, "the log is behind", len(burst))
             return
         publication = self._spread(burst, connection.subscriber, connection.name, now, batch_id)
         counters = connection.port.counters
@@ -260,7 +292,7 @@ class Exchange:
         if known:
             self.keeping.note_again(connection, known.first, known.count)
         else:
-            self._publish(connection, event.burst, now, event.batch_id)
+            self.publish_for(connection, event.burst, now, event.batch_id)
         count = known.count if known else len(event.burst)
         self.keeping.answer(connection, Receipt(event.answer(count), event.refusal))
 
@@ -282,7 +314,7 @@ class Exchange:
             case Unsubscribe(pattern):
                 self._unsubscribe(connection, pattern)
             case Refused(reason, count, detail):
-                self._refuse(connection, reason, count, detail)
+                self.refuse(connection, reason, count, detail)
             case Upgrade(dialect, session):
                 connection.upgrade(dialect, session)
                 self.events.connect(connection)
@@ -308,10 +340,12 @@ class Exchange:
                 self.outgoing.send(connection, data)
             case Once():
                 self._publish_once(connection, event, now)
+            case Stage() | Commit() | Abort() if self.commits:
+                self.commits.handle(connection, event)
 
     def _take_answer(self, connection: Connection, answer: Answer) -> None:
         if not self.asking.answer(connection, answer):
-            self._refuse(connection, "answer that nobody waits for")
+            self.refuse(connection, "answer that nobody waits for")
 
     def _end(self, connection: Connection, error: PeerError | None) -> None:
         """Not before it has all answers that it is owed."""
@@ -322,7 +356,7 @@ class Exchange:
         else:
             end()
 
-    def _refuse(self, connection: Connection, reason: str, count: int = 1, detail: str = "") -> None:
+    def refuse(self, connection: Connection, reason: str, count: int = 1, detail: str = "") -> None:
         refused = connection.port.counters.refused
         refused[reason] += count
         self.events.refuse(connection, reason, count)

@@ -5,13 +5,15 @@ log still has in memory comes from there. When nothing is left, the subscription
 of the event loop: nothing is missed and nothing comes twice.
 
     past    a subscription that begins somewhere in the past, or with the last message of each topic
-    spill   a connection that fell behind: all of its subscriptions, from the first message it did not get
+    spill   a connection that fell behind, or that more came for than can be queued: all of its subscriptions, from
+            the first message it did not get
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -46,8 +48,7 @@ class Replay:
         self.connection = connection
         self.log = replays.log
         self.piece_bytes = min(AHEAD_BYTES, connection.port.queue_bytes // AHEAD_SHARE)
-        self._own = None if connection.port.role.echo else connection.name
-        """What this connection said by itself does not come back to it."""
+        self._unheard = _unheard(replays, connection)
         self.offset = -1
         self._reader: Reader | None = None
 
@@ -85,8 +86,10 @@ class Replay:
 
     async def settled(self, offset: int) -> None:
         """Whatever was published before is on the disk, or never will be."""
+        wait = SHORTEST_WAIT
         while self.log.settled < offset and not self.is_over():
-            await asyncio.sleep(SHORTEST_WAIT)
+            await asyncio.sleep(wait)
+            wait = min(1.5 * wait, LONGEST_WAIT)
 
     async def room(self, patience: float = math.inf) -> bool:
         """Waits, ever less often, until the connection has taken most of what it was given; others come first."""
@@ -103,6 +106,7 @@ class Replay:
     async def _push_piece(self) -> None:
         """From the disk."""
         await self.room()
+        await self.settled(self.offset + 1)
         if self._reader is None:
             self._reader = Reader(self.log.folder, self.offset)
         stop = self.log.settled
@@ -123,16 +127,17 @@ class Replay:
         for start in range(0, batch.num_rows, rows):
             if not await self.room(patience) or self.is_over():
                 return start
-            for burst in to_bursts(self._without_own(batch.slice(start, rows))):
+            for burst in to_bursts(self._heard(batch.slice(start, rows))):
                 self.push_burst(burst, 0, len(burst))
         return int(batch.num_rows)
 
-    def _without_own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _heard(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A broker that ran before may have had a connection of the same name."""
-        if self._own is None:
+        if not self._unheard:
             return batch
         before = pc.less(batch["offset"], self.replays.first)
-        return batch.filter(pc.or_(before, pc.not_equal(batch["source"], self._own)))
+        unheard = pc.is_in(batch["source"], value_set=pa.array(self._unheard, pa.string()))
+        return batch.filter(pc.or_(before, pc.invert(unheard)))
 
     def push_burst(self, burst: Burst, start: int, stop: int) -> None:
         parts: list[tuple[Form, Slices]] = []
@@ -162,7 +167,7 @@ class Replay:
         return True
 
     def is_own(self, entry: Entry) -> bool:
-        return self._own is not None and entry.source == self._own.encode()
+        return bool(self._unheard) and entry.source.decode() in self._unheard
 
     def _push_more(self, burst: Burst, size: int) -> int:
         """As much of a burst as still fits into a piece of which there is so much. Says how much that was."""
@@ -174,6 +179,13 @@ class Replay:
         self.push_burst(burst, start, stop)
         self.offset = burst.offset + stop
         return each * (stop - start)
+
+
+def _unheard(replays: Replays, connection: Connection) -> Collection[str]:
+    """Whose messages do not go to it: its own, unless it wants them back, and to a link those of all links."""
+    if connection.subscriber.link:
+        return replays.links
+    return () if connection.port.role.echo else (connection.name,)
 
 
 def _add(slices: Slices, first: int, last: int) -> None:

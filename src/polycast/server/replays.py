@@ -25,6 +25,7 @@ log = logging.getLogger("polycast.replay")
 T = TypeVar("T")
 
 THREADS = 2
+LINKS_AT_MOST = 10_000
 
 
 class Replays:
@@ -40,6 +41,8 @@ class Replays:
         """Those to which more may be added in this turn."""
         self._open: dict[Connection, set[FromReplay]] = {}
         self._spilled: dict[Connection, SpillReplay] = {}
+        self.links: dict[str, None] = {}
+        """The names of connections to other brokers, the newest last; also of such that are gone."""
         self.stopped = False
         self.spills = 0
 
@@ -84,10 +87,17 @@ class Replays:
             self._spilled[connection].note_served(pattern, offset)
         self._exchange.hub.subscribe(connection.subscriber, pattern, form)
 
-    def spill(self, connection: Connection, offset: int) -> None:
-        self.spills += 1
-        replay = self._spilled[connection] = SpillReplay(self, connection, offset)
+    def spill(self, connection: Connection, offset: int, slow: bool = True) -> None:
+        """Not `slow`: nobody can take at once what is coming."""
+        self.spills += slow
+        replay = self._spilled[connection] = SpillReplay(self, connection, offset, slow)
         self._run(replay)
+
+    def note_link(self, connection: Connection) -> None:
+        """What comes over one link does not go to another."""
+        self.links[connection.name] = None
+        if len(self.links) > LINKS_AT_MOST:
+            del self.links[next(iter(self.links))]
 
     # -- what replays need -------------------------------------------------------------------------------
 

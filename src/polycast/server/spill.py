@@ -1,4 +1,6 @@
-"""A connection that fell behind: all of its subscriptions, from the first message it did not get."""
+"""A connection that fell behind, or for which more came than can be queued: all of its subscriptions, from the
+first message it did not get.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,12 @@ log = logging.getLogger("polycast.replay")
 
 
 class SpillReplay(Replay):
-    """All subscriptions of a connection that fell behind."""
+    """All subscriptions of a connection. `slow`: it is its own fault."""
 
-    def __init__(self, replays: Replays, connection: Connection, offset: int) -> None:
+    def __init__(self, replays: Replays, connection: Connection, offset: int, slow: bool) -> None:
         super().__init__(replays, connection)
         self._first = offset
+        self._slow = slow
         self._known: dict[bytes, tuple[Audience, tuple[Wish, ...]]] = {}
         self._made: dict[Pattern, int] = {}
         """Subscriptions that were made since then, and at which offset."""
@@ -39,7 +42,8 @@ class SpillReplay(Replay):
         self._known.clear()
 
     async def find_start(self) -> int:
-        log.warning("%s: too slow for what is live; served from the log", self.connection)
+        if self._slow:
+            log.warning("%s: too slow for what is live; served from the log", self.connection)
         return self._first
 
     def wishes_for(self, topic: bytes) -> tuple[Wish, ...]:
@@ -64,4 +68,5 @@ class SpillReplay(Replay):
 
     def go_live(self) -> None:
         self.connection.spilled = False
-        log.info("%s: caught up", self.connection)
+        if self._slow:
+            log.info("%s: caught up", self.connection)

@@ -1,7 +1,7 @@
 """What Spark says went wrong, as one line for people.
 
-Spark wraps what was raised in Python, sometimes more than once, and adds both languages' stacks. What was meant for
-people is the last line of the innermost Python traceback; without one, it is Spark's own first line.
+Spark wraps what was raised in Python, sometimes more than once, and adds both languages' stacks. What was meant
+for people is the last line of the innermost Python traceback; without one, it is Spark's own first line.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from collections.abc import Iterator
 
 from polycast.errors import PolycastError, StartError, UsageError
 
-OURS = re.compile(
-    r"polycast\.errors\.(\w+): (.+?)(?=\n\S*$|\nSQLSTATE|\n\n|\n\tat |\Z| SQLSTATE: \w{5}\s*$)", re.DOTALL
-)
+OURS = re.compile(r"polycast\.errors\.(\w+): ([^\n]+)")
 RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 HINT = "; hint: "

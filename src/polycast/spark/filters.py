@@ -50,8 +50,8 @@ def _to_condition(each: datasource.Filter) -> Condition | None:
     path: tuple[str, ...] = getattr(each, "attribute", ())
     if test is None or len(path) != 1 or path[0] not in KINDS:
         return None
-    given = getattr(each, "value", None)
-    values = given if test == "in" else (given,)
+    given: Any = getattr(each, "value", None)
+    values: tuple[Any, ...] = given if test == "in" else (given,)
     if not all(type(value) is KINDS[path[0]] for value in values):
         return None
     found = tuple(_to_value(value) for value in values)

@@ -71,7 +71,7 @@ class PolycastSource(DataSource):
         from polycast.spark.sink import StreamSink
 
         with telling():
-            return StreamSink(read_sink_options(self.options), schema, overwrite)
+            return StreamSink(read_sink_options(self.options), schema)
 
 
 class PushingSource(PolycastSource):

@@ -24,14 +24,8 @@ from dataclasses import dataclass
 
 from polycast.declare import setting
 from polycast.dialects.base import Role, Session, Terms
-from polycast.dialects.hermod.batches import (
-    NEEDS_THE_LOG,
-    NEEDS_THE_LOG_HERE,
-    Batch,
-    State,
-    to_batch,
-    to_stream,
-)
+from polycast.dialects.hermod import stages
+from polycast.dialects.hermod.batches import NEEDS_THE_LOG, Batch, State, to_batch, to_stream
 from polycast.dialects.hermod.forms import NAME, to_error
 from polycast.dialects.hermod.headers import (
     OPENING,
@@ -53,7 +47,6 @@ from polycast.dialects.hermod.headers import (
 )
 from polycast.dialects.hermod.intake import Intake
 from polycast.dialects.hermod.scan import messages, sha1_of
-from polycast.dialects.hermod.stages import frame_size, to_abort, to_commit, to_stage
 from polycast.dialects.hermod.subscriptions import Subscriptions
 from polycast.errors import PeerError
 from polycast.model import Abort, Block, Closing, Commit, Event, Received, Refused, Reply, Stage
@@ -244,25 +237,25 @@ class HermodSession(Session):
     def _read_stage(
         self, header: Header, block: Block, position: int, start: int, intake: Intake
     ) -> tuple[int, int]:
-        end = start + frame_size(header, self._limits)
+        end = start + stages.frame_size(header, self._limits)
         if end > len(block):
             return position, end - position
-        stage = to_stage(header, bytes(memoryview(block)[start:end]), self._unchecked)
-        self._add_staged(stage, intake)
+        data = bytes(memoryview(block)[start:end])
+        self._add_staged(stages.to_stage(header, data, self._unchecked), intake)
         return end, 0
 
     def _commit(self, header: Header, intake: Intake) -> None:
-        self._add_staged(to_commit(header), intake)
+        self._add_staged(stages.to_commit(header), intake)
 
     def _abort(self, header: Header, intake: Intake) -> None:
-        self._add_staged(to_abort(header), intake)
+        self._add_staged(stages.to_abort(header), intake)
 
     def _add_staged(self, event: Stage | Commit | Abort, intake: Intake) -> None:
         if self._kept:
             intake.add(event)
         else:
-            intake.add(Refused(NEEDS_THE_LOG % "a stage"))
-            intake.add(Reply(to_error(501, NEEDS_THE_LOG_HERE % "a stage")))
+            intake.add(Refused(stages.NEEDS_THE_LOG))
+            intake.add(Reply(to_error(501, stages.NEEDS_THE_LOG_HERE)))
 
     # -- what subscribers say ----------------------------------------------------------------------------
 

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from polycast.cli import streams
+from polycast.cli.log.place import DATA
+from polycast.cli.options import AT
+
+if TYPE_CHECKING:
+    from polycast.pipelines.progress import Progress
+    from polycast.pipelines.runner import Order, Report
+
+NAME = "run"
+HELP = """Run a pipeline: until SIGTERM or ctrl-C, or with --once until everything is done that is in the log by now.
+
+It goes on where the last run ended. On a terminal there is a progress bar; in a pipe each batch is a JSON object on a
+line of its own, and the last line is about the whole run."""
+EXAMPLE = "polycast pipeline run archive --once --set subscribe='orders.>'"
+
+SECOND_SIGNAL = 1
+
+
+def run(
+    name: str = typer.Argument(help="The pipeline: 'polycast pipeline list' names them."),
+    data: str = DATA,
+    at: str = AT,
+    once: bool = typer.Option(False, "--once", help="End when all that is in the log by now is done."),
+    master: str = typer.Option("local[*]", help="Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://..."),
+    set_: list[str] = typer.Option([], "--set", help="A setting of the pipeline.", metavar="KEY=VALUE"),
+) -> None:
+    from polycast.pipelines import runner
+
+    follow(runner.to_order(name, Path(data), at, set_, master, once))
+
+
+def follow(order: Order) -> None:
+    """To its end, with signs of life."""
+    from polycast.pipelines import runner
+
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
+    with _stopping() as stop, _showing() as show:
+        report = runner.run(order, show, stop)
+    _tell(report)
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """The first signal asks for an end, the second one makes it. Spark sets one of these for itself when it begins."""
+    stop = threading.Event()
+
+    def handle(number: int, frame: object) -> None:
+        if stop.is_set():
+            os._exit(SECOND_SIGNAL)
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _showing() -> Iterator[Callable[[Progress], None]]:
+    if not sys.stdout.isatty():
+        yield lambda progress: _write(progress.to_json())
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    text = "batch {task.fields[batch]:,}  {task.fields[speed]:,.0f} rows/s  lag {task.fields[lag]:,}"
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeElapsedColumn())
+    with Progress(*columns, console=streams.to_console(sys.stderr), transient=True) as bar:
+        task = bar.add_task("Spark begins", total=None, batch=0, speed=0.0, lag=0)
+        yield lambda told: bar.update(
+            task,
+            description=told.pipeline,
+            completed=told.offset,
+            total=told.offset + told.lag,
+            batch=told.batch,
+            speed=told.rows_per_second,
+            lag=told.lag,
+        )
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _tell(report: Report) -> None:
+    if not sys.stdout.isatty():
+        _write(json.dumps({"done": True, **report._asdict()}, ensure_ascii=False))
+        return
+    _write(f"{report.pipeline}: {report.rows:,} rows in {report.batches:,} batches, {report.seconds:,.1f} s")
+    for line in report.lines:
+        _write(line)

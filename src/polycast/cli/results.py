@@ -1,0 +1,211 @@
+"""The result of a query: a table on a terminal, plain columns in a pipe, JSON or CSV; written as it comes."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import typer
+
+from polycast.cli import streams
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+AT_ONCE = 1000
+"""Rows that are lined up together."""
+WIDE = 60
+"""A column of text is no wider than this; a cell that is longer is cut on a terminal, and sticks out in a pipe."""
+GAP = "  "
+UTC_FORM = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+Rows = list[tuple[Any, ...]]
+
+
+def show(names: Sequence[str], batches: Iterable[pa.RecordBatch], form: str) -> None:
+    """`form` is json, csv, or empty for people."""
+    write = {"json": _to_json, "csv": _to_csv}.get(form)
+    try:
+        if write:
+            _write(write(names, batches))
+        elif sys.stdout.isatty():
+            _show_tables(names, batches)
+        else:
+            _write(_to_lines(names, batches))
+    except BrokenPipeError:
+        streams.let_go(sys.stdout)
+
+
+def _write(blocks: Iterable[str]) -> None:
+    for block in blocks:
+        sys.stdout.buffer.write(block.encode(errors="replace"))
+        sys.stdout.buffer.flush()
+
+
+# -- values ----------------------------------------------------------------------------------------------
+
+
+def _rows(batch: pa.RecordBatch, convert: Callable[[Any], Any]) -> Rows:
+    columns = [_values(column, convert) for column in batch.columns]
+    return list(zip(*columns, strict=True)) if columns else [()] * batch.num_rows
+
+
+def _values(column: pa.Array, convert: Callable[[Any], Any]) -> list[Any]:
+    """Numbers, texts and truths are what they are."""
+    kind = column.type
+    plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind)
+    values = column.to_pylist(maps_as_pydicts="lossy")
+    return values if plain else [convert(value) for value in values]
+
+
+def to_plain(value: Any) -> Any:
+    """As JSON has it: bytes as text where they are, times in UTC."""
+    if isinstance(value, bytes):
+        return _to_text(value)
+    if isinstance(value, datetime):
+        return value.strftime(UTC_FORM) if value.tzinfo else value.isoformat()
+    if isinstance(value, dict):
+        return {str(to_plain(key)): to_plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [to_plain(each) for each in value]
+    return value
+
+
+def _to_text(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"$base64": base64.b64encode(value).decode()}
+
+
+def _to_cell(value: Any) -> str:
+    """In one line. Bytes that are no text are shown as numbers."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        text = _to_text(value)
+        return text if isinstance(text, str) else "0x" + value.hex()
+    if isinstance(value, list | dict):
+        return msgspec.json.encode(to_plain(value)).decode()
+    return str(to_plain(value))
+
+
+def _printable(text: str) -> str:
+    """Such that it neither breaks lines nor writes on a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+# -- for programs ----------------------------------------------------------------------------------------
+
+
+def _to_json(names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
+    encode = msgspec.json.Encoder(decimal_format="number").encode
+    for batch in batches:
+        rows = _rows(batch, to_plain)
+        yield "".join(encode(dict(zip(names, row, strict=True))).decode() + "\n" for row in rows)
+
+
+def _to_csv(names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
+    yield _csv_lines([tuple(names)])
+    for batch in batches:
+        yield _csv_lines(_rows(batch, _to_csv_cell))
+
+
+def _to_csv_cell(value: Any) -> Any:
+    plain = to_plain(value)
+    if isinstance(plain, dict) and list(plain) == ["$base64"]:
+        return plain["$base64"]
+    return msgspec.json.encode(plain).decode() if isinstance(plain, list | dict) else plain
+
+
+def _csv_lines(rows: Rows) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+# -- for people ------------------------------------------------------------------------------------------
+
+
+def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of AT_ONCE rows, and fewer in the last one."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        for start in range(0, batch.num_rows, AT_ONCE):
+            waiting.append(batch.slice(start, AT_ONCE))
+            if sum(each.num_rows for each in waiting) >= AT_ONCE:
+                whole = pa.concat_batches(waiting)
+                waiting = [whole.slice(AT_ONCE)] if whole.num_rows > AT_ONCE else []
+                yield whole.slice(0, AT_ONCE)
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _cells(block: pa.RecordBatch) -> list[list[str]]:
+    return [[_printable(_to_cell(cell)) for cell in row] for row in _rows(block, lambda value: value)]
+
+
+def _numbers(block: pa.RecordBatch) -> list[bool]:
+    kinds = [column.type for column in block.columns]
+    return [pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_decimal(k) for k in kinds]
+
+
+def _to_lines(names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
+    """The first rows say how wide the columns are."""
+    widths: list[int] = []
+    for block in _blocks(batches):
+        cells, numbers = _cells(block), _numbers(block)
+        if not widths:
+            widths = [min(WIDE, max(map(len, column))) for column in zip(names, *cells, strict=True)]
+            yield _to_line(list(names), widths, numbers)
+        yield "".join(_to_line(row, widths, numbers) for row in cells)
+    if not widths:
+        yield GAP.join(names) + "\n"
+
+
+def _to_line(cells: list[str], widths: list[int], numbers: list[bool]) -> str:
+    shown = (
+        cell.rjust(width) if number else cell.ljust(width)
+        for cell, width, number in zip(cells, widths, numbers, strict=True)
+    )
+    return GAP.join(shown).rstrip() + "\n"
+
+
+def _show_tables(names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
+    console = streams.to_console(sys.stdout)
+    total = 0
+    for block in _blocks(batches):
+        total += block.num_rows
+        console.print(_to_table(names, _cells(block), _numbers(block)))
+    if total == 0:
+        typer.echo(GAP.join(names))
+    streams.say("1 row" if total == 1 else f"{total:,} rows")
+
+
+def _to_table(names: Sequence[str], cells: list[list[str]], numbers: list[bool]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for place, (name, number) in enumerate(zip(names, numbers, strict=True)):
+        widest = max((len(row[place]) for row in cells), default=0)
+        table.add_column(
+            Text(_printable(name)),
+            justify="right" if number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=widest if number else None,
+            max_width=None if number else WIDE,
+        )
+    for row in cells:
+        table.add_row(*map(Text, row))
+    return table

@@ -1,0 +1,144 @@
+"""Many rows published at once and once only: staged by whoever has them, committed by whoever knows that all are there.
+
+    with Stager("localhost", "night-2026-11-15") as stager:
+        stager.stage("part 1", batches)         # here, or in another process
+        stager.commit(["part 1", "part 2"])     # again, if in doubt: a repeat publishes nothing
+
+For `hermod`, and a broker that keeps a log. The only part of the client that needs pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from polycast.client.blocking import Client
+from polycast.client.connect import to_side
+from polycast.client.hermod import HermodSide
+from polycast.client.reach import ACK_SECONDS
+from polycast.client.side import WINDOW, Receipt
+from polycast.errors import RefusedError, UsageError
+
+FRAME_BYTES = 4 * 1024 * 1024
+COMMIT_SECONDS = 600.0
+"""A large batch takes the disk its time."""
+TYPES = {"topic": pa.string(), "payload": pa.binary(), "format": pa.string()}
+OPTIONAL = ("format",)
+HINTS = {
+    404: "run it again: what is not committed is not published",
+    413: "the broker takes no larger frame: raise its limits.payload_bytes",
+    501: "start the broker without --no-log",
+    507: "fewer rows a batch (maxOffsetsPerTrigger), or raise the broker's hermod.stage_bytes",
+}
+
+
+class Stager(Client):
+    """A connection for the stages of one batch. `at` as in `connect`."""
+
+    def __init__(self, at: str, batch_id: str, timeout: float = 10.0) -> None:
+        side = to_side("hermod", at, publishing=True)
+        assert isinstance(side, HermodSide)
+        self._hermod = side
+        self._batch_id = batch_id
+        super().__init__(side, timeout)
+
+    def __enter__(self) -> Stager:
+        return self
+
+    def stage(self, name: str, batches: Iterable[pa.RecordBatch]) -> int:
+        """The rows wait at the broker under that name: how many there are.
+
+        They have the columns topic, payload and, if you like, format. What was staged under the name before goes.
+        """
+        receipt = Receipt()
+        rows = 0
+        for count, frame in _frames(batches):
+            self._send(self._hermod.to_stage(self._batch_id, name, rows, frame, receipt))
+            rows += count
+            self._wait(lambda: len(self._hermod.owed) < WINDOW, ACK_SECONDS)
+            if receipt.error:
+                break
+        self._finish(receipt, ACK_SECONDS)
+        return rows
+
+    def commit(self, names: Sequence[str], rows: int | None = None) -> int:
+        """All rows of these stages are published now, in this order, or were before: how many there are.
+
+        With `rows`, only if there are as many. Stages of the batch with other names go.
+        """
+        receipt = Receipt()
+        self._send(self._hermod.to_commit(self._batch_id, names, rows, receipt))
+        self._finish(receipt, COMMIT_SECONDS)
+        return receipt.accepted
+
+    def abort(self, names: Sequence[str] | None = None) -> None:
+        """Those stages are not wanted any more; without names, all of the batch."""
+        receipt = Receipt()
+        self._send(self._hermod.to_abort(self._batch_id, names, receipt))
+        self._finish(receipt, ACK_SECONDS)
+
+    def _finish(self, receipt: Receipt, seconds: float) -> None:
+        try:
+            self._wait(lambda: not receipt.owed, seconds)
+        except RefusedError as error:
+            raise RefusedError(str(error), error.code, HINTS.get(error.code, "")) from error
+        if error := receipt.error:
+            raise RefusedError(str(error), error.code, HINTS.get(error.code, ""))
+
+
+# -- frames ----------------------------------------------------------------------------------------------
+
+
+def _frames(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, memoryview]]:
+    """How many rows, and these as an Arrow stream."""
+    parts: list[pa.RecordBatch] = []
+    size = 0
+    for part in _parts(batches):
+        if parts and (size + part.nbytes > FRAME_BYTES or part.schema != parts[0].schema):
+            yield _to_frame(parts)
+            parts, size = [], 0
+        parts.append(part)
+        size += part.nbytes
+    if parts:
+        yield _to_frame(parts)
+
+
+def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Not larger than a frame, unless one row is."""
+    for batch in batches:
+        whole = _to_columns(batch)
+        rows = max(1, whole.num_rows * FRAME_BYTES // max(1, whole.nbytes))
+        for start in range(0, whole.num_rows, rows):
+            yield from _halves(whole.slice(start, rows))
+
+
+def _halves(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Where a few rows are much larger than the others."""
+    if part.num_rows <= 1 or part.nbytes <= 2 * FRAME_BYTES:
+        yield part
+    else:
+        middle = part.num_rows // 2
+        yield from _halves(part.slice(0, middle))
+        yield from _halves(part.slice(middle))
+
+
+def _to_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    names = [name for name in TYPES if name in batch.schema.names]
+    missing = [name for name in TYPES if name not in names and name not in OPTIONAL]
+    if missing:
+        found = ", ".join(batch.schema.names) or "none"
+        raise UsageError(f"there is no column {missing[0]}; the columns are {found}", "rows need topic and payload")
+    try:
+        columns = [batch[name].cast(TYPES[name]) for name in names]
+    except pa.ArrowException as error:
+        raise UsageError(f"rows cannot be messages: {error}", "topic is a string, payload binary") from error
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _to_frame(parts: list[pa.RecordBatch]) -> tuple[int, memoryview]:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, parts[0].schema) as stream:
+        for part in parts:
+            stream.write_batch(part)
+    return sum(part.num_rows for part in parts), memoryview(sink.getvalue())

@@ -1,0 +1,105 @@
+"""Small files of the lake become large ones.
+
+While an hour goes on, files of about the same size are merged as soon as there are many of them: so each row is
+written again a few times, not once for every batch. When the hour is over, what is small is merged for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+
+from polycast.pipelines.lake import STAGING, Lake, LakeFile, StagedFile
+from polycast.pipelines.lakefiles import Files
+
+FIRST_STEP_BYTES = 1024 * 1024
+BATCH_ROWS = 64 * 1024
+BELOW = "merge"
+EVERYTHING_BYTES = 2**62
+
+
+class Sizes(NamedTuple):
+    target_bytes: int
+    """What is less than half as large is small."""
+    many: int
+    """So many small files are merged while their hour goes on."""
+
+
+class Compactor:
+    """Remembers which hours it has to look at."""
+
+    def __init__(self, lake: Lake, sizes: Sizes) -> None:
+        self._lake = lake
+        self._sizes = sizes
+        self._due = set(lake.hours())
+        self._newest = max(self._due, default="")
+
+    def touch(self, hours: Sequence[str]) -> None:
+        self._due.update(hours)
+        self._newest = max((self._newest, *hours))
+
+    def run(self, at_most: int | None = None) -> int:
+        """How many times it merged. `at_most`: a stream cannot wait for long."""
+        done = 0
+        for hour in sorted(self._due):
+            over = hour < self._newest
+            while group := next(iter(plan(self._lake.files(hour), over, self._sizes)), None):
+                if done == at_most:
+                    return done
+                merge(self._lake, hour, group)
+                done += 1
+            if over:
+                self._due.discard(hour)
+        return done
+
+
+def plan(files: Sequence[LakeFile], over: bool, sizes: Sizes) -> list[list[LakeFile]]:
+    """Groups of files that are to become one each. `files` are by offset, and so is each group."""
+    small = [file for file in files if file.size < sizes.target_bytes / 2]
+    if over:
+        return [group for group in _pack(small, sizes.target_bytes) if len(group) > 1]
+    steps: dict[int, list[LakeFile]] = {}
+    for file in small:
+        steps.setdefault(step_of(file.size, sizes.many), []).append(file)
+    return [
+        group
+        for _, alike in sorted(steps.items())
+        if len(alike) >= sizes.many
+        for group in _pack(alike, sizes.target_bytes)
+        if len(group) > 1
+    ]
+
+
+def step_of(size: int, many: int) -> int:
+    """Files of one step become, when there are many, one of the next."""
+    step, limit = 0, FIRST_STEP_BYTES
+    while size > limit:
+        step, limit = step + 1, limit * many
+    return step
+
+
+def _pack(files: Sequence[LakeFile], target_bytes: int) -> list[list[LakeFile]]:
+    groups: list[list[LakeFile]] = []
+    size = target_bytes
+    for file in files:
+        if size + file.size > target_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.size
+    return groups
+
+
+def merge(lake: Lake, hour: str, group: Sequence[LakeFile]) -> StagedFile:
+    """No two files have offsets of which some lie between those of the other, so the rows stay in order."""
+    files = Files(lake.folder, f"{STAGING}/{BELOW}", EVERYTHING_BYTES)
+    for file in group:
+        with pq.ParquetFile(lake.folder / file.name) as opened:
+            for batch in opened.iter_batches(BATCH_ROWS):
+                files.add(batch)
+    [merged] = files.close()
+    assert merged.hour == hour
+    lake.merge(merged, group)
+    return merged

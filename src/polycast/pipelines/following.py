@@ -1,0 +1,187 @@
+"""SQL over topics, of what is there and what comes: the rows that a query yields are published or kept."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
+from pyspark.sql.types import BinaryType, DataType, StringType
+
+from polycast.errors import UsageError
+from polycast.model import Exact, parse_pattern
+from polycast.pipelines.base import Pipeline, Run
+from polycast.pipelines.mistakes import marking, to_mistake
+from polycast.pipelines.sql import show_as
+from polycast.pipelines.statement import Statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+ANY_TOPIC = ">"
+DIGEST_DIGITS = 12
+CHANGES = "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION"
+"""What Spark calls it where totals have no end."""
+WATERMARK = (
+    "say when they are done: FROM messages WATERMARK time DELAY OF INTERVAL 10 SECONDS and GROUP BY "
+    "window(time, '1 minute'); or publish every change with --into TOPIC"
+)
+
+Put = Callable[["DataFrame", int], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the rows of a stream go: one of the two."""
+
+    into: str = ""
+    """A topic; or `out.>`, where each row has its own below `out.`"""
+    to: Path | None = None
+
+    @property
+    def prefix(self) -> str:
+        return self.into.removesuffix(ANY_TOPIC) if self.into.endswith(ANY_TOPIC) else ""
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    pass
+
+
+def to_pipeline(statement: Statement, target: Target) -> Pipeline:
+    """The same query to the same target goes on where it stopped."""
+    place = str(target.to.absolute()) if target.to else ""
+    identity = "\0".join([statement.text, *map("=".join, statement.views.items()), target.into, place])
+    name = "sql-" + hashlib.sha256(identity.encode()).hexdigest()[:DIGEST_DIGITS]
+    return Pipeline(
+        name,
+        "A query that goes on.",
+        NoSettings,
+        partial(_start, statement, target),
+        writes=target.into or place,
+        publishes=lambda settings: bool(target.into),
+    )
+
+
+def check_target(statement: Statement, target: Target) -> None:
+    if not statement.flows:
+        raise UsageError("only what SELECT finds can be published or kept", "leave out --into and --to")
+    read = {name for name, patterns in statement.views.items() if _names(patterns, target.into)}
+    if target.into and read:
+        raise UsageError(f"the query would read what it publishes: `{read.pop()}`", "publish to another topic")
+    if target.to:
+        _check_folder(target.to)
+
+
+def _check_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--to {folder}: {(error.strerror or str(error)).lower()}", "name a folder") from error
+
+
+def _names(patterns: str, topic: str) -> bool:
+    return any(parse_pattern(part.strip()) == Exact(topic) for part in patterns.split(","))
+
+
+def _start(statement: Statement, target: Target, run: Run) -> StreamingQuery:
+    for name, patterns in statement.views.items():
+        show_as(name, _without(run.messages(patterns), target))
+    with marking(statement.text):
+        rows = run.spark.sql(statement.text)
+    if not rows.isStreaming:
+        raise UsageError("the query reads no messages: there is nothing to wait for", "leave out --into and --to")
+    if target.to:
+        return _follow(statement, run, rows, target, partial(_keep, run.pipeline.name, target.to))
+    return _follow(statement, run, to_messages(rows, target), target, run.publish)
+
+
+def _without(rows: DataFrame, target: Target) -> DataFrame:
+    """Nothing of what the query itself publishes, or else it would never be done."""
+    if target.prefix:
+        return rows.where(~F.col("topic").startswith(target.prefix))
+    return rows.where(F.col("topic") != target.into) if target.into else rows
+
+
+def _follow(statement: Statement, run: Run, rows: DataFrame, target: Target, put: Put) -> StreamingQuery:
+    """Rows as they are found; for totals that go on changing, those that have changed."""
+    try:
+        return run.write(rows, "append").foreachBatch(put).start()
+    except AnalysisException as error:
+        if error.getCondition() != CHANGES:
+            raise _to_refusal(error, statement) from None
+    if target.to:
+        raise UsageError("these totals go on changing, and files do not", WATERMARK)
+    try:
+        return run.write(rows, "update").foreachBatch(put).start()
+    except AnalysisException as error:
+        raise _to_refusal(error, statement) from None
+
+
+def _to_refusal(error: AnalysisException, statement: Statement) -> UsageError:
+    said = str(to_mistake(error, statement.text)).partition(";")[0]
+    hint = "without --into and --to it is asked once, of what is there"
+    return UsageError(f"this query cannot go on with what comes: {said}", hint)
+
+
+# -- where it goes ---------------------------------------------------------------------------------------
+
+
+def to_messages(rows: DataFrame, target: Target) -> DataFrame:
+    """One message for each row: (topic, payload, format). A payload alone stays as it is, else rows are JSON."""
+    kinds = {field.name: type(field.dataType) for field in rows.schema.fields}
+    raw = kinds.get("payload") in (StringType, BinaryType)
+    own_topic = kinds.get("topic") is StringType
+    if target.prefix and not (raw and own_topic):
+        found = ", ".join(f"{name} {kind.typeName()}" for name, kind in kinds.items())
+        hint = f"SELECT ... AS topic, ... AS payload: the first text, the other text or bytes; it has {found}"
+        raise UsageError(f"--into {target.into} takes the columns topic and payload", hint)
+    format_ = F.col("format") if kinds.get("format") is StringType else F.lit("bytes")
+    if target.prefix:
+        topic = F.concat(F.lit(target.prefix), F.col("topic"))
+        return rows.select(topic.alias("topic"), F.col("payload").cast("binary"), format_.alias("format"))
+    topic = F.lit(target.into).alias("topic")
+    if raw and kinds.keys() <= {"payload", "format"}:
+        return rows.select(topic, F.col("payload").cast("binary"), format_.alias("format"))
+    return rows.select(topic, _to_object(rows).cast("binary").alias("payload"), F.lit("json").alias("format"))
+
+
+def _to_object(rows: DataFrame) -> Column:
+    fields = [_to_text(rows[name], kind).alias(name) for name, kind in _fields(rows)]
+    return F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
+
+
+def _fields(rows: DataFrame) -> list[tuple[str, DataType]]:
+    names = [field.name for field in rows.schema.fields]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise UsageError(f"two columns are called {twice}", f"name one of them: SELECT ... AS other_{twice}")
+    return [(field.name, field.dataType) for field in rows.schema.fields]
+
+
+def _to_text(column: Column, kind: DataType) -> Column:
+    """Bytes are text where they can be, else base64."""
+    if not isinstance(kind, BinaryType):
+        return column
+    text = column.cast("string")
+    return F.when(F.is_valid_utf8(text), text).otherwise(F.base64(column))
+
+
+def _keep(name: str, folder: Path, rows: DataFrame, batch: int) -> None:
+    """As files of this batch, in place of those that an earlier try may have left."""
+    made = folder.absolute() / f".{name}-{batch}"
+    rows.write.mode("overwrite").parquet(str(made))
+    for file in folder.glob(f"{name}-{batch:08}-*.parquet"):
+        file.unlink()
+    for number, file in enumerate(sorted(made.glob("*.parquet"))):
+        if pq.read_metadata(file).num_rows:
+            file.rename(folder / f"{name}-{batch:08}-{number:03}.parquet")
+    shutil.rmtree(made)

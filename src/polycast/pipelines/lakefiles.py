@@ -1,0 +1,166 @@
+"""Rows of the log as staged files of the lake. This runs in Spark's workers, in Arrow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from polycast.log.format import SCHEMA
+from polycast.pipelines.lake import STAGED, STAGING, StagedFile
+
+DESCRIPTION = "staged string, hour string, first long, last long, rows long, size long"
+"""What the workers hand back, in place of the rows: StagedFile."""
+FIELDS = pa.schema(
+    [("staged", pa.string()), ("hour", pa.string())]
+    + [(name, pa.int64()) for name in ("first", "last", "rows", "size")]
+)
+ROW_GROUP_ROWS = 256 * 1024
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+OPEN_HOURS = 8
+"""So many files grow at the same time; times go up with the offsets, but for clocks that are set back."""
+HOUR_MICROS = 3_600_000_000
+COUNTED = ("offset", "sequence", "time")
+REPEATED = ("topic", "dialect", "format", "source")
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def staging(lake: Path, below: str, target_bytes: int, start: int = 0) -> Callable[[Batches], Batches]:
+    """For `mapInArrow`: from rows to what was written of them. Rows before the offset `start` are left out."""
+
+    def write(batches: Batches) -> Batches:
+        files = Files(lake, f"{STAGING}/{below}", target_bytes)
+        for batch in batches:
+            files.add(_from(batch, start))
+        yield to_batch(files.close())
+
+    return write
+
+
+def to_batch(files: list[StagedFile]) -> pa.RecordBatch:
+    columns = [list(values) for values in zip(*files, strict=True)] or [[] for _ in FIELDS]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, FIELDS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=FIELDS)
+
+
+def _from(batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
+    offsets = batch["offset"]
+    if not batch.num_rows or offsets[0].as_py() >= start:
+        return batch
+    return batch.filter(pc.greater_equal(offsets, start))
+
+
+class Files:
+    """Rows come by offset, and go to the file of their hour."""
+
+    def __init__(self, lake: Path, below: str, target_bytes: int) -> None:
+        self._lake = lake
+        self._below = below
+        self._target_bytes = target_bytes
+        self._open: dict[int, GrowingFile] = {}
+        self._done: list[StagedFile] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for hour, rows in split_by_hour(batch):
+            if hour not in self._open:
+                self._begin(hour)
+            self._open[hour].add(rows)
+            if self._open[hour].size >= self._target_bytes:
+                self._end(hour)
+
+    def close(self) -> list[StagedFile]:
+        for hour in list(self._open):
+            self._end(hour)
+        return self._done
+
+    def _begin(self, hour: int) -> None:
+        if len(self._open) >= OPEN_HOURS:
+            self._end(min(self._open))
+        self._open[hour] = GrowingFile(self._lake, f"{self._below}/{uuid4().hex}{STAGED}", hour_name(hour))
+
+    def _end(self, hour: int) -> None:
+        self._done.append(self._open.pop(hour).close())
+
+
+def split_by_hour(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Hours since the epoch, in UTC."""
+    if not batch.num_rows:
+        return
+    hours = pc.divide(batch["time"].cast(pa.int64()), HOUR_MICROS)
+    bounds = pc.min_max(hours)
+    if bounds["min"] == bounds["max"]:
+        yield bounds["min"].as_py(), batch
+        return
+    for hour in pc.unique(hours):
+        yield hour.as_py(), batch.filter(pc.equal(hours, hour))
+
+
+def hour_name(hour: int) -> str:
+    return datetime.fromtimestamp(hour * 3600, UTC).strftime("date=%Y-%m-%d/hour=%H")
+
+
+class GrowingFile:
+    """A staged file. Its rows are by offset, as they come."""
+
+    def __init__(self, lake: Path, staged: str, hour: str) -> None:
+        self._staged = staged
+        self._hour = hour
+        path = lake / staged
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("xb")
+        self._writer = _to_writer(self._file)
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = self._held_bytes = self._rows = 0
+        self._first = self._last = -1
+
+    @property
+    def size(self) -> int:
+        """So far."""
+        return self._file.tell()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self._first < 0:
+            self._first = batch["offset"][0].as_py()
+        self._last = batch["offset"][-1].as_py()
+        self._held.append(batch)
+        self._held_rows += batch.num_rows
+        self._held_bytes += batch.nbytes
+        if self._held_rows >= ROW_GROUP_ROWS or self._held_bytes >= ROW_GROUP_BYTES:
+            self._write()
+
+    def close(self) -> StagedFile:
+        """It is on the disk from here on."""
+        if self._held:
+            self._write()
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        size = self.size
+        self._file.close()
+        return StagedFile(self._staged, self._hour, self._first, self._last, self._rows, size)
+
+    def _write(self) -> None:
+        rows = pa.Table.from_batches([batch.select(SCHEMA.names) for batch in self._held])
+        self._writer.write_table(rows.cast(SCHEMA).combine_chunks(), row_group_size=max(1, rows.num_rows))
+        self._rows += rows.num_rows
+        self._held, self._held_rows, self._held_bytes = [], 0, 0
+
+
+def _to_writer(file: object) -> pq.ParquetWriter:
+    """`date` and `hour` are in the path alone. Statistics of payloads help nobody."""
+    return pq.ParquetWriter(
+        file,
+        SCHEMA,
+        compression="zstd",
+        use_dictionary=list(REPEATED),
+        column_encoding=dict.fromkeys(COUNTED, "DELTA_BINARY_PACKED") | {"payload": "PLAIN"},
+        write_statistics=[*COUNTED, *REPEATED],
+        store_schema=False,
+    )

@@ -1,0 +1,102 @@
+"""How far a query has come, batch by batch, as Spark tells it."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+
+class Progress(NamedTuple):
+    """After one batch, or after a while without any."""
+
+    pipeline: str
+    batch: int
+    rows: int
+    """Of this batch."""
+    rows_per_second: float
+    seconds: float
+    """That the batch took."""
+    offset: int
+    """It has everything before this one."""
+    lag: int
+    """How many offsets the log has from there on."""
+
+    def to_json(self) -> str:
+        return json.dumps(self._asdict())
+
+
+class Ended(NamedTuple):
+    """There is nothing after it."""
+
+    failed: bool
+
+
+def to_progress(pipeline: str, told: Mapping[str, Any]) -> Progress:
+    """From what Spark tells. Where there are several sources, the one that is last counts."""
+    sources = told.get("sources") or [{}]
+    offsets = [_offset(source.get("endOffset")) for source in sources]
+    ends = [_offset(source.get("latestOffset")) for source in sources]
+    seconds = told.get("durationMs", {}).get("triggerExecution", 0) / 1000
+    rows = int(told.get("numInputRows") or 0)
+    return Progress(
+        pipeline,
+        batch=int(told["batchId"]),
+        rows=rows,
+        rows_per_second=round(rows / seconds, 1) if seconds else 0.0,
+        seconds=seconds,
+        offset=min(offsets),
+        lag=max(0, *(end - offset for end, offset in zip(ends, offsets, strict=True))),
+    )
+
+
+def _offset(told: Any) -> int:
+    """0 where nothing is known yet. Spark has it as JSON, sometimes in a text."""
+    if isinstance(told, str) and told:
+        told = json.loads(told)
+    return int(told["offset"]) if isinstance(told, Mapping) and "offset" in told else 0
+
+
+class Listener(StreamingQueryListener):
+    """Hears of one pipeline's query. Spark calls it from a thread of its own; whoever wants to know asks `next`."""
+
+    def __init__(self, pipeline: str) -> None:
+        self._pipeline = pipeline
+        self._told: queue.SimpleQueue[Progress | Ended] = queue.SimpleQueue()
+        self._run = ""
+
+    def next(self, seconds: float) -> Progress | Ended | None:
+        """What comes next; None if nothing comes for so long."""
+        try:
+            return self._told.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def rest(self, seconds: float) -> Iterator[Progress]:
+        """What is still to come of a query that has ended."""
+        while isinstance(told := self.next(seconds), Progress):
+            yield told
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 -- all these are Spark's names
+        if event.name == self._pipeline:
+            self._run = str(event.runId)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        if str(event.progress.runId) == self._run:
+            self._told.put(to_progress(self._pipeline, json.loads(event.progress.json)))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """It has what there is."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        if str(event.runId) == self._run:
+            self._told.put(Ended(event.exception is not None))

@@ -1,0 +1,237 @@
+"""Runs a pipeline: what was asked for is checked first, then Spark begins, then batch follows batch.
+
+    order = to_order("archive", data=Path("polycast-data"), once=True)
+    report = run(order, show=lambda progress: print(progress.to_json()))
+
+A run ends when everything is done (`once`), when `stop` is set, or when the query fails. A stop waits for the batch
+at hand, if that does not take long; a batch that is cut off comes again with the next run, and has its effect once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polycast.errors import PolycastError, StartError, UsageError
+from polycast.pipelines import check, find
+from polycast.pipelines.base import Pipeline, Run
+from polycast.pipelines.settings import read_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from polycast.pipelines.positions import Teller
+    from polycast.pipelines.progress import Listener, Progress
+
+CONNECT_SECONDS = 10.0
+ASK_SECONDS = 0.2
+LAST_WORDS_SECONDS = 10.0
+"""How long Spark's last words about a query are waited for."""
+STOP_SECONDS = 10.0
+"""How long the batch at hand is waited for."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for, and can be done as far as one can tell without Spark."""
+
+    pipeline: Pipeline
+    data: Path
+    at: str
+    settings: Any
+    master: str
+    once: bool
+
+
+class Report(NamedTuple):
+    """What a whole run came to."""
+
+    pipeline: str
+    batches: int
+    rows: int
+    offset: int
+    lag: int
+    seconds: float
+    lines: list[str]
+    """What the pipeline itself has to say."""
+
+
+def to_order(
+    name: str,
+    data: Path,
+    at: str = "",
+    given: Sequence[str] = (),
+    master: str = "local[*]",
+    once: bool = False,
+) -> Order:
+    check(name)
+    check_spark()
+    return order_of(find(name), data, at, given, master, once)
+
+
+def order_of(pipeline: Pipeline, data: Path, at: str, given: Sequence[str], master: str, once: bool) -> Order:
+    """The same for a pipeline that is at hand."""
+    from polycast.client.connect import to_side
+
+    settings = read_settings(pipeline.settings, given)
+    address = str(to_side("hermod", at, publishing=True).address)
+    check_log(data)
+    if pipeline.publishes(settings):
+        _check_broker(address, pipeline.name)
+    return Order(pipeline, data.absolute(), address, settings, master, once)
+
+
+def check_spark() -> None:
+    if find_spec("pyspark") is None:
+        raise StartError("pipelines run on Spark, and pyspark is not installed", "pip install 'polycast[spark]'")
+
+
+def check_log(data: Path) -> None:
+    from polycast.spark.views import find_log
+
+    try:
+        find_log(str(data / "log"))
+    except UsageError as error:
+        hint = "--data DIR or POLYCAST_DATA says where the data folder is; polycast serve --data DIR makes one"
+        raise UsageError(f"there is no log in {data}", hint) from error
+
+
+def _check_broker(address: str, name: str) -> None:
+    from polycast.client import connect
+
+    try:
+        connect("hermod", address, publishing=True, timeout=CONNECT_SECONDS).close()
+    except PolycastError as error:
+        raise type(error)(f"{name} publishes what it finds, and {error}", error.hint) from error
+
+
+@contextlib.contextmanager
+def alone(order: Order) -> Iterator[None]:
+    """One run of a pipeline at a time has its checkpoint, for as long as the process lives."""
+    path = order.data / "checkpoints" / f"{order.pipeline.name}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise StartError(f"cannot write to {path.parent}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.pread(fd, 20, 0).decode(errors="replace").strip() or "another one"
+            what = f"{order.pipeline.name} is running in {order.data} already, as process {owner}"
+            raise StartError(what, "stop that one first; --data DIR takes another folder") from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def run(order: Order, show: Callable[[Progress], None], stop: threading.Event | None = None) -> Report:
+    """With a session of its own, which ends with it."""
+    with alone(order):
+        spark = _begin(order)
+        try:
+            return run_in(spark, order, show, stop or threading.Event())
+        finally:
+            spark.stop()
+
+
+def _begin(order: Order) -> SparkSession:
+    """Spark takes the interrupt for itself when it begins; whoever had it before gets it back."""
+    from polycast.spark import session
+
+    before = signal.getsignal(signal.SIGINT)
+    spark = session(order.master, f"polycast {order.pipeline.name}")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
+    return spark
+
+
+def run_in(spark: SparkSession, order: Order, show: Callable[[Progress], None], stop: threading.Event) -> Report:
+    """In a session that is there. The caller sees to it that no other run has the checkpoint."""
+    from polycast.pipelines.positions import Teller
+    from polycast.pipelines.progress import Listener
+    from polycast.spark.faults import unwrap
+
+    running = Run(spark, order.pipeline, order.data, order.at, order.settings, order.once)
+    listener, teller = Listener(order.pipeline.name), Teller(order.at)
+    spark.streams.addListener(listener)
+    tally = Tally(order.pipeline.name, show, teller)
+    try:
+        if not stop.is_set():
+            _follow(order.pipeline.start(running), listener, tally, stop)
+        lines = (
+            order.pipeline.finish(running) if order.once and order.pipeline.finish and not stop.is_set() else []
+        )
+        tally.tell("stopped")
+        return tally.to_report(lines)
+    except Exception as error:
+        failure = unwrap(error)
+        tally.tell("failed", error=str(failure))
+        raise failure from error
+    finally:
+        spark.streams.removeListener(listener)
+        teller.close()
+
+
+class Tally:
+    """What has been done so far, and who wants to know."""
+
+    def __init__(self, pipeline: str, show: Callable[[Progress], None], teller: Teller) -> None:
+        self._pipeline = pipeline
+        self._show = show
+        self._teller = teller
+        self._began = time.monotonic()
+        self._batches = self._rows = 0
+        self._last: Progress | None = None
+
+    def add(self, progress: Progress) -> None:
+        """Without rows it is no batch that anybody would count."""
+        self._batches += progress.rows > 0
+        self._rows += progress.rows
+        self._last = progress
+        self._show(progress)
+        self.tell("running")
+
+    def tell(self, state: str, **more: str) -> None:
+        last = self._last
+        offset, speed = (last.offset, last.rows_per_second) if last else (0, 0.0)
+        if last or more:
+            self._teller.tell(self._pipeline, offset=offset, rows_per_second=speed, state=state, **more)
+
+    def to_report(self, lines: list[str]) -> Report:
+        seconds = round(time.monotonic() - self._began, 3)
+        offset, lag = (self._last.offset, self._last.lag) if self._last else (0, 0)
+        return Report(self._pipeline, self._batches, self._rows, offset, lag, seconds, lines)
+
+
+def _follow(query: StreamingQuery, listener: Listener, tally: Tally, stop: threading.Event) -> None:
+    from polycast.pipelines.progress import Progress
+
+    patience = 0.0
+    while query.isActive:
+        told = listener.next(ASK_SECONDS)
+        if isinstance(told, Progress):
+            tally.add(told)
+        if not stop.is_set():
+            continue
+        patience = patience or time.monotonic() + STOP_SECONDS
+        between = isinstance(told, Progress) or not query.status["isTriggerActive"]
+        if between or time.monotonic() > patience:
+            query.stop()
+    for progress in listener.rest(LAST_WORDS_SECONDS):
+        tally.add(progress)
+    if (failure := query.exception()) is not None:
+        raise failure

@@ -1,0 +1,39 @@
+"""The settings of a pipeline, from KEY=VALUE as people write it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from polycast.errors import UsageError
+from polycast.model import parse_pattern
+from polycast.server.config import convert, nearest
+
+FLAG = "--set"
+
+
+def read_settings(kind: type, given: Iterable[str]) -> Any:
+    """The last one that speaks of a key wins."""
+    declared = {field.name: field for field in fields(kind)}
+    values = {}
+    for text in given:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise UsageError(f"{FLAG} {text}: expected KEY=VALUE")
+        if key not in declared:
+            hint = nearest(key, declared) if declared else "this pipeline has no settings"
+            raise UsageError(f"{FLAG}: unknown setting {key}", hint)
+        values[key] = convert(key, value, declared[key], FLAG)
+    settings = kind(**values)
+    _check_patterns(getattr(settings, "subscribe", ">"))
+    return settings
+
+
+def _check_patterns(subscribe: str) -> None:
+    """As the source would, but before Spark begins."""
+    for part in subscribe.split(","):
+        try:
+            parse_pattern(part.strip())
+        except UsageError as error:
+            raise UsageError(f"{FLAG}: subscribe = {subscribe!r}: {error}", error.hint) from error

@@ -1,0 +1,147 @@
+"""Which subscriptions were in force when, from what the broker says about itself.
+
+A subscription is in force from its `subscribe` event to the first of these: an `unsubscribe` of the same connection
+and pattern, a `disconnect` of the connection, a `start` or `stop` of the broker.
+
+What cannot be known: subscriptions from before the first event that there is, and all of them where the broker runs
+with `events.enabled=false`. From the first `start` on everything is known, and `known_from` is that offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from polycast.log.scan import Condition, Wanted, scan, to_stretches
+from polycast.log.survey import Survey
+from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix
+
+EVENTS = RESERVED + "events/"
+BROKER = "polycast"
+"""The source of what the broker says by itself; others may not speak for it."""
+WANTED = Wanted((Prefix(EVENTS),), (Condition("source", "=", BROKER),))
+COLUMNS = ("offset", "topic", "time", "payload")
+FOREVER = 2**63 - 1
+KINDS: dict[str, type[Pattern]] = {kind.__name__.lower(): kind for kind in (Exact, Prefix, Contains, Everything)}
+
+
+class Event(msgspec.Struct, frozen=True):
+    connection: str = ""
+    dialect: str = ""
+    listener: str = ""
+    address: str = ""
+    pattern: str = ""
+    kind: str = ""
+    value: str = ""
+    echo: bool = True
+    start: Any = msgspec.field(name="from", default=None)
+    count: int = 0
+    first: int = 0
+    next: int = 0
+
+
+class Told(NamedTuple):
+    offset: int
+    micros: int
+    word: str
+    """What happened: the end of the event's topic."""
+    event: Event
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    connection: str
+    dialect: str
+    listener: str
+    address: str
+    pattern: str
+    kind: str
+    value: str
+    echo: bool
+    since: int
+    """The offset of the event that it began with."""
+    since_micros: int
+    start: Any = None
+    """Where in the log it began, if not with what came from then on; as hermod has it."""
+    until: int = FOREVER
+    """The offset of the event that it ended with."""
+
+    def to_pattern(self) -> Pattern:
+        return KINDS[self.kind](self.value)
+
+
+class Subscriptions(msgspec.Struct):
+    """As they are after some events, and those that ended on the way."""
+
+    next: int = 0
+    """Everything before this offset was taken into account."""
+    known_from: int | None = None
+    open: dict[str, dict[str, Subscription]] = msgspec.field(default_factory=dict)
+    """By connection, then by pattern."""
+    ended: list[Subscription] = msgspec.field(default_factory=list)
+
+    def take(self, told: Told) -> None:
+        match told.word:
+            case "start" | "stop":
+                self.known_from = told.offset if self.known_from is None else self.known_from
+                for connection in list(self.open):
+                    self._end_all(connection, told.offset)
+            case "disconnect":
+                self._end_all(told.event.connection, told.offset)
+            case "unsubscribe":
+                found = self.open.get(told.event.connection, {}).pop(told.event.pattern, None)
+                self._end(found, told.offset)
+            case "subscribe" if told.event.kind in KINDS:
+                theirs = self.open.setdefault(told.event.connection, {})
+                theirs.setdefault(told.event.pattern, to_subscription(told))
+        self.next = max(self.next, told.offset + 1)
+
+    def all(self) -> list[Subscription]:
+        return self.ended + [each for theirs in self.open.values() for each in theirs.values()]
+
+    def _end_all(self, connection: str, offset: int) -> None:
+        for each in self.open.pop(connection, {}).values():
+            self._end(each, offset)
+
+    def _end(self, found: Subscription | None, offset: int) -> None:
+        if found:
+            self.ended.append(msgspec.structs.replace(found, until=offset))
+
+
+def to_subscription(told: Told) -> Subscription:
+    event = told.event
+    return Subscription(
+        event.connection, event.dialect, event.listener, event.address, event.pattern, event.kind, event.value,
+        event.echo, told.offset, told.micros, event.start,
+    )  # fmt: skip
+
+
+# -- from the log ----------------------------------------------------------------------------------------
+
+
+def read_events(folder: Path, start: int, stop: int) -> Iterator[Told]:
+    """In the order of their offsets. Of sealed segments only those parts are read that have events."""
+    survey = Survey(folder)
+    try:
+        stretches = to_stretches(survey.pieces(start, stop), WANTED, start, stop)
+    finally:
+        survey.close()
+    for batch in scan(folder, stretches, WANTED, COLUMNS):
+        yield from to_told(batch)
+
+
+def to_told(batch: pa.RecordBatch) -> Iterator[Told]:
+    """Events are few beside messages, and each of them is looked at. What is no event is passed over."""
+    columns = [batch["offset"], batch["topic"], batch["time"].cast(pa.int64()), batch["payload"]]
+    for offset, topic, micros, payload in zip(*(column.to_pylist() for column in columns), strict=True):
+        try:
+            event = DECODER.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        yield Told(offset, micros, topic.removeprefix(EVENTS), event)
+
+
+DECODER = msgspec.json.Decoder(Event)

@@ -1,0 +1,145 @@
+"""Rows as messages, once only.
+
+Each task stages its rows at the broker, where nobody sees them. When all tasks are done, the driver commits what
+they staged: it becomes one batch in the log, under an id that a repeat of the same batch has, too. A batch whose id
+is known is not published again. For a stream that id is made of Spark's id for the query, which is in the
+checkpoint, and the number of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
+
+from polycast.client.staging import Stager
+from polycast.errors import UsageError
+from polycast.spark.faults import telling
+from polycast.spark.options import SinkOptions
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH = "streaming.sql.batchId"
+
+TAKEN: dict[str, tuple[type[DataType], ...]] = {
+    "topic": (StringType,),
+    "payload": (StringType, BinaryType),
+    "format": (StringType,),
+}
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What one task has staged."""
+
+    batch_id: str
+    stage: str
+    rows: int
+
+
+class BatchSink(DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise UsageError("messages cannot be overwritten", 'mode("append") adds to what was said')
+        self.options = options
+        self.has_topic = check_schema(schema, options.topic)
+        self.batch_id = options.batch_id or uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return stage(self.options, self.batch_id, to_messages(iterator, self.options.topic, self.has_topic))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        commit(self.options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        abort(self.options, messages)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.options = options
+        self.has_topic = check_schema(schema, options.topic)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        context = _task()
+        batch_id = f"{context.getLocalProperty(QUERY_ID)}:{context.getLocalProperty(BATCH)}"
+        return stage(self.options, batch_id, to_messages(iterator, self.options.topic, self.has_topic))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
+        commit(self.options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        abort(self.options, messages)
+
+
+# -- in a task -------------------------------------------------------------------------------------------
+
+
+def stage(options: SinkOptions, batch_id: str, messages: Iterable[pa.RecordBatch]) -> Staged:
+    """Under a name that no other attempt at the same rows has."""
+    context = _task()
+    name = f"{context.partitionId()}.{context.taskAttemptId()}"
+    with telling(), Stager(options.at, batch_id) as stager:
+        return Staged(batch_id, name, stager.stage(name, messages))
+
+
+def to_messages(batches: Iterable[pa.RecordBatch], topic: str, has_topic: bool) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        names, columns = (
+            ["topic", "payload"],
+            [_topics(batch, topic, has_topic), batch["payload"].cast(pa.binary())],
+        )
+        if "format" in batch.schema.names:
+            names, columns = [*names, "format"], [*columns, batch["format"]]
+        yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _topics(batch: pa.RecordBatch, topic: str, has_topic: bool) -> pa.Array:
+    return batch["topic"] if has_topic else pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows)
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
+# -- in the driver ---------------------------------------------------------------------------------------
+
+
+def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Where there are no rows there is nothing to say, and no broker is needed for it."""
+    staged = [each for each in messages if isinstance(each, Staged) and each.rows]
+    if staged:
+        with telling(), Stager(options.at, staged[0].batch_id) as stager:
+            stager.commit([each.stage for each in staged])
+
+
+def abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """What failed tasks have left, the broker drops when its time is over."""
+    staged = [each for each in messages if isinstance(each, Staged) and each.rows]
+    if staged:
+        with telling(), Stager(options.at, staged[0].batch_id) as stager:
+            stager.abort([each.stage for each in staged])
+
+
+# -- what can be published -------------------------------------------------------------------------------
+
+
+def check_schema(schema: StructType, topic: str) -> bool:
+    """Whether rows have a topic of their own. Columns that mean nothing here are left out, as for Kafka."""
+    found = {field.name: field.dataType for field in schema.fields}
+    if "payload" not in found:
+        raise UsageError(f"rows have no column payload, they have {', '.join(found)}", "select(... as payload)")
+    if "topic" not in found and not topic:
+        raise UsageError("rows have no column topic", 'option("topic", "name") is one for all of them')
+    for name, kinds in TAKEN.items():
+        if name in found and not isinstance(found[name], kinds):
+            right = " or ".join(kind.typeName() for kind in kinds)
+            hint = "to_json(...) makes a text of a struct, cast(... as string) of the rest"
+            raise UsageError(f"the column {name} is {found[name].simpleString()}, not {right}", hint)
+    return "topic" in found

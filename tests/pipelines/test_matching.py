@@ -1,0 +1,188 @@
+"""Who hears what, found in the log, is who heard it: the same as the patterns say, and the same as the hub."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polycast.broker import Hub
+from polycast.model import Burst, Contains, Encoded, Everything, Exact, Form, Format, Pattern, Prefix, Slices
+from polycast.pipelines.matching import Audiences, Span, match, merge, to_spans
+from polycast.pipelines.subscriptions import EVENTS, Event, Subscriptions, Told, to_told
+from polycast.routing import Subscriber
+
+ALPHABET = "ab./é"
+NAMES = ["polycast/", "polycast/a", "polycast", "apolycast/", "a", "ab", "a.b"]
+
+values = st.one_of(st.text(ALPHABET, max_size=3), st.sampled_from(NAMES))
+topics = st.one_of(st.text(ALPHABET, max_size=5), st.sampled_from(NAMES), values.map("polycast/".__add__))
+patterns: st.SearchStrategy[Pattern] = st.one_of(
+    st.builds(Exact, values), st.builds(Prefix, values), st.builds(Contains, values), st.just(Everything())
+)
+
+
+@given(st.lists(topics, unique=True, max_size=12), st.lists(patterns, unique=True, max_size=8))
+def test_pairs_are_those_that_match(names: list[str], several: list[Pattern]) -> None:
+    rows, numbers = match(pa.array(names, pa.string()), several)
+    found = sorted(zip(rows.tolist(), numbers.tolist(), strict=True))
+    wanted = [(n, p) for n, name in enumerate(names) for p, one in enumerate(several) if one.matches(name)]
+    assert found == wanted
+
+
+# -- beside the hub --------------------------------------------------------------------------------------
+
+
+class Plain(Form):
+    name = "plain"
+
+    def encode(self, burst: Burst, slices: Slices) -> Encoded:
+        raise NotImplementedError
+
+
+PLAIN = Plain()
+CONNECTIONS = {
+    "hermod.sub-1 a:1": (True, False),
+    "simplest-2 a:2": (False, False),
+    "simplest-3 a:3": (False, False),
+    "simplest.peer-4 a:4": (False, True),
+    "simplest.peer-5 a:5": (False, True),
+}
+"""With echo and link of each."""
+
+names_of_connections = st.sampled_from(list(CONNECTIONS))
+steps = st.one_of(
+    st.tuples(st.just("subscribe"), names_of_connections, patterns),
+    st.tuples(st.just("unsubscribe"), names_of_connections, patterns),
+    st.tuples(st.just("publish"), names_of_connections, topics),
+    st.tuples(st.just("publish"), names_of_connections, topics),
+    st.tuples(st.just("disconnect"), names_of_connections, st.none()),
+    st.tuples(st.just("start"), names_of_connections, st.none()),
+)
+
+
+class Model:
+    """A hub, and what its log would be."""
+
+    def __init__(self) -> None:
+        self.events: list[Told] = []
+        self.messages: list[tuple[int, str, str]] = []
+        self.sizes: list[int] = []
+        self.offset = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.hub = Hub()
+        self.joined = {name: self.hub.join(name, *traits) for name, traits in CONNECTIONS.items()}
+
+    def take(self, word: str, name: str, what: Any) -> None:
+        if word == "publish":
+            self._publish(name, what)
+        else:
+            self._tell(word, name, what)
+            self._change(word, self.joined[name], what)
+        self.offset += 1
+
+    def _change(self, word: str, who: Subscriber, what: Any) -> None:
+        match word:
+            case "subscribe":
+                self.hub.subscribe(who, what, PLAIN)
+            case "unsubscribe":
+                self.hub.unsubscribe(who, what)
+            case "disconnect":
+                name = who.owner
+                self.hub.leave(who)
+                self.joined[name] = self.hub.join(name, *CONNECTIONS[name])
+            case "start":
+                self._begin()
+
+    def _tell(self, word: str, name: str, pattern: Pattern | None) -> None:
+        kind, value = (type(pattern).__name__.lower(), pattern.value) if pattern else ("", "")
+        event = Event(name, pattern=str(pattern), kind=kind, value=value, echo=CONNECTIONS[name][0])
+        self.events.append(Told(self.offset, 0, word, event))
+
+    def _publish(self, name: str, topic: str) -> None:
+        burst = Burst.of("hermod", [(topic.encode(), b"", Format.BYTES)])
+        heard = [
+            member.owner
+            for delivery in self.hub.publish(burst, self.joined[name]).deliveries
+            for member, _ in delivery.audience.members
+            if member is not delivery.skip
+        ]
+        self.messages.append((self.offset, topic, name))
+        self.sizes.append(len(heard))
+
+
+def to_batch(messages: Sequence[tuple[int, str, str]]) -> pa.RecordBatch:
+    columns = list(zip(*messages, strict=True)) or [(), (), ()]
+    types = [pa.int64(), pa.string(), pa.string()]
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=["offset", "topic", "source"])
+
+
+@given(st.lists(steps, max_size=60))
+def test_the_log_tells_who_heard_a_message(taken: list[tuple[str, str, Any]]) -> None:
+    model, known = Model(), Subscriptions()
+    for step in taken:
+        model.take(*step)
+    for told in model.events:
+        known.take(told)
+    found = Audiences(to_spans(known.all())).sizes(to_batch(model.messages))
+    assert found.tolist() == model.sizes
+
+
+@given(st.lists(steps, max_size=40), st.data())
+def test_it_may_be_told_in_two_parts(taken: list[tuple[str, str, Any]], data: st.DataObject) -> None:
+    model, known = Model(), Subscriptions()
+    for step in taken:
+        model.take(*step)
+    cut = data.draw(st.integers(0, model.offset))
+    sizes: list[int] = []
+    for low, high in ((0, cut), (cut, model.offset)):
+        known.ended.clear()
+        for told in model.events:
+            if low <= told.offset < high:
+                known.take(told)
+        kept = msgspec.json.decode(msgspec.json.encode(known), type=Subscriptions)
+        part = [message for message in model.messages if low <= message[0] < high]
+        sizes += Audiences(to_spans(kept.all())).sizes(to_batch(part)).tolist()
+    assert sizes == model.sizes
+
+
+# -- by hand ---------------------------------------------------------------------------------------------
+
+
+def test_two_patterns_of_one_connection_count_once() -> None:
+    one = Span("c", Exact("a"), 3, 10)
+    found = merge([one, one._replace(pattern=Everything(), first=5, next=20), one._replace(connection="d")])
+    assert sorted(zip(found.firsts.tolist(), found.nexts.tolist(), strict=True)) == [(3, 10), (3, 20)]
+
+
+def test_what_is_no_event_is_passed_over() -> None:
+    payloads = [b'{"connection":"c"}', b"{", b"[]", b'{"connection":7}', b"\xff"]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "offset": pa.array(range(5), pa.int64()),
+            "topic": pa.array([EVENTS + "disconnect"] * 5),
+            "time": pa.array([7] * 5, pa.timestamp("us", tz="UTC")),
+            "payload": pa.array(payloads, pa.binary()),
+        }
+    )
+    assert list(to_told(batch)) == [Told(0, 7, "disconnect", Event("c"))]
+
+
+def test_when_everything_is_known() -> None:
+    known = Subscriptions()
+    subscribe = Event("c", kind="exact", value="a", pattern="a")
+    known.take(Told(4, 0, "subscribe", subscribe))
+    assert (known.known_from, known.next) == (None, 5)
+    known.take(Told(9, 0, "start", Event()))
+    known.take(Told(10, 0, "subscribe", subscribe))
+    known.take(Told(11, 0, "stop", Event()))
+    assert (known.known_from, known.next) == (9, 12)
+    assert Counter((each.since, each.until) for each in known.all()) == {(4, 9): 1, (10, 11): 1}

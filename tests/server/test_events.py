@@ -1,0 +1,320 @@
+"""What the broker says about itself: who comes and goes, subscribes, and misses messages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kit import hermod, nanomsg
+from kit.broker import Broker
+from kit.ears import LISTEN, ask, wait_until_subscribed
+from kit.flow import Reading
+from kit.frames import pub
+from kit.http import get, read_answer
+from kit.kept import Heard, metrics, publish, read_messages, subscribe, total
+from kit.room import Room
+from kit.slow import QUEUE_BYTES, numbered, publish_until
+from kit.ubre import UbrePeer, text
+from kit.websocket import WebSocket
+from kit.wire import Peer, wait_for
+from polycast.log.folder import log_of
+from polycast.log.reader import Reader
+from polycast.model import parse_pattern
+
+EVENTS = "polycast/events/"
+
+
+class Row(NamedTuple):
+    offset: int
+    kind: str
+    """What stands behind `polycast/events/`, or the topic of something else."""
+    said: dict[str, Any]
+    source: str
+
+
+def rows(data: Path) -> list[Row]:
+    """All that the log has."""
+    reader, found = Reader(log_of(str(data)), 0), []
+    while batch := reader.read():
+        for row in batch.to_pylist():
+            kind, event = row["topic"].removeprefix(EVENTS), row["topic"].startswith(EVENTS)
+            if event:
+                assert (row["source"], row["dialect"], row["format"]) == ("polycast", "polycast", "json")
+            said = json.loads(row["payload"]) if event else {"payload": row["payload"]}
+            found.append(Row(row["offset"], kind, said, row["source"]))
+    reader.close()
+    return found
+
+
+def of(found: list[Row], name: str, *kinds: str) -> list[Row]:
+    return [row for row in found if row.said.get("connection") == name and (not kinds or row.kind in kinds)]
+
+
+def events_on(broker: Broker) -> Peer:
+    return subscribe(broker, patterns=[EVENTS + ">"])
+
+
+def hear(peer: Peer, kind: str) -> dict[str, Any]:
+    """The next event of that kind."""
+    while True:
+        [heard] = read_messages(peer, 1)
+        if heard.topic == EVENTS + kind:
+            return dict(json.loads(heard.payload))
+
+
+# -- one life --------------------------------------------------------------------------------------------
+
+
+def test_a_life_in_the_log(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, listen=LISTEN, events=True) as broker:
+        with broker.connect("simplest") as subscriber, broker.connect("hermod.pub") as publisher:
+            publish(publisher, [("before", b"0")])
+            subscriber.send(b"sub or\nsub or\n")
+            wait_until_subscribed(broker, subscriber)
+            publish(publisher, [("orders", b"1")])
+            subscriber.expect(pub("orders", b"1"))
+            subscriber.send(b"unsub or\nunsub or\n")
+            wait_until_subscribed(broker, subscriber, 0)
+            publish(publisher, [("orders", b"2")])
+            port = subscriber.socket.getsockname()[1]
+        wait_for(lambda: len(ask(broker, "polycast/connections")["connections"]) == 1, "the end of both")
+    found = rows(tmp_path)
+    assert [row.offset for row in found] == list(range(len(found)))
+    name = next(row.said["connection"] for row in found if row.said.get("address") == f"127.0.0.1:{port}")
+    about = {"dialect": "simplest", "listener": "simplest", "address": f"127.0.0.1:{port}"}
+    pattern = {"pattern": "~or", "kind": "contains", "value": "or", "echo": True}
+    told = [(row.kind, row.said) for row in of(found, name)]
+    assert told == [
+        ("connect", {"connection": name} | about),
+        ("subscribe", {"connection": name} | about | pattern),
+        ("unsubscribe", {"connection": name} | about | pattern),
+        ("disconnect", {"connection": name} | about | {"reason": "left", "detail": ""}),
+    ]
+    places = {row.kind: row.offset for row in of(found, name)}
+    [before] = [row for row in found if row.kind == "before"]
+    first, second = [row for row in found if row.kind == "orders"]
+    assert places["connect"] < places["subscribe"]
+    assert before.offset < places["subscribe"] < first.offset < places["unsubscribe"] < second.offset
+    [sender] = {row.source for row in (before, first, second)}
+    assert [row.kind for row in of(found, sender)] == ["connect", "disconnect"]
+
+
+def test_start_and_stop_are_the_first_and_the_last(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.pub") as publisher:
+            publish(publisher, [("t", b"x")])
+            broker.stop()
+    found = [row for row in rows(tmp_path) if row.kind in ("start", "stop", "t")]
+    assert [row.kind for row in found] == ["start", "t", "stop"] * 2
+    nodes = [row.said["node"] for row in found if row.kind in ("start", "stop")]
+    assert nodes[0] == nodes[1] != nodes[2] == nodes[3]
+    assert set(found[0].said) == {"version", "node"}
+
+
+def test_a_start_after_a_crash(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, events=True) as broker:
+        with subscribe(broker, "t"), broker.connect("hermod.pub") as publisher:
+            publish(publisher, [("t", b"x")])
+            broker.kill()
+    with Broker(data=tmp_path, events=True):
+        pass
+    kinds = [row.kind for row in rows(tmp_path) if row.kind not in ("connect", "disconnect")]
+    assert kinds == ["start", "subscribe", "t", "start", "stop"]
+
+
+def test_what_begins_and_is_published_in_one_read(tmp_path: Path) -> None:
+    """The order of a read is the order in the log."""
+    frames = [
+        hermod.message("t", b"0") + hermod.topics("t") + hermod.message("t", b"1") + hermod.topics("u", "t"),
+        hermod.message("u", b"2"),
+    ]
+    with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.pub") as peer:
+        peer.send(b"".join(frames))
+        wait_for(lambda: total(broker, "log_settled_offset") >= 7, "all of it to be kept")
+    found = [row for row in rows(tmp_path) if row.kind in ("t", "u", "subscribe")]
+    told = [row.said.get("value", row.said.get("payload")) for row in found]
+    assert told == [b"0", "t", b"1", "u", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("listener", "said", "patterns"),
+    [
+        ("fanout.client", b"subscribe x\n", {("all", "exact", "all"), ("x", "exact", "x")}),
+        ("nanomsg.pub", nanomsg.SUB, {(">", "everything", "")}),
+        ("simplest", b"sub a>\n", {("~a>", "contains", "a>")}),
+        ("hermod.sub", hermod.topics("~a", patterns=["^=b>"]), {("=~a", "exact", "~a"), ("^=b>", "prefix", "=b")}),
+    ],
+)
+def test_patterns_in_their_one_form(
+    listener: str, said: bytes, patterns: set[tuple[str, str, str]], tmp_path: Path
+) -> None:
+    with Broker(data=tmp_path, listen=LISTEN, events=True) as broker, broker.connect(listener) as peer:
+        peer.send(said)
+        wait_until_subscribed(broker, peer, len(patterns))
+    found = rows(tmp_path)
+    told = [row.said for row in of(found, name_of_port(found, listener), "subscribe")]
+    assert {(each["pattern"], each["kind"], each["value"]) for each in told} == patterns
+    for each in told:
+        pattern = parse_pattern(each["pattern"])
+        assert (type(pattern).__name__.lower(), pattern.value) == (each["kind"], each["value"])
+
+
+def name_of_port(found: list[Row], listener: str) -> str:
+    [name] = [
+        row.said["connection"] for row in found if row.kind == "connect" and row.said["listener"] == listener
+    ]
+    return str(name)
+
+
+def test_subscriptions_that_begin_in_the_past(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.pub") as publisher:
+        publish(publisher, [("t", b"0"), ("t", b"1")])
+        starts: list[object] = ["earliest", {"topics": {"t": 1}}, {"time": 86_400_000}]
+        for start in starts:
+            with subscribe(broker, "t", since=start) as peer:
+                read_messages(peer, 1)
+        with subscribe(broker, "t", since="latest"):
+            pass
+    found = [row.said for row in rows(tmp_path) if row.kind == "subscribe"]
+    assert [each.get("from") for each in found] == [*starts, None]
+
+
+# -- who hears them --------------------------------------------------------------------------------------
+
+
+def test_whoever_subscribes_hears_them_without_a_log() -> None:
+    with Broker(listen=LISTEN, events=True) as broker, events_on(broker) as watcher:
+        with UbrePeer(broker.ports["ubre"]) as peer:
+            peer.say(subscribe="a")
+            assert hear(watcher, "connect")["listener"] == "ubre"
+            assert hear(watcher, "subscribe")["value"] == "a"
+            peer.say(unsubscribe="a")
+            assert hear(watcher, "unsubscribe")["value"] == "a"
+            peer.send(b"{\n{\n")
+            peer.settle()
+        refused = hear(watcher, "refuse")
+        assert (refused["reason"], refused["count"]) == ("malformed JSON", 2)
+        assert hear(watcher, "disconnect")["reason"] == "left"
+
+
+def test_a_watcher_hears_what_is_behind_its_own_subscription_and_nothing_before(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, events=True) as broker, events_on(broker) as watcher:
+        with broker.connect("simplest") as other:
+            other.send(b"sub a\n")
+            heard = read_messages(watcher, 2)
+        heard += read_messages(watcher, 1)
+        watcher.send(hermod.CLOSE)
+        assert watcher.expect_closed() == b""
+    found = rows(tmp_path)
+    [begin] = [row for row in found if row.kind == "subscribe" and row.said["value"] == EVENTS]
+    expected = [row for row in found if row.offset > begin.offset][:3]
+    assert [row.kind for row in expected] == ["connect", "subscribe", "disconnect"]
+    assert [(each.topic, json.loads(each.payload)) for each in heard] == [
+        (EVENTS + row.kind, row.said) for row in expected
+    ]
+
+
+def test_everything_does_not_mean_events() -> None:
+    with Broker(listen=LISTEN, events=True) as broker, subscribe(broker, patterns=[">"]) as peer:
+        with broker.connect("simplest") as other:
+            other.send(b"sub x\n" + pub("t", b"x"))
+            assert read_messages(peer, 1) == [Heard("t", 0, b"x")]
+
+
+def test_pages_are_not_worth_a_message_but_sockets_are(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, listen=LISTEN, events=True) as broker:
+        with broker.connect("http") as peer:
+            peer.send(get("/healthz"))
+            assert read_answer(peer).body == b"ok\n"
+        with WebSocket(broker.ports["http"]) as socket:
+            socket.send_text(text(subscribe="a"))
+            socket.settle()
+    told = [row.said for row in rows(tmp_path) if row.said.get("listener") == "http"]
+    assert [(each["dialect"], each.get("value")) for each in told] == [("ubre", None), ("ubre", "a")]
+
+
+def test_they_can_be_turned_off(tmp_path: Path) -> None:
+    with Broker("--set=events.enabled=false", data=tmp_path) as broker, subscribe(broker, "t"):
+        with broker.connect("hermod.pub") as publisher:
+            publish(publisher, [("t", b"x")])
+    assert [row.kind for row in rows(tmp_path)] == ["t"]
+
+
+# -- much of it ------------------------------------------------------------------------------------------
+
+
+def test_many_subscriptions_are_few_bursts(tmp_path: Path) -> None:
+    count, at_once = 100_000, 1000
+    with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.sub") as peer:
+        answers = Reading(peer, len(hermod.OK) * count // at_once)
+        for begin in range(0, count, at_once):
+            peer.send(hermod.topics(*(f"{n:06d}" for n in range(begin, begin + at_once))))
+        answers.finish()
+        wait_for(lambda: total(broker, "log_settled_offset") >= count, "all events to be kept")
+        assert total(broker, "log_groups_total") < count / at_once + 10
+    found = [row.said["value"] for row in rows(tmp_path) if row.kind == "subscribe"]
+    assert found == [f"{n:06d}" for n in range(count)]
+
+
+def test_drops_are_added_up_and_told_exactly(tmp_path: Path) -> None:
+    limits = f"--set=limits.queue_bytes={QUEUE_BYTES}"
+    with Broker(limits, options="?policy=drop", data=tmp_path, events=True) as broker:
+        with Room(broker) as room, events_on(broker) as watcher:
+            slow = room.simplest(b"sub flow\n", receive_bytes=4096)
+            witness, publisher = room.simplest(b"sub flow\n"), room.simplest()
+            publish_until(lambda: "dropping" in broker.log(), room, publisher, witness)
+            for number in range(9):
+                room.say(publisher, numbered(number))
+                witness.expect(numbered(number))
+            first = hear(watcher, "drop")
+            dropped = 10 if first["count"] == 10 else first["count"] + hear(watcher, "drop")["count"]
+            assert dropped == 10 and first["listener"] == "simplest"
+            assert first["bytes"] == first["count"] * len(numbered(0))
+            slow.close()
+            assert hear(watcher, "disconnect")["connection"] == first["connection"]
+    flow = {row.offset: row for row in rows(tmp_path) if row.kind == "flow"}
+    inside = [offset for offset in flow if first["first"] <= offset < first["next"]]
+    assert len(inside) == first["count"]
+
+
+def test_a_watcher_that_does_not_read_is_no_reason_for_more(tmp_path: Path) -> None:
+    """Events that it does not get cause none by themselves; what it missed is told when there is another reason."""
+    limits = f"--set=limits.queue_bytes={4096}"
+    with Broker(limits, options="?policy=drop", data=tmp_path, events=True) as broker:
+        with broker.connect("hermod.sub", 4096) as deaf:
+            deaf.send(hermod.topics(patterns=[EVENTS + ">"]))
+            deaf.expect(hermod.OK)
+            while "dropping" not in broker.log():
+                with subscribe(broker, *(f"{'long' * 100}{n}" for n in range(100))):
+                    pass
+            port = deaf.socket.getsockname()[1]
+        wait_for(lambda: f":{port}" in str([row for row in rows(tmp_path) if row.kind == "disconnect"]), "its end")
+        dropped = int(sum(metrics(broker)["polycast_messages_dropped_total"].values()))
+    found = rows(tmp_path)
+    told = [row.said for row in found if row.kind == "drop"]
+    assert sum(each["count"] for each in told) == dropped
+    assert len(told) == 1
+
+
+def test_refusals_are_added_up(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.pub") as publisher:
+        publisher.send(hermod.message("t", b"x", "0" * 40) * 500)
+        for _ in range(500):
+            hermod.expect_error(publisher, 422)
+        publisher.send(hermod.topics("never read"))
+    told = [row.said for row in rows(tmp_path) if row.kind == "refuse"]
+    assert sum(each["count"] for each in told) == 500
+    assert {each["reason"] for each in told} == {"checksum does not fit"} and len(told) < 5
+
+
+def test_why_the_broker_closed(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.pub") as peer:
+        peer.send(b"nonsense")
+        hermod.expect_error(peer, 400)
+        peer.close()
+        wait_for(lambda: "disconnect" in [row.kind for row in rows(tmp_path)], "its end in the log")
+    [ended] = [row.said for row in rows(tmp_path) if row.kind == "disconnect"]
+    assert ended["reason"] == "protocol" and "a header begins with" in ended["detail"]

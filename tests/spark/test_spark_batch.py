@@ -1,0 +1,164 @@
+"""The log as a table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from log.shelf import BEGAN, Row, Shelf
+from polycast.errors import StartError, UsageError
+from polycast.spark.faults import unwrap
+
+
+def read(spark: SparkSession, shelf: Shelf, schema: str = "", **options: object) -> DataFrame:
+    reader = spark.read.format("polycast").options(**{name: str(value) for name, value in options.items()})
+    if "path" not in options and "at" not in options:
+        reader = reader.option("path", str(shelf.folder))
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def offsets(rows: DataFrame) -> list[int]:
+    return sorted(row.offset for row in rows.select("offset").collect())
+
+
+def expected(shelf: Shelf, **wanted: Any) -> list[int]:
+    return [row["offset"] for row in shelf.rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def moment(offset: int) -> datetime:
+    return datetime.fromtimestamp(BEGAN / 1e6, UTC) + timedelta(seconds=offset)
+
+
+def to_row(row: Any) -> Row:
+    values = row.asDict()
+    began = values["time"].astimezone(UTC)
+    micros = (began - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return values | {"time": micros, "payload": bytes(values["payload"])}
+
+
+def test_every_row_is_there_with_every_column(spark: SparkSession, shelf: Shelf) -> None:
+    table = read(spark, shelf)
+    assert table.schema.simpleString() == (
+        "struct<offset:bigint,topic:string,sequence:bigint,time:timestamp,dialect:string,format:string,"
+        "payload:binary,source:string>"
+    )
+    assert sorted(map(to_row, table.collect()), key=lambda row: row["offset"]) == shelf.rows
+    assert read(spark, shelf, path=shelf.folder.parent).count() == 300
+
+
+def test_a_narrower_schema_reads_less(spark: SparkSession, shelf: Shelf) -> None:
+    table = read(spark, shelf, "topic string, offset long")
+    assert table.columns == ["topic", "offset"]
+    assert sorted(map(tuple, table.collect())) == sorted((row["topic"], row["offset"]) for row in shelf.rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "after"),
+    [
+        ({"startingOffsets": 250}, 250, 300),
+        ({"startingOffsets": "earliest", "endingOffsets": 120}, 0, 120),
+        ({"STARTINGOFFSETS": 90, "endingoffsets": 110, "minPartitions": 5}, 90, 110),
+        ({"startingTimestamp": moment(20).isoformat(), "endingTimestamp": moment(220).isoformat()}, 20, 220),
+        ({"startingTimestamp": int(moment(280).timestamp() * 1000)}, 280, 300),
+        ({"endingOffsets": "latest"}, 0, 300),
+    ],
+)
+def test_a_part_of_it(spark: SparkSession, shelf: Shelf, options: dict[str, Any], first: int, after: int) -> None:
+    assert offsets(read(spark, shelf, **options)) == list(range(first, after))
+
+
+def test_topics_and_their_sequences(spark: SparkSession, shelf: Shelf) -> None:
+    assert offsets(read(spark, shelf, subscribe="b.>")) == expected(shelf, topic="b.c")
+    assert offsets(read(spark, shelf, subscribe="~c, a")) == expected(shelf)
+    assert offsets(read(spark, shelf, subscribe="nothing")) == []
+    some = read(spark, shelf, startingOffsets='{"a": 140}', endingOffsets='{"b.c": 3}')
+    assert offsets(some) == [row["offset"] for row in shelf.rows if _is_between(row)]
+
+
+def _is_between(row: Row) -> bool:
+    return bool(row["sequence"] >= 140 if row["topic"] == "a" else row["sequence"] < 3)
+
+
+def test_what_the_broker_says_about_itself_must_be_asked_for(spark: SparkSession, shelf: Shelf) -> None:
+    shelf.segment(10, topics=["polycast/events/connect"])
+    assert read(spark, shelf).count() == 300
+    assert read(spark, shelf, subscribe="polycast/>").count() == 10
+
+
+FILTERS = {
+    "topic = 'a'": lambda row: row["topic"] == "a",
+    "topic in ('a', 'x') and offset < 150": lambda row: row["topic"] == "a" and row["offset"] < 150,
+    "topic like 'b%' and sequence between 10 and 20": lambda row: (
+        row["topic"] == "b.c" and 10 <= row["sequence"] <= 20
+    ),
+    "offset = 123": lambda row: row["offset"] == 123,
+    "offset in (1, 150, 299)": lambda row: row["offset"] in (1, 150, 299),
+    f"time >= timestamp'{moment(150):%Y-%m-%d %H:%M:%S}' and time < timestamp'{moment(160):%Y-%m-%d %H:%M:%S}'": (
+        lambda row: 150 <= row["offset"] < 160
+    ),
+    "not (topic = 'a') and offset % 2 = 1": lambda row: row["topic"] != "a" and row["offset"] % 2 == 1,
+    "topic = 'a' or offset > 290": lambda row: row["topic"] == "a" or row["offset"] > 290,
+    "source like '%:5' and dialect = 'hermod' and topic is not null": lambda row: True,
+    "length(payload) > 5 and topic like '%c'": lambda row: len(row["payload"]) > 5 and row["topic"] == "b.c",
+    "topic > 'a' and topic is null": lambda row: False,
+}
+
+
+def test_filters_choose_the_same_rows_as_without_push_down(spark: SparkSession, shelf: Shelf) -> None:
+    for text, chosen in FILTERS.items():
+        found = offsets(read(spark, shelf).where(text))
+        assert found == [row["offset"] for row in shelf.rows if chosen(row)], text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "/nowhere/at/all"}, "/nowhere/at/all does not exist"),
+        ({"path": "/tmp"}, "/tmp is no log"),
+        ({"path": "/x", "at": "tcp://127.0.0.1:1"}, "both path and at are given"),
+        ({"startingOffset": "earliest"}, "there is no option 'startingoffset'"),
+        ({"startingOffsets": "first"}, "startingOffsets is 'first'"),
+        ({"startingOffsets": "latest"}, "startingOffsets is latest, where nothing follows"),
+        ({"startingOffsets": "-1"}, "startingOffsets is '-1'"),
+        ({"startingOffsets": 5, "startingTimestamp": 0}, "startingOffsets and startingTimestamp are two answers"),
+        ({"startingOffsets": 301}, "the log ends before offset 300, and 301 was asked for"),
+        ({"endingTimestamp": "yesterday"}, "endingTimestamp is 'yesterday'"),
+        ({"minPartitions": 0}, "minPartitions is '0'"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe'"),
+        ({"subscribe": "a,,b"}, "a pattern cannot be empty"),
+        ({"schema": "topic string, colour string"}, "messages have no column 'colour'"),
+        ({"schema": "payload string"}, "the column payload is binary, not string"),
+    ],
+)
+def test_bad_input(spark: SparkSession, shelf: Shelf, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PySparkException) as raised:
+        read(spark, shelf, **options).collect()
+    told = unwrap(raised.value)
+    assert str(told).startswith(message)
+    assert told.hint
+    assert isinstance(told, UsageError | StartError)
+    assert "\n" not in f"{told}{told.hint}"
+
+
+def test_segments_that_are_gone(spark: SparkSession, shelf: Shelf) -> None:
+    (shelf.folder / "00000000000000000000.parquet").unlink()
+    assert offsets(read(spark, shelf)) == list(range(100, 300))
+    with pytest.raises(PySparkException) as raised:
+        read(spark, shelf, startingOffsets=50).count()
+    assert str(unwrap(raised.value)) == "offsets 50 to 99 are gone: the log begins at 100"
+    assert offsets(read(spark, shelf, startingOffsets=50, failOnDataLoss="false")) == list(range(100, 300))
+
+
+def test_spark_finds_the_format_by_itself() -> None:
+    from pyspark_polycast import DefaultSource
+
+    assert DefaultSource.name() == "polycast"
+
+
+def test_sql_can_name_it(spark: SparkSession, shelf: Shelf) -> None:
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW m USING polycast OPTIONS (path '{shelf.folder}', subscribe 'a')")
+    assert spark.sql("SELECT count(*) AS n FROM m").collect()[0].n == len(expected(shelf, topic="a"))

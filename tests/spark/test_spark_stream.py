@@ -1,0 +1,103 @@
+"""The log as a stream: where it goes on, where it ends, what a batch takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from log.shelf import Shelf
+from polycast.errors import StartError
+from polycast.log.sealing import seal
+from polycast.spark.faults import unwrap
+
+
+class Lane:
+    """A stream from a log to a Parquet folder, run again and again on one checkpoint."""
+
+    def __init__(self, spark: SparkSession, shelf: Shelf, folder: Path) -> None:
+        self.spark, self.shelf, self.folder = spark, shelf, folder
+        self.rows_of_batches: list[int] = []
+
+    def run(self, **options: object) -> None:
+        reader = self.spark.readStream.format("polycast").option("path", str(self.shelf.folder))
+        for name, value in ({"startingOffsets": "earliest"} | options).items():
+            reader = reader.option(name, str(value))
+        query = (
+            reader.load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .option("path", str(self.folder / "rows"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        self.rows_of_batches += [progress["numInputRows"] for progress in query.recentProgress]
+
+    def rows(self) -> DataFrame:
+        return self.spark.read.parquet(str(self.folder / "rows"))
+
+    def check(self, first: int = 0) -> None:
+        found = self.rows().orderBy("offset").collect()
+        expected = self.shelf.rows[first:]
+        assert [row.offset for row in found] == [row["offset"] for row in expected]
+        assert [bytes(row.payload) for row in found] == [row["payload"] for row in expected]
+
+
+def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+    lane = Lane(spark, shelf, tmp_path)
+    lane.run()
+    lane.check()
+    shelf.segment(25, 5)
+    lane.run(startingOffsets="latest")
+    lane.check()
+    lane.run()
+    lane.check()
+    for path in shelf.folder.glob("*.arrows"):
+        seal(path)
+    shelf.segment(10)
+    lane.run()
+    lane.check()
+
+
+def test_a_batch_takes_no_more_than_it_may(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+    lane = Lane(spark, shelf, tmp_path)
+    lane.run(maxOffsetsPerTrigger=120)
+    assert [rows for rows in lane.rows_of_batches if rows] == [120, 120, 60]
+    lane.check()
+    shelf.segment(50, 50, 50, payload=bytes(600_000))
+    lane.run(maxBytesPerTrigger=40_000_000)
+    assert [rows for rows in lane.rows_of_batches if rows][3:] == [50, 50, 50]
+    lane.check()
+
+
+def test_offsets_that_are_gone(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+    lane = Lane(spark, shelf, tmp_path)
+    lane.run()
+    shelf.segment(100)
+    shelf.segment(30)
+    for path in shelf.folder.glob("*"):
+        if path.stem.isdigit() and int(path.stem) <= 300:
+            path.unlink()
+    with pytest.raises(StreamingQueryException) as raised:
+        lane.run()
+    told = unwrap(raised.value)
+    assert isinstance(told, StartError)
+    assert str(told) == "offsets 300 to 399 are gone: the log begins at 400"
+    assert told.hint.startswith("failOnDataLoss=false goes on")
+    lane.run(failOnDataLoss="false")
+    assert lane.rows().count() == 330
+    assert lane.rows().where("offset >= 400").count() == 30
+
+
+def test_another_log_under_the_same_checkpoint(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+    lane = Lane(spark, shelf, tmp_path)
+    lane.run()
+    for path in shelf.folder.glob("*.*"):
+        if path.stem.isdigit() and int(path.stem) > 0:
+            path.unlink()
+    with pytest.raises(StreamingQueryException) as raised:
+        lane.run()
+    assert str(unwrap(raised.value)) == "the log ends before offset 100, and 300 was asked for"
