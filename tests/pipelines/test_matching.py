@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polycast.broker import Hub
@@ -27,6 +27,7 @@ patterns: st.SearchStrategy[Pattern] = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(topics, unique=True, max_size=12), st.lists(patterns, unique=True, max_size=8))
 def test_pairs_are_those_that_match(names: list[str], several: list[Pattern]) -> None:
     rows, numbers = match(pa.array(names, pa.string()), several)
@@ -125,6 +126,7 @@ def to_batch(messages: Sequence[tuple[int, str, str]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=["offset", "topic", "source"])
 
 
+@settings(deadline=None)
 @given(st.lists(steps, max_size=60))
 def test_the_log_tells_who_heard_a_message(taken: list[tuple[str, str, Any]]) -> None:
     model, known = Model(), Subscriptions()
@@ -136,6 +138,7 @@ def test_the_log_tells_who_heard_a_message(taken: list[tuple[str, str, Any]]) ->
     assert found.tolist() == model.sizes
 
 
+@settings(deadline=None)
 @given(st.lists(steps, max_size=40), st.data())
 def test_it_may_be_told_in_two_parts(taken: list[tuple[str, str, Any]], data: st.DataObject) -> None:
     model, known = Model(), Subscriptions()

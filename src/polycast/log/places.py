@@ -34,7 +34,9 @@ def find_time(folder: Path, seconds: float) -> int:
     """The first offset whose time is that, since the epoch, or later; past the end if there is none."""
     micros = round(seconds * MICROS)
     wanted = pa.scalar(micros, pa.timestamp("us", tz="UTC"))
-    start = _last(segments(folder), lambda segment: _begins_before(segment, micros))
+    found = segments(folder)
+    start = _last(found, lambda segment: _begins_before(segment, micros))
+    start = max([start, *(_within(segment, micros) for segment in found if segment.first == start)])
     return _search(folder, start, ["time"], lambda rows: pc.greater_equal(rows["time"], wanted))
 
 
@@ -105,6 +107,16 @@ def _begins_before(segment: Segment, micros: int) -> bool | None:
     except (OSError, LogDamageError):
         return None
     return None if first is None else first < micros
+
+
+def _within(segment: Segment, micros: int) -> int:
+    """Where the row group begins that has the time, or may have it; that of the segment, if that is not known."""
+    try:
+        with SealedReader(segment.path) as sealed:
+            later = (each.first for each in sealed.about.row_groups if each.last_time >= micros)
+            return next(later, sealed.about.next)
+    except (OSError, LogDamageError):
+        return segment.first
 
 
 def first_time(segment: Segment) -> int | None:

@@ -68,12 +68,15 @@ class Stretch(NamedTuple):
 
 
 def to_stretches(pieces: Sequence[Piece], wanted: Wanted, start: int, stop: int) -> list[Stretch]:
-    """From pieces that may have such rows; those that follow each other stay separate."""
-    return [
-        Stretch(max(piece.first, start), min(piece.next, stop), piece.size, piece.spot)
-        for piece in pieces
-        if piece.facts is None or may_have(piece.facts, wanted)
-    ]
+    """From pieces that may have such rows, and from those behind a hole: who reads them finds out what it is."""
+    stretches: list[Stretch] = []
+    end = start
+    for piece in pieces:
+        first = end if piece.first > end else max(piece.first, start)
+        if piece.first > end or piece.facts is None or may_have(piece.facts, wanted):
+            stretches.append(Stretch(first, min(piece.next, stop), piece.size, piece.spot))
+        end = piece.next
+    return stretches
 
 
 def may_have(facts: RowGroup, wanted: Wanted) -> bool:
@@ -150,7 +153,7 @@ def scan(
     try:
         for stretch in stretches:
             reader.seek(stretch.first, stretch.spot)
-            while (batch := reader.read(stretch.next, BATCH_ROWS)) is not None:
+            while reader.offset < stretch.next and (batch := reader.read(stretch.next, BATCH_ROWS)) is not None:
                 rows = matching_rows(batch, wanted)
                 if rows.num_rows:
                     yield rows.select(columns)

@@ -44,7 +44,9 @@ class Span(NamedTuple):
 
 
 def to_spans(subscriptions: Iterable[Subscription]) -> list[Span]:
-    return [Span(each.connection, each.to_pattern(), each.since + 1, each.until, each.echo) for each in subscriptions]
+    return [
+        Span(each.connection, each.to_pattern(), each.since + 1, each.until, each.echo) for each in subscriptions
+    ]
 
 
 def match(topics: pa.Array, patterns: Sequence[Pattern]) -> tuple[Numbers, Numbers]:

@@ -1,8 +1,8 @@
 """Rows as messages, once only.
 
 Each task stages its rows at the broker, where nobody sees them. When all tasks are done, the driver commits what
-they staged: it becomes one batch in the log, under an id that a repeat of the same batch has, too. A batch whose id
-is known is not published again. For a stream that id is made of Spark's id for the query, which is in the
+they staged: it becomes one batch in the log, under an id that a repeat of the same batch has, too. A batch whose
+id is known is not published again. For a stream that id is made of Spark's id for the query, which is in the
 checkpoint, and the number of the batch.
 """
 
@@ -116,7 +116,7 @@ def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
     staged = [each for each in messages if isinstance(each, Staged) and each.rows]
     if staged:
         with telling(), Stager(options.at, staged[0].batch_id) as stager:
-            stager.commit([each.stage for each in staged])
+            stager.commit([each.stage for each in staged], sum(each.rows for each in staged))
 
 
 def abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -1,0 +1,95 @@
+"""What a pattern would have received, and at what rate. Workers count by topic and minute; Spark adds that up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from polycast.log.places import find_time
+from polycast.log.scan import Condition, Wanted
+from polycast.model import Pattern
+from polycast.pipelines.sweep import Part, parts_of_log, sweep
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MICROS = 1_000_000
+MINUTE_SECONDS = 60
+COLUMNS = ("topic", "time", "payload")
+SCHEMA = "topic string, minute long, messages long, bytes long, first long"
+COUNTS = pa.schema([("topic", pa.string())] + [(name.split()[0], pa.int64()) for name in SCHEMA.split(", ")[1:]])
+GROUPS = [("messages", "sum"), ("bytes", "sum"), ("first", "min")]
+SHOWN = 10
+"""So many topics are listed."""
+
+
+def count_by_minute(spark: SparkSession, folder: Path, pattern: Pattern, since: float) -> DataFrame:
+    """Grain: one row for each topic, minute (since the epoch) and part of the log."""
+    wanted = Wanted((pattern,), (Condition("time", ">=", round(since * MICROS)),))
+    parts = parts_of_log(folder, wanted, COLUMNS, find_time(folder, since))
+    return sweep(spark, parts, count_part, SCHEMA)
+
+
+def count_part(part: Part) -> Iterator[pa.RecordBatch]:
+    counted = [to_counts(batch) for batch in part.read()]
+    if counted:
+        yield from add_up(pa.concat_tables(counted)).combine_chunks().to_batches()
+
+
+def to_counts(batch: pa.RecordBatch) -> pa.Table:
+    micros = batch["time"].cast(pa.int64())
+    minutes = pc.divide(micros, MINUTE_SECONDS * MICROS)
+    sizes = pc.binary_length(batch["payload"]).cast(pa.int64())
+    ones = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
+    return add_up(pa.table([batch["topic"], minutes, ones, sizes, micros], schema=COUNTS))
+
+
+def add_up(counts: pa.Table) -> pa.Table:
+    found = counts.group_by(["topic", "minute"]).aggregate(GROUPS)
+    columns = [found["topic"], found["minute"], *(found[f"{name}_{how}"] for name, how in GROUPS)]
+    return pa.table(columns, schema=COUNTS)
+
+
+def estimate(spark: SparkSession, folder: Path, pattern: Pattern, since: float, now: float) -> dict[str, Any]:
+    """Rates are over the time for which there is a log."""
+    from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
+
+    sums = [F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")]
+    counts = count_by_minute(spark, folder, pattern, since).persist()
+    try:
+        total = counts.agg(*sums, F.countDistinct("topic").alias("topics")).first()
+        topics = counts.groupBy("topic").agg(*sums).orderBy(F.desc("messages"), "topic").limit(SHOWN).collect()
+        peak = counts.groupBy("minute").agg(*sums).orderBy(F.desc("messages"), "minute").first()
+    finally:
+        counts.unpersist()
+    assert total is not None
+    seconds = max(now - begin_of(folder, since), 1.0)
+    messages, size = total["messages"] or 0, total["bytes"] or 0
+    return {
+        "pattern": str(pattern),
+        "since": since,
+        "seconds": seconds,
+        "messages": messages,
+        "bytes": size,
+        "messages_per_second": messages / seconds,
+        "bytes_per_second": size / seconds,
+        "topics": total["topics"],
+        "peak_minute": peak["minute"] * MINUTE_SECONDS if peak else None,
+        "peak_messages_per_second": peak["messages"] / MINUTE_SECONDS if peak else 0.0,
+        "peak_bytes_per_second": peak["bytes"] / MINUTE_SECONDS if peak else 0.0,
+        "top": [row.asDict() for row in topics],
+    }
+
+
+def begin_of(folder: Path, since: float) -> float:
+    """That time, or when the log begins, if that is later."""
+    from polycast.log.folder import segments
+    from polycast.log.places import first_time
+
+    times = (first_time(segment) for segment in segments(folder))
+    first = next((micros for micros in times if micros is not None), None)
+    return since if first is None else max(since, first / MICROS)

@@ -1,0 +1,208 @@
+"""Who should have received a message, and why; and who lost messages near it.
+
+    live      a matching subscription was in force at the message's place in the log
+    replay    one that began later asked for the past, and the message lies in it
+    silent    it matches, and yet: who published it does not hear itself, or links do not pass on what came over one
+
+Subscriptions from before the log's first event cannot be known, nor any where the broker runs with
+`events.enabled=false`: then the answer has a `note`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from polycast.errors import GoneError
+from polycast.log.places import rows_at
+from polycast.log.scan import Condition, Wanted
+from polycast.log.survey import Survey
+from polycast.pipelines.matching import LINKS
+from polycast.pipelines.subscriptions import (
+    COLUMNS,
+    DECODER,
+    EVENTS,
+    KINDS,
+    WANTED,
+    Subscription,
+    Subscriptions,
+    Told,
+    to_subscription,
+    to_told,
+)
+from polycast.pipelines.sweep import Part, parts_of_log, sweep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "offset long, topic string, time timestamp, payload binary"
+
+
+class Asked(NamedTuple):
+    """The message that it is about."""
+
+    offset: int
+    topic: str
+    sequence: int
+    micros: int
+    dialect: str
+    source: str
+    bytes: int
+    log_first: int
+    """The first offset that is still there."""
+
+
+def find_message(folder: Path, offset: int) -> Asked:
+    """Raises GoneError where it is not in the log: not any more, not yet, or never."""
+    survey = Survey(folder)
+    try:
+        first, after = survey.first(), survey.next()
+    finally:
+        survey.close()
+    if offset >= after:
+        there = f"the last one is {after - 1:,}" if after else "the log is empty"
+        raise GoneError(f"offset {offset:,} is not there yet: {there}", "polycast log info shows what there is")
+    if offset < first:
+        hint = "polycast find --in lake looks into the lake; log.retain_seconds and log.retain_bytes keep more"
+        raise GoneError(f"offset {offset:,} is gone: the log begins at {first:,}", hint)
+    for batch in rows_at(folder, [offset]):
+        [row] = batch.to_pylist()
+        micros = batch["time"].cast(pa.int64())[0].as_py()
+        words = (row["dialect"], row["source"])
+        return Asked(offset, row["topic"], row["sequence"], micros, *words, len(row["payload"]), first)
+    raise GoneError(f"offset {offset:,} was never used, or cannot be read", "polycast log info lists the gaps")
+
+
+# -- from the events -------------------------------------------------------------------------------------
+
+
+def why(spark: SparkSession, folder: Path, asked: Asked) -> dict[str, Any]:
+    """Spark reads the events of the whole log; what comes back is what matters for this message."""
+    parts = parts_of_log(folder, WANTED, COLUMNS)
+    rows = sweep(spark, parts, lambda part: keep_relevant(part, asked), SCHEMA).toArrow()
+    told = [each for batch in rows.sort_by("offset").to_batches() for each in to_told(batch)]
+    follower = next_of_topic(spark, folder, asked) if any(_wants_last(each) for each in told) else None
+    return to_answer(asked, told, follower)
+
+
+def keep_relevant(part: Part, asked: Asked) -> Iterator[pa.RecordBatch]:
+    """In a worker: the events that say something about this message."""
+    for batch in part.read():
+        kept = [
+            _is_relevant(topic.removeprefix(EVENTS), payload, asked)
+            for topic, payload in zip(batch["topic"].to_pylist(), batch["payload"].to_pylist(), strict=True)
+        ]
+        yield batch.filter(pa.array(kept, pa.bool_()))
+
+
+def _is_relevant(word: str, payload: bytes, asked: Asked) -> bool:
+    match word:
+        case "start" | "stop" | "disconnect":
+            return True
+        case "subscribe" | "unsubscribe":
+            event = DECODER.decode(payload)
+            return event.kind in KINDS and KINDS[event.kind](event.value).matches(asked.topic)
+        case "drop":
+            event = DECODER.decode(payload)
+            return event.first <= asked.offset < event.next
+    return False
+
+
+def _wants_last(told: Told) -> bool:
+    return told.event.start == "last"
+
+
+def next_of_topic(spark: SparkSession, folder: Path, asked: Asked) -> int | None:
+    """The offset of the topic's next message, if there is one."""
+    wanted = Wanted(conditions=(Condition("topic", "=", asked.topic), Condition("sequence", ">", asked.sequence)))
+    parts = parts_of_log(folder, wanted, ["offset"], asked.offset + 1)
+    row = sweep(spark, parts, lambda part: part.read(), "offset long").first()
+    return int(row["offset"]) if row else None
+
+
+# -- the answer ------------------------------------------------------------------------------------------
+
+
+def to_answer(asked: Asked, told: list[Told], follower: int | None = None) -> dict[str, Any]:
+    before = Subscriptions()
+    for each in told:
+        if each.offset < asked.offset:
+            before.take(each)
+    live = [each for theirs in before.open.values() for each in theirs.values()]
+    silent = {each.connection: reason for each in live if (reason := _silence(each, asked))}
+    drops = {each.event.connection: each for each in told if each.word == "drop"}
+    receivers = [_to_row(each, "live", drops) for each in live if each.connection not in silent]
+    later = [to_subscription(each) for each in told if each.word == "subscribe" and each.offset > asked.offset]
+    receivers += [_to_row(each, "replay", {}) for each in later if _reaches(each, asked, follower)]
+    return {
+        "offset": asked.offset,
+        "topic": asked.topic,
+        "sequence": asked.sequence,
+        "time_micros": asked.micros,
+        "dialect": asked.dialect,
+        "source": asked.source,
+        "bytes": asked.bytes,
+        "receivers": receivers,
+        "silent": [{"connection": name, "reason": reason} for name, reason in silent.items()],
+        "drops": [_to_drop(each) for each in drops.values()],
+        "note": _note(asked, before, told),
+    }
+
+
+def _silence(subscription: Subscription, asked: Asked) -> str:
+    if subscription.connection == asked.source and not subscription.echo:
+        return "it published the message, and does not hear itself"
+    if subscription.connection.startswith(LINKS) and asked.source.startswith(LINKS):
+        return "what came over a link goes over no link"
+    return ""
+
+
+def _reaches(subscription: Subscription, asked: Asked, follower: int | None) -> bool:
+    """Whether it begins early enough in the past."""
+    match subscription.start:
+        case "earliest":
+            return True
+        case "last":
+            return follower is None or follower > subscription.since
+        case {"time": int(millis)}:
+            return asked.micros >= millis * 1000
+        case {"topics": dict(sequences)}:
+            start = sequences.get(asked.topic)
+            return start is not None and asked.sequence >= start
+    return False
+
+
+def _to_row(each: Subscription, how: str, drops: dict[str, Told]) -> dict[str, Any]:
+    return {
+        "connection": each.connection,
+        "dialect": each.dialect,
+        "address": each.address,
+        "pattern": each.pattern,
+        "kind": each.kind,
+        "how": how,
+        "since_offset": each.since,
+        "since_micros": each.since_micros,
+        "may_have_lost_it": each.connection in drops,
+    }
+
+
+def _to_drop(told: Told) -> dict[str, Any]:
+    event = told.event
+    return {
+        "connection": event.connection,
+        "address": event.address,
+        "messages": event.count,
+        "first": event.first,
+        "next": event.next,
+    }
+
+
+def _note(asked: Asked, before: Subscriptions, told: list[Told]) -> str:
+    if before.known_from is not None:
+        return ""
+    if not told:
+        return "the broker has told nothing about subscriptions: is events.enabled false?"
+    return f"subscriptions before offset {asked.log_first:,} are not known"

@@ -1,0 +1,125 @@
+"""What is told about the log without reading its rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from log.shelf import Shelf, flip, to_rows
+from polycast.log.format import SCHEMA, Gap
+from polycast.log.scan import Stretch, Wanted, scan, to_stretches
+from polycast.log.sealing import seal
+from polycast.log.survey import Survey
+
+
+def all_rows(shelf: Shelf, start: int = 0, skipped: list[Gap] | None = None) -> list[dict[str, object]]:
+    survey = Survey(shelf.folder)
+    try:
+        stretches = to_stretches(survey.pieces(start, survey.next()), Wanted(), start, survey.next())
+        told: list[Gap] = [] if skipped is None else skipped
+        return to_rows(scan(shelf.folder, stretches, Wanted(), SCHEMA.names, told.append))
+    finally:
+        survey.close()
+
+
+def test_it_follows_a_log_that_grows(tmp_path: Path) -> None:
+    shelf, survey = Shelf(tmp_path), Survey(tmp_path)
+    assert (survey.first(), survey.next()) == (0, 0)
+    shelf.begin()
+    assert survey.next() == 0
+    for count in (1, 5, 30):
+        shelf.add(count)
+        assert survey.next() == shelf.next
+    shelf.end()
+    shelf.begin()
+    assert survey.next() == 36
+    shelf.add(4)
+    assert survey.next() == 40
+    shelf.end()
+    for path in tmp_path.glob("*.arrows"):
+        seal(path)
+    os.utime(tmp_path, (1, 1))  # long ago: what was listed counts from here on
+    assert survey.next() == 40
+    assert [(piece.first, piece.next) for piece in survey.pieces(0, 40)] == [(0, 36), (36, 40)]
+    survey.close()
+
+
+def test_pieces_are_those_of_the_range(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    shelf.segment(10, 10, payload=bytes(200_000))
+    seal(shelf.segment(10))
+    shelf.segment(5)
+    survey = Survey(tmp_path)
+    assert [(piece.first, piece.next) for piece in survey.pieces(0, 35)] == [(0, 10), (10, 20), (20, 30), (30, 35)]
+    assert [(piece.first, piece.next) for piece in survey.pieces(12, 21)] == [(10, 20), (20, 30)]
+    assert survey.pieces(35, 35) == []
+    survey.close()
+
+
+def test_reading_begins_at_the_spot(tmp_path: Path) -> None:
+    """Neither what is before it nor what is damaged there matters."""
+    shelf = Shelf(tmp_path)
+    path = shelf.segment(10, 10, 10, payload=bytes(200_000))
+    flip(path, shelf.positions[0] + 1000)
+    survey = Survey(tmp_path)
+    last = to_stretches(survey.pieces(25, 30), Wanted(), 25, 30)
+    survey.close()
+    skipped: list[Gap] = []
+    found = to_rows(scan(tmp_path, last, Wanted(), SCHEMA.names, skipped.append))
+    assert [row["offset"] for row in found] == list(range(25, 30))
+    assert skipped == []
+
+
+def test_a_spot_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    shelf.segment(10, 10)
+    survey = Survey(tmp_path)
+    [piece] = survey.pieces(0, 20)
+    survey.close()
+    assert piece.spot
+    wrong = Stretch(12, 20, 1, piece.spot._replace(position=piece.spot.position + 8))
+    found = to_rows(scan(tmp_path, [wrong], Wanted(), SCHEMA.names))
+    assert [row["offset"] for row in found] == list(range(12, 20))
+
+
+def test_damage_in_the_middle_is_told_by_who_reads_it(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    path = shelf.segment(10, 10, 10)
+    flip(path, shelf.positions[1] + 400)
+    skipped: list[Gap] = []
+    assert [row["offset"] for row in all_rows(shelf, skipped=skipped)] == [*range(10), *range(20, 30)]
+    assert [(gap.first, gap.next) for gap in skipped] == [(10, 20)]
+
+
+def test_a_broken_head_does_not_hide_what_follows(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    path = shelf.segment(10, 10, 10)
+    flip(path, shelf.positions[1] + 1)
+    survey = Survey(tmp_path)
+    assert survey.next() == 30
+    survey.close()
+    skipped: list[Gap] = []
+    assert [row["offset"] for row in all_rows(shelf, skipped=skipped)] == [*range(10), *range(20, 30)]
+    assert [(gap.first, gap.next) for gap in skipped] == [(10, 20)]
+
+
+def test_a_segment_that_cannot_be_opened_is_one_piece(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    path = shelf.segment(10)
+    shelf.segment(10)
+    path.write_bytes(b"nothing of ours")
+    skipped: list[Gap] = []
+    assert [row["offset"] for row in all_rows(shelf, skipped=skipped)] == list(range(10, 20))
+    assert [(gap.first, gap.next) for gap in skipped] == [(0, 10)]
+
+
+def test_sealed_while_it_is_read(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    path = shelf.segment(10, 10)
+    survey = Survey(tmp_path)
+    stretches = to_stretches(survey.pieces(5, 20), Wanted(), 5, 20)
+    seal(path)
+    found = to_rows(scan(tmp_path, stretches, Wanted(), SCHEMA.names))
+    assert [row["offset"] for row in found] == list(range(5, 20))
+    assert [(piece.first, piece.next) for piece in survey.pieces(5, 20)] == [(0, 20)]
+    survey.close()

@@ -1,0 +1,106 @@
+"""What is not needed is not read: files and row groups are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import StructType
+
+from log.shelf import BEGAN, Shelf, stop
+from polycast.log import sealing
+from polycast.log.sealed import SealedReader
+from polycast.log.sealing import seal
+from polycast.spark.source import ROWS, PushingReader, PushingSource
+
+EPOCH = datetime.fromtimestamp(BEGAN / 1e6, UTC)
+
+
+@pytest.fixture
+def big(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """Ten sealed segments of ten row groups with ten messages each; segment N has only the topic tN."""
+    monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 10)
+    shelf = Shelf(tmp_path)
+    for number in range(10):
+        seal(shelf.segment(100, topics=[f"t{number}"]))
+    stop(shelf)
+    return shelf
+
+
+class Reads:
+    """What was read, and from where."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.row_groups: Counter[str] = Counter()
+        self.columns: set[str] = set()
+        read = SealedReader.read
+
+        def counted(reader: SealedReader, number: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+            self.row_groups[reader.path.name] += 1
+            self.columns |= set(columns or ["all"])
+            return read(reader, number, columns)
+
+        monkeypatch.setattr(SealedReader, "read", counted)
+
+
+@pytest.fixture
+def reads(big: Shelf, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return Reads(monkeypatch)
+
+
+def collect(shelf: Shelf, filters: list[ds.Filter], schema: StructType = ROWS, **options: Any) -> list[int]:
+    """In this process, as Spark does it in several."""
+    given = {"path": str(shelf.folder)} | {name: str(value) for name, value in options.items()}
+    reader = PushingSource(given).reader(schema)
+    assert isinstance(reader, PushingReader)
+    left = list(reader.pushFilters(filters))
+    assert left == []
+    batches = [batch for share in reader.partitions() for batch in reader.read(share)]
+    return [offset for batch in batches for offset in batch["offset"].to_pylist()]
+
+
+CASES: list[tuple[list[ds.Filter], range, int]] = [
+    ([ds.EqualTo(("topic",), "t3")], range(300, 400), 10),
+    ([ds.In(("topic",), ("t3", "t9"))], range(0), 20),
+    ([ds.StringStartsWith(("topic",), "t5")], range(500, 600), 10),
+    ([ds.StringContains(("topic",), "8")], range(800, 900), 10),
+    ([ds.EqualTo(("topic",), "unknown")], range(0), 0),
+    ([ds.GreaterThanOrEqual(("offset",), 455), ds.LessThan(("offset",), 475)], range(455, 475), 3),
+    ([ds.EqualTo(("offset",), 77)], range(77, 78), 1),
+    ([ds.GreaterThan(("sequence",), 94)], range(0), 10),
+    ([ds.LessThanOrEqual(("time",), EPOCH + timedelta(seconds=19))], range(20), 2),
+    ([ds.EqualTo(("topic",), "t3"), ds.LessThan(("offset",), 305)], range(300, 305), 1),
+]
+
+
+@pytest.mark.parametrize(("filters", "offsets", "row_groups"), CASES)
+def test_only_what_may_have_such_rows(
+    big: Shelf, reads: Reads, filters: list[ds.Filter], offsets: range, row_groups: int
+) -> None:
+    found = collect(big, filters)
+    if len(offsets):
+        assert found == list(offsets)
+    assert reads.row_groups.total() == row_groups
+
+
+def test_patterns_skip_whole_files(big: Shelf, reads: Reads) -> None:
+    assert collect(big, [], subscribe="t4,t6>") == [*range(400, 500), *range(600, 700)]
+    assert set(reads.row_groups) == {"00000000000000000400.parquet", "00000000000000000600.parquet"}
+
+
+def test_ranges_skip_for_sessions_without_push_down(big: Shelf, reads: Reads) -> None:
+    begin = EPOCH + timedelta(seconds=250)
+    assert collect(big, [], startingTimestamp=begin.isoformat(), endingOffsets=270) == list(range(250, 270))
+    assert reads.row_groups == {"00000000000000000200.parquet": 3}  # the two, and one to look the time up
+
+
+def test_only_the_columns_that_are_asked_for_and_filtered_by(big: Shelf, reads: Reads) -> None:
+    schema = StructType([field for field in ROWS.fields if field.name in ("offset", "source")])
+    collect(big, [ds.EqualTo(("topic",), "t3")], schema)
+    assert reads.columns == {"offset", "source", "topic"}
