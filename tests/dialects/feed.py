@@ -9,9 +9,11 @@ from typing import Any
 from polycast.dialects.base import Session, Terms
 from polycast.dialects.registry import ROLES
 from polycast.model import (
+    Abort,
     Answer,
     Burst,
     Closing,
+    Commit,
     Deferred,
     Event,
     Format,
@@ -21,6 +23,7 @@ from polycast.model import (
     Refused,
     Reply,
     Request,
+    Stage,
     Start,
     Subscribe,
     Unsubscribe,
@@ -147,7 +150,23 @@ def _rows_of(event: Event, dialect: str) -> list[Row]:
     if isinstance(event, Once):
         answer = event.answer(len(event.burst))
         return [("once", event.batch_id.encode()), *_rows_of(event.burst, dialect), ("reply", answer)]
+    if isinstance(event, Stage | Commit | Abort):
+        return _rows_of_staged(event)
     return _rows_of_other(event, dialect)
+
+
+def _rows_of_staged(event: Stage | Commit | Abort) -> list[Row]:
+    match event:
+        case Stage(batch_id, name, data, sha1, before):
+            return [("stage", *_texts(batch_id, name), data, *_texts(sha1, before))]
+        case Commit(batch_id, names, count):
+            return [("commit", *_texts(batch_id, *names, count))]
+        case Abort(batch_id, names, answer):
+            return [("abort", *_texts(batch_id, *(names or ()))), ("reply", answer)]
+
+
+def _texts(*values: object) -> list[bytes]:
+    return [str(value).encode() for value in values]
 
 
 def _rows_of_other(event: Other, dialect: str) -> list[Row]:

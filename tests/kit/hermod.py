@@ -20,6 +20,9 @@ WORDS = (
     b'{"batch_type": "Count", "count": 0}',
     b'{"batch_type": "Count", "count": 1, "batch_id": "x"}',
     b'{"batch_type": "Count", "count": 9223372036854775808}',
+    b'{"batch_type": "Stage", "batch_id": "x", "stage": "s", "payload_size": 2, "checksum": ""}',
+    b'{"batch_type": "Commit", "batch_id": "x", "stages": ["s"]}',
+    b'{"batch_type": "Abort", "batch_id": "x"}',
     b'{"topic": "a", "payload_size": 2, "checksum": "", "status": "CLOSE"}',
     b'{"topics": ["a"], "window": 1, "batch": 2, "status": "CLOSE"}',
     b'{"status": "OK", "topic": "a", "sequence": 18446744073709551616}',
@@ -60,6 +63,21 @@ def topics(*names: str, **more: object) -> bytes:
 
 def count(number: int, **more: object) -> bytes:
     return _json({"batch_type": "Count", "count": number, **more})
+
+
+def stage(batch_id: object, name: object, payload: bytes, **more: object) -> bytes:
+    """Without a checksum, unless there is one among the rest."""
+    header = {"batch_type": "Stage", "batch_id": batch_id, "stage": name, "payload_size": len(payload)}
+    return _json({**header, "checksum": "", **more}) + payload
+
+
+def commit(batch_id: object, *names: object, **more: object) -> bytes:
+    return _json({"batch_type": "Commit", "batch_id": batch_id, "stages": list(names), **more})
+
+
+def abort(batch_id: object, *names: object) -> bytes:
+    """Of all stages, where none is named."""
+    return _json({"batch_type": "Abort", "batch_id": batch_id, **({"stages": list(names)} if names else {})})
 
 
 def ok(number: int) -> bytes:

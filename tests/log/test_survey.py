@@ -25,6 +25,7 @@ def all_rows(shelf: Shelf, start: int = 0, skipped: list[Gap] | None = None) -> 
 def test_it_follows_a_log_that_grows(tmp_path: Path) -> None:
     shelf, survey = Shelf(tmp_path), Survey(tmp_path)
     assert (survey.first(), survey.next()) == (0, 0)
+    assert survey.pieces(0, 0) == []
     shelf.begin()
     assert survey.next() == 0
     for count in (1, 5, 30):

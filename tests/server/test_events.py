@@ -85,7 +85,7 @@ def test_a_life_in_the_log(tmp_path: Path) -> None:
     assert [row.offset for row in found] == list(range(len(found)))
     name = next(row.said["connection"] for row in found if row.said.get("address") == f"127.0.0.1:{port}")
     about = {"dialect": "simplest", "listener": "simplest", "address": f"127.0.0.1:{port}"}
-    pattern = {"pattern": "~or", "kind": "contains", "value": "or", "echo": True}
+    pattern = {"pattern": "~or", "kind": "contains", "value": "or", "echo": False}
     told = [(row.kind, row.said) for row in of(found, name)]
     assert told == [
         ("connect", {"connection": name} | about),
@@ -115,10 +115,10 @@ def test_start_and_stop_are_the_first_and_the_last(tmp_path: Path) -> None:
 
 
 def test_a_start_after_a_crash(tmp_path: Path) -> None:
-    with Broker(data=tmp_path, events=True) as broker:
-        with subscribe(broker, "t"), broker.connect("hermod.pub") as publisher:
+    with Broker(data=tmp_path, events=True) as broker, subscribe(broker, "t"):
+        with broker.connect("hermod.pub") as publisher:
             publish(publisher, [("t", b"x")])
-            broker.kill()
+        broker.kill()
     with Broker(data=tmp_path, events=True):
         pass
     kinds = [row.kind for row in rows(tmp_path) if row.kind not in ("connect", "disconnect")]
@@ -221,7 +221,7 @@ def test_everything_does_not_mean_events() -> None:
     with Broker(listen=LISTEN, events=True) as broker, subscribe(broker, patterns=[">"]) as peer:
         with broker.connect("simplest") as other:
             other.send(b"sub x\n" + pub("t", b"x"))
-            assert read_messages(peer, 1) == [Heard("t", 0, b"x")]
+        assert read_messages(peer, 1) == [Heard("t", 0, b"x")]
 
 
 def test_pages_are_not_worth_a_message_but_sockets_are(tmp_path: Path) -> None:
@@ -237,9 +237,10 @@ def test_pages_are_not_worth_a_message_but_sockets_are(tmp_path: Path) -> None:
 
 
 def test_they_can_be_turned_off(tmp_path: Path) -> None:
-    with Broker("--set=events.enabled=false", data=tmp_path) as broker, subscribe(broker, "t"):
+    with Broker("--set=events.enabled=false", data=tmp_path, events=True) as broker, subscribe(broker, "t"):
         with broker.connect("hermod.pub") as publisher:
             publish(publisher, [("t", b"x")])
+        assert total(broker, "log_next_offset") == 1
     assert [row.kind for row in rows(tmp_path)] == ["t"]
 
 
@@ -247,7 +248,7 @@ def test_they_can_be_turned_off(tmp_path: Path) -> None:
 
 
 def test_many_subscriptions_are_few_bursts(tmp_path: Path) -> None:
-    count, at_once = 100_000, 1000
+    count, at_once = 30_000, 1000
     with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.sub") as peer:
         answers = Reading(peer, len(hermod.OK) * count // at_once)
         for begin in range(0, count, at_once):
@@ -262,7 +263,8 @@ def test_many_subscriptions_are_few_bursts(tmp_path: Path) -> None:
 def test_drops_are_added_up_and_told_exactly(tmp_path: Path) -> None:
     limits = f"--set=limits.queue_bytes={QUEUE_BYTES}"
     with Broker(limits, options="?policy=drop", data=tmp_path, events=True) as broker:
-        with Room(broker) as room, events_on(broker) as watcher:
+        watcher = events_on(broker)
+        with Room(broker) as room, watcher:
             slow = room.simplest(b"sub flow\n", receive_bytes=4096)
             witness, publisher = room.simplest(b"sub flow\n"), room.simplest()
             publish_until(lambda: "dropping" in broker.log(), room, publisher, witness)
@@ -281,15 +283,17 @@ def test_drops_are_added_up_and_told_exactly(tmp_path: Path) -> None:
 
 
 def test_a_watcher_that_does_not_read_is_no_reason_for_more(tmp_path: Path) -> None:
-    """Events that it does not get cause none by themselves; what it missed is told when there is another reason."""
+    """Events that it does not get cause none by themselves; what it missed is told with something else."""
     limits = f"--set=limits.queue_bytes={4096}"
     with Broker(limits, options="?policy=drop", data=tmp_path, events=True) as broker:
         with broker.connect("hermod.sub", 4096) as deaf:
             deaf.send(hermod.topics(patterns=[EVENTS + ">"]))
             deaf.expect(hermod.OK)
-            while "dropping" not in broker.log():
-                with subscribe(broker, *(f"{'long' * 100}{n}" for n in range(100))):
-                    pass
+            with broker.connect("simplest") as talker:
+                while "dropping" not in broker.log():
+                    talker.send(
+                        b"".join(b"sub %b%d\nunsub %b%d\n" % (b"x" * 999, n, b"x" * 999, n) for n in range(500))
+                    )
             port = deaf.socket.getsockname()[1]
         wait_for(lambda: f":{port}" in str([row for row in rows(tmp_path) if row.kind == "disconnect"]), "its end")
         dropped = int(sum(metrics(broker)["polycast_messages_dropped_total"].values()))
@@ -304,7 +308,6 @@ def test_refusals_are_added_up(tmp_path: Path) -> None:
         publisher.send(hermod.message("t", b"x", "0" * 40) * 500)
         for _ in range(500):
             hermod.expect_error(publisher, 422)
-        publisher.send(hermod.topics("never read"))
     told = [row.said for row in rows(tmp_path) if row.kind == "refuse"]
     assert sum(each["count"] for each in told) == 500
     assert {each["reason"] for each in told} == {"checksum does not fit"} and len(told) < 5

@@ -83,8 +83,8 @@ class Stager(Client):
             self._wait(lambda: not receipt.owed, seconds)
         except RefusedError as error:
             raise RefusedError(str(error), error.code, HINTS.get(error.code, "")) from error
-        if error := receipt.error:
-            raise RefusedError(str(error), error.code, HINTS.get(error.code, ""))
+        if refused := receipt.error:
+            raise RefusedError(str(refused), refused.code, HINTS.get(refused.code, ""))
 
 
 # -- frames ----------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ ahead, without knowing what comes before; what its topic has come to when the ba
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +25,8 @@ LONGEST = "hermod"
 """No dialect or format that comes in bulk has more letters."""
 
 
-class Bulk(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Bulk:
     dialect: str
     columns: pa.RecordBatch
     """As `STAGED` has them."""
@@ -43,7 +45,8 @@ class Bulk(NamedTuple):
         return int(self.columns.num_rows)
 
 
-class Numbered(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbered:
     """A bulk with what the hub gave it: an offset, and the sequence that each of its topics begins with."""
 
     bulk: Bulk
@@ -89,16 +92,13 @@ def to_bulk(dialect: str, columns: pa.RecordBatch) -> Bulk:
 
 def to_rows(numbered: Numbered, source: bytes, micros: int) -> pa.RecordBatch:
     """As rows of the log."""
-    bulk, offset, firsts = numbered
-    rows = len(bulk)
-    ends = [0]
-    for count in bulk.counts:
-        ends.append(ends[-1] + count)
-    shifts = pa.array([first - end for first, end in zip(firsts, ends, strict=False)], pa.int64())
+    bulk, rows = numbered.bulk, len(numbered)
+    begins = accumulate(bulk.counts, initial=0)
+    shifts = [first - begin for first, begin in zip(numbered.sequences, begins, strict=False)]
     arrays = {
-        "offset": _count_up(offset, rows),
+        "offset": _count_up(numbered.offset, rows),
         "topic": bulk.columns["topic"],
-        "sequence": pc.add(bulk.places, shifts.take(bulk.numbers)),
+        "sequence": pc.add(bulk.places, pa.array(shifts, pa.int64()).take(bulk.numbers)),
         "time": pa.repeat(pa.scalar(micros, SCHEMA.field("time").type), rows),
         "dialect": pa.repeat(bulk.dialect, rows),
         "format": bulk.columns["format"],

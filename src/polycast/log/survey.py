@@ -59,7 +59,7 @@ class Survey:
     def pieces(self, start: int, stop: int) -> list[Piece]:
         """Those with anything from `start` up to `stop`, by offset."""
         found = self._segments()
-        ends = [segment.first for segment in found[1:]] + [stop]
+        ends = [*(segment.first for segment in found), stop][1:]
         pieces: list[Piece] = []
         for segment, end in zip(found, ends, strict=True):
             if segment.first < stop and end > start:

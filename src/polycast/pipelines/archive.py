@@ -25,7 +25,7 @@ from polycast.pipelines.lakefiles import DESCRIPTION, staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 MIB = 1024 * 1024
 MERGES_PER_BATCH = 1

@@ -1,18 +1,18 @@
 """Which messages somebody heard, and how many, by topic.
 
 Messages are joined with the subscriptions that were in force at their place in the log: distinct topics with
-distinct patterns first, then offsets with the offsets between which each subscription held. So it is what the broker
-should have delivered live. Replays of subscriptions that begin in the past do not count, nor what a slow connection
-lost; `polycast why` tells of both. Where a broker forwards between other brokers, the second name that a message goes
-by there is a topic of its own here.
+distinct patterns first, then offsets with the offsets between which each subscription held. So it is what the
+broker should have delivered live. Replays of subscriptions that begin in the past do not count, nor what a slow
+connection lost; `polycast why` tells of both. Where a broker forwards between other brokers, the second name
+that a message goes by there is a topic of its own here.
 
     DIR/deliveries/totals.parquet          one row for each topic: messages, deliveries, subscribers, unheard
     DIR/deliveries/batches/N.parquet       the same after batch N, which batch N + 1 adds to
     DIR/deliveries/batches/N.json          the subscriptions in force by then
 
 A batch that comes again finds what the one before it left, adds the same and writes the same files: each message
-counts once. Subscriptions from before the log's first event are not known; `known_from` in what is published is the
-offset from which on all of them are, and null where the broker has not said when it started.
+counts once. Subscriptions from before the log's first event are not known; `known_from` in what is published is
+the offset from which on all of them are, and null where the broker has not said when it started.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     topics x patterns     each distinct topic with each distinct pattern, by the rules of `polycast.model`
     spans                 from which offset to which a connection hears a topic, however many patterns say so
-    sizes                 how many connections hear each message: sums over the ends of spans, never a row per delivery
+    sizes                 how many connections hear each message: sums over spans, never a row per delivery
 
 A connection without echo does not hear itself, and what came over a link to another broker goes over no link.
 """

@@ -28,7 +28,7 @@ from polycast.pipelines.settings import read_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from polycast.pipelines.positions import Teller
     from polycast.pipelines.progress import Listener, Progress

@@ -1,10 +1,10 @@
 """Which subscriptions were in force when, from what the broker says about itself.
 
-A subscription is in force from its `subscribe` event to the first of these: an `unsubscribe` of the same connection
-and pattern, a `disconnect` of the connection, a `start` or `stop` of the broker.
+A subscription is in force from its `subscribe` event to the first of these: an `unsubscribe` of the same
+connection and pattern, a `disconnect` of the connection, a `start` or `stop` of the broker.
 
-What cannot be known: subscriptions from before the first event that there is, and all of them where the broker runs
-with `events.enabled=false`. From the first `start` on everything is known, and `known_from` is that offset.
+What cannot be known: subscriptions from before the first event that there is, and all of them where the broker
+runs with `events.enabled=false`. From the first `start` on everything is known, and `known_from` is that offset.
 """
 
 from __future__ import annotations

@@ -116,8 +116,12 @@ def lake_files(folder: Path) -> list[tuple[int, int, Path]]:
     """The first and the last offset of each, by offset."""
     if not folder.is_dir():
         raise UsageError(f"there is no lake in {folder}", "polycast pipeline run archive --once makes one")
-    named = [(*path.stem.split("-")[:2], path) for path in folder.glob("date=*/hour=*/*.parquet")]
-    return sorted((int(first), int(last), path) for first, last, path in named)
+    return sorted((*_offsets_of(path), path) for path in folder.glob("date=*/hour=*/*.parquet"))
+
+
+def _offsets_of(path: Path) -> tuple[int, int]:
+    first, last, *_ = path.stem.split("-")
+    return int(first), int(last)
 
 
 def _to_parts(folder: Path, wanted: Wanted, columns: Sequence[str], pieces: Iterable[Piece]) -> list[Part]:

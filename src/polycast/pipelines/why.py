@@ -2,7 +2,7 @@
 
     live      a matching subscription was in force at the message's place in the log
     replay    one that began later asked for the past, and the message lies in it
-    silent    it matches, and yet: who published it does not hear itself, or links do not pass on what came over one
+    silent    it matches, and yet: a publisher that does not hear itself, a link for what came over one
 
 Subscriptions from before the log's first event cannot be known, nor any where the broker runs with
 `events.enabled=false`: then the answer has a `note`.
@@ -112,7 +112,7 @@ def _is_relevant(word: str, payload: bytes, asked: Asked) -> bool:
 
 
 def _wants_last(told: Told) -> bool:
-    return told.event.start == "last"
+    return bool(told.event.start == "last")
 
 
 def next_of_topic(spark: SparkSession, folder: Path, asked: Asked) -> int | None:

@@ -166,7 +166,7 @@ class Events:
 
     # -- what is said ------------------------------------------------------------------------------------
 
-    def _add_about(self, connection: Connection, kind: str, **more: Any) -> None:
+    def _add_about(self, connection: Connection, kind: str, /, **more: Any) -> None:
         head = self._heads[connection]
         self._add(kind, head + (b"," + _to_json(more)[1:] if more else b"}"))
 

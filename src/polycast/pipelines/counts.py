@@ -1,0 +1,68 @@
+"""Messages counted inside Spark's workers, in Arrow: thousands of rows become one for each thing they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MICROS = 1_000_000
+NAMED = ("topic", "dialect", "source")
+BITS = 7
+"""So many leading bits of a size are kept: those that have no more are exact."""
+PARTIALS = (
+    "time timestamp, topic string, dialect string, source string, size long, messages long, bytes long, "
+    "size_max long, delay_sum_ms double, delay_max_ms double"
+)
+FIELDS = pa.schema(
+    [("time", pa.timestamp("us", tz="UTC")), ("topic", pa.string()), ("dialect", pa.string()), ("source", pa.string())]
+    + [(name, pa.int64()) for name in ("size", "messages", "bytes", "size_max")]
+    + [(name, pa.float64()) for name in ("delay_sum_ms", "delay_max_ms")]
+)
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def counting(seconds: int, now: Callable[[], float]) -> Callable[[Batches], Batches]:
+    """For `mapInArrow`: from messages to PARTIALS, whose `time` is that of the last message counted there."""
+
+    def count(batches: Batches) -> Batches:
+        for batch in batches:
+            if batch.num_rows:
+                yield count_batch(batch, seconds, now())
+
+    return count
+
+
+def count_batch(batch: pa.RecordBatch, seconds: int, now: float) -> pa.RecordBatch:
+    """Texts are grouped by their place in a dictionary: that is several times as fast."""
+    texts = {name: batch[name].dictionary_encode() for name in NAMED}
+    times = batch["time"].cast(pa.int64())
+    sizes = pc.binary_length(batch["payload"]).cast(pa.int64())
+    columns = {name: text.indices for name, text in texts.items()}
+    columns |= {"window": pc.divide(times, seconds * MICROS), "size": to_bucket(sizes)}
+    columns |= {"time": times, "bytes": sizes, "delay": to_delays(times, now)}
+    groups = pa.table(columns).group_by([*NAMED, "window", "size"], use_threads=False)
+    measures = [("time", "max"), ("bytes", "count"), ("bytes", "sum"), ("bytes", "max")]
+    found = groups.aggregate([*measures, ("delay", "sum"), ("delay", "max")]).combine_chunks()
+    named = [texts[name].dictionary.take(found[name].combine_chunks()) for name in NAMED]
+    order = ("size", "bytes_count", "bytes_sum", "bytes_max", "delay_sum", "delay_max")
+    arrays = [found["time_max"], *named, *(found[name] for name in order)]
+    return pa.table(arrays, names=FIELDS.names).cast(FIELDS).combine_chunks().to_batches()[0]
+
+
+def to_delays(times: pa.Array, now: float) -> pa.Array:
+    """In milliseconds. Where clocks differ, nothing is looked at before it was sent."""
+    delays = pc.divide(pc.subtract(int(now * MICROS), times).cast(pa.float64()), 1000.0)
+    return pc.max_element_wise(delays, 0.0)
+
+
+def to_bucket(sizes: pa.Array) -> pa.Array:
+    """Sizes that differ by less than 1.6 % become the one in their middle."""
+    if pc.max(sizes).as_py() < 1 << BITS:
+        return sizes
+    bits = pc.floor(pc.log2(pc.max_element_wise(sizes, 1))).cast(pa.int64())
+    shifts = pc.max_element_wise(pc.subtract(bits, BITS - 1), 0)
+    lows = pc.shift_left(pc.shift_right(sizes, shifts), shifts)
+    return pc.add(lows, pc.shift_right(pc.shift_left(pa.scalar(1, pa.int64()), shifts), 1))

@@ -1,0 +1,158 @@
+"""A filter over the payloads of many messages: it says for certain that a text is in none of them, or "perhaps".
+
+    grams     a bit for each hash of four consecutive bytes      whoever looks for a text needs all of its own
+    tokens    a Bloom filter of whole words and numbers          a stretch of letters, digits, _ and bytes past 127
+    escapes   whether there is a backslash                       then a JSON text may be written in another way
+
+A token counts as whole where other bytes or an end stand on both sides of it. Of a text that is looked for, only
+the tokens inside are sure to be whole: `12` is found within `4123`. The names and values of JSON fields always are.
+Random bytes fill the grams, and then these say "perhaps" to everything; no answer is ever wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+GRAM_BYTES = 4
+GRAM_BITS = 20
+TOKEN_BITS_LEAST = 10
+TOKEN_BITS_MOST = 22
+BITS_PER_TOKEN = 8
+STEP_BYTES = 4 * 1024 * 1024
+"""So much is looked at in one go, or one message if that is more."""
+
+Bytes = npt.NDArray[np.uint8]
+Hashes = npt.NDArray[np.uint64]
+
+IN_TOKENS = np.array([chr(n).isalnum() or n == ord("_") if n < 128 else True for n in range(256)], bool)
+WEIGHTS: Hashes = np.random.default_rng(20261116).integers(1, 2**63, 64, dtype=np.uint64) | np.uint64(1)
+"""Part of the format, as is all that makes a hash here: what is kept was made with them."""
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+GRAM_SPREAD = np.uint32(0x9E3779B1)
+
+
+class Filter(NamedTuple):
+    grams: bytes
+    tokens: bytes
+    escapes: bool
+
+    def may_have_text(self, text: bytes) -> bool:
+        return self._may_have_grams(text) and self._may_have_tokens(inner_tokens(text))
+
+    def may_have_value(self, *texts: bytes) -> bool:
+        """Names and values of fields of a JSON object."""
+        return self.escapes or all(
+            self._may_have_grams(text) and self._may_have_tokens(tokens_of(text)) for text in texts
+        )
+
+    def _may_have_grams(self, text: bytes) -> bool:
+        bits = np.frombuffer(self.grams, np.uint8)
+        return bool(_are_set(bits, gram_hashes(np.frombuffer(text, np.uint8))).all())
+
+    def _may_have_tokens(self, hashes: Hashes) -> bool:
+        bits = np.frombuffer(self.tokens, np.uint8)
+        return all(bool(_are_set(bits, places).all()) for places in _places(hashes, len(bits) * 8))
+
+
+class Builder:
+    """Takes payloads, gives their filter."""
+
+    def __init__(self) -> None:
+        self._grams = np.zeros(1 << GRAM_BITS, bool)
+        self._tokens: Hashes = np.empty(0, np.uint64)
+        self._escapes = False
+
+    def add(self, payloads: pa.Array) -> None:
+        for values, starts in _steps(payloads):
+            self._grams[gram_hashes(values)] = True
+            self._tokens = np.union1d(self._tokens, token_hashes(values, starts))
+            self._escapes = self._escapes or bool((values == ord("\\")).any())
+
+    def to_filter(self) -> Filter:
+        wanted = int(len(self._tokens) * BITS_PER_TOKEN).bit_length()
+        size = 1 << min(max(wanted, TOKEN_BITS_LEAST), TOKEN_BITS_MOST)
+        tokens = np.zeros(size, bool)
+        for places in _places(self._tokens, size):
+            tokens[places] = True
+        return Filter(np.packbits(self._grams).tobytes(), np.packbits(tokens).tobytes(), self._escapes)
+
+
+def _steps(payloads: pa.Array) -> Iterator[tuple[Bytes, npt.NDArray[np.int64]]]:
+    """The bytes of some messages on end, and where each of them begins."""
+    _, edges, data = payloads.buffers()
+    if not len(payloads) or data is None:
+        return
+    bounds = np.frombuffer(edges, np.int32)[payloads.offset : payloads.offset + len(payloads) + 1].astype(np.int64)
+    values = np.frombuffer(data, np.uint8)
+    first = 0
+    while first < len(payloads):
+        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + STEP_BYTES, "right")) - 1)
+        yield values[bounds[first] : bounds[last]], bounds[first:last] - bounds[first]
+        first = last
+
+
+# -- hashes ----------------------------------------------------------------------------------------------
+
+
+def gram_hashes(values: Bytes) -> npt.NDArray[np.uint32]:
+    """Also of those that span two messages: that costs certainty, never an answer."""
+    count = len(values) - GRAM_BYTES + 1
+    if count <= 0:
+        return np.empty(0, np.uint32)
+    found = values[:count].astype(np.uint32)
+    for place in range(1, GRAM_BYTES):
+        found |= values[place : place + count].astype(np.uint32) << np.uint32(8 * place)
+    return np.asarray((found * GRAM_SPREAD) >> np.uint32(32 - GRAM_BITS))
+
+
+def token_hashes(values: Bytes, starts: npt.NDArray[np.int64]) -> Hashes:
+    """Of each token, as often as it is there. No token goes over a start."""
+    inside = IN_TOKENS[values]
+    begins = inside.copy()
+    begins[1:] &= ~inside[:-1]
+    edges = starts[starts < len(values)]
+    begins[edges] = inside[edges]
+    firsts = np.flatnonzero(begins)
+    if not len(firsts):
+        return np.empty(0, np.uint64)
+    places = np.arange(len(values)) - np.repeat(
+        np.concatenate([[0], firsts]), np.diff(np.concatenate([[0], firsts, [len(values)]]))
+    )
+    weighted = (values.astype(np.uint64) + np.uint64(1)) * WEIGHTS[places % len(WEIGHTS)]
+    weighted[~inside] = 0
+    # a token that ends where a message does may be followed by the rest of another: the sum ends with the token
+    return _mixed(np.add.reduceat(weighted, firsts))
+
+
+def _mixed(hashes: Hashes) -> Hashes:
+    hashes = (hashes ^ (hashes >> np.uint64(31))) * SPREAD
+    return np.asarray(hashes ^ (hashes >> np.uint64(29)))
+
+
+def tokens_of(text: bytes) -> Hashes:
+    return token_hashes(np.frombuffer(text, np.uint8), np.zeros(1, np.int64))
+
+
+def inner_tokens(text: bytes) -> Hashes:
+    """Those that something else stands before and behind."""
+    values = np.frombuffer(text, np.uint8)
+    others = np.flatnonzero(~IN_TOKENS[values])
+    if len(others) < 2:
+        return np.empty(0, np.uint64)
+    return tokens_of(text[others[0] : others[-1] + 1])
+
+
+def _places(hashes: Hashes, size: int) -> Iterable[npt.NDArray[np.int64]]:
+    """Two bits for each."""
+    mask = np.uint64(size - 1)
+    return ((hashes & mask).astype(np.int64), ((hashes >> np.uint64(32)) & mask).astype(np.int64))
+
+
+def _are_set(bits: Bytes, places: npt.NDArray[np.uint32] | npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    where = places.astype(np.int64)
+    return np.asarray((bits[where >> 3] >> (7 - (where & 7))) & 1, bool)

@@ -1,0 +1,136 @@
+"""Messages by what is in them: a text anywhere in the payload, or the value of a field of a JSON object.
+
+The search runs in Arrow where the files are read; only what is found leaves the worker. JSON is decoded only where
+the bytes of the value are in the payload at all, or a backslash, behind which they may hide.
+
+A field is named by its path, `order.customer.id`; its value is compared as text: a string with what it says, anything
+else with how it is written, so that `1.0` is not `1`. Objects and lists have no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from polycast.errors import UsageError
+from polycast.log.format import SCHEMA
+from polycast.pipelines.blocks import Index
+from polycast.pipelines.grams import Filter
+from polycast.pipelines.sweep import Part, sweep
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BACKSLASH = b"\\"
+NO_VALUE = (b"{", b"[")
+ROWS = "offset long, topic string, sequence long, time timestamp, dialect string, format string, payload binary, "
+ROWS += "source string"
+
+
+class Field(NamedTuple):
+    path: tuple[str, ...]
+    value: str
+
+    @property
+    def texts(self) -> tuple[bytes, ...]:
+        """What must be in the payload, if there are no backslashes."""
+        return tuple(text.encode(errors="surrogateescape") for text in (self.value, *self.path))
+
+
+class Sought(NamedTuple):
+    text: bytes = b""
+    fields: tuple[Field, ...] = ()
+
+    def may_be_in(self, payloads: Filter) -> bool:
+        """Whether a block whose payloads have that filter is to be looked at."""
+        return payloads.may_have_text(self.text) and all(
+            payloads.may_have_value(*field.texts) for field in self.fields
+        )
+
+
+def to_field(text: str) -> Field:
+    name, equals, value = text.partition("=")
+    path = tuple(name.split("."))
+    if not equals or not all(path):
+        raise UsageError(f"--field {text} names no field and its value", "write it as order.id=17")
+    return Field(path, value)
+
+
+# -- one batch -------------------------------------------------------------------------------------------
+
+
+def found_in(batch: pa.RecordBatch, sought: Sought) -> pa.RecordBatch:
+    """The rows that have all of it."""
+    if sought.text:
+        batch = batch.filter(pc.match_substring(batch["payload"], sought.text))
+    for field in sought.fields:
+        batch = batch.filter(_may_have(batch["payload"], field))
+    if not sought.fields or not batch.num_rows:
+        return batch
+    mask = [_has_all(payload.as_buffer(), sought.fields) for payload in batch["payload"]]
+    return batch.filter(pa.array(mask, pa.bool_()))
+
+
+def _may_have(payloads: pa.Array, field: Field) -> pa.Array:
+    escaped = pc.match_substring(payloads, BACKSLASH)
+    plain = pc.match_substring(payloads, field.texts[0])
+    for text in field.texts[1:]:
+        plain = pc.and_(plain, pc.match_substring(payloads, text))
+    return pc.or_(escaped, plain)
+
+
+def _has_all(payload: pa.Buffer, fields: Sequence[Field]) -> bool:
+    return all(value_at(payload, field.path) == field.value for field in fields)
+
+
+def value_at(payload: pa.Buffer | bytes | memoryview, path: Sequence[str]) -> str | None:
+    """The value of a field as text; None where there is none."""
+    found: memoryview = memoryview(payload)
+    try:
+        for name in path:
+            if bytes(found[:1]) == b"[":
+                return None
+            found = memoryview(OBJECT.decode(found)[name])
+        return _to_text(bytes(found))
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
+        return None
+
+
+def _to_text(raw: bytes) -> str | None:
+    if raw.startswith(NO_VALUE):
+        return None
+    return msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
+
+
+OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+# -- all of them -----------------------------------------------------------------------------------------
+
+
+def search(spark: SparkSession, parts: Sequence[Part], sought: Sought, index: Path | None = None) -> DataFrame:
+    """Grain: one row for each message that was found, all columns of the log, in the order of the parts."""
+
+    def work(part: Part) -> Iterator[pa.RecordBatch]:
+        for batch in (without_skippable(part, sought, Index(index)) if index else part).read():
+            rows = found_in(batch, sought)
+            if rows.num_rows:
+                yield rows
+
+    return sweep(spark, parts, work, ROWS)
+
+
+def without_skippable(part: Part, sought: Sought, index: Index) -> Part:
+    """In a worker: what the index knows about this part's offsets."""
+    if not part.pieces:
+        return part
+    start = min(piece.first for piece in part.pieces)
+    stop = max(piece.next for piece in part.pieces)
+    return part.without(index.skippable(start, stop, sought.may_be_in))
+
+
+COLUMNS = tuple(SCHEMA.names)

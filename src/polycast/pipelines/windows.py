@@ -1,0 +1,42 @@
+"""Results of windows as Parquet, one file for each hour: every key is there once, with its newest values.
+
+    FOLDER/date=2026-11-16/07.parquet
+
+A file is replaced as a whole, in one step. Who reads it sees it before or after, and to add the same rows again
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from polycast.log.disk import DISK, Disk
+from polycast.log.folder import make
+
+
+def upsert(folder: Path, rows: pa.Table, keys: list[str], disk: Disk = DISK) -> None:
+    """`rows` have each key once, and the column `window`, by which they go to their file."""
+    hours = pc.strftime(rows["window"], format="date=%Y-%m-%d/%H.parquet")
+    for name in pc.unique(hours):
+        path = folder / name.as_py()
+        newer = rows.filter(pc.equal(hours, name))
+        make(path.parent, disk)
+        disk.replace(path, _to_parquet(_merge(path, newer, keys)))
+
+
+def _merge(path: Path, newer: pa.Table, keys: list[str]) -> pa.Table:
+    if path.exists():
+        older = pq.read_table(path, partitioning=None).cast(newer.schema)
+        left = older.join(newer.select(keys), keys, join_type="left anti").select(newer.schema.names)
+        newer = pa.concat_tables([left, newer])
+    return newer.sort_by([(key, "ascending") for key in keys])
+
+
+def _to_parquet(rows: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd", store_schema=False)
+    return sink.getvalue()

@@ -1,0 +1,118 @@
+"""Stages of `hermod`: what their headers become, before anybody looks into what they bring."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dialects.feed import Feeder, feed, one_by_one, rows, settled
+from kit import hermod
+from polycast.model import Abort, Closing, Commit, Event, Limits, Refused, Reply, Stage
+
+FRAMES = (
+    hermod.message("a", b"1")
+    + hermod.stage("x", "s", b"{bytes}", count=3)
+    + hermod.stage("x", "é", b"", checksum="DA39A3EE5E6B4B0D3255BFEF95601890AFD80709")
+    + hermod.commit("x", "s", "é", count=7)
+    + hermod.abort("x", "s")
+    + hermod.abort("x")
+    + hermod.message("a", b"2")
+)
+
+
+def feeder_of(*frames: bytes, kept: bool = True, limits: Limits | None = None, **settings: object) -> Feeder:
+    return feed("hermod.pub", limits or Limits(), [b"".join(frames)], settings=settings, kept=kept)
+
+
+def staged_in(feeder: Feeder) -> list[Event]:
+    return [event for event in feeder.events if isinstance(event, Stage | Commit | Abort)]
+
+
+def test_what_they_become() -> None:
+    staged = staged_in(feeder_of(FRAMES))
+    first, second, commit, abort, abort_all = staged
+    assert isinstance(first, Stage) and isinstance(second, Stage) and isinstance(commit, Commit)
+    assert (first.batch_id, first.name, first.data, first.sha1, first.before) == ("x", "s", b"{bytes}", "", 3)
+    assert (second.name, second.sha1) == ("é", "da39a3ee5e6b4b0d3255bfef95601890afd80709")
+    assert second.before is None
+    assert (commit.batch_id, commit.names, commit.count) == ("x", ("s", "é"), 7)
+    assert [abort, abort_all] == [Abort("x", ("s",), hermod.OK), Abort("x", None, hermod.OK)]
+
+
+def test_what_is_answered() -> None:
+    stage, _, commit, *_ = staged_in(feeder_of(FRAMES))
+    assert isinstance(stage, Stage) and isinstance(commit, Commit)
+    assert stage.answer(9) == commit.answer(9) == hermod.ok(9)
+    assert json.loads(stage.denial(422, "bad")) == {"status": "ERROR", "code": 422, "message": "bad"}
+    assert json.loads(commit.denial(404, "none"))["code"] == 404
+    refusal = json.loads(commit.refusal("the disk is full", 1))
+    assert refusal == {"status": "ERROR", "code": 500, "message": "not stored: the disk is full", "count": 0}
+
+
+def test_whole_equals_byte_by_byte() -> None:
+    whole, slow = feeder_of(FRAMES), feed("hermod.pub", Limits(), one_by_one(FRAMES), kept=True)
+    patient = feed("hermod.pub", Limits(), one_by_one(FRAMES), patient=True, kept=True)
+    expected = settled(rows(whole.events, "hermod"))
+    assert [row[0] for row in expected].count("stage") == 2
+    assert settled(rows(slow.events, "hermod")) == settled(rows(patient.events, "hermod")) == expected
+
+
+def test_without_a_log_the_payload_is_passed_over() -> None:
+    feeder = feeder_of(FRAMES, kept=False)
+    assert not staged_in(feeder) and not feeder.closed
+    replies = [json.loads(event.data) for event in feeder.events if isinstance(event, Reply)]
+    assert [reply["code"] for reply in replies] == [501] * 5
+    assert "--no-log" in replies[0]["message"]
+    assert sum(isinstance(event, Refused) for event in feeder.events) == 5
+    assert [row for row in rows(feeder.events, "hermod") if row[0] == "message"] != []
+
+
+def test_where_checksums_are_required_a_frame_without_costs_its_stage() -> None:
+    feeder = feeder_of(hermod.stage("x", "s", b"abc") + hermod.message("a", b"1"), require_checksum=True)
+    [abort] = staged_in(feeder)
+    assert isinstance(abort, Abort) and abort.names == ("s",)
+    assert json.loads(abort.answer)["code"] == 422
+    assert not feeder.closed
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "words"),
+    [
+        (hermod.stage("", "s", b""), 400, "batch_id"),
+        (hermod.stage(7, "s", b""), 400, "batch_id"),
+        (hermod.stage("x", None, b""), 400, "stage is None"),
+        (hermod.stage("x", "", b""), 400, "stage"),
+        (hermod.stage("x", "é" * 129, b""), 400, "258 bytes"),
+        (hermod.stage("x", "s", b"", count=-1), 400, "count"),
+        (hermod.stage("x", "s", b"", checksum=5), 400, "checksum"),
+        (hermod.stage("x", "s", b"", payload_size="5"), 400, "payload_size"),
+        (b'{"batch_type": "Stage", "batch_id": "x", "stage": "s"}', 400, "checksum is missing"),
+        (hermod.commit("x", "s", "s"), 400, "twice"),
+        (hermod.commit("x", 5), 400, "one of the stages"),
+        (b'{"batch_type": "Commit", "batch_id": "x"}', 400, "stages is missing"),
+        (b'{"batch_type": "Abort", "stages": []}', 400, "batch_id"),
+        (hermod.count(2) + hermod.stage("x", "s", b""), 409, "Stage inside a batch"),
+        (hermod.count(2) + hermod.commit("x", "s"), 409, "Commit inside a batch"),
+        (hermod.START + hermod.abort("x"), 409, "Abort inside a batch"),
+        (b'{"batch_type": "Stages"}', 400, "Stage, Commit or Abort"),
+    ],
+)
+def test_what_ends_the_connection(frame: bytes, code: int, words: str) -> None:
+    feeder = feeder_of(frame)
+    assert feeder.closed
+    told = json.loads(feeder.farewell())
+    assert told["code"] == code and words in told["message"]
+    assert not staged_in(feeder)
+
+
+def test_a_frame_may_be_a_little_larger_than_a_payload() -> None:
+    """What may be published may be staged. What is larger is told before it comes."""
+    limits = Limits(payload_bytes=1000, topic_bytes=100)
+    most = 1000 + 100 + 65_536
+    [stage] = staged_in(feeder_of(hermod.stage("x", "s", b"x" * most), limits=limits))
+    assert isinstance(stage, Stage)
+    feeder = feeder_of(hermod.stage("x", "s", b"", payload_size=most + 1), limits=limits)
+    [closing] = feeder.events
+    assert isinstance(closing, Closing)
+    assert json.loads(feeder.farewell())["code"] == 413

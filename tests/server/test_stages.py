@@ -1,0 +1,423 @@
+"""Stages and commits: rows that many connections bring become one batch, all of it or nothing, and once only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from crash.evidence import check_log, read_with_pyarrow
+from kit import hermod
+from kit.broker import Broker
+from kit.hermod import OK, expect_error, read_error
+from kit.kept import Heard, publish, read_messages, subscribe, total
+from kit.staged import Row, commit, numbered, stage, to_frame, to_stream
+from kit.wire import GUARD_SECONDS, Peer, wait_for
+
+LARGE = 3000
+"""So many rows of 1,000 bytes are not handed out at once."""
+
+
+@pytest.fixture(scope="module")
+def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(data=tmp_path_factory.mktemp("data")) as broker:
+        yield broker
+
+
+def kept(broker: Broker, topic: str) -> list[bytes]:
+    """All that the log has of a topic."""
+    with broker.connect("hermod.pub") as peer, subscribe(broker, topic, since="earliest") as subscriber:
+        publish(peer, [(topic, b"the end")])
+        found: list[Heard] = []
+        while not found or found[-1].payload != b"the end":
+            found += read_messages(subscriber, 1)
+    return [each.payload for each in found if each.payload != b"the end"]
+
+
+def check_files(folder: Path) -> None:
+    """Checksums, offsets and sequences."""
+    check_log(*read_with_pyarrow(folder))
+
+
+def payloads(rows: list[Row]) -> list[bytes]:
+    return [payload for _, payload in rows]
+
+
+# -- what is published -----------------------------------------------------------------------------------
+
+
+def test_nothing_is_there_before_the_commit_and_all_is_after_it(keeping: Broker) -> None:
+    with (
+        keeping.connect("hermod.pub") as one,
+        keeping.connect("hermod.pub") as two,
+        subscribe(keeping, "parts") as subscriber,
+    ):
+        stage(one, "parts", "a", [("parts", b"a1"), ("parts", b"a2")])
+        stage(two, "parts", "b", [("parts", b"b1")])
+        stage(one, "parts", "a", [("parts", b"a3")], before=2)
+        stage(two, "parts", "failed attempt", [("parts", b"never")])
+        publish(one, [("parts", b"live")])
+        assert read_messages(subscriber, 1) == [Heard("parts", 0, b"live")]
+        commit(two, "parts", "b", "a", rows=4)
+        assert [each.payload for each in read_messages(subscriber, 4)] == [b"b1", b"a1", b"a2", b"a3"]
+        two.send(hermod.commit("other", "failed attempt"))
+        expect_error(two, 404)
+        hermod.expect_no_more(subscriber)
+    assert kept(keeping, "parts") == [b"live", b"b1", b"a1", b"a2", b"a3"]
+
+
+@pytest.mark.parametrize("size", [0, 1000])
+def test_topics_and_formats_and_sequences(tmp_path: Path, size: int) -> None:
+    """The same for a small batch as for one that is not handed out at once."""
+    rows = [(f"t/{number % 7}", (b"%d" % number).ljust(size, b".")) for number in range(LARGE)]
+    with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        publish(peer, [("t/3", b"before")])
+        formats = [(None, "text", "json", "none", "bytes")[number % 5] for number in range(LARGE)]
+        peer.send(hermod.stage("x", "s", to_frame(rows, formats)))
+        peer.expect(hermod.ok(LARGE))
+        commit(peer, "x", "s", rows=LARGE)
+        publish(peer, [("t/3", b"after")])
+    check_files(tmp_path / "log")
+    [file] = (tmp_path / "log").glob("*.arrows")
+    table = pa.ipc.open_stream(file.read_bytes()).read_all()
+    table = table.filter(pa.compute.starts_with(table["topic"], "t/"))
+    found = table.to_pylist()[1:-1]
+    assert [(row["topic"], row["payload"]) for row in found] == rows
+    assert [row["format"] for row in found] == [format_ or "bytes" for format_ in formats]
+    assert {row["dialect"] for row in found} == {"hermod"}
+    assert len({row["source"] for row in found}) == 1
+    for topic in range(7):
+        sequences = [row["sequence"] for row in table.to_pylist() if row["topic"] == f"t/{topic}"]
+        assert sequences == list(range(len(sequences)))
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+def test_a_repeat_publishes_nothing(keeping: Broker, size: int) -> None:
+    name = f"again {size}"
+    rows = numbered(name, LARGE, size)
+    with keeping.connect("hermod.pub") as peer:
+        stage(peer, name, "s", rows)
+        commit(peer, name, "s", rows=LARGE)
+        commit(peer, name, "s", rows=LARGE)
+        stage(peer, name, "other", [(name, b"other")])
+        peer.send(hermod.commit(name, "other", count=1) + hermod.message(name, b"single"))
+        peer.expect(hermod.ok(LARGE) + OK)
+    with keeping.connect("hermod.pub") as peer:
+        commit(peer, name, "never staged", rows=LARGE)
+    assert kept(keeping, name) == [*payloads(rows), b"single"]
+
+
+def test_the_id_is_the_same_as_that_of_other_batches(keeping: Broker) -> None:
+    with keeping.connect("hermod.pub") as peer:
+        peer.send(hermod.count(1, batch_id="shared") + hermod.message("shared", b"x"))
+        peer.expect(hermod.ok(1))
+        stage(peer, "shared", "s", numbered("shared", 5))
+        commit(peer, "shared", "s", rows=1)
+    assert kept(keeping, "shared") == [b"x"]
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+def test_many_commits_at_the_same_time(keeping: Broker, size: int) -> None:
+    """One publishes, all are answered."""
+    name = f"race {size}"
+    rows = numbered(name, LARGE, size)
+    with ExitStack() as stack:
+        peers = [stack.enter_context(keeping.connect("hermod.pub")) for _ in range(12)]
+        stage(peers[0], name, "s", rows)
+        for peer in peers:
+            peer.send(hermod.commit(name, "s"))
+        for peer in peers:
+            peer.expect(hermod.ok(LARGE))
+    assert kept(keeping, name) == payloads(rows)
+
+
+def test_an_empty_commit(keeping: Broker) -> None:
+    with keeping.connect("hermod.pub") as peer:
+        stage(peer, "empty", "s", [])
+        stage(peer, "empty", "t", [("empty", b"x")])
+        before = total(keeping, "log_batch_ids")
+        peer.send(hermod.commit("empty", "s"))
+        peer.expect(hermod.ok(0))
+        peer.send(hermod.commit("empty", "t"))
+        expect_error(peer, 404)
+        peer.send(hermod.commit("empty"))
+        peer.expect(hermod.ok(0))
+        assert total(keeping, "log_batch_ids") == before
+        stage(peer, "empty", "t", [("empty", b"x")])
+        commit(peer, "empty", "t", rows=1)
+
+
+def test_an_abort(keeping: Broker) -> None:
+    with keeping.connect("hermod.pub") as peer:
+        for name in ("a", "b", "c"):
+            stage(peer, "abort", name, [("abort", name.encode())])
+        peer.send(hermod.abort("abort", "b", "unknown") + hermod.commit("abort", "b"))
+        peer.expect(OK)
+        expect_error(peer, 404)
+        peer.send(hermod.abort("abort") + hermod.commit("abort", "a") + hermod.abort("abort"))
+        peer.expect(OK)
+        expect_error(peer, 404)
+        peer.expect(OK)
+    assert kept(keeping, "abort") == []
+
+
+def test_answers_keep_their_order(keeping: Broker) -> None:
+    rows = numbered("order", LARGE, 1000)
+    frames, expected = b"", b""
+    for number in range(4):
+        name = f"order {number}"
+        frames += hermod.message("order", b"before") + hermod.stage(name, "s", to_frame(rows))
+        frames += hermod.commit(name, "s") + hermod.message("order", b"after") + hermod.abort(name)
+        expected += OK + hermod.ok(LARGE) * 2 + OK * 2
+    with keeping.connect("hermod.pub") as peer:
+        sending = threading.Thread(target=peer.send, args=(frames,), daemon=True)
+        sending.start()
+        peer.expect(expected)
+        sending.join(GUARD_SECONDS)
+    assert kept(keeping, "order") == [b"before", *payloads(rows), b"after"] * 4
+
+
+def test_a_publisher_that_shuts_its_side_is_answered(keeping: Broker) -> None:
+    rows = numbered("shut", LARGE, 1000)
+    with keeping.connect("hermod.pub") as peer:
+        peer.send(hermod.stage("shut", "s", to_frame(rows)) + hermod.commit("shut", "s"))
+        peer.send(hermod.message("shut", b"last"))
+        peer.shut()
+        assert peer.expect_closed() == hermod.ok(LARGE) * 2 + OK
+    assert kept(keeping, "shut") == [*payloads(rows), b"last"]
+
+
+def test_who_commits_may_go(keeping: Broker) -> None:
+    rows = numbered("gone", LARGE, 1000)
+    with keeping.connect("hermod.pub") as peer:
+        stage(peer, "gone", "s", rows)
+        peer.send(hermod.commit("gone", "s"))
+    with keeping.connect("hermod.pub") as peer:
+        commit_when_known(peer, "gone")
+    assert kept(keeping, "gone") == payloads(rows)
+
+
+def commit_when_known(peer: Peer, batch_id: str) -> None:
+    def known() -> bool:
+        peer.send(hermod.commit(batch_id, "s"))
+        return peer.read_until(b"\n") == hermod.ok(LARGE)
+
+    wait_for(known, "the batch")
+
+
+# -- crashes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+def test_a_broker_that_dies_before_the_commit_has_published_nothing(tmp_path: Path, size: int) -> None:
+    rows = numbered("t", LARGE, size)
+    with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        stage(peer, "x", "s", rows)
+        publish(peer, [("t", b"live")])
+        broker.kill()
+    with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        peer.send(hermod.commit("x", "s"))
+        error = read_error(peer)
+        assert error["code"] == 404 and "'s'" in str(error["message"])
+        stage(peer, "x", "s", rows)
+        commit(peer, "x", "s", rows=LARGE)
+        assert kept(broker, "t") == [b"live", *payloads(rows)]
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+@pytest.mark.parametrize("size", [10, 1000])
+def test_a_repeat_after_a_restart(tmp_path: Path, size: int, how: str) -> None:
+    rows = numbered("t", LARGE, size)
+    with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        stage(peer, "x", "s", rows)
+        commit(peer, "x", "s", rows=LARGE)
+        if how == "killed":
+            broker.kill()
+    check_files(tmp_path / "log")
+    with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        commit(peer, "x", "s", rows=LARGE)
+        assert kept(broker, "t") == payloads(rows)
+
+
+@pytest.mark.parametrize("delay", range(6))
+def test_a_broker_that_dies_while_it_commits_has_all_or_nothing(tmp_path: Path, delay: int) -> None:
+    rows = numbered("t", 20_000, 500)
+    with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        stage(peer, "x", "s", rows)
+        size = total(broker, "log_bytes_total")
+        peer.send(hermod.commit("x", "s"))
+        if delay:  # each time a little later
+            wait_for(lambda: delay < 3 or total(broker, "log_bytes_total") > size, "the group")
+        broker.kill()
+        answered = peer.expect_closed()
+    found = [row for row in read_with_pyarrow(tmp_path / "log")[0] if row[1] == "t"]
+    assert len(found) in (0, 20_000)
+    assert len(found) == 20_000 or not answered
+    with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        if not found:
+            stage(peer, "x", "s", rows)
+        commit(peer, "x", "s", rows=20_000)
+        assert kept(broker, "t") == payloads(rows)
+
+
+def test_a_broker_that_stops_meanwhile_says_so(tmp_path: Path) -> None:
+    rows = numbered("t", 20_000, 500)
+    with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        stage(peer, "x", "s", rows)
+        peer.send(hermod.commit("x", "s"))
+        broker.begin_to_stop()
+        answered = peer.expect_closed()
+    found = [row for row in read_with_pyarrow(tmp_path / "log")[0] if row[1] == "t"]
+    if hermod.ok(20_000) in answered:
+        assert len(found) == 20_000
+    else:
+        assert not found and b'"code": 503' in answered
+
+
+# -- what is refused -------------------------------------------------------------------------------------
+
+
+def batch_of(**columns: pa.Array) -> bytes:
+    return to_stream(pa.record_batch(columns))
+
+
+TOPIC, PAYLOAD = pa.array(["a", "b", "c"]), pa.array([b"1", b"2", b"3"])
+BAD_UTF8 = pa.Array.from_buffers(
+    pa.string(), 3, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0\3\0\0\0"), pa.py_buffer(b"a\xffc")]
+)
+BAD_EDGES = pa.Array.from_buffers(
+    pa.string(), 3, [None, pa.py_buffer(b"\0\0\0\0\xff\xff\xff\x0f\2\0\0\0\3\0\0\0"), pa.py_buffer(b"abc")]
+)
+WHOLE = batch_of(topic=TOPIC, payload=PAYLOAD)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (batch_of(topic=pa.array(["a", None, "c"]), payload=PAYLOAD), "row 3 has no topic"),
+        (batch_of(topic=TOPIC, payload=pa.array([b"1", b"2", None])), "row 4 has no payload"),
+        (batch_of(topic=pa.array(["a", "b", "é" * 600]), payload=PAYLOAD), "1,200 bytes, the limit is 1,024"),
+        (batch_of(topic=BAD_UTF8, payload=PAYLOAD), "UTF8"),
+        (batch_of(topic=BAD_EDGES, payload=PAYLOAD), "cannot be read"),
+        (
+            batch_of(topic=TOPIC, payload=PAYLOAD, format=pa.array(["json", None, "xml"])),
+            "the format of row 4 is 'xml', known are bytes, text, json, none",
+        ),
+        (batch_of(topic=TOPIC, payload=pa.array([b"1", b"2", b"x" * 100_001])), "limits.payload_bytes"),
+        (batch_of(topic=pa.array([1, 2, 3]), payload=PAYLOAD), "topic is of type int64; cast it to string"),
+        (batch_of(topic=TOPIC.dictionary_encode(), payload=PAYLOAD), "cast it to string"),
+        (batch_of(topic=TOPIC), "no column payload; the columns are topic"),
+        (batch_of(topic=TOPIC, payload=PAYLOAD, key=PAYLOAD), "key is one too many"),
+        (to_stream(pa.record_batch({"topic": TOPIC, "payload": PAYLOAD}), options=pa.ipc.IpcWriteOptions(
+            compression="zstd")), "without compression"),
+        (b"", "no Arrow IPC stream"),
+        (b"no Arrow", "no Arrow IPC stream"),
+        (WHOLE[:-200], "no Arrow IPC stream"),
+    ],
+)  # fmt: skip
+def test_bad_rows_cost_their_stage(tmp_path: Path, data: bytes, words: str) -> None:
+    with (
+        Broker("--set=limits.payload_bytes=100000", data=tmp_path) as broker,
+        broker.connect("hermod.pub") as peer,
+    ):
+        stage(peer, "x", "s", [("t", b"1"), ("t", b"2")])
+        stage(peer, "x", "other", [("t", b"other")])
+        peer.send(hermod.stage("x", "s", data))
+        error = read_error(peer)
+        assert error["code"] == 422 and words in str(error["message"]), error
+        peer.send(hermod.commit("x", "other", "s"))
+        expect_error(peer, 404)
+        commit(peer, "x", "other", rows=1)
+        assert kept(broker, "t") == [b"other"]
+
+
+def test_a_checksum_that_does_not_fit(keeping: Broker) -> None:
+    frame = to_frame([("sum", b"1")])
+    with keeping.connect("hermod.pub") as peer:
+        peer.send(hermod.stage("sum", "s", frame, checksum=hermod.checksum(frame)))
+        peer.expect(hermod.ok(1))
+        peer.send(hermod.stage("sum", "s", frame, checksum="0" * 40))
+        error = read_error(peer)
+        assert error["code"] == 422 and hermod.checksum(frame) in str(error["message"])
+        peer.send(hermod.commit("sum", "s"))
+        expect_error(peer, 404)
+
+
+def test_where_a_frame_belongs(keeping: Broker) -> None:
+    """`count` 0 begins anew; any other must be what is there."""
+    frame = to_frame([("place", b"1"), ("place", b"2")])
+    with keeping.connect("hermod.pub") as peer:
+        peer.send(hermod.stage("place", "s", frame, count=0) + hermod.stage("place", "s", frame, count=2))
+        peer.expect(hermod.ok(2) + hermod.ok(4))
+        peer.send(hermod.stage("place", "s", frame, count=2))
+        error = read_error(peer)
+        assert error["code"] == 422 and "has 4 rows" in str(error["message"])
+        peer.send(hermod.stage("place", "s", frame, count=4))
+        expect_error(peer, 422)
+        peer.send(hermod.stage("place", "s", frame, count=0) * 2)
+        peer.expect(hermod.ok(2) * 2)
+        peer.send(hermod.commit("place", "s", count=4))
+        error = read_error(peer)
+        assert error["code"] == 422 and "2 rows are staged" in str(error["message"])
+        peer.send(hermod.commit("place", "s", count=2))
+        peer.expect(hermod.ok(2))
+    assert kept(keeping, "place") == [b"1", b"2"]
+
+
+def test_only_so_much_is_staged(tmp_path: Path) -> None:
+    with (
+        Broker("--set=hermod.stage_bytes=100000", data=tmp_path) as broker,
+        broker.connect("hermod.pub") as one,
+        broker.connect("hermod.pub") as two,
+    ):
+        half = [("t", b"x" * 40_000)]
+        stage(one, "x", "s", half)
+        stage(two, "y", "s", half)
+        two.send(hermod.stage("y", "s", to_frame(half)))
+        error = read_error(two)
+        assert error["code"] == 507
+        assert "limit is 100,000" in str(error["message"]) and "hermod.stage_bytes" in str(error["message"])
+        two.send(hermod.commit("y", "s"))
+        expect_error(two, 404)  # it went, and made room
+        stage(two, "z", "s", half)
+        commit(one, "x", "s", rows=1)
+        stage(two, "y", "s", half)
+        two.send(hermod.abort("y"))
+        two.expect(OK)
+        stage(two, "y", "s", half)
+        commit(two, "z", "s", rows=1)
+        commit(two, "y", "s", rows=1)
+
+
+def test_what_nobody_commits_goes(tmp_path: Path) -> None:
+    with (
+        Broker("--set=hermod.stage_seconds=0.05", data=tmp_path) as broker,
+        broker.connect("hermod.pub") as peer,
+    ):
+        stage(peer, "x", "s", [("t", b"1"), ("t", b"2")])
+        assert "2 rows of batch 'x'" in broker.wait_for_log("hermod.stage_seconds")
+        peer.send(hermod.commit("x", "s"))
+        error = read_error(peer)
+        assert error["code"] == 404 and "hermod.stage_seconds" in str(error["message"])
+        assert kept(broker, "t") == []
+
+
+def test_without_a_log_there_are_none() -> None:
+    with Broker() as broker, broker.connect("hermod.pub") as peer:
+        peer.send(hermod.stage("x", "s", b"{whatever}") + hermod.commit("x", "s") + hermod.message("t", b"y"))
+        expect_error(peer, 501)
+        expect_error(peer, 501)
+        peer.expect(OK)
+
+
+def test_what_is_refused_is_counted(tmp_path: Path) -> None:
+    with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        peer.send(hermod.stage("x", "s", b"bad") + hermod.commit("x", "s"))
+        expect_error(peer, 422)
+        expect_error(peer, 404)
+        broker.begin_to_stop()
+        assert "refused 2 (what was staged)" in broker.wait_for_log("hermod.pub: accepted")

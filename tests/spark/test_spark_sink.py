@@ -1,0 +1,138 @@
+"""Rows as messages: who hears them, what happens to a repeat, what cannot be published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
+
+from kit.broker import Broker
+from kit.ears import EARS, LISTEN
+from polycast.errors import StartError, UsageError
+from polycast.spark.faults import unwrap
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with Broker(listen=LISTEN, data=tmp_path / "data") as running:
+        yield running
+
+
+def at(broker: Broker) -> str:
+    return f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
+
+
+def write(rows: DataFrame, broker: Broker, **options: Any) -> None:
+    rows.write.format("polycast").mode("append").option("at", at(broker)).options(**options).save()
+
+
+def kept(spark: SparkSession, data: Path) -> list[tuple[str, int, bytes]]:
+    rows = spark.read.format("polycast").option("path", str(data)).load().orderBy("offset")
+    return [(row.topic, row.sequence, bytes(row.payload)) for row in rows.collect()]
+
+
+def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
+    return spark.range(0, count, 1, partitions).select(
+        F.concat(F.lit("t"), F.col("id") % 3).alias("topic"), F.col("id").cast("string").alias("payload")
+    )
+
+
+def test_subscribers_of_every_dialect_hear_the_rows(spark: SparkSession, broker: Broker) -> None:
+    ears = [(ear, ear.open(broker, "news", 0)) for ear in EARS.values()]
+    rows = spark.createDataFrame(
+        [("news", b"one", "bytes"), ("news", b"two", "bytes")], "topic string, payload binary, format string"
+    )
+    write(rows.coalesce(1), broker)
+    for name, (ear, peer) in ears.items():
+        with peer:
+            peer.expect(ear.frame("news", 0, b"one") + ear.frame("news", 1, b"two")), name
+
+
+def test_all_partitions_are_one_batch_and_a_repeat_is_none(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    rows = numbers(spark, 3000, 4)
+    write(rows, broker, batchId="night")
+    found = kept(spark, tmp_path / "data")
+    assert sorted(int(payload) for _, _, payload in found) == list(range(3000))
+    assert {topic: n for topic, n, _ in found} == {"t0": 999, "t1": 999, "t2": 999}
+    write(rows, broker, batchId="night")
+    assert kept(spark, tmp_path / "data") == found
+    write(rows.limit(5), broker)
+    write(rows.limit(5), broker)
+    assert len(kept(spark, tmp_path / "data")) == 3010
+    write(rows.where("payload < 0").select("payload"), broker, topic="nobody")
+    write(rows.limit(1).select("payload", F.lit(1).alias("other")), broker, topic="named")
+    assert kept(spark, tmp_path / "data")[3010:] == [("named", 0, b"0")]
+
+
+def test_a_stream_publishes_each_row_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    write(numbers(spark, 500), broker)
+    for _ in range(2):
+        for _ in range(2):
+            echo(spark, broker, tmp_path)
+        write(numbers(spark, 100), broker)
+    echo(spark, broker, tmp_path)
+    found = [topic for topic, _, _ in kept(spark, tmp_path / "data")]
+    assert len([topic for topic in found if not topic.startswith("echo/")]) == 700
+    assert len([topic for topic in found if topic.startswith("echo/")]) == 700
+
+
+def echo(spark: SparkSession, broker: Broker, folder: Path) -> None:
+    rows = (
+        spark.readStream.format("polycast")
+        .option("path", str(folder / "data"))
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 300)
+        .load()
+        .where("topic not like 'echo/%'")
+        .withColumn("topic", F.concat(F.lit("echo/"), "topic"))
+    )
+    query = (
+        rows.writeStream.format("polycast")
+        .option("at", at(broker))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+BAD: dict[str, tuple[str, dict[str, str], str]] = {
+    "no payload": ("'a' topic", {}, "rows have no column payload, they have topic"),
+    "no topic": ("'a' payload", {}, "rows have no column topic"),
+    "a number": ("'a' topic, 1 payload", {}, "the column payload is int, not string or binary"),
+    "no option": ("'a' topic, 'b' payload", {"at": ""}, "the option at is missing"),
+    "unknown option": ("'a' topic, 'b' payload", {"kafka": "x"}, "there is no option 'kafka'"),
+    "nobody there": ("'a' topic, 'b' payload", {"at": "tcp://127.0.0.1:1"}, "cannot reach tcp://127.0.0.1:1"),
+    "null topic": ("cast(null as string) topic, 'b' payload", {}, "refused: 422"),
+    "null payload": ("'a' topic, cast(null as string) payload", {}, "refused: 422"),
+    "topic too long": ("repeat('x', 2000) topic, 'b' payload", {}, "refused: 422"),
+    "payload too large": ("'a' topic, repeat('x', 17000000) payload", {}, "refused: 4"),
+    "format": ("'a' topic, 'b' payload, 'yaml' format", {}, "refused: 422"),
+}
+
+
+def test_bad_rows_and_options_publish_nothing(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    for columns, options, message in BAD.values():
+        good = spark.sql("SELECT 'a' topic, 'good' payload, 'text' format")
+        bad = spark.sql(f"SELECT {columns}")
+        with pytest.raises(PySparkException) as raised:
+            write(good.union(bad) if "format" in columns else bad, broker, **options)
+        told = unwrap(raised.value)
+        assert message in str(told)
+        assert isinstance(told, UsageError | StartError)
+        assert "\n" not in f"{told}{told.hint}"
+        assert "Traceback" not in str(told)
+    assert kept(spark, tmp_path / "data") == []
+
+
+def test_what_was_said_cannot_be_overwritten(spark: SparkSession, broker: Broker) -> None:
+    with pytest.raises(PySparkException) as raised:
+        numbers(spark, 1).write.format("polycast").mode("overwrite").option("at", at(broker)).save()
+    assert str(unwrap(raised.value)) == "messages cannot be overwritten"
