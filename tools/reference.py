@@ -20,8 +20,8 @@ from polycast import errors
 from polycast.cli import log
 from polycast.cli.commands import COMMANDS
 from polycast.dialects.registry import ROLES
-from polycast.server.counters import Counters, Totals
-from polycast.server.metrics import metrics_of
+from polycast.server.counters import Counters, Progress, Totals
+from polycast.server.metrics import Declaration, metrics_of
 from polycast.server.settings import TABLES, declared
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
@@ -114,10 +114,12 @@ def metrics() -> Iterator[str]:
     yield from _metrics_of(Counters)
     yield "\n## For the whole broker\n"
     yield from _metrics_of(Totals)
+    yield "\n## For each pipeline that tells the broker how far it is\n"
+    yield from _metrics_of(Progress)
     yield ""
 
 
-def _metrics_of(declaration: type[Counters] | type[Totals]) -> Iterator[str]:
+def _metrics_of(declaration: Declaration) -> Iterator[str]:
     yield "| metric | kind | unit | labels | meaning |\n|---|---|---|---|---|"
     for metric in metrics_of(declaration).values():
         labels = ", ".join(f"`{label}`" for label in metric.labels)

@@ -117,7 +117,7 @@ class Episode:
         port = self._broker.port("hermod.sub", threading.Event())
         assert port
         with Peer(port) as peer:
-            peer.send(handshake(since="earliest", patterns=[">"]))
+            peer.send(handshake(since="earliest", patterns=[">", "polycast/>"]))
             peer.expect(hermod.OK)
             replayed = read_messages(peer, len(rows))
         assert [tuple(heard) for heard in replayed] == [row[1:] for row in rows]

@@ -15,9 +15,9 @@ GUARD_SECONDS = 20.0
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], what: str) -> T:
+def wait_for(condition: Callable[[], T], what: str, seconds: float = GUARD_SECONDS) -> T:
     """Asks until the answer is true."""
-    end = time.monotonic() + GUARD_SECONDS
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         if answer := condition():
             return answer

@@ -58,7 +58,7 @@ class Shelf:
     def write(self, message: Written) -> None:
         assert self._segment
         self.positions.append(self._segment.end)
-        self._segment.append(message.data)
+        self._segment.append(message.pieces)
         self.checksum = message.checksum
 
     def skip(self, count: int, reason: str = "unclean stop") -> None:

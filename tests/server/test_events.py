@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
 from kit import hermod, nanomsg
 from kit.broker import Broker
 from kit.ears import LISTEN, ask, wait_until_subscribed
-from kit.flow import Reading
+from kit.flow import MIB, Reading
 from kit.frames import pub
 from kit.http import get, read_answer
 from kit.kept import Heard, metrics, publish, read_messages, subscribe, total
@@ -23,6 +26,9 @@ from kit.wire import Peer, wait_for
 from polycast.log.folder import log_of
 from polycast.log.reader import Reader
 from polycast.model import parse_pattern
+from polycast.server import events
+from polycast.server.exchange import Exchange
+from polycast.server.settings import Settings
 
 EVENTS = "polycast/events/"
 
@@ -232,8 +238,8 @@ def test_pages_are_not_worth_a_message_but_sockets_are(tmp_path: Path) -> None:
         with WebSocket(broker.ports["http"]) as socket:
             socket.send_text(text(subscribe="a"))
             socket.settle()
-    told = [row.said for row in rows(tmp_path) if row.said.get("listener") == "http"]
-    assert [(each["dialect"], each.get("value")) for each in told] == [("ubre", None), ("ubre", "a")]
+    found = [row for row in rows(tmp_path) if row.said.get("listener") == "http" and row.kind != "disconnect"]
+    assert [(row.kind, row.said["dialect"]) for row in found] == [("connect", "ubre"), ("subscribe", "ubre")]
 
 
 def test_they_can_be_turned_off(tmp_path: Path) -> None:
@@ -284,16 +290,15 @@ def test_drops_are_added_up_and_told_exactly(tmp_path: Path) -> None:
 
 def test_a_watcher_that_does_not_read_is_no_reason_for_more(tmp_path: Path) -> None:
     """Events that it does not get cause none by themselves; what it missed is told with something else."""
-    limits = f"--set=limits.queue_bytes={4096}"
+    limits = f"--set=limits.queue_bytes={MIB}"
     with Broker(limits, options="?policy=drop", data=tmp_path, events=True) as broker:
         with broker.connect("hermod.sub", 4096) as deaf:
             deaf.send(hermod.topics(patterns=[EVENTS + ">"]))
             deaf.expect(hermod.OK)
+            names = [b"%d" % n * 300 for n in range(100, 400)]
             with broker.connect("simplest") as talker:
                 while "dropping" not in broker.log():
-                    talker.send(
-                        b"".join(b"sub %b%d\nunsub %b%d\n" % (b"x" * 999, n, b"x" * 999, n) for n in range(500))
-                    )
+                    talker.send(b"".join(b"sub %b\nunsub %b\n" % (name, name) for name in names))
             port = deaf.socket.getsockname()[1]
         wait_for(lambda: f":{port}" in str([row for row in rows(tmp_path) if row.kind == "disconnect"]), "its end")
         dropped = int(sum(metrics(broker)["polycast_messages_dropped_total"].values()))
@@ -321,3 +326,28 @@ def test_why_the_broker_closed(tmp_path: Path) -> None:
         wait_for(lambda: "disconnect" in [row.kind for row in rows(tmp_path)], "its end in the log")
     [ended] = [row.said for row in rows(tmp_path) if row.kind == "disconnect"]
     assert ended["reason"] == "protocol" and "a header begins with" in ended["detail"]
+
+
+def test_what_is_dropped_because_of_an_event_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "COUNT_SECONDS", 0.0)
+    told: list[str] = []
+
+    async def live() -> None:
+        exchange = Exchange(Settings(), "node")
+        monkeypatch.setattr(exchange, "publish", lambda burst, now: told.extend(map(bytes.decode, burst.topics)))
+        role = SimpleNamespace(dialect="simplest", listener="simplest")
+        port, session = SimpleNamespace(role=role), SimpleNamespace(takes_part=True)
+        slow: Any = Mock(port=port, session=session)
+        slow.name = "#1 somewhere"
+        monkeypatch.setattr(exchange.outgoing, "flush", lambda: exchange.events.drop(slow, 1, 100))
+        exchange.events.start("node")
+        exchange.events.connect(slow)
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert told == [EVENTS + "start", EVENTS + "connect"]
+        exchange.events.refuse(slow, "reason", 1)
+        while len(told) < 4:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(live())
+    assert told[2:] == [EVENTS + "drop", EVENTS + "refuse"]

@@ -16,7 +16,7 @@ from kit.metrics import Family, read_metrics
 from kit.room import GREETING, Room
 from kit.websocket import WebSocket
 from kit.wire import Peer, wait_for
-from polycast.server.counters import Counters, Totals
+from polycast.server.counters import Counters, Progress, Totals
 from polycast.server.metrics import metrics_of, read_counters, read_totals, to_text
 
 
@@ -70,14 +70,15 @@ NAMES = {
     "log_batch_ids": "polycast_log_batch_ids",
     "replays_open": "polycast_replays_open",
     "subscribers_spilled": "polycast_subscribers_spilled_total",
+    "pipeline_lag": "polycast_pipeline_lag",
 }
 """Whoever scrapes them relies on these: a new one is added here, an old one is not renamed."""
 
-DECLARED: list[Field[Any]] = [*fields(Counters), *fields(Totals)]
+DECLARED: list[Field[Any]] = [*fields(Counters), *fields(Totals), *fields(Progress)]
 
 
 def test_names() -> None:
-    found = metrics_of(Counters) | metrics_of(Totals)
+    found = metrics_of(Counters) | metrics_of(Totals) | metrics_of(Progress)
     assert {name: metric.name for name, metric in found.items()} == NAMES
 
 

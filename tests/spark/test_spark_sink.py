@@ -95,6 +95,7 @@ def echo(spark: SparkSession, broker: Broker, folder: Path) -> None:
     )
     query = (
         rows.writeStream.format("polycast")
+        .queryName("echo")
         .option("at", at(broker))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ def write_log(data: Path, said: Sequence[Said], gaps: Iterable[tuple[int, int, s
     lost = {at: (count, reason) for at, count, reason in gaps}
     cuts = sorted({0, len(said), *lost, *range(0, len(said), GROUP)})
     sequences: Counter[str] = Counter()
-    for first, end in zip(cuts, cuts[1:], strict=False):
+    for first, end in pairwise(cuts):
         more: dict[str, Any] = {}
         if first in lost:
             count, reason = lost[first]

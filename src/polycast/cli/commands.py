@@ -5,7 +5,23 @@ from __future__ import annotations
 import typer
 
 from polycast import __version__
-from polycast.cli import bench, connections, doctor, log, pipeline, pub, request, serve, sql, stats, sub, topics
+from polycast.cli import (
+    bench,
+    connections,
+    doctor,
+    estimate,
+    find,
+    log,
+    pipeline,
+    pub,
+    request,
+    serve,
+    sql,
+    stats,
+    sub,
+    topics,
+    why,
+)
 
 app = typer.Typer(
     name="polycast",
@@ -18,7 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-COMMANDS = (serve, pub, sub, request, topics, connections, stats, sql, doctor, bench)
+COMMANDS = (serve, pub, sub, request, topics, connections, stats, sql, find, why, estimate, doctor, bench)
 
 for command in COMMANDS:
     app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)

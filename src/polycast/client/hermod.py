@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from polycast.address import Address
+from polycast.client.requests import Answer, check_body, to_failure
 from polycast.client.side import SHOWN_BYTES, Begin, Receipt, Said, Side, utf8
 from polycast.dialects.hermod.forms import NAME
 from polycast.dialects.hermod.headers import (
@@ -20,8 +21,9 @@ from polycast.dialects.hermod.headers import (
     to_natural,
     to_text,
 )
+from polycast.dialects.ubre.messages import to_member
 from polycast.errors import ProtocolError, RefusedError, UsageError
-from polycast.model import Exact, Format, Message, Pattern, Start
+from polycast.model import Body, Exact, Format, Message, Pattern, Start
 
 HEADER_BYTES = 2**20
 TOPIC_BYTES = 2**16 - 1
@@ -48,6 +50,7 @@ class HermodSide(Side):
     def __init__(self, address: Address, publishing: bool) -> None:
         super().__init__(address, publishing)
         self._end = HeaderEnd()
+        self._requests = 0
 
     # -- saying ------------------------------------------------------------------------------------------
 
@@ -87,6 +90,13 @@ class HermodSide(Side):
         self.owe(receipt)
         more = {} if names is None else {"stages": list(names)}
         return _to_header("Abort", batch_id, **more)
+
+    def to_request(self, route: str, body: Body) -> tuple[bytes, int]:
+        name = msgspec.json.encode(utf8(route).decode())
+        check_body(body)
+        self._requests += 1
+        self.answers[self._requests] = None
+        return b'{"ask":%b,"id":%d%b}' % (name, self._requests, to_member(body)), self._requests
 
     def to_asks(self, patterns: list[Pattern]) -> Said:
         return self._to_handshake(patterns)
@@ -133,16 +143,28 @@ class HermodSide(Side):
         if not end:
             return position, 0
         header = read_header(block, position, end)
-        if header.status is not UNSET:
-            self._handle_status(block[position:end])
+        if header.status is not UNSET and header.payload_size is UNSET:
+            self._handle_status(header, block[position:end])
             return end, 0
         after = end + to_natural(header.payload_size, "payload_size")
         if after > len(block):
             return position, after - position
-        arrived.append(_to_message(header, block[end:after]))
+        if header.id is not UNSET:
+            self._handle_answer(header, Answer(True, _to_body(header, block[end:after])))
+        else:
+            arrived.append(_to_message(header, block[end:after]))
         return after, 0
 
-    def _handle_status(self, text: bytes) -> None:
+    def _handle_answer(self, header: Header, answer: Answer) -> None:
+        """Unless nobody waits for it any more."""
+        number = to_natural(header.id, "id")
+        if number in self.answers:
+            self.answers[number] = answer
+
+    def _handle_status(self, header: Header, text: bytes) -> None:
+        if header.id is not UNSET:
+            self._handle_answer(header, to_failure(to_text(header.message, "message")))
+            return
         try:
             status = msgspec.json.decode(text, type=Status)
         except msgspec.DecodeError as error:
@@ -169,6 +191,13 @@ def _to_from(patterns: list[Pattern], start: Begin) -> Any:
     if start.sequence is not None:
         return {"topics": {pattern.value: start.sequence for pattern in patterns}}
     return "earliest" if start.seconds is None else {"time": int(start.seconds * 1000)}
+
+
+def _to_body(header: Header, payload: bytes) -> Body:
+    try:
+        return Body(payload, Format(header.format))
+    except ValueError as error:
+        raise ProtocolError(f"an answer in the format {header.format!r}, which nobody knows") from error
 
 
 def _to_message(header: Header, payload: bytes) -> Message:

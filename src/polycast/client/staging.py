@@ -1,4 +1,4 @@
-"""Many rows published at once and once only: staged by whoever has them, committed by whoever knows that all are there.
+"""Many rows published at once and once only: staged by who has them, committed by who knows that all are there.
 
     with Stager("localhost", "night-2026-11-15") as stager:
         stager.stage("part 1", batches)         # here, or in another process
@@ -25,6 +25,7 @@ COMMIT_SECONDS = 600.0
 """A large batch takes the disk its time."""
 TYPES = {"topic": pa.string(), "payload": pa.binary(), "format": pa.string()}
 OPTIONAL = ("format",)
+NO_ROWS = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in TYPES.values()], names=list(TYPES))
 HINTS = {
     404: "run it again: what is not committed is not published",
     413: "the broker takes no larger frame: raise its limits.payload_bytes",
@@ -91,7 +92,7 @@ class Stager(Client):
 
 
 def _frames(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, memoryview]]:
-    """How many rows, and these as an Arrow stream."""
+    """How many rows, and these as an Arrow stream. There is one at least."""
     parts: list[pa.RecordBatch] = []
     size = 0
     for part in _parts(batches):
@@ -100,8 +101,7 @@ def _frames(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, memoryview
             parts, size = [], 0
         parts.append(part)
         size += part.nbytes
-    if parts:
-        yield _to_frame(parts)
+    yield _to_frame(parts or [NO_ROWS])
 
 
 def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -128,7 +128,9 @@ def _to_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     missing = [name for name in TYPES if name not in names and name not in OPTIONAL]
     if missing:
         found = ", ".join(batch.schema.names) or "none"
-        raise UsageError(f"there is no column {missing[0]}; the columns are {found}", "rows need topic and payload")
+        raise UsageError(
+            f"there is no column {missing[0]}; the columns are {found}", "rows need topic and payload"
+        )
     try:
         columns = [batch[name].cast(TYPES[name]) for name in names]
     except pa.ArrowException as error:

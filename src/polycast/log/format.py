@@ -78,10 +78,15 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Written(NamedTuple):
-    """A message that can go to a file, and its checksum."""
+    """A message that can go to a file, piece by piece, and its checksum."""
 
-    data: memoryview
+    pieces: list[memoryview]
+    """All that comes before the columns is in the first."""
     checksum: str
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.pieces))
 
 
 STAMP = msgspec.json.Decoder(Stamp)
@@ -124,8 +129,44 @@ def to_message(batch: pa.RecordBatch, layout: Layout, previous: str, first: int,
     with pa.ipc.new_stream(sink, layout.schema) as stream:
         stream.write_batch(batch, custom_metadata={KEY: text})
         end = sink.tell()
-    message = memoryview(room).cast("B")[len(layout.head) : end]
-    return Written(message, _seal(message, text, layout.seed))
+    pieces = [memoryview(room).cast("B")[len(layout.head) : end]]
+    return Written(pieces, _seal(pieces, text, layout.seed))
+
+
+def to_large_message(batch: pa.RecordBatch, layout: Layout, previous: str, first: int, **more: Any) -> Written:
+    """The same, without a copy of the columns."""
+    text = _stamp_text(previous, first, batch.num_rows, more)
+    sink = _Pieces()
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), layout.schema) as stream:
+        stream.write_batch(batch, custom_metadata={KEY: text})
+        found = list(sink.found)
+    columns = next(place for place, piece in enumerate(found) if isinstance(piece, pa.Buffer))
+    head = bytearray(b"".join(found[:columns])[len(layout.head) :])
+    pieces = [memoryview(head), *(memoryview(piece).cast("B") for piece in found[columns:])]
+    return Written(pieces, _seal(pieces, text, layout.seed))
+
+
+class _Pieces:
+    """What pyarrow writes, as it is: columns are not copied."""
+
+    def __init__(self) -> None:
+        self.found: list[bytes | pa.Buffer] = []
+        self._size = 0
+        self.closed = False
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        self.found.append(data)
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def _stamp_text(previous: str, first: int, count: int, more: dict[str, Any]) -> bytes:
@@ -137,15 +178,19 @@ def _stamp_text(previous: str, first: int, count: int, more: dict[str, Any]) -> 
     return head + (b", " + msgspec.json.encode(optional)[1:] if optional else b"}")
 
 
-def _seal(message: memoryview, text: bytes, seed: int) -> str:
+def _seal(pieces: list[memoryview], text: bytes, seed: int) -> str:
     """Writes the size and the checksum into the message, which knows neither before it is made."""
-    metadata = int.from_bytes(message[4:8], "little")
-    at = bytes(message[: PREFIX_BYTES + metadata]).index(text)
+    head = pieces[0]
+    metadata = int.from_bytes(head[4:8], "little")
+    at = bytes(head[: PREFIX_BYTES + metadata]).index(text)
     size = at + text.index(b'"size": ') + len(b'"size": ')
-    message[size : size + SIZE_DIGITS] = b"%*d" % (SIZE_DIGITS, len(message))
-    checksum = xxhash.xxh3_128_hexdigest(message, seed)
+    head[size : size + SIZE_DIGITS] = b"%*d" % (SIZE_DIGITS, sum(map(len, pieces)))
+    proof = xxhash.xxh3_128(seed=seed)
+    for piece in pieces:
+        proof.update(piece)
+    checksum = proof.hexdigest()
     digits = at + len(OPENING)
-    message[digits : digits + len(BLANK)] = checksum.encode()
+    head[digits : digits + len(BLANK)] = checksum.encode()
     return checksum
 
 

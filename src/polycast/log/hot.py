@@ -12,7 +12,7 @@ import errno
 import mmap
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,16 +82,19 @@ class HotSegment:
             raise
         return cls(path, fd, layout, len(layout.head), disk)
 
-    def append(self, message: memoryview) -> None:
+    def append(self, pieces: Sequence[memoryview]) -> None:
         """Adds a group. If that fails, the segment is as it was before."""
-        end = self.end + len(message)
+        end = self.end + sum(map(len, pieces))
         if self._torn:
             self.cut()
         try:
             self._torn = True
             self._make_room(end + PREFIX_BYTES)
-            self._disk.write(self._fd, message[PREFIX_BYTES:], self.end + PREFIX_BYTES)
-            self._disk.write(self._fd, message[:PREFIX_BYTES], self.end)
+            at = self.end + PREFIX_BYTES
+            for piece in (pieces[0][PREFIX_BYTES:], *pieces[1:]):
+                self._disk.write(self._fd, piece, at)
+                at += len(piece)
+            self._disk.write(self._fd, pieces[0][:PREFIX_BYTES], self.end)
         except OSError:
             with contextlib.suppress(OSError):  # then before the next one
                 self.cut()

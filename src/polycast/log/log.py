@@ -58,6 +58,8 @@ class Log:
         self.next = self.settled = state.next
         """Everything before `settled` is kept, or never will be."""
         self.pending_bytes = 0
+        self._bulk_bytes = 0
+        """What of that came in bulk; those who brought it wait for it, and nobody else should."""
         self.messages_lost = 0
         self.batches = BatchIds(self.recovered, settings.batch_ids, settings.batch_id_seconds)
         self._unsettled: deque[Entry] = deque()
@@ -117,7 +119,7 @@ class Log:
         self.writer.reserve(count, then)
 
     def is_behind(self, share: float = 1.0) -> bool:
-        return self.pending_bytes > self.settings.pending_bytes * share
+        return self.pending_bytes - self._bulk_bytes > self.settings.pending_bytes * share
 
     def append(self, bursts: list[Burst], source: str, now: float, batch_id: str = "") -> None:
         self._micros = max(self._micros, int(now * MICROS))
@@ -131,6 +133,7 @@ class Log:
         size = size_of([numbered.bulk.columns]) + ROW_BYTES * len(numbered)
         first, self.next = numbered.offset, numbered.offset + len(numbered)
         self._bulk_end = self.next
+        self._bulk_bytes += size
         self._put(Entry([], source.encode(), self._micros, first, self.next, size, batch_id, numbered))
 
     def _put(self, entry: Entry) -> None:
@@ -147,6 +150,7 @@ class Log:
         while self._unsettled and self._unsettled[0].next <= settled.next:
             entry = self._unsettled.popleft()
             self.pending_bytes -= entry.size
+            self._bulk_bytes -= entry.size if entry.bulk else 0
             if settled.reason and entry.batch_id:
                 self.batches.forget(entry.batch_id)
             if settled.reason and self.settings.delivery == "committed":

@@ -96,7 +96,7 @@ def write_snapshot(folder: Path, snapshot: Snapshot, seed: int, disk: Disk) -> N
         layout = Layout.of(table.schema, seed)
         batch = pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
         message = to_message(batch, layout, NOTHING_BEFORE, snapshot.offset)
-        disk.replace(folder / name_of(snapshot.offset, suffix), layout.head + message.data)
+        disk.replace(folder / name_of(snapshot.offset, suffix), layout.head + message.pieces[0])
 
 
 def read_snapshot(folder: Path, offset: int) -> Snapshot | None:

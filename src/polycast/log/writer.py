@@ -22,7 +22,7 @@ from polycast.log.bulk import Numbered, to_rows
 from polycast.log.columns import Piece, to_batch
 from polycast.log.disk import Disk
 from polycast.log.folder import HOT, name_of
-from polycast.log.format import Gap, Layout, to_message
+from polycast.log.format import Gap, Layout, to_large_message, to_message
 from polycast.log.hot import HotSegment
 from polycast.log.outcome import Settled
 from polycast.log.settings import LogSettings
@@ -174,12 +174,13 @@ class Writer:
         segment = self._segment_for(first)
         batch = _to_batch(entries)
         ids = [(entry.batch_id, entry.first, entry.next - entry.first) for entry in entries if entry.batch_id]
-        message = to_message(batch, self._layout, self.checksum, first, gap=self.gap, batches=ids)
-        segment.append(message.data)
+        write = to_large_message if entries[0].bulk else to_message
+        message = write(batch, self._layout, self.checksum, first, gap=self.gap, batches=ids)
+        segment.append(message.pieces)
         self.checksum, self.gap = message.checksum, None
         self._kept = entries[-1].next
         self.groups += 1
-        self.bytes_written += len(message.data)
+        self.bytes_written += message.size
 
     def _lose(self, first: int, after: int, reason: str) -> None:
         before = self.gap

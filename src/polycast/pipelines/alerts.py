@@ -6,8 +6,8 @@ Each topic is compared with its own recent past; `rates` says how. What begins i
                              "z": 48.1, "window": {"start": "2026-11-15T20:00:10Z", "seconds": 10},
                              "since": "2026-11-15T20:00:10Z"}
 
-Rates are in messages per second. Time is that of the messages, so a run over what was kept tells what a run at that
-time would have told. A window is over when messages have come that are some seconds younger than its end, on
+Rates are in messages per second. Time is that of the messages, so a run over what was kept tells what a run at
+that time would have told. A window is over when messages have come that are some seconds younger than its end, on
 whatever topic: where nothing at all is published, no time passes.
 """
 
@@ -17,16 +17,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from polycast.declare import setting
 from polycast.pipelines.base import Pipeline, Run
-from polycast.pipelines.rates import Judgement, Rules, Watch, add, advance, rests
+from polycast.pipelines.rates import Judgement, Rules, Watch, add, advance, due
 from polycast.pipelines.reports import to_topic
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 TOPIC = "polycast/alerts/"
 NEEDED = "topic string, time timestamp"
 COUNTED = "topic string, window long, messages long, time timestamp"
+KEPT = "watch binary"
 FOUND = "topic string, payload string, format string"
 LATE = "2 seconds"
 """How far clocks may go back."""
@@ -55,9 +56,7 @@ class Settings:
 
 
 def rules_of(settings: Settings) -> Rules:
-    return Rules(
-        settings.window_seconds, settings.history, settings.least, settings.threshold, settings.silent
-    )
+    return Rules(settings.window_seconds, settings.history, settings.least, settings.threshold, settings.silent)
 
 
 # -- counting --------------------------------------------------------------------------------------------
@@ -91,53 +90,23 @@ def _named(table: pa.Table) -> pa.Table:
 # -- judging ---------------------------------------------------------------------------------------------
 
 
-class Watcher(StatefulProcessor):
-    """One topic at a time, in the task. What it remembers is Spark's to keep."""
+def watch_topic(
+    rules: Rules, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """In the task, for a topic that has messages in this batch, or windows that are over since the last one."""
+    import pandas as pd
 
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._handle = handle
-        self._kept = handle.getValueState("watch", "watch binary")
-
-    def handleInputRows(  # noqa: N802 -- these are Spark's names
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any  # noqa: N803
-    ) -> Iterator[pd.DataFrame]:
-        watch = self._read()
-        judged = advance(watch, self._end(timerValues), self.rules)
-        for frame in rows:
+    [topic] = key
+    watch = msgspec.msgpack.decode(state.get[0], type=Watch) if state.exists else Watch()
+    judged = advance(watch, state.getCurrentWatermarkMs() // (rules.seconds * MILLIS), rules)
+    if not state.hasTimedOut:
+        for frame in frames:
             add(watch, frame.groupby("window")["messages"].sum().to_dict())
-        return self._keep(key[0], watch, judged, timerValues)
-
-    def handleExpiredTimer(  # noqa: N802
-        self, key: Any, timerValues: Any, expiredTimerInfo: Any  # noqa: N803
-    ) -> Iterator[pd.DataFrame]:
-        watch = self._read()
-        judged = advance(watch, self._end(timerValues), self.rules)
-        return self._keep(key[0], watch, judged, timerValues)
-
-    def close(self) -> None:
-        pass
-
-    def _read(self) -> Watch:
-        kept = self._kept.get()
-        return msgspec.msgpack.decode(kept[0], type=Watch) if kept else Watch()
-
-    def _end(self, timers: Any) -> int:
-        """The first window that is not over."""
-        return int(timers.getCurrentWatermarkInMs()) // (self.rules.seconds * MILLIS)
-
-    def _keep(self, topic: str, watch: Watch, judged: list[Judgement], timers: Any) -> Iterator[pd.DataFrame]:
-        import pandas as pd
-
-        if (watch.waiting or not rests(watch)) and watch.timer <= timers.getCurrentWatermarkInMs():
-            watch.timer = (watch.next + 1) * self.rules.seconds * MILLIS
-            self._handle.registerTimer(watch.timer)
-        self._kept.update((msgspec.msgpack.encode(watch),))
-        payloads = [to_alert(topic, each, self.rules) for each in judged]
-        if payloads:
-            yield pd.DataFrame({"topic": to_topic(TOPIC, topic), "payload": payloads, "format": "json"})
+    state.update((msgspec.msgpack.encode(watch),))
+    if (window := due(watch)) is not None:
+        state.setTimeoutTimestamp((window + 1) * rules.seconds * MILLIS)
+    payloads = [to_alert(topic, each, rules) for each in judged]
+    yield pd.DataFrame({"topic": to_topic(TOPIC, topic), "payload": payloads, "format": "json"})
 
 
 def to_alert(topic: str, judged: Judgement, rules: Rules) -> str:
@@ -163,8 +132,8 @@ def find_alerts(counted: DataFrame, rules: Rules) -> DataFrame:
     return (
         counted.withWatermark("time", LATE)
         .groupBy("topic")
-        .transformWithStateInPandas(
-            statefulProcessor=Watcher(rules), outputStructType=FOUND, outputMode="Append", timeMode="EventTime"
+        .applyInPandasWithState(
+            partial(watch_topic, rules), FOUND, KEPT, "append", GroupStateTimeout.EventTimeTimeout
         )
     )
 

@@ -1,12 +1,12 @@
 """Topics as a lake of Parquet files, by date and hour.
 
 The rows are those of the log with all their columns, each exactly once, whatever is killed and whenever. Workers
-write the files themselves and hand back only what they wrote; `lake` says why nothing is lost or doubled. Small files
-are merged into large ones as time goes by.
+write the files themselves and hand back only what they wrote; `lake` says why nothing is lost or doubled. Small
+files are merged into large ones as time goes by.
 
 Topics under polycast/, which the broker and its pipelines publish about themselves, are left out unless they are
-asked for by name. What is subscribed to counts from the moment on at which it is set: what was passed over before is
-not fetched later.
+asked for by name. What is subscribed to counts from the moment on at which it is set: what was passed over
+before is not fetched later.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Run:
             return writer.trigger(availableNow=True)
         return writer.trigger(processingTime=every) if every else writer
 
-    def publish(self, rows: DataFrame, batch: int) -> None:
+    def publish(self, rows: DataFrame, batch: int | str) -> None:
         """From within `foreachBatch`: rows with `topic`, `payload` and perhaps `format` become messages, once only."""
         batch_id = f"{self.query_id}:{batch}"
         rows.write.format("polycast").mode("append").option("at", self.at).option("batchId", batch_id).save()

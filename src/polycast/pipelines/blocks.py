@@ -3,9 +3,9 @@
     DIR/index/00000000000000000000-00000000000000065536.parquet      named by the offsets that it is about
     first, next, rows, grams, tokens, escapes                        a row for each block
 
-A block is all messages whose offsets have the same multiple of 65,536 below them. It is indexed when the log has gone
-past it, so its filter never changes: to write it twice does no harm, and a file that is missing costs time only.
-When there are filters for many blocks on end, they become one file.
+A block is all messages whose offsets have the same multiple of 65,536 below them. It is indexed when the log has
+gone past it, so its filter never changes: to write it twice does no harm, and a file that is missing costs time
+only. When there are filters for many blocks on end, they become one file.
 """
 
 from __future__ import annotations
@@ -58,9 +58,13 @@ class Index:
 
     def missing(self, start: int, stop: int) -> list[int]:
         """Where blocks begin that are full and not indexed, of those that have offsets from `start` on."""
-        there = {first for file in self.files() for first in range(file.first, file.next, self.block)}
+        files = self.files()
         begin = start // self.block * self.block
-        return [first for first in range(begin, stop - self.block + 1, self.block) if first not in there]
+        return [
+            first
+            for first in range(begin, stop - self.block + 1, self.block)
+            if not any(file.first <= first and first + self.block <= file.next for file in files)
+        ]
 
     def write(self, filters: pa.Table) -> None:
         """Of blocks that follow each other or not."""
@@ -124,8 +128,8 @@ def _skippable(
 
 
 def to_rows(blocks: Iterable[tuple[int, int, Builder, int]]) -> pa.RecordBatch:
-    """From (first, next, what was built, rows) of each block."""
+    """From (first, next, what was built, rows) of each block; there must be one."""
     rows = [(first, after, rows, *built.to_filter()) for first, after, built, rows in blocks]
-    columns = list(zip(*rows, strict=True)) or [[] for _ in SCHEMA]
+    columns = zip(*rows, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -7,6 +7,7 @@ written again a few times, not once for every batch. When the hour is over, what
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import pyarrow.parquet as pq
@@ -56,20 +57,33 @@ class Compactor:
 
 
 def plan(files: Sequence[LakeFile], over: bool, sizes: Sizes) -> list[list[LakeFile]]:
-    """Groups of files that are to become one each. `files` are by offset, and so is each group."""
-    small = [file for file in files if file.size < sizes.target_bytes / 2]
-    if over:
-        return [group for group in _pack(small, sizes.target_bytes) if len(group) > 1]
-    steps: dict[int, list[LakeFile]] = {}
-    for file in small:
-        steps.setdefault(step_of(file.size, sizes.many), []).append(file)
-    return [
-        group
-        for _, alike in sorted(steps.items())
-        if len(alike) >= sizes.many
-        for group in _pack(alike, sizes.target_bytes)
-        if len(group) > 1
-    ]
+    """Groups of files that are to become one each. They follow each other: rows stay in order of their offsets."""
+    small = [file.size < sizes.target_bytes / 2 for file in files]
+    steps = [step_of(file.size, sizes.many) for file in files]
+    for step in [max(steps, default=0)] if over else sorted(set(steps)):
+        fit = [is_small and at <= step for is_small, at in zip(small, steps, strict=True)]
+        groups = [
+            group
+            for run in _runs(files, fit)
+            if over or _is_worth_it(run, sizes.many)
+            for group in _pack(run, sizes.target_bytes)
+            if len(group) > 1
+        ]
+        if groups:
+            return groups
+    return []
+
+
+def _is_worth_it(files: Sequence[LakeFile], many: int) -> bool:
+    """A large file is not written again for a few small ones."""
+    largest = max(file.size for file in files)
+    return len(files) >= many and sum(file.size for file in files) >= 2 * largest
+
+
+def _runs(files: Sequence[LakeFile], fit: Sequence[bool]) -> list[list[LakeFile]]:
+    """Those that fit, as long as they follow each other."""
+    pairs = groupby(zip(files, fit, strict=True), key=lambda pair: pair[1])
+    return [[file for file, _ in run] for fits, run in pairs if fits]
 
 
 def step_of(size: int, many: int) -> int:
@@ -93,7 +107,6 @@ def _pack(files: Sequence[LakeFile], target_bytes: int) -> list[list[LakeFile]]:
 
 
 def merge(lake: Lake, hour: str, group: Sequence[LakeFile]) -> StagedFile:
-    """No two files have offsets of which some lie between those of the other, so the rows stay in order."""
     files = Files(lake.folder, f"{STAGING}/{BELOW}", EVERYTHING_BYTES)
     for file in group:
         with pq.ParquetFile(lake.folder / file.name) as opened:

@@ -1,4 +1,4 @@
-"""Messages counted inside Spark's workers, in Arrow: thousands of rows become one for each thing they are about."""
+"""Messages counted inside Spark's workers, in Arrow: thousands of rows become one for each thing they tell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ PARTIALS = (
     "size_max long, delay_sum_ms double, delay_max_ms double"
 )
 FIELDS = pa.schema(
-    [("time", pa.timestamp("us", tz="UTC")), ("topic", pa.string()), ("dialect", pa.string()), ("source", pa.string())]
+    [("time", pa.timestamp("us", tz="UTC"))]
+    + [(name, pa.string()) for name in NAMED]
     + [(name, pa.int64()) for name in ("size", "messages", "bytes", "size_max")]
     + [(name, pa.float64()) for name in ("delay_sum_ms", "delay_max_ms")]
 )

@@ -196,8 +196,7 @@ def end_of(run: Run, batch: int) -> int:
 def finish(run: Run) -> list[str]:
     totals = Kept(run.data / "deliveries").totals()
     silent = totals.filter(pc.equal(totals["deliveries"], 0)).sort_by([("messages", "descending")])
-    heard = totals.num_rows - silent.num_rows
-    lines = [f"{totals.num_rows:,} topics: {heard:,} were heard, {silent.num_rows:,} were heard by nobody"]
+    lines = [f"{totals.num_rows:,} topics, {silent.num_rows:,} of them heard by nobody"]
     for row in silent.slice(0, SHOWN).to_pylist():
         lines.append(f"{row['messages']:>12,} messages  {row['topic']}")
     if silent.num_rows > SHOWN:

@@ -5,8 +5,8 @@
     escapes   whether there is a backslash                       then a JSON text may be written in another way
 
 A token counts as whole where other bytes or an end stand on both sides of it. Of a text that is looked for, only
-the tokens inside are sure to be whole: `12` is found within `4123`. The names and values of JSON fields always are.
-Random bytes fill the grams, and then these say "perhaps" to everything; no answer is ever wrong.
+the tokens inside are sure to be whole: `12` is found within `4123`. The names and values of JSON fields always
+are. Random bytes fill the grams, and then these say "perhaps" to everything; no answer is ever wrong.
 """
 
 from __future__ import annotations

@@ -4,21 +4,21 @@
     lake/_staging/QUERY/BATCH/NAME.part         being written, or left over
     lake/_record.json                           what was decided last
 
-A file is named by its first and its last offset; the rest of the name makes it unlike any other. Files are staged
-under names that nobody takes for Parquet, and synced. Then the record is replaced, in one step: it says which staged
-files get which names, which files go, and up to which offset the lake is complete. Only then names change. Whoever
-finds a record carries it out to its end, so after a stop at any moment
+A file is named by its first and its last offset; the rest of the name makes it unlike any other. Files are
+staged under names that nobody takes for Parquet, and synced. Then the record is replaced, in one step: it says
+which staged files get which names, which files go, and up to which offset the lake is complete. Only then names
+change. Whoever finds a record carries it out to its end, so after a stop at any moment
 
 - before the record is replaced, nothing has happened, and what is staged is swept away;
 - after it, everything has happened as soon as the lake is opened again.
 
-Rows below the record's offset are never taken again. A batch that comes a second time, or a checkpoint that begins
-anew, adds nothing that is there.
+Rows below the record's offset are never taken again. A batch that comes a second time, or a checkpoint that
+begins anew, adds nothing that is there.
 
-Names change one after the other. Who lists a folder while a batch is added sees some files of it and not yet others.
-Who lists it while small files are merged can see the merged file and some of those that it replaces, and so rows
-twice, or be told that a file is gone which it saw a moment before; to list it again helps. No row is ever missing
-that was there.
+Names change one after the other. Who lists a folder while a batch is added sees some files of it and not yet
+others. Who lists it while small files are merged can see the merged file and some of those that it replaces, and
+so rows twice, or be told that a file is gone which it saw a moment before; to list it again helps. No row is
+ever missing that was there.
 """
 
 from __future__ import annotations

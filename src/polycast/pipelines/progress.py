@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import queue
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import (
@@ -14,6 +15,9 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+
+SOURCES_LINE = 2
+"""The line of a checkpoint's file of offsets from which on each is a source; Spark's own words are before it."""
 
 
 class Progress(NamedTuple):
@@ -66,8 +70,18 @@ def _offset(told: Any) -> int:
     return int(told["offset"]) if isinstance(told, Mapping) and "offset" in told else 0
 
 
+def position_of(checkpoint: Path) -> int:
+    """How far the query with this checkpoint has come: the offset after the last one that it has done."""
+    done = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdigit()]
+    if not done:
+        return 0
+    lines = (checkpoint / "offsets" / str(max(done))).read_text().splitlines()
+    offsets = [_offset(line) for line in lines[SOURCES_LINE:] if line.startswith("{")]
+    return min(offsets, default=0)
+
+
 class Listener(StreamingQueryListener):
-    """Hears of one pipeline's query. Spark calls it from a thread of its own; whoever wants to know asks `next`."""
+    """Hears of one pipeline's query. Spark calls it from a thread of its own; who wants to know asks `next`."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
@@ -80,11 +94,6 @@ class Listener(StreamingQueryListener):
             return self._told.get(timeout=seconds)
         except queue.Empty:
             return None
-
-    def rest(self, seconds: float) -> Iterator[Progress]:
-        """What is still to come of a query that has ended."""
-        while isinstance(told := self.next(seconds), Progress):
-            yield told
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 -- all these are Spark's names
         if event.name == self._pipeline:

@@ -1,12 +1,13 @@
 """One topic's rate against its own recent past, window by window.
 
-Windows are judged one after the other, each once it is over, by the time of the messages and by no other clock: the
-same messages give the same alerts, whatever pieces they come in. A window is compared with the median of those before
-it, in units of their spread (the median of the distances from it), to which the noise of counting is added: that
-keeps rates that are small, or the same all the time, from being extraordinary at the first message too many.
+Windows are judged one after the other, each once it is over, by the time of the messages and by no other clock:
+the same messages give the same alerts, whatever pieces they come in. A window is compared with the median of those
+before it, in units of their spread (the median of the distances from it), to which the noise of counting is added:
+that keeps rates that are small, or the same all the time, from being extraordinary at the first message too many.
 
-Every window counts for those after it, also one that was extraordinary: a few of them do not move a median, and what
-goes on is normal in the end. Silence is different. It ends with the next message, and until then no time passes.
+Every window counts for those after it, also one that was extraordinary: a few of them do not move a median, and
+what goes on is normal in the end. Silence is different. It ends with the next message, and until then no time
+passes.
 """
 
 from __future__ import annotations
@@ -52,8 +53,6 @@ class Watch(msgspec.Struct):
     """The window in which that began."""
     empty: int = 0
     """How many windows without a message came one after the other."""
-    timer: int = 0
-    """When it is to be looked at again, in milliseconds."""
 
 
 class Judgement(NamedTuple):
@@ -92,6 +91,13 @@ def advance(watch: Watch, end: int, rules: Rules) -> list[Judgement]:
 def rests(watch: Watch) -> bool:
     """Whether nothing can happen to it before its next message."""
     return watch.kind == SILENCE or (not watch.kind and (not watch.counts or median(watch.counts) == 0))
+
+
+def due(watch: Watch) -> int | None:
+    """The window after which it must be looked at, if nothing comes before."""
+    if not rests(watch):
+        return watch.next
+    return min(watch.waiting) if watch.waiting else None
 
 
 def _pass_over(watch: Watch, to: int, rules: Rules) -> None:

@@ -3,8 +3,9 @@
     order = to_order("archive", data=Path("polycast-data"), once=True)
     report = run(order, show=lambda progress: print(progress.to_json()))
 
-A run ends when everything is done (`once`), when `stop` is set, or when the query fails. A stop waits for the batch
-at hand, if that does not take long; a batch that is cut off comes again with the next run, and has its effect once.
+A run ends when everything is done (`once`), when `stop` is set, or when the query fails. A stop waits for the
+batch at hand, if that does not take long; a batch that is cut off comes again with the next run, and has its
+effect once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polycast.errors import PolycastError, StartError, UsageError
+from polycast.log.folder import log_of
+from polycast.log.survey import Survey
 from polycast.pipelines import check, find
 from polycast.pipelines.base import Pipeline, Run
 from polycast.pipelines.settings import read_settings
@@ -176,7 +179,7 @@ def run_in(spark: SparkSession, order: Order, show: Callable[[Progress], None], 
             order.pipeline.finish(running) if order.once and order.pipeline.finish and not stop.is_set() else []
         )
         tally.tell("stopped")
-        return tally.to_report(lines)
+        return tally.to_report(running, lines)
     except Exception as error:
         failure = unwrap(error)
         tally.tell("failed", error=str(failure))
@@ -211,27 +214,41 @@ class Tally:
         if last or more:
             self._teller.tell(self._pipeline, offset=offset, rows_per_second=speed, state=state, **more)
 
-    def to_report(self, lines: list[str]) -> Report:
+    def to_report(self, run: Run, lines: list[str]) -> Report:
+        """Where it has come to is asked of the checkpoint: there may have been nothing to do."""
+        from polycast.pipelines.progress import position_of
+
+        offset = position_of(run.checkpoint)
+        lag = max(0, Survey(log_of(run.data)).next() - offset)
         seconds = round(time.monotonic() - self._began, 3)
-        offset, lag = (self._last.offset, self._last.lag) if self._last else (0, 0)
         return Report(self._pipeline, self._batches, self._rows, offset, lag, seconds, lines)
 
 
 def _follow(query: StreamingQuery, listener: Listener, tally: Tally, stop: threading.Event) -> None:
-    from polycast.pipelines.progress import Progress
+    """To its end. What Spark tells comes a little later than it happens, and its last word is that it has ended."""
+    from polycast.pipelines.progress import Ended, Progress
 
-    patience = 0.0
-    while query.isActive:
-        told = listener.next(ASK_SECONDS)
+    leave = Leave(query)
+    while True:
+        active = query.isActive
+        told = listener.next(ASK_SECONDS if active else LAST_WORDS_SECONDS)
         if isinstance(told, Progress):
             tally.add(told)
-        if not stop.is_set():
-            continue
-        patience = patience or time.monotonic() + STOP_SECONDS
-        between = isinstance(told, Progress) or not query.status["isTriggerActive"]
-        if between or time.monotonic() > patience:
-            query.stop()
-    for progress in listener.rest(LAST_WORDS_SECONDS):
-        tally.add(progress)
-    if (failure := query.exception()) is not None:
-        raise failure
+        elif isinstance(told, Ended) or not active:
+            break
+        if active and stop.is_set():
+            leave.take(isinstance(told, Progress))
+    query.awaitTermination()  # raises what it failed with
+
+
+class Leave:
+    """Stops a query between two batches, if that comes about soon."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._patience = 0.0
+
+    def take(self, between: bool) -> None:
+        self._patience = self._patience or time.monotonic() + STOP_SECONDS
+        if between or not self._query.status["isTriggerActive"] or time.monotonic() > self._patience:
+            self._query.stop()

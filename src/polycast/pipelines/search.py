@@ -3,8 +3,8 @@
 The search runs in Arrow where the files are read; only what is found leaves the worker. JSON is decoded only where
 the bytes of the value are in the payload at all, or a backslash, behind which they may hide.
 
-A field is named by its path, `order.customer.id`; its value is compared as text: a string with what it says, anything
-else with how it is written, so that `1.0` is not `1`. Objects and lists have no value.
+A field is named by its path, `order.customer.id`; its value is compared as text: a string with what it says,
+anything else with how it is written, so that `1.0` is not `1`. Objects and lists have no value.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BACKSLASH = b"\\"
+UNLIMITED = 2**62
+GROWTH = 4
 NO_VALUE = (b"{", b"[")
 ROWS = "offset long, topic string, sequence long, time timestamp, dialect string, format string, payload binary, "
 ROWS += "source string"
@@ -93,8 +95,6 @@ def value_at(payload: pa.Buffer | bytes | memoryview, path: Sequence[str]) -> st
     found: memoryview = memoryview(payload)
     try:
         for name in path:
-            if bytes(found[:1]) == b"[":
-                return None
             found = memoryview(OBJECT.decode(found)[name])
         return _to_text(bytes(found))
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
@@ -112,16 +112,39 @@ OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 # -- all of them -----------------------------------------------------------------------------------------
 
 
-def search(spark: SparkSession, parts: Sequence[Part], sought: Sought, index: Path | None = None) -> DataFrame:
-    """Grain: one row for each message that was found, all columns of the log, in the order of the parts."""
+def search(
+    spark: SparkSession, parts: Sequence[Part], sought: Sought, index: Path | None = None, limit: int = 0
+) -> DataFrame:
+    """Grain: one row for each message that was found, all columns of the log, in the order of the parts.
+
+    With a limit, no part has more than that.
+    """
 
     def work(part: Part) -> Iterator[pa.RecordBatch]:
+        left = limit or UNLIMITED
         for batch in (without_skippable(part, sought, Index(index)) if index else part).read():
-            rows = found_in(batch, sought)
+            rows = found_in(batch, sought).slice(0, left)
+            left -= rows.num_rows
             if rows.num_rows:
                 yield rows
+            if not left:
+                return
 
     return sweep(spark, parts, work, ROWS)
+
+
+def find_all(
+    spark: SparkSession, parts: Sequence[Part], sought: Sought, index: Path | None = None, limit: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """By offset, some parts at a time: more and more where there is a limit, since then results stay small."""
+    count = 2 * spark.sparkContext.defaultParallelism
+    left = limit or UNLIMITED
+    while parts and left:
+        some, parts = parts[:count], parts[count:]
+        rows = search(spark, some, sought, index, limit and left).toArrow().sort_by("offset").slice(0, left)
+        left -= rows.num_rows
+        count *= GROWTH if limit else 1
+        yield from rows.to_batches()
 
 
 def without_skippable(part: Part, sought: Sought, index: Index) -> Part:

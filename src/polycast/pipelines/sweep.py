@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -27,6 +27,7 @@ COMPRESSION = 4
 """How much more rows of the lake are than their files, about."""
 
 Batches = Iterator[pa.RecordBatch]
+Task = TypeVar("Task")
 
 
 class LakePiece(NamedTuple):
@@ -39,6 +40,8 @@ class LakePiece(NamedTuple):
 
 
 Piece = Stretch | LakePiece
+LakeFile = tuple[int, int, Path]
+"""The first and the last offset in it."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,8 @@ def parts_of_lake(
     return _to_parts(folder.absolute(), wanted, columns, pieces)
 
 
-def lake_files(folder: Path) -> list[tuple[int, int, Path]]:
-    """The first and the last offset of each, by offset."""
+def lake_files(folder: Path) -> list[LakeFile]:
+    """By offset."""
     if not folder.is_dir():
         raise UsageError(f"there is no lake in {folder}", "polycast pipeline run archive --once makes one")
     return sorted((*_offsets_of(path), path) for path in folder.glob("date=*/hour=*/*.parquet"))
@@ -139,7 +142,7 @@ def _to_parts(folder: Path, wanted: Wanted, columns: Sequence[str], pieces: Iter
 # -- what is done with it --------------------------------------------------------------------------------
 
 
-def sweep(spark: SparkSession, parts: Sequence[Part], work: Callable[[Part], Batches], schema: str) -> DataFrame:
+def sweep(spark: SparkSession, parts: Sequence[Task], work: Callable[[Task], Batches], schema: str) -> DataFrame:
     """What the work makes of each part, in the order of the parts."""
 
     def run(numbers: Batches) -> Batches:

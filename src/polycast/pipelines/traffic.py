@@ -1,13 +1,13 @@
 """How much is said, by whom and how fast: per topic and dialect, in windows of time.
 
-Messages, bytes, percentiles of the payloads' sizes, how many sources there were, and the delay from a message's time to
-when it was looked at here. Sizes up to 127 bytes are exact in the percentiles, larger ones within 0.8 %; the number
-of sources is within 2 % where there are many.
+Messages, bytes, percentiles of the payloads' sizes, how many sources there were, and the delay from a message's
+time to when it was looked at here. Sizes up to 127 bytes are exact in the percentiles, larger ones within 0.8 %;
+the number of sources is within 2 % where there are many.
 
-After each batch every window that changed is published to polycast/traffic/TOPIC, with all that is known of it by
-then: of two messages for the same window, topic and dialect, the later one counts. The same goes to DIR/traffic, where
-each window, topic and dialect is there once, with its newest values. Messages that come later than their window by more
-than late_seconds, in the time that messages have, are not counted.
+After each batch every window that changed is published to polycast/traffic/TOPIC, with all that is known of it
+by then: of two messages for the same window, topic and dialect, the later one counts. The same goes to
+DIR/traffic, where each window, topic and dialect is there once, with its newest values. Messages that come later
+than their window by more than late_seconds, in the time that messages have, are not counted.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from polycast.log.folder import make
 
 def upsert(folder: Path, rows: pa.Table, keys: list[str], disk: Disk = DISK) -> None:
     """`rows` have each key once, and the column `window`, by which they go to their file."""
+    rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))  # as they are read again
     hours = pc.strftime(rows["window"], format="date=%Y-%m-%d/%H.parquet")
     for name in pc.unique(hours):
         path = folder / name.as_py()

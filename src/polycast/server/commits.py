@@ -1,7 +1,7 @@
 """Commits: what was staged becomes one batch of the log.
 
-Nothing of a batch is on the disk before its commit is, and then all is, in one group that has its id. A broker that
-dies before that has published nothing; one that dies after that knows the id, and a repeat publishes nothing.
+Nothing of a batch is on the disk before its commit is, and then all is, in one group that has its id. A broker
+that dies before that has published nothing; one that dies after that knows the id, and a repeat publishes nothing.
 
 What takes long is done in a thread. Meanwhile the connection that asked for it is not read, and what had been
 read of it waits.
@@ -87,9 +87,7 @@ class Commits:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _run(
-        self, connection: Connection, event: Stage | Commit, work: Coroutine[Any, Any, None]
-    ) -> None:
+    async def _run(self, connection: Connection, event: Stage | Commit, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except StageError as error:
@@ -165,6 +163,8 @@ class Commits:
         self._turn_to_log(batch.names, links=True)
         offset, sequences = self._exchange.hub.number_bulk(batch.names, batch.counts, batch.lasts)
         self._log.append_bulk(Numbered(batch, offset, sequences), connection.name, time.time(), batch_id)
+        size = self.stages.take(batch_id)
+        self._keeping.when_settled(lambda _: self.stages.release(size))
         connection.port.counters.messages_in += len(batch)
         return offset
 

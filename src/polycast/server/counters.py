@@ -44,6 +44,13 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """One for each pipeline that has told lately how far it is."""
+
+    pipeline_lag: int = counter("lag", "messages of the log that the pipeline has not come to yet", kind="gauge")
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """What concerns no listener in particular, as it is when it is asked for."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from polycast.broker import Delivery, Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh
 from polycast.dialects.base import LinkSession
-from polycast.errors import LimitError, PeerError, ProtocolError
+from polycast.errors import PeerError
 from polycast.log.outcome import Settled
 from polycast.model import (
     Abort,
@@ -26,9 +26,7 @@ from polycast.model import (
     Commit,
     Deferred,
     Event,
-    Format,
     Once,
-    Pattern,
     Receipt,
     Refused,
     Reply,
@@ -46,6 +44,7 @@ from polycast.server.events import Events
 from polycast.server.keeping import Keeping
 from polycast.server.outgoing import Outgoing
 from polycast.server.settings import Settings
+from polycast.server.subscribing import Subscribing, to_announcement
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
@@ -90,7 +89,7 @@ class Exchange:
         self.requests = Requests(settings.ubre.request_seconds, settings.ubre.requests)
         self.asking = Asking(self.requests, self.outgoing)
         self.budget = Budget(settings.limits.total_queue_bytes)
-        self._subscriptions = settings.limits.subscriptions
+        self._subscribing = Subscribing(self, settings.limits.subscriptions)
         self._itself = self.hub.join(self)
         self.keeping: Keeping | None = None
         self.replays: Replays | None = None
@@ -131,7 +130,7 @@ class Exchange:
         role = connection.port.role
         connection.subscriber = self.hub.join(connection, role.echo, role.link)
         if role.link:
-            self._apply(self.mesh.join(connection.subscriber, connection.dialed))
+            self.apply(self.mesh.join(connection.subscriber, connection.dialed))
             if self.replays:
                 self.replays.note_link(connection)
         self.events.connect(connection)
@@ -151,7 +150,7 @@ class Exchange:
         if self.commits:
             self.commits.forget(connection)
         patterns = self.hub.leave(subscriber)
-        self._apply(self.mesh.leave(subscriber, patterns))
+        self.apply(self.mesh.leave(subscriber, patterns))
         self.asking.leave(subscriber)
         self.outgoing.flush()
 
@@ -187,7 +186,7 @@ class Exchange:
     def announce(self, now: float) -> None:
         """The broker says where it can be reached."""
         if self.announcement:
-            self.publish(_announcement(*self.announcement), now)
+            self.publish(to_announcement(*self.announcement), now)
             self.outgoing.flush()
 
     def publish(self, burst: Burst, now: float, source: str = ITSELF) -> Publication:
@@ -310,9 +309,10 @@ class Exchange:
     def _handle_other(self, connection: Connection, event: Event, now: float) -> None:
         match event:
             case Subscribe():
-                self._subscribe(connection, event)
+                if error := self._subscribing.begin(connection, event):
+                    self._end(connection, error)
             case Unsubscribe(pattern):
-                self._unsubscribe(connection, pattern)
+                self._subscribing.end(connection, pattern)
             case Refused(reason, count, detail):
                 self.refuse(connection, reason, count, detail)
             case Upgrade(dialect, session):
@@ -363,78 +363,7 @@ class Exchange:
         worth = detail and refused[reason] <= DETAILS_AT_MOST
         log.log(logging.INFO if worth else logging.DEBUG, "%s: passed over: %s", connection, detail or reason)
 
-    def _subscribe(self, connection: Connection, event: Subscribe) -> None:
-        subscriber = connection.subscriber
-        held = len(subscriber.patterns)
-        if event.serve:
-            self.requests.offer(subscriber, event.pattern.value)
-        if held >= self._subscriptions and event.pattern not in subscriber.patterns:
-            error = LimitError("subscription", held + 1, self._subscriptions, "limits.subscriptions")
-            self._end(connection, error)
-        elif wrong := self._sequence_ahead(event):
-            self._end(connection, wrong)
-        elif self.replays and self._is_replayed(connection, event):
-            new = event.pattern not in subscriber.patterns
-            self.events.subscribe(connection, event)
-            self.replays.begin(connection, event.pattern, event.form, event.start)
-            self._apply(self.mesh.subscribed(subscriber, event.pattern) if new else [])
-        elif self.replays and self.replays.change(connection, event.pattern, event.form):
-            pass
-        else:
-            self._begin(connection, event)
-
-    def _begin(self, connection: Connection, event: Subscribe) -> None:
-        """With what comes from now on."""
-        subscriber = connection.subscriber
-        if event.pattern not in subscriber.patterns:
-            self.events.subscribe(connection, event)
-        if self.hub.subscribe(subscriber, event.pattern, event.form):
-            self._apply(self.mesh.subscribed(subscriber, event.pattern))
-            self._introduce(connection, event)
-            if self.replays:
-                self.replays.note(connection, event.pattern)
-
-    def _is_replayed(self, connection: Connection, event: Subscribe) -> bool:
-        """Whether it is to be served from the log first."""
-        subscriber = connection.subscriber
-        last = connection.port.replay == "last" and event.pattern not in subscriber.patterns
-        return (event.start is not None or last) and not subscriber.link
-
-    def _sequence_ahead(self, event: Subscribe) -> PeerError | None:
-        """What is wrong with a sequence that does not exist yet."""
-        if event.start is None or event.start.sequence is None:
-            return None
-        topics = self.hub.router.topics
-        topic = topics.get(event.pattern.value.encode())
-        reached = topic.next_sequence if topic else topics.floor
-        if event.start.sequence <= reached:
-            return None
-        return ProtocolError(
-            f"{event.pattern.value!r} has come to sequence {reached:,}, there is no {event.start.sequence:,} yet; "
-            f"ask for {reached:,} or for latest"
-        )
-
-    def _unsubscribe(self, connection: Connection, pattern: Pattern) -> None:
-        subscriber = connection.subscriber
-        self.requests.withdraw(subscriber, pattern.value)
-        if pattern in subscriber.patterns:
-            self.events.unsubscribe(connection, pattern)
-        if self.hub.unsubscribe(subscriber, pattern):
-            self._apply(self.mesh.unsubscribed(subscriber, pattern))
-            if self.replays:
-                self.replays.drop(connection, pattern)
-
-    def _introduce(self, connection: Connection, event: Subscribe) -> None:
-        """A link that asks for announcements need not wait for the next one."""
-        if not self.announcement or not connection.subscriber.link:
-            return
-        topic, payload = self.announcement
-        if event.pattern.matches(topic.decode()):
-            encoded = event.form.encode(_announcement(topic, payload), [(0, 1)])
-            self.outgoing.touch(connection)
-            connection.push(encoded.blocks, encoded.size, 1)
-
-    def _apply(self, effects: list[mesh.Effect]) -> None:
+    def apply(self, effects: list[mesh.Effect]) -> None:
         for effect in effects:
             connection: Connection = effect.link.owner
             session = cast(LinkSession, connection.session)
@@ -445,7 +374,3 @@ class Exchange:
                     self.outgoing.send(connection, session.unask(text))
                 case mesh.Unlink() if self.on_unlink:
                     self.on_unlink(connection, effect)
-
-
-def _announcement(topic: bytes, payload: bytes) -> Burst:
-    return Burst.of("polycast", [(topic, payload, Format.BYTES)])

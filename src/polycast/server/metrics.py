@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, fields
 from typing import Any, NamedTuple
 
-from polycast.server.counters import Counters, Totals
+from polycast.server.counters import Counters, Progress, Totals
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -31,10 +31,18 @@ class Sample(NamedTuple):
     value: int
 
 
-def metrics_of(declaration: type[Counters] | type[Totals]) -> dict[str, Metric]:
+Declaration = type[Counters] | type[Progress] | type[Totals]
+
+LABELS: dict[Declaration, tuple[str, ...]] = {
+    Counters: ("listener", "dialect"),
+    Progress: ("pipeline",),
+    Totals: (),
+}
+
+
+def metrics_of(declaration: Declaration) -> dict[str, Metric]:
     """By declared name."""
-    labels = ("listener", "dialect") if declaration is Counters else ()
-    return {f.name: _to_metric(f, labels) for f in fields(declaration)}
+    return {f.name: _to_metric(f, LABELS[declaration]) for f in fields(declaration)}
 
 
 def _to_metric(declared: Field[Any], labels: tuple[str, ...]) -> Metric:
@@ -58,6 +66,11 @@ def read_counters(counters: Mapping[tuple[str, str], Counters]) -> Iterator[tupl
             else:
                 samples.append(Sample(metric, place, value))
         yield metric, samples
+
+
+def read_progress(pipelines: Mapping[str, Progress]) -> Iterator[tuple[Metric, list[Sample]]]:
+    for name, metric in metrics_of(Progress).items():
+        yield metric, [Sample(metric, (query,), getattr(progress, name)) for query, progress in pipelines.items()]
 
 
 def read_totals(totals: Totals) -> Iterator[tuple[Metric, list[Sample]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from html import escape
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from polycast.address import Address
 from polycast.dialects.base import Page
 from polycast.server import metrics
-from polycast.server.counters import Counters, Totals
+from polycast.server.counters import Counters, Progress, Totals
 from polycast.version import VERSION
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def health(server: Server) -> Page:
 def counted(server: Server) -> Page:
     measure_queues(server)
     counters, totals = metrics.read_counters(server.counters), metrics.read_totals(totals_of(server))
-    return Page(metrics.to_text([*counters, *totals]).encode(), metrics.CONTENT_TYPE)
+    pipelines = metrics.read_progress(progress_of(server))
+    return Page(metrics.to_text([*counters, *totals, *pipelines]).encode(), metrics.CONTENT_TYPE)
 
 
 def measure_queues(server: Server) -> None:
@@ -37,6 +39,12 @@ def measure_queues(server: Server) -> None:
         counters.queue_bytes = 0
     for connection in server.connections:
         connection.port.counters.queue_bytes += connection.queued()
+
+
+def progress_of(server: Server) -> dict[str, Progress]:
+    """By the name of the pipeline."""
+    known, log_next = server.positions.known(time.monotonic()), server.exchange.hub.next_offset
+    return {position.query: Progress(position.lag(log_next)) for _, position in known}
 
 
 def totals_of(server: Server) -> Totals:

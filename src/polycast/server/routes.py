@@ -5,6 +5,8 @@
     polycast/stats                                           counters, for each listener and dialect
     polycast/publish       {"topic", "body"?, "format"?}     {"offset", "sequence"}
     polycast/history       {"pattern", "from"?, "limit"?}    [{"topic", "sequence", "offset", ...}]
+    polycast/log, polycast/rows, polycast/places             see `rows`
+    polycast/positions, polycast/pipelines                   see `positions`
 
 A request that cannot be answered fails with a word, and where it helps, with a sentence behind it.
 """
@@ -30,9 +32,11 @@ from polycast.model import Body, Burst, Format
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters, Totals
 from polycast.server.pages import measure_queues, totals_of
+from polycast.server.positions import Position
 from polycast.version import VERSION
 
 if TYPE_CHECKING:
+    from polycast.log.log import Log
     from polycast.server.server import Server
 
 logger = logging.getLogger("polycast.routes")
@@ -42,6 +46,7 @@ ROWS_A_TURN = 20_000
 """What may be listed for all requests of one read. Nobody else is served meanwhile."""
 
 T = TypeVar("T", bound=Struct)
+U = TypeVar("U")
 
 Answer = Callable[[bool, Body], None]
 """Takes whether it went well, and what is answered."""
@@ -80,10 +85,15 @@ class Routes:
             "polycast/topics": self._topics,
             "polycast/connections": self._connections,
             "polycast/stats": self._stats,
+            "polycast/positions": self._positions,
+            "polycast/pipelines": self._pipelines,
         }
         self._slow: dict[str, Callable[[Connection, Body, float, Answer], None]] = {
             "polycast/publish": self._publish,
             "polycast/history": self._history,
+            "polycast/log": self._log,
+            "polycast/rows": self._rows_between,
+            "polycast/places": self._places,
         }
 
     def __call__(self, requester: Connection, route: str, body: Body, now: float, answer: Answer) -> None:
@@ -131,6 +141,16 @@ class Routes:
             ],
         }
 
+    def _positions(self, requester: Connection, body: Body, now: float) -> Any:
+        position = _read(body, Position)
+        self._server.positions.put(position, time.monotonic())
+        return {"lag": position.lag(self._server.exchange.hub.next_offset)}
+
+    def _pipelines(self, requester: Connection, body: Body, now: float) -> Any:
+        _read(body, Nothing)
+        log_next = self._server.exchange.hub.next_offset
+        return {"pipelines": self._server.positions.to_rows(log_next, time.monotonic())}
+
     def _spend(self, rows: int, now: float) -> int:
         if now != self._turn:
             self._turn, self._rows = now, 0
@@ -165,25 +185,63 @@ class Routes:
         if size > limit:
             raise RouteError(f"TooLarge: {LimitError(what, size, limit, setting)}")
 
+    # -- the log -----------------------------------------------------------------------------------------
+
     def _history(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
-        log, replays = self._server.log, self._server.exchange.replays
-        if log is None or replays is None:
-            raise RouteError("NotKept: polycast/history reads the log, and this broker keeps none")
+        log = self._kept()
         from polycast.server.history import History, read_history, to_wanted  # needs pyarrow, as the log does
 
-        try:
-            wanted = to_wanted(_read(body, History))
-        except (UsageError, ProtocolError) as error:
-            raise RouteError(f"BadRequest: {error}") from error
+        wanted = _checked(to_wanted, _read(body, History))
+        self._read_log(requester, answer, lambda: _to_body(read_history(log.folder, wanted, log.settled)))
+
+    def _log(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+        log, node = self._kept(), self._server.node
+        from polycast.server.rows import first_of
+
+        _read(body, Nothing)
+
+        def look() -> Body:
+            after = log.settled
+            place = {"first": first_of(log.folder, after), "next": after}
+            return _to_body({**place, "node": node, "folder": str(log.folder.absolute())})
+
+        self._read_log(requester, answer, look)
+
+    def _rows_between(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+        log = self._kept()
+        from polycast.server.rows import Asked, read_rows, to_wanted
+
+        wanted = _checked(to_wanted, _read(body, Asked), requester.port.queue_bytes // 2)
+        read = lambda: Body(read_rows(log.folder, wanted, log.settled), Format.BYTES)  # noqa: E731
+        self._read_log(requester, answer, read)
+
+    def _places(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+        log = self._kept()
+        from polycast.server.rows import Place, check_place, find_place
+
+        place = _read(body, Place)
+        _checked(check_place, place)
+        find = lambda: _to_body({"offset": find_place(log.folder, place, log.settled)})  # noqa: E731
+        self._read_log(requester, answer, find)
+
+    def _kept(self) -> Log:
+        if self._server.log is None:
+            raise RouteError("NotKept: that is in the log, and this broker keeps none")
+        return self._server.log
+
+    def _read_log(self, requester: Connection, answer: Answer, act: Callable[[], Body]) -> None:
+        """In a thread: nobody else has to wait."""
+        replays = self._server.exchange.replays
+        assert replays
 
         async def read() -> None:
             try:
-                rows = await replays.in_thread(read_history, log.folder, wanted, log.settled)
+                found = await replays.in_thread(act)
             except Exception:
-                logger.exception("%s: polycast/history failed", requester)
+                logger.exception("%s: its request failed", requester)
                 answer(False, requests.word("Failed: the log cannot be read; the broker's own words say why"))
             else:
-                answer(True, Body(msgspec.json.encode(rows), Format.JSON))
+                answer(True, found)
             self._server.exchange.outgoing.flush()
 
         task = asyncio.get_running_loop().create_task(read())
@@ -199,6 +257,18 @@ def _read(body: Body, kind: type[T]) -> T:
         return msgspec.json.decode(body.payload or b"{}", type=kind)
     except INVALID as error:
         raise RouteError(f"BadRequest: {error}") from error
+
+
+def _checked(check: Callable[..., U], *args: Any) -> U:
+    """What it returns; what it finds wrong is the requester's mistake."""
+    try:
+        return check(*args)
+    except (UsageError, ProtocolError) as error:
+        raise RouteError(f"BadRequest: {error}") from error
+
+
+def _to_body(value: Any) -> Body:
+    return Body(msgspec.json.encode(value), Format.JSON)
 
 
 def _to_payload(raw: Raw, wanted: str | None) -> tuple[bytes, Format]:

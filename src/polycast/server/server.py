@@ -24,6 +24,7 @@ from polycast.server.inbox import SHARED_BYTES, Inbox
 from polycast.server.links import Links, Place
 from polycast.server.listener import Listener
 from polycast.server.neighbours import Neighbours
+from polycast.server.positions import Positions
 from polycast.server.routes import Routes
 from polycast.server.settings import TABLES, Settings
 
@@ -53,6 +54,7 @@ class Server:
         self.addresses: list[tuple[str, Address]] = []
         self.neighbours = Neighbours(settings.simplest, self.exchange, self._dial)
         self.links = Links(self._dial)
+        self.positions = Positions()
         self.exchange.asking.routes = Routes(self)
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._named = 0

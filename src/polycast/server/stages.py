@@ -36,7 +36,7 @@ class Stages:
         self._settings = settings
         self._batches: dict[str, dict[str, Staged]] = {}
         self.size = 0
-        """Of all that is staged."""
+        """Of all that is staged, or committed and not on the disk yet."""
 
     def begin(self, event: Stage) -> Staged:
         """Where the rows of a frame will be added; there is room for them from here on."""
@@ -90,11 +90,19 @@ class Stages:
 
     def drop(self, batch_id: str, names: Collection[str] | None = None) -> None:
         """Those with these names, or all."""
+        self.release(self.take(batch_id, names))
+
+    def take(self, batch_id: str, names: Collection[str] | None = None) -> int:
+        """The same, but their room is not free yet: how much it is."""
         stages = self._batches.get(batch_id, {})
-        for name in list(stages) if names is None else stages.keys() & names:
-            self.size -= stages.pop(name).size
+        gone = list(stages) if names is None else stages.keys() & names
+        size = sum(stages.pop(name).size for name in gone)
         if not stages:
             self._batches.pop(batch_id, None)
+        return size
+
+    def release(self, size: int) -> None:
+        self.size -= size
 
     def expire(self, but: Collection[str]) -> None:
         """What nobody has touched for too long, except in those batches."""

@@ -30,8 +30,9 @@ SINK_OPTIONS = {
     "at": "the address of a broker's hermod listener: tcp://HOST:PORT",
     "topic": "the topic of all rows, where they have no column of that name",
     "batchId": "for batches: publish once only, however often it is written under this id",
-    "checkpointLocation": "for streams: Spark's own",
 }
+SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode", "trigger")
+"""What Spark hands on though it is meant for itself."""
 EARLIEST, LATEST = "earliest", "latest"
 """Words for places."""
 
@@ -111,9 +112,8 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
 def _named(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
     """With the names as they are written here. What Spark itself adds has dots in it."""
     names = {name.lower(): name for name in known}
-    unknown = [
-        name for name in given if name.lower() not in names and "." not in name and not name.startswith("__")
-    ]
+    ours = [name for name in given if "." not in name and not name.startswith("__")]
+    unknown = [name for name in ours if name.lower() not in (*names, *SPARKS_OWN)]
     if unknown:
         raise UsageError(f"there is no option {unknown[0]!r}", f"there are {', '.join(known)}")
     return {names[name.lower()]: value for name, value in given.items() if name.lower() in names}

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import base64
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +10,7 @@ import typer
 
 from polycast.cli import streams
 from polycast.cli.log.place import DATA, open_log
+from polycast.cli.messages import to_lines
 from polycast.cli.start import parse_start
 from polycast.model import Start, parse_pattern
 
@@ -40,12 +39,11 @@ def run(
     patterns = [parse_pattern(text) for text in topic]
     start = parse_start(begin, time.time())
     folder = open_log(data)
-    write = _to_json if as_json else _to_line
     left = count
     try:
         for batch in _batches(folder, start, patterns):
             shown = batch.slice(0, left) if count else batch
-            sys.stdout.buffer.write("".join(map(write, _rows(shown))).encode())
+            sys.stdout.buffer.write(to_lines(shown, as_json))
             sys.stdout.buffer.flush()
             left -= shown.num_rows
             if count and not left:
@@ -77,31 +75,3 @@ def _find(folder: Path, start: Start | str) -> int | None:
     if start.seconds is not None:
         return find_time(folder, start.seconds)
     return first_offset(folder) if start.sequence is None else start.sequence
-
-
-def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    columns = {name: batch[name].to_pylist() for name in batch.schema.names}
-    for values in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, values, strict=True))
-
-
-def _to_line(row: dict[str, Any]) -> str:
-    when = row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    payload = _printable(row["payload"].decode(errors="backslashreplace"))
-    return f"{row['offset']} {when} {_printable(row['topic'])} {row['sequence']} {payload}\n"
-
-
-def _printable(text: str) -> str:
-    """In one line, and such that it cannot write on a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def _to_json(row: dict[str, Any]) -> str:
-    try:
-        payload: Any = row["payload"].decode()
-    except UnicodeDecodeError:
-        payload = {"$base64": base64.b64encode(row["payload"]).decode()}
-    shown = {**row, "time": row["time"].isoformat(), "payload": payload}
-    return json.dumps(shown, ensure_ascii=False) + "\n"

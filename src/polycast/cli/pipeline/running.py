@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from polycast.pipelines.runner import Order, Report
 
 NAME = "run"
-HELP = """Run a pipeline: until SIGTERM or ctrl-C, or with --once until everything is done that is in the log by now.
+HELP = """Run a pipeline: until SIGTERM or ctrl-C, or with --once until all is done that is in the log by now.
 
-It goes on where the last run ended. On a terminal there is a progress bar; in a pipe each batch is a JSON object on a
-line of its own, and the last line is about the whole run."""
+It goes on where the last run ended. On a terminal there is a progress bar; in a pipe each batch is a JSON object
+on a line of its own, and the last line is about the whole run."""
 EXAMPLE = "polycast pipeline run archive --once --set subscribe='orders.>'"
 
 SECOND_SIGNAL = 1
@@ -56,7 +56,7 @@ def follow(order: Order) -> None:
 
 @contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """The first signal asks for an end, the second one makes it. Spark sets one of these for itself when it begins."""
+    """The first signal asks for an end, the second one makes it."""
     stop = threading.Event()
 
     def handle(number: int, frame: object) -> None:

@@ -133,6 +133,10 @@ class Header(msgspec.Struct):
     stages: Any = UNSET
     topics: Any = UNSET
     patterns: Any = UNSET
+    ask: Any = UNSET
+    id: Any = UNSET
+    body: msgspec.Raw | msgspec.UnsetType = UNSET
+    format: Any = UNSET
     window: Any = UNSET
     batch: Any = UNSET
     from_: Any = msgspec.field(name="from", default=UNSET)
@@ -151,6 +155,7 @@ class Kind(Enum):
     COMMIT = auto()
     ABORT = auto()
     TOPICS = auto()
+    ASK = auto()
     STATUS = auto()
 
 
@@ -184,9 +189,12 @@ def kind_of(header: Header) -> Kind:
         return Kind.STATUS
     if header.patterns is not UNSET:
         return Kind.TOPICS
+    if header.ask is not UNSET:
+        return Kind.ASK
     if header.topic is not UNSET:
         return Kind.MESSAGE
-    raise HermodError(400, "a header must have one of the keys topic, batch_type, topics, patterns and status")
+    known = "topic, batch_type, topics, patterns, ask and status"
+    raise HermodError(400, f"a header must have one of the keys {known}")
 
 
 def _kind_of_batch(header: Header) -> Kind:

@@ -8,6 +8,7 @@
                            {"status": "ERROR", "code": C, "message": M} LF
     subscriber -> broker   {"topics": [T, ...]}   {"status": "OK"}   {"status": "CLOSE"}
                            {"patterns": [P, ...]}, with or without topics; "from" in either asks the log
+    either -> broker       {"ask": ROUTE, "id": I, "body": any JSON}: see `asks`
     broker -> subscriber   {"status": "OK"} LF, to each `topics`
                            {"topic": T, "sequence": S, "payload_size": N, "checksum": sha1}PAYLOAD
 
@@ -23,8 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from polycast.declare import setting
-from polycast.dialects.base import Role, Session, Terms
-from polycast.dialects.hermod import stages
+from polycast.dialects.base import RequestSession, Role, Terms
+from polycast.dialects.hermod import asks, stages
 from polycast.dialects.hermod.batches import NEEDS_THE_LOG, Batch, State, to_batch, to_stream
 from polycast.dialects.hermod.forms import NAME, to_error
 from polycast.dialects.hermod.headers import (
@@ -49,7 +50,7 @@ from polycast.dialects.hermod.intake import Intake
 from polycast.dialects.hermod.scan import messages, sha1_of
 from polycast.dialects.hermod.subscriptions import Subscriptions
 from polycast.errors import PeerError
-from polycast.model import Abort, Block, Closing, Commit, Event, Received, Refused, Reply, Stage
+from polycast.model import Abort, Block, Body, Closing, Commit, Event, Received, Refused, Reply, Stage
 
 ERROR_CHARACTERS = 140
 """How much of a client's words goes to the log."""
@@ -69,7 +70,7 @@ class HermodSettings:
     stage_seconds: float = setting(600.0, "how long a stage is kept to which nothing is added", low=0.001)
 
 
-class HermodSession(Session):
+class HermodSession(RequestSession):
     acknowledges = True
 
     def __init__(self, terms: Terms) -> None:
@@ -262,6 +263,12 @@ class HermodSession(Session):
     def _subscribe(self, header: Header, intake: Intake) -> None:
         self._subscriptions.subscribe(header, intake)
 
+    def _ask(self, header: Header, intake: Intake) -> None:
+        intake.add(asks.to_request(header, self._limits))
+
+    def to_answer(self, handle: int, success: bool, body: Body) -> bytes:
+        return asks.to_answer(handle, success, body)
+
     def _handle_status(self, header: Header, intake: Intake) -> None:
         status = to_text(header.status, "status").upper()
         if status == "CLOSE":
@@ -291,6 +298,7 @@ ACTIONS: dict[tuple[State, Kind], Action] = {
     (State.SINGLE, Kind.COMMIT): HermodSession._commit,
     (State.SINGLE, Kind.ABORT): HermodSession._abort,
     **{(state, Kind.TOPICS): HermodSession._subscribe for state in State},
+    **{(state, Kind.ASK): HermodSession._ask for state in State},
     **{(state, Kind.STATUS): HermodSession._handle_status for state in State},
 }
 """What headers without a payload do. Those that are not here have no place there."""

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import typer
+
+from polycast.cli.log.place import DATA, open_log
+from polycast.cli.question import MASTER, TIMES, asking, parse_time, to_time
+from polycast.model import parse_pattern
+
+NAME = "estimate"
+HELP = """Tell what a subscription to a pattern would have received, and at what rate.
+
+Bytes are those of payloads. Rates are over the time for which there is a log."""
+EXAMPLE = "polycast estimate 'sensors.>' --since -1d"
+
+MICROS = 1_000_000
+
+
+def run(
+    pattern: str = typer.Argument(help="The pattern, as for polycast sub.", metavar="PATTERN"),
+    data: str = DATA,
+    since: str = typer.Option("-7d", help=f"From when on: {TIMES}.", metavar="TIME"),
+    as_json: bool = typer.Option(False, "--json", help="The answer as one JSON object."),
+    master: str = MASTER,
+) -> None:
+    from polycast.pipelines import runner
+
+    wanted = parse_pattern(pattern)
+    begin = parse_time("--since", since)
+    runner.check_spark()
+    folder = open_log(data)
+    with asking(NAME, master) as spark:
+        from polycast.pipelines.estimate import estimate
+
+        answer = to_shown(estimate(spark, folder, wanted, begin, time.time()))
+    if as_json:
+        typer.echo(json.dumps(answer, ensure_ascii=False))
+    else:
+        _show(answer)
+
+
+def to_shown(answer: dict[str, Any]) -> dict[str, Any]:
+    """With times as people read them."""
+    peak = answer["peak_minute"]
+    at = None if peak is None else to_time(peak * MICROS)
+    times = {"since": to_time(answer["since"] * MICROS), "peak_minute": at}
+    rates = {name: round(value, 3) for name, value in answer.items() if isinstance(value, float)}
+    return answer | rates | times
+
+
+def _show(answer: dict[str, Any]) -> None:
+    from polycast.cli.listing import show_rows
+
+    total = f"{answer['messages']:,} messages, {answer['bytes']:,} bytes, {answer['topics']:,} topics"
+    typer.echo(f"{answer['pattern']} since {answer['since']}: {total}")
+    if not answer["messages"]:
+        return
+    for what, name in (("on average", ""), (f"in the minute {answer['peak_minute']}", "peak_")):
+        messages, size = answer[f"{name}messages_per_second"], answer[f"{name}bytes_per_second"]
+        typer.echo(f"{messages:,.1f} messages/s, {size:,.0f} bytes/s {what}")
+    show_rows(answer["top"])

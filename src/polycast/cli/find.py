@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from polycast.cli import streams
+from polycast.cli.log.place import DATA, open_log
+from polycast.cli.messages import to_lines
+from polycast.cli.question import MASTER, PLACES, asking, parse_place
+from polycast.errors import UsageError
+from polycast.model import Everything, Start, parse_pattern
+
+if TYPE_CHECKING:
+    from polycast.log.scan import Condition, Wanted
+    from polycast.pipelines.search import Sought
+    from polycast.pipelines.sweep import Part
+
+NAME = "find"
+HELP = """Find messages by a text anywhere in the payload, or by the value of a field of a JSON object, or by both.
+
+A field is named by its path. A string is compared with what it says, anything else with how it is written: 1.0
+is not 1. Where there is an index (polycast pipeline run index), most of the log need not be read. Topics under
+polycast/ are looked at only where --topic names them.
+
+What is found is printed as polycast log cat does. As with grep, the exit code is 1 where nothing is found."""
+EXAMPLE = "polycast find --field order.customer=4711 --topic 'orders.>' --from -1d"
+
+MICROS = 1_000_000
+NOTHING_FOUND = 1
+
+
+def run(
+    text: str = typer.Argument("", help="The text; may be left out where there is a --field.", metavar="[TEXT]"),
+    topic: list[str] = typer.Option([], help="Only topics that match (may be repeated).", metavar="PATTERN"),
+    field: list[str] = typer.Option(
+        [], help="A field and its value, as order.id=17 (may be repeated: all must be so).", metavar="NAME=VALUE"
+    ),
+    begin: str = typer.Option("", "--from", help=f"From where on: {PLACES}.", metavar="PLACE"),
+    end: str = typer.Option("", "--to", help="Up to where: the same.", metavar="PLACE"),
+    place: str = typer.Option("log", "--in", help="Where to look: log or lake.", metavar="log|lake"),
+    limit: int = typer.Option(100, min=0, help="Stop after so many messages; 0: never."),
+    scan: bool = typer.Option(False, "--scan", help="Look at every message, without the index."),
+    data: str = DATA,
+    as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
+    master: str = MASTER,
+) -> None:
+    from polycast.pipelines import runner
+
+    runner.check_spark()
+    sought = to_sought(text, field)
+    wanted = to_wanted(topic, begin, end)
+    parts = to_parts(place, data, wanted)
+    index = Path(data).absolute() / "index"
+    with asking(NAME, master) as spark:
+        from polycast.pipelines.search import find_all
+
+        found = 0
+        try:
+            for batch in find_all(spark, parts, sought, None if scan or not index.is_dir() else index, limit):
+                sys.stdout.buffer.write(to_lines(batch, as_json))
+                sys.stdout.buffer.flush()
+                found += batch.num_rows
+        except BrokenPipeError:
+            streams.let_go(sys.stdout)
+    _conclude(found, limit)
+
+
+def to_sought(text: str, fields: list[str]) -> Sought:
+    from polycast.pipelines.search import Sought, to_field
+
+    if not text and not fields:
+        raise UsageError("what is to be found?", "give a text, or --field NAME=VALUE")
+    return Sought(os.fsencode(text), tuple(map(to_field, fields)))
+
+
+def to_wanted(topics: list[str], begin: str, end: str) -> Wanted:
+    from polycast.log.scan import Wanted
+
+    patterns = tuple(map(parse_pattern, topics)) or (Everything(),)
+    conditions = [_to_condition("--from", begin, ">="), _to_condition("--to", end, "<")]
+    return Wanted(patterns, tuple(condition for condition in conditions if condition))
+
+
+def _to_condition(flag: str, text: str, test: str) -> Condition | None:
+    from polycast.log.scan import Condition
+
+    if not text:
+        return None
+    found: Start = parse_place(flag, text)
+    if found.seconds is not None:
+        return Condition("time", test, round(found.seconds * MICROS))
+    return Condition("offset", test, found.sequence or 0)
+
+
+def to_parts(place: str, data: str, wanted: Wanted) -> list[Part]:
+    from polycast.pipelines.search import COLUMNS
+    from polycast.pipelines.sweep import parts_of_lake, parts_of_log
+
+    if place not in ("log", "lake"):
+        raise UsageError(f"--in {place} is not a place to look", "there are log and lake")
+    if place == "lake":
+        return parts_of_lake(Path(data).absolute() / "lake", wanted, COLUMNS)
+    return parts_of_log(open_log(data).absolute(), wanted, COLUMNS)
+
+
+def _conclude(found: int, limit: int) -> None:
+    if not found:
+        streams.say("nothing was found")
+        raise typer.Exit(NOTHING_FOUND)
+    if limit and found >= limit:
+        streams.say(f"the first {found:,}; --limit {limit * 10} shows more, --limit 0 all")

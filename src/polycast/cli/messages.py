@@ -1,0 +1,44 @@
+"""Messages as lines: offset, time, topic, sequence, payload; or as JSON objects."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def to_lines(batch: pa.RecordBatch, as_json: bool) -> bytes:
+    write = _to_json if as_json else _to_line
+    return "".join(map(write, _rows(batch))).encode()
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    columns = {name: batch[name].to_pylist() for name in batch.schema.names}
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _to_line(row: dict[str, Any]) -> str:
+    when = row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    payload = printable(row["payload"].decode(errors="backslashreplace"))
+    return f"{row['offset']} {when} {printable(row['topic'])} {row['sequence']} {payload}\n"
+
+
+def printable(text: str) -> str:
+    """In one line, and such that it cannot write on a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _to_json(row: dict[str, Any]) -> str:
+    try:
+        payload: Any = row["payload"].decode()
+    except UnicodeDecodeError:
+        payload = {"$base64": base64.b64encode(row["payload"]).decode()}
+    shown = {**row, "time": row["time"].isoformat(), "payload": payload}
+    return json.dumps(shown, ensure_ascii=False) + "\n"

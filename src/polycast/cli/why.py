@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+
+from polycast.cli import streams
+from polycast.cli.log.place import DATA, open_log
+from polycast.cli.messages import printable
+from polycast.cli.question import MASTER, asking, to_time
+
+NAME = "why"
+HELP = """Tell who should have received the message at an offset, and why; and who lost messages near it.
+
+It is found in what the broker said about subscriptions (polycast/events/), which is in the log. A subscription
+that began later and asked for the past counts as well, as a replay. Subscriptions from before the first event
+are not known; where that matters, it says so."""
+EXAMPLE = "polycast why 1234 --json"
+
+SHOWN = ("connection", "dialect", "address", "pattern", "kind", "how", "since_offset", "since")
+
+
+def run(
+    offset: int = typer.Argument(help="The offset of the message, as polycast log cat shows it.", min=0),
+    data: str = DATA,
+    as_json: bool = typer.Option(False, "--json", help="The answer as one JSON object."),
+    master: str = MASTER,
+) -> None:
+    from polycast.pipelines import runner
+
+    runner.check_spark()
+    folder = open_log(data)
+    from polycast.pipelines.why import find_message, why
+
+    asked = find_message(folder, offset)
+    with asking(NAME, master) as spark:
+        answer = to_shown(why(spark, folder, asked))
+    if as_json:
+        typer.echo(json.dumps(answer, ensure_ascii=False))
+    else:
+        _show(answer)
+
+
+def to_shown(answer: dict[str, Any]) -> dict[str, Any]:
+    """With times as people read them."""
+    shown = {"time" if name == "time_micros" else name: value for name, value in answer.items()}
+    shown["time"] = to_time(answer["time_micros"])
+    shown["receivers"] = [
+        {name: value for name, value in row.items() if name != "since_micros"}
+        | {"since": to_time(row["since_micros"])}
+        for row in answer["receivers"]
+    ]
+    return shown
+
+
+def _show(answer: dict[str, Any]) -> None:
+    from polycast.cli.listing import show_rows
+
+    what = f"offset {answer['offset']:,} {answer['time']} {answer['topic']} {answer['sequence']}"
+    typer.echo(printable(f"{what}: {answer['bytes']:,} bytes from {answer['source']}"))
+    show_rows([{name: row[name] for name in SHOWN} for row in answer["receivers"]])
+    if not answer["receivers"]:
+        typer.echo("nobody should have received it")
+    for row in answer["silent"]:
+        typer.echo(printable(f"silent: {row['connection']}: {row['reason']}"))
+    for row in answer["drops"]:
+        where = f"between offsets {row['first']:,} and {row['next'] - 1:,}"
+        typer.echo(printable(f"dropped: {row['connection']} lost {row['messages']:,} messages {where}"))
+    if answer["note"]:
+        streams.say(f"note: {answer['note']}")

@@ -1,0 +1,240 @@
+"""What is known about the quality of each topic so far, and how it grows piece by piece.
+
+The pieces come in the order of their offsets. What is found does not depend on where they are cut, but for one thing:
+that a field is gone is noticed at the end of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from polycast.log.format import Gap
+from polycast.pipelines.inspection import Inspected, Run, Seen, Spot
+from polycast.pipelines.shapes import NULL
+
+LISTED = 100
+"""Gaps, payloads and changes of a topic that are remembered one by one: the last of them. All are counted."""
+FIELDS_LIMIT = 1000
+CONNECTIONS_LIMIT = 1000
+OTHERS = "others"
+APPEARED, CHANGED, GONE = "appeared", "changed", "gone"
+
+Known = Callable[[], list[Gap]]
+"""The gaps that the log itself knows, by offset."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    learn: int = 100
+    """Fields that are in the first so many messages belong to a topic from the beginning."""
+    gone: int = 1000
+    """After so many messages without it a field is gone."""
+
+
+class Missing(msgspec.Struct):
+    """Sequences from `first` up to `next` that are not in the log."""
+
+    first: int
+    next: int
+    offset: int
+    """Of the message that came instead."""
+    micros: int
+    reason: str = ""
+    """As far as the log knows."""
+
+
+class Change(msgspec.Struct):
+    kind: str
+    field: str
+    type: str
+    offset: int
+    micros: int
+
+
+class Field(msgspec.Struct):
+    types: list[str]
+    first: int
+    last: int
+    """The numbers of the first and of the last message that had it."""
+    count: int = 0
+    gone: bool = False
+
+
+class Findings(msgspec.Struct):
+    """About one topic."""
+
+    messages: int = 0
+    next: int = -1
+    """The sequence that is due."""
+    offset: int = -1
+    """Of the last message."""
+    micros: int = 0
+    """Its time."""
+    gaps: int = 0
+    missing: int = 0
+    repeats: int = 0
+    json: int = 0
+    bad: int = 0
+    doubtful: int = 0
+    changes: int = 0
+    gaps_listed: list[Missing] = []
+    bad_listed: list[Spot] = []
+    changes_listed: list[Change] = []
+    fields: dict[str, Field] = {}
+
+    @property
+    def not_json(self) -> int:
+        """What nobody said was JSON is held against a topic only if the rest of it is."""
+        return self.bad + (self.doubtful if self.json > self.doubtful else 0)
+
+    @property
+    def troubles(self) -> tuple[int, ...]:
+        return self.gaps, self.repeats, self.not_json, self.changes
+
+
+class State(msgspec.Struct):
+    topics: dict[str, Findings] = {}
+    refused: dict[str, dict[str, int]] = {}
+
+
+def merge(state: State, pieces: Iterable[Inspected], rules: Rules, known: Known) -> list[str]:
+    """Returns the topics about which there is something new to tell."""
+    before: dict[str, tuple[int, ...]] = {}
+    for piece in pieces:
+        for topic, seen in piece.topics.items():
+            found = state.topics.setdefault(topic, Findings())
+            before.setdefault(topic, found.troubles)
+            _add_seen(found, seen, rules, known)
+        for connection, reasons in piece.refused.items():
+            _add_refused(state.refused, connection, reasons)
+    for topic in before:
+        _find_gone(state.topics[topic], rules)
+    return [topic for topic, troubles in before.items() if state.topics[topic].troubles != troubles]
+
+
+def _add_refused(refused: dict[str, dict[str, int]], connection: str, reasons: dict[str, int]) -> None:
+    room = connection in refused or len(refused) < CONNECTIONS_LIMIT
+    counts = refused.setdefault(connection if room else OTHERS, {})
+    for reason, count in reasons.items():
+        counts[reason] = counts.get(reason, 0) + count
+
+
+def _add_seen(found: Findings, seen: Seen, rules: Rules, known: Known) -> None:
+    found.messages += seen.messages
+    for run in seen.runs:
+        _add_run(found, run, known)
+    for spot in seen.examples:
+        _list(found.bad_listed, spot)
+    found.bad += seen.bad
+    found.doubtful += seen.doubtful
+    _add_fields(found, seen, rules)
+    found.json += seen.json
+
+
+def _add_run(found: Findings, run: Run, known: Known) -> None:
+    if found.next >= 0 and run.first > found.next:
+        found.gaps += 1
+        found.missing += run.first - found.next
+        reason = _reason(known(), found.offset, run.offset)
+        _list(found.gaps_listed, Missing(found.next, run.first, run.offset, run.micros, reason))
+    if run.first < found.next:
+        found.repeats += min(run.next, found.next) - run.first
+    found.next = max(found.next, run.next)
+    found.offset, found.micros = run.last_offset, run.last_micros
+
+
+def _reason(gaps: list[Gap], before: int, after: int) -> str:
+    """Why offsets between these two are missing."""
+    return next((gap.reason for gap in gaps if gap.first > before and gap.next <= after), "")
+
+
+# -- fields ----------------------------------------------------------------------------------------------
+
+
+def _add_fields(found: Findings, seen: Seen, rules: Rules) -> None:
+    spotted = [
+        (spot.number, path, kind, spot) for path, kinds in seen.fields.items() for kind, spot in kinds.items()
+    ]
+    new: set[str] = set()
+    for _, path, kind, spot in sorted(spotted, key=lambda each: each[:3]):
+        change = _add_field(found, path, kind, spot)
+        if change == APPEARED and (found.json + spot.number < rules.learn or _is_within(path, new)):
+            continue
+        if change:
+            _add_change(found, Change(change, path, kind, spot.offset, spot.micros))
+            new.add(path)
+    for path, (last, count) in seen.spans.items():
+        if field := found.fields.get(path):
+            field.last = found.json + last
+            field.count += count
+
+
+def _add_field(found: Findings, path: str, kind: str, spot: Spot) -> str:
+    """What is new about it."""
+    field = found.fields.get(path)
+    if field is None:
+        if len(found.fields) >= FIELDS_LIMIT:
+            return ""
+        number = found.json + spot.number
+        found.fields[path] = Field([kind], number, number)
+        return APPEARED
+    was_gone, field.gone = field.gone, False
+    known = kind in field.types or kind == NULL or field.types == [NULL]
+    if kind not in field.types:
+        field.types.append(kind)
+    return APPEARED if was_gone else "" if known else CHANGED
+
+
+def _is_within(path: str, others: set[str]) -> bool:
+    """Whether it is part of a field that was told already."""
+    return any(path.startswith((f"{other}.", f"{other}[")) for other in others)
+
+
+def _find_gone(found: Findings, rules: Rules) -> None:
+    """Only what was in most messages as long as it was there is missed."""
+    new: set[str] = set()
+    for path, field in sorted(found.fields.items()):
+        usual = 2 * field.count > field.last - field.first
+        if usual and not field.gone and found.json - field.last > rules.gone:
+            field.gone = True
+            if not _is_within(path, new):
+                _add_change(found, Change(GONE, path, field.types[-1], found.offset, found.micros))
+                new.add(path)
+
+
+def _add_change(found: Findings, change: Change) -> None:
+    found.changes += 1
+    _list(found.changes_listed, change)
+
+
+def _list(listed: list[Any], new: Any) -> None:
+    listed.append(new)
+    del listed[:-LISTED]
+
+
+# -- what is told ----------------------------------------------------------------------------------------
+
+
+def trouble_of(found: Findings) -> int:
+    return found.missing + found.repeats + found.not_json + found.changes
+
+
+def to_report(topic: str, found: Findings) -> dict[str, Any]:
+    """What is published about a topic."""
+    return {
+        "topic": topic,
+        "messages": found.messages,
+        "offset": found.offset,
+        "gaps": found.gaps,
+        "missing": found.missing,
+        "repeats": found.repeats,
+        "json": found.json,
+        "not_json": found.not_json,
+        "changes": found.changes,
+        "last_gaps": msgspec.to_builtins(found.gaps_listed[-10:]),
+        "last_changes": msgspec.to_builtins(found.changes_listed[-10:]),
+    }

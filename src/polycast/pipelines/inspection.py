@@ -1,0 +1,206 @@
+"""What a piece of the log says about the quality of each topic: in the task, from columns.
+
+Only what looks like JSON is looked at message by message. What comes back is small: where sequences go on and where
+they do not, what is no JSON, and where each field of each type was seen first and last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from polycast.model import RESERVED, Format
+from polycast.pipelines.shapes import fields_of, shape_of
+
+REFUSALS = RESERVED + "events/refuse"
+"""Where the broker tells of input that it did not take."""
+BEGINNINGS = pa.array([b"{", b"["], pa.binary())
+EXAMPLES = 20
+"""Of payloads that are no JSON, for each topic."""
+SHAPES_LIMIT = 2000
+"""Of a topic in one piece: where names of fields are data, there is no end of them."""
+INSPECTED = "first long, inspected binary"
+
+
+class Run(msgspec.Struct, array_like=True):
+    """Messages whose sequences follow each other."""
+
+    first: int
+    next: int
+    offset: int
+    """Of the first of them."""
+    micros: int
+    """Its time."""
+    last_offset: int
+    last_micros: int
+
+
+class Spot(msgspec.Struct, array_like=True):
+    """A message: its place among those of its topic that are JSON, its offset and its time."""
+
+    number: int
+    offset: int
+    micros: int
+
+
+class Seen(msgspec.Struct):
+    """A topic in a piece of the log."""
+
+    messages: int = 0
+    runs: list[Run] = []
+    json: int = 0
+    bad: int = 0
+    """Said to be JSON, and is not."""
+    doubtful: int = 0
+    """Begins like JSON, and is not; nobody said it was."""
+    examples: list[Spot] = []
+    fields: dict[str, dict[str, Spot]] = {}
+    """By name and type: where it was first."""
+    spans: dict[str, tuple[int, int]] = {}
+    """By name: the number of the last message that has it, and how many do."""
+
+
+class Inspected(msgspec.Struct):
+    topics: dict[str, Seen] = {}
+    refused: dict[str, dict[str, int]] = {}
+    """How often, by connection and reason, a checksum was wrong or missing."""
+
+
+class Shape(NamedTuple):
+    first: Spot
+    last: int
+    count: int
+
+
+def inspect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row for the piece, if there is anything in it."""
+    inspector = Inspector()
+    first = -1
+    for batch in batches:
+        if batch.num_rows:
+            first = batch["offset"][0].as_py() if first < 0 else first
+            inspector.add(batch)
+    if first >= 0:
+        cells = [pa.array([first], pa.int64()), pa.array([msgspec.msgpack.encode(inspector.end())], pa.binary())]
+        yield pa.RecordBatch.from_arrays(cells, ["first", "inspected"])
+
+
+class Inspector:
+    def __init__(self) -> None:
+        self._found = Inspected()
+        self._shapes: dict[str, dict[Hashable, Shape]] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        refusals = pc.equal(batch["topic"], REFUSALS)
+        if pc.any(refusals).as_py():
+            self._add_refusals(batch.filter(refusals)["payload"])
+            batch = batch.filter(pc.invert(refusals))
+        if batch.num_rows:
+            self._add_runs(batch)
+            self._add_json(batch)
+
+    def end(self) -> Inspected:
+        for topic, shapes in self._shapes.items():
+            _take_apart(shapes, self._found.topics[topic])
+        return self._found
+
+    def _add_refusals(self, payloads: pa.Array) -> None:
+        for payload in payloads.to_pylist():
+            told = msgspec.json.decode(payload)
+            if told["reason"].startswith("checksum"):
+                reasons = self._found.refused.setdefault(told["connection"], {})
+                reasons[told["reason"]] = reasons.get(told["reason"], 0) + told["count"]
+
+    def _add_runs(self, batch: pa.RecordBatch) -> None:
+        for topic, count, run in to_runs(batch):
+            seen = self._found.topics.setdefault(topic, Seen())
+            seen.messages += count
+            last = seen.runs[-1] if seen.runs else None
+            if last and last.next == run.first:
+                last.next, last.last_offset, last.last_micros = run.next, run.last_offset, run.last_micros
+            else:
+                seen.runs.append(run)
+
+    def _add_json(self, batch: pa.RecordBatch) -> None:
+        """Message by message, but only what may be JSON."""
+        declared = pc.equal(batch["format"], str(Format.JSON))
+        begins = pc.is_in(pc.binary_slice(batch["payload"], 0, 1), value_set=BEGINNINGS)
+        wanted = pc.or_(declared, begins)
+        if not pc.any(wanted).as_py():
+            return
+        found = batch.append_column("declared", declared).filter(wanted)
+        columns = (
+            found["topic"],
+            found["payload"],
+            found["offset"],
+            found["time"].cast(pa.int64()),
+            found["declared"],
+        )
+        decode = msgspec.json.Decoder().decode
+        for topic, payload, offset, micros, sure in zip(*(each.to_pylist() for each in columns), strict=True):
+            seen = self._found.topics[topic]
+            spot = Spot(seen.json, offset, micros)
+            try:
+                shape = shape_of(decode(payload))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                _add_bad(seen, spot, sure)
+                continue
+            self._add_shape(topic, shape, spot)
+            seen.json += 1
+
+    def _add_shape(self, topic: str, shape: Hashable, spot: Spot) -> None:
+        shapes = self._shapes.setdefault(topic, {})
+        known = shapes.get(shape)
+        if known:
+            shapes[shape] = Shape(known.first, spot.number, known.count + 1)
+        elif len(shapes) < SHAPES_LIMIT:
+            shapes[shape] = Shape(spot, spot.number, 1)
+
+
+def _add_bad(seen: Seen, spot: Spot, sure: bool) -> None:
+    seen.bad += sure
+    seen.doubtful += not sure
+    if len(seen.examples) < EXAMPLES:
+        seen.examples.append(spot)
+
+
+def _take_apart(shapes: dict[Hashable, Shape], seen: Seen) -> None:
+    for shape, (first, last, count) in shapes.items():
+        fields = set(fields_of(shape))
+        for path, kind in fields:
+            kinds = seen.fields.setdefault(path, {})
+            if kind not in kinds or first.number < kinds[kind].number:
+                kinds[kind] = first
+        for path in {path for path, _ in fields}:
+            latest, so_far = seen.spans.get(path, (0, 0))
+            seen.spans[path] = (max(last, latest), so_far + count)
+
+
+def to_runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, Run]]:
+    """Topic, number of messages and run, each topic's in the order of their offsets."""
+    topics = batch["topic"].dictionary_encode()
+    codes = topics.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    codes, sequences = codes[order], batch["sequence"].to_numpy()[order]
+    offsets, micros = batch["offset"].to_numpy()[order], batch["time"].cast(pa.int64()).to_numpy()[order]
+    breaks = (np.diff(codes) != 0) | (np.diff(sequences) != 1)
+    begins = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+    ends = np.concatenate((begins[1:], [len(codes)])) - 1
+    names = topics.dictionary.to_pylist()
+    columns = (
+        sequences[begins],
+        sequences[ends] + 1,
+        offsets[begins],
+        micros[begins],
+        offsets[ends],
+        micros[ends],
+    )
+    runs = map(Run, *(column.tolist() for column in columns))
+    yield from zip(
+        [names[code] for code in codes[begins].tolist()], (ends - begins + 1).tolist(), runs, strict=True
+    )

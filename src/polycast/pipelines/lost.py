@@ -1,0 +1,33 @@
+"""What the log itself knows to be missing."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from polycast.errors import LogDamageError
+from polycast.log.folder import Segment, segments
+from polycast.log.format import Gap
+from polycast.log.hot import HotReader
+from polycast.log.salvage import read_lost
+from polycast.log.sealed import SealedReader
+
+
+def known_gaps(folder: Path) -> list[Gap]:
+    """By offset. Of segments only what they say about themselves is read; one that is gone or broken says nothing."""
+    gaps = set(read_lost(folder))
+    for segment in segments(folder):
+        with suppress(FileNotFoundError, LogDamageError):
+            gaps.update(_gaps_of(segment))
+    return sorted(gaps, key=lambda gap: gap.first)
+
+
+def _gaps_of(segment: Segment) -> list[Gap]:
+    if segment.sealed:
+        with SealedReader(segment.path) as sealed:
+            return sealed.about.gaps
+    reader = HotReader(segment.path)
+    try:
+        return [stamp.gap for _, stamp in reader.stamps() if stamp.gap]
+    finally:
+        reader.close()

@@ -1,0 +1,73 @@
+"""How far pipelines have come in the log, as they tell by request.
+
+    polycast/positions   {"query", "offset", "rows_per_second"?, "state"?, "error"?}   {"lag"}
+    polycast/pipelines   {"pipelines": [{"query", "offset", "lag", "rows_per_second", "state", "error",
+                                         "age_seconds"}, ...]}
+
+What each of them said last is remembered for an hour.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+PIPELINES_AT_MOST = 1000
+SECONDS = 3600.0
+"""Who says nothing for so long is forgotten."""
+ERROR_CHARACTERS = 4096
+"""How much of an error is remembered."""
+LARGEST = 2**63 - 1
+
+
+class Position(Struct, forbid_unknown_fields=True, frozen=True):
+    query: Annotated[str, Meta(min_length=1, max_length=256)]
+    offset: Annotated[int, Meta(ge=0, le=LARGEST)]
+    """Everything before it is done."""
+    rows_per_second: Annotated[float, Meta(ge=0)] | None = None
+    state: Literal["running", "stopped", "failed"] = "running"
+    error: str = ""
+
+    def lag(self, log_next: int) -> int:
+        return max(0, log_next - self.offset)
+
+
+class Positions:
+    """The time comes in as an argument, in seconds."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[float, Position]] = {}
+        """By the name of the query, the oldest news first."""
+
+    def put(self, position: Position, now: float) -> None:
+        self._told.pop(position.query, None)
+        self._told[position.query] = now, replace(position, error=position.error[:ERROR_CHARACTERS])
+        self._forget(now)
+
+    def known(self, now: float) -> list[tuple[float, Position]]:
+        """Each with when that was told, by name."""
+        self._forget(now)
+        return [told for _, told in sorted(self._told.items())]
+
+    def to_rows(self, log_next: int, now: float) -> list[dict[str, Any]]:
+        return [
+            {
+                "query": position.query,
+                "offset": position.offset,
+                "lag": position.lag(log_next),
+                "rows_per_second": position.rows_per_second,
+                "state": position.state,
+                "error": position.error,
+                "age_seconds": round(now - told, 3),
+            }
+            for told, position in self.known(now)
+        ]
+
+    def _forget(self, now: float) -> None:
+        while self._told:
+            query, (told, _) = next(iter(self._told.items()))
+            if len(self._told) <= PIPELINES_AT_MOST and now - told < SECONDS:
+                return
+            del self._told[query]

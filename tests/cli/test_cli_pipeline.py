@@ -1,0 +1,198 @@
+"""`polycast pipeline`: list, describe, what is refused before Spark begins, and one real run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kit.broker import clean_environment
+from kit.program import POLYCAST, Finished, polycast, polycast_here
+from log.shelf import Shelf, stop
+from polycast.pipelines import NAMES, find, summary_of
+from polycast.pipelines.progress import Progress, position_of, to_progress
+
+SPARK_SECONDS = 240.0
+"""Spark takes its time to begin, more so when others are busy as well."""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A log with ten messages, of a broker that has stopped."""
+    (tmp_path / "data" / "log").mkdir(parents=True)
+    shelf = Shelf(tmp_path / "data" / "log")
+    shelf.segment(10)
+    stop(shelf)
+    return tmp_path / "data"
+
+
+def run(data: Path, *arguments: str) -> Finished:
+    return polycast_here("pipeline", "run", *arguments, "--data", str(data))
+
+
+@pytest.mark.parametrize("command", ["list", "describe", "run"])
+def test_the_help_ends_with_an_example(command: str) -> None:
+    shown = polycast_here("pipeline", command, "--help")
+    assert (shown.code, shown.err) == (0, "")
+    last = " ".join(shown.out.decode().strip().split("\n\n")[-1].split())
+    assert last.startswith(f"Example: polycast pipeline {command}")
+
+
+# -- list and describe -----------------------------------------------------------------------------------
+
+
+def test_the_list_names_all_of_them() -> None:
+    lines = polycast_here("pipeline", "list").out.decode().splitlines()
+    assert [line.split()[0] for line in lines] == list(NAMES)
+    rows = [json.loads(line) for line in polycast_here("pipeline", "list", "--json").out.splitlines()]
+    assert [(row["name"], row["summary"]) for row in rows] == [(name, summary_of(name)) for name in NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_summary_is_what_the_pipeline_says_of_itself(name: str) -> None:
+    pipeline = find(name)
+    assert (pipeline.name, pipeline.summary) == (name, summary_of(name))
+    assert "\n" not in pipeline.summary
+
+
+def test_the_list_does_without_spark() -> None:
+    code = "import sys; from polycast.cli.commands import app; app(['pipeline', 'list'], standalone_mode=False)"
+    check = f"{code}; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_description_has_every_setting_and_an_example(name: str) -> None:
+    shown = polycast_here("pipeline", "describe", name)
+    assert (shown.code, shown.err) == (0, "")
+    text = shown.out.decode()
+    about = json.loads(polycast_here("pipeline", "describe", name, "--json").out)
+    assert about["summary"] == find(name).summary
+    for row in about["settings"]:
+        assert row["meaning"] and row["meaning"] in text
+        assert f"  {row['key']}=" in text
+    assert f"DIR/checkpoints/{name}" in text
+    assert text.rstrip().splitlines()[-1].startswith(f"Example: polycast pipeline run {name}")
+
+
+@pytest.mark.parametrize("command", ["describe", "run"])
+def test_a_pipeline_that_there_is_not(command: str) -> None:
+    failed = polycast_here("pipeline", command, "archiv")
+    assert (failed.code, failed.out) == (2, b"")
+    assert failed.err == f"polycast: there is no pipeline 'archiv'\nhint: there are {', '.join(NAMES)}\n"
+
+
+# -- what is refused before Spark begins -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["target_byte=1"], "--set: unknown setting target_byte\nhint: did you mean target_bytes?"),
+        (["target_bytes"], "--set target_bytes: expected KEY=VALUE"),
+        (["target_bytes=much"], "--set: target_bytes = 'much': expected a whole number"),
+        (["compact_files=1"], "--set: compact_files = 1: expected 2 to 9,007,199,254,740,992"),
+        (["subscribe=a,,b"], "--set: subscribe = 'a,,b': a pattern cannot be empty\nhint: '>' matches everything"),
+    ],
+)
+def test_a_setting_that_cannot_be(data: Path, settings: list[str], words: str) -> None:
+    failed = run(data, "archive", *(f"--set={setting}" for setting in settings))
+    assert (failed.code, failed.out) == (2, b"")
+    assert failed.err.startswith(f"polycast: {words}")
+
+
+@pytest.mark.parametrize("what", ["nothing", "an empty folder", "an empty log", "a file"])
+def test_where_there_is_no_log(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "data"
+    if what == "an empty folder":
+        folder.mkdir()
+    if what == "an empty log":
+        (folder / "log").mkdir(parents=True)
+    if what == "a file":
+        folder.write_text("")
+    failed = run(folder, "archive", "--once")
+    assert (failed.code, failed.out) == (2, b"")
+    assert failed.err.splitlines()[0] == f"polycast: there is no log in {folder}"
+    assert "polycast serve --data DIR" in failed.err.splitlines()[1]
+
+
+def test_a_broker_that_is_not_there(data: Path) -> None:
+    failed = run(data, "traffic", "--at", "tcp://127.0.0.1:1")
+    assert (failed.code, failed.out) == (1, b"")
+    assert failed.err.startswith("polycast: traffic publishes what it finds, and cannot reach tcp://127.0.0.1:1")
+    assert "hint: is a broker running there?" in failed.err
+
+
+def test_an_address_that_is_none(data: Path) -> None:
+    failed = run(data, "archive", "--at", "ftp://somewhere")
+    assert (failed.code, failed.out) == (2, b"")
+    assert "hermod is not spoken over ftp" in failed.err
+
+
+# -- how far it has come ---------------------------------------------------------------------------------
+
+
+def test_progress_from_what_spark_tells() -> None:
+    told = {
+        "batchId": 7,
+        "numInputRows": 500,
+        "durationMs": {"triggerExecution": 250},
+        "sources": [{"startOffset": {"offset": 0}, "endOffset": {"offset": 500}, "latestOffset": {"offset": 800}}],
+    }
+    assert to_progress("x", told) == Progress("x", 7, 500, 2000.0, 0.25, 500, 300)
+    texts = [{"endOffset": '{"offset": 500}', "latestOffset": '{"offset": 800}'}]
+    assert to_progress("x", told | {"sources": texts}) == to_progress("x", told)
+    two = [{"endOffset": {"offset": 9}, "latestOffset": {"offset": 9}}, *texts]
+    assert to_progress("x", told | {"sources": two})[5:] == (9, 300)
+
+
+def test_progress_of_a_query_that_has_nothing_to_do() -> None:
+    nothing = [{"startOffset": None, "endOffset": None, "latestOffset": None}]
+    assert to_progress("x", {"batchId": 0, "sources": nothing}) == Progress("x", 0, 0, 0.0, 0.0, 0, 0)
+    assert to_progress("x", {"batchId": 0, "sources": []})[5:] == (0, 0)
+
+
+def test_the_position_is_that_of_the_last_batch_that_was_done(tmp_path: Path) -> None:
+    assert position_of(tmp_path) == 0
+    for number in (8, 9, 10, 11):
+        (tmp_path / "offsets").mkdir(exist_ok=True)
+        (tmp_path / "offsets" / str(number)).write_text(f'v1\n{{"conf": {{}}}}\n{{"offset": {number * 100}}}')
+    (tmp_path / "commits").mkdir()
+    for name in ("8", "9", "10", ".10.crc"):
+        (tmp_path / "commits" / name).write_text("v1\n{}")
+    assert position_of(tmp_path) == 1000
+
+
+# -- a real one ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_a_run_until_it_is_told_to_stop(data: Path) -> None:
+    command = [*POLYCAST, "pipeline", "run", "archive", "--data", str(data), "--set=trigger_seconds=0"]
+    place = ["--master", "local[1]", "--at", "tcp://127.0.0.1:1"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*command, *place], stdout=pipe, stderr=pipe, text=True, env=clean_environment()
+    ) as running:
+        try:
+            assert running.stdout
+            first = json.loads(running.stdout.readline())
+            assert (first["pipeline"], first["batch"], first["rows"]) == ("archive", 0, 10)
+            assert (first["offset"], first["lag"]) == (10, 0)
+            second = polycast(*command[len(POLYCAST) :])
+            assert (second.code, second.out) == (1, b"")
+            assert f"archive is running in {data} already, as process {running.pid}" in second.err
+            running.send_signal(signal.SIGTERM)
+            out, err = running.communicate(timeout=SPARK_SECONDS)
+        finally:
+            if running.poll() is None:
+                os.kill(running.pid, signal.SIGKILL)
+    assert (running.returncode, err) == (0, "")
+    last = json.loads(out.splitlines()[-1])
+    assert (last["done"], last["batches"], last["rows"], last["offset"]) == (True, 1, 10, 10)
+    assert len(list((data / "lake").glob("*/*/*.parquet"))) == 1

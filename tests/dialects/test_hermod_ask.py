@@ -1,0 +1,102 @@
+"""Requests in `hermod`: what is answered, and what a client makes of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dialects.feed import feed
+from polycast.address import parse_address
+from polycast.client.hermod import HermodSide
+from polycast.client.requests import Answer, to_body
+from polycast.dialects.hermod.asks import to_answer
+from polycast.dialects.hermod.session import HermodSession
+from polycast.errors import UsageError
+from polycast.model import Body, Format, Limits, Request
+
+BODIES = [
+    Body(),
+    Body(b"[1, 2]", Format.JSON),
+    Body(b"text with {braces} and \n", Format.TEXT),
+    Body(b'\x00\xff{"status": "OK"}\n', Format.BYTES),
+    Body(b"x" * 100_000, Format.BYTES),
+]
+
+
+def side() -> HermodSide:
+    return HermodSide(parse_address("tcp://127.0.0.1:1"), publishing=True)
+
+
+def request_of(data: bytes) -> Request:
+    feeder = feed("hermod.pub", Limits(), [data])
+    assert isinstance(feeder.session, HermodSession)
+    [request] = feeder.events
+    assert isinstance(request, Request)
+    return request
+
+
+@pytest.mark.parametrize("value", [None, 1, "text", 'a "b" é', [1, {"a": None}], {"deep": [[[]]]}])
+def test_what_a_client_asks_is_what_the_broker_hears(value: Any) -> None:
+    data, number = side().to_request("route/é", to_body(value))
+    request = request_of(data)
+    assert (request.route, request.handle) == ("route/é", number)
+    assert request.body == to_body(value)
+
+
+def test_no_body_and_bytes() -> None:
+    assert request_of(side().to_request("r", Body())[0]).body == Body()
+    assert request_of(side().to_request("r", to_body(b"plain"))[0]).body == Body(b"plain", Format.TEXT)
+    odd = request_of(side().to_request("r", to_body(b"\xff"))[0]).body
+    assert odd.format is Format.JSON and json.loads(odd.payload) == {"$base64": "/w=="}
+
+
+def test_a_client_checks_what_it_is_given() -> None:
+    with pytest.raises(UsageError, match="Body"):
+        side().to_request("r", "text")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="UTF-8"):
+        side().to_request("\ud800", Body())
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+def test_answers_come_as_they_went_however_they_are_cut(body: Body, step: int) -> None:
+    """Between other answers, and in another order than that of the requests."""
+    client = side()
+    client.open()
+    first, second = client.to_request("a", Body())[1], client.to_request("b", Body())[1]
+    said = b'{"status": "OK", "count": 0}\n'
+    data = to_answer(second, True, body) + said + to_answer(first, False, Body(b"NotFound", Format.TEXT)) + said
+    for start in range(0, len(data), step):
+        client.receive(data[start : start + step])
+    assert client.broken is None and client.goodbye is None
+    assert client.answers == {first: Answer(False, Body(b"NotFound", Format.TEXT)), second: Answer(True, body)}
+    assert not client.owed
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_passed_over() -> None:
+    client = side()
+    client.receive(
+        to_answer(7, True, Body(b"late", Format.TEXT)) + to_answer(7, False, Body(b"late", Format.TEXT))
+    )
+    assert client.broken is None and client.answers == {}
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [("NotFound", 404), ("BadRequest: limit", 400), ("Busy", 503), ("NotKept: no log", 501), ("own: words", 500)],
+)
+def test_failures_have_codes_and_end_nothing(word: str, code: int) -> None:
+    data = to_answer(1, False, Body(word.encode(), Format.TEXT))
+    assert json.loads(data) == {"status": "ERROR", "id": 1, "code": code, "message": word}
+    client = side()
+    client.to_request("a", Body())
+    client.receive(data)
+    assert client.goodbye is None and client.answers[1] == Answer(False, Body(word.encode(), Format.TEXT))
+
+
+def test_a_format_that_nobody_knows() -> None:
+    client = side()
+    client.receive(b'{"status": "OK", "id": 1, "format": "xml", "payload_size": 1}x')
+    assert client.broken and "xml" in str(client.broken)

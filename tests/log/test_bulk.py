@@ -1,0 +1,184 @@
+"""What comes in bulk: the same rows as if it had come in bursts, in a group of its own, and room for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from queue import SimpleQueue
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crash.evidence import check_log, read_with_pyarrow, read_with_reader
+from kit.wire import GUARD_SECONDS, wait_for
+from log.desk import NOW, Desk, FaultyDisk, desk, reserve_few
+from polycast.broker import Hub
+from polycast.log import bulk, hot
+from polycast.log.bulk import STAGED, Bulk, Numbered
+from polycast.log.columns import Piece, to_batch
+from polycast.log.hot import HotReader
+from polycast.model import Format
+
+Row = tuple[str, bytes, str | None]
+rows = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "é", ""]),
+        st.binary(max_size=5),
+        st.sampled_from([None, *(format_.value for format_ in Format)]),
+    ),
+    min_size=1,
+)
+
+
+def to_parts(*parts: list[Row]) -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_arrays([_column(part, 0), _column(part, 1), _column(part, 2)], schema=STAGED)
+            for part in parts]  # fmt: skip
+
+
+def _column(part: list[Row], place: int) -> pa.Array:
+    return pa.array([row[place] for row in part], STAGED.field(place).type)
+
+
+def to_bulk(*parts: list[Row]) -> Bulk:
+    return bulk.to_bulk("hermod", bulk.to_columns(to_parts(*parts)))
+
+
+def number(hub: Hub, batch: Bulk) -> Numbered:
+    return Numbered(batch, *hub.number_bulk(batch.names, batch.counts, batch.lasts))
+
+
+def put(here: Desk, batch: Bulk, batch_id: str = "id") -> Numbered:
+    numbered = number(here.hub, batch)
+    here.log.append_bulk(numbered, "me", NOW, batch_id)
+    return numbered
+
+
+def large(count: int, size: int = 10) -> Bulk:
+    return to_bulk([(f"t{number % 3}", (b"%d" % number).ljust(size), None) for number in range(count)])
+
+
+@settings(deadline=None)
+@given(rows, rows, rows)
+def test_bulk_equals_burst(before: list[Row], one: list[Row], two: list[Row]) -> None:
+    slow, fast = Hub(), Hub()
+    me = slow.join(None)
+    first = bulk.to_burst("hermod", bulk.to_columns(to_parts(before)))
+    [kept] = slow.publish(first, me).bursts
+    number(fast, to_bulk(before))
+    [burst] = slow.publish(bulk.to_burst("hermod", bulk.to_columns(to_parts(one, two))), me).bursts
+    assert burst.offset == len(kept)
+    made = bulk.to_rows(number(fast, to_bulk(one, two)), b"source", 7)
+    made.validate(full=True)
+    assert made.equals(to_batch([Piece(burst, b"source", 7)]))
+    assert slow.next_offset == fast.next_offset
+    known = [{t.name: (t.next_sequence, t.last_offset) for t in hub.router.topics} for hub in (slow, fast)]
+    assert known[0] == known[1]
+
+
+def test_it_is_a_group_of_its_own(tmp_path: Path) -> None:
+    with desk(tmp_path) as here:
+        here.say(("t0", b"before"))
+        put(here, large(100))
+        here.say(("t0", b"behind"), batch_id="other")
+        put(here, large(50), "second")
+        while here.settle().next < 152:
+            pass
+        check_log(*read_with_pyarrow(here.folder))
+        [file] = here.folder.glob("*.arrows")
+        reader = HotReader(file)
+        stamps = [group.stamp for group in reader.groups()]
+        reader.close()
+    alone = [stamp for stamp in stamps if stamp.count in (50, 100)]
+    assert [stamp.batches for stamp in alone] == [[("id", 1, 100)], [("second", 102, 50)]]
+
+
+def test_it_is_not_looked_for_in_memory(tmp_path: Path) -> None:
+    with desk(tmp_path) as here:
+        here.fill(3)
+        assert here.log.tail_first == 0
+        put(here, large(100))
+        assert here.log.tail_first == here.log.next == 103
+        here.say(("a", b"x"))
+        assert here.log.tail_first == 103
+        assert [entry.first for entry in here.log.tail(103)] == [103]
+        while here.settle().next < 104:
+            pass
+        assert here.log.tail_first == 103
+
+
+def test_room_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve_few(monkeypatch)
+    told: SimpleQueue[str] = SimpleQueue()
+    with desk(tmp_path) as here:
+        assert not here.log.has_offsets(5000)
+        here.log.make_room(5000, told.put)
+        assert told.get(timeout=GUARD_SECONDS) == ""
+        assert here.log.has_offsets(5000)
+        put(here, large(5000))
+        assert not here.settle().reason
+        here.fill(3)
+        image = here.crash(tmp_path)
+    with desk(image) as again:
+        assert again.log.next >= 5003
+        assert again.log.batches.find("id", NOW)
+        assert len(read_with_reader(again.folder)) == 5003
+
+
+def test_no_room_can_be_made_on_a_bad_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve_few(monkeypatch)
+    disk = FaultyDisk()
+    told: SimpleQueue[str] = SimpleQueue()
+    with desk(tmp_path, disk) as here:
+        disk.fail("write", "state.json")
+        here.log.make_room(5000, told.put)
+        assert told.get(timeout=GUARD_SECONDS)
+        assert not here.log.has_offsets(5000)
+        disk.heal()
+
+
+def test_what_could_not_be_written_can_come_again(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    with desk(tmp_path, disk) as here:
+        here.fill(1)
+        disk.fail("write", ".arrows")
+        put(here, large(100))
+        assert here.settle().reason
+        assert not here.log.batches.find("id", NOW)
+        disk.heal()
+        put(here, large(100))
+        assert not here.settle().reason
+        assert here.log.batches.find("id", NOW)
+        found, gaps = read_with_pyarrow(here.folder)
+        assert [(gap.first, gap.next) for gap in gaps] == [(1, 101)]
+        assert [row.offset for row in found] == [0, *range(101, 201)]
+
+
+def test_a_large_group_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hot, "MAPPED_BYTES", 100_000)
+    monkeypatch.setattr(hot, "CHUNK_BYTES", 1000)
+    with desk(tmp_path) as here:
+        here.fill(5)
+        put(here, large(5000, 100))
+        here.settle()
+        here.fill(5)
+        [file] = here.folder.glob("*.arrows")
+        before = pa.total_allocated_bytes()
+        reader = HotReader(file)
+        groups = list(reader.groups())
+        reader.close()
+        assert sum(group.stamp.count for group in groups) == 5010
+        assert pa.total_allocated_bytes() - before < 100_000
+        offsets = [offset for group in groups for offset in group.batch["offset"].to_pylist()]
+        assert offsets == list(range(5010))
+        wait_for(lambda: not groups[5].batch.validate(full=True), "a whole batch")
+
+
+@pytest.mark.parametrize(("column", "source"), [("topic", 10), ("payload", 10), ("source", 10_000)])
+def test_what_does_not_fit_into_a_column(monkeypatch: pytest.MonkeyPatch, column: str, source: int) -> None:
+    monkeypatch.setattr(bulk, "COLUMN_BYTES_AT_MOST", 1000)
+    row = ("t" * (20 if column == "topic" else 1), b"p" * (20 if column == "payload" else 1), None)
+    few, many = to_parts([row]), to_parts([row] * 30, [row] * 30)
+    assert bulk.overflow(few, b"s" * min(source, 10)) is None
+    found = bulk.overflow(many, b"s" * source)
+    assert found and found[0] == column and found[1] > 1000

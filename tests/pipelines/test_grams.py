@@ -1,0 +1,168 @@
+"""The index may say "perhaps" where there is nothing; it never denies what is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polycast.errors import UsageError
+from polycast.pipelines.blocks import SCHEMA, Index, to_rows
+from polycast.pipelines.grams import Builder, Filter
+from polycast.pipelines.search import Field, Sought, found_in, to_field, value_at
+
+some = settings(deadline=None, max_examples=150)
+words = st.text('ab1_ -."\\{}:,é', max_size=12).map(str.encode)
+payloads = st.lists(st.one_of(words, st.binary(max_size=12)), max_size=8)
+scalars = st.one_of(
+    st.text('ab1_ .\\"é\n', max_size=6), st.integers(-20, 20), st.booleans(), st.none(), st.floats()
+)
+objects = st.recursive(
+    st.dictionaries(st.sampled_from("abé"), scalars, max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abé"), st.one_of(inner, scalars, st.lists(inner)), max_size=3),
+    max_leaves=4,
+)
+
+
+def to_batch(values: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"payload": pa.array(values, pa.binary())})
+
+
+def to_filter(values: list[bytes]) -> Filter:
+    built = Builder()
+    built.add(to_batch(values)["payload"])
+    return built.to_filter()
+
+
+def found(values: list[bytes], sought: Sought) -> list[bytes]:
+    result: list[bytes] = found_in(to_batch(values), sought)["payload"].to_pylist()
+    return result
+
+
+@some
+@given(payloads, st.data())
+def test_what_is_there_is_not_denied(values: list[bytes], data: st.DataObject) -> None:
+    whole = data.draw(st.sampled_from(values or [b""]))
+    begin = data.draw(st.integers(0, len(whole)))
+    text = whole[begin : data.draw(st.integers(begin, len(whole)))]
+    assert found(values, Sought(text)) == [value for value in values if text in value]
+    assert not values or to_filter(values).may_have_text(text)
+
+
+@some
+@given(payloads, words)
+def test_what_is_denied_is_not_there(values: list[bytes], text: bytes) -> None:
+    if not Sought(text).may_be_in(to_filter(values)):
+        assert not found(values, Sought(text))
+
+
+def paths_of(value: Any, before: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    if not isinstance(value, dict):
+        return [(before, value)]
+    return [each for name, inner in value.items() for each in paths_of(inner, (*before, name))]
+
+
+@some
+@given(st.lists(objects, min_size=1, max_size=4), st.booleans(), st.data())
+def test_fields_are_found_however_they_are_written(rows: list[Any], escaped: bool, data: st.DataObject) -> None:
+    values = [
+        json.dumps(row, ensure_ascii=escaped, indent=data.draw(st.sampled_from([None, 1]))).encode()
+        for row in rows
+    ]
+    chosen = data.draw(st.sampled_from(rows))
+    for path, value in paths_of(chosen):
+        text = value if isinstance(value, str) else json.dumps(value)
+        if isinstance(value, list) or not path or text in ("NaN", "Infinity", "-Infinity"):
+            continue  # these are no values, or no JSON
+        sought = Sought(fields=(Field(path, text),))
+        right = [each for each in values if value_at(each, path) == text]
+        assert found(values, sought) == right
+        assert "NaN" in str(values) or "Infinity" in str(values) or right
+        assert not right or sought.may_be_in(to_filter(values))
+
+
+def test_a_field_is_its_value_as_it_is_written() -> None:
+    payload = rb'{"a": {"b": 1.0, "c": "x\u0079", "d": [1], "e": null}, "f": 1, "f": true}'
+    there = {"a.b": "1.0", "a.c": "xy", "a.d": None, "a.e": "null", "f": "true", "a": None, "g": None, "f.x": None}
+    assert {name: value_at(payload, name.split(".")) for name in there} == there
+    assert value_at(b"[1]", ["a"]) is value_at(b"\xff", ["a"]) is value_at(b"", ["a"]) is None
+
+
+def test_a_field_on_the_command_line() -> None:
+    assert to_field("a.b=c=d") == Field(("a", "b"), "c=d")
+    for wrong in ("a", "=b", "a..b=c", ""):
+        with pytest.raises(UsageError, match="names no field"):
+            to_field(wrong)
+
+
+# -- what it is good for ---------------------------------------------------------------------------------
+
+
+def orders(first: int, count: int) -> list[bytes]:
+    return [
+        msgspec.json.encode({"order": n, "customer": f"name-{n * 7919 % 100_003}"})
+        for n in range(first, first + count)
+    ]
+
+
+def test_it_tells_one_order_from_all_others() -> None:
+    kept = to_filter(orders(1000, 2000))
+    denied = [n for n in range(5000, 6000) if not Sought(fields=(Field(("order",), str(n)),)).may_be_in(kept)]
+    assert len(denied) > 900
+    assert all(Sought(fields=(Field(("order",), str(n)),)).may_be_in(kept) for n in range(1000, 3000))
+    assert not kept.may_have_text(b'"order":5000,')
+    assert kept.may_have_text(b'"order":1500,')
+    assert not kept.may_have_text(b"customs")
+
+
+def test_random_bytes_say_perhaps() -> None:
+    import random
+
+    noise = random.Random(1).randbytes(12_000_000)
+    kept = to_filter([noise[:5_000_000], noise[5_000_000:]])
+    assert kept.may_have_text(b"customs")
+    assert len(kept.grams) == 131_072
+    assert len(kept.tokens) <= 524_288
+
+
+# -- on disk ---------------------------------------------------------------------------------------------
+
+
+def to_table(index: Index, firsts: list[int]) -> pa.Table:
+    blocks = []
+    for first in firsts:
+        built = Builder()
+        built.add(pa.array([b"block %d here" % first], pa.binary()))
+        blocks.append((first, first + index.block, built, 1))
+    return pa.Table.from_batches([to_rows(blocks)], SCHEMA)
+
+
+def test_blocks_are_indexed_once_and_files_become_few(tmp_path: Path) -> None:
+    index = Index(tmp_path / "index", block=10)
+    assert index.missing(25, 55) == [20, 30, 40]
+    index.write(to_table(index, [20, 40]))
+    assert [(file.first, file.next) for file in index.files()] == [(20, 30), (40, 50)]
+    assert index.missing(25, 55) == [30]
+    index.write(to_table(index, [30, 40]))
+    assert index.missing(0, 55) == [0, 10]
+    sought = Sought(b"block 30 here")
+    assert index.skippable(0, 1000, sought.may_be_in) == [(20, 30), (40, 50)]
+    assert index.skippable(25, 30, sought.may_be_in) == [(20, 30)]
+    index.write(to_table(index, [first for first in range(0, 640, 10) if first != 30]))
+    assert [(file.first, file.next) for file in index.files()] == [(0, 640)]
+    skipped = index.skippable(0, 640, sought.may_be_in)
+    assert len(skipped) == 63
+    assert (30, 40) not in skipped
+
+
+def test_a_file_that_cannot_be_read_skips_nothing(tmp_path: Path) -> None:
+    index = Index(tmp_path / "index", block=10)
+    index.write(to_table(index, [0]))
+    index.files()[0].path.write_bytes(b"no Parquet")
+    assert index.skippable(0, 10, lambda kept: False) == []

@@ -1,0 +1,141 @@
+"""How far pipelines have come: what they tell, what is remembered of it, and where it is seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.broker import Broker
+from kit.ears import LISTEN, ask
+from kit.kept import metrics, numbered, publish
+from kit.ubre import UbrePeer
+from polycast.client import connect
+from polycast.client.requests import to_body
+from polycast.server.positions import ERROR_CHARACTERS, PIPELINES_AT_MOST, SECONDS, Position, Positions
+
+
+def refusal(broker: Broker, body: Any) -> str:
+    with UbrePeer(broker.ports["ubre"]) as peer:
+        peer.say(request="polycast/positions", id=1, body=body)
+        answer = json.loads(peer.read_until(b"\n"))
+    assert answer["fail"] == 1
+    return str(answer["body"])
+
+
+# -- what is remembered ----------------------------------------------------------------------------------
+
+
+def queries(positions: Positions, now: float) -> list[str]:
+    return [position.query for _, position in positions.known(now)]
+
+
+def test_the_last_word_of_each() -> None:
+    positions = Positions()
+    for offset in (1, 2, 3):
+        positions.put(Position("b", offset), 10.0 + offset)
+    positions.put(Position("a", 7, 2.5, "failed", "no room"), 20.0)
+    assert positions.to_rows(10, 23.0) == [
+        {
+            "query": "a",
+            "offset": 7,
+            "lag": 3,
+            "rows_per_second": 2.5,
+            "state": "failed",
+            "error": "no room",
+            "age_seconds": 3.0,
+        },
+        {
+            "query": "b",
+            "offset": 3,
+            "lag": 7,
+            "rows_per_second": None,
+            "state": "running",
+            "error": "",
+            "age_seconds": 10.0,
+        },
+    ]
+
+
+def test_no_lag_is_less_than_none() -> None:
+    assert Position("a", 12).lag(10) == 0
+
+
+def test_who_says_nothing_for_an_hour_is_forgotten() -> None:
+    positions = Positions()
+    positions.put(Position("old", 1), 0.0)
+    positions.put(Position("new", 1), 1.0)
+    assert queries(positions, SECONDS - 0.5) == ["new", "old"]
+    assert queries(positions, SECONDS) == ["new"]
+    positions.put(Position("new", 2), SECONDS)
+    assert queries(positions, SECONDS + 2) == ["new"]
+
+
+def test_no_more_than_so_many() -> None:
+    positions = Positions()
+    for number in range(PIPELINES_AT_MOST + 5):
+        positions.put(Position(f"{number:06d}", number), 0.0)
+    assert queries(positions, 0.0) == [f"{number:06d}" for number in range(5, PIPELINES_AT_MOST + 5)]
+
+
+def test_of_an_error_only_so_much() -> None:
+    positions = Positions()
+    positions.put(Position("a", 1, error="x" * 100_000), 0.0)
+    assert positions.to_rows(1, 0.0)[0]["error"] == "x" * ERROR_CHARACTERS
+
+
+# -- by request ------------------------------------------------------------------------------------------
+
+
+def test_told_by_hermod_and_seen_in_metrics(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
+        publish(publisher, numbered("t", range(10)))
+        assert metrics(broker)["polycast_pipeline_lag"] == {}
+        with connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.pub']}", publishing=True) as client:
+            told = to_body({"query": 'a "b"', "offset": 4, "rows_per_second": 1, "state": "running"})
+            assert client.request("polycast/positions", told).value == {"lag": 6}
+        assert metrics(broker)["polycast_pipeline_lag"] == {(("pipeline", 'a "b"'),): 6}
+        publish(publisher, numbered("t", range(5)))
+        [row] = ask(broker, "polycast/pipelines")["pipelines"]
+        assert row.pop("age_seconds") >= 0
+        expected = {
+            "query": 'a "b"',
+            "offset": 4,
+            "lag": 11,
+            "rows_per_second": 1.0,
+            "state": "running",
+            "error": "",
+        }
+        assert row == expected
+        ask(broker, "polycast/positions", {"query": 'a "b"', "offset": 15, "state": "stopped"})
+        assert metrics(broker)["polycast_pipeline_lag"] == {(("pipeline", 'a "b"'),): 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "query"),
+        ({"query": "a"}, "offset"),
+        ({"query": "", "offset": 1}, "length"),
+        ({"query": "x" * 257, "offset": 1}, "length"),
+        ({"query": "a", "offset": -1}, "offset"),
+        ({"query": "a", "offset": 1, "state": "lost"}, "lost"),
+        ({"query": "a", "offset": 1, "rows_per_second": -1}, "rows_per_second"),
+        ({"query": "a", "offset": 1, "rows": 1}, "rows"),
+    ],
+)
+def test_bad_requests(broker_with_ubre: Broker, body: Any, words: str) -> None:
+    answer = refusal(broker_with_ubre, body)
+    assert answer.startswith("BadRequest") and words in answer, answer
+
+
+@pytest.fixture(scope="module")
+def broker_with_ubre() -> Any:
+    with Broker(listen=LISTEN) as running:
+        yield running
+
+
+def test_without_a_log_a_lag_is_counted_all_the_same(broker_with_ubre: Broker) -> None:
+    assert ask(broker_with_ubre, "polycast/positions", {"query": "a", "offset": 5}) == {"lag": 0}

@@ -1,0 +1,123 @@
+"""Requests in `hermod`: to the broker itself, and to whoever serves a route in another dialect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit import hermod
+from kit.broker import Broker
+from kit.ears import LISTEN
+from kit.kept import numbered, publish
+from kit.ubre import UbrePeer
+from kit.wire import Peer
+from polycast.client import connect
+from polycast.client.requests import to_body
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(data=tmp_path_factory.mktemp("data"), listen=LISTEN) as broker:
+        yield broker
+
+
+def ask(route: str, number: int, **more: Any) -> bytes:
+    return json.dumps({"ask": route, "id": number, **more}).encode()
+
+
+def read_answer(peer: Peer) -> tuple[dict[str, Any], bytes]:
+    head = json.loads(peer.read_until(b"}"))
+    while len(peer.read) < head.get("payload_size", 0) + 1:
+        more = peer.socket.recv(1 << 16)
+        assert more
+        peer.read += more
+    size = head.get("payload_size", 0)
+    payload, peer.read = peer.read[:size], peer.read[size:]
+    peer.expect(b"\n")
+    return head, payload
+
+
+@pytest.mark.parametrize("listener", ["hermod.pub", "hermod.sub"])
+def test_on_either_port(kept: Broker, listener: str) -> None:
+    with kept.connect(listener) as peer:
+        peer.send(ask("polycast/stats", 7))
+        head, payload = read_answer(peer)
+        assert head == {"status": "OK", "id": 7, "format": "json", "payload_size": len(payload)}
+        assert json.loads(payload)["connections"] >= 1
+        peer.send(ask("nothing", 8) + ask("polycast/topics", 9, body={"limit": -1}))
+        assert read_answer(peer)[0] == {"status": "ERROR", "id": 8, "code": 404, "message": "NotFound"}
+        assert read_answer(peer)[0]["code"] == 400
+
+
+def test_messages_and_requests_beside_each_other(kept: Broker) -> None:
+    """OKs keep their order; an answer comes when it is there."""
+    with kept.connect("hermod.pub") as peer:
+        history = ask("polycast/history", 1, body={"pattern": "beside"})
+        peer.send(hermod.message("beside", b"1") + history + hermod.message("beside", b"2"))
+        heads = [json.loads(peer.read_until(b"}")) for _ in range(1)]
+        while len(heads) < 3:
+            if size := heads[-1].get("payload_size"):
+                while len(peer.read) < size:
+                    peer.read += peer.socket.recv(1 << 16)
+                peer.read = peer.read[size:]
+            peer.expect(b"\n")
+            heads.append(json.loads(peer.read_until(b"}")))
+    assert sorted("id" in head for head in heads) == [False, False, True]
+    assert all(head["status"] == "OK" for head in heads)
+
+
+def test_whoever_serves_it_answers(kept: Broker) -> None:
+    with UbrePeer(kept.ports["ubre"]) as server, kept.connect("hermod.pub") as peer:
+        server.say(subscribe="add", body={"serve": True})
+        server.settle()
+        peer.send(ask("add", 3, body=[1, 2]) + ask("add", 4, body="x"))
+        for answered in (True, False):
+            asked = json.loads(server.read_until(b"\n"))
+            assert asked["request"] == "add"
+            if answered:
+                assert asked["body"] == [1, 2]
+                server.say(success=asked["id"], body={"sum": 3})
+            else:
+                assert asked["body"] == "x"
+                server.say(fail=asked["id"], body="no numbers")
+        head, payload = read_answer(peer)
+        assert (head["id"], head["format"], json.loads(payload)) == (3, "json", {"sum": 3})
+        assert read_answer(peer)[0] == {"status": "ERROR", "id": 4, "code": 500, "message": "no numbers"}
+
+
+def test_whoever_says_no_more_gets_its_answers(kept: Broker) -> None:
+    with kept.connect("hermod.pub") as peer:
+        publish(peer, numbered("shut", range(3)))
+        peer.send(b"".join(ask("polycast/history", n, body={"pattern": "shut"}) for n in range(5)))
+        peer.shut()
+        found = [read_answer(peer)[0]["id"] for _ in range(5)]
+        assert sorted(found) == list(range(5)) and peer.expect_closed() == b""
+
+
+@pytest.mark.parametrize("publishing", [True, False])
+def test_the_client(kept: Broker, publishing: bool) -> None:
+    port = kept.ports["hermod.pub" if publishing else "hermod.sub"]
+    with connect("hermod", f"tcp://127.0.0.1:{port}", publishing=publishing) as client:
+        answer = client.request("polycast/topics", to_body({"limit": 0}))
+        assert answer.success and answer.value["topics"] == []
+        refused = client.request("polycast/topics", to_body({"limit": "many"}))
+        assert not refused.success and "limit" in refused.value
+        assert client.request("nobody/serves/this").value == "NotFound"
+
+
+def test_without_a_log() -> None:
+    with Broker(listen=LISTEN) as broker, broker.connect("hermod.pub") as peer:
+        peer.send(ask("polycast/history", 1, body={"pattern": ">"}))
+        assert read_answer(peer)[0]["code"] == 501
+
+
+def test_an_answer_of_megabytes(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, listen=LISTEN) as broker, broker.connect("hermod.pub") as peer:
+        publish(peer, numbered("large", range(4), 1_000_000))
+        peer.send(ask("polycast/history", 1, body={"pattern": "large"}))
+        head, payload = read_answer(peer)
+        assert head["payload_size"] > 4_000_000 and len(json.loads(payload)) == 4

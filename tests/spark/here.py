@@ -1,0 +1,22 @@
+"""Commands that ask Spark, with the session that the tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from pyspark.sql import SparkSession
+
+COMMANDS = ("why", "estimate", "find")
+
+
+def ask_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on commands take that session, and leave it running."""
+
+    @contextmanager
+    def asking(command: str, master: str) -> Iterator[SparkSession]:
+        yield spark
+
+    for command in COMMANDS:
+        monkeypatch.setattr(f"polycast.cli.{command}.asking", asking)

@@ -1,0 +1,157 @@
+"""`index` and `polycast find`: the same is found with an index and without, in the log and in the lake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from kit.program import Finished, polycast_here
+from polycast.log.scan import Wanted
+from polycast.log.sealing import seal
+from polycast.model import Everything
+from polycast.pipelines import find
+from polycast.pipelines.base import Run
+from polycast.pipelines.blocks import Index
+from polycast.pipelines.search import COLUMNS, Field, Sought, find_all, without_skippable
+from polycast.pipelines.sweep import Part, parts_of_lake, parts_of_log
+from spark.here import ask_here
+from spark.written import Said, write_log
+
+INDEX = find("index")
+BLOCK = 100
+WANTED = Wanted((Everything(),))
+WORDS = ["apple", "pear", "plum", "\u00e9t\u00e9", "rose"]
+
+
+def to_payload(n: int) -> bytes:
+    if n % 50 == 7:
+        return b"\xff\x00 no text %d \xfe" % n
+    word = WORDS[n // BLOCK % len(WORDS)]
+    return json.dumps({"id": n, "of": {"word": word}, "price": n / 4}, ensure_ascii=n % 2 == 0).encode()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2,050 messages in a log, and all of them in a lake as well."""
+    folder = tmp_path_factory.mktemp("find") / "data"
+    said = [Said(f"t.{n % 3}", to_payload(n), n) for n in range(2050)]
+    said[70] = Said("polycast/events/x", b"apple", 70)
+    write_log(folder, said)
+    rows = pa.concat_tables(
+        pa.Table.from_batches([batch])
+        for part in parts_of_log(folder / "log", WANTED, COLUMNS)
+        for batch in part.read()
+    )
+    for hour, begin in enumerate((0, 1000)):
+        some = rows.slice(begin, 1000 + 1050 * hour)
+        first, last = some["offset"][0].as_py(), some["offset"][-1].as_py()
+        place = folder / "lake" / f"date=2023-11-14/hour={22 + hour}"
+        place.mkdir(parents=True)
+        pq.write_table(some, place / f"{first:020}-{last:020}-0a1b2c3d.parquet", row_group_size=300)
+    seal(next((folder / "log").glob("*.arrows")))
+    return folder
+
+
+def build(spark: SparkSession, data: Path) -> list[str]:
+    run = Run(spark, INDEX, data, "", INDEX.settings(block_messages=BLOCK), once=True)
+    INDEX.start(run).awaitTermination()
+    assert INDEX.finish
+    return INDEX.finish(run)
+
+
+def brute(sought: Sought) -> list[int]:
+    found = []
+    for n in range(2050):
+        payload = to_payload(n)
+        if n == 70 or sought.text not in payload or not all(_has(payload, field) for field in sought.fields):
+            continue
+        found.append(n)
+    return found
+
+
+def _has(payload: bytes, field: Field) -> bool:
+    try:
+        value: Any = json.loads(payload)
+    except ValueError:
+        return False
+    for name in field.path:
+        value = value[name]
+    return (value if isinstance(value, str) else json.dumps(value)) == field.value
+
+
+ASKED = [
+    Sought(b"pear"),
+    Sought(b'"id": 1234,'),
+    Sought(b"\xff\x00 no text 507"),
+    Sought(b"nowhere at all"),
+    Sought(b"ap"),
+    Sought(fields=(Field(("of", "word"), "\u00e9t\u00e9"),)),
+    Sought(fields=(Field(("id",), "1999"),)),
+    Sought(b"plum", (Field(("price",), "312.5"),)),
+]
+
+
+def offsets(
+    spark: SparkSession, parts: list[Part], sought: Sought, index: Path | None, limit: int = 0
+) -> list[int]:
+    return [n for batch in find_all(spark, parts, sought, index, limit) for n in batch["offset"].to_pylist()]
+
+
+def test_the_same_is_found_with_an_index_and_without(spark: SparkSession, data: Path) -> None:
+    log = parts_of_log(data / "log", WANTED, COLUMNS)
+    lake = parts_of_lake(data / "lake", WANTED, COLUMNS)
+    scanned = [offsets(spark, log, sought, None) for sought in ASKED[:3]]
+    assert scanned == [brute(sought) for sought in ASKED[:3]]
+
+    lines = build(spark, data)
+    assert lines[0].endswith("offsets up to 2,000")
+    index = data / "index"
+    for sought in ASKED:
+        assert offsets(spark, log, sought, index) == brute(sought)
+    for sought in ASKED[1:6:2]:
+        assert offsets(spark, lake, sought, index) == brute(sought)
+    assert offsets(spark, log, ASKED[0], index, limit=5) == brute(ASKED[0])[:5]
+
+    before = {file.path.name: file.path.read_bytes() for file in Index(index).files()}
+    build(spark, data)
+    assert {file.path.name: file.path.read_bytes() for file in Index(index).files()} == before
+    check_what_is_skipped(data, log)
+
+
+def check_what_is_skipped(data: Path, parts: list[Part]) -> None:
+    """Of 2,050 messages in 20 blocks and a rest."""
+
+    def left(sought: Sought) -> int:
+        found = [without_skippable(part, sought, Index(data / "index")) for part in parts]
+        return sum(piece.next - piece.first for part in found for piece in part.pieces)
+
+    assert left(ASKED[3]) == 50
+    assert left(ASKED[1]) == BLOCK + 50
+    assert left(ASKED[0]) == 4 * BLOCK + 50
+    assert left(ASKED[4]) == 2050
+
+
+def test_the_command(spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_here(spark, monkeypatch)
+
+    def ask(*arguments: str) -> Finished:
+        return polycast_here("find", *arguments, "--data", str(data))
+
+    found = ask("--field", "id=1234", "--json")
+    assert (found.code, found.err) == (0, "")
+    row = json.loads(found.out)
+    assert (row["offset"], row["topic"], json.loads(row["payload"])["id"]) == (1234, "t.1", 1234)
+    lines = ask("pear", "--topic", "t.1", "--from", "150", "--to", "650", "--limit", "2", "--scan")
+    assert [line.split()[:3:2] for line in lines.out.decode().splitlines()] == [["151", "t.1"], ["154", "t.1"]]
+    assert lines.err == "the first 2; --limit 20 shows more, --limit 0 all\n"
+    in_lake = ask("pear", "--in", "lake", "--from", "2023-11-14T22:13:20", "--to", "2023-11-14T22:15:03")
+    assert [int(line.split()[0]) for line in in_lake.out.decode().splitlines()] == [100, 101, 102]
+    assert ask("apple", "--topic", "polycast/>").out.startswith(b"70 ")
+    nothing = ask("nowhere at all")
+    assert (nothing.code, nothing.out, nothing.err) == (1, b"", "nothing was found\n")

@@ -1,0 +1,117 @@
+"""The pipeline `quality`: a log with known faults in it, in several batches; what is found, published and drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from polycast.pipelines import quality
+from polycast.pipelines.base import Run
+from polycast.pipelines.quality import PIPELINE, Settings
+from spark.written import Said, write_log
+
+BATCH = 250
+SETTINGS = Settings(learn=50, gone=100, batch_messages=BATCH)
+
+
+def order(number: int) -> bytes:
+    """A field comes after 200, another one changes its type after 300, a third one is gone after 250."""
+    fields: dict[str, Any] = {"id": number, "price": 1.5 if number < 300 else "1.5", "items": [{"n": 1}]}
+    if number >= 200:
+        fields["currency"] = {"code": "EUR"}
+    if number < 250:
+        fields["old"] = None if number % 2 else True
+    return json.dumps(fields).encode()
+
+
+def said() -> list[Said]:
+    found = []
+    for number in range(400):
+        found.append(Said("orders", order(number), number, "json"))
+        found.append(Said("lines", b"[INFO] nothing", number, "text"))
+        late = number + 7 if number >= 150 else number
+        twice = late - 2 if number >= 350 else late
+        found.append(Said("holes", b"\x00", number, sequence=twice))
+    found.insert(600, Said("orders", b'{"id": ', 200, "json"))
+    refusal = {"connection": "hermod.pub-9", "reason": "checksum does not fit", "count": 3}
+    for about in (refusal, refusal, {**refusal, "reason": "topic not UTF-8"}):
+        found.append(Said("polycast/events/refuse", json.dumps(about).encode(), 400, "json"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A whole run, with what it told in each batch; each batch but the first comes twice, as after a crash."""
+    data: Path = tmp_path_factory.mktemp("quality")
+    write_log(data, said(), gaps=[(450, 40, "unclean stop")])
+    run = Run(spark, PIPELINE, data, "", SETTINGS, once=True)
+    published: list[list[tuple[str, Any]]] = []
+
+    def take(rows: Any, batch: int) -> None:
+        first = quality.add(run, rows, batch)
+        assert quality.add(run, rows, batch) == first
+        published.append([(topic, json.loads(payload)) for topic, payload, _ in first])
+
+    rows = run.messages(f">,{quality.REFUSALS}", quality.NEEDED, maxOffsetsPerTrigger=BATCH)
+    run.write(rows).foreachBatch(take).start().awaitTermination()
+    return {"data": data, "published": published, "lines": quality.finish(run)}
+
+
+def last(told: dict[str, Any], topic: str) -> Any:
+    found = [report for batch in told["published"] for name, report in batch if name == topic]
+    return found[-1] if found else None
+
+
+def test_gaps_and_repeats(told: dict[str, Any]) -> None:
+    holes = last(told, "polycast/quality/holes")
+    assert (holes["messages"], holes["gaps"], holes["missing"], holes["repeats"]) == (400, 1, 7, 2)
+    [gap] = holes["last_gaps"]
+    assert (gap["first"], gap["next"], gap["reason"]) == (150, 157, "unclean stop")
+
+
+def test_what_is_no_json(told: dict[str, Any]) -> None:
+    orders = last(told, "polycast/quality/orders")
+    assert (orders["json"], orders["not_json"]) == (400, 1)
+    assert last(told, "polycast/quality/lines") is None, "nobody said that these lines are JSON"
+
+
+def test_fields_that_appear_change_and_are_gone(told: dict[str, Any]) -> None:
+    changes = last(told, "polycast/quality/orders")["last_changes"]
+    assert [(change["kind"], change["field"], change["type"]) for change in changes] == [
+        ("appeared", "$.currency", "object"),
+        ("changed", "$.price", "string"),
+        ("gone", "$.old", "boolean"),
+    ]
+
+
+def test_wrong_checksums_are_counted_by_connection(told: dict[str, Any]) -> None:
+    report = last(told, "polycast/quality/polycast/events/refuse")
+    assert report["checksums"] == {"hermod.pub-9": {"checksum does not fit": 6}}
+
+
+def test_only_what_is_new_is_told(told: dict[str, Any]) -> None:
+    assert len(told["published"]) > 3
+    assert told["published"][0] == []
+    assert sum(name == "polycast/quality/holes" for batch in told["published"] for name, _ in batch) == 2
+
+
+def test_the_report_has_all_of_it(told: dict[str, Any]) -> None:
+    first, head, *lines = told["lines"]
+    page = Path(first.removeprefix("report: "))
+    assert page == told["data"].absolute() / "quality" / "report.html"
+    assert head.split() == ["topic", "messages", "missing", "repeats", "not", "JSON", "changes"]
+    assert [line.split() for line in lines[:3]] == [
+        ["holes", "400", "7", "2", "0", "0"],
+        ["orders", "401", "0", "0", "1", "3"],
+        ["lines", "400", "0", "0", "0", "0"],
+    ]
+    assert lines[-1] == "6 messages refused because of their checksum"
+    text = page.read_text()
+    assert text.count("<svg") == 3
+    for expected in ("150 to 156", "unclean stop", "$.currency", "hermod.pub-9"):
+        assert expected in text
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")

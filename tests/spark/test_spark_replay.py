@@ -1,0 +1,120 @@
+"""`replay`: what was said is said again, once, in order, under other names, at the pace that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from kit.broker import Broker
+from kit.wire import wait_for
+from polycast.client import connect
+from polycast.log.scan import Wanted
+from polycast.model import Everything, Message, Prefix
+from polycast.pipelines import find
+from polycast.pipelines.base import Run
+from polycast.pipelines.search import COLUMNS
+from polycast.pipelines.sweep import parts_of_log
+from spark.written import Said, write_log
+
+REPLAY = find("replay")
+Row = tuple[str, bytes]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """With 300 messages, one in a second, of three topics; the fourth is the broker's own."""
+    said = [Said(f"t.{n % 3}", b"%d" % n, n, "json" if n % 2 else "bytes") for n in range(300)]
+    said[10] = Said("polycast/traffic/t", b"10", 10)
+    write_log(tmp_path / "data", said)
+    with Broker(listen=("hermod.pub",), data=tmp_path / "data") as running:
+        yield running
+
+
+def begin(spark: SparkSession, broker: Broker, data: Path, **settings: Any) -> Any:
+    at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
+    return REPLAY.start(Run(spark, REPLAY, data, at, REPLAY.settings(**settings), once=True))
+
+
+def rows(data: Path, prefix: str) -> list[Row]:
+    wanted = Wanted((Prefix(prefix),))
+    batches = [b for part in parts_of_log(data / "log", wanted, ["topic", "payload"]) for b in part.read()]
+    return [
+        (topic.removeprefix(prefix), payload)
+        for batch in batches
+        for topic, payload in zip(batch["topic"].to_pylist(), batch["payload"].to_pylist(), strict=True)
+    ]
+
+
+def original(first: int = 0, last: int = 300) -> list[Row]:
+    return [(f"t.{n % 3}", b"%d" % n) for n in range(first, last) if n != 10]
+
+
+def forget_last_batch(data: Path) -> None:
+    """As if the driver had died before Spark knew that the batch was done."""
+    commits = data / "checkpoints" / "replay" / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+def test_from_the_log(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    begin(spark, broker, data, batch_messages=200).awaitTermination()
+    assert rows(data, "replay/") == original()
+    forget_last_batch(data)
+    begin(spark, broker, data, batch_messages=200).awaitTermination()
+    assert rows(data, "replay/") == original()
+    assert not rows(data, "replay/replay/")
+
+    ranged = {"subscribe": "t.1,t.2", "start": "50", "end": "2023-11-14T22:16:40", "prefix": "again/"}
+    begin(spark, broker, data, **ranged).awaitTermination()
+    assert rows(data, "again/") == [row for row in original(50, 200) if row[0] != "t.0"]
+    begin(spark, broker, data, **ranged).awaitTermination()
+    begin(spark, broker, data, **ranged, name="twice").awaitTermination()
+    assert len(rows(data, "again/")) == 2 * 100
+
+
+def test_from_the_lake(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Two hours whose offsets lie across each other, as after a clock was set back."""
+    data = tmp_path / "data"
+    parts = parts_of_log(data / "log", Wanted((Everything(),)), COLUMNS)
+    table = pa.Table.from_batches([batch for part in parts for batch in part.read()])
+    for hour, (begin_at, step) in enumerate(((0, 2), (1, 2))):
+        some = table.take(list(range(begin_at, table.num_rows, step)))
+        place = data / "lake" / f"date=2023-11-14/hour={22 + hour}"
+        place.mkdir(parents=True)
+        first, last = some["offset"][0].as_py(), some["offset"][-1].as_py()
+        pq.write_table(some, place / f"{first:020}-{last:020}-0a1b2c3d.parquet")
+    settings = {"source": "lake", "prefix": "lake/", "batch_messages": 120}
+    begin(spark, broker, data, **settings).awaitTermination()
+    assert rows(data, "lake/") == original()
+    forget_last_batch(data)
+    begin(spark, broker, data, **settings).awaitTermination()
+    assert rows(data, "lake/") == original()
+    begin(spark, broker, data, **settings, start="2023-11-14T22:16:40", name="later").awaitTermination()
+    assert rows(data, "lake/") == original() + original(200)
+
+
+def test_slice_by_slice(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Stopped while it waits, it goes on where it was: what was published is not published again."""
+    data = tmp_path / "data"
+    fast: dict[str, Any] = {"speed": 1000.0, "slice_seconds": 0.1, "prefix": "fast/"}
+    begin(spark, broker, data, **fast).awaitTermination()
+    assert rows(data, "fast/") == original()
+    slow: dict[str, Any] = {"speed": 0.01, "slice_seconds": 500.0, "prefix": "slow/"}
+    for _ in range(2):
+        query = begin(spark, broker, data, **slow)
+        wait_for(lambda: len(rows(data, "slow/")) >= 1, "the first slice")
+        wait_for(lambda: query.status["isTriggerActive"], "the batch to wait")
+        query.stop()
+        assert query.exception() is None
+        assert 0 < len(rows(data, "slow/")) <= 5
+    with connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.pub']}", publishing=True) as client:
+        client.publish([Message("t.0", b"300")])
+    assert rows(data, "slow/") == original()[: len(rows(data, "slow/"))]
