@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from polycast.errors import GoneError
 from polycast.log.scan import Condition, Stretch, Wanted, to_stretches
-from polycast.model import Everything
+from polycast.model import Everything, Exact
 from polycast.spark.options import EARLIEST, LATEST, Place, SourceOptions
 from polycast.spark.views import View
 
@@ -45,7 +45,7 @@ def find_start(view: View, options: SourceOptions, default: str) -> int:
         return view.at_time(options.start_micros)
     place = default if options.start is None else options.start
     if isinstance(place, dict):
-        return _begin_of(view, place)
+        return _begin_of(view, options, place)
     return _offset(view, place)
 
 
@@ -61,9 +61,12 @@ def find_range(view: View, options: SourceOptions) -> Range:
     return Range(start, max(start, stop))
 
 
-def _begin_of(view: View, sequences: dict[str, int]) -> int:
+def _begin_of(view: View, options: SourceOptions, sequences: dict[str, int]) -> int:
     """Topics that are not named begin with what there is."""
-    return view.first() if sequences else view.next()
+    named = all(
+        isinstance(each, Exact) and each.value in sequences for each in options.patterns or (Everything(),)
+    )
+    return max(view.first(), view.at_sequences(sequences)) if named else view.first()
 
 
 def _offset(view: View, place: Place) -> int:

@@ -1,0 +1,101 @@
+"""The log behind a broker, where Spark has no way to its files. Every task asks the broker for its own rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from polycast.client.blocking import Client
+from polycast.client.connect import to_side
+from polycast.client.requests import to_body
+from polycast.errors import RemoteError
+from polycast.log.format import KEY, SCHEMA, Gap
+from polycast.log.scan import Stretch, Wanted, matching_rows
+from polycast.log.survey import Piece
+
+STRETCH_OFFSETS = 100_000
+"""What is one piece here: a broker does not tell how its files are cut."""
+ROW_BYTES = 150
+"""About; it is what shares are measured by."""
+PAUSE_SECONDS = 0.03
+
+
+class About(msgspec.Struct):
+    """What an answer says about itself."""
+
+    next: int
+    skipped: list[Gap]
+
+
+class BrokerView:
+    def __init__(self, at: str) -> None:
+        self._at = at
+        self._client: Client | None = None
+        self._asked = 0.0
+
+    def first(self) -> int:
+        return int(self._ask("polycast/log", {})["first"])
+
+    def next(self) -> int:
+        """Spark asks many times a second while it has nothing to do: the broker is not to notice."""
+        time.sleep(max(0.0, self._asked + PAUSE_SECONDS - time.monotonic()))
+        self._asked = time.monotonic()
+        return int(self._ask("polycast/log", {})["next"])
+
+    def at_time(self, micros: int) -> int:
+        return int(self._ask("polycast/places", {"time": micros})["offset"])
+
+    def at_sequences(self, sequences: Mapping[str, int]) -> int:
+        return int(self._ask("polycast/places", {"sequences": dict(sequences)})["offset"])
+
+    def pieces(self, start: int, stop: int) -> list[Piece]:
+        edges = [*range(start, stop, STRETCH_OFFSETS), stop]
+        return [Piece(first, after, (after - first) * ROW_BYTES) for first, after in pairwise(edges)]
+
+    def scan(
+        self,
+        stretches: Sequence[Stretch],
+        wanted: Wanted,
+        columns: Sequence[str],
+        on_skipped: Callable[[Gap], None],
+    ) -> Iterator[pa.RecordBatch]:
+        read = [name for name in SCHEMA.names if name in {*columns, *wanted.columns, "offset"}]
+        for stretch in stretches:
+            offset = stretch.first
+            while offset < stretch.next:
+                about, batches = self._rows(offset, stretch.next, read, wanted)
+                for gap in about.skipped:
+                    on_skipped(gap)
+                for batch in batches:
+                    rows = matching_rows(batch, wanted)
+                    if rows.num_rows:
+                        yield rows.select(columns)
+                offset = about.next
+
+    def close(self) -> None:
+        if self._client:
+            self._client.close()
+        self._client = None
+
+    def _rows(
+        self, offset: int, stop: int, columns: list[str], wanted: Wanted
+    ) -> tuple[About, list[pa.RecordBatch]]:
+        asked = {"from": offset, "to": stop, "columns": columns}
+        if wanted.patterns is not None:
+            asked["patterns"] = [str(pattern) for pattern in wanted.patterns]
+        with pa.ipc.open_stream(self._ask("polycast/rows", asked)) as stream:
+            about = msgspec.json.decode(stream.schema.metadata[KEY], type=About)
+            return about, [batch.replace_schema_metadata() for batch in stream]
+
+    def _ask(self, route: str, body: dict[str, Any]) -> Any:
+        if self._client is None:
+            self._client = Client(to_side("hermod", self._at, publishing=True))
+        answer = self._client.request(route, to_body(body))
+        if not answer.success:
+            raise RemoteError(f"{self._at}: {answer.value}", "a broker that keeps its log has one to read")
+        return answer.value

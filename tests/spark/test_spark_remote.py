@@ -1,0 +1,94 @@
+"""The log as the source sees it, from its files and from a broker: the same rows either way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from kit.broker import Broker
+from kit.kept import numbered, publish
+from polycast.errors import StartError
+from polycast.spark.source import ROWS, PolycastSource
+from polycast.spark.stream import LogStream
+
+COUNT = 3000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("remote")
+
+
+@pytest.fixture(scope="module")
+def broker(folder: Path) -> Iterator[Broker]:
+    with Broker(listen=("hermod.pub",), data=folder) as running:
+        with running.connect("hermod.pub") as peer:
+            publish(peer, numbered("a", range(COUNT), 500))
+            publish(peer, numbered("b.c", range(COUNT)))
+        yield running
+
+
+def to_options(broker: Broker, **options: object) -> dict[str, str]:
+    at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
+    return {"at": at} | {name: str(value) for name, value in options.items()}
+
+
+def read(given: dict[str, str], schema: StructType = ROWS) -> list[dict[str, Any]]:
+    """In this process, as Spark does it in several."""
+    reader = PolycastSource(given).reader(schema)
+    return [row for share in reader.partitions() for row in to_rows(reader.read(share))]
+
+
+def to_rows(batches: Iterator[Any]) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_the_same_rows_as_from_the_files(broker: Broker, folder: Path) -> None:
+    rows = read(to_options(broker))
+    assert len(rows) == 2 * COUNT
+    assert rows == read({"path": str(folder)})
+
+
+def test_parts_patterns_and_columns(broker: Broker) -> None:
+    some = read(to_options(broker, startingOffsets=10, endingOffsets=20, minPartitions=3))
+    assert [row["offset"] for row in some] == list(range(10, 20))
+    assert {row["topic"] for row in read(to_options(broker, subscribe="b.>"))} == {"b.c"}
+    late = read(to_options(broker, subscribe="b.c", startingOffsets='{"b.c": 2990}'))
+    assert [row["sequence"] for row in late] == list(range(2990, COUNT))
+    schema = StructType([field for field in ROWS.fields if field.name in ("topic", "time")])
+    assert set(read(to_options(broker, endingOffsets=1), schema)[0]) == {"topic", "time"}
+    first = some[0]["time"].isoformat()
+    assert read(to_options(broker, startingTimestamp=first))[0]["offset"] <= 10
+
+
+def test_a_stream_takes_what_is_new(broker: Broker) -> None:
+    stream = PolycastSource(to_options(broker)).streamReader(ROWS)
+    assert isinstance(stream, LogStream)
+    begin = stream.initialOffset()
+    with broker.connect("hermod.pub") as peer:
+        publish(peer, numbered("new", range(5)))
+    end = stream.latestOffset(begin, stream.getDefaultReadLimit())
+    assert end["offset"] == begin["offset"] + 5
+    found = [
+        row for share in stream.partitions(begin, end) for batch in stream.read(share) for row in batch.to_pylist()
+    ]
+    assert [row["payload"] for row in found] == [b"0", b"1", b"2", b"3", b"4"]
+    stream.stop()
+
+
+def test_nobody_there_and_no_log(broker: Broker) -> None:
+    with pytest.raises(StartError, match=r"cannot reach tcp://127.0.0.1:1: .*hint: is a broker running there"):
+        read({"at": "tcp://127.0.0.1:1"})
+    with Broker(listen=("hermod.pub",)) as forgetful, pytest.raises(StartError, match="NotKept"):
+        read(to_options(forgetful))
+
+
+def test_a_folder_that_is_read_while_the_broker_writes(tmp_path: Path) -> None:
+    with Broker(listen=("hermod.pub",), data=tmp_path) as running, running.connect("hermod.pub") as peer:
+        assert read({"path": str(tmp_path)}) == []
+        publish(peer, numbered("a", range(100)))
+        assert [row["offset"] for row in read({"path": str(tmp_path)})] == list(range(100))
