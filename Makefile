@@ -14,7 +14,7 @@ run: install  ## the broker, on its default addresses
 
 test: dev peers  ## the whole test suite, after all checks
 	$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadgroup
 
 check: dev  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
@@ -41,6 +41,12 @@ fuzz: dev  ## bad input by the million bytes; FUZZ says how many examples of it
 
 crash: dev  ## a broker that is killed again and again; ROUNDS says how often
 	POLYCAST_CRASH=$(or $(ROUNDS),1000) $(BIN)/python -m pytest -q tests/crash tests/log/test_faults_power.py
+
+crash-spark: dev  ## Spark's driver, its workers and the broker killed again and again; ROUNDS says how often
+	POLYCAST_CRASH_SPARK=$(or $(ROUNDS),200) $(BIN)/python -m pytest -q -s tests/spark/test_spark_crash.py
+
+bench-spark: dev  ## the source, the sink and the pipelines beside Spark's own Parquet
+	$(BIN)/python -m polycast.bench.spark
 
 lock: dev  ## renew requirements.lock
 	$(PIP) install uv
@@ -94,4 +100,4 @@ peers:
 			echo "could not install what $(NODE)/package.json names: tests that need it are skipped"; \
 	fi
 
-.PHONY: help run test check install dev interop bench docs fuzz crash lock clean peers
+.PHONY: help run test check install dev interop bench bench-spark docs fuzz crash crash-spark lock clean peers

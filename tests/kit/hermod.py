@@ -30,6 +30,8 @@ WORDS = (
     b'{"topics": ["a"], "from": "earliest"}',
     b'{"topics": ["a"], "from": {"a": 1}, "patterns": ["a>", "~"]}',
     b'{"patterns": [">"], "from": {"time": 0}}',
+    b'{"ask": "a", "id": 1}',
+    b'{"ask": "polycast/topics", "id": 2, "body": {"limit": [1, "}"]}}',
     b'{"topic": "a", "payload_size": 2, "checksum": ""}',
     b'{"topic": "a", "payload_size": 25, "checksum": ""}',
     b'{"checksum":"9842926AF7CA0A8CCA12604F945414F07B01E13D","payload_size":1,"topic":"a"}\n',

@@ -11,12 +11,6 @@ from polycast.log.sealing import seal
 from polycast.spark import session
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "spark" in item.path.parts:
-            item.add_marker(pytest.mark.spark)
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One for all tests: to start it takes longer than most of them."""

@@ -160,8 +160,8 @@ def check_commands(spark: SparkSession, room: Room, monkeypatch: pytest.MonkeyPa
     assert "does not hear itself" in shown.out.decode()
     assert "nobody should have received it" in ask(room, "why", offsets_of(room, "nobody")[0]).out.decode()
     found = json.loads(ask(room, "estimate", "~b", "--json").out)
-    assert (found["messages"], found["topics"]) == (13, 3)
-    assert found["bytes"] == 11 * 3 + 2 + 1
+    assert (found["messages"], found["topics"]) == (14, 4)
+    assert found["bytes"] == 11 * 3 + 2 + 1 + 6
     assert found["top"][0] == {"topic": "b.x", "messages": 11, "bytes": 33}
     assert found["peak_messages_per_second"] > 0
     words = ask(room, "estimate", "nothing", "--since", "-1h")

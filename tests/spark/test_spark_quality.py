@@ -1,4 +1,4 @@
-"""The pipeline `quality`: a log with known faults in it, in several batches; what is found, published and drawn."""
+"""The pipeline `quality`: a log with known faults in it, in several batches; what is found, told and drawn."""
 
 from __future__ import annotations
 

@@ -10,13 +10,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from polycast.log.disk import DISK
-from polycast.log.folder import HOT, name_of
-from polycast.log.format import NOTHING_BEFORE, SCHEMA, Layout, to_message
-from polycast.log.hot import HotSegment
-from polycast.log.state import State, write_state
+from log.shelf import Shelf, stop
+from polycast.log.format import SCHEMA, to_message
 
-SEED = 0xFEEDFACE
 BEGAN = 1_700_000_000_000_000
 """In microseconds; a whole number of minutes and 20 seconds."""
 GROUP = 20_000
@@ -37,24 +33,21 @@ def write_log(data: Path, said: Sequence[Said], gaps: Iterable[tuple[int, int, s
     """One hot segment. A gap is (the message before which it lies, how many offsets, why)."""
     folder = data / "log"
     folder.mkdir(parents=True)
-    layout = Layout.of(SCHEMA, SEED)
-    segment = HotSegment.create(folder / name_of(0, HOT), layout)
-    checksum, offset = NOTHING_BEFORE, 0
+    shelf = Shelf(folder)
+    shelf.begin()
     lost = {at: (count, reason) for at, count, reason in gaps}
-    cuts = sorted({0, len(said), *lost, *range(0, len(said), GROUP)})
     sequences: Counter[str] = Counter()
-    for first, end in pairwise(cuts):
+    for first, end in pairwise(sorted({0, len(said), *lost, *range(0, len(said), GROUP)})):
         more: dict[str, Any] = {}
         if first in lost:
             count, reason = lost[first]
-            more["gap"] = {"first": offset, "next": offset + count, "reason": reason}
-            offset += count
-        written = to_message(_to_batch(said[first:end], offset, sequences), layout, checksum, offset, **more)
-        segment.append(written.data)
-        checksum, offset = written.checksum, offset + end - first
-    segment.close()
-    state = State(seed=f"{SEED:016x}", clean=True, next=offset, reserved=offset, checksum=checksum)
-    write_state(folder, state, DISK)
+            more["gap"] = {"first": shelf.next, "next": shelf.next + count, "reason": reason}
+            shelf.next += count
+        batch = _to_batch(said[first:end], shelf.next, sequences)
+        shelf.write(to_message(batch, shelf.layout, shelf.checksum, shelf.next, **more))
+        shelf.next += end - first
+    shelf.end()
+    stop(shelf)
 
 
 def _to_batch(said: Sequence[Said], offset: int, sequences: Counter[str]) -> pa.RecordBatch:

@@ -1,7 +1,7 @@
 """What is known about the quality of each topic so far, and how it grows piece by piece.
 
-The pieces come in the order of their offsets. What is found does not depend on where they are cut, but for one thing:
-that a field is gone is noticed at the end of a batch.
+The pieces come in the order of their offsets. What is found does not depend on where they are cut, but for one
+thing: that a field is gone is noticed at the end of a batch.
 """
 
 from __future__ import annotations

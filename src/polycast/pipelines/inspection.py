@@ -1,7 +1,7 @@
 """What a piece of the log says about the quality of each topic: in the task, from columns.
 
-Only what looks like JSON is looked at message by message. What comes back is small: where sequences go on and where
-they do not, what is no JSON, and where each field of each type was seen first and last.
+Only what looks like JSON is looked at message by message. What comes back is small: where sequences go on and
+where they do not, what is no JSON, and where each field of each type was seen first and last.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Inspected(msgspec.Struct):
 class Shape(NamedTuple):
     first: Spot
     last: int
-    count: int
+    times: int
 
 
 def inspect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -157,7 +157,7 @@ class Inspector:
         shapes = self._shapes.setdefault(topic, {})
         known = shapes.get(shape)
         if known:
-            shapes[shape] = Shape(known.first, spot.number, known.count + 1)
+            shapes[shape] = Shape(known.first, spot.number, known.times + 1)
         elif len(shapes) < SHAPES_LIMIT:
             shapes[shape] = Shape(spot, spot.number, 1)
 

@@ -14,7 +14,7 @@ from polycast.log.sealed import SealedReader
 
 
 def known_gaps(folder: Path) -> list[Gap]:
-    """By offset. Of segments only what they say about themselves is read; one that is gone or broken says nothing."""
+    """By offset. Of segments only what they say about themselves is read; one that is gone says nothing."""
     gaps = set(read_lost(folder))
     for segment in segments(folder):
         with suppress(FileNotFoundError, LogDamageError):

@@ -18,7 +18,8 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; background: #fff; m
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
 p.facts b { font-size: 1.25rem; margin-right: .3rem; } p.facts span { margin-right: 2rem; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; }
-th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #e4e7eb; overflow-wrap: anywhere; }
+th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #e4e7eb; }
+td { overflow-wrap: anywhere; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 svg { display: block; width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: #3e4c59; }
 """
@@ -137,9 +138,10 @@ def _table(title: str, heads: Row, rows: list[tuple[Any, ...]]) -> str:
 
 
 def _line(tag: str, cells: Row, numbers: Iterable[bool]) -> str:
+    texts = (f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells)
     shown = (
-        f"<{tag}{' class=n' if number else ''}>{escape(f'{cell:,}' if isinstance(cell, int) else str(cell))}</{tag}>"
-        for cell, number in zip(cells, numbers, strict=True)
+        f"<{tag}{' class=n' if number else ''}>{escape(text)}</{tag}>"
+        for text, number in zip(texts, numbers, strict=True)
     )
     return f"<tr>{''.join(shown)}</tr>\n"
 

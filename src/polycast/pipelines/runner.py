@@ -225,7 +225,7 @@ class Tally:
 
 
 def _follow(query: StreamingQuery, listener: Listener, tally: Tally, stop: threading.Event) -> None:
-    """To its end. What Spark tells comes a little later than it happens, and its last word is that it has ended."""
+    """To its end. What Spark tells comes a little later than it happens; its last word is that it has ended."""
     from polycast.pipelines.progress import Ended, Progress
 
     leave = Leave(query)

@@ -1,7 +1,7 @@
 """What JSON looks like, apart from what it says: which fields there are, and of which type.
 
-A shape is a value with the types in place of the contents. Messages of one topic have few of them, so that each has
-to be taken apart only once. Fields are named as in Spark's functions: `$.order.items[].price`.
+A shape is a value with the types in place of the contents. Messages of one topic have few of them, so that each
+has to be taken apart only once. Fields are named as in Spark's functions: `$.order.items[].price`.
 """
 
 from __future__ import annotations

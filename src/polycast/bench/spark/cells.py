@@ -1,0 +1,107 @@
+"""What is measured: each cell does the same thing twice, here and with Spark's own Parquet."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
+
+from polycast.bench.spark.rows import read_log
+from polycast.pipelines.archive import stage
+from polycast.pipelines.traffic import NEEDED, count, sum_up
+
+WINDOW_SECONDS = 60
+TARGET_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the rows are."""
+
+    spark: SparkSession
+    log: Path
+    parquet: Path
+    scratch: Path
+
+    def log_rows(self, schema: str = "") -> DataFrame:
+        return read_log(self.spark, self.log, schema)
+
+    def parquet_rows(self) -> DataFrame:
+        return self.spark.read.parquet(str(self.parquet))
+
+
+@dataclass(frozen=True)
+class Cell:
+    name: str
+    ours: Callable[[Place], object]
+    native: Callable[[Place], object]
+    aim: float
+    """How many times as fast as the other it should be."""
+
+
+def drain(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def archive(place: Place) -> None:
+    """What the pipeline does with a batch: workers write the files, and tell which."""
+    shutil.rmtree(place.scratch, ignore_errors=True)
+    stage(place.log_rows(), place.scratch, "bench/0", TARGET_BYTES).collect()
+
+
+def write_parquet(place: Place) -> None:
+    rows = place.parquet_rows()
+    dated = rows.withColumn("date", F.to_date("time")).withColumn("hour", F.date_format("time", "HH"))
+    writer = dated.write.mode("overwrite").partitionBy("date", "hour").option("compression", "zstd")
+    writer.parquet(str(place.scratch))
+
+
+def traffic(place: Place) -> None:
+    drain(sum_up(count(place.log_rows(NEEDED), WINDOW_SECONDS), WINDOW_SECONDS))
+
+
+def native_traffic(place: Place) -> None:
+    """The same figures, with what Spark brings."""
+    size = F.length("payload")
+    delay = (F.unix_millis(F.current_timestamp()) - F.unix_millis("time")).cast("double")
+    groups = place.parquet_rows().groupBy(F.window("time", f"{WINDOW_SECONDS} seconds"), "topic", "dialect")
+    drain(
+        groups.agg(
+            F.count(F.lit(1)),
+            F.sum(size),
+            F.percentile(size, F.array(F.lit(0.5), F.lit(0.9), F.lit(0.99))),
+            F.max(size),
+            F.approx_count_distinct("source", 0.02),
+            F.avg(delay),
+            F.max(delay),
+        )
+    )
+
+
+CELLS = (
+    Cell("full scan", lambda place: drain(place.log_rows()), lambda place: drain(place.parquet_rows()), 1.0),
+    Cell(
+        "group by topic",
+        lambda place: drain(place.log_rows().groupBy("topic").count()),
+        lambda place: drain(place.parquet_rows().groupBy("topic").count()),
+        0.8,
+    ),
+    Cell(
+        "two columns by schema, full scan beside it",
+        lambda place: drain(place.log_rows("topic string, offset long")),
+        lambda place: drain(place.parquet_rows()),
+        1.2,
+    ),
+    Cell(
+        "two columns of each",
+        lambda place: drain(place.log_rows("topic string, offset long")),
+        lambda place: drain(place.parquet_rows().select("topic", "offset")),
+        1.0,
+    ),
+    Cell("archive", archive, write_parquet, 2.5),
+    Cell("traffic over history", traffic, native_traffic, 2.0),
+)

@@ -1,0 +1,77 @@
+"""The rows that are measured with: a log of sealed segments, and the same rows as Spark writes Parquet."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from polycast.log.disk import DISK
+from polycast.log.folder import HOT, name_of
+from polycast.log.format import NOTHING_BEFORE, SCHEMA, Layout, to_message
+from polycast.log.hot import HotSegment
+from polycast.log.sealing import seal
+from polycast.log.state import State, write_state
+
+TOPICS = 100
+SOURCES = 10
+PAYLOAD_BYTES = 100
+GROUP_ROWS = 20_000
+SEGMENT_ROWS = 1_000_000
+MICROS_APART = 100
+"""Ten thousand a second."""
+BEGAN_MICROS = 1_760_000_000_000_000
+SEED = 1
+LETTERS = bytes(range(97, 123))
+
+
+def write_log(folder: Path, count: int) -> None:
+    """As a broker would have left it: everything is sealed."""
+    folder.mkdir(parents=True)
+    layout, checksum = Layout.of(SCHEMA, SEED), NOTHING_BEFORE
+    for start in range(0, count, SEGMENT_ROWS):
+        path = folder / name_of(start, HOT)
+        segment = HotSegment.create(path, layout)
+        for first, batch in _batches(start, min(start + SEGMENT_ROWS, count)):
+            written = to_message(batch, layout, checksum, first)
+            segment.append(written.pieces)
+            checksum = written.checksum
+        segment.close()
+        seal(path)
+    state = State(seed=f"{SEED:016x}", clean=True, next=count, reserved=count, checksum=checksum)
+    write_state(folder, state, DISK)
+
+
+def _batches(start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for first in range(start, stop, GROUP_ROWS):
+        yield first, make_batch(first, min(GROUP_ROWS, stop - first))
+
+
+def make_batch(first: int, count: int) -> pa.RecordBatch:
+    """Topics come in turn; payloads are letters without any order."""
+    numbers = range(first, first + count)
+    columns = [
+        pa.array(numbers, pa.int64()),
+        pa.array([f"sensors.{number % TOPICS}" for number in numbers]),
+        pa.array([number // TOPICS for number in numbers], pa.int64()),
+        pa.array([BEGAN_MICROS + number * MICROS_APART for number in numbers], SCHEMA.field("time").type),
+        pa.array(["hermod"] * count),
+        pa.array(["bytes"] * count),
+        make_payloads(first, count),
+        pa.array([f"hermod.pub-{number % SOURCES} 127.0.0.1:40000" for number in numbers]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def make_payloads(seed: int, count: int) -> pa.Array:
+    letters = random.Random(seed).randbytes(count * PAYLOAD_BYTES).translate(LETTERS * 9 + LETTERS[:22])
+    edges = pa.array(range(0, (count + 1) * PAYLOAD_BYTES, PAYLOAD_BYTES), pa.int32())
+    return pa.Array.from_buffers(pa.binary(), count, [None, edges.buffers()[1], pa.py_buffer(letters)])
+
+
+def read_log(spark: SparkSession, folder: Path, schema: str = "") -> DataFrame:
+    reader = spark.read.format("polycast").option("path", str(folder))
+    return (reader.schema(schema) if schema else reader).load()
