@@ -25,6 +25,7 @@ BY_PATTERN = ("simplest", "hermod", "fanout", "nanomsg")
 BY_TOPIC = ("ubre",)
 TELLING = ("hermod", "ubre")
 REPLAYING = ("hermod",)
+ASKING = ("hermod", "ubre")
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
@@ -162,13 +163,17 @@ def test_a_connection_that_goes_one_way_says_so(broker: Broker, kind: str, diale
         publisher.subscribe([Exact("x")])
 
 
-@pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "ubre"])
-def test_requests_are_for_ubre(broker: Broker, kind: str, dialect: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_who_can_make_requests_and_who_can_answer_them(broker: Broker, kind: str, dialect: str) -> None:
     with dial(kind, broker, dialect) as client:
-        with pytest.raises(UsageError, match="has no requests"):
-            client.request("polycast/topics")
-        with pytest.raises(UsageError, match="has no requests"):
-            client.serve("route", lambda body: body)
+        if dialect in ASKING:
+            assert client.request("nobody/serves/this").value == "NotFound"
+        else:
+            with pytest.raises(UsageError, match="has no requests"):
+                client.request("polycast/topics")
+        if dialect != "ubre":
+            with pytest.raises(UsageError, match="answers no requests"):
+                client.serve("route", lambda body: body)
 
 
 @pytest.mark.parametrize(

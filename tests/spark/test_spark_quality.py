@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from polycast.pipelines import quality
 from polycast.pipelines.base import Run
+from polycast.pipelines.inspection import REFUSALS
 from polycast.pipelines.quality import PIPELINE, Settings
 from spark.written import Said, write_log
 
@@ -56,7 +57,7 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
         assert quality.add(run, rows, batch) == first
         published.append([(topic, json.loads(payload)) for topic, payload, _ in first])
 
-    rows = run.messages(f">,{quality.REFUSALS}", quality.NEEDED, maxOffsetsPerTrigger=BATCH)
+    rows = run.messages(f">,{REFUSALS}", quality.NEEDED, maxOffsetsPerTrigger=BATCH)
     run.write(rows).foreachBatch(take).start().awaitTermination()
     return {"data": data, "published": published, "lines": quality.finish(run)}
 

@@ -108,11 +108,11 @@ class Side:
 
     def to_request(self, route: str, body: Body) -> tuple[bytes, int]:
         """A request, and the number under which its answer will come; who waits no more removes that number."""
-        raise UsageError(f"{self.dialect} has no requests", "ubre has")
+        raise UsageError(f"{self.dialect} has no requests", "ubre and hermod have")
 
     def to_offer(self, route: str, handler: Handler) -> Said:
         """The offer to answer requests; they are answered while somebody reads."""
-        raise UsageError(f"{self.dialect} has no requests", "ubre has")
+        raise UsageError(f"{self.dialect} answers no requests", "ubre does")
 
     def farewell(self) -> bytes:
         return b""

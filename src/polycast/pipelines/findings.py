@@ -202,7 +202,8 @@ def _find_gone(found: Findings, rules: Rules) -> None:
         if usual and not field.gone and found.json - field.last > rules.gone:
             field.gone = True
             if not _is_within(path, new):
-                _add_change(found, Change(GONE, path, field.types[-1], found.offset, found.micros))
+                kind = next((kind for kind in field.types if kind != NULL), NULL)
+                _add_change(found, Change(GONE, path, kind, found.offset, found.micros))
                 new.add(path)
 
 

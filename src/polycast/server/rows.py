@@ -5,8 +5,9 @@
     polycast/places   {"time": microseconds} or {"sequences": {topic: n}}   {"offset"}
 
 The rows are those from one offset up to another, as far as they match and are safely kept. The metadata of their
-schema has one key, `polycast`, and there as JSON {"next", "skipped": [{"first", "next", "reason"}, ...]}: an answer
-may end before `to`, and `next` is where to go on. `skipped` are offsets that should have been there and were not.
+schema has one key, `polycast`, and there as JSON {"next", "skipped": [{"first", "next", "reason"}, ...]}: what is
+answered may end before `to`, and `next` is where to go on. `skipped` are offsets that should have been there and
+were not.
 """
 
 from __future__ import annotations

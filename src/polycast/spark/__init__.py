@@ -6,6 +6,7 @@
 This needs the extra `spark`: `pip install 'polycast[spark]'`.
 """
 
+from polycast.spark.faults import explain
 from polycast.spark.session import register, session
 
-__all__ = ["register", "session"]
+__all__ = ["explain", "register", "session"]

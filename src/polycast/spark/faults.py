@@ -33,6 +33,12 @@ def telling() -> Iterator[None]:
         raise kind(to_line(error)) from None
 
 
+def explain(error: BaseException) -> str:
+    """What went wrong, in one line, and on a second one what to do about it, if that is known."""
+    told = unwrap(error)
+    return f"{told}\nhint: {told.hint}" if told.hint else str(told)
+
+
 def unwrap(error: BaseException) -> PolycastError:
     """What is to be told, and which exit code it has."""
     if isinstance(error, PolycastError):

