@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
-COMMANDS = ("why", "estimate", "find")
+COMMANDS = ("why", "estimate", "find", "sql")
 
 
 def ask_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

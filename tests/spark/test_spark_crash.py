@@ -41,7 +41,7 @@ class Steady(OnceBatches):
     ahead = 1
 
     def make_unit(self) -> Unit:
-        self.ending.wait(0.02)
+        self.ending.wait(0.1)
         return super().make_unit()
 
 

@@ -25,9 +25,7 @@ def default_ports_are_free() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(
-    "page", pages("python spark", "console spark"), ids=lambda page: str(page.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", pages("python spark", "console spark"), ids=lambda page: page.stem)
 def test_a_page(
     spark: SparkSession,
     page: Path,

@@ -11,13 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import datasource as ds
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 from log.shelf import BEGAN, Shelf, stop
 from polycast.log import sealing
 from polycast.log.sealed import SealedReader
 from polycast.log.sealing import seal
+from polycast.spark.options import read_source_options
 from polycast.spark.source import ROWS, PushingReader, PushingSource
+from polycast.spark.stream import LogStream
 
 EPOCH = datetime.fromtimestamp(BEGAN / 1e6, UTC)
 
@@ -104,3 +107,19 @@ def test_only_the_columns_that_are_asked_for_and_filtered_by(big: Shelf, reads: 
     schema = StructType([field for field in ROWS.fields if field.name in ("offset", "source")])
     collect(big, [ds.EqualTo(("topic",), "t3")], schema)
     assert reads.columns == {"offset", "source", "topic"}
+
+
+def test_offsets_that_nobody_has_are_no_part_of_a_batch(tmp_path: Path) -> None:
+    """After an unclean stop there may be millions of them."""
+    shelf = Shelf(tmp_path)
+    shelf.segment(10)
+    shelf.skip(4_000_000)
+    shelf.segment(10, 10)
+    stream = LogStream(read_source_options({"path": str(tmp_path)}, streaming=True), ["offset"])
+    offset, batches = {"offset": 0}, []
+    while (end := stream.latestOffset(offset, ReadMaxRows(8))) != offset:
+        shares = stream.partitions(offset, end)
+        batches.append(sum(batch.num_rows for share in shares for batch in stream.read(share)))
+        offset = end
+    stream.stop()
+    assert batches == [8, 8, 8, 6]

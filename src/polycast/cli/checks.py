@@ -22,6 +22,7 @@ from polycast.dialects.hermod import scan as hermod_scan
 from polycast.dialects.registry import ROLES
 from polycast.dialects.ubre import scan as ubre_scan
 from polycast.dialects.web import frames
+from polycast.errors import StartError
 from polycast.log import columns
 
 FILES_WANTED = 4096
@@ -51,6 +52,7 @@ def examine(data: str) -> Iterator[Finding]:
         if role.default:
             yield _port(name, role.default)
     yield _folder(Path(data))
+    yield _spark()
     yield from _peers()
 
 
@@ -113,6 +115,16 @@ def _fsync_milliseconds(file: Path) -> float:
     finally:
         file.unlink(missing_ok=True)
     return statistics.median(times)
+
+
+def _spark() -> Finding:
+    try:
+        from polycast.spark.java import find_java, version_of
+
+        java = find_java() / "bin" / "java"
+    except StartError as error:
+        return Finding("spark", "missing", f"{error}: no pipelines, no SQL", error.hint)
+    return Finding("spark", "fine", f"{version('pyspark')} with Java {version_of(java)}, {java}")
 
 
 def _peers() -> Iterator[Finding]:

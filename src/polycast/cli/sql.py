@@ -9,6 +9,7 @@ import typer
 
 from polycast.cli.log.place import DATA
 from polycast.cli.options import AT
+from polycast.cli.question import MASTER, asking
 from polycast.errors import UsageError
 from polycast.model import Limits
 
@@ -42,7 +43,7 @@ def run(
     view: list[str] = typer.Option([], help="A view of some topics (may be repeated).", metavar="NAME=PATTERN"),
     at: str = AT,
     once: bool = typer.Option(False, "--once", help="With --into or --to: end when all that is there is done."),
-    master: str = typer.Option("local[*]", help="Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://..."),
+    master: str = MASTER,
 ) -> None:
     from polycast.pipelines import runner
     from polycast.pipelines.statement import read_statement
@@ -74,15 +75,11 @@ def _check_options(into: str, to: str, as_json: bool, as_csv: bool, once: bool) 
 def _answer(statement: Statement, data: Path, master: str, form: str) -> None:
     from polycast.cli import results
     from polycast.pipelines.sql import ask, to_batches
-    from polycast.spark import session
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
-    spark = session(master, "polycast sql")
-    try:
+    with asking(NAME, master) as spark:
         rows = ask(spark, data / "log", statement)
         results.show(rows.columns, to_batches(rows, statement.text), form)
-    finally:
-        spark.stop()
 
 
 def _follow(statement: Statement, into: str, to: str, data: Path, at: str, master: str, once: bool) -> None:

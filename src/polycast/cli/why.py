@@ -9,6 +9,7 @@ from polycast.cli import streams
 from polycast.cli.log.place import DATA, open_log
 from polycast.cli.messages import printable
 from polycast.cli.question import MASTER, asking, to_time
+from polycast.errors import UsageError
 
 NAME = "why"
 HELP = """Tell who should have received the message at an offset, and why; and who lost messages near it.
@@ -22,24 +23,34 @@ SHOWN = ("connection", "dialect", "address", "pattern", "kind", "how", "since_of
 
 
 def run(
-    offset: int = typer.Argument(help="The offset of the message, as polycast log cat shows it.", min=0),
+    offset: str = typer.Argument(
+        help="The offset of the message, as polycast log cat shows it.", metavar="OFFSET"
+    ),
     data: str = DATA,
     as_json: bool = typer.Option(False, "--json", help="The answer as one JSON object."),
     master: str = MASTER,
 ) -> None:
     from polycast.pipelines import runner
 
+    number = parse_offset(offset)
     runner.check_spark()
     folder = open_log(data)
     from polycast.pipelines.why import find_message, why
 
-    asked = find_message(folder, offset)
+    asked = find_message(folder, number)
     with asking(NAME, master) as spark:
         answer = to_shown(why(spark, folder, asked))
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
     else:
         _show(answer)
+
+
+def parse_offset(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        hint = "offsets are whole numbers from 0 on; polycast log cat shows them"
+        raise UsageError(f"{text!r} is no offset", hint)
+    return int(text)
 
 
 def to_shown(answer: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ ROW = 22
 BAR = 14
 LABEL = 250
 """How much room names have."""
-LABEL_LETTERS = 38
+LABEL_LETTERS = 32
 NUMBER = 62
 """How much room a number has."""
 HEAD = 26
@@ -25,6 +25,7 @@ class Lane(NamedTuple):
     name: str
     micros: list[int]
     """When it happened."""
+    colour: str
 
 
 def draw_bars(names: Sequence[str], columns: Mapping[str, Sequence[int]]) -> str:
@@ -55,7 +56,7 @@ def draw_lanes(lanes: Sequence[Lane]) -> str:
         top = HEAD + place * ROW
         parts += [_text(0, top + BAR - 2, lane.name), _box(left, top + BAR / 2, right - left, 1, FAINT)]
         spots = {round(left + (right - left) * (micros - first) / span, 1) for micros in lane.micros}
-        parts += [_box(spot - 1, top, 3, BAR, COLOURS[place % len(COLOURS)], 0.7) for spot in sorted(spots)]
+        parts += [_box(spot - 1, top, 3, BAR, lane.colour, 0.7) for spot in sorted(spots)]
     bottom = HEAD + len(lanes) * ROW + 8
     for tick in range(TICKS if last > first else 1):
         x = left + (right - left) * tick / (TICKS - 1)

@@ -2,8 +2,8 @@
 
 Sequences that are missing (with the log's own reason, where it has one) or come again; payloads that are said to
 be JSON, or begin like it where the rest of the topic is, and are not; and fields of JSON that appear, change their
-type or are gone. What is in the first messages of a topic belongs to it from the start. When there is something new
-to tell about a topic, all that is known about it is published:
+type or are gone. What is in the first messages of a topic belongs to it from the start. When there is something
+new to tell about a topic, all that is known about it is published:
 
     polycast/quality/TOPIC   {"topic": "orders", "messages": 1200, "gaps": 1, "missing": 17, "repeats": 0,
                               "json": 1200, "not_json": 0, "changes": 1, "last_changes": [{"kind": "changed",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from polycast.pipelines.drawing import Lane, draw_bars, draw_lanes, draw_strips
+from polycast.pipelines.drawing import COLOURS, Lane, draw_bars, draw_lanes, draw_strips
 from polycast.pipelines.findings import Findings, State, trouble_of
 
 TOPICS_SHOWN = 30
@@ -16,7 +16,7 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; background: #fff; max-width: 980px; margin: 2rem auto;
        padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
-p.facts b { font-size: 1.25rem; margin-right: .3rem; } p.facts span { margin-right: 2rem; }
+p.facts b { font-size: 1.25rem; margin-right: .3rem; } p.facts span { margin-right: 1.6rem; white-space: nowrap; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; }
 th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #e4e7eb; }
 td { overflow-wrap: anywhere; }
@@ -83,9 +83,9 @@ def _pictures(state: State) -> Iterator[str]:
 def _lanes(state: State) -> list[Lane]:
     found = state.topics.values()
     return [
-        Lane("missing", [gap.micros for each in found for gap in each.gaps_listed]),
-        Lane("not JSON", [spot.micros for each in found if each.not_json for spot in each.bad_listed]),
-        Lane("changes", [change.micros for each in found for change in each.changes_listed]),
+        Lane("missing", [gap.micros for each in found for gap in each.gaps_listed], COLOURS[0]),
+        Lane("not JSON", [spot.micros for each in found if each.not_json for spot in each.bad_listed], COLOURS[2]),
+        Lane("changes", [change.micros for each in found for change in each.changes_listed], COLOURS[3]),
     ]
 
 

@@ -17,8 +17,8 @@ from polycast.log.disk import DISK
 from polycast.log.folder import make
 
 SCHEMA = "first long, next long"
-DONE = "all"
-"""A file that is written last: without it the steps are decided anew."""
+DONE = "_all"
+"""A file that is written last, and that Spark does not see: without it the steps are decided anew."""
 
 
 def to_steps(ranges: Sequence[tuple[int, int]], size: int) -> list[tuple[int, int]]:

@@ -6,6 +6,13 @@
 This needs the extra `spark`: `pip install 'polycast[spark]'`.
 """
 
+from importlib.util import find_spec
+
+from polycast.errors import StartError
+
+if find_spec("pyspark") is None:
+    raise StartError("there is no Spark here", "pip install 'polycast[spark]' brings it")
+
 from polycast.spark.faults import explain
 from polycast.spark.session import register, session
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -70,22 +71,19 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open().next() if self._end is None else self._end
 
     def _limited(self, begin: int, end: int, limit: ReadLimit) -> int:
-        """Both limits count where both are given; Spark knows of one."""
+        """Both limits count where both are given; Spark knows of one. Offsets that nobody has count not."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.max_offsets
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes
-        if rows is not None:
-            first = max(begin, self._open().first())
-            end = min(end, first + rows)
-        return end if size is None else self._within_bytes(begin, end, size)
-
-    def _within_bytes(self, begin: int, end: int, size: int) -> int:
-        """At least one piece, so that it goes on."""
-        taken = 0
-        for piece in self._open().pieces(begin, end):
-            share = piece.size * (piece.next - max(begin, piece.first)) // max(1, piece.next - piece.first)
-            if taken and taken + share > size:
-                return piece.first
-            taken += share
+        left = sys.maxsize if rows is None else rows
+        room = sys.maxsize if size is None else size
+        for number, piece in enumerate(self._open().pieces(begin, end)):
+            first, after = max(begin, piece.first), min(end, piece.next)
+            share = piece.size * (after - first) // max(1, piece.next - piece.first)
+            if number and share > room:  # but at least one, so that it goes on
+                return first
+            if after - first >= left:
+                return first + left
+            left, room = left - (after - first), room - share
         return end
 
     # -- what it reads -----------------------------------------------------------------------------------

@@ -1,0 +1,142 @@
+"""`polycast sql`, as far as it comes without Spark: what is wrong is said before that starts."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from kit.program import Finished, polycast_here
+from log.shelf import Shelf, stop
+from polycast.errors import UsageError
+from polycast.pipelines.mistakes import mark
+from polycast.pipelines.statement import read_statement
+
+ALL = "SELECT * FROM messages"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data" / "log"
+    folder.mkdir(parents=True)
+    shelf = Shelf(folder)
+    shelf.segment(3)
+    stop(shelf)
+    return tmp_path / "data"
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("Spark was to be started")
+
+    monkeypatch.setattr("polycast.spark.session", refuse)
+
+
+def sql(data: Path, *arguments: str) -> Finished:
+    finished = polycast_here("sql", "--data", str(data), *arguments)
+    assert (finished.code, finished.out) == (2, b"") or "cannot reach" in finished.err
+    return finished
+
+
+@pytest.mark.parametrize(
+    ("query", "said", "cure"),
+    [
+        ("", "the query is empty", "SELECT"),
+        ("  -- nothing\n;", "the query is empty", "SELECT"),
+        ("SELECT 1; SELECT 2", "these are 2 statements", "leave out"),
+        ("DROP TABLE messages", "DROP changes something, and queries only read", "--into TOPIC"),
+        ("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a", "INSERT changes something", "--to PATH"),
+        ("FROM messages INSERT OVERWRITE t SELECT *", "INSERT changes something", "--to PATH"),
+        ("SELCT 1", "a query does not begin with SELCT", "it begins with SELECT"),
+        ("SELECT * FROM ``", "a pattern cannot be empty", "'>'"),
+        ("SELECT * FROM `a.>` JOIN `A.>`", "`a.>` and `A.>` are one name", "--view"),
+    ],
+)
+def test_queries_that_are_none(data: Path, query: str, said: str, cure: str) -> None:
+    failed = sql(data, query)
+    message, _, hint = failed.err.partition("\nhint: ")
+    assert said in message
+    assert cure in hint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--into", "a", "--to", "b"], "--into publishes and --to keeps: give one of them"),
+        (["--json", "--csv"], "--json and --csv are two forms"),
+        (["--into", "a", "--json"], "--json and --csv are about what is printed"),
+        (["--once"], "--once is for --into and --to"),
+        (["--into", "t" * 1025], "--into is a topic of 1,025 bytes, and 1,024 are allowed"),
+        (["--view", "orders"], "--view orders names no view"),
+        (["--view", "a b=c"], "--view a b=c names no view"),
+        (["--view", "messages=a.>"], "messages is the view of all topics already"),
+        (["--view", "orders="], "a pattern cannot be empty"),
+        (["--into", "x", "--view", "x=x"], "the query would read what it publishes: `x`"),
+        (["--into", "a", "--at", "smtp://here"], "hermod is not spoken over smtp"),
+    ],
+)
+def test_options_that_cannot_be(data: Path, arguments: list[str], said: str) -> None:
+    assert said in sql(data, ALL, *arguments).err
+
+
+def test_nothing_but_select_goes_on(data: Path) -> None:
+    assert "only what SELECT finds can be published or kept" in sql(data, "SHOW VIEWS", "--into", "a").err
+
+
+def test_a_target_that_is_no_folder(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "file exists" in sql(data, ALL, "--to", str(tmp_path / "file")).err
+
+
+def test_where_there_is_no_log(tmp_path: Path) -> None:
+    assert f"there is no log in {tmp_path}" in sql(tmp_path, ALL).err
+
+
+def test_a_broker_that_is_not_there(data: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        failed = sql(data, ALL, "--into", "a", "--at", address)
+    assert failed.code == 1
+    assert f"cannot reach tcp://{address}" in failed.err
+
+
+# -- what is in a query ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "patterns"),
+    [
+        ("SELECT 1", set()),
+        ("SELECT `topic` FROM `orders.>`", {"orders.>"}),
+        ("SELECT 1 FROM `orders.new` AS a JOIN `b` ON a.`x` = b.y", {"orders.new", "b"}),
+        ("SELECT 1 FROM `a.>`, `~b`", {"a.>", "~b"}),
+        ("SELECT 1 FROM `a``b>`", {"a`b>"}),
+        ("SELECT '`no.>`', \"`no.>`\", r'\\' /* `no.>` */ -- `no.>`\nFROM messages", set()),
+        ("SELECT 1 FROM parquet.`/a/b>`", set()),
+        ("SELECT 1 FROM `messages`", set()),
+        ("SELECT 1 FROM `both`", set()),
+    ],
+)
+def test_patterns_in_back_ticks_are_views(query: str, patterns: set[str]) -> None:
+    statement = read_statement(query, ["both=a,b.>"])
+    expected = {"messages": ">", "both": "a,b.>"} | {pattern: pattern for pattern in patterns}
+    assert statement.views == expected
+
+
+def test_a_semicolon_at_the_end_or_in_a_text_is_fine() -> None:
+    assert read_statement("SELECT ';' ;").flows
+    assert not read_statement("(SHOW TABLES)").flows
+
+
+def test_a_view_cannot_have_every_name() -> None:
+    with pytest.raises(UsageError, match="names no view"):
+        read_statement(ALL, ["1=a"])
+
+
+def test_the_place_is_marked() -> None:
+    assert mark("SELECT a\nFROM\tb", 9, 13) == "  SELECT a\n  FROM b\n  ^^^^"
+    assert mark("SELECT", 6, 7) == "  SELECT\n        ^"
+    assert mark("a\nb\nc", 0, 3) == "  a\n  ^\n  b\n  ^\n  c"

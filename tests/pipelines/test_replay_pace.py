@@ -1,0 +1,121 @@
+"""When a replay's messages are due, what its steps are, and which settings it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polycast.errors import UsageError
+from polycast.pipelines.pace import Pace
+from polycast.pipelines.replay import Place, Settings, take_checkpoint, to_place, within_hours
+from polycast.pipelines.steps import to_steps, write_steps
+
+
+class Clock:
+    """Time passes when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.naps: list[float] = []
+
+    def nap(self, seconds: float) -> None:
+        self.naps.append(seconds)
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("speed", "due"), [(1.0, 1010.0), (10.0, 1001.0), (0.5, 1020.0)])
+def test_gaps_are_as_they_were(speed: float, due: float) -> None:
+    clock = Clock()
+    pace = Pace(speed, clock.nap, lambda: clock.now)
+    pace.wait(5_000_000)
+    assert clock.naps == []
+    pace.wait(15_000_000)
+    assert clock.now == due
+    clock.now += 3
+    pace.wait(16_000_000)
+    assert clock.now == max(due + 3, 1000 + 11 / speed)
+
+
+def test_long_waits_are_naps() -> None:
+    clock = Clock()
+    pace = Pace(1.0, clock.nap, lambda: clock.now)
+    pace.wait(0)
+    pace.wait(3600 * 1_000_000)
+    assert clock.now == 4600.0
+    assert len(clock.naps) == 60
+
+
+# -- steps -----------------------------------------------------------------------------------------------
+
+ranges = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=6).map(
+    lambda pairs: sorted((first, first + size) for first, size in pairs)
+)
+
+
+@given(ranges, st.integers(1, 30))
+def test_steps_have_each_offset_once_in_order(files: list[tuple[int, int]], size: int) -> None:
+    steps = to_steps(files, size)
+    taken = [offset for first, after in steps for offset in range(first, after)]
+    assert taken == sorted({offset for first, last in files for offset in range(first, last + 1)})
+    assert all(0 < after - first <= size for first, after in steps)
+
+
+def test_steps_are_decided_once(tmp_path: Path) -> None:
+    write_steps(tmp_path / "steps", [(0, 5), (5, 9)])
+    before = {path.name: path.read_text() for path in (tmp_path / "steps").iterdir()}
+    assert [before[name] for name in sorted(before) if name.endswith(".json")] == [
+        '{"first": 0, "next": 5}\n',
+        '{"first": 5, "next": 9}\n',
+    ]
+    write_steps(tmp_path / "steps", [(0, 100)])
+    assert {path.name: path.read_text() for path in (tmp_path / "steps").iterdir()} == before
+
+
+def test_hours_that_cannot_have_any_are_left_out() -> None:
+    files = [(n, n, Path(f"lake/date=2026-11-15/hour={n:02}/x.parquet")) for n in range(24)]
+    start, end = to_place("start", "2026-11-15T20:30"), to_place("end", "2026-11-15T22:00")
+    assert [file[0] for file in within_hours(files, start, end)] == [20, 21, 22]
+    assert within_hours(files, Place(offset=3), None) == files
+
+
+# -- settings --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"prefix": "polycast/again/"}, "the broker's own"),
+        ({"start": "-10m"}, "no place in a log"),
+        ({"start": "yesterday"}, "no place in a log"),
+        ({"end": "2026-13-01"}, "no place in a log"),
+        ({"prefix": ""}, "would hear itself"),
+        ({"prefix": "", "end": "2999-01-01"}, "would hear itself"),
+    ],
+)
+def test_settings_that_cannot_be(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Settings(**given)
+
+
+def test_the_same_settings_are_the_same_replay(tmp_path: Path) -> None:
+    assert Settings().id == Settings().id
+    assert len({Settings().id, Settings(name="again").id, Settings(end="17").id}) == 3
+    assert Settings(prefix="", end="2020-01-01").prefix == ""
+    checkpoint = tmp_path / "checkpoints" / "replay"
+    take_checkpoint(checkpoint, "one")
+    (checkpoint / "metadata").write_text("1")
+    take_checkpoint(checkpoint, "two")
+    assert not (checkpoint / "metadata").exists()
+    take_checkpoint(checkpoint, "one")
+    assert (checkpoint / "metadata").read_text() == "1"
+
+
+def test_a_place_is_an_offset_or_a_time() -> None:
+    assert to_place("start", "earliest") is None
+    assert to_place("start", "17") == Place(offset=17)
+    assert to_place("end", "1970-01-01T00:01") == Place(micros=60_000_000)
+    assert to_place("end", "1970-01-01T01:01+01:00") == Place(micros=60_000_000)

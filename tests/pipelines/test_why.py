@@ -1,0 +1,78 @@
+"""What is told about one message, from the events around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polycast.pipelines.subscriptions import Event, Told
+from polycast.pipelines.why import Asked, to_answer
+
+MESSAGE = Asked(10, "a.b", 3, 5_000_000, "hermod", "simplest-1 x:1", 7, 0)
+
+
+def subscribe(offset: int, name: str, pattern: str = "a.b", echo: bool = True, start: Any = None) -> Told:
+    event = Event(name, "hermod", "hermod.sub", "x:9", pattern, "exact", "a.b", echo, start)
+    return Told(offset, 1000, "subscribe", event)
+
+
+def receivers(*told: Told, follower: int | None = None) -> list[tuple[str, str, int]]:
+    answer = to_answer(MESSAGE, list(told), follower)
+    return [(row["connection"], row["how"], row["since_offset"]) for row in answer["receivers"]]
+
+
+def test_who_was_subscribed_then() -> None:
+    told = [
+        Told(0, 0, "start", Event()),
+        subscribe(1, "stays"),
+        subscribe(2, "goes"),
+        Told(3, 0, "disconnect", Event("goes")),
+        subscribe(11, "comes later"),
+    ]
+    assert receivers(*told) == [("stays", "live", 1)]
+    assert to_answer(MESSAGE, told)["note"] == ""
+    assert receivers(*told, Told(12, 0, "disconnect", Event("stays"))) == [("stays", "live", 1)]
+
+
+def test_who_asked_for_the_past() -> None:
+    told = [
+        subscribe(20, "all", start="earliest"),
+        subscribe(21, "from then", start={"time": 5000}),
+        subscribe(22, "too late", start={"time": 5001}),
+        subscribe(23, "by sequence", start={"topics": {"a.b": 3}}),
+        subscribe(24, "past it", start={"topics": {"a.b": 4}}),
+        subscribe(25, "the last one", start="last"),
+    ]
+    assert [name for name, how, _ in receivers(*told) if how == "replay"] == [
+        "all", "from then", "by sequence", "the last one",
+    ]  # fmt: skip
+    assert "the last one" not in [name for name, _, _ in receivers(*told, follower=15)]
+    assert "the last one" in [name for name, _, _ in receivers(*told, follower=26)]
+
+
+def test_who_does_not_hear_it_although_it_matches() -> None:
+    own = subscribe(1, "simplest-1 x:1", echo=False)
+    answer = to_answer(MESSAGE, [own, subscribe(2, "simplest-2 x:2", echo=False)])
+    assert [row["connection"] for row in answer["receivers"]] == ["simplest-2 x:2"]
+    assert answer["silent"] == [
+        {"connection": "simplest-1 x:1", "reason": "it published the message, and does not hear itself"}
+    ]
+    over_link = MESSAGE._replace(source="simplest.peer-7 x:7")
+    linked = to_answer(over_link, [subscribe(1, "simplest.peer-8 x:8", echo=False)])
+    assert (linked["receivers"], len(linked["silent"])) == ([], 1)
+
+
+def test_who_lost_messages_near_it() -> None:
+    drop = Told(30, 0, "drop", Event("slow", address="x:9", count=4, first=8, next=12))
+    answer = to_answer(MESSAGE, [subscribe(1, "slow"), subscribe(2, "quick"), drop])
+    assert [(row["connection"], row["may_have_lost_it"]) for row in answer["receivers"]] == [
+        ("slow", True),
+        ("quick", False),
+    ]
+    assert answer["drops"] == [{"connection": "slow", "address": "x:9", "messages": 4, "first": 8, "next": 12}]
+
+
+def test_what_is_not_known() -> None:
+    assert "events.enabled" in to_answer(MESSAGE, [])["note"]
+    late = MESSAGE._replace(log_first=4)
+    assert to_answer(late, [subscribe(5, "c")])["note"] == "subscriptions before offset 4 are not known"
+    assert to_answer(late, [subscribe(5, "c"), Told(20, 0, "start", Event())])["note"] != ""

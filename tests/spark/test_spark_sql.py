@@ -1,0 +1,179 @@
+"""SQL over topics: answers, mistakes, and queries that go on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from kit.broker import Broker
+from kit.program import Finished, polycast_here
+from polycast.client import connect
+from polycast.errors import UsageError
+from polycast.model import Message
+from polycast.pipelines.following import Target, check_target, to_pipeline
+from polycast.pipelines.runner import Report, order_of, run_in
+from polycast.pipelines.statement import read_statement
+from spark.here import ask_here
+
+ORDERS = [{"id": number, "price": number * 1.5} for number in range(4)]
+BYTES = b"\xff\x00"
+PRICES = "SELECT get_json_object(cast(payload AS string), '$.price') AS price FROM `orders.>` ORDER BY 1"
+"""As in the help."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    data: Path = tmp_path_factory.mktemp("sql") / "data"
+    with Broker(listen=("hermod.pub",), data=data) as running:
+        say(running, *(Message("orders.new", json.dumps(order).encode()) for order in ORDERS))
+        say(running, Message("raw", BYTES), Message("orders.paid", b'{"id": 9, "price": 0.5}'))
+        yield running
+
+
+def data_of(broker: Broker) -> Path:
+    [flag] = [part for part in broker._command if part.startswith("--data=")]
+    return Path(flag.removeprefix("--data="))
+
+
+def at(broker: Broker) -> str:
+    return f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
+
+
+def say(broker: Broker, *messages: Message) -> None:
+    with connect("hermod", at(broker), publishing=True) as client:
+        client.publish(messages)
+
+
+@pytest.fixture
+def ask(spark: SparkSession, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Any:
+    ask_here(spark, monkeypatch)
+
+    def sql(query: str, *arguments: str) -> Finished:
+        return polycast_here("sql", query, "--data", str(data_of(broker)), *arguments)
+
+    return sql
+
+
+def rows_of(finished: Finished) -> list[dict[str, Any]]:
+    assert (finished.code, finished.err) == (0, "")
+    return [json.loads(line) for line in finished.out.splitlines()]
+
+
+# -- answers ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_there(ask: Any) -> None:
+    counted = ask(
+        "SELECT topic, count(*) AS n FROM messages WHERE offset < 6 GROUP BY topic ORDER BY n DESC, topic"
+    )
+    assert counted.out.decode().split() == ["topic", "n", "orders.new", "4", "orders.paid", "1", "raw", "1"]
+    prices = rows_of(ask(PRICES, "--json"))
+    assert [row["price"] for row in prices] == ["0.0", "0.5", "1.5", "3.0", "4.5"]
+    named = ask(
+        "SELECT payload, topic, topic FROM mine WHERE topic = 'raw'", "--csv", "--view", "mine=raw,orders.>"
+    )
+    assert named.out == b"payload,topic,topic\n/wA=,raw,raw\n"
+
+
+def test_every_kind_of_value(ask: Any) -> None:
+    query = """
+        SELECT payload, time IS NULL AS timeless, parse_json('{"a": [1]}') AS variant, INTERVAL 2 MONTHS AS months,
+               from_json('{"a": {"b": 1}}', 'a map<string, int>') AS parsed, array(1.5) AS listed
+        FROM `raw`
+    """
+    [row] = rows_of(ask(query, "--json"))
+    assert row == {
+        "payload": {"$base64": "/wA="}, "timeless": False, "variant": '{"a":[1]}', "months": "INTERVAL '2' MONTH",
+        "parsed": {"a": {"b": 1}}, "listed": [1.5],
+    }  # fmt: skip
+    assert {row["viewName"] for row in rows_of(ask("SHOW VIEWS", "--json"))} >= {"messages"}
+
+
+@pytest.mark.parametrize(
+    ("query", "words", "marked"),
+    [
+        ("SELECT * FORM messages", "Syntax error at or near 'messages'", "              ^"),
+        ("SELECT 1,\n offst FROM messages", "Did you mean one of the following? [`offset`", " ^^^^^"),
+        ("SELECT 1 FROM nowhere", "The table or view `nowhere` cannot be found", "              ^^^^^^^"),
+        ("SELECT cast(topic AS int) FROM `raw`", "cannot be cast to", "       ^^^^^^^^^^^^^^^^^^"),
+    ],
+)
+def test_mistakes_are_marked(ask: Any, query: str, words: str, marked: str) -> None:
+    failed = ask(query)
+    assert (failed.code, failed.out) == (2, b"")
+    assert words in failed.err.splitlines()[0]
+    assert f"  {marked}" in failed.err.splitlines()
+    assert "SQLSTATE" not in failed.err and "Project" not in failed.err
+
+
+# -- queries that go on ----------------------------------------------------------------------------------
+
+
+def follow(spark: SparkSession, broker: Broker, query: str, **target: Any) -> Report:
+    """Once."""
+    statement, where = read_statement(query), Target(**target)
+    check_target(statement, where)
+    order = order_of(to_pipeline(statement, where), data_of(broker), at(broker), (), "", True)
+    return run_in(spark, order, lambda progress: None, threading.Event())
+
+
+def published(ask: Any, topic: str) -> list[tuple[str, Any]]:
+    query = f"SELECT topic, payload, format FROM `{topic}` ORDER BY offset"
+    return [(row["topic"], row["payload"]) for row in rows_of(ask(query, "--json"))]
+
+
+def test_totals_are_published_when_they_change(spark: SparkSession, broker: Broker, ask: Any) -> None:
+    query = "SELECT topic, count(*) AS n FROM messages WHERE topic LIKE 'orders%' GROUP BY topic"
+    follow(spark, broker, query, into="totals")
+    first = [json.loads(payload) for _, payload in published(ask, "totals")]
+    assert sorted(first, key=str) == [{"topic": "orders.new", "n": 4}, {"topic": "orders.paid", "n": 1}]
+    say(broker, Message("orders.paid", b"{}"))
+    follow(spark, broker, query, into="totals")
+    follow(spark, broker, query, into="totals")
+    after = [json.loads(payload) for _, payload in published(ask, "totals")]
+    assert after[2:] == [{"topic": "orders.paid", "n": 2}]
+
+
+def test_rows_can_name_their_topics(spark: SparkSession, broker: Broker, ask: Any) -> None:
+    follow(spark, broker, "SELECT topic, payload FROM messages WHERE topic = 'raw'", into="copy.>")
+    assert published(ask, "copy.>") == [("copy.raw", {"$base64": "/wA="})]
+    follow(spark, broker, "SELECT payload FROM `raw`", into="single")
+    assert published(ask, "single") == [("single", {"$base64": "/wA="})]
+
+
+def test_rows_are_kept_as_parquet(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    query = "SELECT offset, payload FROM `raw`"
+    for _ in range(2):
+        follow(spark, broker, query, to=tmp_path)
+        assert duckdb.sql(f"SELECT count(*), min(payload) FROM '{tmp_path}/*.parquet'").fetchall() == [(1, BYTES)]
+    say(broker, Message("raw", BYTES))
+    follow(spark, broker, query, to=tmp_path)
+    assert duckdb.sql(f"SELECT count(*) FROM '{tmp_path}/*.parquet'").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("query", "target", "words"),
+    [
+        ("SELECT * FROM messages ORDER BY time", {"into": "x"}, "cannot go on with what comes: Sorting"),
+        ("SELECT count(*) FROM messages", {"to": "x"}, "these totals go on changing, and files do not"),
+        ("SELECT 1", {"into": "x"}, "the query reads no messages"),
+        ("SELECT topic FROM messages", {"into": "x.>"}, "takes the columns topic and payload"),
+        ("SELECT topic, topic FROM messages", {"into": "x"}, "two columns are called topic"),
+        ("SELECT nothing FROM messages", {"into": "x"}, "Did you mean"),
+    ],
+)
+def test_what_cannot_go_on(
+    spark: SparkSession, broker: Broker, tmp_path: Path, query: str, target: dict[str, Any], words: str
+) -> None:
+    if "to" in target:
+        target = {"to": tmp_path}
+    with pytest.raises(UsageError) as refused:
+        follow(spark, broker, query, **target)
+    assert words in str(refused.value)
