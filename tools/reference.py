@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: every command, every setting, every metric, every error.
+"""Writes docs/reference/ from the code: every command, setting, metric and error, and all about Spark.
 
 python tools/reference.py            write
 python tools/reference.py --check    say what is out of date, and fail if anything is
@@ -11,18 +11,23 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import Field
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
 from polycast import errors
-from polycast.cli import log
+from polycast.cli import log, pipeline
 from polycast.cli.commands import COMMANDS
 from polycast.dialects.registry import ROLES
+from polycast.pipelines import NAMES as PIPELINES
+from polycast.pipelines import find
 from polycast.server.counters import Counters, Progress, Totals
 from polycast.server.metrics import Declaration, metrics_of
 from polycast.server.settings import TABLES, declared
+from polycast.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
+from polycast.spark.session import LOCAL_SETTINGS
+from polycast.spark.session import SETTINGS as SPARK_SETTINGS
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 HELP_COLUMNS = "100"
@@ -31,7 +36,9 @@ HELP_COLUMNS = "100"
 def commands() -> Iterator[str]:
     yield "# Commands\n"
     names = [command.NAME for command in COMMANDS]
-    for name in [*names, *(f"{log.NAME} {command.NAME}" for command in log.COMMANDS)]:
+    for group in (log, pipeline):
+        names += [f"{group.NAME} {command.NAME}" for command in group.COMMANDS]
+    for name in names:
         yield f"## {name}\n\n```text\n{_help_of(name)}\n```\n"
 
 
@@ -132,7 +139,39 @@ def error_tree() -> Iterator[str]:
     yield f"# Errors\n\n```text\n{tree}\n```\n"
 
 
-PAGES = {"commands": commands, "settings": settings, "metrics": metrics, "errors": error_tree}
+SPARK_HEAD = """# Spark
+
+The format is `polycast`; [the guide](../guides/spark.md) shows it at work. Upper and lower case in the names of
+options do not matter.
+
+## Options to read
+"""
+
+
+def spark() -> Iterator[str]:
+    yield SPARK_HEAD
+    yield from _options(SOURCE_OPTIONS)
+    yield "\n## Options to write\n"
+    yield from _options(SINK_OPTIONS)
+    yield "\n## Settings of `polycast.spark.session()`\n\n| setting | value |\n|---|---|"
+    for name, value in (SPARK_SETTINGS | LOCAL_SETTINGS).items():
+        yield f"| `{name}` | `{value}` |"
+    yield "| `spark.sql.shuffle.partitions` | the number of cores |"
+    for name in PIPELINES:
+        found = find(name)
+        yield f"\n## Pipeline `{name}`\n\n{found.summary}\n\n| key of `--set` | default | meaning |\n|---|---|---|"
+        for field in fields(found.settings):
+            yield f"| `{field.name}` | {_default(field)} | {_meaning(field)} |"
+    yield ""
+
+
+def _options(declared_options: Mapping[str, str]) -> Iterator[str]:
+    yield "| option | meaning |\n|---|---|"
+    for name, meaning in declared_options.items():
+        yield f"| `{name}` | {meaning} |"
+
+
+PAGES = {"spark": spark, "commands": commands, "settings": settings, "metrics": metrics, "errors": error_tree}
 
 
 def main(check: bool) -> int:

@@ -49,7 +49,11 @@ def _stop_signal() -> asyncio.Event:
 def _open_log(settings: Settings) -> Log | None:
     if not settings.log.enabled:
         return None
-    from polycast.log.log import Log  # pyarrow takes its time: who keeps nothing need not wait for it
+    # pyarrow takes its time: who keeps nothing need not wait for it
+    from polycast.log.arrow import leave_pandas_out
+
+    leave_pandas_out()
+    from polycast.log.log import Log
 
     return Log.open(settings.log, settings.limits.topics)
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from polycast.errors import UsageError
 from polycast.model import Pattern, parse_pattern
@@ -86,7 +87,7 @@ def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOpti
             "endingOffsets is earliest, and nothing lies before that", "batches end at latest or at an offset"
         )
     return SourceOptions(
-        path=options.get("path", ""),
+        path=_absolute(options.get("path", "")),
         at=options.get("at", ""),
         patterns=_patterns(options.get("subscribe")),
         start=start,
@@ -117,6 +118,11 @@ def _named(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]
     if unknown:
         raise UsageError(f"there is no option {unknown[0]!r}", f"there are {', '.join(known)}")
     return {names[name.lower()]: value for name, value in given.items() if name.lower() in names}
+
+
+def _absolute(path: str) -> str:
+    """Tasks may run in another folder than who wrote the path."""
+    return str(Path(path.removeprefix("file://")).expanduser().absolute()) if path else ""
 
 
 def _patterns(text: str | None) -> tuple[Pattern, ...] | None:

@@ -79,8 +79,8 @@ def open_view(options: SourceOptions) -> View:
 
 
 def find_log(path: str) -> Path:
-    """The log's folder: the path itself, or `log` in it. Absolute, since workers run elsewhere."""
-    folder = Path(path.removeprefix("file://")).expanduser().absolute()
+    """The log's folder: the path itself, or `log` in it."""
+    folder = Path(path)
     for candidate in (folder, folder / "log"):
         if any(any(candidate.glob(mark)) for mark in MARKS):
             return candidate

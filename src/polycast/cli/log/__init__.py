@@ -16,3 +16,10 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 for command in COMMANDS:
     app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
+
+
+@app.callback()
+def _prepare() -> None:
+    from polycast.log.arrow import leave_pandas_out
+
+    leave_pandas_out()

@@ -1,0 +1,22 @@
+"""pyarrow, in a process that does nothing but keep or read a log."""
+
+from __future__ import annotations
+
+import sys
+
+import pyarrow as pa
+
+
+def leave_pandas_out() -> None:
+    """With the first array it makes, pyarrow imports pandas wherever that is installed, to recognise its objects.
+
+    A broker has none, and need not take half a second longer and 50 MB more for them. pyarrow looks only once; who
+    asks it for a DataFrame later still gets one.
+    """
+    if "pandas" in sys.modules:
+        return
+    sys.modules["pandas"] = None  # type: ignore[assignment]
+    try:
+        pa.array([])
+    finally:
+        del sys.modules["pandas"]

@@ -1,0 +1,214 @@
+"""A process that has imported all that a broker needs, and forks one wherever a test starts one.
+
+To import it anew takes longer than most tests. A broker that was forked runs the same `python -m polycast`, with an
+environment, streams and signals of its own. It differs from one that was started: its modules were all imported, its
+memory is shared with the zygote until it writes to it, and it ends without taking its interpreter apart.
+
+    one request    JSON: arguments, environment, module, folder; with it stdout, stderr, and a socket for what follows
+    on the socket  the process id; then, when it has ended, its exit code as `subprocess` would give it
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from polycast.log.arrow import leave_pandas_out
+
+TESTS = str(Path(__file__).parent.parent)
+ROOMS = ("polycast.cli", "polycast.server", "polycast.log")
+"""What a broker imports, sooner or later."""
+WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""A fork copies one thread: numpy and pyarrow shall start none before."""
+NUMBER = struct.Struct("!i")
+STREAMS = 3
+REQUEST_BYTES = 1 << 16
+
+
+# -- for the tests ---------------------------------------------------------------------------------------
+
+
+class Forked:
+    """As much of a `subprocess.Popen` as tests use."""
+
+    def __init__(self, pid: int, stdout: IO[str], told: socket.socket) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self._told = told
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._look(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(f"broker {self.pid}", timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _look(self, seconds: float | None) -> int | None:
+        if self.returncode is None and select.select([self._told], [], [], seconds)[0]:
+            self.returncode = _read_number(self._told)
+            self._told.close()
+        return self.returncode
+
+
+class Zygote:
+    """One for each process that runs tests. It ends with it, however that ends, and so do all it has forked."""
+
+    def __init__(self) -> None:
+        self._asking, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        number = served.fileno()
+        environment = {**os.environ, **WITHOUT_THREADS, "PYTHONPATH": _with_tests(os.environ)}
+        with served:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", f"from kit import zygote; zygote.run({number})"],
+                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[number],
+            )  # fmt: skip
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._asking.close()
+        self._process.wait()
+
+    def fork(self, arguments: list[str], env: Mapping[str, str], stderr: IO[str], module: str) -> Forked:
+        told, tell = socket.socketpair()
+        output, stdout = os.pipe()
+        job = {"arguments": arguments, "env": dict(env), "module": module, "folder": str(Path.cwd())}
+        try:
+            socket.send_fds(self._asking, [json.dumps(job).encode()], [stdout, stderr.fileno(), tell.fileno()])
+        finally:
+            os.close(stdout)
+            tell.close()
+        return Forked(_read_number(told), open(output), told)  # noqa: SIM115
+
+
+def _with_tests(environment: Mapping[str, str]) -> str:
+    return os.pathsep.join(filter(None, [TESTS, environment.get("PYTHONPATH", "")]))
+
+
+def _read_number(told: socket.socket) -> int:
+    data = told.recv(NUMBER.size)
+    assert data, "the zygote has ended"
+    number: int = NUMBER.unpack(data)[0]
+    return number
+
+
+_beginning = threading.Lock()
+_zygote: Zygote | None = None
+
+
+def fork(arguments: list[str], env: Mapping[str, str], stderr: IO[str], module: str = "polycast") -> Forked:
+    """Starts `python -m polycast` with these arguments."""
+    global _zygote
+    with _beginning:
+        _zygote = _zygote or Zygote()
+    return _zygote.fork(arguments, env, stderr, module)
+
+
+# -- in the zygote ---------------------------------------------------------------------------------------
+
+
+def run(number: int) -> None:
+    """Returns when nobody is left who could ask. What was forked from it never returns here."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C is for the tests
+    _prepare()
+    living: dict[int, tuple[int, socket.socket]] = {}
+    """By the file descriptor that tells the end of a process."""
+    with socket.socket(fileno=number) as asked:
+        while True:
+            ready, _, _ = select.select([asked, *living], [], [])
+            for ended in ready:
+                if ended in living:
+                    _bury(*living.pop(ended), ended)
+            if asked in ready and not _answer(asked, living):
+                break
+    for pid, _ in living.values():
+        os.kill(pid, signal.SIGKILL)
+
+
+def _prepare() -> None:
+    leave_pandas_out()
+    for room in ROOMS:
+        package = importlib.import_module(room)
+        for module in pkgutil.walk_packages(package.__path__, f"{room}."):
+            importlib.import_module(module.name)
+    threads = list(Path("/proc/self/task").iterdir())
+    assert len(threads) == 1, f"{len(threads)} threads"
+    gc.collect()
+    gc.freeze()
+
+
+def _answer(asked: socket.socket, living: dict[int, tuple[int, socket.socket]]) -> bool:
+    data, streams, _, _ = socket.recv_fds(asked, REQUEST_BYTES, STREAMS)
+    if not data:
+        return False
+    pid = os.fork()
+    if not pid:
+        _become(json.loads(data), *streams)
+    stdout, stderr, tell = streams
+    os.close(stdout)
+    os.close(stderr)
+    told = socket.socket(fileno=tell)
+    told.send(NUMBER.pack(pid))
+    living[os.pidfd_open(pid)] = pid, told
+    return True
+
+
+def _bury(pid: int, told: socket.socket, ended: int) -> None:
+    _, status = os.waitpid(pid, 0)
+    os.close(ended)
+    with told:
+        told.send(NUMBER.pack(os.waitstatus_to_exitcode(status)))
+
+
+def _become(job: dict[str, Any], stdout: int, stderr: int, tell: int) -> None:
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.closerange(STREAMS, os.sysconf("SC_OPEN_MAX"))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(job["env"])
+    os.chdir(job["folder"])
+    sys.argv = ["polycast", *job["arguments"]]
+    os._exit(_run(job["module"]))
+
+
+def _run(module: str) -> int:
+    """As the interpreter does it."""
+    code: int | str | None = 1
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code if isinstance(code, int) else int(code is not None)
