@@ -11,7 +11,10 @@ import pytest
 
 from kit.program import polycast, polycast_here
 
-COMMANDS = ["serve", "pub", "sub", "request", "topics", "connections", "stats", "doctor", "bench", "log"]
+COMMANDS = [
+    "serve", "pub", "sub", "request", "topics", "connections", "stats",
+    "sql", "find", "why", "estimate", "doctor", "bench", "log", "pipeline",
+]  # fmt: skip
 
 
 def test_the_version() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 from kit.broker import clean_environment
 from kit.wire import GUARD_SECONDS
+from kit.zygote import Forked, fork
 
-TESTS = str(Path(__file__).parent.parent)
-ENVIRONMENT = {**clean_environment(), "PYTHONPATH": os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")])}
 LISTENERS = ("hermod.pub", "hermod.sub", "simplest")
 
 
@@ -25,21 +21,19 @@ class Mortal:
         self._stderr = stderr
         self._changed = threading.Condition()
         self._ports: dict[str, int] = {}
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Forked | None = None
         self.lives = 0
 
     def start(self, *arguments: str, module: str = "polycast") -> None:
         """Does not wait until it is ready."""
         listen = [f"--listen={name}=tcp://127.0.0.1:0" for name in LISTENERS]
-        command = [sys.executable, "-m", module, "serve", f"--data={self._data}", *listen, *arguments]
+        flags = ["serve", f"--data={self._data}", *listen, *arguments]
         with self._stderr.open("a") as stderr:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=ENVIRONMENT
-            )
+            self._process = fork(flags, clean_environment(), stderr, module)
         self.lives += 1
 
     def wait_until_ready(self) -> None:
-        assert self._process and self._process.stdout
+        assert self._process
         ports: dict[str, int] = {}
         for line in self._process.stdout:
             if line == "ready\n":
@@ -57,7 +51,7 @@ class Mortal:
 
     def _end(self, how: signal.Signals) -> int:
         process = self._process
-        assert process and process.stdout
+        assert process
         self._tell({})
         process.send_signal(how)
         code = process.wait(GUARD_SECONDS)

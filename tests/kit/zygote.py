@@ -1,11 +1,11 @@
 """A process that has imported all that a broker needs, and forks one wherever a test starts one.
 
-To import it anew takes longer than most tests. A broker that was forked runs the same `python -m polycast`, with an
-environment, streams and signals of its own. It differs from one that was started: its modules were all imported, its
-memory is shared with the zygote until it writes to it, and it ends without taking its interpreter apart.
+To import it anew takes longer than most tests do. What was forked runs the same `python -m polycast`, with an
+environment, streams and signals of its own. It differs from what was started: all modules are there already, memory
+is shared with the zygote until it is written to, and at the end the interpreter is not taken apart.
 
-    one request    JSON: arguments, environment, module, folder; with it stdout, stderr, and a socket for what follows
-    on the socket  the process id; then, when it has ended, its exit code as `subprocess` would give it
+    a request           JSON: arguments, environment, module, folder; with it stdout, stderr and a socket
+    on that socket      the process id; when it has ended its exit code, as `subprocess` would give it
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import threading
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from polycast.log.arrow import leave_pandas_out
 
@@ -38,7 +38,7 @@ WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "backgro
 """A fork copies one thread: numpy and pyarrow shall start none before."""
 NUMBER = struct.Struct("!i")
 STREAMS = 3
-REQUEST_BYTES = 1 << 16
+REQUEST_BYTES = 1 << 18
 
 
 # -- for the tests ---------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Zygote:
         finally:
             os.close(stdout)
             tell.close()
-        return Forked(_read_number(told), open(output), told)  # noqa: SIM115
+        return Forked(_read_number(told), os.fdopen(output), told)
 
 
 def _with_tests(environment: Mapping[str, str]) -> str:
@@ -140,11 +140,10 @@ def run(number: int) -> None:
     """By the file descriptor that tells the end of a process."""
     with socket.socket(fileno=number) as asked:
         while True:
-            ready, _, _ = select.select([asked, *living], [], [])
-            for ended in ready:
-                if ended in living:
-                    _bury(*living.pop(ended), ended)
-            if asked in ready and not _answer(asked, living):
+            ready, _, _ = select.select([number, *living], [], [])
+            for ended in living.keys() & ready:
+                _bury(*living.pop(ended), ended)
+            if number in ready and not _answer(asked, living):
                 break
     for pid, _ in living.values():
         os.kill(pid, signal.SIGKILL)
@@ -156,6 +155,8 @@ def _prepare() -> None:
         package = importlib.import_module(room)
         for module in pkgutil.walk_packages(package.__path__, f"{room}."):
             importlib.import_module(module.name)
+    sys.argv = ["polycast", "serve", "--check"]
+    assert _run("polycast") == 0  # what the command line imports only when it is used
     threads = list(Path("/proc/self/task").iterdir())
     assert len(threads) == 1, f"{len(threads)} threads"
     gc.collect()
@@ -168,7 +169,7 @@ def _answer(asked: socket.socket, living: dict[int, tuple[int, socket.socket]]) 
         return False
     pid = os.fork()
     if not pid:
-        _become(json.loads(data), *streams)
+        _become(data, streams)
     stdout, stderr, tell = streams
     os.close(stdout)
     os.close(stderr)
@@ -185,7 +186,20 @@ def _bury(pid: int, told: socket.socket, ended: int) -> None:
         told.send(NUMBER.pack(os.waitstatus_to_exitcode(status)))
 
 
-def _become(job: dict[str, Any], stdout: int, stderr: int, tell: int) -> None:
+def _become(job: bytes, streams: list[int]) -> NoReturn:
+    code = 1
+    try:
+        code = _run(_dress(json.loads(job), *streams))
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _dress(job: dict[str, Any], stdout: int, stderr: int, _: int) -> str:
+    """Takes on what belongs to this process alone."""
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     os.closerange(STREAMS, os.sysconf("SC_OPEN_MAX"))
@@ -194,21 +208,16 @@ def _become(job: dict[str, Any], stdout: int, stderr: int, tell: int) -> None:
     os.environ.update(job["env"])
     os.chdir(job["folder"])
     sys.argv = ["polycast", *job["arguments"]]
-    os._exit(_run(job["module"]))
+    return str(job["module"])
 
 
 def _run(module: str) -> int:
-    """As the interpreter does it."""
-    code: int | str | None = 1
+    """The code with which the interpreter would end."""
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-        code = 0
     except SystemExit as end:
-        code = end.code
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code if isinstance(code, int) else int(code is not None)
+        return 1
+    return 0

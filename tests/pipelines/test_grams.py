@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from polycast.pipelines.blocks import SCHEMA, Index, to_rows
 from polycast.pipelines.grams import Builder, Filter
 from polycast.pipelines.search import Field, Sought, found_in, to_field, value_at
 
-some = settings(deadline=None, max_examples=150)
+some = settings(deadline=None, max_examples=100)
 words = st.text('ab1_ -."\\{}:,é', max_size=12).map(str.encode)
 payloads = st.lists(st.one_of(words, st.binary(max_size=12)), max_size=8)
 scalars = st.one_of(
@@ -78,13 +79,13 @@ def test_fields_are_found_however_they_are_written(rows: list[Any], escaped: boo
     chosen = data.draw(st.sampled_from(rows))
     for path, value in paths_of(chosen):
         text = value if isinstance(value, str) else json.dumps(value)
-        if isinstance(value, list) or not path or text in ("NaN", "Infinity", "-Infinity"):
-            continue  # these are no values, or no JSON
+        if isinstance(value, list) or not path:
+            continue  # these are no values
         sought = Sought(fields=(Field(path, text),))
         right = [each for each in values if value_at(each, path) == text]
         assert found(values, sought) == right
-        assert "NaN" in str(values) or "Infinity" in str(values) or right
-        assert not right or sought.may_be_in(to_filter(values))
+        assert right
+        assert sought.may_be_in(to_filter(values))
 
 
 def test_a_field_is_its_value_as_it_is_written() -> None:
@@ -122,10 +123,8 @@ def test_it_tells_one_order_from_all_others() -> None:
 
 
 def test_random_bytes_say_perhaps() -> None:
-    import random
-
-    noise = random.Random(1).randbytes(12_000_000)
-    kept = to_filter([noise[:5_000_000], noise[5_000_000:]])
+    noise = random.Random(1).randbytes(6_000_000)
+    kept = to_filter([noise[:4_500_000], noise[4_500_000:]])
     assert kept.may_have_text(b"customs")
     assert len(kept.grams) == 131_072
     assert len(kept.tokens) <= 524_288

@@ -64,7 +64,9 @@ class Room:
 def room(tmp_path: Path) -> Iterator[Room]:
     data = tmp_path / "data"
     with Broker(listen=LISTEN, data=data, events=True) as broker:
-        yield Room(broker, data)
+        room = Room(broker, data)
+        with room.publisher:
+            yield room
 
 
 def take(spark: SparkSession, room: Room) -> dict[str, tuple[int, ...]]:

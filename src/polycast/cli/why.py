@@ -23,9 +23,7 @@ SHOWN = ("connection", "dialect", "address", "pattern", "kind", "how", "since_of
 
 
 def run(
-    offset: str = typer.Argument(
-        help="The offset of the message, as polycast log cat shows it.", metavar="OFFSET"
-    ),
+    offset: str = typer.Argument(help="The message's offset, as polycast log cat shows it.", metavar="OFFSET"),
     data: str = DATA,
     as_json: bool = typer.Option(False, "--json", help="The answer as one JSON object."),
     master: str = MASTER,
