@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from pathlib import Path
@@ -10,6 +11,9 @@ from kit.broker import clean_environment
 from kit.wire import GUARD_SECONDS
 from kit.zygote import Forked, fork
 
+TESTS = str(Path(__file__).parent.parent)
+ENVIRONMENT = {**clean_environment(), "PYTHONPATH": os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")])}
+"""For modules of tests that run in a process of their own."""
 LISTENERS = ("hermod.pub", "hermod.sub", "simplest")
 
 

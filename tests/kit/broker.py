@@ -22,8 +22,8 @@ class Broker:
     """`with Broker("--forward", listen=("simplest", "simplest.peer")) as broker: broker.connect("simplest")`
 
     It keeps a log where it is given a folder for it. It says nothing about itself unless it is told to: then the
-    offsets and topics of a test are those of its own messages. A `fresh` one is started as users start it, for tests
-    of what a process takes and how it begins and ends; any other is forked, which is many times faster.
+    offsets and topics of a test are those of its own messages. A `fresh` one is started as users start it, for
+    tests of what a process takes, or how it begins and ends; any other is forked, which is many times faster.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Broker:
         flags = [f"--listen={name}=tcp://127.0.0.1:0{options}" for name in listen]
         flags.append(f"--data={data}" if data else "--no-log")
         flags += [] if events else ["--set=events.enabled=false"]
-        self._arguments = ["serve", *flags, *arguments]
+        self._command = ["serve", *flags, *arguments]
         self._fresh = fresh
         handle, path = tempfile.mkstemp(prefix="polycast-test-")
         os.close(handle)
@@ -52,7 +52,7 @@ class Broker:
 
     def __enter__(self) -> Broker:
         with self._stderr.open("w") as stderr:
-            self.process = (start if self._fresh else fork)(self._arguments, clean_environment(), stderr)
+            self.process = (start if self._fresh else fork)(self._command, clean_environment(), stderr)
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line == "ready\n":

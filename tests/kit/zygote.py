@@ -1,8 +1,8 @@
 """A process that has imported all that a broker needs, and forks one wherever a test starts one.
 
 To import it anew takes longer than most tests do. What was forked runs the same `python -m polycast`, with an
-environment, streams and signals of its own. It differs from what was started: all modules are there already, memory
-is shared with the zygote until it is written to, and at the end the interpreter is not taken apart.
+environment, streams and signals of its own. It differs from what was started: all modules are there already,
+memory is shared with the zygote until it is written to, and at the end the interpreter is not taken apart.
 
     a request           JSON: arguments, environment, module, folder; with it stdout, stderr and a socket
     on that socket      the process id; when it has ended its exit code, as `subprocess` would give it
@@ -26,6 +26,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -79,18 +80,19 @@ class Forked:
 class Zygote:
     """One for each process that runs tests. It ends with it, however that ends, and so do all it has forked."""
 
-    def __init__(self) -> None:
+    def __init__(self, env: Mapping[str, str]) -> None:
         self._asking, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         number = served.fileno()
-        environment = {**os.environ, **WITHOUT_THREADS, "PYTHONPATH": _with_tests(os.environ)}
+        paths = filter(None, [TESTS, os.environ.get("PYTHONPATH")])
+        environment = {**env, **WITHOUT_THREADS, "PYTHONPATH": os.pathsep.join(paths)}
         with served:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", f"from kit import zygote; zygote.run({number})"],
                 env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[number],
             )  # fmt: skip
-        atexit.register(self._end)
+        atexit.register(self.end)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         self._asking.close()
         self._process.wait()
 
@@ -104,10 +106,6 @@ class Zygote:
             os.close(stdout)
             tell.close()
         return Forked(_read_number(told), os.fdopen(output), told)
-
-
-def _with_tests(environment: Mapping[str, str]) -> str:
-    return os.pathsep.join(filter(None, [TESTS, environment.get("PYTHONPATH", "")]))
 
 
 def _read_number(told: socket.socket) -> int:
@@ -125,7 +123,7 @@ def fork(arguments: list[str], env: Mapping[str, str], stderr: IO[str], module: 
     """Starts `python -m polycast` with these arguments."""
     global _zygote
     with _beginning:
-        _zygote = _zygote or Zygote()
+        _zygote = _zygote or Zygote(env)
     return _zygote.fork(arguments, env, stderr, module)
 
 
@@ -145,8 +143,9 @@ def run(number: int) -> None:
                 _bury(*living.pop(ended), ended)
             if number in ready and not _answer(asked, living):
                 break
-    for pid, _ in living.values():
+    for ended, (pid, told) in living.items():
         os.kill(pid, signal.SIGKILL)
+        _bury(pid, told, ended)
 
 
 def _prepare() -> None:
@@ -182,7 +181,7 @@ def _answer(asked: socket.socket, living: dict[int, tuple[int, socket.socket]]) 
 def _bury(pid: int, told: socket.socket, ended: int) -> None:
     _, status = os.waitpid(pid, 0)
     os.close(ended)
-    with told:
+    with told, suppress(OSError):  # nobody need listen any more
         told.send(NUMBER.pack(os.waitstatus_to_exitcode(status)))
 
 

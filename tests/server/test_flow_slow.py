@@ -87,7 +87,7 @@ def test_past_the_total_publishers_wait_and_nothing_is_lost() -> None:
     """Each slow subscriber may have all of it waiting; all together may not."""
     limits = ("--set=limits.queue_bytes=1000000000", f"--set=limits.total_queue_bytes={MIB}")
     stream = b"".join(numbered(number) for number in range(32 * MIB // PIECE_BYTES))
-    with Broker(*limits) as broker, Room(broker) as room:
+    with Broker(*limits, fresh=True) as broker, Room(broker) as room:
         slow = [room.simplest(b"sub flow\n", receive_bytes=4096) for _ in range(3)]
         before = resident_bytes(broker.process.pid)
         sending = Sending(room.connect("simplest"), stream)

@@ -24,7 +24,7 @@ def room_for(connections: int) -> bool:
 
 
 def test_a_header_alone_claims_no_memory() -> None:
-    with Broker() as broker, Room(broker) as room:
+    with Broker(fresh=True) as broker, Room(broker) as room:
         peers = [room.simplest() for _ in range(HEADERS)]
         before = resident_bytes(broker.process.pid)
         for peer in peers:
@@ -34,7 +34,7 @@ def test_a_header_alone_claims_no_memory() -> None:
 
 
 def test_a_begun_payload_claims_about_what_has_come_of_it() -> None:
-    with Broker() as broker, Room(broker) as room:
+    with Broker(fresh=True) as broker, Room(broker) as room:
         peers = [room.simplest() for _ in range(HEADERS)]
         before = resident_bytes(broker.process.pid)
         for peer in peers:
@@ -50,7 +50,7 @@ def settle_all(room: Room) -> None:
 
 
 def test_unfinished_lines_claim_no_more_than_their_limit() -> None:
-    with Broker() as broker, Room(broker) as room:
+    with Broker(fresh=True) as broker, Room(broker) as room:
         before = resident_bytes(broker.process.pid)
         peers = [room.simplest() for _ in range(HEADERS)]
         for peer in peers:
@@ -64,7 +64,7 @@ def test_unfinished_lines_claim_no_more_than_their_limit() -> None:
 def test_an_idle_connection_costs_little(count: int) -> None:
     if not room_for(count):
         pytest.skip(f"{count:,} connections need more open files than this system allows: ulimit -Hn")
-    with Broker() as broker, ExitStack() as peers, Room(broker) as room:
+    with Broker(fresh=True) as broker, ExitStack() as peers, Room(broker) as room:
         before = resident_bytes(broker.process.pid)
         for _ in range(count):
             peers.enter_context(broker.connect("simplest")).send(b"sub idle\n")
@@ -74,7 +74,7 @@ def test_an_idle_connection_costs_little(count: int) -> None:
 
 @pytest.mark.slow
 def test_memory_comes_back_when_large_payloads_have_passed() -> None:
-    with Broker() as broker, Room(broker) as room:
+    with Broker(fresh=True) as broker, Room(broker) as room:
         before = resident_bytes(broker.process.pid)
         for _ in range(10):
             room.simplest(b"pub x 8388608 " + b"x" * 8 * MIB + b"\n")
@@ -83,7 +83,7 @@ def test_memory_comes_back_when_large_payloads_have_passed() -> None:
 
 @pytest.mark.slow
 def test_topics_that_nobody_uses_again_are_forgotten() -> None:
-    with Broker("--set=limits.topics=1000") as broker, Room(broker) as room:
+    with Broker("--set=limits.topics=1000", fresh=True) as broker, Room(broker) as room:
         publisher = room.simplest()
         room.say(publisher, b"".join(b"pub first/%d 0 \n" % number for number in range(10_000)))
         before = resident_bytes(broker.process.pid)

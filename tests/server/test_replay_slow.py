@@ -22,7 +22,8 @@ SIZE = 10_000
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker with a long log."""
-    with Broker(data=tmp_path_factory.mktemp("data")) as broker, broker.connect("hermod.pub") as publisher:
+    data = tmp_path_factory.mktemp("data")
+    with Broker(data=data, fresh=True) as broker, broker.connect("hermod.pub") as publisher:
         publish(publisher, numbered("past", range(MESSAGES), SIZE))
         yield broker
 

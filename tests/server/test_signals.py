@@ -28,7 +28,7 @@ def accepts(port: int) -> bool:
 @contextmanager
 def with_waiting_subscriber(*arguments: str) -> Iterator[tuple[Broker, Peer]]:
     """A broker that still has much to send to a subscriber that does not read."""
-    with Broker(*arguments) as broker, Room(broker) as room:
+    with Broker(*arguments, fresh=True) as broker, Room(broker) as room:
         subscriber = room.simplest(b"sub flow\n", receive_bytes=4096)
         sending = Sending(publisher := room.connect("simplest"), STREAM)
         sending.finish()
@@ -48,7 +48,7 @@ def is_ended_by(broker: Broker, number: signal.Signals) -> bool:
 
 @pytest.mark.parametrize("number", BOTH)
 def test_a_signal_ends_it_with_0(number: signal.Signals) -> None:
-    with Broker() as broker, broker.connect("simplest") as peer:
+    with Broker(fresh=True) as broker, broker.connect("simplest") as peer:
         broker.process.send_signal(number)
         assert peer.expect_closed() == b""
         assert broker.process.wait(GUARD_SECONDS) == 0

@@ -164,7 +164,7 @@ def test_many_are_behind_while_one_keeps_up(spilling: Broker) -> None:
 def test_those_who_are_behind_take_no_memory(tmp_path: Path) -> None:
     """Neither what is published meanwhile is kept for them, nor what was read for them from the log."""
     with (
-        Broker(SMALL_QUEUE, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker,
+        Broker(SMALL_QUEUE, data=tmp_path, listen=LISTEN, options="?policy=spill", fresh=True) as broker,
         ExitStack() as stack,
     ):
         speaker = stack.enter_context(Speaker(broker))

@@ -14,7 +14,7 @@ from polycast.spark import session
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One for all tests: to start it takes longer than most of them."""
-    running = session("local[2,3]")
+    running = session("local[2]")
     yield running
     running.stop()
 

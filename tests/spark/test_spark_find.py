@@ -17,7 +17,7 @@ from polycast.log.sealing import seal
 from polycast.model import Everything
 from polycast.pipelines import find
 from polycast.pipelines.base import Run
-from polycast.pipelines.blocks import Index
+from polycast.pipelines.blocks import Index, index_of
 from polycast.pipelines.search import COLUMNS, Field, Sought, find_all, without_skippable
 from polycast.pipelines.sweep import Part, parts_of_lake, parts_of_log
 from spark.here import ask_here
@@ -111,7 +111,7 @@ def test_the_same_is_found_with_an_index_and_without(spark: SparkSession, data: 
 
     lines = build(spark, data)
     assert lines[0].endswith("offsets up to 2,000")
-    index = data / "index"
+    index = index_of(data)
     for sought in ASKED:
         assert offsets(spark, log, sought, index) == brute(sought)
     for sought in ASKED[1:6:2]:
@@ -128,7 +128,7 @@ def check_what_is_skipped(data: Path, parts: list[Part]) -> None:
     """Of 2,050 messages in 20 blocks and a rest."""
 
     def left(sought: Sought) -> int:
-        found = [without_skippable(part, sought, Index(data / "index")) for part in parts]
+        found = [without_skippable(part, sought, Index(index_of(data))) for part in parts]
         return sum(piece.next - piece.first for part in found for piece in part.pieces)
 
     assert left(ASKED[3]) == 50

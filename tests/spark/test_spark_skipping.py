@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 from log.shelf import BEGAN, Shelf, stop
+from polycast.errors import StartError
 from polycast.log import sealing
 from polycast.log.sealed import SealedReader
 from polycast.log.sealing import seal
@@ -123,3 +124,26 @@ def test_offsets_that_nobody_has_are_no_part_of_a_batch(tmp_path: Path) -> None:
         offset = end
     stream.stop()
     assert batches == [8, 8, 8, 6]
+
+
+def test_a_segment_that_goes_between_the_plan_and_the_reading(big: Shelf) -> None:
+    for fail in (True, False):
+        given = {"path": str(big.folder), "failOnDataLoss": str(fail)}
+        reader = PushingSource(given).reader(ROWS)
+        shares = reader.partitions()
+        for path in big.folder.glob("*.parquet"):
+            if int(path.stem) < (200 if fail else 400):
+                path.unlink()
+        if fail:
+            with pytest.raises(StartError, match=r"offsets 0 to 199 cannot be read: removed by retention"):
+                rows_of(reader, shares)
+        else:
+            assert rows_of(reader, shares) == 600
+
+
+def rows_of(reader: ds.DataSourceReader, shares: Sequence[ds.InputPartition]) -> int:
+    return sum(batch.num_rows for share in shares for batch in to_batches(reader, share))
+
+
+def to_batches(reader: ds.DataSourceReader, share: ds.InputPartition) -> Iterator[Any]:
+    return iter(reader.read(share))

@@ -54,13 +54,13 @@ def run(
     sought = to_sought(text, field)
     wanted = to_wanted(topic, begin, end)
     parts = to_parts(place, data, wanted)
-    index = Path(data).absolute() / "index"
+    index = None if scan else to_index(data)
     with asking(NAME, master) as spark:
         from polycast.pipelines.search import find_all
 
         found = 0
         try:
-            for batch in find_all(spark, parts, sought, None if scan or not index.is_dir() else index, limit):
+            for batch in find_all(spark, parts, sought, index, limit):
                 sys.stdout.buffer.write(to_lines(batch, as_json))
                 sys.stdout.buffer.flush()
                 found += batch.num_rows
@@ -105,6 +105,14 @@ def to_parts(place: str, data: str, wanted: Wanted) -> list[Part]:
     if place == "lake":
         return parts_of_lake(Path(data).absolute() / "lake", wanted, COLUMNS)
     return parts_of_log(open_log(data).absolute(), wanted, COLUMNS)
+
+
+def to_index(data: str) -> Path | None:
+    """None where there is none that is sure to be this log's."""
+    from polycast.pipelines.blocks import UNKNOWN, index_of
+
+    folder = index_of(Path(data))
+    return folder if folder.is_dir() and folder.name != UNKNOWN else None
 
 
 def _conclude(found: int, limit: int) -> None:

@@ -197,7 +197,7 @@ def _to_table(names: Sequence[str], cells: list[list[str]], numbers: list[bool])
 
     table = Table(box=None, pad_edge=False)
     for place, (name, number) in enumerate(zip(names, numbers, strict=True)):
-        widest = max((len(row[place]) for row in cells), default=0)
+        widest = max(len(name), *(len(row[place]) for row in cells))
         table.add_column(
             Text(_printable(name)),
             justify="right" if number else "left",

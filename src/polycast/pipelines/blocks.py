@@ -1,7 +1,9 @@
 """The index on disk: a filter for each block of the log, in Parquet.
 
-    DIR/index/00000000000000000000-00000000000000065536.parquet      named by the offsets that it is about
-    first, next, rows, grams, tokens, escapes                        a row for each block
+    DIR/index/SEED/00000000000000000000-00000000000000065536.parquet     named by the offsets that it is about
+    first, next, rows, grams, tokens, escapes                            a row for each block
+
+SEED is that of the log: another log in the same place has another index.
 
 A block is all messages whose offsets have the same multiple of 65,536 below them. It is indexed when the log has
 gone past it, so its filter never changes: to write it twice does no harm, and a file that is missing costs time
@@ -19,10 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polycast.log.disk import DISK
-from polycast.log.folder import DIGITS, make
+from polycast.log.folder import DIGITS, log_of, make
+from polycast.log.state import read_state
 from polycast.pipelines.grams import Builder, Filter
 
 BLOCK_OFFSETS = 65_536
+UNKNOWN = "unknown"
 BLOCKS_PER_FILE = 64
 ROW_GROUP_BLOCKS = 8
 SCHEMA = pa.schema(
@@ -35,6 +39,12 @@ SCHEMA = pa.schema(
         ("escapes", pa.bool_()),
     ]
 )
+
+
+def index_of(data: Path) -> Path:
+    """The folder of the index that belongs to the log in a data folder."""
+    state = read_state(log_of(data))
+    return data.absolute() / "index" / (state.seed if state else UNKNOWN)
 
 
 class IndexFile(NamedTuple):

@@ -21,7 +21,7 @@ from polycast.log.folder import log_of
 from polycast.log.places import first_offset
 from polycast.log.scan import Wanted
 from polycast.pipelines.base import Pipeline, Run
-from polycast.pipelines.blocks import BLOCK_OFFSETS, Index, to_rows
+from polycast.pipelines.blocks import BLOCK_OFFSETS, Index, index_of, to_rows
 from polycast.pipelines.deliveries import end_of
 from polycast.pipelines.grams import Builder
 from polycast.pipelines.sweep import Part, parts_of_log, sweep
@@ -87,7 +87,7 @@ def split(batch: pa.RecordBatch, size: int) -> Iterator[tuple[int, pa.RecordBatc
 def start(run: Run) -> StreamingQuery:
     rows = run.messages(EVERYTHING, "offset long")
     writer = run.write(rows, every=f"{run.settings.trigger_seconds} seconds")
-    index = Index(run.data / "index", run.settings.block_messages)
+    index = Index(index_of(run.data), run.settings.block_messages)
     folder = log_of(run.data)
     return writer.foreachBatch(lambda _, number: extend(run.spark, folder, index, end_of(run, number))).start()
 
@@ -101,10 +101,11 @@ def extend(spark: SparkSession, folder: Path, index: Index, end: int) -> None:
 
 
 def finish(run: Run) -> list[str]:
-    files = Index(run.data / "index").files()
+    index = Index(index_of(run.data))
+    files = index.files()
     size = sum(file.path.stat().st_size for file in files)
     end = max((file.next for file in files), default=0)
-    return [f"{run.data / 'index'}: {len(files):,} files, {size:,} bytes, offsets up to {end:,}"]
+    return [f"{index.folder}: {len(files):,} files, {size:,} bytes, offsets up to {end:,}"]
 
 
 PIPELINE = Pipeline(
@@ -113,5 +114,5 @@ PIPELINE = Pipeline(
     settings=Settings,
     start=start,
     finish=finish,
-    writes="DIR/index/*.parquet",
+    writes="DIR/index/",
 )

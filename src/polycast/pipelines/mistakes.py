@@ -7,7 +7,9 @@ import logging
 import re
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import ParseException, PySparkException
+from pyspark.errors.exceptions.captured import UnknownException, convert_exception
 
 from polycast.errors import PolycastError, UsageError
 from polycast.spark.faults import unwrap
@@ -28,6 +30,16 @@ def marking(query: str) -> Iterator[None]:
         yield
     except PySparkException as error:
         raise to_mistake(error, query) from None
+    except Py4JJavaError as error:
+        raise to_mistake(_caught(error), query) from None
+
+
+def _caught(error: Py4JJavaError) -> PySparkException:
+    """Where Spark hands out row by row, Python has to look for the cause by itself."""
+    cause = error.java_exception
+    while (found := convert_exception(cause)) and isinstance(found, UnknownException) and cause.getCause():
+        cause = cause.getCause()
+    return found
 
 
 def to_mistake(error: PySparkException, query: str) -> PolycastError:

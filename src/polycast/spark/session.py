@@ -68,9 +68,12 @@ def is_local(master: str) -> bool:
 
 
 def to_settings(master: str) -> dict[str, str]:
+    """A cluster has cores and a file system of its own."""
+    if not is_local(master):
+        return SETTINGS
     cores = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
     warehouse = {"spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/polycast-warehouse-{os.getuid()}"}
-    return SETTINGS | cores | warehouse | (LOCAL_SETTINGS if is_local(master) else {})
+    return SETTINGS | LOCAL_SETTINGS | cores | warehouse
 
 
 def register(spark: SparkSession) -> None:

@@ -1,0 +1,62 @@
+"""A broker that the tests fork is like one that users start."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from kit.broker import Broker, clean_environment, start
+from kit.wire import GUARD_SECONDS
+from kit.zygote import Zygote, fork
+
+BOTH = pytest.mark.parametrize("fresh", [False, True], ids=["forked", "fresh"])
+
+
+def libraries(broker: Broker) -> str:
+    """What it has loaded that is not Python code."""
+    return Path(f"/proc/{broker.process.pid}/maps").read_text()
+
+
+@BOTH
+def test_how_it_ends_is_told(fresh: bool, tmp_path: Path) -> None:
+    with Broker(fresh=fresh, data=tmp_path) as broker:
+        assert broker.process.poll() is None
+        broker.process.send_signal(signal.SIGINT)
+        assert broker.process.wait(GUARD_SECONDS) == broker.process.poll() == 0
+        broker.process.kill()
+    with Broker(fresh=fresh, data=tmp_path) as broker:
+        broker.kill()
+        assert broker.process.poll() == -signal.SIGKILL
+
+
+@BOTH
+def test_one_that_cannot_start_says_so(fresh: bool, tmp_path: Path) -> None:
+    said = tmp_path / "stderr"
+    with said.open("w") as stderr:
+        process = (start if fresh else fork)(["serve", "--set=nonsense=1"], clean_environment(), stderr)
+    assert process.stdout
+    with process.stdout as stdout:
+        assert stdout.read() == ""
+    assert process.wait(GUARD_SECONDS) == 2
+    assert said.read_text().startswith("polycast: flag: unknown setting nonsense\nhint:")
+
+
+def test_what_it_does_not_need_is_not_loaded(tmp_path: Path) -> None:
+    with Broker(fresh=True) as broker:
+        assert "libarrow" not in libraries(broker)
+    with Broker(fresh=True, data=tmp_path) as broker:
+        assert "libarrow" in libraries(broker)
+        assert "pandas" not in libraries(broker)
+
+
+def test_a_zygote_leaves_nobody_behind(tmp_path: Path) -> None:
+    zygote = Zygote(clean_environment())
+    with (tmp_path / "stderr").open("w") as stderr:
+        forked = zygote.fork(["serve", "--no-log"], clean_environment(), stderr, "polycast")
+    with forked.stdout as stdout:
+        zygote.end()
+        stdout.read()  # ends when nobody is left who could write
+    assert forked.wait(GUARD_SECONDS) == -signal.SIGKILL
+    assert not Path(f"/proc/{forked.pid}").exists()
