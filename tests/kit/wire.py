@@ -55,17 +55,24 @@ class Peer:
 
     def expect(self, data: bytes) -> None:
         """Exactly these bytes come next."""
-        while len(self.read) < len(data) and data.startswith(self.read) and (more := self.socket.recv(65536)):
-            self.read += more
+        have = bytearray(self.read)
+        right = data.startswith(self.read)
+        while right and len(have) < len(data) and (more := self.socket.recv(65536)):
+            right = data.startswith(more[: len(data) - len(have)], len(have))
+            have += more
+        self.read = bytes(have)
         assert self.read[: len(data)] == data, f"expected {data!r}, got {self.read!r}"
         self.read = self.read[len(data) :]
 
     def read_until(self, end: bytes) -> bytes:
         """Everything up to and with these bytes."""
-        while end not in self.read:
+        pieces, tail = [self.read], self.read
+        while end not in tail:
             more = self.socket.recv(1 << 20)
-            assert more, f"closed before {end!r} came; got {self.read!r}"
-            self.read += more
+            assert more, f"closed before {end!r} came; got {b''.join(pieces)!r}"
+            pieces.append(more)
+            tail = tail[max(0, len(tail) - len(end) + 1) :] + more  # it may come in two pieces
+        self.read = b"".join(pieces)
         head, _, self.read = self.read.partition(end)
         return head + end
 

@@ -20,7 +20,7 @@ from polycast.pipelines.base import Run
 from polycast.spark import session
 from polycast.spark.faults import unwrap
 
-OFFSETS_A_BATCH = 3000
+OFFSETS_A_BATCH = 20_000
 
 
 def start_echo(spark: SparkSession, folder: Path, at: str) -> StreamingQuery:

@@ -1,28 +1,28 @@
-"""The pipeline `alerts`: a log with a burst and a silence in it tells of exactly these, whatever the batches."""
+"""The pipeline `alerts`: a log with a burst and a silence in it tells of exactly these."""
 
 from __future__ import annotations
 
 import json
+import threading
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from polycast.pipelines.alerts import PIPELINE, Settings, count, find_alerts, rules_of
-from polycast.pipelines.base import Run
+from kit.broker import Broker
+from polycast.pipelines.runner import run_in, to_order
 from spark.written import BEGAN, Said, write_log
 
 SECONDS = 400
 QUIET = range(300, 340)
 BURST = range(200, 210)
 """The seconds in which a topic says nothing, and another one says much."""
-SETTINGS = Settings(least=5)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = tmp_path_factory.mktemp("alerts")
+    folder = tmp_path_factory.mktemp("alerts") / "data"
     said = []
     for second in range(SECONDS):
         at = second + 0.5
@@ -35,22 +35,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("batch", [100_000, 3_000])
-def test_what_is_extraordinary_is_told_once(spark: SparkSession, data: Path, tmp_path: Path, batch: int) -> None:
-    run = Run(spark, PIPELINE, data, "", SETTINGS, once=True)
-    rows = run.messages(">", "topic string, time timestamp", maxOffsetsPerTrigger=batch)
-    found: list[dict[str, Any]] = []
-
-    def keep(alerts: DataFrame, number: int) -> None:
-        for row in alerts.collect():
-            assert row["format"] == "json"
-            alert = json.loads(row["payload"])
-            assert row["topic"] == f"polycast/alerts/{alert['topic']}"
-            found.append(alert)
-
-    alerts = find_alerts(count(rows, SETTINGS.window_seconds), rules_of(SETTINGS))
-    writer = alerts.writeStream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
-    writer.foreachBatch(keep).start().awaitTermination()
+def test_what_is_extraordinary_is_told_once(spark: SparkSession, data: Path) -> None:
+    """In several batches, and published."""
+    with Broker(listen=("hermod.pub",), data=data.parent / "broker") as broker:
+        at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
+        order = to_order("alerts", data, at, ["least=5", "batch_messages=4000"], once=True)
+        report = run_in(spark, order, lambda progress: None, threading.Event())
+    assert report.batches > 2
+    read = spark.read.format("polycast").option("path", str(data.parent / "broker"))
+    rows = read.option("subscribe", "polycast/alerts/>").load().orderBy("offset").collect()
+    found = [json.loads(row["payload"]) for row in rows]
+    assert [row["topic"] for row in rows] == [f"polycast/alerts/{alert['topic']}" for alert in found]
+    assert {row["format"] for row in rows} == {"json"}
     found.sort(key=lambda alert: (alert["window"]["start"], alert["state"]))
     told = [(alert["topic"], alert["kind"], alert["state"], after(alert["since"])) for alert in found]
     assert told == [
@@ -66,6 +62,4 @@ def test_what_is_extraordinary_is_told_once(spark: SparkSession, data: Path, tmp
 
 def after(time: str) -> float:
     """In seconds since the log began."""
-    from datetime import datetime
-
     return datetime.fromisoformat(time).timestamp() - BEGAN / 1e6

@@ -15,11 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from log.shelf import BEGAN, SECOND, Shelf
-from polycast.errors import StartError, UsageError
+from polycast.errors import GoneError, StartError, UsageError
 from polycast.log.sealing import seal
 from polycast.pipelines import runner
 from polycast.pipelines.compaction import FIRST_STEP_BYTES, Compactor, Sizes, merge, plan, step_of
-from polycast.pipelines.lake import RECORD, STAGING, Lake, LakeFile
+from polycast.pipelines.fetch import fetch
+from polycast.pipelines.lake import RECORD, STAGING, Lake, LakeFile, StagedFile
 from polycast.pipelines.lakefiles import Files, hour_name, split_by_hour, staging
 from polycast.pipelines.progress import Progress
 from polycast.pipelines.runner import Report, run_in, to_order
@@ -33,11 +34,17 @@ class Killed(BaseException):
     """As kill -9 would: nobody cleans up after it."""
 
 
-def rows_of(count: int, folder: Path, start: int = 0) -> pa.RecordBatch:
-    folder.mkdir(parents=True, exist_ok=True)
-    shelf = Shelf(folder)
-    shelf.next = start
-    return shelf.make(count)
+def rows_of(count: int) -> pa.RecordBatch:
+    return Shelf(Path("nowhere")).make(count)
+
+
+def write_log(folder: Path, count: int) -> None:
+    folder.mkdir()
+    Shelf(folder).segment(count)
+
+
+def offsets(first: int, after: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"offset": range(first, after)})
 
 
 def read(lake: Path) -> list[Row]:
@@ -61,8 +68,8 @@ def expected(rows: list[Row]) -> list[Row]:
 # -- what the workers do ---------------------------------------------------------------------------------
 
 
-def test_rows_are_split_by_their_hour_in_utc(tmp_path: Path) -> None:
-    batch = rows_of(5000, tmp_path)
+def test_rows_are_split_by_their_hour_in_utc() -> None:
+    batch = rows_of(5000)
     parts = list(split_by_hour(batch))
     assert [hour_name(hour) for hour, _ in parts] == ["date=2023-11-14/hour=22", "date=2023-11-14/hour=23"]
     assert [part.num_rows for _, part in parts] == [2800, 2200]
@@ -70,7 +77,7 @@ def test_rows_are_split_by_their_hour_in_utc(tmp_path: Path) -> None:
 
 
 def test_files_are_by_offset_with_statistics_and_as_large_as_they_may_be(tmp_path: Path) -> None:
-    batch = rows_of(5000, tmp_path / "log")
+    batch = rows_of(5000)
     files = Files(tmp_path, "x", target_bytes=1)
     for start in range(0, 5000, 1000):
         files.add(batch.slice(start, 1000))
@@ -90,7 +97,7 @@ def test_files_are_by_offset_with_statistics_and_as_large_as_they_may_be(tmp_pat
 
 
 def test_no_more_files_are_open_than_may_be(tmp_path: Path) -> None:
-    batch = rows_of(20, tmp_path / "log")
+    batch = rows_of(20)
     hours = pa.array([BEGAN + n * HOUR * SECOND for n in range(20)]).cast(pa.timestamp("us", tz="UTC"))
     spread = batch.set_column(3, "time", hours)
     done = Files(tmp_path, "x", MIB)
@@ -100,22 +107,32 @@ def test_no_more_files_are_open_than_may_be(tmp_path: Path) -> None:
     assert sum(file.rows for file in done.close()) == 20
 
 
+def test_workers_get_the_rows_of_just_those_offsets(tmp_path: Path) -> None:
+    write_log(tmp_path / "log", 100)
+    some = pa.RecordBatch.from_pydict({"offset": [0, 1, 7, 8, 9]})
+    batches = fetch(tmp_path / "log", iter([some, offsets(20, 20), offsets(40, 60)]), ["payload"])
+    found = pa.Table.from_batches(batches)
+    assert found["offset"].to_pylist() == [0, 1, 7, 8, 9, *range(40, 60)]
+    assert found["payload"].to_pylist() == [rows_of(60)["payload"][n].as_py() for n in found["offset"].to_pylist()]
+    with pytest.raises(GoneError, match="50 of the offsets 50 to 149 went while they were read"):
+        list(fetch(tmp_path / "log", iter([offsets(50, 150)]), ["payload"]))
+
+
 # -- the record ------------------------------------------------------------------------------------------
 
 
-def stage(lake: Lake, batch: pa.RecordBatch, below: str) -> list[Any]:
-    from polycast.pipelines.lake import StagedFile
-
-    [told] = staging(lake.folder, below, MIB, lake.record.next)(iter([batch]))
+def stage(lake: Lake, batch: pa.RecordBatch, below: str) -> list[StagedFile]:
+    log = lake.folder.parent / "log"
+    [told] = staging(log, lake.folder, below, MIB, lake.record.next)(iter([batch]))
     return [StagedFile(**row) for row in told.to_pylist()]
 
 
-def add(folder: Path, batch: pa.RecordBatch, number: int) -> Lake:
+def add(folder: Path, first: int, after: int, number: int) -> Lake:
     """What the pipeline does with a batch, in a process that has just begun."""
     lake = Lake(folder)
     lake.open("log")
     if not lake.has("query", number):
-        lake.commit("query", number, stage(lake, batch, f"query/{number}"))
+        lake.commit("query", number, stage(lake, offsets(first, after), f"query/{number}"))
     return lake
 
 
@@ -140,31 +157,30 @@ def dying(monkeypatch: pytest.MonkeyPatch, after: int) -> list[str]:
 
 
 def test_killed_at_any_moment_each_row_is_there_once(tmp_path: Path) -> None:
-    batches = [rows_of(3000, tmp_path / "log"), rows_of(3000, tmp_path / "log", 3000)]
-    wanted = [row for batch in batches for row in batch["offset"].to_pylist()]
+    write_log(tmp_path / "log", 6000)
     for moment in range(100):
         folder = tmp_path / f"lake{moment}"
-        add(folder, batches[0], 0)
+        add(folder, 0, 3000, 0)
         with pytest.MonkeyPatch.context() as patch:
             done = dying(patch, moment)
             try:
-                add(folder, batches[1], 1)
+                add(folder, 3000, 6000, 1)
                 break
             except Killed:
                 assert len(done) == moment
-        lake = add(folder, batches[1], 1)  # as Spark would, when it comes back
-        assert [row["offset"] for row in read(folder)] == wanted
+        lake = add(folder, 3000, 6000, 1)  # as Spark would, when it comes back
+        assert [row["offset"] for row in read(folder)] == list(range(6000))
         assert not list((folder / STAGING).rglob("*.part"))
         assert lake.record.next == 6000
     assert 5 < moment < 50
 
 
 def test_killed_while_files_are_merged(tmp_path: Path) -> None:
-    batch = rows_of(2000, tmp_path / "log")
+    write_log(tmp_path / "log", 2000)
     for moment in range(100):
         folder = tmp_path / f"lake{moment}"
         for number in range(4):
-            lake = add(folder, batch.slice(number * 500, 500), number)
+            lake = add(folder, number * 500, number * 500 + 500, number)
         with pytest.MonkeyPatch.context() as patch:
             dying(patch, moment)
             try:
@@ -174,7 +190,7 @@ def test_killed_while_files_are_merged(tmp_path: Path) -> None:
                 pass
         seen = {row["offset"] for row in read(folder)}
         assert len(seen) == 2000  # nothing is missing, not even now
-        lake = add(folder, batch, 3)
+        lake = add(folder, 1500, 2000, 3)
         Compactor(lake, Sizes(MIB, 4)).run()
         assert [row["offset"] for row in read(folder)] == list(range(2000))
         assert len(lake.files(lake.hours()[0])) == 1
@@ -184,16 +200,17 @@ def test_killed_while_files_are_merged(tmp_path: Path) -> None:
 
 def test_a_batch_that_comes_again_adds_nothing_even_from_another_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "lake"
-    batch = rows_of(100, tmp_path / "log")
-    add(folder, batch.slice(0, 60), 0)
-    lake = add(folder, batch.slice(0, 60), 0)
-    lake.commit("another", 0, stage(lake, batch.slice(0, 60), "another/0"))
-    lake.commit("another", 1, stage(lake, batch.slice(40, 60), "another/1"))
+    write_log(tmp_path / "log", 100)
+    add(folder, 0, 60, 0)
+    lake = add(folder, 0, 60, 0)
+    lake.commit("another", 0, stage(lake, offsets(0, 60), "another/0"))
+    lake.commit("another", 1, stage(lake, offsets(40, 100), "another/1"))
     assert [row["offset"] for row in read(folder)] == list(range(100))
 
 
 def test_the_lake_of_another_log_and_a_record_that_is_broken(tmp_path: Path) -> None:
-    add(tmp_path / "lake", rows_of(10, tmp_path / "log"), 0)
+    write_log(tmp_path / "log", 10)
+    add(tmp_path / "lake", 0, 10, 0)
     with pytest.raises(UsageError, match="messages of another log"):
         Lake(tmp_path / "lake").open("different")
     (tmp_path / "lake" / RECORD).write_text("{")
@@ -235,9 +252,9 @@ def test_the_steps_of_sizes() -> None:
 
 
 def test_an_hour_that_is_over_ends_with_one_file_and_another_goes_on(tmp_path: Path) -> None:
-    batch = rows_of(4000, tmp_path / "log")
+    write_log(tmp_path / "log", 4000)
     for number in range(8):
-        lake = add(tmp_path / "lake", batch.slice(number * 500, 500), number)
+        lake = add(tmp_path / "lake", number * 500, number * 500 + 500, number)
     compactor = Compactor(lake, Sizes(MIB, 16))
     assert compactor.run(at_most=0) == 0
     assert compactor.run() == 1
@@ -249,9 +266,9 @@ def test_an_hour_that_is_over_ends_with_one_file_and_another_goes_on(tmp_path: P
 
 
 def test_a_merged_file_says_which_offsets_it_has(tmp_path: Path) -> None:
-    batch = rows_of(60, tmp_path / "log")
+    write_log(tmp_path / "log", 60)
     for number in range(3):
-        lake = add(tmp_path / "lake", batch.slice(number * 20, 20), number)
+        lake = add(tmp_path / "lake", number * 20, number * 20 + 20, number)
     [hour] = lake.hours()
     merge(lake, hour, lake.files(hour))
     [file] = lake.files(hour)

@@ -44,7 +44,7 @@ class Steady(OnceBatches):
     ahead = 1
 
     def make_unit(self) -> Unit:
-        self.ending.wait(0.1)
+        self.ending.wait(0.25)
         return super().make_unit()
 
 
@@ -151,6 +151,7 @@ class Scene:
         victim = "driver" if number % DRIVERS == DRIVERS - 1 else self.random.choice(("worker", "broker"))
         threading.Event().wait(self.random.uniform(0, 0.4))
         self.kills[victim] += 1
+        print(f"round {number}: the {victim}", flush=True)  # noqa: T201
         if victim == "driver":
             self.carrier.kill()
             self.carrier.start()
@@ -182,7 +183,7 @@ class Scene:
         found = digests(self.log())
         said = {name: count for name, count in found.items() if not name[0].startswith("out/")}
         carried = sum(found.values()) - sum(said.values())
-        threading.Event().wait(0.5)  # others need the machine more
+        threading.Event().wait(2)  # others need the machine more
         return carried >= sum(said.values()) and self.lake().num_rows >= sum(found.values())
 
 

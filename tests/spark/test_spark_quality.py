@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from kit.broker import Broker
 from polycast.pipelines import quality
 from polycast.pipelines.base import Run
 from polycast.pipelines.inspection import REFUSALS
 from polycast.pipelines.quality import PIPELINE, Settings
+from polycast.pipelines.runner import run_in, to_order
 from spark.written import Said, write_log
 
 BATCH = 250
@@ -116,3 +119,18 @@ def test_the_report_has_all_of_it(told: dict[str, Any]) -> None:
     for expected in ("150 to 156", "unclean stop", "$.currency", "hermod.pub-9"):
         assert expected in text
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_run_publishes_what_it_finds(spark: SparkSession, tmp_path: Path) -> None:
+    write_log(tmp_path / "data", said())
+    with Broker(listen=("hermod.pub",), data=tmp_path / "broker") as broker:
+        at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
+        order = to_order("quality", tmp_path / "data", at, ["gone=100"], once=True)
+        report = run_in(spark, order, lambda progress: None, threading.Event())
+    assert report.lines[0].startswith("report: ")
+    read = spark.read.format("polycast").option("path", str(tmp_path / "broker"))
+    rows = read.option("subscribe", "polycast/quality/>").load().collect()
+    found = {row["topic"].removeprefix("polycast/quality/"): json.loads(row["payload"]) for row in rows}
+    assert found.keys() == {"orders", "holes", "polycast/events/refuse"}
+    assert len(rows) == len(found)
+    assert found["holes"]["last_gaps"][0]["reason"] == "", "the log knows nothing of this one"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,16 @@ PRICES = "SELECT get_json_object(cast(payload AS string), '$.price') AS price FR
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    data: Path = tmp_path_factory.mktemp("sql") / "data"
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sql") / "data"
+
+
+@pytest.fixture(scope="module")
+def broker(data: Path) -> Iterator[Broker]:
     with Broker(listen=("hermod.pub",), data=data) as running:
         say(running, *(Message("orders.new", json.dumps(order).encode()) for order in ORDERS))
         say(running, Message("raw", BYTES), Message("orders.paid", b'{"id": 9, "price": 0.5}'))
         yield running
-
-
-def data_of(broker: Broker) -> Path:
-    [flag] = [part for part in broker._command if part.startswith("--data=")]
-    return Path(flag.removeprefix("--data="))
 
 
 def at(broker: Broker) -> str:
@@ -52,11 +51,11 @@ def say(broker: Broker, *messages: Message) -> None:
 
 
 @pytest.fixture
-def ask(spark: SparkSession, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Any:
+def ask(spark: SparkSession, broker: Broker, data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ask_here(spark, monkeypatch)
 
     def sql(query: str, *arguments: str) -> Finished:
-        return polycast_here("sql", query, "--data", str(data_of(broker)), *arguments)
+        return polycast_here("sql", query, "--data", str(data), *arguments)
 
     return sql
 
@@ -116,12 +115,20 @@ def test_mistakes_are_marked(ask: Any, query: str, words: str, marked: str) -> N
 # -- queries that go on ----------------------------------------------------------------------------------
 
 
-def follow(spark: SparkSession, broker: Broker, query: str, **target: Any) -> Report:
+Follow = Callable[..., Report]
+
+
+@pytest.fixture
+def follow(spark: SparkSession, broker: Broker, data: Path) -> Follow:
     """Once."""
-    statement, where = read_statement(query), Target(**target)
-    check_target(statement, where)
-    order = order_of(to_pipeline(statement, where), data_of(broker), at(broker), (), "", True)
-    return run_in(spark, order, lambda progress: None, threading.Event())
+
+    def run(query: str, **target: Any) -> Report:
+        statement, where = read_statement(query), Target(**target)
+        check_target(statement, where)
+        order = order_of(to_pipeline(statement, where), data, at(broker), (), "", True)
+        return run_in(spark, order, lambda progress: None, threading.Event())
+
+    return run
 
 
 def published(ask: Any, topic: str) -> list[tuple[str, Any]]:
@@ -129,33 +136,33 @@ def published(ask: Any, topic: str) -> list[tuple[str, Any]]:
     return [(row["topic"], row["payload"]) for row in rows_of(ask(query, "--json"))]
 
 
-def test_totals_are_published_when_they_change(spark: SparkSession, broker: Broker, ask: Any) -> None:
+def test_totals_are_published_when_they_change(follow: Follow, broker: Broker, ask: Any) -> None:
     query = "SELECT topic, count(*) AS n FROM messages WHERE topic LIKE 'orders%' GROUP BY topic"
-    follow(spark, broker, query, into="totals")
+    follow(query, into="totals")
     first = [json.loads(payload) for _, payload in published(ask, "totals")]
     assert sorted(first, key=str) == [{"topic": "orders.new", "n": 4}, {"topic": "orders.paid", "n": 1}]
     say(broker, Message("orders.paid", b"{}"))
-    follow(spark, broker, query, into="totals")
+    follow(query, into="totals")
     after = [json.loads(payload) for _, payload in published(ask, "totals")]
     assert after[2:] == [{"topic": "orders.paid", "n": 2}]
 
 
-def test_rows_can_name_their_topics(spark: SparkSession, broker: Broker, ask: Any) -> None:
-    follow(spark, broker, "SELECT topic, payload FROM messages WHERE topic = 'raw'", into="copy.>")
+def test_rows_can_name_their_topics(follow: Follow, broker: Broker, ask: Any) -> None:
+    follow("SELECT topic, payload FROM messages WHERE topic = 'raw'", into="copy.>")
     assert published(ask, "copy.>") == [("copy.raw", {"$base64": "/wA="})]
-    follow(spark, broker, "SELECT payload FROM `raw`", into="single")
+    follow("SELECT payload FROM `raw`", into="single")
     assert published(ask, "single") == [("single", {"$base64": "/wA="})]
 
 
-def test_rows_are_kept_as_parquet(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_rows_are_kept_as_parquet(follow: Follow, broker: Broker, tmp_path: Path) -> None:
     query = "SELECT offset, payload FROM `raw`"
     for _ in range(2):
-        follow(spark, broker, query, to=tmp_path)
+        follow(query, to=tmp_path)
         assert duckdb.execute(f"SELECT count(*), min(payload) FROM '{tmp_path}/*.parquet'").fetchall() == [
             (1, BYTES)
         ]
     say(broker, Message("raw", BYTES))
-    follow(spark, broker, query, to=tmp_path)
+    follow(query, to=tmp_path)
     assert duckdb.execute(f"SELECT count(*) FROM '{tmp_path}/*.parquet'").fetchall() == [(2,)]
 
 
@@ -170,11 +177,9 @@ def test_rows_are_kept_as_parquet(spark: SparkSession, broker: Broker, tmp_path:
         ("SELECT nothing FROM messages", {"into": "x"}, "Did you mean"),
     ],
 )
-def test_what_cannot_go_on(
-    spark: SparkSession, broker: Broker, tmp_path: Path, query: str, target: dict[str, Any], words: str
-) -> None:
+def test_what_cannot_go_on(follow: Follow, tmp_path: Path, query: str, target: dict[str, Any], words: str) -> None:
     if "to" in target:
         target = {"to": tmp_path}
     with pytest.raises(UsageError) as refused:
-        follow(spark, broker, query, **target)
+        follow(query, **target)
     assert words in str(refused.value)

@@ -16,10 +16,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from kit.broker import Broker
 from log.shelf import BEGAN, SECOND, Shelf
+from polycast.client import connect
 from polycast.errors import RemoteError
 from polycast.log.format import SCHEMA
-from polycast.pipelines import traffic
+from polycast.model import Message
 from polycast.pipelines.counts import count_batch, to_bucket, to_delays
 from polycast.pipelines.runner import Report, run_in, to_order
 from polycast.pipelines.windows import upsert
@@ -202,12 +204,38 @@ def test_from_log_to_windows_and_late_messages(spark: SparkSession, tmp_path: Pa
     assert (report.offset, report.lag) == (506, 0)
 
 
-def test_what_is_published(spark: SparkSession) -> None:
-    row = {"window": datetime(2026, 11, 16, 7, 30, tzinfo=UTC), "topic": "a/b", "dialect": "ubre", "messages": 3}
-    [message] = traffic.to_messages(spark.createDataFrame([row])).collect()
-    assert (message.topic, message.format) == ("polycast/traffic/a/b", "json")
-    told = json.loads(message.payload)
-    assert told == {"window": "2026-11-16T07:30:00.000Z", "topic": "a/b", "dialect": "ubre", "messages": 3}
+def test_what_is_published_and_a_batch_that_comes_again(spark: SparkSession, tmp_path: Path) -> None:
+    with Broker(listen=("hermod.pub", "hermod.sub"), data=tmp_path) as broker:
+        at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
+        with connect("hermod", at, publishing=True) as client:
+            client.publish(Message(f"room/{n % 2}", b"x" * n) for n in range(10))
+        run(spark, tmp_path, at, "window_seconds=86400")
+        told = published(spark, tmp_path)
+        assert sorted(told) == ["polycast/traffic/room/0", "polycast/traffic/room/1"]
+        [odd] = told["polycast/traffic/room/1"]
+        assert odd | {"window": "", "delay_mean_ms": 0, "delay_max_ms": 0} == {
+            "window": "", "seconds": 86400, "topic": "room/1", "dialect": "hermod", "messages": 5,
+            "messages_per_second": 0.0, "bytes": 25, "size_p50": 5, "size_p90": 8, "size_p99": 9, "size_max": 9,
+            "sources": 1, "delay_mean_ms": 0, "delay_max_ms": 0,
+        }  # fmt: skip
+        assert odd["window"].endswith("T00:00:00.000Z")
+        assert 0 < odd["delay_mean_ms"] <= odd["delay_max_ms"]
+
+        commits = tmp_path / "checkpoints" / "traffic" / "commits"
+        commits.joinpath(max(path.name for path in commits.glob("[0-9]*"))).unlink()
+        run(spark, tmp_path, at, "window_seconds=86400")
+        assert published(spark, tmp_path) == told
+        with connect("hermod", at, publishing=True) as client:
+            [known] = client.request("polycast/pipelines").value["pipelines"]
+        assert (known["query"], known["state"], known["offset"]) == ("traffic", "stopped", 12)
+
+
+def published(spark: SparkSession, data: Path) -> dict[str, list[Row]]:
+    reader = spark.read.format("polycast").option("path", str(data)).option("subscribe", "polycast/traffic/>")
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in reader.load().collect():
+        found[row.topic].append(json.loads(row.payload))
+    return found
 
 
 def test_without_a_broker_it_does_not_begin(tmp_path: Path) -> None:

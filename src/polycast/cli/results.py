@@ -8,7 +8,7 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -23,6 +23,8 @@ AT_ONCE = 1000
 """Rows that are lined up together."""
 WIDE = 60
 """A column of text is no wider than this; a cell that is longer is cut on a terminal, and sticks out in a pipe."""
+LEAST = 8
+"""A column of text that is cut to less tells nothing."""
 GAP = "  "
 UTC_FORM = "%Y-%m-%dT%H:%M:%S.%fZ"
 
@@ -185,27 +187,34 @@ def _show_tables(names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Non
     total = 0
     for block in _blocks(batches):
         total += block.num_rows
-        console.print(_to_table(names, _cells(block), _numbers(block)))
+        console.print(_to_table(names, block, console.width))
     if total == 0:
         typer.echo(GAP.join(names))
     streams.say("1 row" if total == 1 else f"{total:,} rows")
 
 
-def _to_table(names: Sequence[str], cells: list[list[str]], numbers: list[bool]) -> Table:
+def _to_table(names: Sequence[str], block: pa.RecordBatch, room: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    cells, numbers = _cells(block), _numbers(block)
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     table = Table(box=None, pad_edge=False)
-    for place, (name, number) in enumerate(zip(names, numbers, strict=True)):
-        widest = max(len(name), *(len(row[place]) for row in cells))
-        table.add_column(
-            Text(_printable(name)),
-            justify="right" if number else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=widest if number else None,
-            max_width=None if number else WIDE,
-        )
+    for name, number, width in zip(names, numbers, _fit(widths, numbers, room), strict=True):
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(Text(_printable(name)), justify=justify, width=width, no_wrap=True, overflow="ellipsis")
     for row in cells:
         table.add_row(*map(Text, row))
     return table
+
+
+def _fit(widths: list[int], numbers: list[bool], room: int) -> list[int]:
+    """Texts make room, the widest first; numbers stay whole."""
+    found = [width if number else min(WIDE, width) for width, number in zip(widths, numbers, strict=True)]
+    texts = [place for place, number in enumerate(numbers) if not number]
+    while sum(found) + len(GAP) * (len(found) - 1) > room:
+        widest = max(texts, key=lambda place: found[place], default=None)
+        if widest is None or found[widest] <= LEAST:
+            break
+        found[widest] -= 1
+    return found

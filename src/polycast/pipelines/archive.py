@@ -20,6 +20,7 @@ from polycast.log.folder import log_of
 from polycast.log.state import read_state
 from polycast.pipelines.base import Pipeline, Run
 from polycast.pipelines.compaction import Compactor, Sizes
+from polycast.pipelines.fetch import OFFSETS
 from polycast.pipelines.lake import Lake, StagedFile
 from polycast.pipelines.lakefiles import DESCRIPTION, staging
 
@@ -40,25 +41,27 @@ class Settings:
     compact_files: int = setting(16, "merge when an hour that goes on has so many files of a size", low=2)
 
 
-def stage(rows: DataFrame, lake: Path, below: str, target_bytes: int, start: int = 0) -> DataFrame:
-    """Grain: one row for each file that was staged. Rows before the offset `start` are left out."""
-    return rows.mapInArrow(staging(lake, below, target_bytes, start), DESCRIPTION)
+def stage(offsets: DataFrame, log: Path, lake: Path, below: str, target_bytes: int, start: int) -> DataFrame:
+    """Grain: one row for each file that was staged. What lies before the offset `start` is left out."""
+    return offsets.mapInArrow(staging(log, lake, below, target_bytes, start), DESCRIPTION)
 
 
 class Archive:
     """What happens with each batch."""
 
-    def __init__(self, lake: Lake, settings: Settings) -> None:
+    def __init__(self, log: Path, lake: Lake, settings: Settings) -> None:
+        self._log = log
         self._lake = lake
         self._settings = settings
         self._compactor = Compactor(lake, sizes_of(settings))
 
-    def add(self, rows: DataFrame, query: str, batch: int) -> None:
+    def add(self, offsets: DataFrame, query: str, batch: int) -> None:
         """As often as Spark likes to bring that batch."""
         lake = self._lake
         if lake.has(query, batch):
             return
-        staged = stage(rows, lake.folder, f"{query}/{batch}", self._settings.target_bytes, lake.record.next)
+        below, size = f"{query}/{batch}", self._settings.target_bytes
+        staged = stage(offsets, self._log, lake.folder, below, size, lake.record.next)
         files = [StagedFile(*row) for row in staged.collect()]
         lake.commit(query, batch, files)
         self._compactor.touch([file.hour for file in files])
@@ -67,10 +70,9 @@ class Archive:
 
 def start(run: Run) -> StreamingQuery:
     settings: Settings = run.settings
-    lake = open_lake(run)
-    archive = Archive(lake, settings)
-    rows = run.messages(settings.subscribe, maxBytesPerTrigger=settings.batch_bytes)
-    writer = run.write(rows, every=f"{round(settings.trigger_seconds * 1000)} milliseconds")
+    archive = Archive(log_of(run.data.absolute()), open_lake(run), settings)
+    offsets = run.messages(settings.subscribe, OFFSETS, maxBytesPerTrigger=settings.batch_bytes)
+    writer = run.write(offsets, every=f"{round(settings.trigger_seconds * 1000)} milliseconds")
     return writer.foreachBatch(lambda batch, number: archive.add(batch, run.query_id, number)).start()
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from polycast.pipelines.fetch import Batches, fetch
+
 MICROS = 1_000_000
 NAMED = ("topic", "dialect", "source")
+NEEDED = (*NAMED, "time", "payload")
 BITS = 7
 """So many leading bits of a size are kept: those that have no more are exact."""
 PARTIALS = (
@@ -22,16 +26,13 @@ FIELDS = pa.schema(
     + [(name, pa.float64()) for name in ("delay_sum_ms", "delay_max_ms")]
 )
 
-Batches = Iterator[pa.RecordBatch]
 
+def counting(log: Path, seconds: int, now: Callable[[], float]) -> Callable[[Batches], Batches]:
+    """For `mapInArrow`: from offsets to PARTIALS, whose `time` is that of the last message counted there."""
 
-def counting(seconds: int, now: Callable[[], float]) -> Callable[[Batches], Batches]:
-    """For `mapInArrow`: from messages to PARTIALS, whose `time` is that of the last message counted there."""
-
-    def count(batches: Batches) -> Batches:
-        for batch in batches:
-            if batch.num_rows:
-                yield count_batch(batch, seconds, now())
+    def count(offsets: Batches) -> Batches:
+        for batch in fetch(log, offsets, NEEDED):
+            yield count_batch(batch, seconds, now())
 
     return count
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polycast.log.format import SCHEMA
+from polycast.pipelines.fetch import Batches, fetch
 from polycast.pipelines.lake import STAGED, STAGING, StagedFile
 
 DESCRIPTION = "staged string, hour string, first long, last long, rows long, size long"
@@ -29,16 +30,14 @@ HOUR_MICROS = 3_600_000_000
 COUNTED = ("offset", "sequence", "time")
 REPEATED = ("topic", "dialect", "format", "source")
 
-Batches = Iterator[pa.RecordBatch]
 
+def staging(log: Path, lake: Path, below: str, target_bytes: int, start: int) -> Callable[[Batches], Batches]:
+    """For `mapInArrow`: from offsets to what was written of their rows. What lies before `start` is left out."""
 
-def staging(lake: Path, below: str, target_bytes: int, start: int = 0) -> Callable[[Batches], Batches]:
-    """For `mapInArrow`: from rows to what was written of them. Rows before the offset `start` are left out."""
-
-    def write(batches: Batches) -> Batches:
+    def write(offsets: Batches) -> Batches:
         files = Files(lake, f"{STAGING}/{below}", target_bytes)
-        for batch in batches:
-            files.add(_from(batch, start))
+        for rows in fetch(log, (_from(batch, start) for batch in offsets), SCHEMA.names):
+            files.add(rows)
         yield to_batch(files.close())
 
     return write

@@ -142,13 +142,17 @@ def alone(order: Order) -> Iterator[None]:
 
 
 def run(order: Order, show: Callable[[Progress], None], stop: threading.Event | None = None) -> Report:
-    """With a session of its own, which ends with it."""
+    """In the session of this process, or in one that begins and ends with the run."""
+    from pyspark.sql import SparkSession
+
     with alone(order):
+        ours = SparkSession.getActiveSession() is None
         spark = _begin(order)
         try:
             return run_in(spark, order, show, stop or threading.Event())
         finally:
-            spark.stop()
+            if ours:
+                spark.stop()
 
 
 def _begin(order: Order) -> SparkSession:
@@ -171,7 +175,8 @@ def run_in(spark: SparkSession, order: Order, show: Callable[[Progress], None], 
     running = Run(spark, order.pipeline, order.data, order.at, order.settings, order.once)
     listener, teller = Listener(order.pipeline.name), Teller(order.at)
     spark.streams.addListener(listener)
-    tally = Tally(order.pipeline.name, show, teller)
+    tally = Tally(running, show, teller)
+    tally.tell("running")
     try:
         if not stop.is_set():
             _follow(order.pipeline.start(running), listener, tally, stop)
@@ -179,7 +184,7 @@ def run_in(spark: SparkSession, order: Order, show: Callable[[Progress], None], 
             order.pipeline.finish(running) if order.once and order.pipeline.finish and not stop.is_set() else []
         )
         tally.tell("stopped")
-        return tally.to_report(running, lines)
+        return tally.to_report(lines)
     except Exception as error:
         failure = unwrap(error)
         tally.tell("failed", error=str(failure))
@@ -192,8 +197,9 @@ def run_in(spark: SparkSession, order: Order, show: Callable[[Progress], None], 
 class Tally:
     """What has been done so far, and who wants to know."""
 
-    def __init__(self, pipeline: str, show: Callable[[Progress], None], teller: Teller) -> None:
-        self._pipeline = pipeline
+    def __init__(self, run: Run, show: Callable[[Progress], None], teller: Teller) -> None:
+        self._run = run
+        self._pipeline = run.pipeline.name
         self._show = show
         self._teller = teller
         self._began = time.monotonic()
@@ -209,19 +215,20 @@ class Tally:
         self.tell("running")
 
     def tell(self, state: str, **more: str) -> None:
-        last = self._last
-        offset, speed = (last.offset, last.rows_per_second) if last else (0, 0.0)
-        if last or more:
-            self._teller.tell(self._pipeline, offset=offset, rows_per_second=speed, state=state, **more)
+        speed = self._last.rows_per_second if self._last else 0.0
+        self._teller.tell(self._pipeline, offset=self._offset(), rows_per_second=speed, state=state, **more)
 
-    def to_report(self, run: Run, lines: list[str]) -> Report:
-        """Where it has come to is asked of the checkpoint: there may have been nothing to do."""
-        from polycast.pipelines.progress import position_of
-
-        offset = position_of(run.checkpoint)
-        lag = max(0, Survey(log_of(run.data)).next() - offset)
+    def to_report(self, lines: list[str]) -> Report:
+        offset = self._offset()
+        lag = max(0, Survey(log_of(self._run.data)).next() - offset)
         seconds = round(time.monotonic() - self._began, 3)
         return Report(self._pipeline, self._batches, self._rows, offset, lag, seconds, lines)
+
+    def _offset(self) -> int:
+        """As long as there was nothing to do, the checkpoint knows."""
+        from polycast.pipelines.progress import position_of
+
+        return self._last.offset if self._last else position_of(self._run.checkpoint)
 
 
 def _follow(query: StreamingQuery, listener: Listener, tally: Tally, stop: threading.Event) -> None:

@@ -15,13 +15,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 
 from polycast.declare import setting
+from polycast.log.folder import log_of
 from polycast.pipelines.base import Pipeline, Run
 from polycast.pipelines.counts import PARTIALS, counting
+from polycast.pipelines.fetch import OFFSETS
 from polycast.pipelines.windows import upsert
 
 if TYPE_CHECKING:
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 MIB = 1024 * 1024
-NEEDED = "topic string, time timestamp, dialect string, payload binary, source string"
 SOURCES_ERROR = 0.02
 KEYS = ["window", "topic", "dialect"]
 
@@ -44,9 +46,9 @@ class Settings:
     publish: bool = setting(True, "publish results; without, they go to files alone, and no broker is needed")
 
 
-def count(messages: DataFrame, seconds: int, now: Callable[[], float] = time.time) -> DataFrame:
-    """Grain: window, topic, dialect, source and size, as one worker found them in some rows."""
-    return messages.mapInArrow(counting(seconds, now), PARTIALS)
+def count(offsets: DataFrame, log: Path, seconds: int, now: Callable[[], float] = time.time) -> DataFrame:
+    """Grain: window, topic, dialect, source and size, as one worker found them in some messages."""
+    return offsets.mapInArrow(counting(log, seconds, now), PARTIALS)
 
 
 def sum_up(counted: DataFrame, seconds: int, late_seconds: float = 0.0) -> DataFrame:
@@ -89,8 +91,8 @@ def to_messages(rows: DataFrame) -> DataFrame:
 
 def start(run: Run) -> StreamingQuery:
     settings: Settings = run.settings
-    messages = run.messages(settings.subscribe, columns=NEEDED, maxBytesPerTrigger=settings.batch_bytes)
-    counted = count(messages, settings.window_seconds)
+    offsets = run.messages(settings.subscribe, OFFSETS, maxBytesPerTrigger=settings.batch_bytes)
+    counted = count(offsets, log_of(run.data.absolute()), settings.window_seconds)
     rows = sum_up(counted, settings.window_seconds, settings.late_seconds)
     writer = run.write(rows, "update", every=f"{round(settings.trigger_seconds * 1000)} milliseconds")
     return writer.foreachBatch(lambda batch, number: keep(run, batch, number)).start()

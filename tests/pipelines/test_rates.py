@@ -1,0 +1,100 @@
+"""Rates against their own past: what is told of a topic does not depend on how its messages are cut."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polycast.pipelines.rates import DROP, SILENCE, SURGE, Judgement, Rules, Watch, add, advance, due, rests, to_z
+from polycast.pipelines.reports import LIMIT_BYTES, to_topic
+
+RULES = Rules(history=20, least=5)
+FIRST = 1000
+COUNTS = st.lists(st.sampled_from([0, 0, 1, 5, 6, 7, 100, 1000]), min_size=1, max_size=60)
+
+
+def judge(counts: list[int], rules: Rules = RULES) -> list[Judgement]:
+    watch = Watch()
+    add(watch, {FIRST + place: count for place, count in enumerate(counts) if count})
+    return advance(watch, FIRST + len(counts), rules)
+
+
+def told(counts: list[int], rules: Rules = RULES) -> list[tuple[str, bool, int, int]]:
+    return [(each.kind, each.began, each.window - FIRST, each.since - FIRST) for each in judge(counts, rules)]
+
+
+def test_a_beginning_is_never_extraordinary() -> None:
+    assert told([1000, 0, 5, 10_000]) == []
+    assert told([5] * 4 + [10_000]) == []
+    assert told([5] * 5 + [10_000]) == [(SURGE, True, 5, 5)]
+
+
+def test_a_surge_is_told_once_and_so_is_its_end() -> None:
+    assert told([100] * 10 + [500, 600, 500] + [100] * 5) == [(SURGE, True, 10, 10), (SURGE, False, 13, 10)]
+
+
+def test_a_new_level_is_normal_in_the_end() -> None:
+    [began, over] = told([100] * 20 + [500] * 20)
+    assert began == (SURGE, True, 20, 20)
+    assert (over[:2], over[3]) == ((SURGE, False), 20)
+
+
+def test_a_drop_that_becomes_silence() -> None:
+    assert told([1000] * 10 + [300, 0, 0, 0, 1000]) == [
+        (DROP, True, 10, 10),
+        (DROP, False, 11, 10),
+        (SILENCE, True, 11, 11),
+        (SILENCE, False, 14, 11),
+    ]
+
+
+def test_a_small_rate_is_silent_after_some_windows() -> None:
+    assert told([3] * 10 + [0, 0, 3]) == []
+    assert told([3] * 10 + [0] * 500 + [3]) == [(SILENCE, True, 12, 10), (SILENCE, False, 510, 10)]
+
+
+def test_what_is_rare_is_not_silent() -> None:
+    assert told(([1] + [0] * 9) * 10) == []
+
+
+def test_noise_is_not_extraordinary() -> None:
+    chance = random.Random(7)
+    for rate in (2, 20, 200, 20_000):
+        counts = [max(0, round(chance.gauss(rate, rate**0.5))) for _ in range(2000)]
+        assert [each for each in told(counts, Rules()) if each[0] != SILENCE] == []
+
+
+def test_z_is_in_units_of_spread_and_of_the_noise_of_counting() -> None:
+    assert to_z(100, []) == 0
+    assert to_z(20, [9, 9, 9]) == (20 - 9) / (3 + 1)
+    assert to_z(4, [2, 4, 6]) == 0
+
+
+@given(COUNTS, st.lists(st.integers(1, 7), max_size=60))
+def test_pieces_make_no_difference(counts: list[int], steps: list[int]) -> None:
+    """As Spark does it: remembered from piece to piece, and looked at only when that is due or messages come."""
+    kept, found, at = msgspec.msgpack.encode(Watch()), [], 0
+    for step in [*steps, len(counts)]:
+        watch = msgspec.msgpack.decode(kept, type=Watch)
+        piece = {FIRST + n: counts[n] for n in range(at, min(at + step, len(counts))) if counts[n]}
+        wanted = due(watch)
+        if piece or (wanted is not None and wanted < FIRST + at):
+            found += advance(watch, FIRST + at, RULES)
+            add(watch, piece)
+        at = min(at + step, len(counts))
+        kept = msgspec.msgpack.encode(watch)
+    last = msgspec.msgpack.decode(kept, type=Watch)
+    if due(last) is not None:
+        found += advance(last, FIRST + len(counts), RULES)
+    assert found == judge(counts)
+    assert rests(last) == (due(last) is None or bool(last.waiting))
+
+
+def test_topics_of_reports_are_never_too_long() -> None:
+    assert to_topic("polycast/alerts/", "a") == "polycast/alerts/a"
+    long = [to_topic("polycast/alerts/", "\N{EURO SIGN}" * 341 + end) for end in "ab"]
+    assert len(set(long)) == 2
+    assert all(len(topic.encode()) <= LIMIT_BYTES for topic in long)
