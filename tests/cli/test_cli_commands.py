@@ -82,14 +82,14 @@ def test_doctor_says_when_a_port_is_taken_and_what_to_do(tmp_path: Path) -> None
     except OSError as error:
         pytest.skip(f"port 9014 is not ours to take: {error}")
     with taken:
-        shown = polycast("doctor", "--json", "--data", str(tmp_path))
+        shown = polycast_here("doctor", "--json", "--data", str(tmp_path))
     [finding] = [row for row in map(json.loads, shown.out.splitlines()) if row["what"] == "port of simplest"]
     assert finding["state"] != "fine"
     assert "--listen simplest=" in finding["cure"]
 
 
 def test_doctor_finds_a_data_folder_that_cannot_be_written_to() -> None:
-    failed = polycast("doctor", "--json", env={"POLYCAST_DATA": "/proc/polycast"})
+    failed = polycast_here("doctor", "--json", env={"POLYCAST_DATA": "/proc/polycast"})
     assert failed.code == 1
     [finding] = [row for row in map(json.loads, failed.out.splitlines()) if row["what"] == "data folder"]
     assert finding["state"] == "wrong"
@@ -99,6 +99,6 @@ def test_doctor_finds_a_data_folder_that_cannot_be_written_to() -> None:
 @pytest.mark.parametrize("folder", ["file", "file/below"])
 def test_doctor_finds_a_data_folder_that_cannot_be_one(tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("")
-    failed = polycast("doctor", "--data", str(tmp_path / folder))
+    failed = polycast_here("doctor", "--data", str(tmp_path / folder))
     assert failed.code == 1
     assert "BAD data folder" in failed.out.decode()

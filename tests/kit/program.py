@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
 from array import array
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ import pytest
 
 from kit.broker import clean_environment
 from kit.wire import GUARD_SECONDS
+from kit.zygote import fork
 
 POLYCAST = (sys.executable, "-m", "polycast")
 
@@ -47,6 +49,19 @@ def polycast(*arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None 
     finished = Finished(done.returncode, done.stdout, done.stderr.decode())
     assert "Traceback" not in finished.err, finished.err
     return finished
+
+
+def polycast_forked(*arguments: str) -> Finished:
+    """The same in a process that has imported it all before, for brokers that end by themselves."""
+    with tempfile.TemporaryFile("w+") as stderr:
+        process = fork(list(arguments), clean_environment(), stderr)
+        with process.stdout as stdout:
+            out = stdout.read().encode()
+        code = process.wait(GUARD_SECONDS)
+        stderr.seek(0)
+        err = stderr.read()
+    assert "Traceback" not in err, err
+    return Finished(code, out, err)
 
 
 def polycast_here(*arguments: str, env: Mapping[str, str] | None = None) -> Finished:

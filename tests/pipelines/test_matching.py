@@ -48,13 +48,13 @@ class Plain(Form):
 
 PLAIN = Plain()
 CONNECTIONS = {
-    "hermod.sub-1 a:1": (True, False),
-    "simplest-2 a:2": (False, False),
-    "simplest-3 a:3": (False, False),
-    "simplest.peer-4 a:4": (False, True),
-    "simplest.peer-5 a:5": (False, True),
+    "#1 a:1": ("hermod.sub", True, False),
+    "#2 a:2": ("simplest", False, False),
+    "#3 a:3": ("simplest", False, False),
+    "#4 a:4": ("simplest.peer", False, True),
+    "#5 a:5": ("simplest.peer", False, True),
 }
-"""With echo and link of each."""
+"""With listener, echo and link of each."""
 
 names_of_connections = st.sampled_from(list(CONNECTIONS))
 steps = st.one_of(
@@ -79,15 +79,21 @@ class Model:
 
     def _begin(self) -> None:
         self.hub = Hub()
-        self.joined = {name: self.hub.join(name, *traits) for name, traits in CONNECTIONS.items()}
+        self.joined = {name: self._join(name) for name in CONNECTIONS}
+
+    def _join(self, name: str) -> Subscriber:
+        self._tell("connect", name, None)
+        self.offset += 1
+        _, echo, link = CONNECTIONS[name]
+        return self.hub.join(name, echo, link)
 
     def take(self, word: str, name: str, what: Any) -> None:
         if word == "publish":
             self._publish(name, what)
         else:
             self._tell(word, name, what)
+            self.offset += 1
             self._change(word, self.joined[name], what)
-        self.offset += 1
 
     def _change(self, word: str, who: Subscriber, what: Any) -> None:
         match word:
@@ -98,13 +104,14 @@ class Model:
             case "disconnect":
                 name = who.owner
                 self.hub.leave(who)
-                self.joined[name] = self.hub.join(name, *CONNECTIONS[name])
+                self.joined[name] = self._join(name)
             case "start":
                 self._begin()
 
     def _tell(self, word: str, name: str, pattern: Pattern | None) -> None:
         kind, value = (type(pattern).__name__.lower(), pattern.value) if pattern else ("", "")
-        event = Event(name, pattern=str(pattern), kind=kind, value=value, echo=CONNECTIONS[name][0])
+        listener, echo, _ = CONNECTIONS[name]
+        event = Event(name, listener=listener, pattern=str(pattern), kind=kind, value=value, echo=echo)
         self.events.append(Told(self.offset, 0, word, event))
 
     def _publish(self, name: str, topic: str) -> None:
@@ -117,6 +124,7 @@ class Model:
         ]
         self.messages.append((self.offset, topic, name))
         self.sizes.append(len(heard))
+        self.offset += 1
 
 
 def to_batch(messages: Sequence[tuple[int, str, str]]) -> pa.RecordBatch:
@@ -134,7 +142,7 @@ def test_the_log_tells_who_heard_a_message(taken: list[tuple[str, str, Any]]) ->
         model.take(*step)
     for told in model.events:
         known.take(told)
-    found = Audiences(to_spans(known.all())).sizes(to_batch(model.messages))
+    found = Audiences(to_spans(known.all()), known.links).sizes(to_batch(model.messages))
     assert found.tolist() == model.sizes
 
 
@@ -147,13 +155,13 @@ def test_it_may_be_told_in_two_parts(taken: list[tuple[str, str, Any]], data: st
     cut = data.draw(st.integers(0, model.offset))
     sizes: list[int] = []
     for low, high in ((0, cut), (cut, model.offset)):
-        known.ended.clear()
+        known.forget_ended()
         for told in model.events:
             if low <= told.offset < high:
                 known.take(told)
         kept = msgspec.json.decode(msgspec.json.encode(known), type=Subscriptions)
         part = [message for message in model.messages if low <= message[0] < high]
-        sizes += Audiences(to_spans(kept.all())).sizes(to_batch(part)).tolist()
+        sizes += Audiences(to_spans(kept.all()), kept.links).sizes(to_batch(part)).tolist()
     assert sizes == model.sizes
 
 

@@ -56,9 +56,12 @@ def test_who_does_not_hear_it_although_it_matches() -> None:
     assert answer["silent"] == [
         {"connection": "simplest-1 x:1", "reason": "it published the message, and does not hear itself"}
     ]
-    over_link = MESSAGE._replace(source="simplest.peer-7 x:7")
-    linked = to_answer(over_link, [subscribe(1, "simplest.peer-8 x:8", echo=False)])
+    over_link = MESSAGE._replace(source="#7 x:7")
+    link = Event("#8 x:8", listener="simplest.peer", pattern="a.b", kind="exact", value="a.b", echo=False)
+    told = [Told(0, 0, "connect", Event("#7 x:7", listener="simplest.peer")), Told(1, 0, "subscribe", link)]
+    linked = to_answer(over_link, told)
     assert (linked["receivers"], len(linked["silent"])) == ([], 1)
+    assert len(to_answer(MESSAGE, told)["receivers"]) == 1
 
 
 def test_who_lost_messages_near_it() -> None:

@@ -12,13 +12,13 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.kept import publish, read_messages, subscribe
-from kit.program import Finished, polycast
+from kit.program import Finished, polycast_forked
 
 FREE = "--listen=simplest=tcp://127.0.0.1:0"
 
 
 def start(data: Path) -> Finished:
-    return polycast("serve", FREE, "--data", str(data))
+    return polycast_forked("serve", FREE, "--data", str(data))
 
 
 def check_refused(failed: Finished, *words: str) -> None:

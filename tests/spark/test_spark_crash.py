@@ -67,11 +67,12 @@ class Carrier:
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout
-        for line in process.stdout:
-            self.lines.append(line)
-            words = line.split()
-            if words[0] == "batch":
-                self.batches[words[1]] += 1
+        with process.stdout as lines:
+            for line in lines:
+                self.lines.append(line)
+                words = line.split()
+                if words[0] == "batch":
+                    self.batches[words[1]] += 1
 
     def kill(self) -> None:
         """The Python process alone; its Java notices."""
@@ -96,11 +97,12 @@ class Carrier:
             raise AssertionError(f"{self.lines[-5:]}, {self._stderr.read_text()[-2000:]}") from error
 
 
-def _members(group: int) -> list[int]:
+def _members(session: int) -> list[int]:
+    """Spark's workers have a process group of their own."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
-            if int((path / "stat").read_text().rpartition(")")[2].split()[2]) == group:
+            if int((path / "stat").read_text().rpartition(")")[2].split()[3]) == session:
                 found.append(int(path.name))
     return found
 

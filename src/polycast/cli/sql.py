@@ -20,8 +20,8 @@ NAME = "sql"
 HELP = """Ask a question of the messages in the log, in Spark's SQL.
 
 The view 'messages' has every message: offset, topic, sequence, time, dialect, format, payload, source. A pattern
-in back-ticks is a view of its topics, as in FROM `orders.>`; --view gives one a name. What is in a JSON payload is
-reached with Spark's own functions:
+in back-ticks is a view of its topics, as in FROM `orders.>` (put the query in single quotes then, for the shell's
+sake); --view gives one a name. What is in a JSON payload is reached with Spark's own functions:
 
   SELECT get_json_object(cast(payload AS string), '$.price') AS price FROM `orders.>`
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,8 @@ class Run:
     """The hermod address of the broker that results are published to."""
     settings: Any
     once: bool = False
+    rows: dict[int, int] = field(default_factory=dict)
+    """By batch: how many rows it had, where the pipeline knows better than Spark."""
 
     @property
     def checkpoint(self) -> Path:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ class Settings:
 # -- what is computed ------------------------------------------------------------------------------------
 
 
-def count_deliveries(rows: DataFrame, spans: list[Span]) -> DataFrame:
+def count_deliveries(rows: DataFrame, spans: list[Span], links: Collection[str] = ()) -> DataFrame:
     """Grain: one row for each topic that has messages among the rows.
 
     `subscribers` is the most that heard one message, `unheard` counts the messages that nobody did.
@@ -72,7 +72,7 @@ def count_deliveries(rows: DataFrame, spans: list[Span]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        audiences = Audiences(spans)
+        audiences = Audiences(spans, links)
         for batch in batches:
             if batch.num_rows:
                 yield to_counts(batch["topic"], audiences.sizes(batch))
@@ -134,7 +134,7 @@ class Kept:
     def write(self, query: str, batch: int, totals: pa.Table, state: Subscriptions) -> None:
         place = self._batches / query
         make(place, DISK)
-        state.ended.clear()
+        state.forget_ended()
         DISK.replace(place / f"{batch}.json", msgspec.json.encode(state))
         data = _to_parquet(totals)
         DISK.replace(place / f"{batch}.parquet", data)
@@ -179,7 +179,7 @@ def take(run: Run, rows: DataFrame, batch: int) -> None:
     for told in read_events(log_of(run.data), known.next, end):
         known.take(told)
     known.next = end
-    counts = count_deliveries(rows, to_spans(known.all())).toArrow()
+    counts = count_deliveries(rows, to_spans(known.all()), list(known.links)).toArrow()
     totals = add(before, counts)
     kept.write(run.query_id, batch, totals, known)
     if run.settings.publish and counts.num_rows:

@@ -102,11 +102,10 @@ class Lake:
     def has(self, query: str, batch: int) -> bool:
         return (self.record.query, self.record.batch) == (query, batch)
 
-    def commit(self, query: str, batch: int, files: Sequence[StagedFile]) -> None:
-        """What these files hold is in the lake from here on."""
-        if files:
-            after = max(self.record.next, *(file.last + 1 for file in files))
-            self._decide(files, [], msgspec.structs.replace(self.record, query=query, batch=batch, next=after))
+    def commit(self, query: str, batch: int, files: Sequence[StagedFile], end: int) -> None:
+        """What these files hold is in the lake from here on, and it is complete up to the offset `end`."""
+        if end > self.record.next:
+            self._decide(files, [], msgspec.structs.replace(self.record, query=query, batch=batch, next=end))
         self.sweep(f"{query}/{batch}")
 
     def merge(self, merged: StagedFile, files: Iterable[LakeFile]) -> None:

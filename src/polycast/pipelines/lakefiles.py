@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polycast.log.format import SCHEMA
-from polycast.pipelines.fetch import Batches, fetch
 from polycast.pipelines.lake import STAGED, STAGING, StagedFile
 
 DESCRIPTION = "staged string, hour string, first long, last long, rows long, size long"
@@ -30,14 +29,20 @@ HOUR_MICROS = 3_600_000_000
 COUNTED = ("offset", "sequence", "time")
 REPEATED = ("topic", "dialect", "format", "source")
 
+Batches = Iterator[pa.RecordBatch]
+Read = Callable[[int], Batches]
+"""The rows of a share of the log, by its number."""
 
-def staging(log: Path, lake: Path, below: str, target_bytes: int, start: int) -> Callable[[Batches], Batches]:
-    """For `mapInArrow`: from offsets to what was written of their rows. What lies before `start` is left out."""
 
-    def write(offsets: Batches) -> Batches:
+def staging(read: Read, lake: Path, below: str, target_bytes: int) -> Callable[[Batches], Batches]:
+    """For `mapInArrow`: from numbers of shares of the log to what was written of their rows."""
+
+    def write(numbers: Batches) -> Batches:
         files = Files(lake, f"{STAGING}/{below}", target_bytes)
-        for rows in fetch(log, (_from(batch, start) for batch in offsets), SCHEMA.names):
-            files.add(rows)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for rows in read(number):
+                    files.add(rows)
         yield to_batch(files.close())
 
     return write
@@ -47,13 +52,6 @@ def to_batch(files: list[StagedFile]) -> pa.RecordBatch:
     columns = [list(values) for values in zip(*files, strict=True)] or [[] for _ in FIELDS]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, FIELDS, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=FIELDS)
-
-
-def _from(batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
-    offsets = batch["offset"]
-    if not batch.num_rows or offsets[0].as_py() >= start:
-        return batch
-    return batch.filter(pc.greater_equal(offsets, start))
 
 
 class Files:

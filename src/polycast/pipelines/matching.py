@@ -10,7 +10,7 @@ A connection without echo does not hear itself, and what came over a link to ano
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,13 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.dialects.registry import ROLES
 from polycast.log.filters import mask_of
 from polycast.model import Exact, Pattern
 from polycast.pipelines.subscriptions import Subscription
-
-LINKS = tuple(f"{role.listener}-" for role in ROLES.values() if role.link)
-"""How the names of connections begin that are links to other brokers."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -37,15 +33,14 @@ class Span(NamedTuple):
     first: int
     next: int
     echo: bool = True
-
-    @property
-    def link(self) -> bool:
-        return self.connection.startswith(LINKS)
+    link: bool = False
+    """To another broker."""
 
 
 def to_spans(subscriptions: Iterable[Subscription]) -> list[Span]:
     return [
-        Span(each.connection, each.to_pattern(), each.since + 1, each.until, each.echo) for each in subscriptions
+        Span(each.connection, each.to_pattern(), each.since + 1, each.until, each.echo, each.link)
+        for each in subscriptions
     ]
 
 
@@ -107,16 +102,25 @@ def _merged(spans: list[Span]) -> list[Span]:
     return merged
 
 
-def count(offsets: Numbers, sources: Numbers, names: Sequence[str], hearers: Hearers) -> Numbers:
-    """How many hear each message of one topic. `sources` are numbers of `names`."""
+class Sources(NamedTuple):
+    """Who published each message: a number of `names`."""
+
+    numbers: Numbers
+    names: Sequence[str]
+    links: npt.NDArray[np.bool_]
+    """Which of the names are links to other brokers."""
+
+
+def count(offsets: Numbers, sources: Sources, hearers: Hearers) -> Numbers:
+    """How many hear each message of one topic."""
     total = _covering(offsets, hearers.firsts, hearers.nexts)
-    linked = np.array([name.startswith(LINKS) for name in names], bool)[sources]
+    linked = sources.links[sources.numbers]
     if hearers.links.any() and linked.any():
         links = _covering(offsets, hearers.firsts[hearers.links], hearers.nexts[hearers.links])
         total[linked] -= links[linked]
     for span in hearers.deaf:
-        if span.connection in names:
-            own = sources == names.index(span.connection)
+        if span.connection in sources.names:
+            own = sources.numbers == sources.names.index(span.connection)
             total[own & (offsets >= span.first) & (offsets < span.next)] -= 1
     return total
 
@@ -135,7 +139,8 @@ def _covering(offsets: Numbers, firsts: Numbers, nexts: Numbers) -> Numbers:
 class Audiences:
     """Of all topics, while these subscriptions are what counts. Each topic is looked up once."""
 
-    def __init__(self, spans: Sequence[Span]) -> None:
+    def __init__(self, spans: Sequence[Span], links: Collection[str] = ()) -> None:
+        self._links = frozenset(links)
         self._by_pattern: dict[Pattern, list[Span]] = defaultdict(list)
         for span in spans:
             self._by_pattern[span.pattern].append(span)
@@ -150,10 +155,11 @@ class Audiences:
         order = np.argsort(numbers, kind="stable")
         edges = np.searchsorted(numbers[order], np.arange(len(names) + 1))
         sizes = np.zeros(len(offsets), np.int64)
-        who, whom = _numbers(sources.indices), sources.dictionary.to_pylist()
+        who, names_of_sources = _numbers(sources.indices), sources.dictionary.to_pylist()
+        links = np.array([name in self._links for name in names_of_sources], bool)
         for number, name in enumerate(names):
             rows = order[edges[number] : edges[number + 1]]
-            sizes[rows] = count(offsets[rows], who[rows], whom, self._known[name])
+            sizes[rows] = count(offsets[rows], Sources(who[rows], names_of_sources, links), self._known[name])
         return sizes
 
     def _look_up(self, topics: list[str]) -> None:

@@ -35,6 +35,9 @@ class Progress(NamedTuple):
     lag: int
     """How many offsets the log has from there on."""
 
+    def with_rows(self, rows: int) -> Progress:
+        return self._replace(rows=rows, rows_per_second=round(rows / self.seconds, 1) if self.seconds else 0.0)
+
     def to_json(self) -> str:
         return json.dumps(self._asdict())
 
@@ -75,7 +78,12 @@ def position_of(checkpoint: Path) -> int:
     done = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdigit()]
     if not done:
         return 0
-    lines = (checkpoint / "offsets" / str(max(done))).read_text().splitlines()
+    return end_of(checkpoint, max(done))
+
+
+def end_of(checkpoint: Path, batch: int) -> int:
+    """The offset before which a batch ends. Spark writes it down before the batch begins."""
+    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
     offsets = [_offset(line) for line in lines[SOURCES_LINE:] if line.startswith("{")]
     return min(offsets, default=0)
 

@@ -208,6 +208,7 @@ class Tally:
 
     def add(self, progress: Progress) -> None:
         """Without rows it is no batch that anybody would count."""
+        progress = progress.with_rows(self._run.rows.pop(progress.batch, progress.rows))
         self._batches += progress.rows > 0
         self._rows += progress.rows
         self._last = progress

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from polycast.dialects.registry import ROLES
 from polycast.log.scan import Condition, Wanted, scan, to_stretches
 from polycast.log.survey import Survey
 from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix
@@ -72,6 +73,10 @@ class Subscription(msgspec.Struct, frozen=True):
     def to_pattern(self) -> Pattern:
         return KINDS[self.kind](self.value)
 
+    @property
+    def link(self) -> bool:
+        return is_link(self.listener)
+
 
 class Subscriptions(msgspec.Struct):
     """As they are after some events, and those that ended on the way."""
@@ -82,13 +87,17 @@ class Subscriptions(msgspec.Struct):
     open: dict[str, dict[str, Subscription]] = msgspec.field(default_factory=dict)
     """By connection, then by pattern."""
     ended: list[Subscription] = msgspec.field(default_factory=list)
+    links: dict[str, bool] = msgspec.field(default_factory=dict)
+    """Connections to other brokers, and whether they still are."""
 
     def take(self, told: Told) -> None:
         match told.word:
             case "start" | "stop":
                 self.known_from = told.offset if self.known_from is None else self.known_from
-                for connection in list(self.open):
+                for connection in {*self.open, *self.links}:
                     self._end_all(connection, told.offset)
+            case "connect" if is_link(told.event.listener):
+                self.links[told.event.connection] = True
             case "disconnect":
                 self._end_all(told.event.connection, told.offset)
             case "unsubscribe":
@@ -102,13 +111,24 @@ class Subscriptions(msgspec.Struct):
     def all(self) -> list[Subscription]:
         return self.ended + [each for theirs in self.open.values() for each in theirs.values()]
 
+    def forget_ended(self) -> None:
+        self.ended.clear()
+        self.links = {name: still for name, still in self.links.items() if still}
+
     def _end_all(self, connection: str, offset: int) -> None:
+        if connection in self.links:
+            self.links[connection] = False
         for each in self.open.pop(connection, {}).values():
             self._end(each, offset)
 
     def _end(self, found: Subscription | None, offset: int) -> None:
         if found:
             self.ended.append(msgspec.structs.replace(found, until=offset))
+
+
+def is_link(listener: str) -> bool:
+    """Whether what connects there is another broker."""
+    return listener in ROLES and ROLES[listener].link
 
 
 def to_subscription(told: Told) -> Subscription:

@@ -10,7 +10,7 @@ Subscriptions from before the log's first event cannot be known, nor any where t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,6 @@ from polycast.errors import GoneError
 from polycast.log.places import rows_at
 from polycast.log.scan import Condition, Wanted
 from polycast.log.survey import Survey
-from polycast.pipelines.matching import LINKS
 from polycast.pipelines.subscriptions import (
     COLUMNS,
     DECODER,
@@ -30,6 +29,7 @@ from polycast.pipelines.subscriptions import (
     Subscription,
     Subscriptions,
     Told,
+    is_link,
     to_subscription,
     to_told,
 )
@@ -102,6 +102,9 @@ def _is_relevant(word: str, payload: bytes, asked: Asked) -> bool:
     match word:
         case "start" | "stop" | "disconnect":
             return True
+        case "connect":
+            event = DECODER.decode(payload)
+            return event.connection == asked.source and is_link(event.listener)
         case "subscribe" | "unsubscribe":
             event = DECODER.decode(payload)
             return event.kind in KINDS and KINDS[event.kind](event.value).matches(asked.topic)
@@ -132,7 +135,7 @@ def to_answer(asked: Asked, told: list[Told], follower: int | None = None) -> di
         if each.offset < asked.offset:
             before.take(each)
     live = [each for theirs in before.open.values() for each in theirs.values()]
-    silent = {each.connection: reason for each in live if (reason := _silence(each, asked))}
+    silent = {each.connection: reason for each in live if (reason := _silence(each, asked, before.links))}
     drops = {each.event.connection: each for each in told if each.word == "drop"}
     receivers = [_to_row(each, "live", drops) for each in live if each.connection not in silent]
     later = [to_subscription(each) for each in told if each.word == "subscribe" and each.offset > asked.offset]
@@ -152,10 +155,10 @@ def to_answer(asked: Asked, told: list[Told], follower: int | None = None) -> di
     }
 
 
-def _silence(subscription: Subscription, asked: Asked) -> str:
+def _silence(subscription: Subscription, asked: Asked, links: Collection[str]) -> str:
     if subscription.connection == asked.source and not subscription.echo:
         return "it published the message, and does not hear itself"
-    if subscription.connection.startswith(LINKS) and asked.source.startswith(LINKS):
+    if subscription.link and asked.source in links:
         return "what came over a link goes over no link"
     return ""
 
