@@ -316,9 +316,7 @@ def test_from_log_to_lake_and_on_from_the_checkpoint(spark: SparkSession, tmp_pa
     assert [progress.batch for progress in told] == [2, 3]
     assert read(lake) == wanted()
 
-    # nothing new; then another checkpoint over the same lake
-    report, told = run(spark, data)
-    assert (report.rows, report.offset, report.lag) == (0, 4500, 0)
+    # another checkpoint over the same lake
     (data / "checkpoints" / "archive").rename(tmp_path / "lost")
     report, _ = run(spark, data)
     assert (report.rows, report.offset) == (0, 4500)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,7 +38,7 @@ def to_row(row: Any) -> Row:
     values = row.asDict()
     began = values["time"].astimezone(UTC)
     micros = (began - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    return values | {"time": micros, "payload": bytes(values["payload"])}
+    return {**values, "time": micros, "payload": bytes(values["payload"])}
 
 
 def test_every_row_is_there_with_every_column(spark: SparkSession, shelf: Shelf) -> None:
@@ -89,7 +90,7 @@ def test_what_the_broker_says_about_itself_must_be_asked_for(spark: SparkSession
     assert read(spark, shelf, subscribe="polycast/>").count() == 10
 
 
-FILTERS = {
+FILTERS: dict[str, Callable[[Row], bool]] = {
     "topic = 'a'": lambda row: row["topic"] == "a",
     "topic in ('a', 'x') and offset < 150": lambda row: row["topic"] == "a" and row["offset"] < 150,
     "topic like 'b%' and sequence between 10 and 20": lambda row: (

@@ -1,4 +1,7 @@
-"""Pipelines that come with Polycast, by name. A pipeline's file is imported when it is asked for: Spark takes its time."""
+"""Pipelines that come with Polycast, by name.
+
+A pipeline's file is imported when it is asked for: Spark takes its time.
+"""
 
 from __future__ import annotations
 

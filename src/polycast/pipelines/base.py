@@ -1,7 +1,7 @@
 """What a pipeline is: a name, its settings, and a stream that somebody starts.
 
-What it computes is a pure function from DataFrame to DataFrame in the pipeline's own file, tested without a stream.
-Here is what all of them share: where they read, where their checkpoint is, how they publish once only.
+What it computes is a pure function from DataFrame to DataFrame in the pipeline's own file, tested without a
+stream. Here is what all of them share: where they read, where their checkpoint is, how they publish once only.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Run:
         return writer.trigger(processingTime=every) if every else writer
 
     def publish(self, rows: DataFrame, batch: int | str) -> None:
-        """From within `foreachBatch`: rows with `topic`, `payload` and perhaps `format` become messages, once only."""
+        """From within `foreachBatch`: rows with `topic` and `payload` become messages, once only."""
         batch_id = f"{self.query_id}:{batch}"
         rows.write.format("polycast").mode("append").option("at", self.at).option("batchId", batch_id).save()
 

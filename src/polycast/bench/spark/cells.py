@@ -11,8 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 
 from polycast.bench.spark.rows import read_log
-from polycast.pipelines.archive import stage
-from polycast.pipelines.traffic import NEEDED, count, sum_up
+from polycast.log.survey import Survey
+from polycast.pipelines.archive import plan, reading, stage
+from polycast.pipelines.fetch import OFFSETS
+from polycast.pipelines.traffic import count, sum_up
+from polycast.spark.options import read_source_options
 
 WINDOW_SECONDS = 60
 TARGET_BYTES = 128 * 1024 * 1024
@@ -50,7 +53,10 @@ def drain(rows: DataFrame) -> None:
 def archive(place: Place) -> None:
     """What the pipeline does with a batch: workers write the files, and tell which."""
     shutil.rmtree(place.scratch, ignore_errors=True)
-    stage(place.log_rows(), place.scratch, "bench/0", TARGET_BYTES).collect()
+    options = read_source_options({"path": str(place.log)}, streaming=False)
+    shares = plan(options, 0, Survey(place.log).next())
+    read = reading(options, shares)
+    stage(place.spark, read, len(shares), place.scratch, "bench/0", TARGET_BYTES).collect()
 
 
 def write_parquet(place: Place) -> None:
@@ -61,7 +67,7 @@ def write_parquet(place: Place) -> None:
 
 
 def traffic(place: Place) -> None:
-    drain(sum_up(count(place.log_rows(NEEDED), WINDOW_SECONDS), WINDOW_SECONDS))
+    drain(sum_up(count(place.log_rows(OFFSETS), place.log, WINDOW_SECONDS), WINDOW_SECONDS))
 
 
 def native_traffic(place: Place) -> None:
