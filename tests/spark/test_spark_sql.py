@@ -17,7 +17,7 @@ from kit.program import Finished, polycast_here
 from polycast.client import connect
 from polycast.errors import UsageError
 from polycast.model import Message
-from polycast.pipelines.following import Target, check_target, to_pipeline
+from polycast.pipelines.following import Changes, Target, check_target, to_pipeline
 from polycast.pipelines.runner import Report, order_of, run_in
 from polycast.pipelines.statement import read_statement
 from spark.here import ask_here
@@ -145,6 +145,14 @@ def test_totals_are_published_when_they_change(follow: Follow, broker: Broker, a
     follow(query, into="totals")
     after = [json.loads(payload) for _, payload in published(ask, "totals")]
     assert after[2:] == [{"topic": "orders.paid", "n": 2}]
+
+
+def test_a_total_over_everything_is_told_when_it_changes(spark: SparkSession) -> None:
+    told: list[int] = []
+    changes = Changes(lambda rows, batch: told.append(batch))
+    for batch, numbers in enumerate([[1], [1], [2], [1, 2], [1, 2], [2]]):
+        changes(spark.createDataFrame([(number,) for number in numbers], "n int"), batch)
+    assert told == [0, 2, 3, 4, 5]
 
 
 def test_rows_can_name_their_topics(follow: Follow, broker: Broker, ask: Any) -> None:

@@ -7,11 +7,13 @@ import csv
 import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 
 from polycast.cli import streams
@@ -26,7 +28,8 @@ WIDE = 60
 LEAST = 8
 """A column of text that is cut to less tells nothing."""
 GAP = "  "
-UTC_FORM = "%Y-%m-%dT%H:%M:%S.%fZ"
+UTC_FORM = "%Y-%m-%dT%H:%M:%SZ"
+"""Arrow has fractions among the seconds."""
 
 Rows = list[tuple[Any, ...]]
 
@@ -60,11 +63,22 @@ def _rows(batch: pa.RecordBatch, convert: Callable[[Any], Any]) -> Rows:
 
 
 def _values(column: pa.Array, convert: Callable[[Any], Any]) -> list[Any]:
-    """Numbers, texts and truths are what they are."""
+    """Column by column where that can be: numbers, texts and truths are what they are."""
+    column = _to_texts(column)
     kind = column.type
     plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind)
-    values = column.to_pylist(maps_as_pydicts="lossy")
+    values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
     return values if plain else [convert(value) for value in values]
+
+
+def _to_texts(column: pa.Array) -> pa.Array:
+    """Times and bytes, if all of them are text."""
+    if pa.types.is_timestamp(column.type) and column.type.tz:
+        return pc.strftime(column, UTC_FORM)
+    if pa.types.is_binary(column.type):
+        with suppress(pa.ArrowInvalid):
+            return column.cast(pa.string())
+    return column
 
 
 def to_plain(value: Any) -> Any:
@@ -72,7 +86,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return _to_text(value)
     if isinstance(value, datetime):
-        return value.strftime(UTC_FORM) if value.tzinfo else value.isoformat()
+        return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, dict):
         return {str(to_plain(key)): to_plain(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
@@ -121,9 +121,30 @@ def _follow(statement: Statement, run: Run, rows: DataFrame, target: Target, put
     if target.to:
         raise UsageError("these totals go on changing, and files do not", WATERMARK)
     try:
-        return run.write(rows, "update").foreachBatch(put).start()
+        return run.write(rows, "update").foreachBatch(Changes(put)).start()
     except AnalysisException as error:
         raise _to_refusal(error, statement) from None
+
+
+class Changes:
+    """A total over everything comes with every batch, also if it is what it was.
+
+    Told each time, it would never end: what is told makes the next batch.
+    """
+
+    def __init__(self, put: Put) -> None:
+        self._put = put
+        self._last: list[Any] = []
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        kept = rows.persist()
+        try:
+            found = kept.collect() if kept.count() == 1 else []
+            if not found or found != self._last:
+                self._put(kept, batch)
+            self._last = found
+        finally:
+            kept.unpersist()
 
 
 def _to_refusal(error: AnalysisException, statement: Statement) -> UsageError:

@@ -49,6 +49,7 @@ def follow(order: Order) -> None:
     from polycast.pipelines import runner
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it shows stacks of what is told in words anyway
     with _stopping() as stop, _showing() as show:
         report = runner.run(order, show, stop)
     _tell(report)
