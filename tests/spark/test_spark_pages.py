@@ -38,7 +38,8 @@ def test_a_page(
     with terminal(tmp_path, SPARK_SECONDS) as shell:
         shell.run("polycast serve &")
         for number, block in enumerate(blocks(page, "python spark")):
-            exec(compile(block, f"{page.name}-{number}", "exec"), known)
+            here = block.replace("polycast-data", str(tmp_path / "polycast-data"))  # Spark began in another folder
+            exec(compile(here, f"{page.name}-{number}", "exec"), known)
         for block in blocks(page, "console spark"):
             shell.run_block(block)
     assert "Traceback" not in capsys.readouterr().out

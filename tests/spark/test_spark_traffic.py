@@ -191,12 +191,13 @@ def test_from_log_to_windows_and_late_messages(spark: SparkSession, tmp_path: Pa
     # the last window goes on, and one message is late, but not too late; then, when windows are closed, one is
     at = BEGAN + 500 * SECOND
     shelf.say([{"topic": "a", "time": at + n * SECOND, "payload": b"xyz"} for n in (0, 1, 2, -70)])
-    shelf.say([{"topic": "a", "time": at + 400 * SECOND, "payload": b"new"}])
+    for later in (400, 401):  # Spark leaves out what is late with the batch after the one that closes a window
+        shelf.say([{"topic": "a", "time": at + later * SECOND, "payload": b"new"}])
     counted = expected(shelf.rows)
     shelf.say([{"topic": "a", "time": at - 70 * SECOND, "payload": b"late"}])
     report = run(spark, tmp_path, nowhere, "publish=false", "batch_bytes=1")
     assert to_dict(kept(tmp_path)) == counted
-    assert (report.offset, report.lag) == (506, 0)
+    assert (report.offset, report.lag) == (507, 0)
 
 
 def test_what_is_published_and_a_batch_that_comes_again(spark: SparkSession, tmp_path: Path) -> None:
