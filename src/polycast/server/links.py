@@ -29,8 +29,8 @@ class Place(NamedTuple):
         return f"{self.role} {self.address}"
 
 
-DIAL_ERRORS = (OSError, RuntimeError, UnicodeError)
-"""A transport that is lost already raises RuntimeError, a name that can be no host's UnicodeError."""
+DIAL_ERRORS = (OSError, RuntimeError, ValueError)
+"""A transport that is lost already raises RuntimeError, its socket ValueError, as does a name of no host."""
 
 Dial = Callable[[Place], Awaitable[Connection]]
 
