@@ -14,7 +14,7 @@ import pytest
 from kit.broker import clean_environment
 from kit.program import POLYCAST, Finished, polycast, polycast_here
 from log.shelf import Shelf, stop
-from polycast.pipelines import NAMES, find, summary_of
+from polycast.pipelines import NAMES, SUMMARIES, find
 from polycast.pipelines.progress import Progress, position_of, to_progress
 
 SPARK_SECONDS = 240.0
@@ -50,13 +50,13 @@ def test_the_list_names_all_of_them() -> None:
     lines = polycast_here("pipeline", "list").out.decode().splitlines()
     assert [line.split()[0] for line in lines] == list(NAMES)
     rows = [json.loads(line) for line in polycast_here("pipeline", "list", "--json").out.splitlines()]
-    assert [(row["name"], row["summary"]) for row in rows] == [(name, summary_of(name)) for name in NAMES]
+    assert [(row["name"], row["summary"]) for row in rows] == list(SUMMARIES.items())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_summary_is_what_the_pipeline_says_of_itself(name: str) -> None:
     pipeline = find(name)
-    assert (pipeline.name, pipeline.summary) == (name, summary_of(name))
+    assert (pipeline.name, pipeline.summary) == (name, SUMMARIES[name])
     assert "\n" not in pipeline.summary
 
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polycast.errors import UsageError
-from polycast.pipelines.blocks import SCHEMA, Index, to_rows
-from polycast.pipelines.grams import Builder, Filter
-from polycast.pipelines.search import Field, Sought, found_in, to_field, value_at
+from polycast.pipelines.index.blocks import SCHEMA, Index, to_rows
+from polycast.pipelines.index.grams import Builder, Filter
+from polycast.pipelines.index.search import Field, Sought, found_in, to_field, value_at
 
 some = settings(deadline=None, max_examples=100)
 words = st.text('ab1_ -."\\{}:,é', max_size=12).map(str.encode)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from polycast.broker import Hub
 from polycast.model import Burst, Contains, Encoded, Everything, Exact, Form, Format, Pattern, Prefix, Slices
-from polycast.pipelines.matching import Audiences, Span, match, merge, to_spans
-from polycast.pipelines.subscriptions import EVENTS, Event, Subscriptions, Told, to_told
+from polycast.pipelines.deliveries.matching import Audiences, Span, match, merge, to_spans
+from polycast.pipelines.deliveries.subscriptions import EVENTS, Event, Subscriptions, Told, to_told
 from polycast.routing import Subscriber
 
 ALPHABET = "ab./é"

@@ -8,7 +8,19 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polycast.pipelines.rates import DROP, SILENCE, SURGE, Judgement, Rules, Watch, add, advance, due, rests, to_z
+from polycast.pipelines.alerts.rates import (
+    DROP,
+    SILENCE,
+    SURGE,
+    Judgement,
+    Rules,
+    Watch,
+    add,
+    advance,
+    due,
+    rests,
+    to_z,
+)
 from polycast.pipelines.reports import LIMIT_BYTES, to_topic
 
 RULES = Rules(history=20, least=5)

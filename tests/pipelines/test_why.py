@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from polycast.pipelines.subscriptions import Event, Told
-from polycast.pipelines.why import Asked, to_answer
+from polycast.pipelines.deliveries.subscriptions import Event, Told
+from polycast.pipelines.deliveries.why import Asked, to_answer
 
 MESSAGE = Asked(10, "a.b", 3, 5_000_000, "hermod", "simplest-1 x:1", 7, 0)
 

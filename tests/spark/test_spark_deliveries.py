@@ -20,7 +20,7 @@ from polycast.log.scan import Wanted
 from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, Start
 from polycast.pipelines import find
 from polycast.pipelines.base import Run
-from polycast.pipelines.subscriptions import read_events
+from polycast.pipelines.deliveries.subscriptions import read_events
 from polycast.pipelines.sweep import parts_of_log
 from spark.here import ask_here
 

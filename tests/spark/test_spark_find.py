@@ -17,8 +17,8 @@ from polycast.log.sealing import seal
 from polycast.model import Everything
 from polycast.pipelines import find
 from polycast.pipelines.base import Run
-from polycast.pipelines.blocks import Index, index_of
-from polycast.pipelines.search import COLUMNS, Field, Sought, find_all, without_skippable
+from polycast.pipelines.index.blocks import Index, index_of
+from polycast.pipelines.index.search import COLUMNS, Field, Sought, find_all, without_skippable
 from polycast.pipelines.sweep import Part, parts_of_lake, parts_of_log
 from spark.here import ask_here
 from spark.written import Said, write_log

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from kit.broker import Broker
 from polycast.pipelines import quality
 from polycast.pipelines.base import Run
-from polycast.pipelines.inspection import REFUSALS
 from polycast.pipelines.quality import PIPELINE, Settings
+from polycast.pipelines.quality.inspection import REFUSALS
 from polycast.pipelines.runner import run_in, to_order
 from spark.written import Said, write_log
 

@@ -18,7 +18,7 @@ from polycast.log.scan import Wanted
 from polycast.model import Everything, Prefix
 from polycast.pipelines import find
 from polycast.pipelines.base import Run
-from polycast.pipelines.search import COLUMNS
+from polycast.pipelines.index.search import COLUMNS
 from polycast.pipelines.sweep import parts_of_log
 from spark.written import Said, write_log
 

@@ -22,9 +22,9 @@ from polycast.client import connect
 from polycast.errors import RemoteError
 from polycast.log.format import SCHEMA
 from polycast.model import Message
-from polycast.pipelines.counts import count_batch, to_bucket, to_delays
 from polycast.pipelines.runner import Report, run_in, to_order
-from polycast.pipelines.windows import upsert
+from polycast.pipelines.traffic.counts import count_batch, to_bucket, to_delays
+from polycast.pipelines.traffic.windows import upsert
 
 MINUTE = 60
 KEYS = ["window", "topic", "dialect"]

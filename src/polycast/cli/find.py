@@ -16,7 +16,7 @@ from polycast.model import Everything, Start, parse_pattern
 
 if TYPE_CHECKING:
     from polycast.log.scan import Condition, Wanted
-    from polycast.pipelines.search import Sought
+    from polycast.pipelines.index.search import Sought
     from polycast.pipelines.sweep import Part
 
 NAME = "find"
@@ -56,7 +56,7 @@ def run(
     parts = to_parts(place, data, wanted)
     index = None if scan else to_index(data)
     with asking(NAME, master) as spark:
-        from polycast.pipelines.search import find_all
+        from polycast.pipelines.index.search import find_all
 
         found = 0
         try:
@@ -70,7 +70,7 @@ def run(
 
 
 def to_sought(text: str, fields: list[str]) -> Sought:
-    from polycast.pipelines.search import Sought, to_field
+    from polycast.pipelines.index.search import Sought, to_field
 
     if not text and not fields:
         raise UsageError("what is to be found?", "give a text, or --field NAME=VALUE")
@@ -97,7 +97,7 @@ def _to_condition(flag: str, text: str, test: str) -> Condition | None:
 
 
 def to_parts(place: str, data: str, wanted: Wanted) -> list[Part]:
-    from polycast.pipelines.search import COLUMNS
+    from polycast.pipelines.index.search import COLUMNS
     from polycast.pipelines.sweep import parts_of_lake, parts_of_log
 
     if place not in ("log", "lake"):
@@ -109,7 +109,7 @@ def to_parts(place: str, data: str, wanted: Wanted) -> list[Part]:
 
 def to_index(data: str) -> Path | None:
     """None where there is none that is sure to be this log's."""
-    from polycast.pipelines.blocks import UNKNOWN, index_of
+    from polycast.pipelines.index.blocks import UNKNOWN, index_of
 
     folder = index_of(Path(data))
     return folder if folder.is_dir() and folder.name != UNKNOWN else None

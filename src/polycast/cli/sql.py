@@ -14,7 +14,7 @@ from polycast.errors import UsageError
 from polycast.model import Limits
 
 if TYPE_CHECKING:
-    from polycast.pipelines.statement import Statement
+    from polycast.pipelines.sql.statement import Statement
 
 NAME = "sql"
 HELP = """Ask a question of the messages in the log, in Spark's SQL.
@@ -46,7 +46,7 @@ def run(
     master: str = MASTER,
 ) -> None:
     from polycast.pipelines import runner
-    from polycast.pipelines.statement import read_statement
+    from polycast.pipelines.sql.statement import read_statement
 
     _check_options(into, to, as_json, as_csv, once)
     statement = read_statement(query, view)
@@ -85,7 +85,7 @@ def _answer(statement: Statement, data: Path, master: str, form: str) -> None:
 def _follow(statement: Statement, into: str, to: str, data: Path, at: str, master: str, once: bool) -> None:
     from polycast.cli.pipeline.running import follow
     from polycast.pipelines import runner
-    from polycast.pipelines.following import Target, check_target, to_pipeline
+    from polycast.pipelines.sql.following import Target, check_target, to_pipeline
 
     target = Target(into, Path(to) if to else None)
     check_target(statement, target)

@@ -33,7 +33,7 @@ def run(
     number = parse_offset(offset)
     runner.check_spark()
     folder = open_log(data)
-    from polycast.pipelines.why import find_message, why
+    from polycast.pipelines.deliveries.why import find_message, why
 
     asked = find_message(folder, number)
     with asking(NAME, master) as spark:

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 from polycast.bench.spark.rows import read_log
 from polycast.log.survey import Survey
 from polycast.pipelines.archive import plan, reading, stage
-from polycast.pipelines.fetch import OFFSETS
 from polycast.pipelines.traffic import count, sum_up
+from polycast.pipelines.traffic.fetch import OFFSETS
 from polycast.spark.options import read_source_options
 
 WINDOW_SECONDS = 60

@@ -12,10 +12,10 @@ EXAMPLE = "polycast pipeline list"
 
 
 def run(as_json: bool = AS_JSON) -> None:
-    from polycast.pipelines import NAMES, summary_of
+    from polycast.pipelines import SUMMARIES
 
-    for name in NAMES:
+    for name, summary in SUMMARIES.items():
         if as_json:
-            typer.echo(json.dumps({"name": name, "summary": summary_of(name)}))
+            typer.echo(json.dumps({"name": name, "summary": summary}))
         else:
-            typer.echo(f"{name:<12}{summary_of(name)}")
+            typer.echo(f"{name:<12}{summary}")

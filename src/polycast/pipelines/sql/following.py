@@ -18,9 +18,9 @@ from pyspark.sql.types import BinaryType, DataType, StringType
 from polycast.errors import UsageError
 from polycast.model import Exact, parse_pattern
 from polycast.pipelines.base import Pipeline, Run
-from polycast.pipelines.mistakes import marking, to_mistake
 from polycast.pipelines.sql import show_as
-from polycast.pipelines.statement import Statement
+from polycast.pipelines.sql.mistakes import marking, to_mistake
+from polycast.pipelines.sql.statement import Statement
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

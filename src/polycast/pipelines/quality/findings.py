@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from polycast.log.format import Gap
-from polycast.pipelines.inspection import Inspected, Run, Seen, Spot
-from polycast.pipelines.shapes import NULL
+from polycast.pipelines.quality.inspection import Inspected, Run, Seen, Spot
+from polycast.pipelines.quality.shapes import NULL
 
 LISTED = 100
 """Gaps, payloads and changes of a topic that are remembered one by one: the last of them. All are counted."""

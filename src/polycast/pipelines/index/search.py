@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from polycast.errors import UsageError
 from polycast.log.format import SCHEMA
-from polycast.pipelines.blocks import Index
-from polycast.pipelines.grams import Filter
+from polycast.pipelines.index.blocks import Index
+from polycast.pipelines.index.grams import Filter
 from polycast.pipelines.sweep import Part, sweep
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from polycast.log.disk import DISK
 from polycast.log.folder import DIGITS, log_of, make
 from polycast.log.state import read_state
-from polycast.pipelines.grams import Builder, Filter
+from polycast.pipelines.index.grams import Builder, Filter
 
 BLOCK_OFFSETS = 65_536
 UNKNOWN = "unknown"

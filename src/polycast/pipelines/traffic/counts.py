@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.pipelines.fetch import Batches, fetch
+from polycast.pipelines.traffic.fetch import Batches, fetch
 
 MICROS = 1_000_000
 NAMED = ("topic", "dialect", "source")

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
 from pyspark.sql.types import CalendarIntervalType, DataType, VariantType, YearMonthIntervalType
 
 from polycast.log.survey import Survey
-from polycast.pipelines.mistakes import marking
-from polycast.pipelines.statement import Statement
+from polycast.pipelines.sql.mistakes import marking
+from polycast.pipelines.sql.statement import Statement
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

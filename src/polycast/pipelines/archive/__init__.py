@@ -22,10 +22,11 @@ from polycast.declare import setting
 from polycast.log.folder import log_of
 from polycast.log.format import SCHEMA
 from polycast.log.state import read_state
+from polycast.pipelines import SUMMARIES
+from polycast.pipelines.archive.compaction import Compactor, Sizes
+from polycast.pipelines.archive.files import DESCRIPTION, Read, staging
+from polycast.pipelines.archive.lake import Lake, StagedFile
 from polycast.pipelines.base import Pipeline, Run
-from polycast.pipelines.compaction import Compactor, Sizes
-from polycast.pipelines.lake import Lake, StagedFile
-from polycast.pipelines.lakefiles import DESCRIPTION, Read, staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,7 +155,7 @@ def sizes_of(settings: Settings) -> Sizes:
 
 PIPELINE = Pipeline(
     name="archive",
-    summary="topics to a lake of Parquet files, by date and hour, each row once",
+    summary=SUMMARIES["archive"],
     settings=Settings,
     start=start,
     finish=finish,

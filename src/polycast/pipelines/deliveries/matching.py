@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from polycast.log.filters import mask_of
 from polycast.model import Exact, Pattern
-from polycast.pipelines.subscriptions import Subscription
+from polycast.pipelines.deliveries.subscriptions import Subscription
 
 Numbers = npt.NDArray[np.int64]
 

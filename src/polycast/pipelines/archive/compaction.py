@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from polycast.pipelines.lake import STAGING, Lake, LakeFile, StagedFile
-from polycast.pipelines.lakefiles import Files
+from polycast.pipelines.archive.files import Files
+from polycast.pipelines.archive.lake import STAGING, Lake, LakeFile, StagedFile
 
 FIRST_STEP_BYTES = 1024 * 1024
 BATCH_ROWS = 64 * 1024

@@ -29,9 +29,10 @@ from polycast.log.places import find_time
 from polycast.log.scan import Wanted
 from polycast.log.survey import Survey
 from polycast.model import RESERVED, parse_pattern
+from polycast.pipelines import SUMMARIES
 from polycast.pipelines.base import Pipeline, Run
-from polycast.pipelines.pace import Pace, napping, with_slices
-from polycast.pipelines.steps import SCHEMA, to_steps, write_steps
+from polycast.pipelines.replay.pace import Pace, napping, with_slices
+from polycast.pipelines.replay.steps import SCHEMA, to_steps, write_steps
 from polycast.pipelines.sweep import LakeFile, lake_files, parts_of_lake, sweep
 from polycast.spark.views import find_log
 
@@ -245,7 +246,7 @@ def finish(run: Run) -> list[str]:
 
 PIPELINE = Pipeline(
     name="replay",
-    summary="messages once more, from the log or the lake, under a prefix, at any speed",
+    summary=SUMMARIES["replay"],
     settings=Settings,
     start=start,
     finish=finish,

@@ -26,11 +26,12 @@ import msgspec
 
 from polycast.declare import setting
 from polycast.log.folder import log_of
+from polycast.pipelines import SUMMARIES
 from polycast.pipelines.base import Pipeline, Run
-from polycast.pipelines.findings import Rules, State, merge, to_report, trouble_of
-from polycast.pipelines.inspection import INSPECTED, REFUSALS, Inspected, inspect
-from polycast.pipelines.lost import known_gaps
-from polycast.pipelines.qualitypage import to_page
+from polycast.pipelines.quality.findings import Rules, State, merge, to_report, trouble_of
+from polycast.pipelines.quality.inspection import INSPECTED, REFUSALS, Inspected, inspect
+from polycast.pipelines.quality.lost import known_gaps
+from polycast.pipelines.quality.page import to_page
 from polycast.pipelines.reports import to_topic
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _to_table(state: State) -> list[str]:
 
 PIPELINE = Pipeline(
     name="quality",
-    summary="gaps, repeats, broken JSON and changing fields of each topic",
+    summary=SUMMARIES["quality"],
     settings=Settings,
     start=start,
     finish=finish,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.model import RESERVED, Format
-from polycast.pipelines.shapes import fields_of, shape_of
+from polycast.pipelines.quality.shapes import fields_of, shape_of
 
 REFUSALS = RESERVED + "events/refuse"
 """Where the broker tells of input that it did not take."""

@@ -34,9 +34,10 @@ from polycast.declare import setting
 from polycast.log.disk import DISK
 from polycast.log.folder import log_of, make
 from polycast.model import RESERVED
+from polycast.pipelines import SUMMARIES
 from polycast.pipelines.base import Pipeline, Run
-from polycast.pipelines.matching import Audiences, Span, to_spans
-from polycast.pipelines.subscriptions import Subscriptions, read_events
+from polycast.pipelines.deliveries.matching import Audiences, Span, to_spans
+from polycast.pipelines.deliveries.subscriptions import Subscriptions, read_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -206,7 +207,7 @@ def finish(run: Run) -> list[str]:
 
 PIPELINE = Pipeline(
     name="deliveries",
-    summary="who should have heard what: deliveries by topic, and topics that nobody hears",
+    summary=SUMMARIES["deliveries"],
     settings=Settings,
     start=start,
     finish=finish,

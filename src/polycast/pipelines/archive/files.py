@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polycast.log.format import SCHEMA
-from polycast.pipelines.lake import STAGED, STAGING, StagedFile
+from polycast.pipelines.archive.lake import STAGED, STAGING, StagedFile
 
 DESCRIPTION = "staged string, hour string, first long, last long, rows long, size long"
 """What the workers hand back, in place of the rows: StagedFile."""

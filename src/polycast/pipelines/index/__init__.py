@@ -20,10 +20,11 @@ from polycast.declare import setting
 from polycast.log.folder import log_of
 from polycast.log.places import first_offset
 from polycast.log.scan import Wanted
+from polycast.pipelines import SUMMARIES
 from polycast.pipelines.base import Pipeline, Run
-from polycast.pipelines.blocks import BLOCK_OFFSETS, Index, index_of, to_rows
 from polycast.pipelines.deliveries import end_of
-from polycast.pipelines.grams import Builder
+from polycast.pipelines.index.blocks import BLOCK_OFFSETS, Index, index_of, to_rows
+from polycast.pipelines.index.grams import Builder
 from polycast.pipelines.sweep import Part, parts_of_log, sweep
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def finish(run: Run) -> list[str]:
 
 PIPELINE = Pipeline(
     name="index",
-    summary="filters over payloads that let `polycast find` pass over most of the log",
+    summary=SUMMARIES["index"],
     settings=Settings,
     start=start,
     finish=finish,

@@ -20,7 +20,7 @@ from polycast.errors import GoneError
 from polycast.log.places import rows_at
 from polycast.log.scan import Condition, Wanted
 from polycast.log.survey import Survey
-from polycast.pipelines.subscriptions import (
+from polycast.pipelines.deliveries.subscriptions import (
     COLUMNS,
     DECODER,
     EVENTS,

@@ -22,10 +22,11 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 
 from polycast.declare import setting
 from polycast.log.folder import log_of
+from polycast.pipelines import SUMMARIES
 from polycast.pipelines.base import Pipeline, Run
-from polycast.pipelines.counts import PARTIALS, counting
-from polycast.pipelines.fetch import OFFSETS
-from polycast.pipelines.windows import upsert
+from polycast.pipelines.traffic.counts import PARTIALS, counting
+from polycast.pipelines.traffic.fetch import OFFSETS
+from polycast.pipelines.traffic.windows import upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -115,7 +116,7 @@ def finish(run: Run) -> list[str]:
 
 PIPELINE = Pipeline(
     name="traffic",
-    summary="messages, bytes, sizes, sources and delay, per topic and dialect, in windows of time",
+    summary=SUMMARIES["traffic"],
     settings=Settings,
     start=start,
     finish=finish,

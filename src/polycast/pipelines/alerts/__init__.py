@@ -25,8 +25,9 @@ import pyarrow.compute as pc
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from polycast.declare import setting
+from polycast.pipelines import SUMMARIES
+from polycast.pipelines.alerts.rates import Judgement, Rules, Watch, add, advance, due
 from polycast.pipelines.base import Pipeline, Run
-from polycast.pipelines.rates import Judgement, Rules, Watch, add, advance, due
 from polycast.pipelines.reports import to_topic
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def start(run: Run) -> StreamingQuery:
 
 PIPELINE = Pipeline(
     name="alerts",
-    summary="topics whose rate is extraordinary: surge, drop, silence",
+    summary=SUMMARIES["alerts"],
     settings=Settings,
     start=start,
     writes="polycast/alerts/TOPIC",

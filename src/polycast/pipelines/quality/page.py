@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from polycast.pipelines.drawing import COLOURS, Lane, draw_bars, draw_lanes, draw_strips
-from polycast.pipelines.findings import Findings, State, trouble_of
+from polycast.pipelines.quality.drawing import COLOURS, Lane, draw_bars, draw_lanes, draw_strips
+from polycast.pipelines.quality.findings import Findings, State, trouble_of
 
 TOPICS_SHOWN = 30
 ROWS_SHOWN = 200
