@@ -94,3 +94,9 @@ def test_one_subscriber_in_two_forms_is_not_disjoint() -> None:
     one = Subscriber(1)
     a, b = Audience(frozenset([(one, FORM)])), Audience(frozenset([(one, Form())]))
     assert not are_disjoint(frozenset([a, b]))
+
+
+def test_the_empty_substring_is_in_the_empty_topic() -> None:
+    index = PatternIndex()
+    index.add(Subscriber(1), Contains(""), FORM)
+    assert owners(index, "") == owners(index, "a") == {1}

@@ -136,7 +136,7 @@ class ContainsShelf(ExactShelf):
             return
         budget = len(self._takers) + STEP * len(topic)
         root = self._stems[""]
-        for start in range(len(topic)):
+        for start in range(len(topic) or 1):  # the empty substring is in the empty topic, too
             stem: Stem | None = root
             reach = start
             while stem is not None:
