@@ -22,7 +22,11 @@ some = settings(deadline=None, max_examples=100)
 words = st.text('ab1_ -."\\{}:,é', max_size=12).map(str.encode)
 payloads = st.lists(st.one_of(words, st.binary(max_size=12)), max_size=8)
 scalars = st.one_of(
-    st.text('ab1_ .\\"é\n', max_size=6), st.integers(-20, 20), st.booleans(), st.none(), st.floats(allow_nan=False, allow_infinity=False)
+    st.text('ab1_ .\\"é\n', max_size=6),
+    st.integers(-20, 20),
+    st.booleans(),
+    st.none(),
+    st.floats(allow_nan=False, allow_infinity=False),
 )
 objects = st.recursive(
     st.dictionaries(st.sampled_from("abé"), scalars, max_size=3),

@@ -44,6 +44,11 @@ class Event(msgspec.Struct, frozen=True):
     first: int = 0
     next: int = 0
 
+    @property
+    def key(self) -> str:
+        """What tells patterns apart: a text can stand for two of them."""
+        return f"{self.kind} {self.value}"
+
 
 class Told(NamedTuple):
     offset: int
@@ -85,7 +90,7 @@ class Subscriptions(msgspec.Struct):
     """Everything before this offset was taken into account."""
     known_from: int | None = None
     open: dict[str, dict[str, Subscription]] = msgspec.field(default_factory=dict)
-    """By connection, then by pattern."""
+    """By connection, then by the kind and value of the pattern."""
     ended: list[Subscription] = msgspec.field(default_factory=list)
     links: dict[str, bool] = msgspec.field(default_factory=dict)
     """Connections to other brokers, and whether they still are."""
@@ -101,11 +106,11 @@ class Subscriptions(msgspec.Struct):
             case "disconnect":
                 self._end_all(told.event.connection, told.offset)
             case "unsubscribe":
-                found = self.open.get(told.event.connection, {}).pop(told.event.pattern, None)
+                found = self.open.get(told.event.connection, {}).pop(told.event.key, None)
                 self._end(found, told.offset)
             case "subscribe" if told.event.kind in KINDS:
                 theirs = self.open.setdefault(told.event.connection, {})
-                theirs.setdefault(told.event.pattern, to_subscription(told))
+                theirs.setdefault(told.event.key, to_subscription(told))
         self.next = max(self.next, told.offset + 1)
 
     def all(self) -> list[Subscription]:
