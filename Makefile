@@ -14,7 +14,7 @@ run: install  ## the broker, on its default addresses
 
 test: dev peers  ## the whole test suite, after all checks
 	$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest --numprocesses auto --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 check: dev  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .

@@ -1,20 +1,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from kit.broker import Broker
 from kit.room import Room
 
+SPARK = "tests/spark/"
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the tests: a file stays in one of them, and so does all that starts Spark."""
+    """What takes longest begins first."""
     for item in items:
-        if "spark" in item.path.parts:
+        if item.nodeid.startswith(SPARK):
             item.add_marker(pytest.mark.spark)
-        group = "spark" if item.get_closest_marker("spark") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+
+
+class Sharing(LoadFileScheduling):  # type: ignore[misc] -- xdist has no types
+    """Where several processes share the tests, a file stays in one of them, and so does all that uses Spark."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
+    return Sharing(config, log)
 
 
 @pytest.fixture(scope="module")

@@ -1,24 +1,18 @@
-"""`polycast pipeline`: list, describe, what is refused before Spark begins, and one real run."""
+"""`polycast pipeline`: list, describe, and what is refused before Spark begins."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kit.broker import clean_environment
-from kit.program import POLYCAST, Finished, polycast, polycast_here
+from kit.program import Finished, polycast_here
 from log.shelf import Shelf, stop
 from polycast.pipelines import NAMES, SUMMARIES, find
 from polycast.pipelines.progress import Progress, position_of, to_progress
-
-SPARK_SECONDS = 240.0
-"""Spark takes its time to begin, more so when others are busy as well."""
 
 
 @pytest.fixture
@@ -166,33 +160,3 @@ def test_the_position_is_that_of_the_last_batch_that_was_done(tmp_path: Path) ->
     for name in ("8", "9", "10", ".10.crc"):
         (tmp_path / "commits" / name).write_text("v1\n{}")
     assert position_of(tmp_path) == 1000
-
-
-# -- a real one ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.spark
-def test_a_run_until_it_is_told_to_stop(data: Path) -> None:
-    command = [*POLYCAST, "pipeline", "run", "archive", "--data", str(data), "--set=trigger_seconds=0"]
-    place = ["--master", "local[1]", "--at", "tcp://127.0.0.1:1"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [*command, *place], stdout=pipe, stderr=pipe, text=True, env=clean_environment()
-    ) as running:
-        try:
-            assert running.stdout
-            first = json.loads(running.stdout.readline())
-            assert (first["pipeline"], first["batch"], first["rows"]) == ("archive", 0, 10)
-            assert (first["offset"], first["lag"]) == (10, 0)
-            second = polycast(*command[len(POLYCAST) :])
-            assert (second.code, second.out) == (1, b"")
-            assert f"archive is running in {data} already, as process {running.pid}" in second.err
-            running.send_signal(signal.SIGTERM)
-            out, err = running.communicate(timeout=SPARK_SECONDS)
-        finally:
-            if running.poll() is None:
-                os.kill(running.pid, signal.SIGKILL)
-    assert (running.returncode, err) == (0, "")
-    last = json.loads(out.splitlines()[-1])
-    assert (last["done"], last["batches"], last["rows"], last["offset"]) == (True, 1, 10, 10)
-    assert len(list((data / "lake").glob("*/*/*.parquet"))) == 1
