@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
 
 
-class Sharing(LoadFileScheduling):  # type: ignore[misc] -- xdist has no types
+class Sharing(LoadFileScheduling):  # type: ignore[misc]
     """Where several processes share the tests, a file stays in one of them, and so does all that uses Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
