@@ -22,17 +22,14 @@ import pyarrow.dataset as pads
 import pytest
 import xxhash
 
-from crash.mortal import Mortal
+from crash.mortal import ENVIRONMENT, Mortal
 from crash.publishers import OnceBatches, Unit
-from kit.broker import clean_environment
 from kit.links import free_port
 from kit.wire import wait_for
 from polycast.log.reader import Reader
 
 ROUNDS = int(os.environ.get("POLYCAST_CRASH_SPARK", "22"))
 SEED = os.environ.get("POLYCAST_CRASH_SEED") or str(random.randrange(10**9))
-TESTS = str(Path(__file__).parent.parent)
-ENVIRONMENT = clean_environment() | {"PYTHONPATH": TESTS}
 DRIVERS = 10
 """In so many rounds the driver dies once: it takes its time to come back."""
 WAIT_SECONDS = 180.0

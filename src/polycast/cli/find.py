@@ -29,7 +29,6 @@ polycast/ are looked at only where --topic names them.
 What is found is printed as polycast log cat does. As with grep, the exit code is 1 where nothing is found."""
 EXAMPLE = "polycast find --field order.customer=4711 --topic 'orders.>' --from -1d"
 
-MICROS = 1_000_000
 NOTHING_FOUND = 1
 
 
@@ -86,6 +85,7 @@ def to_wanted(topics: list[str], begin: str, end: str) -> Wanted:
 
 
 def _to_condition(flag: str, text: str, test: str) -> Condition | None:
+    from polycast.log.format import MICROS
     from polycast.log.scan import Condition
 
     if not text:

@@ -89,7 +89,7 @@ def _write(path: Path, temporary: Path, pace: Pace, disk: Disk) -> bool:
     sink = _Sink(temporary, disk)
     try:
         found = _Found()
-        with _to_writer(sink) as writer:
+        with to_writer(pa.PythonFile(sink, mode="w"), page_checksums=True) as writer:
             for table in _row_groups(reader, found, pace):
                 found.row_groups.append(_describe(table))
                 writer.write_table(table)
@@ -184,16 +184,16 @@ class _Found:
         )
 
 
-def _to_writer(sink: _Sink) -> pq.ParquetWriter:
-    """Statistics of payloads help nobody. Delta encoding is read by DuckDB, Polars, and Spark since 3.3."""
+def to_writer(file: object, page_checksums: bool = False) -> pq.ParquetWriter:
+    """For rows of the log. Statistics of payloads help nobody; DuckDB, Polars and Spark since 3.3 read deltas."""
     return pq.ParquetWriter(
-        pa.PythonFile(sink, mode="w"),
+        file,
         SCHEMA,
         compression="zstd",
         use_dictionary=REPEATED,
         column_encoding=dict.fromkeys(COUNTED, "DELTA_BINARY_PACKED") | {"payload": "PLAIN"},
         write_statistics=[*COUNTED, *REPEATED],
-        write_page_checksum=True,
+        write_page_checksum=page_checksums,
         store_schema=False,
     )
 

@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 from polycast.errors import UsageError
 from polycast.log.scan import Stretch, Wanted, matching_rows, scan, to_stretches
 from polycast.log.survey import Survey
+from polycast.pipelines.archive.lake import HOURS, SUFFIX, offsets_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,12 +120,7 @@ def lake_files(folder: Path) -> list[LakeFile]:
     """By offset."""
     if not folder.is_dir():
         raise UsageError(f"there is no lake in {folder}", "polycast pipeline run archive --once makes one")
-    return sorted((*_offsets_of(path), path) for path in folder.glob("date=*/hour=*/*.parquet"))
-
-
-def _offsets_of(path: Path) -> tuple[int, int]:
-    first, last, *_ = path.stem.split("-")
-    return int(first), int(last)
+    return sorted((*offsets_of(path), path) for path in folder.glob(f"{HOURS}/*{SUFFIX}"))
 
 
 def _to_parts(folder: Path, wanted: Wanted, columns: Sequence[str], pieces: Iterable[Piece]) -> list[Part]:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from polycast.errors import UsageError
+from polycast.log.format import MICROS
 from polycast.model import Pattern, parse_pattern
 
 SOURCE_OPTIONS = {
@@ -161,7 +162,7 @@ def _micros(options: Mapping[str, str], name: str) -> int | None:
         hint = "milliseconds since the epoch, or a time such as 2026-11-15T20:00 (UTC)"
         raise UsageError(f"{name} is {text!r}", hint) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1_000_000)
+    return round(moment.timestamp() * MICROS)
 
 
 def _count(options: Mapping[str, str], name: str) -> int | None:

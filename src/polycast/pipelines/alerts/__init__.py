@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from polycast.declare import setting
+from polycast.log.format import MICROS
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.alerts.rates import Judgement, Rules, Watch, add, advance, due
 from polycast.pipelines.base import Pipeline, Run
@@ -42,7 +43,7 @@ KEPT = "watch binary"
 FOUND = "topic string, payload string, format string"
 LATE = "2 seconds"
 """How far clocks may go back."""
-MICROS, MILLIS = 1_000_000, 1000
+MILLIS = 1000
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from polycast.log.format import SCHEMA
+from polycast.log.sealing import to_writer
 from polycast.pipelines.archive.lake import STAGED, STAGING, StagedFile
 
 DESCRIPTION = "staged string, hour string, first long, last long, rows long, size long"
@@ -26,8 +26,6 @@ ROW_GROUP_BYTES = 32 * 1024 * 1024
 OPEN_HOURS = 8
 """So many files grow at the same time; times go up with the offsets, but for clocks that are set back."""
 HOUR_MICROS = 3_600_000_000
-COUNTED = ("offset", "sequence", "time")
-REPEATED = ("topic", "dialect", "format", "source")
 
 Batches = Iterator[pa.RecordBatch]
 Read = Callable[[int], Batches]
@@ -112,7 +110,7 @@ class GrowingFile:
         path = lake / staged
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("xb")
-        self._writer = _to_writer(self._file)
+        self._writer = to_writer(self._file)  # `date` and `hour` are in the path alone
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = self._rows = 0
         self._first = self._last = -1
@@ -148,16 +146,3 @@ class GrowingFile:
         self._writer.write_table(rows.cast(SCHEMA).combine_chunks(), row_group_size=max(1, rows.num_rows))
         self._rows += rows.num_rows
         self._held, self._held_rows, self._held_bytes = [], 0, 0
-
-
-def _to_writer(file: object) -> pq.ParquetWriter:
-    """`date` and `hour` are in the path alone. Statistics of payloads help nobody."""
-    return pq.ParquetWriter(
-        file,
-        SCHEMA,
-        compression="zstd",
-        use_dictionary=list(REPEATED),
-        column_encoding=dict.fromkeys(COUNTED, "DELTA_BINARY_PACKED") | {"payload": "PLAIN"},
-        write_statistics=[*COUNTED, *REPEATED],
-        store_schema=False,
-    )

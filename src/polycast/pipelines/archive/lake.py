@@ -124,8 +124,7 @@ class Lake:
         """By offset."""
         found = []
         for path in (self.folder / hour).glob(f"*{SUFFIX}"):
-            first, last, _ = path.stem.split("-")
-            found.append(LakeFile(f"{hour}/{path.name}", int(first), int(last), path.stat().st_size))
+            found.append(LakeFile(f"{hour}/{path.name}", *offsets_of(path), path.stat().st_size))
         return sorted(found, key=lambda file: file.first)
 
     def _read(self) -> Record:
@@ -158,3 +157,9 @@ class Lake:
             (self.folder / name).unlink(missing_ok=True)
         for folder in changed:
             self._disk.sync_folder(folder)
+
+
+def offsets_of(path: Path) -> tuple[int, int]:
+    """The first and the last that a file of the lake has, by its name."""
+    first, last, *_ = path.stem.split("-")
+    return int(first), int(last)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from polycast.log.format import MICROS
 from polycast.log.places import find_time
 from polycast.log.scan import Condition, Wanted
 from polycast.model import Pattern
@@ -17,7 +18,6 @@ from polycast.pipelines.sweep import Part, parts_of_log, sweep
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MICROS = 1_000_000
 MINUTE_SECONDS = 60
 COLUMNS = ("topic", "time", "payload")
 SCHEMA = "topic string, minute long, messages long, bytes long, first long"

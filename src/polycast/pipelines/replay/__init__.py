@@ -25,11 +25,13 @@ import msgspec
 from polycast.declare import setting
 from polycast.errors import UsageError
 from polycast.log.folder import log_of
+from polycast.log.format import MICROS
 from polycast.log.places import find_time
 from polycast.log.scan import Wanted
 from polycast.log.survey import Survey
 from polycast.model import RESERVED, parse_pattern
 from polycast.pipelines import SUMMARIES
+from polycast.pipelines.archive.files import HOUR_MICROS, hour_name
 from polycast.pipelines.base import Pipeline, Run
 from polycast.pipelines.replay.pace import Pace, napping, with_slices
 from polycast.pipelines.replay.steps import SCHEMA, to_steps, write_steps
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 LOG, LAKE = "log", "lake"
 ROWS = "offset long, topic string, time timestamp, format string, payload binary"
 COLUMNS = tuple(column.split()[0] for column in ROWS.split(", "))
-MICROS = 1_000_000
 PACED_MESSAGES = 10_000
 """In a batch that goes out slice by slice: the broker remembers the ids of all its slices."""
 
@@ -229,7 +230,7 @@ def _hour_of(place: Place | None, default: str) -> str:
     """As the folders of the lake are called."""
     if place is None or place.micros is None:
         return default
-    return datetime.fromtimestamp(place.micros / MICROS, UTC).strftime("date=%Y-%m-%d/hour=%H")
+    return hour_name(place.micros // HOUR_MICROS)
 
 
 def read_lake(run: Run, folder: Path, step: DataFrame) -> DataFrame:

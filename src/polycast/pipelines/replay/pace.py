@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from polycast.log.format import MICROS
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MICROS = 1_000_000
 NAP_SECONDS = 60.0
 
 

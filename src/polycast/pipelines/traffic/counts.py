@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from polycast.log.format import MICROS
 from polycast.pipelines.traffic.fetch import Batches, fetch
 
-MICROS = 1_000_000
 NAMED = ("topic", "dialect", "source")
 NEEDED = (*NAMED, "time", "payload")
 BITS = 7
