@@ -88,6 +88,11 @@ def test_more_than_a_socket_takes_at_once() -> None:
         assert pump.run(seconds=0.02, window=10_000).chunks >= 10_000
 
 
+def test_a_window_is_sent_where_the_time_is_over_at_once() -> None:
+    with lanes_to(acknowledge, acknowledge) as lanes, closing(LanePump(lanes)) as pump:
+        assert [pump.run(seconds=0, window=3).chunks for _ in range(2)] == [6, 6]
+
+
 def test_so_many_blocks_on_each_lane_and_no_more() -> None:
     with lanes_to(acknowledge, acknowledge) as lanes, closing(LanePump(lanes)) as pump:
         assert pump.fill(blocks=25, window=4).chunks == 50

@@ -90,9 +90,15 @@ class LanePump:
         self._selector.close()
 
     def run(self, seconds: float, window: int) -> Flow:
-        """Publish for `seconds`, at most `window` blocks unfinished on each lane; then wait for the rest."""
+        """Publish for `seconds`, at most `window` blocks unfinished on each lane; then wait for the rest.
+
+        Each lane gets its first window even where the time is over before it could begin.
+        """
+        begins = {lane.name: lane.sent for lane in self._lanes}
         stop = perf_counter() + seconds
-        return self._flow(window, lambda lane, room: room if perf_counter() < stop else 0)
+        return self._flow(
+            window, lambda lane, room: room if lane.sent == begins[lane.name] or perf_counter() < stop else 0
+        )
 
     def fill(self, blocks: int, window: int) -> Flow:
         """Publish so many blocks on each lane."""
