@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from pyspark.sql import SparkSession
 from log.shelf import Shelf, stop
 from polycast.log.sealing import seal
 from polycast.spark import session
+
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"  # nothing runs long enough to be compiled twice
 
 
 @pytest.fixture(scope="session")

@@ -119,12 +119,12 @@ class Reader:
         self._told = ""
         first = batch["offset"][0].as_py()
         if first > self.offset:
-            if not _covering(source.gaps, self.offset, first):
+            if not covering(source.gaps, self.offset, first):
                 self._miss(first, self._why_missing(source, first))
             self.offset = first
 
     def _why_missing(self, source: Source, after: int) -> str:
-        if known := _covering(read_lost(self.folder), self.offset, after):
+        if known := covering(read_lost(self.folder), self.offset, after):
             return known.reason
         older = any(segment.first < source.segment.first for segment in segments(self.folder))
         return MISSING if older else REMOVED
@@ -190,7 +190,7 @@ class Reader:
         self._told = reason
 
 
-def _covering(gaps: list[Gap], first: int, after: int) -> Gap | None:
+def covering(gaps: list[Gap], first: int, after: int) -> Gap | None:
     return next((gap for gap in gaps if gap.first <= first and after <= gap.next), None)
 
 

@@ -52,7 +52,7 @@ def unwrap(error: BaseException) -> PolycastError:
 
 
 def _text_of(error: BaseException) -> str:
-    message = getattr(error, "getMessage", None)
+    message = getattr(getattr(error, "java_exception", error), "getMessage", None)
     return str((message() if callable(message) else None) or error)
 
 

@@ -90,7 +90,7 @@ def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOpti
     return SourceOptions(
         path=_absolute(options.get("path", "")),
         at=options.get("at", ""),
-        patterns=_patterns(options.get("subscribe")),
+        patterns=to_patterns(options["subscribe"]) if "subscribe" in options else None,
         start=start,
         end=end,
         start_micros=_micros(options, "startingTimestamp"),
@@ -126,9 +126,7 @@ def _absolute(path: str) -> str:
     return str(Path(path.removeprefix("file://")).expanduser().absolute()) if path else ""
 
 
-def _patterns(text: str | None) -> tuple[Pattern, ...] | None:
-    if text is None:
-        return None
+def to_patterns(text: str) -> tuple[Pattern, ...]:
     return tuple(parse_pattern(part.strip()) for part in text.split(","))
 
 

@@ -37,12 +37,21 @@ SETTINGS: dict[str, str] = {
 """Of every session."""
 
 LOCAL_SETTINGS: dict[str, str] = {
-    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.driver.extraJavaOptions": (
+        "-XX:+UseParallelGC -Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+    ),
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
     "spark.driver.memory": "2g",
 }
-"""Of those where everything runs on this machine: its file system needs no checksums of its own."""
+"""Of those where everything runs on this machine.
+
+The way in which Spark writes checkpoints by default starts ten processes per batch to look for symbolic links. What
+comes from a worker here need not be checked value by value.
+"""
 
 
 def session(
@@ -59,8 +68,18 @@ def session(
         builder = builder.config(key, value)
     with _quiet(master):
         spark: SparkSession = builder.getOrCreate()
+    if is_local(master):
+        _leave_checksums_out(spark)
     register(spark)
     return spark
+
+
+def _leave_checksums_out(spark: SparkSession) -> None:
+    """Hadoop would write a second file beside each one on this machine. No setting says so, only its own method."""
+    java = spark.sparkContext._jvm
+    assert java
+    local = java.org.apache.hadoop.fs.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
+    local.setWriteChecksum(False)
 
 
 def is_local(master: str) -> bool:

@@ -16,6 +16,7 @@ from polycast.pipelines.archive import plan, reading, stage
 from polycast.pipelines.traffic import count, sum_up
 from polycast.pipelines.traffic.fetch import OFFSETS
 from polycast.spark.options import read_source_options
+from polycast.spark.table import table
 
 WINDOW_SECONDS = 60
 TARGET_BYTES = 128 * 1024 * 1024
@@ -29,6 +30,9 @@ class Place:
     log: Path
     parquet: Path
     scratch: Path
+
+    def table_rows(self) -> DataFrame:
+        return table(self.spark, str(self.log))
 
     def log_rows(self, schema: str = "") -> DataFrame:
         return read_log(self.spark, self.log, schema)
@@ -48,6 +52,26 @@ class Cell:
 
 def drain(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
+
+
+def scan_parquet(place: Place) -> None:
+    drain(place.parquet_rows())
+
+
+def two_of(rows: DataFrame) -> DataFrame:
+    return rows.select("topic", "offset")
+
+
+def two_of_parquet(place: Place) -> None:
+    drain(two_of(place.parquet_rows()))
+
+
+def group(rows: DataFrame) -> None:
+    drain(rows.groupBy("topic").count())
+
+
+def group_parquet(place: Place) -> None:
+    group(place.parquet_rows())
 
 
 def archive(place: Place) -> None:
@@ -88,26 +112,22 @@ def native_traffic(place: Place) -> None:
     )
 
 
+TWO = "topic string, offset long"
+
 CELLS = (
-    Cell("full scan", lambda place: drain(place.log_rows()), lambda place: drain(place.parquet_rows()), 1.0),
+    Cell("full scan, table", lambda place: drain(place.table_rows()), scan_parquet, 1.0),
+    Cell("group by topic, table", lambda place: group(place.table_rows()), group_parquet, 0.8),
     Cell(
-        "group by topic",
-        lambda place: drain(place.log_rows().groupBy("topic").count()),
-        lambda place: drain(place.parquet_rows().groupBy("topic").count()),
-        0.8,
-    ),
-    Cell(
-        "two columns by schema, full scan beside it",
-        lambda place: drain(place.log_rows("topic string, offset long")),
-        lambda place: drain(place.parquet_rows()),
-        1.2,
-    ),
-    Cell(
-        "two columns of each",
-        lambda place: drain(place.log_rows("topic string, offset long")),
-        lambda place: drain(place.parquet_rows().select("topic", "offset")),
+        "two columns, table",
+        lambda place: drain(place.table_rows().select("topic", "offset")),
+        two_of_parquet,
         1.0,
     ),
+    Cell("full scan, source", lambda place: drain(place.log_rows()), scan_parquet, 1.0),
+    Cell("group by topic, source", lambda place: group(place.log_rows()), group_parquet, 0.8),
+    Cell("group by topic, source with a schema", lambda place: group(place.log_rows(TWO)), group_parquet, 0.8),
+    Cell("two columns, source, beside all of them", lambda place: drain(place.log_rows(TWO)), scan_parquet, 1.2),
+    Cell("two columns, source", lambda place: drain(place.log_rows(TWO)), two_of_parquet, 1.2),
     Cell("archive", archive, write_parquet, 2.5),
     Cell("traffic over history", traffic, native_traffic, 2.0),
 )

@@ -6,9 +6,7 @@ large one does not have to fit anywhere.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,37 +14,22 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
 from pyspark.sql.types import CalendarIntervalType, DataType, VariantType, YearMonthIntervalType
 
-from polycast.log.survey import Survey
 from polycast.pipelines.sql.mistakes import marking
 from polycast.pipelines.sql.statement import Statement
+from polycast.spark.table import table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-PART_BYTES = 64 * 1024 * 1024
 NOT_ARROW = (CalendarIntervalType, YearMonthIntervalType)
 
 
 def ask(spark: SparkSession, log: Path, statement: Statement) -> DataFrame:
     """The result, which nobody has computed yet."""
-    parts = _parts_of(log)
     for name, patterns in statement.views.items():
-        reader = (
-            spark.read.format("polycast").option("path", str(log.absolute())).option("failOnDataLoss", "false")
-        )
-        show_as(name, reader.option("subscribe", patterns).option("minPartitions", parts).load())
+        show_as(name, table(spark, str(log), patterns, fail_on_data_loss=False))
     with marking(statement.text):
         return spark.sql(statement.text)
-
-
-def _parts_of(log: Path) -> int:
-    """So many that each fits into memory several times: a result comes back a part at a time."""
-    survey = Survey(log)
-    try:
-        size = sum(piece.size for piece in survey.pieces(survey.first(), survey.next()))
-    finally:
-        survey.close()
-    return max(os.cpu_count() or 1, ceil(size / PART_BYTES))
 
 
 def show_as(name: str, rows: DataFrame) -> None:

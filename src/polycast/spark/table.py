@@ -1,0 +1,103 @@
+"""The log as a table in two parts: what is sealed is Parquet, which Spark reads itself; the rest is the source's.
+
+Spark's own reader takes only the columns that a query needs and leaves no work to Python. Both parts end and begin
+at one offset, so a segment that is sealed meanwhile is neither missing nor there twice.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
+
+from polycast.errors import LogDamageError
+from polycast.log.folder import Segment, segments
+from polycast.log.reader import covering
+from polycast.log.sealed import About, SealedReader
+from polycast.log.survey import Survey
+from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix
+from polycast.spark.options import to_patterns
+from polycast.spark.source import NAME, ROWS
+from polycast.spark.views import find_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
+
+
+class Sealed(NamedTuple):
+    """The segments at the beginning of a log that are Parquet, and the offset after them."""
+
+    paths: list[str]
+    next: int
+
+
+def table(spark: SparkSession, path: str, subscribe: str = ">", fail_on_data_loss: bool = True) -> DataFrame:
+    """The messages of the log in that folder, under those patterns.
+
+    With `fail_on_data_loss`, segments that are removed meanwhile fail the query that would have read them.
+    """
+    patterns = to_patterns(subscribe)
+    folder = find_log(path)
+    sealed = find_sealed(folder)
+    fails = str(fail_on_data_loss).lower()
+    source = spark.read.format(NAME).option("path", str(folder.absolute())).option("subscribe", subscribe)
+    source = source.option("failOnDataLoss", fails)
+    if not sealed.paths:
+        return source.load()
+    files = spark.read.schema(ROWS).options(ignoreMissingFiles=not fail_on_data_loss, **CHECKED)
+    rows = files.parquet(*sealed.paths).where(reduce(or_, map(to_condition, patterns)))
+    if sealed.next >= _end_of(folder):
+        return rows
+    return rows.union(source.option("startingOffsets", sealed.next).load())
+
+
+def find_sealed(folder: Path) -> Sealed:
+    """Up to the first segment that is hot, cannot be opened, or misses what was before: who reads it says why."""
+    paths: list[str] = []
+    after = 0
+    for segment in segments(folder):
+        about = _about(segment)
+        if about is None or (paths and after < segment.first and not covering(about.gaps, after, segment.first)):
+            break
+        paths.append(str(segment.path.absolute()))
+        after = about.next
+    return Sealed(paths, after)
+
+
+def _about(segment: Segment) -> About | None:
+    if not segment.sealed:
+        return None
+    try:
+        with SealedReader(segment.path) as reader:
+            return reader.about
+    except (LogDamageError, FileNotFoundError):
+        return None
+
+
+def _end_of(folder: Path) -> int:
+    survey = Survey(folder)
+    try:
+        return survey.next()
+    finally:
+        survey.close()
+
+
+def to_condition(pattern: Pattern) -> Column:
+    """The rules of `polycast.model`, as Spark can hand them down to its files."""
+    topic = F.col("topic")
+    match pattern:
+        case Exact(value):
+            return topic == F.lit(value)
+        case Everything():
+            return ~topic.startswith(RESERVED)
+        case Prefix(value):
+            found = topic.startswith(value)
+        case Contains(value):
+            found = topic.contains(value)
+    return found if value.startswith(RESERVED) else found & to_condition(Everything())
