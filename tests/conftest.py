@@ -10,6 +10,8 @@ from kit.broker import Broker
 from kit.room import Room
 
 SPARK = "tests/spark/"
+KILLS = "tests/spark/test_spark_crash.py"
+"""Has a Spark of its own, and waits most of the time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,14 +19,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SPARK):
             item.add_marker(pytest.mark.spark)
-    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+    items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), not item.nodeid.startswith(KILLS)))
 
 
 class Sharing(LoadFileScheduling):  # type: ignore[misc]
-    """Where several processes share the tests, a file stays in one of them, and so does all that uses Spark."""
+    """Where several processes share the tests, a file stays in one of them, and so do those that share a Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+        shared = nodeid.startswith(SPARK) and not nodeid.startswith(KILLS)
+        return SPARK if shared else str(super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:

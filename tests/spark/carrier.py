@@ -55,6 +55,7 @@ def carry(folder: Path, at: str) -> None:
             if not query.isActive:
                 error = query.exception()
                 say("again", name, unwrap(error) if error else "it ended")
+                sys.stderr.write(f"{error}\n")
                 queries[name] = STARTS[name](spark, folder, at)
             elif (progress := query.lastProgress) and progress["batchId"] != told[name]:
                 told[name] = progress["batchId"]

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.udf import _wrap_function
 
 from log.shelf import Shelf
 from polycast.errors import StartError
 from polycast.log.sealing import seal
+from polycast.spark import register
 from polycast.spark.faults import unwrap
+from polycast.spark.source import PolycastSource
 
 
 class Lane:
@@ -101,3 +104,20 @@ def test_another_log_under_the_same_checkpoint(spark: SparkSession, shelf: Shelf
     with pytest.raises(StreamingQueryException) as raised:
         lane.run()
     assert str(unwrap(raised.value)) == "the log ends before offset 100, and 300 was asked for"
+
+
+def test_a_stream_that_starts_adds_nothing_to_what_streams_share(
+    spark: SparkSession, shelf: Shelf, tmp_path: Path
+) -> None:
+    """Two that add to one map at the same time would break it for the whole session."""
+    wrapped = _wrap_function(spark.sparkContext, PolycastSource)
+    java = spark.sparkContext._jvm
+    assert java
+    source = java.org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource(wrapped)
+    spark._jsparkSession.dataSource().registerPython("polycast", source)
+    try:
+        before = set(wrapped.envVars().keySet())
+        Lane(spark, shelf, tmp_path).run()
+        assert set(wrapped.envVars().keySet()) == before
+    finally:
+        register(spark)

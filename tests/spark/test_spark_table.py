@@ -43,7 +43,9 @@ def by_source(spark: SparkSession, folder: Path, subscribe: str) -> DataFrame:
 
 
 def test_the_same_rows_as_from_the_source(spark: SparkSession, mixed: Shelf) -> None:
-    found = {pattern: rows_of(polycast.spark.table(spark, str(mixed.folder.parent), pattern)) for pattern in PATTERNS}
+    found = {
+        pattern: rows_of(polycast.spark.table(spark, str(mixed.folder.parent), pattern)) for pattern in PATTERNS
+    }
     assert found == {pattern: rows_of(by_source(spark, mixed.folder, pattern)) for pattern in PATTERNS}
     assert {len(rows) for rows in found.values()} == {60, 120, 180, 240}
 

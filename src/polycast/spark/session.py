@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from polycast.errors import StartError
 from polycast.spark.faults import unwrap
@@ -49,8 +50,8 @@ LOCAL_SETTINGS: dict[str, str] = {
 }
 """Of those where everything runs on this machine.
 
-The way in which Spark writes checkpoints by default starts ten processes per batch to look for symbolic links. What
-comes from a worker here need not be checked value by value.
+The way in which Spark writes checkpoints by default starts ten processes per batch to look for symbolic links.
+What comes from a worker here need not be checked value by value.
 """
 
 
@@ -75,7 +76,7 @@ def session(
 
 
 def _leave_checksums_out(spark: SparkSession) -> None:
-    """Hadoop would write a second file beside each one on this machine. No setting says so, only its own method."""
+    """Hadoop would write a second file beside each one on this machine. No setting is about it, only a method."""
     java = spark.sparkContext._jvm
     assert java
     local = java.org.apache.hadoop.fs.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
@@ -95,8 +96,18 @@ def to_settings(master: str) -> dict[str, str]:
     return SETTINGS | LOCAL_SETTINGS | cores | warehouse
 
 
+RACED = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
+"""Each stream that starts writes these into a map that all streams of a source share, and no lock is held.
+
+Two that start at once can break the map, and then no task of the session can be read any more. Where the names are
+there beforehand, nothing but their values is written.
+"""
+
+
 def register(spark: SparkSession) -> None:
     """Makes the format `polycast` known to a session. Filters are pushed down where the session allows it."""
+    if not is_remote():
+        spark.sparkContext.environment.update(dict.fromkeys(RACED, ""))
     pushes = str(spark.conf.get(PUSH_DOWN, "false")).lower() == "true"
     spark.dataSource.register(PushingSource if pushes else PolycastSource)
 
