@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from log.shelf import BEGAN, SECOND, Shelf
-from polycast.errors import GoneError, StartError, UsageError
+from polycast.errors import StartError, UsageError
 from polycast.log.sealing import seal
 from polycast.pipelines import runner
 from polycast.pipelines.archive import plan, reading
@@ -25,7 +25,6 @@ from polycast.pipelines.archive.files import Files, hour_name, split_by_hour, st
 from polycast.pipelines.archive.lake import RECORD, STAGING, Lake, LakeFile, StagedFile
 from polycast.pipelines.progress import Progress
 from polycast.pipelines.runner import Report, run_in, to_order
-from polycast.pipelines.traffic.fetch import fetch
 from polycast.spark.options import read_source_options
 
 HOUR = 3600
@@ -44,10 +43,6 @@ def rows_of(count: int) -> pa.RecordBatch:
 def write_log(folder: Path, count: int) -> None:
     folder.mkdir()
     Shelf(folder).segment(count)
-
-
-def offsets(first: int, after: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"offset": range(first, after)})
 
 
 def read(lake: Path) -> list[Row]:
@@ -108,17 +103,6 @@ def test_no_more_files_are_open_than_may_be(tmp_path: Path) -> None:
     assert len(list((tmp_path / "x").iterdir())) == 20
     assert len(done._open) == 8
     assert sum(file.rows for file in done.close()) == 20
-
-
-def test_workers_get_the_rows_of_just_those_offsets(tmp_path: Path) -> None:
-    write_log(tmp_path / "log", 100)
-    some = pa.RecordBatch.from_pydict({"offset": [0, 1, 7, 8, 9]})
-    batches = fetch(tmp_path / "log", iter([some, offsets(20, 20), offsets(40, 60)]), ["payload"])
-    found = pa.Table.from_batches(batches)
-    assert found["offset"].to_pylist() == [0, 1, 7, 8, 9, *range(40, 60)]
-    assert found["payload"].to_pylist() == [rows_of(60)["payload"][n].as_py() for n in found["offset"].to_pylist()]
-    with pytest.raises(GoneError, match="50 of the offsets 50 to 149 went while they were read"):
-        list(fetch(tmp_path / "log", iter([offsets(50, 150)]), ["payload"]))
 
 
 # -- the record ------------------------------------------------------------------------------------------

@@ -6,13 +6,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from log.shelf import BEGAN, Row, Shelf
 from polycast.errors import StartError, UsageError
+from polycast.log.scan import Wanted
+from polycast.model import Exact
 from polycast.spark.faults import unwrap
+from polycast.spark.fetch import fetch, from_batch, to_batch
 
 
 def read(spark: SparkSession, shelf: Shelf, schema: str = "", **options: object) -> DataFrame:
@@ -49,6 +53,18 @@ def test_every_row_is_there_with_every_column(spark: SparkSession, shelf: Shelf)
     )
     assert sorted(map(to_row, table.collect()), key=lambda row: row["offset"]) == shelf.rows
     assert read(spark, shelf, path=shelf.folder.parent).count() == 300
+
+
+def test_stretches_tell_where_the_rows_are(spark: SparkSession, shelf: Shelf) -> None:
+    told = read(spark, shelf, stretches="true", startingOffsets=150, endingOffsets=280, minPartitions=3).toArrow()
+    batch = told.sort_by("first").combine_chunks().to_batches()[0]
+    assert any(stretch.spot for stretch in from_batch(batch))
+    assert to_batch(from_batch(batch)).equals(batch)
+    wanted = Wanted((Exact("a"),))
+    found = pa.Table.from_batches(fetch(shelf.folder, [batch], wanted, ["offset", "payload"])).to_pylist()
+    right = [row for row in shelf.rows if row["topic"] == "a" and 150 <= row["offset"] < 280]
+    assert found == [{"offset": row["offset"], "payload": row["payload"]} for row in right]
+    assert to_batch([]).num_rows == 0
 
 
 def test_a_narrower_schema_reads_less(spark: SparkSession, shelf: Shelf) -> None:

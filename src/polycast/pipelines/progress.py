@@ -16,6 +16,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+COUNTED = "counted"
+"""The name under which pipelines observe their `rows`."""
 SOURCES_LINE = 2
 """The line of a checkpoint's file of offsets from which on each is a source; Spark's own words are before it."""
 
@@ -54,7 +56,7 @@ def to_progress(pipeline: str, told: Mapping[str, Any]) -> Progress:
     offsets = [_offset(source.get("endOffset")) for source in sources]
     ends = [_offset(source.get("latestOffset")) for source in sources]
     seconds = told.get("durationMs", {}).get("triggerExecution", 0) / 1000
-    rows = int(told.get("numInputRows") or 0)
+    rows = int(_counted(told) or told.get("numInputRows") or 0)
     return Progress(
         pipeline,
         batch=int(told["batchId"]),
@@ -64,6 +66,12 @@ def to_progress(pipeline: str, told: Mapping[str, Any]) -> Progress:
         offset=min(offsets),
         lag=max(0, *(end - offset for end, offset in zip(ends, offsets, strict=True))),
     )
+
+
+def _counted(told: Mapping[str, Any]) -> int | None:
+    """Where a pipeline counts its rows itself, by `observe`: Spark may see less of them than there are."""
+    observed = told.get("observedMetrics", {}).get(COUNTED)
+    return observed["rows"] if observed else None
 
 
 def _offset(told: Any) -> int:

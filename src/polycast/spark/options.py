@@ -27,6 +27,7 @@ SOURCE_OPTIONS = {
     "maxBytesPerTrigger": "how many bytes one micro-batch takes at most",
     "minPartitions": "how many partitions there are at least, where there are as many messages",
     "failOnDataLoss": "true: fail where messages are gone that should be read; false: go on, and say so",
+    "stretches": "true: rows tell where messages are, for tasks that read the log by polycast.spark.fetch",
 }
 SINK_OPTIONS = {
     "at": "the address of a broker's hermod listener: tcp://HOST:PORT",
@@ -57,6 +58,7 @@ class SourceOptions:
     max_bytes: int | None = None
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
+    stretches: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOpti
         max_bytes=_count(options, "maxBytesPerTrigger"),
         min_partitions=_count(options, "minPartitions"),
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
+        stretches=_flag(options, "stretches", False),
     )
 
 

@@ -21,6 +21,7 @@ from polycast.errors import GoneError, UsageError
 from polycast.log.format import Gap
 from polycast.log.scan import Condition, Wanted
 from polycast.spark.faults import telling
+from polycast.spark.fetch import STRETCHES, to_batch
 from polycast.spark.filters import to_conditions
 from polycast.spark.options import SourceOptions, read_sink_options, read_source_options
 from polycast.spark.plan import Share, check_range, find_range, narrow, share_out, to_wanted
@@ -49,17 +50,20 @@ class PolycastSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        return ROWS
+        return STRETCHES if self.options.get("stretches", "").lower() == "true" else ROWS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with telling():
-            return LogReader(read_source_options(self.options, streaming=False), to_columns(schema))
+            return LogReader(read_source_options(self.options, streaming=False), self._columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
         from polycast.spark.stream import LogStream
 
         with telling():
-            return LogStream(read_source_options(self.options, streaming=True), to_columns(schema))
+            return LogStream(read_source_options(self.options, streaming=True), self._columns(schema))
+
+    def _columns(self, schema: StructType) -> list[str]:
+        return to_columns(schema, self.schema())
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         from polycast.spark.sink import BatchSink
@@ -79,7 +83,7 @@ class PushingSource(PolycastSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with telling():
-            return PushingReader(read_source_options(self.options, streaming=False), to_columns(schema))
+            return PushingReader(read_source_options(self.options, streaming=False), self._columns(schema))
 
 
 class LogReader(DataSourceReader):
@@ -117,6 +121,9 @@ def read_share(
     """In the task. Where there is nothing to read, Spark asks for one share that is none."""
     if not isinstance(share, Share):
         return
+    if options.stretches:
+        yield to_batch(share.stretches).select(columns)
+        return
     with telling():
         view = open_view(options)
         try:
@@ -137,12 +144,13 @@ def to_loss(fail: bool) -> Callable[[Gap], None]:
     return lose
 
 
-def to_columns(schema: StructType) -> list[str]:
-    """The columns that are asked for: those of the log, or some of them."""
-    known = {field.name: field.dataType for field in ROWS.fields}
+def to_columns(schema: StructType, whole: StructType = ROWS) -> list[str]:
+    """The columns that are asked for: all, or some of them."""
+    known = {field.name: field.dataType for field in whole.fields}
     for field in schema.fields:
         if field.name not in known:
-            raise UsageError(f"messages have no column {field.name!r}", f"they have {', '.join(known)}")
+            rows = "messages" if whole is ROWS else "stretches"
+            raise UsageError(f"{rows} have no column {field.name!r}", f"they have {', '.join(known)}")
         if field.dataType != known[field.name]:
             right = known[field.name].simpleString()
             found = field.dataType.simpleString()

@@ -14,7 +14,6 @@ from polycast.bench.spark.rows import read_log
 from polycast.log.survey import Survey
 from polycast.pipelines.archive import plan, reading, stage
 from polycast.pipelines.traffic import count, sum_up
-from polycast.pipelines.traffic.fetch import OFFSETS
 from polycast.spark.options import read_source_options
 from polycast.spark.table import table
 
@@ -91,7 +90,9 @@ def write_parquet(place: Place) -> None:
 
 
 def traffic(place: Place) -> None:
-    drain(sum_up(count(place.log_rows(OFFSETS), place.log, WINDOW_SECONDS), WINDOW_SECONDS))
+    reader = place.spark.read.format("polycast").option("path", str(place.log))
+    stretches = reader.option("stretches", "true").load()
+    drain(sum_up(count(stretches, place.log, ">", WINDOW_SECONDS), WINDOW_SECONDS))
 
 
 def native_traffic(place: Place) -> None:

@@ -22,11 +22,13 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 
 from polycast.declare import setting
 from polycast.log.folder import log_of
+from polycast.log.scan import Wanted
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.base import Pipeline, Run
+from polycast.pipelines.progress import COUNTED
 from polycast.pipelines.traffic.counts import PARTIALS, counting
-from polycast.pipelines.traffic.fetch import OFFSETS
 from polycast.pipelines.traffic.windows import upsert
+from polycast.spark.options import to_patterns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,9 +49,12 @@ class Settings:
     publish: bool = setting(True, "publish results; without, they go to files alone, and no broker is needed")
 
 
-def count(offsets: DataFrame, log: Path, seconds: int, now: Callable[[], float] = time.time) -> DataFrame:
+def count(
+    stretches: DataFrame, log: Path, subscribe: str, seconds: int, now: Callable[[], float] = time.time
+) -> DataFrame:
     """Grain: window, topic, dialect, source and size, as one worker found them in some messages."""
-    return offsets.mapInArrow(counting(log, seconds, now), PARTIALS)
+    wanted = Wanted(to_patterns(subscribe))
+    return stretches.mapInArrow(counting(log, wanted, seconds, now), PARTIALS)
 
 
 def sum_up(counted: DataFrame, seconds: int, late_seconds: float = 0.0) -> DataFrame:
@@ -92,8 +97,9 @@ def to_messages(rows: DataFrame) -> DataFrame:
 
 def start(run: Run) -> StreamingQuery:
     settings: Settings = run.settings
-    offsets = run.messages(settings.subscribe, OFFSETS, maxBytesPerTrigger=settings.batch_bytes)
-    counted = count(offsets, log_of(run.data.absolute()), settings.window_seconds)
+    stretches = run.messages(settings.subscribe, stretches="true", maxBytesPerTrigger=settings.batch_bytes)
+    counted = count(stretches, log_of(run.data.absolute()), settings.subscribe, settings.window_seconds)
+    counted = counted.observe(COUNTED, F.sum("messages").alias("rows"))
     rows = sum_up(counted, settings.window_seconds, settings.late_seconds)
     writer = run.write(rows, "update", every=f"{round(settings.trigger_seconds * 1000)} milliseconds")
     return writer.foreachBatch(lambda batch, number: keep(run, batch, number)).start()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.log.format import MICROS
-from polycast.pipelines.traffic.fetch import Batches, fetch
+from polycast.log.scan import Wanted
+
+Batches = Iterator[pa.RecordBatch]
 
 NAMED = ("topic", "dialect", "source")
 NEEDED = (*NAMED, "time", "payload")
@@ -27,11 +29,14 @@ FIELDS = pa.schema(
 )
 
 
-def counting(log: Path, seconds: int, now: Callable[[], float]) -> Callable[[Batches], Batches]:
-    """For `mapInArrow`: from offsets to PARTIALS, whose `time` is that of the last message counted there."""
+def counting(log: Path, wanted: Wanted, seconds: int, now: Callable[[], float]) -> Callable[[Batches], Batches]:
+    """For `mapInArrow`: from stretches to PARTIALS, whose `time` is that of the last message counted there."""
 
-    def count(offsets: Batches) -> Batches:
-        for batch in fetch(log, offsets, NEEDED):
+    def count(stretches: Batches) -> Batches:
+        from polycast.spark.fetch import fetch
+        from polycast.spark.source import to_loss
+
+        for batch in fetch(log, stretches, wanted, NEEDED, to_loss(fail=False)):
             yield count_batch(batch, seconds, now())
 
     return count
