@@ -9,8 +9,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-run: install  ## the broker, on its default addresses
-	$(BIN)/polycast serve
+run: install  ## everything in one terminal, with a demo
+	@echo 'this is polycast up --demo; without the demo: $(BIN)/polycast up; the broker alone: $(BIN)/polycast serve'
+	@exec $(BIN)/polycast up --demo
 
 test: dev peers  ## the whole test suite, after all checks
 	$(MAKE) --no-print-directory check
@@ -44,6 +45,9 @@ crash: dev  ## a broker that is killed again and again; ROUNDS says how often
 
 crash-spark: dev  ## Spark's driver, its workers and the broker killed again and again; ROUNDS says how often
 	POLYCAST_CRASH_SPARK=$(or $(ROUNDS),200) $(BIN)/python -m pytest -q -s tests/spark/test_spark_crash.py
+
+newcomer:  ## clone into an empty folder, make run there, look at it, stop it: some minutes
+	$(PYTHON) tests/newcomer/run.py
 
 bench-spark: dev  ## the source, the sink and the pipelines beside Spark's own Parquet
 	$(BIN)/python -m polycast.bench.spark
@@ -100,4 +104,4 @@ peers:
 			echo "could not install what $(NODE)/package.json names: tests that need it are skipped"; \
 	fi
 
-.PHONY: help run test check install dev interop bench bench-spark docs fuzz crash crash-spark lock clean peers
+.PHONY: help run test check install dev interop bench bench-spark docs fuzz crash crash-spark newcomer lock clean peers

@@ -6,7 +6,6 @@ python tools/reference.py --check    say what is out of date, and fail if anythi
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import subprocess
@@ -16,13 +15,14 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
-from polycast import errors
-from polycast.cli import log, pipeline
+from error_page import error_page
+from polycast.cli import log, pipeline, token
 from polycast.cli.commands import COMMANDS
+from polycast.declare import SECONDS
 from polycast.dialects.registry import ROLES
 from polycast.pipelines import NAMES as PIPELINES
 from polycast.pipelines import find
-from polycast.server.counters import Counters, Progress, Totals
+from polycast.server.counters import Counters, Progress, Times, Totals
 from polycast.server.metrics import Declaration, metrics_of
 from polycast.server.settings import TABLES, declared
 from polycast.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
@@ -36,7 +36,7 @@ HELP_COLUMNS = "100"
 def commands() -> Iterator[str]:
     yield "# Commands\n"
     names = [command.NAME for command in COMMANDS]
-    for group in (log, pipeline):
+    for group in (log, pipeline, token):
         names += [f"{group.NAME} {command.NAME}" for command in group.COMMANDS]
     for name in names:
         yield f"## {name}\n\n```text\n{_help_of(name)}\n```\n"
@@ -61,8 +61,8 @@ table.key=value`.
 
 ## listen
 
-Name = address, or a list of addresses. An address is `tcp://HOST:PORT` or `ipc:///path`, and may end in
-`?policy=drop` or `?policy=disconnect`. Where any listener is named, only the named ones open.
+Name = address, or a list of addresses. An address is `tcp://HOST:PORT`, `tls://HOST:PORT` or `ipc:///path`, and
+may end in `?policy=drop` or `?policy=disconnect`. Where any listener is named, only the named ones open.
 
 | name | default | dialect | further options |
 |---|---|---|---|"""
@@ -109,10 +109,20 @@ def _meaning(field: Field[Any]) -> str:
 
 METRICS_HEAD = """# Metrics
 
-At `/metrics` of the `http` listener, in the text format of Prometheus. What is not zero when the broker stops is
-in its log, too.
+At `/metrics` of the `http` listener, in the text format of Prometheus. What was counted for each listener is also
+said on stderr when the broker stops.
 
 ## For each listener, and each dialect that is spoken there
+"""
+
+
+TIMES_HEAD = f"""
+## How long things take
+
+Histograms: `NAME_bucket` counts what took up to `le` seconds, `NAME_sum` and `NAME_count` are for all of them
+together. The bounds are {", ".join(f"{bound * 1000:g}" for bound in SECONDS)} ms. A delivery is measured once for
+all that one read brought, and counted for each message of it that anybody hears; with `log.delivery = "committed"`
+it waits for the disk.
 """
 
 
@@ -121,6 +131,8 @@ def metrics() -> Iterator[str]:
     yield from _metrics_of(Counters)
     yield "\n## For the whole broker\n"
     yield from _metrics_of(Totals)
+    yield TIMES_HEAD
+    yield from _metrics_of(Times)
     yield "\n## For each pipeline that tells the broker how far it is\n"
     yield from _metrics_of(Progress)
     yield ""
@@ -131,12 +143,6 @@ def _metrics_of(declaration: Declaration) -> Iterator[str]:
     for metric in metrics_of(declaration).values():
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         yield f"| `{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {metric.meaning} |"
-
-
-def error_tree() -> Iterator[str]:
-    tree = inspect.getdoc(errors)
-    assert tree is not None
-    yield f"# Errors\n\n```text\n{tree}\n```\n"
 
 
 SPARK_HEAD = """# Spark
@@ -171,7 +177,7 @@ def _options(declared_options: Mapping[str, str]) -> Iterator[str]:
         yield f"| `{name}` | {meaning} |"
 
 
-PAGES = {"spark": spark, "commands": commands, "settings": settings, "metrics": metrics, "errors": error_tree}
+PAGES = {"spark": spark, "commands": commands, "settings": settings, "metrics": metrics, "errors": error_page}
 
 
 def main(check: bool) -> int:

@@ -1,4 +1,6 @@
-"""Addresses as users write them: `tcp://HOST:PORT`, `ipc:///path`, `ws://HOST:PORT/path`; options behind a `?`."""
+"""Addresses as users write them: `tcp://HOST:PORT`, `tls://HOST:PORT`, `ipc:///path`, `ws://HOST:PORT/path` and
+`wss://HOST:PORT/path`; options behind a `?`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ from urllib.parse import parse_qsl, urlencode
 
 from polycast.errors import UsageError
 
-SCHEMES = ("tcp", "ipc", "ws")
+SCHEMES = ("tcp", "tls", "ipc", "ws", "wss")
+WEB = ("ws", "wss")
+"""WebSocket: there is a path behind the port."""
+UNDER = {"tls": "tcp", "wss": "ws"}
+"""What is spoken inside of TLS."""
+SECURE = tuple(UNDER)
 PORT_LIMIT = 65_535
 
 
@@ -35,7 +42,7 @@ def parse_address(text: str, default_scheme: str = "") -> Address:
     scheme, separator, rest = text.partition("://")
     place, _, query = rest.partition("?")
     if not separator or scheme not in SCHEMES:
-        raise UsageError(f"{text!r} is no address", "write tcp://HOST:PORT or ipc:///path")
+        raise UsageError(f"{text!r} is no address", "write tcp://HOST:PORT, tls://HOST:PORT or ipc:///path")
     options = dict(parse_qsl(query, keep_blank_values=True))
     if scheme == "ipc":
         if not place.startswith("/"):
@@ -43,6 +50,6 @@ def parse_address(text: str, default_scheme: str = "") -> Address:
         return Address(scheme, path=place, options=options)
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]/]+)):([0-9]{1,5})(/.*)?", place)
     path = (match and match[4]) or ""
-    if match is None or int(match[3]) > PORT_LIMIT or (scheme == "tcp" and path.strip("/")):
+    if match is None or int(match[3]) > PORT_LIMIT or (scheme not in WEB and path.strip("/")):
         raise UsageError(f"{text!r} is no address", f"write {scheme}://HOST:PORT, PORT from 0 to {PORT_LIMIT}")
-    return Address(scheme, match[1] or match[2], int(match[3]), path if scheme == "ws" else "", options)
+    return Address(scheme, match[1] or match[2], int(match[3]), path if scheme in WEB else "", options)

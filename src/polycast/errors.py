@@ -10,7 +10,8 @@
     └── PeerError             the peer's: it costs that peer its connection
         ├── ProtocolError         it broke the dialect's grammar
         ├── LimitError            it went past a named limit
-        └── TimeoutPeerError      it kept us waiting
+        ├── TimeoutPeerError      it kept us waiting
+        └── ForbiddenError        it may not do that
 
 A message says what was found, what is allowed and what to change. `hint` is that where it is a command to type.
 """
@@ -71,3 +72,12 @@ class LimitError(PeerError):
 
 class TimeoutPeerError(PeerError):
     kind = "timeout"
+
+
+class ForbiddenError(PeerError):
+    """It says no more than that: whoever may not do something need not know what else there is."""
+
+    kind = "forbidden"
+
+    def __init__(self) -> None:
+        super().__init__("Forbidden")

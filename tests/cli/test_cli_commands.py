@@ -12,8 +12,8 @@ import pytest
 from kit.program import polycast, polycast_here
 
 COMMANDS = [
-    "serve", "pub", "sub", "request", "topics", "connections", "stats",
-    "sql", "find", "why", "estimate", "doctor", "bench", "log", "pipeline",
+    "up", "serve", "pub", "sub", "request", "topics", "connections", "stats",
+    "sql", "find", "why", "estimate", "doctor", "bench", "log", "pipeline", "token",
 ]  # fmt: skip
 
 

@@ -389,13 +389,15 @@ def test_wrong_usage_is_noticed_before_anybody_is_asked(command: list[str], word
     assert word in failed.err
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:8080", "wss://127.0.0.1/ubre"])
-@pytest.mark.parametrize(("dialect", "ways"), [("ubre", ["tcp", "ipc", "ws"]), ("hermod", ["tcp", "ipc"])])
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8080", "https://127.0.0.1/ubre"])
+@pytest.mark.parametrize(
+    ("dialect", "ways"), [("ubre", ["tcp", "tls", "ipc", "ws", "wss"]), ("hermod", ["tcp", "tls", "ipc"])]
+)
 def test_a_scheme_that_nobody_speaks(address: str, dialect: str, ways: list[str]) -> None:
     failed = polycast_here("sub", "m", "--dialect", dialect, "--at", address)
     assert (failed.code, failed.out) == (2, b"")
     hint = failed.err.splitlines()[1]
-    assert [way for way in ("tcp", "ipc", "ws") if f"{way}://" in hint.removeprefix("hint: ")] == ways
+    assert [way for way in ("tcp", "tls", "ipc", "ws", "wss") if f"{way}://" in hint.removeprefix("hint: ")] == ways
 
 
 def test_an_empty_pattern_is_wrong_usage(broker: Broker) -> None:

@@ -32,6 +32,8 @@ def default_ports_are_free() -> Iterator[None]:
 def test_console(block: str, tmp_path: Path) -> None:
     if re.search(r"\bnc\b", block) and not shutil.which("nc"):
         pytest.skip("netcat is not installed: apt-get install netcat-openbsd")
+    if "openssl " in block and not shutil.which("openssl"):
+        pytest.skip("openssl is not installed: apt-get install openssl")
     with terminal(tmp_path) as shell:
         shell.run_block(block)
 

@@ -101,6 +101,11 @@ class Broker:
     def connect(self, listener: str, receive_bytes: int = 0) -> Peer:
         return Peer(self.ports[listener], receive_bytes)
 
+    def connect_file(self, listener: str) -> Peer:
+        """Over the socket file that this listener has."""
+        [place] = [where for name, where in self.addresses if name == listener and where.startswith("ipc:")]
+        return Peer(place.removeprefix("ipc://"))
+
 
 def start(arguments: list[str], env: Mapping[str, str], stderr: IO[str]) -> subprocess.Popen[str] | Forked:
     command = [sys.executable, "-m", "polycast", *arguments]

@@ -6,6 +6,7 @@ each ended by a zero byte. https://chromedevtools.github.io/devtools-protocol na
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import select
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from kit.broker import clean_environment
-from kit.wire import GUARD_SECONDS
+from kit.wire import GUARD_SECONDS, wait_for
 
 COMMANDS, ANSWERS = 3, 4
 """The files Chromium uses."""
@@ -31,6 +32,15 @@ FLAGS = (
 )
 
 LOADED = "new Promise(done => document.readyState === 'complete' ? done() : addEventListener('load', done))"
+
+
+FAULTS = """
+    window.faults = []
+    for (const kind of ['error', 'unhandledrejection', 'securitypolicyviolation'])
+      addEventListener(kind, event => faults.push(
+        `${kind}: ${event.message ?? event.reason ?? `${event.violatedDirective} ${event.blockedURI}`}`))
+"""
+"""Runs before anything else on a page: whatever goes wrong there is kept in `faults`."""
 
 
 class Browser:
@@ -76,6 +86,8 @@ class Browser:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, target, session)
+        page.call("Page.enable")
+        page.call("Page.addScriptToEvaluateOnNewDocument", source=FAULTS)
         page.go(url)
         return page
 
@@ -130,3 +142,27 @@ class Page:
         )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+    def call(self, method: str, **params: object) -> dict[str, Any]:
+        return self._browser.call(method, self._session, **params)
+
+    def wait(self, script: str, what: str = "") -> Any:
+        """The value of an expression, as soon as it is true."""
+        return wait_for(lambda: self.run(script), what or script)
+
+    def resize(self, width: int, height: int, mobile: bool = False) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile
+        )
+
+    def prefer(self, scheme: str) -> None:
+        """`light` or `dark`."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def press(self, key: str, code: int) -> None:
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    def picture(self) -> bytes:
+        """What is to be seen, as PNG."""
+        return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])

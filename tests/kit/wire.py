@@ -26,12 +26,13 @@ def wait_for(condition: Callable[[], T], what: str, seconds: float = GUARD_SECON
 
 
 class Peer:
-    def __init__(self, port: int, receive_bytes: int = 0) -> None:
-        self.socket = socket.socket()
+    def __init__(self, place: int | str, receive_bytes: int = 0) -> None:
+        """`place` is a port of this machine, or a socket file."""
+        self.socket = socket.socket(socket.AF_UNIX) if isinstance(place, str) else socket.socket()
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(GUARD_SECONDS)
-        self.socket.connect(("127.0.0.1", port))
+        self.socket.connect(place if isinstance(place, str) else ("127.0.0.1", place))
         self.read = b""
 
     def __enter__(self) -> Peer:

@@ -76,7 +76,7 @@ def test_a_sync_in_time_fails(tmp_path: Path, disk: FaultyDisk) -> None:
 def test_a_sync_in_time_needs_no_messages(tmp_path: Path, disk: FaultyDisk) -> None:
     with desk(tmp_path, disk, sync="interval", sync_seconds=0.001) as here:
         here.fill(1)
-        wait_for(lambda: here.log.writer.syncer.syncs, "the sync")
+        wait_for(lambda: here.log.writer.syncer.times.count, "the sync")
 
 
 def test_what_waits_meanwhile_is_refused_too(tmp_path: Path, disk: FaultyDisk) -> None:

@@ -16,12 +16,18 @@ from polycast.server import Loaded, load
 from polycast.server.settings import TABLES, declared
 
 KEYS = sorted(declared())
+OTHERS: dict[str, Any] = {
+    "separator": ";",
+    "rules": ["loopback may admin", "anonymous may publish a"],
+    "networks": ["lan=192.0.2.0/24"],
+}
+"""What is legal where not every text is."""
 
 
 def other_than_default(field: Field[Any]) -> Any:
     """A legal value of the right type that is not the default."""
-    if field.name == "separator":
-        return ";"
+    if field.name in OTHERS:
+        return OTHERS[field.name]
     if field.metadata["choices"]:
         return next(choice for choice in field.metadata["choices"] if choice != field.default)
     if isinstance(field.default, bool):

@@ -118,6 +118,18 @@ def test_from_a_time(kept: Broker) -> None:
     assert history(kept, pattern=">", **{"from": {"time": "2999-01-01"}}) == []
 
 
+def test_only_since_an_offset(kept: Broker) -> None:
+    rows = history(kept, pattern="orders.>", limit=1000)
+    middle = rows[600]["offset"]
+    assert history(kept, pattern="orders.>", since=middle, limit=1000) == rows[600:]
+    assert history(kept, pattern="orders.>", since=middle, limit=3) == rows[-3:]
+    assert history(kept, pattern="orders.>", since=rows[-1]["offset"] + 1) == []
+    assert history(kept, pattern=">", since=10**9) == []
+    begin: dict[str, Any] = {"from": {"topics": {"orders.eu": 0}}}
+    [row] = history(kept, pattern="orders.eu", since=middle, limit=1, **begin)
+    assert row == next(each for each in rows[600:] if each["topic"] == "orders.eu")
+
+
 def test_from_latest_there_is_nothing(kept: Broker) -> None:
     assert history(kept, pattern=">", **{"from": "latest"}) == []
 

@@ -14,6 +14,7 @@ from crash.evidence import check_log, read_with_pyarrow
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK
+from kit.http import get, read_answer
 from kit.kept import read_messages, subscribe, total, wait_for_total
 from kit.program import polycast
 from kit.wire import Peer
@@ -87,6 +88,13 @@ def publish_until_full(publisher: Publisher) -> str:
     return reason
 
 
+def readiness(broker: Broker) -> tuple[int, bytes]:
+    with broker.connect("http") as peer:
+        peer.send(get("/readyz"))
+        answer = read_answer(peer)
+        return answer.status, answer.body
+
+
 def check_log_of(small: SmallDisk, kept: list[bytes]) -> None:
     rows, gaps = read_with_pyarrow(small.log)
     assert [row.payload for row in rows] == kept
@@ -113,8 +121,10 @@ def test_full_and_free_again(small: SmallDisk) -> None:
         assert [each.sequence for each in heard] == list(range(publisher.said))
         assert total(broker, "log_messages_lost_total") == lost
         assert REASON in broker.wait_for_log("messages are not stored")
+        assert readiness(broker) == (503, f"messages are not stored: {REASON}\n".encode())
         small.free()
         assert publisher.publish() == ""
+        assert readiness(broker) == (200, b"ready\n")
         assert "ERROR" not in broker.wait_for_log("messages are stored again")
         assert read_messages(subscriber, 1)[0].sequence == publisher.said - 1
         assert total(broker, "log_messages_lost_total") == lost

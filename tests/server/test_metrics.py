@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import Field, fields
 from typing import Any
@@ -13,10 +14,12 @@ from kit.flow import MIB, Sending
 from kit.frames import pub
 from kit.http import get, read_answer
 from kit.metrics import Family, read_metrics
+from kit.pages import ROOT
 from kit.room import GREETING, Room
 from kit.websocket import WebSocket
 from kit.wire import Peer, wait_for
-from polycast.server.counters import Counters, Progress, Totals
+from polycast.client import connect, to_body
+from polycast.server.counters import Counters, Progress, Times, Totals
 from polycast.server.metrics import metrics_of, read_counters, read_totals, to_text
 
 
@@ -53,6 +56,7 @@ NAMES = {
     "refused": "polycast_inputs_refused_total",
     "closed": "polycast_connections_closed_total",
     "publishers_paused": "polycast_publishers_paused_total",
+    "publishers_slowed": "polycast_publishers_slowed_total",
     "copies_suppressed": "polycast_copies_suppressed_total",
     "topics_known": "polycast_topics_known",
     "topics_forgotten": "polycast_topics_forgotten_total",
@@ -71,14 +75,16 @@ NAMES = {
     "replays_open": "polycast_replays_open",
     "subscribers_spilled": "polycast_subscribers_spilled_total",
     "pipeline_lag": "polycast_pipeline_lag",
+    "delivery_seconds": "polycast_delivery_seconds",
+    "log_sync_seconds": "polycast_log_sync_seconds",
 }
 """Whoever scrapes them relies on these: a new one is added here, an old one is not renamed."""
 
-DECLARED: list[Field[Any]] = [*fields(Counters), *fields(Totals), *fields(Progress)]
+DECLARED: list[Field[Any]] = [*fields(Counters), *fields(Totals), *fields(Progress), *fields(Times)]
 
 
 def test_names() -> None:
-    found = metrics_of(Counters) | metrics_of(Totals) | metrics_of(Progress)
+    found = metrics_of(Counters) | metrics_of(Totals) | metrics_of(Progress) | metrics_of(Times)
     assert {name: metric.name for name, metric in found.items()} == NAMES
 
 
@@ -105,6 +111,28 @@ def test_every_listener_has_every_counter(broker: Broker) -> None:
             assert all(set(each) == {"listener", "dialect"} for each in labels)
     for f in fields(Totals):
         assert list(families[NAMES[f.name]].samples) == [()]
+
+
+ROW = re.compile(r"^\| `(polycast_\w+)` \| (\w+) \| \w+ \| (.*?) \| (.*) \|$", re.MULTILINE)
+
+
+def test_the_page_in_the_docs_tells_what_is_there() -> None:
+    """Name, kind, labels and meaning, for everything that can be scraped, and for nothing else."""
+    written = {
+        name: (kind, set(re.findall(r"`(\w+)`", labels)), meaning)
+        for name, kind, labels, meaning in ROW.findall((ROOT / "docs" / "reference" / "metrics.md").read_text())
+    }
+    with Broker() as broker, broker.connect("simplest") as bad:
+        bad.send(b"nonsense\npub a x\n")
+        bad.expect_closed()
+        with connect("ubre", f"ws://127.0.0.1:{broker.ports['http']}/ubre") as client:
+            client.request("polycast/positions", to_body({"query": "some", "offset": 0}))
+        families = scrape(broker)
+    found = {
+        name: (family.kind, {label for labels in family.samples for label, _ in labels}, family.help)
+        for name, family in families.items()
+    }
+    assert found == written
 
 
 @pytest.mark.parametrize("odd", ['"', "\\", "\n", '\\n"}', "é", ',x="y', ""])

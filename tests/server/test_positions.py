@@ -36,12 +36,14 @@ def test_the_last_word_of_each() -> None:
     positions = Positions()
     for offset in (1, 2, 3):
         positions.put(Position("b", offset), 10.0 + offset)
-    positions.put(Position("a", 7, 2.5, "failed", "no room"), 20.0)
+    positions.put(Position("a", 7, 2.5, "failed", "no room", 4, 1.5), 20.0)
     assert positions.to_rows(10, 23.0) == [
         {
             "query": "a",
             "offset": 7,
             "lag": 3,
+            "batch": 4,
+            "input_rows_per_second": 1.5,
             "rows_per_second": 2.5,
             "state": "failed",
             "error": "no room",
@@ -51,6 +53,8 @@ def test_the_last_word_of_each() -> None:
             "query": "b",
             "offset": 3,
             "lag": 7,
+            "batch": None,
+            "input_rows_per_second": None,
             "rows_per_second": None,
             "state": "running",
             "error": "",
@@ -80,6 +84,16 @@ def test_no_more_than_so_many() -> None:
     assert queries(positions, 0.0) == [f"{number:06d}" for number in range(5, PIPELINES_AT_MOST + 5)]
 
 
+def test_what_one_failed_with_is_remembered_when_it_runs_again() -> None:
+    positions = Positions()
+    for position in (Position("a", 1, state="failed", error="no room"), Position("a", 2), Position("b", 1)):
+        positions.put(position, 0.0)
+    told = {row["query"]: (row["state"], row["error"]) for row in positions.to_rows(2, 0.0)}
+    assert told == {"a": ("running", "no room"), "b": ("running", "")}
+    positions.put(Position("a", 2, state="failed", error="no broker"), 0.0)
+    assert positions.to_rows(2, 0.0)[0]["error"] == "no broker"
+
+
 def test_of_an_error_only_so_much() -> None:
     positions = Positions()
     positions.put(Position("a", 1, error="x" * 100_000), 0.0)
@@ -94,7 +108,8 @@ def test_told_by_hermod_and_seen_in_metrics(tmp_path: Path) -> None:
         publish(publisher, numbered("t", range(10)))
         assert metrics(broker)["polycast_pipeline_lag"] == {}
         with connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.pub']}", publishing=True) as client:
-            told = to_body({"query": 'a "b"', "offset": 4, "rows_per_second": 1, "state": "running"})
+            speeds = {"input_rows_per_second": 0.5, "rows_per_second": 1}
+            told = to_body({"query": 'a "b"', "offset": 4, "batch": 3, "state": "running", **speeds})
             assert client.request("polycast/positions", told).value == {"lag": 6}
         assert metrics(broker)["polycast_pipeline_lag"] == {(("pipeline", 'a "b"'),): 6}
         publish(publisher, numbered("t", range(5)))
@@ -104,6 +119,8 @@ def test_told_by_hermod_and_seen_in_metrics(tmp_path: Path) -> None:
             "query": 'a "b"',
             "offset": 4,
             "lag": 11,
+            "batch": 3,
+            "input_rows_per_second": 0.5,
             "rows_per_second": 1.0,
             "state": "running",
             "error": "",
@@ -123,6 +140,8 @@ def test_told_by_hermod_and_seen_in_metrics(tmp_path: Path) -> None:
         ({"query": "a", "offset": -1}, "offset"),
         ({"query": "a", "offset": 1, "state": "lost"}, "lost"),
         ({"query": "a", "offset": 1, "rows_per_second": -1}, "rows_per_second"),
+        ({"query": "a", "offset": 1, "input_rows_per_second": "much"}, "input_rows_per_second"),
+        ({"query": "a", "offset": 1, "batch": -1}, "batch"),
         ({"query": "a", "offset": 1, "rows": 1}, "rows"),
     ],
 )

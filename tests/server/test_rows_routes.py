@@ -89,7 +89,7 @@ def get(client: Client, first: int, after: int, **more: Any) -> tuple[pa.Table, 
 
 def test_the_log(kept: Broker, client: Client, data: Path) -> None:
     found = client.request("polycast/log").value
-    assert set(found) == {"first", "next", "node", "folder"}
+    assert set(found) == {"first", "next", "segments", "bytes", "node", "folder"}
     assert (found["first"], found["next"], found["folder"]) == (0, COUNT, str(data / "log"))
     assert len(found["node"]) == 16
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from html.parser import HTMLParser
-
 import pytest
 
 from kit.broker import Broker
@@ -69,50 +66,6 @@ def test_a_body_is_dropped_whatever_its_size(room: Room) -> None:
     peer = room.connect("http")
     peer.send(request("POST", "/", "Content-Length: 3000000", body=b"x" * 3_000_000) + get("/healthz"))
     assert [read_answer(peer).status for _ in range(2)] == [405, 200]
-
-
-class Front(HTMLParser):
-    """The words, the links and whatever would be loaded."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.words: list[str] = []
-        self.links: list[str] = []
-        self.loaded: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        if tag == "a":
-            self.links.append(found["href"] or "")
-        elif tag in ("script", "img", "link", "iframe"):
-            self.loaded.append(found.get("src") or found.get("href") or "")
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-
-def test_the_front_page(room: Room, broker: Broker) -> None:
-    answer = ask(room, "/")
-    assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    page = answer.body.decode()
-    front = Front(page)
-    for name, address in broker.addresses:
-        assert name in front.words and address in front.words
-    assert front.links == ["/metrics", "/healthz"]
-    assert all(source.startswith("data:") for source in front.loaded)
-    assert not re.search(r"https?://|@import|url\(", page)
-    assert all(ask(room, link).status == 200 for link in front.links)
-
-
-def test_the_front_page_escapes(tmp_path: object) -> None:
-    """The one text on it that others choose is an address."""
-    path = f"{tmp_path}/<b>&"
-    with Broker(f"--listen=simplest=ipc://{path}", listen=("http",)) as broker, broker.connect("http") as peer:
-        peer.send(get("/"))
-        page = read_answer(peer).body.decode()
-        assert "<b>" not in page
-        assert f"ipc://{path}" in Front(page).words
 
 
 # -- WebSockets ------------------------------------------------------------------------------------------

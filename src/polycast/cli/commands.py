@@ -19,7 +19,9 @@ from polycast.cli import (
     sql,
     stats,
     sub,
+    token,
     topics,
+    up,
     why,
 )
 
@@ -34,12 +36,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-COMMANDS = (serve, pub, sub, request, topics, connections, stats, sql, find, why, estimate, doctor, bench)
+COMMANDS = (up, serve, pub, sub, request, topics, connections, stats, sql, find, why, estimate, doctor, bench)
 
 for command in COMMANDS:
     app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
 app.add_typer(log.app, name=log.NAME, help=log.HELP, epilog=f"Example: {log.EXAMPLE}")
 app.add_typer(pipeline.app, name=pipeline.NAME, help=pipeline.HELP, epilog=f"Example: {pipeline.EXAMPLE}")
+app.add_typer(token.app, name=token.NAME, help=token.HELP, epilog=f"Example: {token.EXAMPLE}")
 
 
 def _show_version(wanted: bool) -> None:

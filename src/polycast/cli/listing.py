@@ -53,6 +53,8 @@ def show_rows(rows: list[Row]) -> None:
 
 def _to_cell(value: Any) -> str:
     """What topics and clients are called is up to others, and must neither break lines nor write on terminals."""
+    if value is None:
+        return "-"
     if isinstance(value, dict):
         return _to_cell(sum(value.values()))
     if isinstance(value, int | float):

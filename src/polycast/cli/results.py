@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 
 from polycast.cli import streams
+from polycast.pipelines.values import Rows, to_plain, to_rows, to_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,10 +25,6 @@ WIDE = 60
 LEAST = 8
 """A column of text that is cut to less tells nothing."""
 GAP = "  "
-UTC_FORM = "%Y-%m-%dT%H:%M:%SZ"
-"""Arrow has fractions among the seconds."""
-
-Rows = list[tuple[Any, ...]]
 
 
 def show(names: Sequence[str], batches: Iterable[pa.RecordBatch], form: str) -> None:
@@ -57,56 +50,12 @@ def _write(blocks: Iterable[str]) -> None:
 # -- values ----------------------------------------------------------------------------------------------
 
 
-def _rows(batch: pa.RecordBatch, convert: Callable[[Any], Any]) -> Rows:
-    columns = [_values(column, convert) for column in batch.columns]
-    return list(zip(*columns, strict=True)) if columns else [()] * batch.num_rows
-
-
-def _values(column: pa.Array, convert: Callable[[Any], Any]) -> list[Any]:
-    """Column by column where that can be: numbers, texts and truths are what they are."""
-    column = _to_texts(column)
-    kind = column.type
-    plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind)
-    values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
-    return values if plain else [convert(value) for value in values]
-
-
-def _to_texts(column: pa.Array) -> pa.Array:
-    """Times and bytes, if all of them are text."""
-    if pa.types.is_timestamp(column.type) and column.type.tz:
-        return pc.strftime(column, UTC_FORM)
-    if pa.types.is_binary(column.type):
-        with suppress(pa.ArrowInvalid):
-            return column.cast(pa.string())
-    return column
-
-
-def to_plain(value: Any) -> Any:
-    """As JSON has it: bytes as text where they are, times in UTC."""
-    if isinstance(value, bytes):
-        return _to_text(value)
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, dict):
-        return {str(to_plain(key)): to_plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [to_plain(each) for each in value]
-    return value
-
-
-def _to_text(value: bytes) -> str | dict[str, str]:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"$base64": base64.b64encode(value).decode()}
-
-
 def _to_cell(value: Any) -> str:
     """In one line. Bytes that are no text are shown as numbers."""
     if value is None:
         return ""
     if isinstance(value, bytes):
-        text = _to_text(value)
+        text = to_text(value)
         return text if isinstance(text, str) else "0x" + value.hex()
     if isinstance(value, list | dict):
         return msgspec.json.encode(to_plain(value)).decode()
@@ -126,14 +75,14 @@ def _printable(text: str) -> str:
 def _to_json(names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
     encode = msgspec.json.Encoder(decimal_format="number").encode
     for batch in batches:
-        rows = _rows(batch, to_plain)
+        rows = to_rows(batch, to_plain)
         yield "".join(encode(dict(zip(names, row, strict=True))).decode() + "\n" for row in rows)
 
 
 def _to_csv(names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
     yield _csv_lines([tuple(names)])
     for batch in batches:
-        yield _csv_lines(_rows(batch, _to_csv_cell))
+        yield _csv_lines(to_rows(batch, _to_csv_cell))
 
 
 def _to_csv_cell(value: Any) -> Any:
@@ -167,7 +116,7 @@ def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _cells(block: pa.RecordBatch) -> list[list[str]]:
-    return [[_printable(_to_cell(cell)) for cell in row] for row in _rows(block, lambda value: value)]
+    return [[_printable(_to_cell(cell)) for cell in row] for row in to_rows(block, lambda value: value)]
 
 
 def _numbers(block: pa.RecordBatch) -> list[bool]:

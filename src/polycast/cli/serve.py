@@ -3,11 +3,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from polycast.cli.stderr import speaking
 from polycast.errors import UsageError
 
 NAME = "serve"
@@ -30,7 +32,11 @@ def run(
     set_: list[str] = typer.Option([], "--set", help="Any other setting.", metavar="KEY=VALUE"),
     check: bool = typer.Option(False, "--check", help="Print the effective configuration and exit."),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Log every connection."),
+    log_format: str | None = typer.Option(
+        None, help="How that is written on stderr, for people or for programs.", metavar="text|json"
+    ),
 ) -> None:
+    from polycast import console
     from polycast.server import load, serve
 
     flags: list[tuple[str, Any]] = [_split(text, "--listen", "listen.") for text in listen]
@@ -43,14 +49,16 @@ def run(
         "simplest.forward": forward or None,
         "simplest.announce": announce,
         "simplest.discover": discover or None,
+        "stderr.format": log_format,
     }
     flags += [(key, value) for key, value in given.items() if value is not None]
-    loaded = load(config, os.environ, flags)
+    read = partial(load, config, os.environ, flags)
+    loaded = read()
     if check:
         typer.echo(loaded.to_toml(), nl=False)
         return
-    _log_to_stderr(logging.DEBUG if verbose else logging.INFO)
-    serve(loaded.settings, say=_say)
+    with speaking(loaded.settings.stderr.format, logging.DEBUG if verbose else logging.INFO):
+        serve(loaded.settings, say=_say, pages=console.pages(), read=lambda: read().settings)
 
 
 def _split(text: str, flag: str, prefix: str = "") -> tuple[str, str]:
@@ -63,12 +71,3 @@ def _split(text: str, flag: str, prefix: str = "") -> tuple[str, str]:
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-
-
-def _log_to_stderr(level: int) -> None:
-    logging.basicConfig(
-        level=level,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S%z",
-    )

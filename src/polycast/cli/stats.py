@@ -21,7 +21,9 @@ def run(at: str = AT, as_json: bool = AS_JSON) -> None:
     if as_json:
         typer.echo(json.dumps(stats, ensure_ascii=False))
         return
-    listeners = stats.pop("listeners")
+    listeners, addresses = stats.pop("listeners"), stats.pop("addresses")
+    del stats["limits"]
     show_rows([{"counter": name, "value": value} for name, value in stats.items()])
-    typer.echo("")
-    show_rows(listeners)
+    for rows in (listeners, addresses):
+        typer.echo("")
+        show_rows(rows)

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 
-from polycast.address import Address
 from polycast.client.reach import (
     ACK_SECONDS,
     NOTICE_SECONDS,
@@ -23,6 +22,7 @@ from polycast.client.reach import (
     unreachable,
 )
 from polycast.client.requests import NO_BODY, Answer, Handler
+from polycast.client.secure import to_context
 from polycast.client.side import WINDOW, Begin, Receipt, Said, Side
 from polycast.errors import RemoteError
 from polycast.model import Body, Message, Pattern
@@ -51,7 +51,7 @@ class AsyncClient:
     async def open(cls, side: Side, timeout: float = 10.0) -> AsyncClient:
         """`timeout` is for the connection, the handshake, and whatever a broker answers at once."""
         seconds = to_seconds(timeout)
-        client = cls(side, *await _open(side.address, seconds), seconds)
+        client = cls(side, *await _open(side, seconds), seconds)
         try:
             await client._say(side.open())
         except BaseException:
@@ -156,6 +156,8 @@ class AsyncClient:
     async def _leave(self) -> None:
         self._writer.write(self._side.farewell())
         await self._writer.drain()
+        if not self._writer.can_write_eof():  # TLS says goodbye by itself, and waits for that of the broker
+            return
         self._writer.write_eof()
         async with self._turn:
             while data := await self._reader.read(READ_BYTES):
@@ -252,8 +254,9 @@ class Line(asyncio.StreamReaderProtocol):
         super().connection_lost(None)
 
 
-async def _open(address: Address, timeout: float) -> tuple[Line, asyncio.StreamWriter]:
-    loop = asyncio.get_running_loop()
+async def _open(side: Side, timeout: float) -> tuple[Line, asyncio.StreamWriter]:
+    address, loop = side.address, asyncio.get_running_loop()
+    context = to_context(address, side.credentials)
     line = Line()
     try:
         async with asyncio.timeout(timeout):
@@ -261,7 +264,7 @@ async def _open(address: Address, timeout: float) -> tuple[Line, asyncio.StreamW
             if address.scheme == "ipc":
                 transport, _ = await loop.create_unix_connection(lambda: line, address.path)
             else:
-                transport, _ = await loop.create_connection(lambda: line, address.host, address.port)
+                transport, _ = await loop.create_connection(lambda: line, address.host, address.port, ssl=context)
     except OSError as error:
         raise unreachable(address, error) from error
     return line, asyncio.StreamWriter(transport, line, line.reader, loop)

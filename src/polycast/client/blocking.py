@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
 
-from polycast.address import Address
 from polycast.client.reach import (
     ACK_SECONDS,
     LEAST_SECONDS,
@@ -21,6 +20,7 @@ from polycast.client.reach import (
     unreachable,
 )
 from polycast.client.requests import NO_BODY, Answer, Handler
+from polycast.client.secure import TlsSocket, to_context
 from polycast.client.side import WINDOW, Begin, Receipt, Said, Side
 from polycast.model import Body, Message, Pattern
 
@@ -38,7 +38,7 @@ class Client:
         self._side = side
         self._timeout = to_seconds(timeout)
         self._closed = False
-        self._socket = _open(side.address, self._timeout)
+        self._socket = _open(side, self._timeout)
         try:
             self._say(side.open())
         except BaseException:
@@ -214,15 +214,17 @@ class Client:
                 self._side.receive(data)
 
 
-def _open(address: Address, timeout: float) -> socket.socket:
+def _open(side: Side, timeout: float) -> socket.socket | TlsSocket:
+    address = side.address
+    context = to_context(address, side.credentials)
     try:
         if address.scheme == "ipc":
             return _open_ipc(address.path, timeout)
         sock = socket.create_connection((address.host, address.port), timeout)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return TlsSocket(sock, context, address.host) if context else sock
     except OSError as error:
         raise unreachable(address, error) from error
-    return sock
 
 
 def _open_ipc(path: str, timeout: float) -> socket.socket:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ipaddress import IPv6Address
 from typing import NamedTuple
 
-from polycast.address import Address, parse_address
+from polycast.address import WEB, Address, parse_address
 from polycast.client.awaiting import AsyncClient
 from polycast.client.blocking import Client
 from polycast.client.fanout import FanoutSide
@@ -18,7 +18,14 @@ from polycast.client.ubre import UbreSide
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 
-FORMS = {"tcp": "tcp://HOST:PORT", "ipc": "ipc:///path", "ws": "ws://HOST:PORT/path"}
+FORMS = {
+    "tcp": "tcp://HOST:PORT",
+    "tls": "tls://HOST:PORT",
+    "ipc": "ipc:///path",
+    "ws": "ws://HOST:PORT/path",
+    "wss": "wss://HOST:PORT/path",
+}
+STREAMS = ("tcp", "tls", "ipc")
 
 
 class Dialect(NamedTuple):
@@ -26,15 +33,15 @@ class Dialect(NamedTuple):
     publishers: str
     """The listener that publishers go to."""
     subscribers: str
-    schemes: tuple[str, ...] = ("tcp", "ipc")
+    schemes: tuple[str, ...] = STREAMS
 
 
 DIALECTS = {
     "simplest": Dialect(SimplestSide, "simplest", "simplest"),
     "hermod": Dialect(HermodSide, "hermod.pub", "hermod.sub"),
     "fanout": Dialect(FanoutSide, "fanout.controller", "fanout.client"),
-    "nanomsg": Dialect(NanomsgSide, "nanomsg.sub", "nanomsg.pub", ("tcp", "ipc", "ws")),
-    "ubre": Dialect(UbreSide, "http", "http", ("tcp", "ipc", "ws")),
+    "nanomsg": Dialect(NanomsgSide, "nanomsg.sub", "nanomsg.pub", STREAMS + WEB),
+    "ubre": Dialect(UbreSide, "http", "http", STREAMS + WEB),
 }
 
 

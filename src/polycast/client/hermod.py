@@ -31,7 +31,7 @@ TOPIC_BYTES = 2**16 - 1
 OPENING = ord("{")
 NOTHING_YET = b'{"batch_type":"End"}'
 """The end of no batch: a broker says OK to it, and whoever speaks something else makes nothing of it."""
-CLOSING = (400, 409, 413)
+CLOSING = (400, 401, 409, 413)
 """After these the broker closes."""
 STOPPING = 503
 
@@ -56,6 +56,9 @@ class HermodSide(Side):
 
     def open(self) -> Said:
         """Before it is trusted with messages, the other end shows that it speaks hermod."""
+        if self.credentials.token:
+            header = {"batch_type": "End", "token": self.credentials.token}
+            return Said(msgspec.json.encode(header), self.owe(Receipt()))
         return Said(NOTHING_YET, self.owe(Receipt())) if self.publishing else Said(b"", Receipt())
 
     def encode(self, message: Message) -> bytes:

@@ -5,7 +5,10 @@ What it hears is everything; what was not asked for is left out here, as SUB soc
 
 from __future__ import annotations
 
-from polycast.address import Address
+from dataclasses import replace
+from urllib.parse import urlencode
+
+from polycast.address import UNDER, Address
 from polycast.client.side import Receipt, Said, Side, utf8
 from polycast.client.websocket import Attentive, to_farewell, to_refusal
 from polycast.dialects.base import Session, Terms
@@ -39,8 +42,11 @@ class NanomsgSide(Side):
 
     def __init__(self, address: Address, publishing: bool) -> None:
         super().__init__(address, publishing)
-        terms = Terms(LIMITS, address.scheme, tables={NAME: SETTINGS}, dialed=address)
-        kinds = (AttentivePub, AttentiveSub) if address.scheme == "ws" else (PubSession, SubSession)
+        token = self.credentials.token
+        path = f"{address.path or '/'}?{urlencode({'token': token})}" if token else address.path
+        self._scheme = UNDER.get(address.scheme, address.scheme)
+        terms = Terms(LIMITS, self._scheme, tables={NAME: SETTINGS}, dialed=replace(address, path=path))
+        kinds = (AttentivePub, AttentiveSub) if self._scheme == "ws" else (PubSession, SubSession)
         self._session: Session = kinds[0](terms) if publishing else kinds[1](terms)
 
     def open(self) -> Said:
@@ -53,9 +59,9 @@ class NanomsgSide(Side):
         if len(topic) > Limits().topic_bytes or _topic_of(body) != topic:
             problem = "it is too long, or has '|' in it, or is empty while the message has"
             raise UsageError(f"nanomsg cannot carry the topic {message.topic!r}: {problem}")
-        if self.address.scheme == "ws":
+        if self._scheme == "ws":
             return to_masked_frame(BINARY, body)
-        return HEADS[self.address.scheme](len(body)) + body
+        return HEADS[self._scheme](len(body)) + body
 
     def check_pattern(self, pattern: Pattern) -> None:
         if not isinstance(pattern, Everything) and pattern.value.startswith(RESERVED):
@@ -75,7 +81,7 @@ class NanomsgSide(Side):
         return received.consumed, received.need
 
     def farewell(self) -> bytes:
-        return to_farewell() if self.address.scheme == "ws" else b""
+        return to_farewell() if self._scheme == "ws" else b""
 
 
 def _topic_of(body: bytes) -> bytes:

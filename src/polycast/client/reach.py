@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+
 from polycast.address import Address
 from polycast.client.side import Side
 from polycast.errors import RemoteError, UsageError
@@ -28,6 +30,8 @@ def to_seconds(timeout: float) -> float:
 
 def unreachable(address: Address, error: OSError) -> RemoteError:
     hint = "is a broker running there? 'polycast serve' starts one"
+    if isinstance(error, ssl.SSLError):
+        hint = "is that its tls address, and ca=FILE behind a '?', or POLYCAST_CA, who has signed its certificate?"
     return RemoteError(f"cannot reach {address}: {_reason(error)}", hint)
 
 

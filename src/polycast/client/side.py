@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from polycast.address import Address
 from polycast.client.requests import Answer, Handler
+from polycast.client.secure import take_credentials
 from polycast.errors import PeerError, RefusedError, RemoteError, UsageError
 from polycast.model import Body, Burst, Closing, Event, Exact, Limits, Message, Pattern, Reply, Start
 
@@ -56,7 +57,7 @@ class Side:
     """How long a pattern can be. Who answers nothing passes over longer ones without a word."""
 
     def __init__(self, address: Address, publishing: bool) -> None:
-        self.address = address
+        self.address, self.credentials = take_credentials(address)
         self.publishing = publishing
         self.messages: list[Message] = []
         """What arrived, matches, and was not taken yet."""

@@ -12,7 +12,7 @@ from base64 import b64decode
 from functools import partial
 from typing import Any
 
-from polycast.address import Address
+from polycast.address import WEB, Address
 from polycast.client.requests import Answer, Handler, check_body, check_handler, to_answer, to_failure
 from polycast.client.side import Receipt, Said, Side, check_topic, utf8
 from polycast.client.websocket import Attentive, to_farewell, to_refusal
@@ -59,8 +59,8 @@ class UbreSide(Side):
     def __init__(self, address: Address, publishing: bool) -> None:
         super().__init__(address, publishing)
         host = str(Address("tcp", address.host or "localhost", address.port)).removeprefix("tcp://")
-        path = address.path if address.scheme == "ws" else ""
-        self._handshake = ClientHandshake(host, path.rstrip("/") or PATH)
+        path = address.path if address.scheme in WEB else ""
+        self._handshake = ClientHandshake(host, path.rstrip("/") or PATH, token=self.credentials.token)
         self._session = ClientSession(Terms(LIMITS, "ws"))
         self._upgraded = False
         self._requests = 0

@@ -7,8 +7,8 @@ finish yet is left in the block, and comes again with more behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from polycast.address import Address
@@ -25,10 +25,14 @@ from polycast.model import (
     Form,
     Format,
     Limits,
+    Pattern,
     Received,
     Slices,
+    Subscribe,
 )
 
+SHOWN_CHARACTERS = 120
+"""How much of what is forbidden goes to the log."""
 SHARE_TO_PIN = 4
 """A slice smaller than a quarter of its block is copied: a slow reader must not keep whole blocks alive."""
 
@@ -55,14 +59,63 @@ class Terms:
     tables: Mapping[str, Any] = field(default_factory=dict)
     """The settings that dialects declared, by dialect; what is missing is at its defaults."""
     pages: Callable[[str], Page | None] = lambda path: None
+    open: Container[str] = ()
+    """Paths of pages that are for everybody: they tell nothing about the broker."""
     kept: bool = False
     """Whether the broker keeps a log, so that a session may promise what needs one."""
     dialed: Address | None = None
     """Where the broker connected to by itself; None: the peer came here."""
 
 
+class Guard:
+    """Who a peer is, and what it may do. This one knows nobody, and lets everybody do everything."""
+
+    identity = ""
+    known = True
+    """Whether the peer has shown who it is, or came from where that is known."""
+    restricted = False
+    """Whether anything is forbidden to it; where that is false nothing else need be asked."""
+    useless = False
+    """Whether it may do nothing at all."""
+    admin = True
+    """Whether it may look at the broker, and change what it does."""
+
+    def renew(self) -> bool:
+        """After what is allowed has changed; false: the peer is nobody any more."""
+        return True
+
+    def show(self, token: str | None) -> bool:
+        """Whether that is a token, and the peer from here on whom it belongs to; None: it shows none."""
+        return True
+
+    def says_no(self, to: str, what: str) -> str:
+        """For those who read the log; the peer itself is told less."""
+        return f"{self.identity} may not {to} {what[:SHOWN_CHARACTERS]!r}"
+
+    def speak(self, dialect: str) -> None:
+        """What it may do is what it may do in that dialect, from here on."""
+
+    def may_publish(self, topic: bytes) -> bool:
+        return True
+
+    def may_subscribe(self, pattern: Pattern) -> bool:
+        return True
+
+    def within(self, pattern: Pattern) -> list[Pattern]:
+        """What of it the peer may hear, as far as that can be said in patterns."""
+        return [pattern]
+
+    def welcomes(self, origin: str, host: str) -> bool:
+        """Whether a page that came from `origin` may open a WebSocket at `host`, as the browser calls it."""
+        return True
+
+
 class Session:
     """One connection's side of a dialect. What is said here is what most of them do."""
+
+    guard = Guard()
+    introduces = False
+    """Whether the peer can show a token, now or later."""
 
     handshaken = True
     """Whether the peer has said all that it must say before it may stay."""
@@ -93,6 +146,20 @@ class Session:
     def farewell(self, error: PeerError | None) -> bytes:
         """The last words when the broker ends the connection: for this error, or because it stops."""
         return b""
+
+
+def opening(session: Session) -> list[Event]:
+    """What happens before the peer has said anything, as far as it is allowed."""
+    events = session.open()
+    if not session.guard.restricted:
+        return events
+    allowed: list[Event] = []
+    for event in events:
+        if isinstance(event, Subscribe):
+            allowed += [replace(event, pattern=pattern) for pattern in session.guard.within(event.pattern)]
+        else:
+            allowed.append(event)
+    return allowed
 
 
 class LinkSession(Session):

@@ -32,6 +32,11 @@ class Disk:
         with contextlib.suppress(OSError):  # it was an offer
             os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
 
+    def room(self, folder: Path) -> int:
+        """How many bytes more it could hold."""
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize
+
     def sync_folder(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

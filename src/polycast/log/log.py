@@ -6,7 +6,9 @@ their own. `open` and `close` do wait.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -25,7 +27,7 @@ from polycast.log.settings import LogSettings
 from polycast.log.snapshot import Snapshot, to_topics, trimmed, write_snapshot
 from polycast.log.state import Lock, State, write_state
 from polycast.log.steps import Snapshots
-from polycast.log.writer import RESERVE, ROW_BYTES, Begun, Entry, Writer
+from polycast.log.writer import GROUP_BYTES, RESERVE, ROW_BYTES, Begun, Entry, Writer
 from polycast.model import Burst
 
 log = logging.getLogger("polycast.log")
@@ -120,6 +122,15 @@ class Log:
 
     def is_behind(self, share: float = 1.0) -> bool:
         return self.pending_bytes - self._bulk_bytes > self.settings.pending_bytes * share
+
+    def trouble(self) -> str:
+        """Why what comes now would not be kept, as far as anybody knows; an empty text if it would."""
+        if self.writer.failed:
+            return self.writer.failed
+        reason = self.writer.refusing
+        if not reason or (reason == os.strerror(errno.ENOSPC) and self._disk.room(self.folder) >= GROUP_BYTES):
+            return ""
+        return f"messages are not stored: {reason}"
 
     def append(self, bursts: list[Burst], source: str, now: float, batch_id: str = "") -> None:
         self._micros = max(self._micros, int(now * MICROS))

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from polycast.declare import Histogram
 from polycast.log.hot import HotSegment
 from polycast.log.outcome import Settled
 from polycast.log.settings import LogSettings
@@ -53,8 +54,8 @@ class Syncer:
         self._synced = 0.0
         self.failed = ""
         """Why nothing is kept any more."""
-        self.syncs = 0
-        self.sync_seconds = 0.0
+        self.times = Histogram()
+        """How long each sync took."""
         self._thread = threading.Thread(target=self._run, name="log-syncer", daemon=True)
 
     def start(self) -> None:
@@ -125,8 +126,7 @@ class Syncer:
         except OSError as error:
             self._fail(segment, error)
         self._synced = time.monotonic()
-        self.syncs += 1
-        self.sync_seconds += self._synced - began
+        self.times.add(self._synced - began)
 
     def _close(self, full: Full) -> None:
         self._dirty = None

@@ -74,7 +74,8 @@ class Writer:
         self._segment: HotSegment | None = None
         self._handed_out = self._kept = begun.state.next
         self._segment_began = 0.0
-        self._refusing = False
+        self.refusing = ""
+        """Why the last group could not be written."""
         self._closing = threading.Event()
         self._closing.set()
         self._on_roll = on_roll
@@ -191,8 +192,8 @@ class Writer:
             self.gap = Gap(before.first, after, known)
 
     def _report(self, reason: str) -> None:
-        if bool(reason) != self._refusing:
-            self._refusing = bool(reason)
+        before, self.refusing = self.refusing, reason
+        if bool(reason) != bool(before):
             if reason:
                 log.error("%s: messages are not stored: %s; they are delivered, and publishers are told",
                           self._folder, reason)  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from polycast.address import Address, parse_address
+from polycast.address import SECURE, Address, parse_address
 from polycast.errors import UsageError
 
 BACKLOG = 4096
@@ -26,6 +26,8 @@ def parse(url: str) -> Address:
         address = parse_address(url)
     except UsageError as error:
         raise UsageError(str(error), FORMS) from error
+    if address.scheme in SECURE:
+        raise UsageError(f"{url!r}: sockets do not speak TLS", FORMS)
     if address.options:
         raise UsageError(f"{url!r}: sockets take no options behind a '?'", "name them when you make the Socket")
     return address

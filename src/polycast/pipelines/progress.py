@@ -44,6 +44,10 @@ class Progress(NamedTuple):
         return json.dumps(self._asdict())
 
 
+class Idle(NamedTuple):
+    """There was nothing to do for a while."""
+
+
 class Ended(NamedTuple):
     """There is nothing after it."""
 
@@ -101,10 +105,10 @@ class Listener(StreamingQueryListener):
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
-        self._told: queue.SimpleQueue[Progress | Ended] = queue.SimpleQueue()
+        self._told: queue.SimpleQueue[Progress | Idle | Ended] = queue.SimpleQueue()
         self._run = ""
 
-    def next(self, seconds: float) -> Progress | Ended | None:
+    def next(self, seconds: float) -> Progress | Idle | Ended | None:
         """What comes next; None if nothing comes for so long."""
         try:
             return self._told.get(timeout=seconds)
@@ -120,7 +124,8 @@ class Listener(StreamingQueryListener):
             self._told.put(to_progress(self._pipeline, json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """It has what there is."""
+        if str(event.runId) == self._run:
+            self._told.put(Idle())
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         if str(event.runId) == self._run:

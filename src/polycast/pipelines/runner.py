@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10.0
 ASK_SECONDS = 0.2
+LEAST_SECONDS = 0.001
+"""Two batches are never less than this apart."""
 LAST_WORDS_SECONDS = 10.0
 """How long Spark's last words about a query are waited for."""
 STOP_SECONDS = 10.0
@@ -202,9 +204,11 @@ class Tally:
         self._pipeline = run.pipeline.name
         self._show = show
         self._teller = teller
-        self._began = time.monotonic()
+        self._began = self._added = time.monotonic()
         self._batches = self._rows = 0
         self._last: Progress | None = None
+        self._speeds = (0.0, 0.0)
+        """Of rows that come in, and of rows that are worked on."""
 
     def add(self, progress: Progress) -> None:
         """Without rows it is no batch that anybody would count."""
@@ -212,12 +216,23 @@ class Tally:
         self._batches += progress.rows > 0
         self._rows += progress.rows
         self._last = progress
+        now = time.monotonic()
+        self._speeds = round(progress.rows / max(now - self._added, LEAST_SECONDS), 1), progress.rows_per_second
+        self._added = now
         self._show(progress)
         self.tell("running")
 
+    def rest(self) -> None:
+        """There is nothing to do."""
+        self._speeds, self._added = (0.0, 0.0), time.monotonic()
+        self.tell("running")
+
     def tell(self, state: str, **more: str) -> None:
-        speed = self._last.rows_per_second if self._last else 0.0
-        self._teller.tell(self._pipeline, offset=self._offset(), rows_per_second=speed, state=state, **more)
+        position: dict[str, Any] = {"offset": self._offset(), "state": state, **more}
+        if self._last:
+            position["batch"] = self._last.batch
+        position["input_rows_per_second"], position["rows_per_second"] = self._speeds
+        self._teller.tell(self._pipeline, **position)
 
     def to_report(self, lines: list[str]) -> Report:
         offset = self._offset()
@@ -234,7 +249,7 @@ class Tally:
 
 def _follow(query: StreamingQuery, listener: Listener, tally: Tally, stop: threading.Event) -> None:
     """To its end. What Spark tells comes a little later than it happens; its last word is that it has ended."""
-    from polycast.pipelines.progress import Ended, Progress
+    from polycast.pipelines.progress import Ended, Idle, Progress
 
     leave = Leave(query)
     while True:
@@ -242,6 +257,8 @@ def _follow(query: StreamingQuery, listener: Listener, tally: Tally, stop: threa
         told = listener.next(ASK_SECONDS if active else LAST_WORDS_SECONDS)
         if isinstance(told, Progress):
             tally.add(told)
+        elif isinstance(told, Idle):
+            tally.rest()
         elif isinstance(told, Ended) or not active:
             break
         if active and stop.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from functools import partial
 from typing import Any, cast
 
 from polycast.broker import Requests, requests
-from polycast.dialects.base import RequestSession
+from polycast.dialects.base import Guard, RequestSession
 from polycast.model import RESERVED, Answer, Body, Request
 from polycast.routing import Subscriber
 from polycast.server.connection import Connection
@@ -17,6 +18,28 @@ from polycast.server.outgoing import Outgoing
 
 Routes = Callable[[Connection, str, Body, float, Callable[[bool, Body], None]], None]
 """Takes who asks, the route, the body of the request, the time, and what to call with the answer."""
+
+log = logging.getLogger("polycast.exchange")
+
+FORBIDDEN = "Forbidden"
+DETAILS_AT_MOST = 1000
+"""So many refusals of a kind are told in the log; the others are only counted."""
+MANAGED = (RESERVED, "spark/")
+"""Routes of the broker and of its pipelines: they show everything, whatever somebody may hear."""
+OWN_RULES = (RESERVED + "publish", RESERVED + "history")
+"""Routes that are about topics: they look at what is allowed by themselves."""
+
+
+def may_ask(guard: Guard, route: str) -> bool:
+    """To ask somebody else is as much as to publish to it."""
+    if route in OWN_RULES:
+        return True
+    return guard.admin if route.startswith(MANAGED) else guard.may_publish(route.encode())
+
+
+def may_offer(guard: Guard, route: str) -> bool:
+    """Who answers what managers ask must be one; for all else it is enough that one may hear it."""
+    return guard.admin or not route.startswith(MANAGED)
 
 
 def _no_route(
@@ -37,11 +60,21 @@ class Asking:
     def ask(self, connection: Connection, request: Request, now: float) -> None:
         requester = connection.subscriber
         route, handle, body = request.route, request.handle, request.body
-        if route.startswith(RESERVED):
+        if connection.guard.restricted and not may_ask(connection.guard, route):
+            self._refuse(connection, route)
+            self._answer(requester, handle, False, requests.word(FORBIDDEN))
+        elif route.startswith(RESERVED):
             self._asked[requester] += 1
             self.routes(connection, route, body, now, partial(self._answer_itself, requester, handle))
         else:
             self._pass(self._requests.ask(requester, route, handle, body, time.monotonic()))
+
+    def _refuse(self, connection: Connection, route: str) -> None:
+        refused = connection.port.counters.refused
+        refused[FORBIDDEN] += 1
+        worth = refused[FORBIDDEN] <= DETAILS_AT_MOST
+        level = logging.INFO if worth else logging.DEBUG
+        log.log(level, "%s: %s", connection, connection.guard.says_no("ask", route))
 
     def answer(self, connection: Connection, answer: Answer) -> bool:
         """Whether somebody waits for it."""

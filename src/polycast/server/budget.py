@@ -8,6 +8,7 @@ counted: what waits for the others is less than a transport's high-water mark ea
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -28,8 +29,8 @@ class Budget:
         """Whether something else than the queues is past this share of what it may hold."""
         self._behind: set[Member] = set()
         self._paused: set[Member] = set()
-        self._held: set[Member] = set()
-        """Those that are not read for another reason."""
+        self._held: Counter[Member] = Counter()
+        """Those that are not read for other reasons, and for how many."""
         self.pauses = 0
 
     @property
@@ -37,15 +38,18 @@ class Budget:
         return self._behind
 
     def has_paused(self, member: Member) -> bool:
-        return member in self._paused or member in self._held
+        return member in self._paused or self._held[member] > 0
 
     def hold(self, member: Member) -> None:
-        """It is not read until it is released."""
-        self._held.add(member)
+        """It is not read until it is released, as often as it was held."""
+        self._held[member] += 1
         member.pause_reading()
 
     def release(self, member: Member) -> None:
-        self._held.discard(member)
+        self._held[member] -= 1
+        if self._held[member] > 0:
+            return
+        del self._held[member]
         if member not in self._paused:
             member.resume_reading()
 
@@ -61,7 +65,7 @@ class Budget:
     def forget(self, member: Member) -> None:
         self._behind.discard(member)
         self._paused.discard(member)
-        self._held.discard(member)
+        del self._held[member]
 
     def charge(self, publisher: Member) -> None:
         """Called when a connection has published: it waits if there is no room for more."""
@@ -78,8 +82,9 @@ class Budget:
             asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
             return
         paused, self._paused = self._paused, set()
-        for member in paused - self._held:
-            member.resume_reading()
+        for member in paused:
+            if not self._held[member]:
+                member.resume_reading()
 
     def _is_over(self, share: float) -> bool:
         return self.backlog(share) or (bool(self._behind) and self.total() > self._limit * share)

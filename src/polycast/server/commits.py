@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from polycast.dialects.base import Guard
 from polycast.dialects.hermod.forms import NAME
 from polycast.log import bulk
 from polycast.log.bulk import Bulk, Numbered
@@ -28,6 +29,7 @@ from polycast.log.log import NAMES, Log
 from polycast.log.writer import ROW_BYTES
 from polycast.model import Abort, Burst, Commit, Event, Limits, Receipt, Stage
 from polycast.routing import Audience
+from polycast.server.asking import FORBIDDEN
 from polycast.server.connection import Connection
 from polycast.server.silent import SILENT
 from polycast.server.stage_frames import StageError, read_frame
@@ -105,6 +107,7 @@ class Commits:
         try:
             staged = self.stages.begin(event)
             parts = await _in_thread(read_frame, event, staged.rows, self._limits)
+            _check_topics(connection.guard, parts)
         except StageError:
             self.stages.drop(event.batch_id, (event.name,))
             raise
@@ -165,7 +168,10 @@ class Commits:
         self._log.append_bulk(Numbered(batch, offset, sequences), connection.name, time.time(), batch_id)
         size = self.stages.take(batch_id)
         self._keeping.when_settled(lambda _: self.stages.release(size))
+        if self._exchange.rates:
+            self._exchange.rates.charge(connection, len(batch), size)
         connection.port.counters.messages_in += len(batch)
+        connection.messages_in += len(batch)
         return offset
 
     def _hand_out(self, connection: Connection, burst: Burst, batch_id: str) -> int:
@@ -226,6 +232,13 @@ def _prepare(parts: list[pa.RecordBatch], source: bytes, forwards: bool) -> Bulk
     columns = bulk.to_columns(parts)
     small = bulk.size_of([columns]) + ROW_BYTES * columns.num_rows <= LIVE_BYTES
     return bulk.to_burst(NAME, columns) if small or forwards else bulk.to_bulk(NAME, columns)
+
+
+def _check_topics(guard: Guard, parts: Iterable[pa.RecordBatch]) -> None:
+    if guard.restricted:
+        topics = {topic for part in parts for topic in part["topic"].unique().to_pylist()}
+        if not all(guard.may_publish(topic.encode()) for topic in topics):
+            raise StageError(403, FORBIDDEN)
 
 
 def _size_of(burst: Burst) -> int:

@@ -20,9 +20,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from polycast.address import PORT_LIMIT, Address, parse_address
+from polycast.address import PORT_LIMIT, SECURE, WEB, Address, parse_address
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
+from polycast.server.access.identity import parse_networks
+from polycast.server.access.rules import parse_rule
 from polycast.server.settings import POLICIES, TABLES, Settings, declared
 
 PREFIX = "POLYCAST_"
@@ -162,7 +164,23 @@ class Gathered:
         settings = Settings(**tables)
         if not settings.log.enabled:
             _check_needs_no_log(settings)
+        self._check_access(settings)
         return Loaded(settings, self._sources)
+
+    def _check_access(self, settings: Settings) -> None:
+        name = "rules"
+        try:
+            for rule in settings.access.rules:
+                parse_rule(rule)
+            name = "networks"
+            parse_networks(settings.access.networks)
+        except UsageError as error:
+            source = self._sources[f"access.{name}"]
+            raise UsageError(f"{source}: access.{name}: {error}", error.hint) from error
+        places = [text for texts in settings.listen.values() for text in texts]
+        secure = [text for text in places if parse_address(text).scheme == "tls"]
+        if secure and not settings.tls.certificate:
+            raise UsageError(f"{secure[0]} needs a certificate", "tls.certificate and tls.key name its files")
 
 
 def _check_needs_no_log(settings: Settings) -> None:
@@ -208,10 +226,12 @@ def _check_address(table: str, name: str, text: str, source: str) -> None:
         address = parse_address(text)
     except UsageError as error:
         raise UsageError(f"{key} = {error}", error.hint) from error
-    if table == "listen" and address.scheme == "ws":
+    if table == "listen" and address.scheme in WEB:
         raise UsageError(
             f"{key} = {text!r}: WebSockets come to the http listener", "--listen http=tcp://HOST:PORT"
         )
+    if table == "connect" and address.scheme in SECURE:
+        raise UsageError(f"{key} = {text!r}: the broker does not connect over TLS", "tcp, ipc and ws are there")
     if table == "connect":
         _check_reachable(key, text, address)
     options = (*OPTIONS, *ROLES[name].options)

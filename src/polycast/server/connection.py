@@ -11,9 +11,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from polycast.dialects.base import Role, Session
+from polycast.dialects.base import Guard, Role, Session
 from polycast.errors import PeerError
 from polycast.model import Buffer, Encoded, Event
 from polycast.routing import Subscriber
@@ -40,6 +40,10 @@ class Port(Protocol):
     """What a subscriber gets first; empty: what is new."""
     queue_bytes: int
     budget: Budget
+
+    def admit(self, peer: Any, certificate: Any) -> Guard:
+        """Who comes, by what its transport tells of it."""
+        ...
 
     def speaking(self, dialect: str) -> Port:
         """The port for those who came to this listener and then chose that dialect."""
@@ -78,13 +82,17 @@ class Connection(asyncio.BufferedProtocol):
         "_pending_messages",
         "_port",
         "_replies",
+        "_secure",
         "_sent_before",
         "_spill_limit",
         "_transport",
         "bytes_out",
         "closing",
         "dialed",
+        "guard",
         "heard_out",
+        "messages_in",
+        "messages_out",
         "name",
         "opened_at",
         "parting",
@@ -101,13 +109,16 @@ class Connection(asyncio.BufferedProtocol):
         self.name = name
         self.dialed = dialed
         self.subscriber: Subscriber
+        self.guard = session.guard
         self.closing = False
         self.heard_out = False
         self.bytes_out = 0
+        self.messages_in = self.messages_out = 0
         self.parting = ("left", "")
         """Why it ended, when it has: the word that is counted, and a sentence where there is one."""
         self.opened_at = self.touched_at = time.monotonic()
         self._transport: asyncio.Transport
+        self._secure = False
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self._pending_messages = 0
@@ -134,7 +145,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.name += _address_of(transport)
+        peer = _peer_of(transport)
+        self.name += f" {peer[0]}:{peer[1]}" if peer else " (ipc)" if peer is None else " (gone)"
+        self._secure = transport.get_extra_info("ssl_object") is not None
+        self.guard = self.session.guard = self._port.admit(peer, transport.get_extra_info("peercert"))
         if not self._port.opened(self):
             self.closing = True
             transport.close()
@@ -172,13 +186,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The peer will say no more. What is due to it is still sent, and what it waits for is waited for."""
-        now = time.time()
+        self.touched_at, now = time.monotonic(), time.time()
         if not self.closing and not self.heard_out and (events := self.session.end(self._inbox.rest(), now)):
             self._port.received(self, events, now)
         self.heard_out = True
         if not self.closing and not self._port.owes(self):
             self.leave()
-        return not self.closing
+        return not self.closing and not self._secure  # TLS has no half that could stay open
 
     def upgrade(self, dialect: str, session: Session) -> None:
         """From here on this connection speaks another dialect, and is counted there."""
@@ -267,6 +281,10 @@ class Connection(asyncio.BufferedProtocol):
         """What has not come as far as the peer's system."""
         return self.unsent() + sockets.unacknowledged(self._transport.get_extra_info("socket"))
 
+    def is_delivered(self) -> bool:
+        """Whether the peer's system has everything. Below TLS nobody can tell before it has ended."""
+        return not self._secure and not self.undelivered()
+
     def pause_writing(self) -> None:
         self._choked = True
         self._port.budget.fell_behind(self)
@@ -292,6 +310,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.writelines(self._pending)
         counters = self._port.counters
         counters.messages_out += self._pending_messages
+        self.messages_out += self._pending_messages
         counters.bytes_out += self._pending_bytes
         self.bytes_out += self._pending_bytes
         self.touched_at = time.monotonic()
@@ -361,6 +380,13 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
         return words
 
+    def dismiss(self, reason: str) -> None:
+        """Somebody who may wants it gone. What is due to it is still sent, and that it is over."""
+        if not self.closing:
+            self._say_farewell(None)
+            self.end("dismissed", reason)
+            self._transport.close()
+
     def leave(self) -> None:
         """Nobody's fault. What is due is still sent."""
         self.flush()
@@ -381,8 +407,12 @@ class Connection(asyncio.BufferedProtocol):
         """Send what waits, then say goodbye; input is not looked at any more."""
         self._say_farewell(None)
         self.closing = True
-        if self._transport.can_write_eof() and not self._transport.is_closing():
+        if self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
             self._transport.write_eof()
+        else:
+            self._transport.close()
 
     def discard(self) -> None:
         """It never came up. uvloop may forget to say so when the peer resets at the wrong moment."""
@@ -402,9 +432,10 @@ class Connection(asyncio.BufferedProtocol):
         return now - self._sent_before[1]
 
 
-def _address_of(transport: asyncio.BaseTransport) -> str:
+def _peer_of(transport: asyncio.BaseTransport) -> Any:
+    """A host and a port; None: a file of this machine; empty: it has left already."""
     try:
         peer = transport.get_extra_info("peername")
-    except OSError:  # it has left already
-        return " (gone)"
-    return f" {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else " (ipc)"
+    except OSError:
+        return ""
+    return peer if isinstance(peer, tuple) else None

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from polycast.declare import counter
+from polycast.declare import Histogram, counter, histogram
 
 
 def reasons(unit: str, meaning: str) -> Any:
@@ -57,6 +57,7 @@ class Totals:
     publishers_paused: int = counter(
         "publishers", "publishers not read for a while: over limits.total_queue_bytes"
     )
+    publishers_slowed: int = counter("publishers", "publishers not read for a while: over a rate of [access]")
     copies_suppressed: int = counter("copies", "forwarded messages that were copies of one heard before")
     topics_known: int = counter("topics", "topics remembered with their sequence", kind="gauge")
     topics_forgotten: int = counter("topics", "topics forgotten: over limits.topics")
@@ -74,3 +75,13 @@ class Totals:
     log_batch_ids: int = counter("ids", "batch ids that are remembered", kind="gauge")
     replays_open: int = counter("replays", "subscriptions that are being served from the log", kind="gauge")
     subscribers_spilled: int = counter("subscribers", "subscribers that fell behind and were served from the log")
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long things take in the whole broker."""
+
+    delivery_seconds: Histogram = histogram(
+        "seconds", "from the read that brought a message until the connections that hear it were given it"
+    )
+    log_sync_seconds: Histogram = histogram("seconds", "how long the disk took to make a group of the log safe")

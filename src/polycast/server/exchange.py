@@ -15,8 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from polycast.broker import Delivery, Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh
-from polycast.dialects.base import LinkSession
-from polycast.errors import PeerError
+from polycast.declare import Histogram
+from polycast.dialects.base import LinkSession, opening
+from polycast.errors import ForbiddenError, PeerError
 from polycast.log.outcome import Settled
 from polycast.model import (
     Abort,
@@ -37,7 +38,8 @@ from polycast.model import (
     Upgrade,
 )
 from polycast.routing import Subscriber, Topic
-from polycast.server.asking import Asking
+from polycast.server.access.rates import Rates
+from polycast.server.asking import DETAILS_AT_MOST, Asking
 from polycast.server.budget import Budget
 from polycast.server.connection import Connection
 from polycast.server.events import Events
@@ -55,8 +57,6 @@ log = logging.getLogger("polycast.exchange")
 
 ITSELF = "polycast"
 """The source of what the broker says by itself."""
-DETAILS_AT_MOST = 1000
-"""So many refusals of a kind are told in the log; the others are only counted."""
 
 PUBLISHING = (Burst, Once, Receipt, Request, Stage, Commit, Abort)
 
@@ -67,6 +67,12 @@ class Held(NamedTuple):
     first: int
     next: int
     deliveries: list[Delivery]
+    began: float
+    """When it was read, on the clock that only goes forward."""
+
+    @property
+    def messages(self) -> int:
+        return sum(stop - start for delivery in self.deliveries for start, stop in delivery.slices)
 
 
 class Exchange:
@@ -89,7 +95,8 @@ class Exchange:
         self.requests = Requests(settings.ubre.request_seconds, settings.ubre.requests)
         self.asking = Asking(self.requests, self.outgoing)
         self.budget = Budget(settings.limits.total_queue_bytes)
-        self._subscribing = Subscribing(self, settings.limits.subscriptions)
+        self.rates = Rates(settings.access, self.budget) if settings.access.paced else None
+        self.subscribing = Subscribing(self, settings.limits.subscriptions)
         self._itself = self.hub.join(self)
         self.keeping: Keeping | None = None
         self.replays: Replays | None = None
@@ -98,6 +105,10 @@ class Exchange:
         self._settings = settings
         self.events = Events(self)
         self._held: deque[Held] = deque()
+        self.delays = Histogram()
+        """From the read that brought a message to its hand-over, for messages that anybody hears."""
+        self._began = 0.0
+        """When what is handled now was read."""
         self._flushed = 0
         """Everything before this offset was handed to who hears it."""
         self._committed = settings.log.delivery == "committed"
@@ -134,7 +145,7 @@ class Exchange:
             if self.replays:
                 self.replays.note_link(connection)
         self.events.connect(connection)
-        self.handle(connection, connection.session.open(), 0.0)
+        self.handle(connection, opening(connection.session), 0.0)
 
     def close(self, connection: Connection) -> None:
         """It takes part in nothing any more. To be said when it begins to end, and once more when it has."""
@@ -145,6 +156,8 @@ class Exchange:
         self.events.disconnect(connection)
         self.outgoing.forget(connection)
         self.budget.forget(connection)
+        if self.rates:
+            self.rates.forget(connection)
         if self.keeping:
             self.keeping.forget(connection)
         if self.commits:
@@ -156,6 +169,8 @@ class Exchange:
 
     def handle(self, connection: Connection, events: list[Event], now: float) -> None:
         published = False
+        began = self._began = connection.touched_at
+        self.outgoing.delivered = 0
         for place, event in enumerate(events):
             if connection.closing or connection.heard_out:
                 break
@@ -172,6 +187,9 @@ class Exchange:
                 published |= type(event) is Request or type(event) is Once
         self.outgoing.flush()
         self._flushed = self._undelivered()
+        self._began = 0.0
+        if self.outgoing.delivered:
+            self.delays.add(time.monotonic() - began, self.outgoing.delivered)
         if published:
             self.budget.charge(connection)
 
@@ -212,6 +230,11 @@ class Exchange:
         """The first offset that has not been delivered."""
         return self._held[0].first if self._held else self.hub.next_offset
 
+    @property
+    def slowed(self) -> int:
+        """How often somebody had to wait for being too fast."""
+        return self.rates.waits if self.rates else 0
+
     def stop(self) -> None:
         """Whoever waits for an answer is told that there will be none."""
         self.asking.abandon()
@@ -250,6 +273,13 @@ class Exchange:
 
     def publish_for(self, connection: Connection, burst: Burst, now: float, batch_id: str = "") -> None:
         """This connection says something."""
+        if connection.guard.restricted and (forbidden := self._first_forbidden(connection, burst)) is not None:
+            if forbidden:
+                self.publish_for(connection, burst.cut(0, forbidden), now)
+            self._end(connection, ForbiddenError())
+            return
+        if self.rates:
+            self.rates.charge(connection, len(burst), sum(burst.ends) - sum(burst.starts))
         if self.keeping and not self.keeping.log.has_room(len(burst)):
             self.keeping.refuse(connection, len(burst))
             self.refuse(connection, "the log is behind", len(burst))
@@ -257,6 +287,7 @@ class Exchange:
         publication = self._spread(burst, connection.subscriber, connection.name, now, batch_id)
         counters = connection.port.counters
         counters.messages_in += publication.accepted
+        connection.messages_in += publication.accepted
         if publication.refused:
             counters.refused["topic not UTF-8"] += publication.refused
             self.events.refuse(connection, "topic not UTF-8", publication.refused)
@@ -266,6 +297,15 @@ class Exchange:
             for peer in self.peers.hear(burst, now):
                 if self.on_peer:
                     self.on_peer(peer)
+
+    def _first_forbidden(self, connection: Connection, burst: Burst) -> int | None:
+        """The first message that this connection may not publish."""
+        for run, topic in enumerate(burst.topics):
+            if not connection.guard.may_publish(topic):
+                text = topic.decode(errors="replace")
+                log.info("%s: %s", connection, connection.guard.says_no("publish to", text))
+                return burst.run_ends[run - 1] if run else 0
+        return None
 
     def _spread(
         self, burst: Burst, origin: Subscriber, source: str, now: float, batch_id: str = ""
@@ -280,8 +320,9 @@ class Exchange:
         if not self._committed:
             self.outgoing.deliver(publication.deliveries)
         elif publication.deliveries:
-            held = Held(publication.bursts[0].offset, self.hub.next_offset, publication.deliveries)
-            self._held.append(held)
+            began = self._began or time.monotonic()
+            first = publication.bursts[0].offset
+            self._held.append(Held(first, self.hub.next_offset, publication.deliveries, began))
         self.keeping.keep(publication, source, now, batch_id)
         return publication
 
@@ -298,21 +339,26 @@ class Exchange:
     def _settle(self, settled: Settled) -> None:
         """The log has kept these, or will not."""
         assert self.keeping
+        due: list[Held] = []
         while self._held and self._held[0].next <= settled.next:
             held = self._held.popleft()
             if not settled.reason:
                 self.outgoing.deliver_held(held.deliveries)
+                due.append(held)
         self.keeping.settle(settled)
         self.outgoing.flush()
         self._flushed = self._undelivered()
+        now = time.monotonic() if due else 0.0
+        for held in due:
+            self.delays.add(now - held.began, held.messages)
 
     def _handle_other(self, connection: Connection, event: Event, now: float) -> None:
         match event:
             case Subscribe():
-                if error := self._subscribing.begin(connection, event):
+                if error := self.subscribing.begin(connection, event):
                     self._end(connection, error)
             case Unsubscribe(pattern):
-                self._subscribing.end(connection, pattern)
+                self.subscribing.end(connection, pattern)
             case Refused(reason, count, detail):
                 self.refuse(connection, reason, count, detail)
             case Upgrade(dialect, session):

@@ -1,9 +1,10 @@
 """`polycast/history`: what was said, by request.
 
-    {"pattern": P, "from"?: as hermod has it, "limit"?: N}
-    [{"topic", "sequence", "offset", "time", "format", "body"}, ...]
+    {"pattern": P, "from"?: as hermod has it, "since"?: offset, "limit"?: N}
+    [{"topic", "sequence", "offset", "dialect", "time", "format", "body"}, ...]
 
-Without `from` these are the last N messages, else the first N from there on; oldest first either way.
+Without `from` these are the last N messages, else the first N from there on; oldest first either way. With `since`
+only what has that offset or a higher one is looked at: who has read up to there need not wait for more.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from polycast.log.reader import Reader
 from polycast.model import Exact, Format, Pattern, Start, parse_pattern
 
 LIMIT = 10_000
+LARGEST = 2**63 - 1
 BYTES_AT_MOST = 8 * 1024 * 1024
 """What one answer may hold; it ends early where that is reached."""
+COLUMNS = ("topic", "sequence", "offset", "dialect", "time", "format", "payload")
 
 
 class History(Struct, forbid_unknown_fields=True):
     pattern: str
     from_: Any = field(name="from", default=None)
+    since: Annotated[int, Meta(ge=0, le=LARGEST)] = 0
     limit: Annotated[int, Meta(ge=1, le=LIMIT)] = 100
 
 
@@ -37,6 +41,7 @@ class Row(Struct):
     topic: str
     sequence: int
     offset: int
+    dialect: str
     time: str
     format: str
     body: Raw
@@ -46,6 +51,7 @@ class Wanted(Struct, frozen=True):
     pattern: Pattern
     start: Start | None
     limit: int
+    since: int = 0
     ended: bool = False
     """Whether nothing that was kept so far is asked for."""
 
@@ -54,10 +60,10 @@ def to_wanted(asked: History) -> Wanted:
     """Raises UsageError or ProtocolError for what cannot be."""
     pattern = parse_pattern(asked.pattern)
     if asked.from_ is None:
-        return Wanted(pattern, None, asked.limit)
+        return Wanted(pattern, None, asked.limit, asked.since)
     exact = [pattern.value] if isinstance(pattern, Exact) else []
     start = read_starts(asked.from_, exact).of(pattern.value)
-    return Wanted(pattern, start, asked.limit, ended=start is None)
+    return Wanted(pattern, start, asked.limit, asked.since, ended=start is None)
 
 
 def read_history(folder: Path, wanted: Wanted, stop: int) -> list[Row]:
@@ -66,7 +72,8 @@ def read_history(folder: Path, wanted: Wanted, stop: int) -> list[Row]:
         return []
     if wanted.start is None:
         return _last(folder, wanted, stop)
-    return _collect(folder, wanted, _find(folder, wanted.pattern, wanted.start), stop)
+    found = _find(folder, wanted.pattern, wanted.start)
+    return _collect(folder, wanted, max(found, wanted.since), stop)
 
 
 def _find(folder: Path, pattern: Pattern, start: Start) -> int:
@@ -94,9 +101,9 @@ def _last(folder: Path, wanted: Wanted, stop: int) -> list[Row]:
     parts: list[pa.RecordBatch] = []
     after = stop
     for segment in reversed(segments(folder)):
-        parts = _matching_in(folder, wanted, segment.first, min(after, stop)) + parts
+        parts = _matching_in(folder, wanted, max(segment.first, wanted.since), min(after, stop)) + parts
         after = segment.first
-        if _suffice(parts, wanted):
+        if after <= wanted.since or _suffice(parts, wanted):
             break
     while _suffice(parts[1:], wanted):
         parts.pop(0)
@@ -123,8 +130,7 @@ def _suffice(parts: list[pa.RecordBatch], wanted: Wanted) -> bool:
 
 
 def _to_rows(batch: pa.RecordBatch) -> list[Row]:
-    columns = [batch[name].to_pylist() for name in ("topic", "sequence", "offset", "time", "format", "payload")]
-    return [
-        Row(topic, sequence, offset, time.isoformat(), format_, Raw(to_json(payload, Format(format_)) or b"null"))
-        for topic, sequence, offset, time, format_, payload in zip(*columns, strict=True)
-    ]
+    *columns, times, formats, payloads = (batch[name].to_pylist() for name in COLUMNS)
+    pairs = zip(payloads, map(Format, formats), strict=True)
+    bodies = [Raw(to_json(payload, format_) or b"null") for payload, format_ in pairs]
+    return list(map(Row, *columns, (time.isoformat() for time in times), formats, bodies))

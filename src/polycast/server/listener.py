@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polycast.address import Address
-from polycast.dialects.base import Role
+from polycast.dialects.base import Guard, Role
 from polycast.model import Event
+from polycast.server.access.access import DIALED, Pass
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters
 
@@ -37,6 +38,12 @@ class Listener:
 
     def speaking(self, dialect: str) -> Listener:
         return Listener(self._server, replace(self.role, dialect=dialect), self._address, self._dialed)
+
+    def admit(self, peer: Any, certificate: Any) -> Guard:
+        access = self._server.access
+        host = None if self._address.scheme == "ipc" else peer[0] if peer else ""
+        identity = DIALED if self._dialed else access.identify(host, certificate)
+        return Pass(access, identity, self.role.dialect)
 
     def owes(self, connection: Connection) -> bool:
         return self._server.exchange.owes(connection)

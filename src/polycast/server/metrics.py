@@ -1,7 +1,8 @@
 """What is counted, in the text format of Prometheus (version 0.0.4).
 
 A name is `polycast_`, the unit where the declared name does not tell it, the declared name, and `_total` for what
-only rises: `dropped`, counted in messages, is `polycast_messages_dropped_total`.
+only rises: `dropped`, counted in messages, is `polycast_messages_dropped_total`. A histogram has that name with
+`_bucket`, `_sum` and `_count` behind it; its buckets are cumulative.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, fields
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple, cast
 
-from polycast.server.counters import Counters, Progress, Totals
+from polycast.declare import Histogram
+from polycast.server.counters import Counters, Progress, Times, Totals
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -28,14 +31,15 @@ class Sample(NamedTuple):
     metric: Metric
     values: tuple[str, ...]
     """One for each label."""
-    value: int
+    value: float
 
 
-Declaration = type[Counters] | type[Progress] | type[Totals]
+Declaration = type[Counters] | type[Progress] | type[Times] | type[Totals]
 
 LABELS: dict[Declaration, tuple[str, ...]] = {
     Counters: ("listener", "dialect"),
     Progress: ("pipeline",),
+    Times: (),
     Totals: (),
 }
 
@@ -52,8 +56,8 @@ def _to_metric(declared: Field[Any], labels: tuple[str, ...]) -> Metric:
         words.insert(1, unit)
     if kind == "counter":
         words.append("total")
-    by_reason = ("reason",) if declared.default_factory is Counter else ()
-    return Metric("_".join(words), kind, unit, declared.metadata["meaning"], (*labels, *by_reason))
+    more = {Counter: ("reason",), Histogram: ("le",)}.get(cast(type, declared.default_factory), ())
+    return Metric("_".join(words), kind, unit, declared.metadata["meaning"], (*labels, *more))
 
 
 def read_counters(counters: Mapping[tuple[str, str], Counters]) -> Iterator[tuple[Metric, list[Sample]]]:
@@ -78,12 +82,26 @@ def read_totals(totals: Totals) -> Iterator[tuple[Metric, list[Sample]]]:
         yield metric, [Sample(metric, (), getattr(totals, name))]
 
 
+def read_times(times: Times) -> Iterator[tuple[Metric, list[Sample]]]:
+    for name, metric in metrics_of(Times).items():
+        yield metric, list(_to_samples(metric, getattr(times, name)))
+
+
+def _to_samples(metric: Metric, found: Histogram) -> Iterator[Sample]:
+    total, counts = found.sum, found.counts()
+    bounds = [*map(str, found.bounds), "+Inf"]
+    bucket = metric._replace(name=f"{metric.name}_bucket")
+    yield from (Sample(bucket, (le,), count) for le, count in zip(bounds, accumulate(counts), strict=True))
+    yield Sample(metric._replace(name=f"{metric.name}_sum", labels=()), (), round(total, 9))
+    yield Sample(metric._replace(name=f"{metric.name}_count", labels=()), (), sum(counts))
+
+
 def to_text(families: Iterable[tuple[Metric, list[Sample]]]) -> str:
     lines = []
     for metric, samples in families:
         lines.append(f"# HELP {metric.name} {_escape(metric.meaning)}")
         lines.append(f"# TYPE {metric.name} {metric.kind}")
-        lines += [f"{metric.name}{_to_labels(sample)} {sample.value}" for sample in samples]
+        lines += [f"{sample.metric.name}{_to_labels(sample)} {sample.value}" for sample in samples]
     return "\n".join(lines) + "\n"
 
 

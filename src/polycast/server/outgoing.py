@@ -15,11 +15,14 @@ class Outgoing:
         self._hub = hub
         self._owes = owes
         self._touched: dict[Connection, None] = {}
+        self.delivered = 0
+        """How many messages somebody hears, since this was set back."""
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         touched = self._touched
         for audience, burst, slices, skip in deliveries:
             count = sum([stop - start for start, stop in slices])
+            self.delivered += count
             for form, members in audience.groups:
                 if form is SILENT or (len(members) == 1 and _is_spilled(members[0])):
                     continue

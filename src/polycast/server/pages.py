@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from html import escape
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from polycast.address import Address
 from polycast.dialects.base import Page
 from polycast.server import metrics
-from polycast.server.counters import Counters, Progress, Totals
-from polycast.version import VERSION
+from polycast.server.counters import Progress, Times, Totals
 
 if TYPE_CHECKING:
     from polycast.server.server import Server
@@ -26,11 +23,20 @@ def health(server: Server) -> Page:
     return Page(b"ok\n")
 
 
+def readiness(server: Server) -> Page:
+    """One line for each reason why it is not ready."""
+    reasons = [f"the listener {name} is not open" for name in server.unopened()]
+    if server.log and (trouble := server.log.trouble()):
+        reasons.append(trouble)
+    text = "".join(f"{reason}\n" for reason in reasons)
+    return Page(text.encode(), status=503) if reasons else Page(b"ready\n")
+
+
 def counted(server: Server) -> Page:
     measure_queues(server)
     counters, totals = metrics.read_counters(server.counters), metrics.read_totals(totals_of(server))
-    pipelines = metrics.read_progress(progress_of(server))
-    return Page(metrics.to_text([*counters, *totals, *pipelines]).encode(), metrics.CONTENT_TYPE)
+    pipelines, times = metrics.read_progress(progress_of(server)), metrics.read_times(times_of(server))
+    return Page(metrics.to_text([*counters, *totals, *times, *pipelines]).encode(), metrics.CONTENT_TYPE)
 
 
 def measure_queues(server: Server) -> None:
@@ -47,11 +53,17 @@ def progress_of(server: Server) -> dict[str, Progress]:
     return {position.query: Progress(position.lag(log_next)) for _, position in known}
 
 
+def times_of(server: Server) -> Times:
+    delays = server.exchange.delays
+    return Times(delays, server.log.writer.syncer.times) if server.log else Times(delays)
+
+
 def totals_of(server: Server) -> Totals:
     exchange = server.exchange
     topics = exchange.hub.router.topics
     return Totals(
         publishers_paused=exchange.budget.pauses,
+        publishers_slowed=exchange.slowed,
         copies_suppressed=exchange.mesh.suppressed,
         topics_known=len(topics),
         topics_forgotten=topics.forgotten,
@@ -81,72 +93,8 @@ def _log_totals(server: Server) -> dict[str, int]:
     }
 
 
-# -- the page at / ---------------------------------------------------------------------------------------
-
-FRONT = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Polycast</title>
-<link rel="icon" href="data:,">
-<style>
-:root {{ color-scheme: light dark; --ink: #1c2430; --soft: #5d6878; --paper: #f6f7f9; --card: #fff;
-  --line: #dfe3e9; --accent: #0b6bcb; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --ink: #e4e8ee; --soft: #98a3b3; --paper: #12161c; --card: #1a2028; --line: #2c343f;
-    --accent: #6db3f8; }}
-}}
-body {{ margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; }}
-main {{ max-width: 52rem; margin: 0 auto; padding: 3rem 1.25rem; }}
-h1 {{ margin: 0; font-size: 2rem; letter-spacing: -0.02em; }}
-h1 small {{ font-size: 1rem; font-weight: 400; color: var(--soft); letter-spacing: 0; }}
-p {{ margin: 0.5rem 0 2rem; color: var(--soft); }}
-a {{ color: var(--accent); }}
-code {{ font: 0.9em ui-monospace, monospace; }}
-.card {{ background: var(--card); border: 1px solid var(--line); border-radius: 10px; overflow-x: auto; }}
-table {{ width: 100%; border-collapse: collapse; }}
-th, td {{ padding: 0.6rem 1rem; text-align: left; white-space: nowrap; }}
-th {{ font-size: 0.8rem; font-weight: 600; color: var(--soft); }}
-td {{ border-top: 1px solid var(--line); }}
-.number {{ text-align: right; font-variant-numeric: tabular-nums; }}
-footer {{ margin-top: 1.5rem; color: var(--soft); }}
-</style>
-</head>
-<body>
-<main>
-<h1>Polycast <small>{version}</small></h1>
-<p>A message broker for five small pub/sub protocols: what is said in one of them is heard in all.</p>
-<div class="card">
-<table>
-<tr><th>Listener</th><th>Address</th><th class="number">Connections</th><th class="number">Messages in</th>
-<th class="number">Messages out</th></tr>
-{rows}
-</table>
-</div>
-<footer>UBRE speaks at <code>/ubre</code>, nanomsg on any path with its sub-protocol, both over WebSocket.
-Counters are at <a href="/metrics">/metrics</a>, a sign of life at <a href="/healthz">/healthz</a>.</footer>
-</main>
-</body>
-</html>
-"""
-
-
-def front(server: Server) -> Page:
-    rows = "\n".join(_to_row(server, name, address) for name, address in server.addresses)
-    return Page(FRONT.format(version=escape(VERSION), rows=rows).encode(), "text/html; charset=utf-8")
-
-
-def _to_row(server: Server, name: str, address: Address) -> str:
-    """Listeners of one name are counted together."""
-    spoken = [counters for (listener, _), counters in server.counters.items() if listener == name]
-    numbers = [_sum(spoken, "open"), _sum(spoken, "messages_in"), _sum(spoken, "messages_out")]
-    cells = "".join(f'<td class="number">{number:,}</td>' for number in numbers)
-    return f"<tr><td>{escape(name)}</td><td><code>{escape(str(address))}</code></td>{cells}</tr>"
-
-
-def _sum(counters: Iterable[Counters], name: str) -> int:
-    return sum(getattr(each, name) for each in counters)
-
-
-PAGES: dict[str, Callable[[Server], Page]] = {"/": front, "/healthz": health, "/metrics": counted}
+PAGES: dict[str, Callable[[Server], Page]] = {
+    "/healthz": health,
+    "/readyz": readiness,
+    "/metrics": counted,
+}

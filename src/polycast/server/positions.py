@@ -1,10 +1,11 @@
 """How far pipelines have come in the log, as they tell by request.
 
-    polycast/positions   {"query", "offset", "rows_per_second"?, "state"?, "error"?}   {"lag"}
-    polycast/pipelines   {"pipelines": [{"query", "offset", "lag", "rows_per_second", "state", "error",
-                                         "age_seconds"}, ...]}
+    polycast/positions   {"query", "offset", "batch"?, "input_rows_per_second"?, "rows_per_second"?, "state"?,
+                          "error"?}                           {"lag"}
+    polycast/pipelines   {"pipelines": [{"query", "offset", "lag", "batch", "input_rows_per_second",
+                                         "rows_per_second", "state", "error", "age_seconds"}, ...]}
 
-What each of them said last is remembered for an hour.
+What each of them said last is remembered for an hour. What one failed with is remembered when it runs again, too.
 """
 
 from __future__ import annotations
@@ -27,8 +28,13 @@ class Position(Struct, forbid_unknown_fields=True, frozen=True):
     offset: Annotated[int, Meta(ge=0, le=LARGEST)]
     """Everything before it is done."""
     rows_per_second: Annotated[float, Meta(ge=0)] | None = None
+    """How fast its last batch was."""
     state: Literal["running", "stopped", "failed"] = "running"
     error: str = ""
+    batch: Annotated[int, Meta(ge=0, le=LARGEST)] | None = None
+    """The number of its last one."""
+    input_rows_per_second: Annotated[float, Meta(ge=0)] | None = None
+    """How fast rows came in since the batch before."""
 
     def lag(self, log_next: int) -> int:
         return max(0, log_next - self.offset)
@@ -42,8 +48,9 @@ class Positions:
         """By the name of the query, the oldest news first."""
 
     def put(self, position: Position, now: float) -> None:
-        self._told.pop(position.query, None)
-        self._told[position.query] = now, replace(position, error=position.error[:ERROR_CHARACTERS])
+        _, before = self._told.pop(position.query, (now, position))
+        error = position.error[:ERROR_CHARACTERS] or before.error
+        self._told[position.query] = now, replace(position, error=error)
         self._forget(now)
 
     def known(self, now: float) -> list[tuple[float, Position]]:
@@ -57,6 +64,8 @@ class Positions:
                 "query": position.query,
                 "offset": position.offset,
                 "lag": position.lag(log_next),
+                "batch": position.batch,
+                "input_rows_per_second": position.input_rows_per_second,
                 "rows_per_second": position.rows_per_second,
                 "state": position.state,
                 "error": position.error,

@@ -1,6 +1,6 @@
 """The log in columns, by request: for those who read it from another machine.
 
-    polycast/log                                                            {"first", "next", "node", "folder"}
+    polycast/log                                          {"first", "next", "segments", "bytes", "node", "folder"}
     polycast/rows     {"from", "to", "columns"?, "patterns"?, "bytes"?}     bytes: an Arrow IPC stream
     polycast/places   {"time": microseconds} or {"sequences": {topic: n}}   {"offset"}
 
@@ -23,6 +23,8 @@ from msgspec import Meta, Struct, field
 
 from polycast.errors import UsageError
 from polycast.log.filters import matching
+from polycast.log.folder import segments
+from polycast.log.folder import size_of as bytes_of
 from polycast.log.format import KEY, MICROS, SCHEMA, Gap
 from polycast.log.places import begin_of_sequences, find_sequence, find_time, first_offset
 from polycast.log.reader import Reader
@@ -150,6 +152,12 @@ def find_place(folder: Path, place: Place, settled: int) -> int:
         else:
             found = begin_of_sequences(folder, sequences)
     return min(found, settled)
+
+
+def size_of(folder: Path) -> dict[str, int]:
+    """What the log takes on the disk."""
+    found = segments(folder)
+    return {"segments": len(found), "bytes": sum(map(bytes_of, found))}
 
 
 def first_of(folder: Path, settled: int) -> int:

@@ -8,11 +8,14 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvloop
 
+from polycast.dialects.base import Page
+from polycast.server.reloading import check, reload
 from polycast.server.server import Server
 from polycast.server.settings import Settings
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("polycast.server")
 
 ONE_SIGNAL_SECONDS = 0.2
+
+Read = Callable[[], Settings]
 
 
 def _stop_signal() -> asyncio.Event:
@@ -46,6 +51,27 @@ def _stop_signal() -> asyncio.Event:
     return stop
 
 
+def _heed_hangups(stop: asyncio.Event, reload: Callable[[], None]) -> None:
+    """SIGHUP asks to reload, unless it tells that the terminal is gone; with nohup that is nothing to heed."""
+    leaves = _has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+
+    def handle() -> None:
+        if leaves and not _has_terminal():
+            stop.set()
+        else:
+            reload()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, handle)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
 def _open_log(settings: Settings) -> Log | None:
     if not settings.log.enabled:
         return None
@@ -58,11 +84,12 @@ def _open_log(settings: Settings) -> Log | None:
     return Log.open(settings.log, settings.limits.topics)
 
 
-async def run(settings: Settings, say: Callable[[str], None]) -> None:
-    """A broker from start to signal. `say` gets the lines for stdout."""
-    server = Server(settings, _open_log(settings))
+async def run(settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
+    """A broker from start to signal. `say` gets the lines for stdout, `read` reads the settings again."""
+    server = Server(settings, _open_log(settings), pages)
     stop = _stop_signal()
     await server.start()
+    _heed_hangups(stop, partial(reload, server, read))
     for name, address in server.addresses:
         say(f"listening {name} {address}")
     say("ready")
@@ -74,6 +101,7 @@ async def run(settings: Settings, say: Callable[[str], None]) -> None:
     log.info("%s", server.exchange.summary())
 
 
-def serve(settings: Settings, say: Callable[[str], None]) -> None:
+def serve(settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
+    check(settings)
     with contextlib.suppress(KeyboardInterrupt):
-        uvloop.run(run(settings, say))
+        uvloop.run(run(settings, say, pages, read))

@@ -7,15 +7,19 @@ import logging
 import resource
 import secrets
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from ssl import SSLContext
 from typing import TYPE_CHECKING, cast
 
-from polycast.address import Address, parse_address
+from polycast.address import UNDER, Address, parse_address
 from polycast.dialects.base import Page, Terms
 from polycast.dialects.registry import ROLES
-from polycast.errors import TimeoutPeerError
+from polycast.errors import ForbiddenError, TimeoutPeerError
 from polycast.server import pages, sockets
+from polycast.server.access.access import Access
+from polycast.server.asking import DETAILS_AT_MOST
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters
 from polycast.server.dialling import dial
@@ -23,10 +27,13 @@ from polycast.server.exchange import Exchange
 from polycast.server.inbox import SHARED_BYTES, Inbox
 from polycast.server.links import Links, Place
 from polycast.server.listener import Listener
+from polycast.server.marks import Marks
 from polycast.server.neighbours import Neighbours
 from polycast.server.positions import Positions
+from polycast.server.reloading import reread_tokens
 from polycast.server.routes import Routes
 from polycast.server.settings import TABLES, Settings
+from polycast.server.tls import Doorway, to_context
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
@@ -43,23 +50,32 @@ SPARE_FILES = 64
 
 
 class Server:
-    def __init__(self, settings: Settings, log: Log | None = None) -> None:
+    def __init__(
+        self, settings: Settings, log: Log | None = None, pages: Mapping[str, Page] | None = None
+    ) -> None:
+        """`pages` are to be seen by everybody on the http port, beside the broker's own; by path."""
         self.settings = settings
         self.log = log
+        self._pages = pages or {}
         self.node = secrets.token_hex(8)
+        self.access = Access(settings.access, Path(settings.log.data))
+        self._context = to_context(settings.tls) if settings.tls.certificate else None
         self.exchange = Exchange(settings, self.node)
         self.connections: dict[Connection, None] = {}
         self.counters: dict[tuple[str, str], Counters] = {}
         """By listener and dialect."""
         self.addresses: list[tuple[str, Address]] = []
+        self.opened_listeners: Counter[str] = Counter()
+        """How many of its addresses each one listens at."""
         self.neighbours = Neighbours(settings.simplest, self.exchange, self._dial)
         self.links = Links(self._dial)
         self.positions = Positions()
+        self.marks = Marks()
         self.exchange.asking.routes = Routes(self)
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._named = 0
-        self._connection_limit = _room_for_connections(settings.limits.connections)
-        self._servers: list[asyncio.Server] = []
+        self.limit_connections(settings.limits.connections)
+        self._servers: list[asyncio.Server | Doorway] = []
         self._sweeping: asyncio.Task[None] | None = None
         self._files: list[tuple[Path, tuple[int, int]]] = []
 
@@ -74,21 +90,27 @@ class Server:
         there = address if dialed else None
         return Terms(
             settings.limits.for_dialects(),
-            address.scheme,
+            UNDER.get(address.scheme, address.scheme),
             address.options,
             tables,
             self.page,
+            open=self._pages,
             kept=settings.log.enabled,
             dialed=there,
         )
 
     def page(self, path: str) -> Page | None:
-        return pages.find(self, path)
+        return pages.find(self, path) or self._pages.get(path)
 
     async def _dial(self, place: Place) -> Connection:
         connection = Listener(self, ROLES[place.role], place.address, dialed=True).connection()
         await dial(connection, place.address)
         return connection
+
+    def unopened(self) -> list[str]:
+        """The listeners that do not listen everywhere they should."""
+        wanted = self.settings.listen.items()
+        return [name for name, addresses in wanted if self.opened_listeners[name] < len(addresses)]
 
     def next_name(self) -> str:
         self._named += 1
@@ -101,6 +123,12 @@ class Server:
                 logger.warning("%s: turned away: %s connections are open already; raise limits.connections, or "
                             "ulimit -n, to accept it", connection, f"{self._connection_limit:,}")  # fmt: skip
             counters.turned_away += 1
+            return False
+        if connection.guard.useless and not connection.session.introduces:
+            counters.closed[ForbiddenError.kind] += 1
+            worth = counters.closed[ForbiddenError.kind] <= DETAILS_AT_MOST
+            level = logging.WARNING if worth else logging.DEBUG
+            logger.log(level, "%s: closed: %s may do nothing here", connection, connection.guard.identity)
             return False
         counters.accepted += 1
         counters.open += 1
@@ -118,11 +146,22 @@ class Server:
         self.links.ended(connection)
         self.neighbours.links.ended(connection)
 
+    def limit_connections(self, wanted: int) -> None:
+        self._connection_limit = _room_for_connections(wanted)
+
+    def show_certificate(self, context: SSLContext) -> None:
+        """To whoever comes from now on."""
+        self._context = context
+        for server in self._servers:
+            if isinstance(server, Doorway):
+                server.context = context
+
     # -- start and stop ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
         if self.log:
             self.exchange.keep(self.log)
+        self.marks.note(self.exchange.hub.next_offset, time.time())
         if self.settings.events.enabled:
             self.exchange.events.start(self.node)
         try:
@@ -145,16 +184,24 @@ class Server:
             real = sockets.real_address(address, sock)
             if address.scheme == "ipc":
                 self._files.append((Path(address.path), sockets.identity(Path(address.path))))
-                server = await loop.create_unix_server(listener.connection, sock=sock)
+                self._servers.append(await loop.create_unix_server(listener.connection, sock=sock))
+            elif address.scheme == "tls":
+                assert self._context
+                seconds = self.settings.limits.handshake_seconds
+                self._servers.append(
+                    Doorway(sock, self._context, listener.connection, listener.counters, seconds)
+                )
             else:
                 server = await loop.create_server(listener.connection, sock=sock, backlog=sockets.BACKLOG)
-            self._servers.append(server)
+                self._servers.append(server)
             self.addresses.append((name, real))
+        self.opened_listeners[name] += 1
 
     async def stop(self) -> None:
         """Accept no more, send what waits, and end; whoever does not take it in time loses it."""
         for server in self._servers:
             server.close()
+        self.opened_listeners.clear()
         if self._sweeping:
             self._sweeping.cancel()
         await self.neighbours.stop()
@@ -196,7 +243,7 @@ class Server:
         return all(connection.closing for connection in self.connections)
 
     def _all_sent(self) -> bool:
-        return not any(connection.undelivered() for connection in self.connections)
+        return all(connection.is_delivered() for connection in self.connections)
 
     async def _wait_until(self, done: Callable[[], bool], deadline: float) -> None:
         while not done() and time.monotonic() < deadline:
@@ -211,6 +258,8 @@ class Server:
             for connection in list(self.connections):
                 self._check_time(connection, now)
             self.exchange.expire()
+            reread_tokens(self)
+            self.marks.note(self.exchange.hub.next_offset, time.time())
             for member in list(self.exchange.budget.behind):
                 self._check_progress(cast(Connection, member), now)
 

@@ -16,6 +16,7 @@ from polycast.dialects.registry import ROLES
 from polycast.dialects.ubre.sessions import UbreSettings
 from polycast.log.settings import LogSettings
 from polycast.model import Limits
+from polycast.server.access.settings import AccessSettings, TlsSettings
 
 MIB = 1024 * 1024
 POLICIES = ("disconnect", "drop", "spill")
@@ -56,6 +57,15 @@ class EventSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StderrSettings:
+    format: str = setting(
+        "text",
+        "how what the broker tells on stderr is written, in lines for people or as one JSON object for each line",
+        choices=("text", "json"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SimplestSettings:
     peers: list[str] = setting([], "brokers to link to, as HOST:PORT")
     forward: bool = setting(False, "pass on to other links what comes over a link, under //fwd/")
@@ -80,7 +90,10 @@ class Settings:
     """Where the broker connects to by itself, by the role it takes there."""
     log: LogSettings = field(default_factory=LogSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    access: AccessSettings = field(default_factory=AccessSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
     events: EventSettings = field(default_factory=EventSettings)
+    stderr: StderrSettings = field(default_factory=StderrSettings)
     simplest: SimplestSettings = field(default_factory=SimplestSettings)
     hermod: HermodSettings = field(default_factory=HermodSettings)
     nanomsg: NanomsgSettings = field(default_factory=NanomsgSettings)
@@ -90,7 +103,10 @@ class Settings:
 TABLES: dict[str, type[Any]] = {
     "log": LogSettings,
     "limits": LimitSettings,
+    "access": AccessSettings,
+    "tls": TlsSettings,
     "events": EventSettings,
+    "stderr": StderrSettings,
     "simplest": SimplestSettings,
     "hermod": HermodSettings,
     "nanomsg": NanomsgSettings,

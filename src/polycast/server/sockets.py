@@ -36,7 +36,7 @@ def real_address(address: Address, sock: socket.socket) -> Address:
     if address.scheme == "ipc":
         return Address("ipc", path=address.path)
     host, port = sock.getsockname()[:2]
-    return Address("tcp", host, port)
+    return Address(address.scheme, host, port)
 
 
 def _listen_tcp(address: Address) -> list[socket.socket]:

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from polycast.errors import LimitError, PeerError, ProtocolError
+from polycast.errors import ForbiddenError, LimitError, PeerError, ProtocolError
 from polycast.model import Burst, Format, Pattern, Subscribe
+from polycast.server.asking import may_offer
 from polycast.server.connection import Connection
 
 if TYPE_CHECKING:
     from polycast.server.exchange import Exchange
 
+log = logging.getLogger("polycast.exchange")
+
 
 class Subscribing:
     def __init__(self, exchange: Exchange, most: int) -> None:
         self._exchange = exchange
-        self._most = most
+        self.most = most
         """How many one connection may have."""
 
     def begin(self, connection: Connection, event: Subscribe) -> PeerError | None:
         """What is wrong with it, if it is refused: the connection ends."""
-        exchange, subscriber = self._exchange, connection.subscriber
+        exchange, subscriber, guard = self._exchange, connection.subscriber, connection.guard
+        offers = not event.serve or may_offer(guard, event.pattern.value)
+        if guard.restricted and not (offers and guard.may_subscribe(event.pattern)):
+            log.info("%s: %s", connection, guard.says_no("subscribe to", str(event.pattern)))
+            return ForbiddenError()
         new, held = event.pattern not in subscriber.patterns, len(subscriber.patterns)
         if event.serve:
             exchange.requests.offer(subscriber, event.pattern.value)
-        if held >= self._most and new:
-            return LimitError("subscription", held + 1, self._most, "limits.subscriptions")
+        if held >= self.most and new:
+            return LimitError("subscription", held + 1, self.most, "limits.subscriptions")
         if wrong := self._sequence_ahead(event):
             return wrong
         replays = exchange.replays

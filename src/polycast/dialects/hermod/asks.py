@@ -18,6 +18,7 @@ from polycast.model import Body, Format, Limits, Request
 LARGEST_ID = 2**63 - 1
 CODES = {
     "BadRequest": 400,
+    "Forbidden": 403,
     "NotFound": 404,
     "TooLarge": 413,
     "NotKept": 501,

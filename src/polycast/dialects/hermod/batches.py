@@ -61,9 +61,9 @@ class Batch:
     def accept(self, count: int) -> None:
         self.accepted += 0 if self.refused else count
 
-    def refuse(self, message: str) -> None:
+    def refuse(self, code: int, message: str) -> None:
         """One of its messages is bad. The first error is the batch's reply."""
-        self.error = self.error or (422, message)
+        self.error = self.error or (code, message)
 
     def keep(self, block: Block) -> None:
         """The read ends, and with it the block."""
@@ -118,8 +118,8 @@ class WholeBatch(Batch):
         if size > limit:
             raise LimitError("an atomic batch", size, limit, "hermod.batch_bytes")
 
-    def refuse(self, message: str) -> None:
-        super().refuse(message)
+    def refuse(self, code: int, message: str) -> None:
+        super().refuse(code, message)
         self.refused = True
         self._forget()
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from polycast.dialects.hermod.scan import sha1_of
-from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError, UsageError
+from polycast.errors import ForbiddenError, LimitError, PeerError, ProtocolError, TimeoutPeerError, UsageError
 from polycast.model import Block, Limits, Pattern, parse_pattern
 
 CR, LF, QUOTE, OPENING = b'\r\n"{'
@@ -26,6 +26,8 @@ SHOWN_CHARACTERS = 60
 NAMES: dict[type, str] = {list: "a list", dict: "an object"}
 """What is not shown itself: nobody knows how deep it is."""
 UNSET = msgspec.UNSET
+FORBIDDEN = "Forbidden"
+"""What is counted, and told, where somebody may not do what it wants to."""
 
 
 # -- errors ----------------------------------------------------------------------------------------------
@@ -45,7 +47,21 @@ class HugeSizeError(HermodError):
     kind = LimitError.kind
 
 
-CODES: dict[type[PeerError], int] = {ProtocolError: 400, LimitError: 413, TimeoutPeerError: 503}
+class TokenError(HermodError):
+    """A token that nobody has, or nobody has any more: neither is told."""
+
+    kind = "token"
+
+    def __init__(self) -> None:
+        super().__init__(401, "Unauthorized")
+
+
+CODES: dict[type[PeerError], int] = {
+    ProtocolError: 400,
+    ForbiddenError: 403,
+    LimitError: 413,
+    TimeoutPeerError: 503,
+}
 
 
 def to_code(error: PeerError) -> int:
@@ -123,6 +139,7 @@ class Header(msgspec.Struct):
 
     Those that do not belong to that kind are not looked at."""
 
+    token: Any = UNSET
     topic: Any = UNSET
     payload_size: Any = UNSET
     checksum: Any = UNSET

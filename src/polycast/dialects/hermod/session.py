@@ -8,6 +8,7 @@
                            {"status": "ERROR", "code": C, "message": M} LF
     subscriber -> broker   {"topics": [T, ...]}   {"status": "OK"}   {"status": "CLOSE"}
                            {"patterns": [P, ...]}, with or without topics; "from" in either asks the log
+    either -> broker       "token": T beside the other keys of a header says who it is, from there on
     either -> broker       {"ask": ROUTE, "id": I, "body": any JSON}: see `asks`
     broker -> subscriber   {"status": "OK"} LF, to each `topics`
                            {"topic": T, "sequence": S, "payload_size": N, "checksum": sha1}PAYLOAD
@@ -29,11 +30,14 @@ from polycast.dialects.hermod import asks, stages
 from polycast.dialects.hermod.batches import NEEDS_THE_LOG, Batch, State, to_batch, to_stream
 from polycast.dialects.hermod.forms import NAME, to_error
 from polycast.dialects.hermod.headers import (
+    FORBIDDEN,
     OPENING,
+    UNSET,
     Header,
     HeaderEnd,
     HermodError,
     Kind,
+    TokenError,
     after_space,
     find_payload,
     kind_of,
@@ -72,6 +76,7 @@ class HermodSettings:
 
 class HermodSession(RequestSession):
     acknowledges = True
+    introduces = True
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -87,6 +92,8 @@ class HermodSession(RequestSession):
         self._header_end = HeaderEnd()
         self._need = 0
         self._ended = False
+        self._one_by_one = False
+        """Whether something in this block is forbidden: then all of the rest is looked at by itself."""
         self._state = State.SINGLE
         self._batch = Batch()
         self._subscriptions = Subscriptions(terms.limits, terms.kept)
@@ -105,6 +112,7 @@ class HermodSession(RequestSession):
             return Received([], 0, self._need)
         intake = Intake(block)
         position = self._need = 0
+        self._one_by_one = False
         try:
             while not intake.closed:
                 position = self._take_plain(block, position, intake)
@@ -137,10 +145,13 @@ class HermodSession(RequestSession):
     # -- publications ------------------------------------------------------------------------------------
 
     def _take_plain(self, block: Block, position: int, intake: Intake) -> int:
-        if self._header_end.begun or self._batch.refused:
+        if self._header_end.begun or self._batch.refused or self._one_by_one:
             return position
         most = min(self._batch.expected, len(block))
         found = messages(block, position, most, *self._scan_limits, self._unchecked)
+        if self.guard.restricted and not all(map(self.guard.may_publish, found[0])):
+            self._one_by_one = True
+            return position
         if count := self._batch.extend(found, intake.columns):
             self._accept(count, intake)
         return found[-1]
@@ -156,6 +167,8 @@ class HermodSession(RequestSession):
         if not start:
             return position, 0
         header = read_header(block, position, start)
+        if header.token is not UNSET and not self.guard.show(to_text(header.token, "token")):
+            raise TokenError
         kind = kind_of(header)
         if kind is Kind.MESSAGE:
             return self._read_message(header, block, position, start, intake)
@@ -190,6 +203,9 @@ class HermodSession(RequestSession):
         if not checksum and not self._unchecked:
             self._refuse("checksum required", "a checksum is required here (hermod.require_checksum)", intake)
             return end, 0
+        if self.guard.restricted and not self.guard.may_publish(topic):
+            self._refuse(FORBIDDEN, FORBIDDEN, intake, 403, self.guard.says_no("publish to", header.topic))
+            return begin + size, 0
         self._batch.add(topic, begin, begin + size, checksum, intake.columns)
         self._accept(1, intake)
         return begin + size, 0
@@ -201,13 +217,13 @@ class HermodSession(RequestSession):
         self._batch.accept(count)
         self._count_down(count, intake)
 
-    def _refuse(self, reason: str, message: str, intake: Intake) -> None:
+    def _refuse(self, reason: str, message: str, intake: Intake, code: int = 422, detail: str = "") -> None:
         """The connection stays."""
-        intake.add(Refused(reason))
+        intake.add(Refused(reason, detail=detail))
         if self._state is State.SINGLE:
-            intake.answers.add_words(to_error(422, message))
+            intake.answers.add_words(to_error(code, message))
             return
-        self._batch.refuse(message)
+        self._batch.refuse(code, message)
         self._count_down(1, intake)
 
     def _count_down(self, count: int, intake: Intake) -> None:
@@ -261,7 +277,7 @@ class HermodSession(RequestSession):
     # -- what subscribers say ----------------------------------------------------------------------------
 
     def _subscribe(self, header: Header, intake: Intake) -> None:
-        self._subscriptions.subscribe(header, intake)
+        self._subscriptions.subscribe(header, intake, self.guard)
 
     def _ask(self, header: Header, intake: Intake) -> None:
         intake.add(asks.to_request(header, self._limits))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from polycast.dialects.base import Guard
 from polycast.dialects.hermod.batches import NEEDS_THE_LOG, NEEDS_THE_LOG_HERE
 from polycast.dialects.hermod.forms import FORM, OK, PacedForm, to_error
 from polycast.dialects.hermod.headers import (
+    FORBIDDEN,
     UNSET,
     Header,
     HermodError,
@@ -39,11 +41,15 @@ class Subscriptions:
         if self._paced:
             self._paced.close()
 
-    def subscribe(self, header: Header, intake: Intake) -> None:
+    def subscribe(self, header: Header, intake: Intake, guard: Guard) -> None:
         asked = self._read_asked(header)
         if asked is None:
             intake.add(Refused(NEEDS_THE_LOG % "from"))
             intake.add(Reply(to_error(501, NEEDS_THE_LOG_HERE % "from")))
+            return
+        if guard.restricted and not all(map(guard.may_subscribe, asked)):
+            intake.add(Refused(FORBIDDEN, detail=guard.says_no("subscribe to", ", ".join(map(str, asked)))))
+            intake.add(Reply(to_error(403, FORBIDDEN)))
             return
         window, batch = _to_pace(header.window, "window"), _to_pace(header.batch, "batch")
         paces = window is not None or batch is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from polycast.dialects.base import Page, Session, Terms
+from polycast.dialects.base import Guard, Page, Session, Terms
 from polycast.dialects.nanomsg.sessions import PubWebSocketSession, SubWebSocketSession
 from polycast.dialects.ubre.sessions import UbreWebSocketSession
 from polycast.dialects.web.handshake import VERSION, accept_key, is_key, words_of
@@ -50,6 +50,9 @@ INVITATION = (("Upgrade", "websocket"), ("Connection", "Upgrade"))
 """The headers of an answer that says to come again with an upgrade."""
 PATHS = {"/ubre": Door("ubre", _to_ubre, "ubre")}
 
+UNAUTHORIZED = Page(b"Unauthorized\n", status=401, headers=(("WWW-Authenticate", "Bearer"),))
+FORBIDDEN = Page(b"Forbidden\n", status=403)
+
 SIGN = f"a WebSocket is at {' and '.join(PATHS)}, and on any path with the sub-protocol {' or '.join(ANYWHERE)}"
 
 
@@ -57,9 +60,11 @@ def wants_websocket(headers: Headers) -> bool:
     return "websocket" in map(str.lower, words_of(headers, b"upgrade"))
 
 
-def knock(method: bytes, headers: Headers, path: str, query: str, terms: Terms) -> Page | Welcome:
+def knock(
+    method: bytes, headers: Headers, path: str, query: str, terms: Terms, guard: Guard = Session.guard
+) -> Page | Welcome:
     """Who may come in is welcome; the others get a page that says why not."""
-    if refusal := _refusal(method, headers):
+    if refusal := _refusal(method, headers) or _foreign(headers, guard):
         return refusal
     offered = words_of(headers, b"sec-websocket-protocol")
     door = next((ANYWHERE[name] for name in offered if name in ANYWHERE), None) or PATHS.get(path)
@@ -69,6 +74,10 @@ def knock(method: bytes, headers: Headers, path: str, query: str, terms: Terms) 
         session = door.session(replace(terms, scheme="ws"), query)
     except ValueError as error:
         return Page(f"cannot understand what stands behind the ?: {error}\n".encode(), status=400)
+    guard.speak(door.dialect)
+    if guard.useless:
+        return keep_out(guard)
+    session.guard = guard
     [key] = words_of(headers, b"sec-websocket-key")
     answer = [
         ("Upgrade", "websocket"),
@@ -92,3 +101,24 @@ def _refusal(method: bytes, headers: Headers) -> Page | None:
     if len(keys) != 1 or not is_key(keys[0]):
         return Page(b"Sec-WebSocket-Key must be 16 bytes in base64\n", status=400)
     return None
+
+
+def _foreign(headers: Headers, guard: Guard) -> Page | None:
+    """Only browsers say from which page somebody comes, and they all do."""
+    named = {key: value.decode("latin-1") for key, value in headers if key in (b"origin", b"host")}
+    if b"origin" not in named or guard.welcomes(named[b"origin"], named.get(b"host", "")):
+        return None
+    return FORBIDDEN
+
+
+def keep_out(guard: Guard) -> Page:
+    """Whoever has shown who it is can do no better; the others are told how."""
+    return FORBIDDEN if guard.known else UNAUTHORIZED
+
+
+def to_token(headers: Headers, query: str) -> str | None:
+    for key, value in headers:
+        scheme, _, token = value.decode("latin-1").partition(" ")
+        if key == b"authorization" and scheme.lower() == "bearer":
+            return token.strip()
+    return dict(parse_qsl(query)).get("token")

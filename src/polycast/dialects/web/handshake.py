@@ -45,7 +45,7 @@ def is_key(text: str) -> bool:
 class ClientHandshake:
     """The side that dials: `request` is what it says first, `read` what it makes of the answer."""
 
-    def __init__(self, host: str, path: str, protocol: str = "") -> None:
+    def __init__(self, host: str, path: str, protocol: str = "", token: str = "") -> None:
         self._protocol = protocol
         self._key = base64.b64encode(secrets.token_bytes(KEY_BYTES))
         headers = [
@@ -55,6 +55,7 @@ class ClientHandshake:
             ("Sec-WebSocket-Key", self._key.decode()),
             ("Sec-WebSocket-Version", VERSION),
             *([("Sec-WebSocket-Protocol", protocol)] if protocol else []),
+            *([("Authorization", f"Bearer {token}")] if token else []),
         ]
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES)
         request = h11.Request(method="GET", target=path or "/", headers=headers)

@@ -14,8 +14,18 @@ from urllib.parse import unquote
 
 import h11
 
-from polycast.dialects.base import Page, Role, Session, Terms
-from polycast.dialects.web.doors import INVITATION, PATHS, SIGN, Welcome, knock, wants_websocket
+from polycast.dialects.base import Page, Role, Session, Terms, opening
+from polycast.dialects.web.doors import (
+    INVITATION,
+    PATHS,
+    SIGN,
+    UNAUTHORIZED,
+    Welcome,
+    keep_out,
+    knock,
+    to_token,
+    wants_websocket,
+)
 from polycast.dialects.web.handshake import with_path, words_of
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
 from polycast.model import Block, Closing, Event, Received, Refused, Reply, Upgrade
@@ -26,6 +36,8 @@ HEAD_END_BYTES = 3
 FIRST_PRINTABLE = 0x21
 REASON_CHARACTERS = 120
 """How much is said of what could not be read."""
+OPEN = ("/healthz", "/readyz")
+"""Pages that are for everybody."""
 PIPELINED = 64
 """How many requests of one read are answered; whoever sends more at once has to come again."""
 
@@ -41,6 +53,7 @@ class HttpError(ProtocolError):
 class HttpSession(Session):
     handshaken = False
     takes_part = False
+    introduces = True
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -182,10 +195,17 @@ class HttpSession(Session):
     def _find(self, request: h11.Request) -> Page | Welcome:
         path, _, query = _to_path(request.target.decode()).partition("?")
         path = unquote(path)
-        if wants_websocket(request.headers) and request.http_version != b"1.0":
-            return knock(request.method, request.headers, path, query, self._terms)
+        upgrading = wants_websocket(request.headers) and request.http_version != b"1.0"
+        is_open = not upgrading and (path in OPEN or path in self._terms.open)
+        if not is_open and not self.guard.show(to_token(request.headers, query)):
+            return UNAUTHORIZED
+        if upgrading:
+            return knock(request.method, request.headers, path, query, self._terms, self.guard)
         if request.method not in (b"GET", b"HEAD"):
             return Page(b"pages are for GET and HEAD\n", status=405, headers=(("Allow", "GET, HEAD"),))
+        self.guard.speak(NAME)
+        if not is_open and not self.guard.admin:
+            return keep_out(self.guard)
         if path not in self._pages:
             self._pages[path] = self._terms.pages(path)
         if page := self._pages[path]:
@@ -215,7 +235,7 @@ class HttpSession(Session):
 def _hand_over(events: list[Event], session: Session, block: Block, position: int, now: float) -> Received:
     """What stands behind the request is the other session's already."""
     consumed, need, rest = position, 0, block[position:]
-    events += session.open()
+    events += opening(session)
     if rest:
         received = session.receive(rest, now)
         events += received.events

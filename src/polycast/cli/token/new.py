@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from polycast.cli import streams
+from polycast.cli.log.place import DATA
+
+NAME = "new"
+HELP = """Make a token for an identity, and print it. It cannot be shown again: only its digest is kept.
+
+What is allowed here is added to what the rules of [access] allow to an identity of that name."""
+EXAMPLE = "polycast token new dashboard --subscribe '>' --admin --dialect ubre --dialect http"
+
+
+def run(
+    name: str = typer.Argument(help="The identity that it is for."),
+    publish: list[str] = typer.Option([], help="Let it publish to topics that match this.", metavar="PATTERN"),
+    subscribe: list[str] = typer.Option([], help="Let it subscribe to this, or to less.", metavar="PATTERN"),
+    admin: bool = typer.Option(False, "--admin", help="Let it look at the broker, and manage it."),
+    everything: bool = typer.Option(False, "--everything", help="Let it do all that there is."),
+    dialect: list[str] = typer.Option([], help="Only in this dialect.", metavar="D"),
+    data: str = DATA,
+) -> None:
+    from polycast.server.access.tokens import add_token
+
+    allowed = [f"publish {pattern}" for pattern in publish] + [f"subscribe {pattern}" for pattern in subscribe]
+    allowed += ["admin"] * admin + ["everything"] * everything
+    over = f" over {'+'.join(dialect)}" if dialect else ""
+    typer.echo(add_token(Path(data), name, [f"{name} may {words}{over}" for words in allowed]))
+    streams.say(f"this is the token of {name}; it is not shown again")

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from polycast.cli import streams
+from polycast.cli.log.place import DATA
+
+NAME = "revoke"
+HELP = "Take back the token of an identity. Whoever is connected with it is closed."
+EXAMPLE = "polycast token revoke sensors"
+
+
+def run(name: str = typer.Argument(help="The identity that it was for."), data: str = DATA) -> None:
+    from polycast.server.access.tokens import revoke_token
+
+    revoke_token(Path(data), name)
+    streams.say(f"the token of {name} is worth nothing any more")

@@ -1,0 +1,124 @@
+"""How a client shows who it is, and how it knows whom it talks to: what tokens and TLS need.
+
+Behind the `?` of an address, or in the environment where it is not there:
+
+    ca            POLYCAST_CA            file with the authorities to believe; without, those of the system
+    certificate   POLYCAST_CERTIFICATE   file with a certificate to show, with its key in it or
+    key           POLYCAST_KEY           in a file of its own
+    token         POLYCAST_TOKEN         a token to show
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+
+from polycast.address import SECURE, Address
+from polycast.errors import UsageError
+
+PREFIX = "POLYCAST_"
+READ_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    token: str = ""
+
+
+NAMES = tuple(field.name for field in fields(Credentials))
+
+
+def take_credentials(address: Address) -> tuple[Address, Credentials]:
+    """The address without them, so that nobody sees them who sees the address."""
+    unknown = sorted(set(address.options) - set(NAMES))
+    if unknown:
+        raise UsageError(f"unknown option {unknown[0]} in an address", f"known are {', '.join(NAMES)}")
+    found = {name: address.options.get(name) or os.environ.get(PREFIX + name.upper(), "") for name in NAMES}
+    return replace(address, options={}), Credentials(**found)
+
+
+def to_context(address: Address, credentials: Credentials) -> ssl.SSLContext | None:
+    """None where the address is of nothing that is encrypted."""
+    if address.scheme not in SECURE:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=credentials.ca or None)
+        if credentials.certificate:
+            context.load_cert_chain(credentials.certificate, credentials.key or None, password=_no_password)
+    except OSError as error:
+        files = " or ".join(filter(None, (credentials.ca, credentials.certificate, credentials.key)))
+        raise UsageError(
+            f"cannot use {files}: {error.strerror or error}", "ca, certificate and key are in PEM"
+        ) from error
+    return context
+
+
+def _no_password() -> str:
+    """Else OpenSSL would ask whoever sits at the terminal."""
+    raise UsageError("the key is encrypted", "openssl pkey -in KEY -out NEW writes it without a password")
+
+
+class TlsSocket:
+    """An encrypted socket, for whoever knows how to use a plain one."""
+
+    def __init__(self, plain: socket.socket, context: ssl.SSLContext, host: str) -> None:
+        try:
+            self._socket = context.wrap_socket(plain, server_hostname=host)
+        except OSError:
+            plain.close()
+            raise
+        self._peeked: bytes | None = None
+        self._shut = False
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._socket.settimeout(seconds)
+
+    def sendall(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """The only flags are those of a look at what is there."""
+        if flags:
+            return self._peek()
+        if self._peeked is not None:
+            data, self._peeked = self._peeked, None
+            return data
+        if self._shut:
+            return self._drain(size)
+        try:
+            return self._socket.recv(size)
+        except ssl.SSLZeroReturnError:
+            return b""
+
+    def _peek(self) -> bytes:
+        if self._peeked is None:
+            self._socket.settimeout(0)
+            try:
+                self._peeked = self.recv(READ_BYTES)
+            except ssl.SSLWantReadError as error:
+                raise BlockingIOError from error
+        return self._peeked
+
+    def shutdown(self, how: int) -> None:
+        """Says goodbye; the broker still has to say it, and what it says before that can be read as a rule."""
+        before = self._socket.gettimeout()
+        self._socket.settimeout(0)
+        with suppress(ssl.SSLWantReadError):
+            self._socket.unwrap()
+            self._shut = True
+        self._socket.settimeout(before)
+
+    def _drain(self, size: int) -> bytes:
+        """What comes behind the goodbyes cannot be read; that it ends can."""
+        while self._socket.recv(size):
+            pass
+        return b""

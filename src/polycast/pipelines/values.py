@@ -1,0 +1,60 @@
+"""Rows of a result as Python values, such that JSON has them: bytes as text where they are, times in UTC."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+UTC_FORM = "%Y-%m-%dT%H:%M:%SZ"
+"""Arrow has fractions among the seconds."""
+
+Rows = list[tuple[Any, ...]]
+
+
+def to_rows(batch: pa.RecordBatch, convert: Callable[[Any], Any]) -> Rows:
+    columns = [_values(column, convert) for column in batch.columns]
+    return list(zip(*columns, strict=True)) if columns else [()] * batch.num_rows
+
+
+def _values(column: pa.Array, convert: Callable[[Any], Any]) -> list[Any]:
+    """Column by column where that can be: numbers, texts and truths are what they are."""
+    column = _to_texts(column)
+    kind = column.type
+    plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind)
+    values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
+    return values if plain else [convert(value) for value in values]
+
+
+def _to_texts(column: pa.Array) -> pa.Array:
+    """Times and bytes, if all of them are text."""
+    if pa.types.is_timestamp(column.type) and column.type.tz:
+        return pc.strftime(column, UTC_FORM)
+    if pa.types.is_binary(column.type):
+        with suppress(pa.ArrowInvalid):
+            return column.cast(pa.string())
+    return column
+
+
+def to_plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return to_text(value)
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, dict):
+        return {str(to_plain(key)): to_plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [to_plain(each) for each in value]
+    return value
+
+
+def to_text(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"$base64": base64.b64encode(value).decode()}

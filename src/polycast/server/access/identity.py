@@ -1,0 +1,69 @@
+"""Who a peer is by the way it came: its certificate, its network, or whether it is on this machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
+
+from polycast.errors import UsageError
+from polycast.server.access.rules import ANONYMOUS, LOOPBACK, NAME, check_name
+
+Network = tuple[str, IPv4Network | IPv6Network]
+"""The name of who comes from there, and where that is."""
+ALTERNATIVES = ("DNS", "URI", "email")
+"""The kinds of other names that can be in a certificate and say who somebody is."""
+
+
+def parse_networks(texts: Iterable[str]) -> list[Network]:
+    """The narrowest first: it is the one that counts."""
+    networks = [_parse_network(text) for text in texts]
+    return sorted(networks, key=lambda network: -network[1].prefixlen)
+
+
+def _parse_network(text: str) -> Network:
+    name, separator, place = text.partition("=")
+    if not separator:
+        raise UsageError(f"{text!r} is no network", "write NAME=10.0.0.0/8")
+    check_name(name)
+    try:
+        return name, ip_network(place)
+    except ValueError as error:
+        raise UsageError(f"{text!r}: {error}", "write NAME=10.0.0.0/8") from error
+
+
+def from_place(host: str | None, networks: list[Network]) -> str:
+    """`host` is an IP address; None: the peer came over a file of this machine."""
+    if host is None:
+        return LOOPBACK
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return ANONYMOUS
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    for name, network in networks:
+        if address in network:
+            return name
+    return LOOPBACK if address.is_loopback else ANONYMOUS
+
+
+def from_certificate(certificate: Mapping[str, Any] | None) -> str | None:
+    """The common name, or else the first other name; None where there is no name that could be one."""
+    if not certificate:
+        return None
+    named = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    others = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ALTERNATIVES]
+    name = next(iter(named + others), "")
+    return name if NAME.fullmatch(name) and name not in (LOOPBACK, ANONYMOUS) else None
+
+
+def is_local_name(place: str) -> bool:
+    """Whether a HOST or HOST:PORT is `localhost` or an address: a name could be made to lead here by anybody."""
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:]+))(?::[0-9]+)?", place)
+    host = (match[1] or match[2]).lower() if match else ""
+    try:
+        return host == "localhost" or bool(ip_address(host))
+    except ValueError:
+        return False

@@ -1,0 +1,136 @@
+"""Rules, as people write them, and what follows from them for one identity in one dialect.
+
+    IDENTITY may everything
+    IDENTITY may admin                                  the broker's own routes, and the pages of the http port
+    IDENTITY may publish PATTERN
+    IDENTITY may publish+subscribe PATTERN over DIALECT+DIALECT
+
+A rule allows; what no rule allows is forbidden. `over` leaves it to some dialects, and may stand behind each form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from polycast.dialects.registry import ROLES
+from polycast.errors import UsageError
+from polycast.model import RESERVED, Contains, Exact, Pattern, Prefix, parse_pattern
+
+PUBLISH, SUBSCRIBE, ADMIN, EVERYTHING = "publish", "subscribe", "admin", "everything"
+LOOPBACK, ANONYMOUS = "loopback", "anonymous"
+"""Who came from this machine, and who came from anywhere else, and has shown nothing."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:/*-]{0,254}")
+RULE = re.compile(r"(\S+) may (\S+)(?: (.*?))??(?: over (\S+))?", re.DOTALL)
+FORM = "write IDENTITY may publish+subscribe PATTERN, IDENTITY may admin or IDENTITY may everything"
+K = TypeVar("K")
+
+REMEMBERED = 100_000
+"""How many answers are remembered for one identity in one dialect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    identity: str
+    actions: frozenset[str]
+    pattern: Pattern | None = None
+    """None for actions that are about no topic."""
+    dialects: frozenset[str] = frozenset()
+    """Empty: all of them."""
+
+    def holds_in(self, dialect: str) -> bool:
+        return not self.dialects or dialect in self.dialects
+
+
+def parse_rule(text: str) -> Rule:
+    match = RULE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no rule", FORM)
+    identity, words, topics, over = match.groups()
+    check_name(identity)
+    actions = frozenset(words.split("+"))
+    about_topics = actions <= {PUBLISH, SUBSCRIBE}
+    if not about_topics and actions not in ({ADMIN}, {EVERYTHING}):
+        raise UsageError(f"{text!r}: nobody can be allowed to {words}", FORM)
+    if about_topics != (topics is not None):
+        expected = "a pattern is missing" if about_topics else f"{words} has no pattern"
+        raise UsageError(f"{text!r}: {expected}", FORM)
+    return Rule(identity, actions, None if topics is None else parse_pattern(topics), _to_dialects(text, over))
+
+
+def _to_dialects(text: str, over: str | None) -> frozenset[str]:
+    asked = frozenset(over.split("+")) if over else frozenset()
+    known = {role.dialect for role in ROLES.values()}
+    if unknown := asked - known:
+        raise UsageError(f"{text!r}: unknown dialect {min(unknown)}", f"known are {', '.join(sorted(known))}")
+    return asked
+
+
+def check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        hint = "letters, digits and _ . @ : / * - can be in one, up to 255 of them"
+        raise UsageError(f"{name!r} cannot be the name of an identity", hint)
+
+
+def covers(rule: Pattern, asked: Pattern) -> bool:
+    """Whether every topic that matches `asked` also matches `rule`."""
+    if isinstance(asked, Exact):
+        return rule.matches(asked.value)
+    if isinstance(rule, Exact) or (asked.value.startswith(RESERVED) and not rule.value.startswith(RESERVED)):
+        return False
+    if isinstance(rule, Prefix) and isinstance(asked, Contains):
+        return not rule.value
+    return asked.value.startswith(rule.value) if isinstance(rule, Prefix) else rule.value in asked.value
+
+
+class Rights:
+    """What one identity may do in one dialect. What was asked once is not looked up again."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        listed = list(rules)
+        self.admin = any(ADMIN in rule.actions for rule in listed)
+        self._publish = [rule.pattern for rule in listed if rule.pattern and PUBLISH in rule.actions]
+        self._subscribe = [rule.pattern for rule in listed if rule.pattern and SUBSCRIBE in rule.actions]
+        self._topics: dict[bytes, bool] = {}
+        self._patterns: dict[Pattern, bool] = {}
+
+    @property
+    def none(self) -> bool:
+        return not (self.admin or self._publish or self._subscribe)
+
+    def may_publish(self, topic: bytes) -> bool:
+        known = self._topics.get(topic)
+        return self._look_up(topic) if known is None else known
+
+    def _look_up(self, topic: bytes) -> bool:
+        """What is no UTF-8 is no topic, and refused later on as such."""
+        text = topic.decode(errors="replace")
+        return _remember(self._topics, topic, any(pattern.matches(text) for pattern in self._publish))
+
+    def may_subscribe(self, pattern: Pattern) -> bool:
+        known = self._patterns.get(pattern)
+        if known is None:
+            known = any(covers(rule, pattern) for rule in self._subscribe)
+            _remember(self._patterns, pattern, known)
+        return known
+
+    def within(self, pattern: Pattern) -> list[Pattern]:
+        """What may be subscribed to of that which was not asked for word by word."""
+        if self.may_subscribe(pattern):
+            return [pattern]
+        return [rule for rule in self._subscribe if covers(pattern, rule)]
+
+
+def _remember(known: dict[K, bool], key: K, answer: bool) -> bool:
+    if len(known) >= REMEMBERED:
+        known.clear()
+    known[key] = answer
+    return answer
+
+
+def rights_of(rules: Iterable[Rule], identity: str, dialect: str) -> Rights | None:
+    """None: it may do everything."""
+    held = [rule for rule in rules if rule.identity == identity and rule.holds_in(dialect)]
+    return None if any(EVERYTHING in rule.actions for rule in held) else Rights(held)

@@ -1,0 +1,125 @@
+"""Tokens: a file that says which of them are known, to whom they belong, and what they allow.
+
+    {"tokens": [{"name": "sensors", "sha256": HEX, "created": ISO 8601, "rules": ["sensors may publish s.>"]}]}
+
+Only digests are kept. The file is replaced as a whole, so a reader finds the old one or the new one, also after a
+crash; whoever changes it holds a lock on its folder. It is for its owner alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from polycast.errors import StartError, UsageError
+from polycast.server.access.rules import ANONYMOUS, LOOPBACK, check_name, parse_rule
+
+FILE = "tokens.json"
+TOKEN_BYTES = 32
+MODE = 0o600
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Token(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    sha256: str
+    created: str
+    rules: tuple[str, ...] = ()
+
+
+class Shelf(Struct, forbid_unknown_fields=True):
+    tokens: list[Token] = []
+
+
+def digest_of(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
+
+
+def find(tokens: list[Token], digest: str) -> Token | None:
+    """Takes as long whichever it is, and as long if it is none."""
+    found = None
+    for token in tokens:
+        if hmac.compare_digest(token.sha256, digest):
+            found = token
+    return found
+
+
+def read_tokens(file: Path) -> list[Token]:
+    """Nothing where there is no file. StartError: it cannot be read, or cannot be trusted."""
+    try:
+        with file.open("rb") as opened:
+            if os.fstat(opened.fileno()).st_mode & OTHERS_WRITE:
+                raise StartError(f"{file} can be written to by others than its owner", f"chmod 600 {file}")
+            shelf = msgspec.json.decode(opened.read(), type=Shelf)
+        for rule in (rule for token in shelf.tokens for rule in token.rules):
+            parse_rule(rule)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StartError(f"cannot read {file}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, UsageError) as error:
+        raise StartError(f"{file} is no list of tokens: {error}", "'polycast token' writes it") from error
+    return shelf.tokens
+
+
+def add_token(folder: Path, name: str, rules: list[str]) -> str:
+    """The token itself, which is kept nowhere."""
+    check_name(name)
+    if name in (LOOPBACK, ANONYMOUS):
+        raise UsageError(f"{name} is who has shown no token", "give it another name")
+    for rule in rules:
+        parse_rule(rule)
+    text = secrets.token_urlsafe(TOKEN_BYTES)
+    with _changing(folder) as tokens:
+        if any(token.name == name for token in tokens):
+            raise UsageError(f"there is a token for {name} already", f"polycast token revoke {name}")
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        tokens.append(Token(name, digest_of(text), created, tuple(rules)))
+    return text
+
+
+def revoke_token(folder: Path, name: str) -> None:
+    with _changing(folder) as tokens:
+        left = [token for token in tokens if token.name != name]
+        if len(left) == len(tokens):
+            raise UsageError(f"there is no token for {name}", "'polycast token list' shows those that there are")
+        tokens[:] = left
+
+
+@contextmanager
+def _changing(folder: Path) -> Iterator[list[Token]]:
+    """What becomes of the list is written, unless something is raised."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            tokens = read_tokens(folder / FILE)
+            yield tokens
+            _write(folder / FILE, msgspec.json.format(msgspec.json.encode(Shelf(tokens)), indent=2))
+            os.fsync(lock)
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise StartError(f"cannot write {folder / FILE}: {error.strerror}") from error
+
+
+def _write(file: Path, data: bytes) -> None:
+    new = file.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE), "wb") as opened:
+        opened.write(data)
+        opened.flush()
+        os.fsync(opened.fileno())
+    new.replace(file)

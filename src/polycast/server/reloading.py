@@ -1,0 +1,111 @@
+"""What changes while the broker runs: certificates, access, tokens, and those limits that are looked at each time.
+
+Everything is read and checked before anything is changed: what cannot be used is logged, and all stays as it was.
+Who may no longer be here, or no longer hear what it hears, is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polycast.errors import ForbiddenError, PolycastError
+from polycast.server.access.access import Access
+from polycast.server.access.rates import Rates
+from polycast.server.connection import Connection
+from polycast.server.settings import TABLES, Settings
+from polycast.server.tls import to_context
+
+if TYPE_CHECKING:
+    from polycast.server.server import Server
+
+log = logging.getLogger("polycast.server")
+
+LIMITS = (
+    "connections",
+    "subscriptions",
+    "handshake_seconds",
+    "idle_seconds",
+    "stall_seconds",
+    "ack_seconds",
+    "shutdown_seconds",
+)
+"""The limits that hold for everybody as soon as they are changed."""
+
+
+def check(settings: Settings) -> None:
+    """Raises what would stand against a start, before anything is opened."""
+    if settings.tls.certificate:
+        to_context(settings.tls)
+    Access(settings.access, Path(settings.log.data))
+
+
+def reload(server: Server, read: Callable[[], Settings]) -> None:
+    try:
+        wanted = read()
+        context = to_context(wanted.tls) if wanted.tls.certificate else None
+        server.access.reread()
+    except PolycastError as error:
+        log.error("not reloaded, all stays as it was: %s", error)
+        return
+    if context:
+        server.show_certificate(context)
+    limits = {name: getattr(wanted.limits, name) for name in LIMITS}
+    before = server.settings
+    server.settings = replace(
+        before, limits=replace(before.limits, **limits), access=wanted.access, tls=wanted.tls
+    )
+    _apply(server)
+    log.info("reloaded")
+    if later := _differing(server.settings, wanted):
+        log.warning("these change with the next start: %s", ", ".join(later))
+
+
+def _apply(server: Server) -> None:
+    settings, exchange = server.settings, server.exchange
+    server.limit_connections(settings.limits.connections)
+    exchange.subscribing.most = settings.limits.subscriptions
+    waits = exchange.slowed
+    exchange.rates = Rates(settings.access, exchange.budget, waits) if settings.access.paced or waits else None
+    server.access.adopt(settings.access)
+    look_again(server)
+
+
+def reread_tokens(server: Server) -> None:
+    """If their file has changed."""
+    if not server.access.is_outdated():
+        return
+    try:
+        server.access.reread()
+    except PolycastError as error:
+        log.error("the tokens stay as they were: %s", error)
+        return
+    log.info("tokens reread")
+    look_again(server)
+
+
+def look_again(server: Server) -> None:
+    """At everybody who is here."""
+    for connection in list(server.connections):
+        if not connection.closing and not _may_stay(connection):
+            connection.fail(ForbiddenError())
+
+
+def _may_stay(connection: Connection) -> bool:
+    guard = connection.guard
+    if not guard.renew():
+        return False
+    if guard.useless and not connection.session.introduces:
+        return False
+    return not guard.restricted or all(map(guard.may_subscribe, connection.subscriber.patterns))
+
+
+def _differing(now: Settings, wanted: Settings) -> list[str]:
+    tables = [table for table in ("listen", "connect") if getattr(now, table) != getattr(wanted, table)]
+    for table, cls in TABLES.items():
+        old, new = getattr(now, table), getattr(wanted, table)
+        tables += [f"{table}.{f.name}" for f in fields(cls) if getattr(old, f.name) != getattr(new, f.name)]
+    return tables

@@ -1,0 +1,180 @@
+"""TLS, below the dialects: certificates are read here, and connections pass through a doorway.
+
+When a peer and the broker have agreed, a connection begins like those of any tcp listener; if they cannot, that is
+counted and logged, and nobody else notices. Whoever comes is shown the certificate that was read last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from polycast.errors import StartError
+from polycast.server.access.settings import REQUIRED, TlsSettings
+from polycast.server.connection import Connection
+from polycast.server.counters import Counters
+
+log = logging.getLogger("polycast.tls")
+
+EXPIRED, NOT_YET_VALID = 10, 9
+"""What OpenSSL calls them (X509_V_ERR_...)."""
+SHUTDOWN_SECONDS = 5.0
+"""How long a peer may take to say goodbye in its turn."""
+FULL_SECONDS = 1.0
+"""How long nobody is let in when the system has no more files."""
+AT_ONCE = 64
+"""So many are let in before others get their turn."""
+PENDING_AT_MOST = 1024
+"""Past it nobody is let in until somebody is through."""
+DETAILS_AT_MOST = 1000
+"""So many failures are told in the log; the others are only counted."""
+FAILED = "tls"
+"""What a failure is counted under."""
+
+
+def to_context(settings: TlsSettings) -> ssl.SSLContext:
+    """StartError: the files cannot be used."""
+    certificate, key = settings.certificate, settings.key or settings.certificate
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _check_file("tls.certificate", certificate)
+    _check_file("tls.key", key)
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except ssl.SSLError as error:
+        fits = error.reason != "KEY_VALUES_MISMATCH"
+        problem = "is no certificate and key in PEM" if fits else "has another key than"
+        raise StartError(f"tls.certificate {certificate}: {problem} {'' if fits else key}".rstrip()) from error
+    if settings.client_ca:
+        _believe(context, settings)
+    _check_time(context, certificate)
+    return context
+
+
+def _check_file(name: str, path: str) -> None:
+    try:
+        with Path(path).open("rb"):
+            pass
+    except OSError as error:
+        raise StartError(f"cannot read {name} {path}: {error.strerror}", f"set {name}") from error
+
+
+def _no_password() -> str:
+    """Else OpenSSL would ask whoever sits at the terminal."""
+    raise StartError("tls.key is encrypted", "openssl pkey -in KEY -out NEW writes it without a password")
+
+
+def _believe(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    _check_file("tls.client_ca", settings.client_ca)
+    try:
+        context.load_verify_locations(settings.client_ca)
+    except ssl.SSLError as error:
+        raise StartError(f"tls.client_ca {settings.client_ca}: no certificates in PEM") from error
+    required = settings.client_certificates == REQUIRED
+    context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+
+
+def _check_time(context: ssl.SSLContext, certificate: str) -> None:
+    """Python does not tell what a certificate says; whoever is shown it does."""
+    looking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    looking.check_hostname = False
+    looking.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    looking.load_verify_locations(certificate)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = looking.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)
+    for end in (*ends, *ends):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError as error:
+            if error.verify_code in (EXPIRED, NOT_YET_VALID):
+                when = "has expired" if error.verify_code == EXPIRED else "is not valid yet"
+                raise StartError(f"tls.certificate {certificate} {when}", "get a new one") from error
+            return
+        except ssl.SSLError:
+            return
+
+
+class Doorway:
+    """A listening socket whose connections are encrypted. `context` may be replaced while it listens."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        to_connection: Callable[[], Connection],
+        counters: Counters,
+        seconds: float,
+    ) -> None:
+        """`seconds` is how long a peer may take to agree."""
+        self.context = context
+        self._socket = sock
+        self._to_connection = to_connection
+        self._counters = counters
+        self._seconds = seconds
+        self._pending: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        sock.setblocking(False)
+        self._let_in()
+
+    def close(self) -> None:
+        """Who is not through by now never will be."""
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+            for task in self._pending:
+                task.cancel()
+
+    def _let_in(self) -> None:
+        if self._open:
+            self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                accepted, place = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("cannot let anybody in: %s", error.strerror)
+                self._loop.remove_reader(self._socket)
+                self._loop.call_later(FULL_SECONDS, self._let_in)
+                return
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._pass(accepted, f"{place[0]}:{place[1]}"))
+            self._pending.add(task)
+            task.add_done_callback(self._passed)
+            if len(self._pending) >= PENDING_AT_MOST:
+                self._loop.remove_reader(self._socket)
+                return
+
+    def _passed(self, task: asyncio.Task[None]) -> None:
+        self._pending.discard(task)
+        if len(self._pending) == PENDING_AT_MOST - 1:
+            self._let_in()
+
+    async def _pass(self, accepted: socket.socket, name: str) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._to_connection,
+                accepted,
+                ssl=self.context,
+                ssl_handshake_timeout=self._seconds,
+                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+            )
+        except OSError as error:
+            self._counters.closed[FAILED] += 1
+            worth = self._counters.closed[FAILED] <= DETAILS_AT_MOST
+            log.log(logging.WARNING if worth else logging.DEBUG, "%s: no TLS: %s", name, _reason(error))
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return error.strerror or str(error) or "it left"

@@ -1,0 +1,151 @@
+"""What a person at a terminal sees: a line for each part, how much goes through, and who said what last."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from polycast.up.figures import Figures
+from polycast.up.life import State
+from polycast.up.lines import to_lines
+from polycast.up.parts import Part
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+LINES_KEPT = 50
+LINES_SHOWN = 10
+OTHER_LINES = 14
+"""What else is on the screen, about."""
+STYLES = {
+    State.RUNNING: "green",
+    State.STARTING: "yellow",
+    State.RESTING: "red",
+    State.FAILED: "red",
+    State.OFF: "yellow",
+}
+UNKNOWN = "–"
+
+
+class Display:
+    """`with Display(parts, console) as display:`; `refresh` shows what is known by then."""
+
+    def __init__(self, parts: list[Part], console: Console) -> None:
+        self._parts = parts
+        self._console = console
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self._figures = Figures()
+        self._address = ""
+        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+
+    def __enter__(self) -> Display:
+        self._live.start()
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        self.refresh()
+        self._live.stop()
+
+    def opened(self, console: str) -> None:
+        self._address = console
+
+    def changed(self, part: Part) -> None:
+        if part.life.state in (State.RESTING, State.OFF, State.FAILED):
+            for line in to_lines(part, time.monotonic()):
+                self._note(part, line)
+        self.refresh()
+
+    def heard(self, part: Part, line: str) -> None:
+        if not line.startswith("listening "):
+            self._note(part, line)
+
+    def logged(self, part: Part, line: str) -> None:
+        self._note(part, line)
+
+    def show(self, figures: Figures) -> None:
+        self._figures = figures
+        self.refresh()
+
+    def refresh(self) -> None:
+        self._live.update(self._to_screen(time.monotonic()), refresh=True)
+
+    def _note(self, part: Part, line: str) -> None:
+        """What others have written must not write on the terminal."""
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+        self._lines.append(f"{part.name}: {shown}")
+
+    # -- the screen --------------------------------------------------------------------------------------
+
+    def _to_screen(self, now: float) -> RenderableType:
+        where = Text.assemble(("Polycast", "bold"), "  ", self._address)
+        blocks: list[RenderableType] = [where, "", self._to_parts(now), "", self._to_figures()]
+        if self._figures.pipelines:
+            blocks += ["", self._to_pipelines()]
+        room = self._console.height - OTHER_LINES - len(self._figures.pipelines)
+        shown = list(self._lines)[-max(1, min(LINES_SHOWN, room)) :]
+        blocks += ["", *(Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in shown)]
+        return Group(*blocks, Text("ctrl-C stops all of it", style="dim"))
+
+    def _to_parts(self, now: float) -> Table:
+        table = _grid("part", "state", "for", "restarts", "")
+        for part in self._parts:
+            life = part.life
+            why = life.reason.partition("\n")[0]
+            if life.state is State.RESTING:
+                why = f"again in {max(0.0, life.due - now):.0f} s: {why}"
+            state = Text(str(life.state), style=STYLES.get(life.state, ""))
+            since = to_duration(now - life.since) if life.since else ""
+            table.add_row(part.name, state, since, str(life.restarts or ""), Text(why))
+        return table
+
+    def _to_figures(self) -> Text:
+        known = self._figures
+        return Text(
+            f"messages/s  in {_number(known.messages_in)}  out {_number(known.messages_out)}     "
+            f"connections {_number(known.connections)}     log {to_size(known.log_bytes)}"
+        )
+
+    def _to_pipelines(self) -> Table:
+        table = _grid("pipeline", "state", "batch", "rows/s", "lag", "")
+        for row in self._figures.pipelines:
+            failed = row.get("state") == "failed"
+            state = Text(str(row.get("state", "")), style="red" if failed else "green")
+            numbers = (_number(row.get(name)) for name in ("batch", "rows_per_second", "lag"))
+            why = str(row.get("error", "")) if failed else ""
+            table.add_row(Text(str(row.get("query", ""))), state, *numbers, Text(why))
+        return table
+
+
+def _grid(*heads: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in heads:
+        number = head in ("for", "restarts", "batch", "rows/s", "lag")
+        table.add_column(head, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def to_duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole // 60 % 60:02} min"
+
+
+def to_size(size: float) -> str:
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        del units[0]
+    return f"{size:,.0f} bytes" if units[0] == "bytes" else f"{size:,.1f} {units[0]}"

@@ -1,0 +1,85 @@
+"""What is forbidden where there is a log: batches, stages, history, and the answers of Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from access.gate import BASE, write_config
+from kit.broker import Broker
+from kit.hermod import message
+from kit.ubre import line
+from kit.wire import Peer
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    folder = tmp_path_factory.mktemp("kept")
+    config = write_config(
+        folder, *BASE, "guest may subscribe spark/sql", "guest may publish spark/sql", "loopback may everything"
+    )
+    flags = (f"--config={config}", f"--listen=ubre=ipc://{folder}/ubre")
+    with Broker(*flags, listen=("hermod.pub", "ubre"), data=folder / "data") as started:
+        yield started
+
+
+def said(peer: Peer) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(peer.read_until(b"\n"))
+    return found
+
+
+def test_an_atomic_batch_is_refused_as_a_whole(broker: Broker) -> None:
+    with broker.connect("hermod.pub") as peer:
+        peer.send(
+            b'{"batch_type": "Count", "count": 2, "batch_id": "b"}'
+            + message("open.a", b"")
+            + message("secret", b"")
+        )
+        answer = said(peer)
+        assert (answer["code"], answer["count"], answer["message"]) == (403, 0, "Forbidden")
+        peer.send(b'{"batch_type": "Count", "count": 1, "batch_id": "b"}' + message("open.a", b""))
+        assert said(peer) == {"status": "OK", "count": 1}
+
+
+def to_stage(topics: list[str]) -> bytes:
+    batch = pa.record_batch({"topic": topics, "payload": [b"x"] * len(topics)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    header = {"batch_type": "Stage", "batch_id": "s", "stage": "1", "payload_size": len(data), "checksum": ""}
+    return json.dumps(header).encode() + data
+
+
+def test_stages(broker: Broker) -> None:
+    with broker.connect("hermod.pub") as peer:
+        peer.send(to_stage(["open.a", "open.b", "secret"]))
+        assert said(peer)["code"] == 403
+        peer.send(to_stage(["open.a", "open.b"]))
+        assert said(peer) == {"status": "OK", "count": 2}
+
+
+def test_history_is_for_those_who_may_subscribe(broker: Broker) -> None:
+    with broker.connect("ubre") as peer:
+        for pattern, allowed in (("open.h", True), ("open.>", True), (">", False), ("secret", False)):
+            peer.send(line(request="polycast/history", id=1, body={"pattern": pattern}))
+            answer = said(peer)
+            assert ("success" in answer) == allowed, answer
+            assert allowed or answer == {"fail": 1, "body": "Forbidden"}
+        for route in ("polycast/rows", "polycast/log", "polycast/places"):
+            peer.send(line(request=route, id=2, body={}))
+            assert said(peer) == {"fail": 2, "body": "Forbidden"}
+
+
+def test_spark_shows_everything_and_so_is_for_those_who_manage(broker: Broker) -> None:
+    with broker.connect("ubre") as peer, broker.connect_file("ubre") as here:
+        here.send(line(subscribe="spark/sql", body={"serve": True}) + line(request="polycast/stats", id=1))
+        here.read_until(b"\n")
+        peer.send(line(request="spark/sql", id=1, body={"query": "SELECT 1"}))
+        assert said(peer) == {"fail": 1, "body": "Forbidden"}
+        peer.send(line(subscribe="spark/sql", body={"serve": True}))
+        assert peer.expect_closed() == b""

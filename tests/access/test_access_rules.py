@@ -1,0 +1,119 @@
+"""Rules: how they are written, and what they allow."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from polycast.errors import UsageError
+from polycast.model import Contains, Everything, Exact, Pattern, Prefix, parse_pattern
+from polycast.server.access.rules import Rights, Rule, covers, parse_rule, rights_of
+
+VALUES = (
+    "",
+    "a",
+    "b",
+    "ab",
+    "aba",
+    "poly",
+    "polycast/",
+    "polycast/a",
+    "x/polycast/a",
+    "cast/",
+    "polycast/polycast/a",
+)
+ENDS = ("", "x", "a", "ab", "polycast/")
+TOPICS = sorted({f"{before}{value}{after}" for before, value, after in product(ENDS, VALUES, ENDS)})
+PATTERNS: list[Pattern] = [Everything(), *(kind(value) for kind in (Exact, Prefix, Contains) for value in VALUES)]
+
+
+@pytest.mark.parametrize("rule", PATTERNS, ids=str)
+def test_a_pattern_covers_what_brute_force_says(rule: Pattern) -> None:
+    for asked in PATTERNS:
+        heard = [topic for topic in TOPICS if asked.matches(topic)]
+        missed = [topic for topic in heard if not rule.matches(topic)]
+        assert heard, asked
+        assert covers(rule, asked) == (not missed), (str(rule), str(asked), missed[:3])
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("a may everything", Rule("a", frozenset({"everything"}))),
+        ("a may admin over http", Rule("a", frozenset({"admin"}), None, frozenset({"http"}))),
+        ("a may publish b.>", Rule("a", frozenset({"publish"}), Prefix("b."))),
+        ("a may publish b c", Rule("a", frozenset({"publish"}), Exact("b c"))),
+        (
+            "spiffe://x/y may publish+subscribe ~b over ubre+hermod",
+            Rule(
+                "spiffe://x/y", frozenset({"publish", "subscribe"}), Contains("b"), frozenset({"ubre", "hermod"})
+            ),
+        ),
+    ],
+)
+def test_how_rules_are_written(text: str, rule: Rule) -> None:
+    assert parse_rule(text) == rule
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        "a may",
+        "a may fly",
+        "a may publish",
+        "a may publish over ubre",
+        "a may admin x",
+        "a may everything x",
+        "a may publish+admin x",
+        "a may publish x over telepathy",
+        "a b may publish x",
+        "ä may admin",
+    ],
+)
+def test_what_is_no_rule(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_rule(text)
+    assert error.value.hint
+
+
+def rights(*texts: str, identity: str = "a", dialect: str = "ubre") -> Rights | None:
+    return rights_of(map(parse_rule, texts), identity, dialect)
+
+
+def test_what_no_rule_allows_is_forbidden() -> None:
+    held = rights("b may everything", "a may everything over hermod")
+    assert held is not None
+    assert held.none
+    assert not held.admin
+    assert not held.may_publish(b"x")
+    assert not held.may_subscribe(Exact("x"))
+
+
+def test_everything_is_no_rights_at_all() -> None:
+    assert rights("a may publish x", "a may everything") is None
+    assert rights("a may everything over ubre") is None
+
+
+def test_rights_are_the_sum_of_rules() -> None:
+    held = rights("a may publish x.>", "a may subscribe ~y", "a may publish z over ubre", "a may admin over http")
+    assert held is not None
+    assert not held.none
+    assert not held.admin
+    published = [
+        topic for topic in (b"x.1", b"x", b"z", b"y", b"\xff", b"polycast/x.1") if held.may_publish(topic)
+    ]
+    assert published == [b"x.1", b"z"]
+    assert [held.may_publish(topic) for topic in (b"x.1", b"y")] == [True, False]  # the second time, too
+    asked = [parse_pattern(text) for text in ("~y", "~ayb", "xyz", "y.>", ">", "x.>")]
+    assert list(map(held.may_subscribe, asked)) == [True, True, True, True, False, False]
+
+
+def test_of_what_was_not_asked_for_word_by_word_comes_what_is_allowed() -> None:
+    held = rights("a may subscribe b.>", "a may subscribe =c", "a may subscribe polycast/>")
+    assert held is not None
+    assert held.within(Everything()) == [Prefix("b."), Exact("c")]
+    assert held.within(Prefix("b.d")) == [Prefix("b.d")]
+    assert held.within(Exact("all")) == []

@@ -1,0 +1,218 @@
+"""Tokens: how they are kept, and how they are shown in the dialects that can show one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from access.gate import BASE, counted, gated
+from kit.broker import Broker
+from kit.hermod import OK, message
+from kit.http import get, read_answer
+from kit.program import polycast_forked
+from kit.websocket import TEXT, frame, upgrade, welcome
+from kit.wire import wait_for
+from polycast.client import connect
+from polycast.errors import RefusedError, RemoteError, StartError, UsageError
+from polycast.model import Exact, Message
+from polycast.server.access.tokens import FILE, add_token, digest_of, find, read_tokens, revoke_token
+
+RULES = ["sensors may publish sensors.>", "sensors may subscribe sensors.>"]
+
+
+# -- how they are kept -----------------------------------------------------------------------------------
+
+
+def test_only_digests_are_kept_in_a_file_for_its_owner(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "data"
+    token = add_token(folder, "sensors", RULES)
+    text = (folder / FILE).read_text()
+    assert token not in text
+    [kept] = json.loads(text)["tokens"]
+    assert (kept["name"], kept["rules"]) == ("sensors", RULES)
+    assert kept["sha256"] == hashlib.sha256(token.encode()).hexdigest()
+    assert stat.S_IMODE((folder / FILE).stat().st_mode) == 0o600
+    assert [path.name for path in folder.iterdir()] == [FILE]
+
+
+def test_tokens_differ_and_are_found(tmp_path: Path) -> None:
+    tokens = {name: add_token(tmp_path, name, []) for name in ("a", "b", "c")}
+    assert len(set(tokens.values())) == 3
+    known = read_tokens(tmp_path / FILE)
+    for name, token in tokens.items():
+        found = find(known, digest_of(token))
+        assert found is not None
+        assert found.name == name
+    assert find(known, digest_of("d")) is None
+    assert find([], digest_of("d")) is None
+    revoke_token(tmp_path, "b")
+    assert [token.name for token in read_tokens(tmp_path / FILE)] == ["a", "c"]
+
+
+@pytest.mark.parametrize("name", ["loopback", "anonymous", "a b", ""])
+def test_names_that_no_token_can_have(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        add_token(tmp_path, name, [])
+    assert read_tokens(tmp_path / FILE) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"tokens": [{"name": 1}]}', "\xff"])
+def test_a_file_that_is_no_list_of_tokens(text: str, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(text.encode("latin-1"))
+    (tmp_path / FILE).chmod(0o600)
+    with pytest.raises(StartError, match="is no list of tokens"):
+        read_tokens(tmp_path / FILE)
+
+
+def test_a_file_that_others_can_write_to_is_not_believed(tmp_path: Path) -> None:
+    add_token(tmp_path, "a", [])
+    (tmp_path / FILE).chmod(0o622)
+    with pytest.raises(StartError, match="can be written to by others"):
+        read_tokens(tmp_path / FILE)
+    done = polycast_forked("serve", "--no-log", "--listen=simplest=tcp://127.0.0.1:0", f"--data={tmp_path}")
+    assert (done.code, "chmod 600" in done.err) == (1, True)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    data = f"--data={tmp_path}"
+    made = polycast_forked(
+        "token", "new", "a", "--publish=x.>", "--subscribe=y", "--admin", "--dialect=ubre", data
+    )
+    assert made.code == 0
+    [known] = read_tokens(tmp_path / FILE)
+    assert known.sha256 == digest_of(made.out.decode().strip())
+    rules = ["a may publish x.> over ubre", "a may subscribe y over ubre", "a may admin over ubre"]
+    listed = json.loads(polycast_forked("token", "list", "--json", data).out)
+    assert listed == {"name": "a", "created": known.created, "rules": rules}
+    assert "a may publish x.> over ubre" in polycast_forked("token", "list", data).out.decode()
+    assert polycast_forked("token", "new", "a", data).code == 2
+    assert polycast_forked("token", "new", "b", "--publish=", data).code == 2
+    assert polycast_forked("token", "revoke", "a", data).code == 0
+    assert polycast_forked("token", "revoke", "a", data).code == 2
+    assert polycast_forked("token", "list", data).out == b""
+
+
+# -- how they are shown ----------------------------------------------------------------------------------
+
+
+def status_of(broker: Broker, request: bytes) -> int:
+    with broker.connect("http") as peer:
+        peer.send(request)
+        return read_answer(peer).status
+
+
+def test_http(tmp_path: Path) -> None:
+    token = add_token(tmp_path / "data", "chief", ["chief may admin"])
+    other = add_token(tmp_path / "data", "sensors", RULES)
+    with gated(tmp_path, *BASE) as broker:
+        assert status_of(broker, get("/metrics", f"Authorization: Bearer {token}")) == 200
+        assert status_of(broker, get("/metrics", f"authorization: bearer {token}")) == 200
+        assert status_of(broker, get(f"/metrics?token={token}")) == 200
+        assert status_of(broker, get("/metrics", f"Authorization: Bearer {other}")) == 403
+        assert status_of(broker, get("/metrics", f"Authorization: Basic {token}")) == 403
+        assert status_of(broker, get("/metrics", "Authorization: Bearer wrong")) == 401
+        assert status_of(broker, get("/metrics?token=")) == 403
+        assert status_of(broker, get("/healthz?token=wrong")) == 200
+        assert status_of(broker, upgrade(f"/ubre?token={other[:-1]}")) == 401
+        assert counted(broker, "polycast_inputs_refused_total", listener="http", reason="Unauthorized") == 2
+
+
+def test_a_token_is_for_one_request(tmp_path: Path) -> None:
+    token = add_token(tmp_path / "data", "chief", ["chief may admin"])
+    with gated(tmp_path, *BASE) as broker, broker.connect("http") as peer:
+        peer.send(get("/metrics", f"Authorization: Bearer {token}") + get("/metrics"))
+        assert [read_answer(peer).status for _ in range(2)] == [200, 403]
+
+
+def test_who_has_shown_nothing_is_told_how(tmp_path: Path) -> None:
+    with gated(tmp_path, networks=("anonymous=127.0.0.0/8",)) as broker, broker.connect("http") as peer:
+        peer.send(get("/metrics"))
+        answer = read_answer(peer)
+        assert (answer.status, answer.headers["www-authenticate"], answer.body) == (
+            401,
+            "bearer",
+            b"Unauthorized\n",
+        )
+
+
+def test_ubre(tmp_path: Path) -> None:
+    token = add_token(tmp_path / "data", "sensors", RULES)
+    with gated(tmp_path) as broker:
+        for ask in (upgrade(f"/ubre?token={token}"), upgrade(extra=f"Authorization: Bearer {token}\r\n")):
+            with broker.connect("http") as peer:
+                peer.send(
+                    ask + frame(TEXT, b'{"subscribe":"sensors.x"}') + frame(TEXT, b'{"publish":"sensors.x"}')
+                )
+                peer.expect(welcome() + frame(TEXT, b'{"publish":"sensors.x"}', mask=b""))
+        assert status_of(broker, upgrade()) == 403
+
+
+def test_hermod(tmp_path: Path) -> None:
+    token = add_token(tmp_path / "data", "sensors", RULES)
+    shown = message("sensors.x", b"1").replace(b"{", b'{"token": "%b", ' % token.encode(), 1)
+    wrong = message("sensors.x", b"1").replace(b"{", b'{"token": "wrong", ', 1)
+    with gated(tmp_path) as broker:
+        with broker.connect("hermod.pub") as peer:
+            for cut in range(0, len(shown), 7):  # the header is read again until its payload has come
+                peer.send(shown[cut : cut + 7])
+            peer.send(message("sensors.y", b"2") + message("x", b"3"))
+            peer.expect(OK + OK)
+            assert json.loads(peer.read_until(b"\n"))["code"] == 403
+        with broker.connect("hermod.pub") as peer:
+            peer.send(wrong + message("sensors.x", b"1"))
+            said = json.loads(peer.expect_closed())
+            assert (said["code"], said["message"]) == (401, "Unauthorized")
+        assert counted(broker, "polycast_connections_closed_total", listener="hermod.pub", reason="token") == 1
+
+
+def test_from_this_machine_a_wrong_token_is_wrong_as_well() -> None:
+    with Broker(listen=("http",)) as broker:
+        assert status_of(broker, get("/metrics?token=wrong")) == 401
+
+
+@pytest.mark.parametrize(
+    ("dialect", "listener", "scheme"),
+    [("hermod", "hermod.pub", "tcp"), ("ubre", "http", "tcp"), ("ubre", "http", "ws"), ("nanomsg", "http", "ws")],
+)
+def test_our_own_clients_show_theirs(dialect: str, listener: str, scheme: str, tmp_path: Path) -> None:
+    token = add_token(tmp_path / "data", "sensors", RULES)
+    with gated(tmp_path, listen=(listener,)) as broker:
+        at = f"{scheme}://127.0.0.1:{broker.ports[listener]}"
+        with connect(dialect, f"{at}?token={token}", publishing=True) as client:
+            client.publish([Message("sensors.x", b"1")])
+            assert token not in str(client.address)
+        assert counted(broker, "polycast_messages_in_total", dialect=dialect) == 1
+        with pytest.raises(RemoteError) as error, connect(dialect, f"{at}?token=wrong", publishing=True):
+            pass
+        assert "401" in str(error.value)
+
+
+def test_what_the_broker_forbids_is_an_error_for_our_own_clients(tmp_path: Path) -> None:
+    token = add_token(tmp_path / "data", "sensors", RULES)
+    with gated(tmp_path, listen=("hermod.sub",)) as broker:
+        at = f"tcp://127.0.0.1:{broker.ports['hermod.sub']}?token={token}"
+        with connect("hermod", at) as client:
+            with pytest.raises(RefusedError, match="403"):
+                client.subscribe([Exact("secret")])
+            client.subscribe([Exact("sensors.x")])
+
+
+def test_a_running_broker_notices_what_is_handed_out_and_taken_back(tmp_path: Path) -> None:
+    with gated(tmp_path, listen=("hermod.pub",)) as broker:
+        token = add_token(tmp_path / "data", "sensors", RULES)
+        broker.wait_for_log("tokens reread")
+        peer = broker.connect("hermod.pub")
+        peer.send(b'{"batch_type": "End", "token": "%b"}' % token.encode())
+        peer.read_until(b"\n")
+        peer.send(message("sensors.x", b"1"))
+        peer.expect(OK)
+        revoke_token(tmp_path / "data", "sensors")
+        assert json.loads(peer.expect_closed())["code"] == 403
+        peer.close()
+        wait_for(lambda: broker.log().count("tokens reread") == 2, "the file to be read again")
+        (tmp_path / "data" / FILE).write_text("nonsense")
+        broker.wait_for_log("the tokens stay as they were")

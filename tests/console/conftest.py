@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from console.said import LISTEN, talk
+from kit.broker import Broker
+from kit.browser import Browser
+from kit.console import Console
+from kit.program import need
+
+LIMITS = ("--set=limits.payload_bytes=2000", "--set=limits.topic_bytes=100")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with Browser(need("chromium", "chromium")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Every dialect has said something in it."""
+    with Broker(*LIMITS, data=tmp_path_factory.mktemp("data"), listen=LISTEN) as running:
+        talk(running)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, spoken: Broker) -> Iterator[Console]:
+    with Console(browser, spoken.ports["http"]) as running:
+        running.wait_until_live()
+        yield running
+
+
+@pytest.fixture
+def console(opened: Console) -> Iterator[Console]:
+    opened.begin_anew()
+    yield opened
+    opened.expect_no_faults()

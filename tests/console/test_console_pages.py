@@ -1,0 +1,116 @@
+"""The files of the console, as the broker serves them."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from access.gate import gated
+from kit.http import Answer, get, read_answer
+from kit.room import Room
+from kit.websocket import upgrade
+from polycast.console import pages
+
+TYPES = {
+    "": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+PATHS = sorted(pages())
+
+
+def ask(room: Room, path: str) -> Answer:
+    peer = room.connect("http")
+    peer.send(get(path))
+    return read_answer(peer)
+
+
+class Document(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+@pytest.fixture(scope="module")
+def document() -> Document:
+    return Document(pages()["/"].body.decode())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_browsers_are_told(room: Room, path: str) -> None:
+    answer = ask(room, path)
+    assert (answer.status, answer.headers["content-type"]) == (200, TYPES[path.partition(".")[2]])
+    assert answer.body == pages()[path].body
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cache-control"] == "no-store"
+    policy = answer.headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"} <= set(policy)
+    assert "require-trusted-types-for 'script'" in policy
+    assert "unsafe" not in str(policy) and "*" not in str(policy)
+
+
+def test_what_a_page_loads_is_served_here(document: Document) -> None:
+    loaded = [
+        attrs.get("src") or attrs.get("href") for tag, attrs in document.tags if tag in ("script", "link", "img")
+    ]
+    assert loaded and {f"/{path}" for path in loaded} <= set(PATHS)
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path.endswith(".js")])
+def test_what_a_module_imports_is_served_here(path: str) -> None:
+    text = pages()[path].body.decode()
+    names = re.findall(r"from '\./([a-z]+\.js)'", text)
+    assert len(names) == len(re.findall(r"^import ", text, re.MULTILINE))
+    assert {f"/console/{name}" for name in names} <= set(PATHS)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_comes_from_elsewhere_and_no_text_becomes_html(path: str) -> None:
+    text = pages()[path].body.decode().replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(
+        r"https?://|@import|url\(.?https?:|innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text
+    )
+
+
+def test_no_script_and_no_style_stands_in_the_page(document: Document) -> None:
+    assert not [tag for tag, attrs in document.tags if tag == "style" or (tag == "script" and "src" not in attrs)]
+    assert not [name for _, attrs in document.tags for name in attrs if name.startswith("on") or name == "style"]
+
+
+def test_a_reader_of_the_page_finds_its_way(document: Document) -> None:
+    tags = [tag for tag, _ in document.tags]
+    assert {"header", "nav", "main", "noscript"} <= set(tags)
+    assert next(attrs for tag, attrs in document.tags if tag == "html")["lang"] == "en"
+    assert next(attrs["href"] for tag, attrs in document.tags if tag == "a") == "#main"
+
+
+@pytest.mark.parametrize(
+    "path", ["/console/", "/console/nothing.js", "/console/../__init__.py", "/console/__init__.py"]
+)
+def test_there_is_nothing_else(room: Room, path: str) -> None:
+    assert ask(room, path).status == 404
+
+
+def test_the_brokers_own_pages_stay(room: Room) -> None:
+    assert ask(room, "/healthz").body == b"ok\n"
+    assert ask(room, "/metrics").body.startswith(b"# HELP polycast_")
+
+
+def test_whoever_may_do_nothing_sees_them_and_no_more(tmp_path: Path) -> None:
+    """A page must be there to ask for a token."""
+    with gated(tmp_path, listen=("http",)) as broker, broker.connect("http") as peer:
+        peer.send(b"".join(map(get, ("/", "/?token=wrong", "/console/app.js", "/metrics", "/console/"))))
+        assert [read_answer(peer).status for _ in range(5)] == [200, 200, 200, 403, 403]
+        peer.send(upgrade("/"))
+        assert read_answer(peer).status == 400  # no door here, so there is nothing to be kept from
+        peer.send(upgrade("/ubre"))
+        assert read_answer(peer).status == 403

@@ -1,0 +1,39 @@
+"""When offsets were given out."""
+
+from __future__ import annotations
+
+import pytest
+
+from polycast.server.marks import EXACTNESS, MARKS_AT_MOST, Marks
+
+
+@pytest.fixture
+def marks() -> Marks:
+    """It begins at offset 10; at second 101 come 10 to 14, at second 103 comes 15."""
+    found = Marks()
+    for next_offset, now in ((10, 100.0), (15, 101.0), (15, 102.0), (16, 103.0)):
+        found.note(next_offset, now)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("offset", "when"), [(-1, None), (9, None), (10, 101.0), (14, 101.0), (15, 103.0), (16, 105.0), (99, 105.0)]
+)
+def test_when_an_offset_came(marks: Marks, offset: int, when: float | None) -> None:
+    assert marks.time_of(offset, now=105.0) == when
+
+
+def test_nothing_is_known_of_a_broker_that_never_began() -> None:
+    assert Marks().time_of(0, now=5.0) is None
+
+
+def test_what_is_old_is_told_less_exactly() -> None:
+    marks = Marks()
+    last = 40 * MARKS_AT_MOST
+    for second in range(last + 1):
+        marks.note(second, float(second))
+    assert len(marks._offsets) <= MARKS_AT_MOST
+    for offset in range(0, last, 97):
+        came, told = offset + 1.0, marks.time_of(offset, float(last))
+        assert told is not None
+        assert came <= told <= came + (last - offset) / EXACTNESS + 1

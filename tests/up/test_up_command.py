@@ -1,0 +1,161 @@
+"""`polycast up` as people start it, without Spark."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kit.broker import ALL, clean_environment
+from kit.program import POLYCAST, Program, polycast, polycast_here
+from kit.wire import GUARD_SECONDS, wait_for
+
+LISTENERS = (*ALL, "nanomsg.pub", "nanomsg.sub")
+LISTEN = [f"--listen={name}=tcp://127.0.0.1:0" for name in LISTENERS]
+UP = ("up", "--demo", "--no-spark", *LISTEN)
+
+
+def read_until(program: Program, line: str) -> list[str]:
+    """The lines up to and with this one."""
+    lines = [""]
+    while lines[-1] != line:
+        lines.append(program.read_line().decode())
+    return lines[1:]
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.slow
+def test_in_a_pipe_it_tells_line_by_line_and_stops_when_asked(tmp_path: Path) -> None:
+    with Program(*POLYCAST, *UP, "--data", str(tmp_path)) as program:
+        lines = read_until(program, "demo running")
+        program.interrupt()
+        done = program.finish()
+    assert done.code == 0
+    assert [line.split()[2] for line in lines if line.startswith("broker listening")] == list(LISTENERS)
+    [port] = [line.rpartition(":")[2] for line in lines if line.startswith("broker listening http")]
+    others = [line for line in lines if not line.startswith("broker listening")]
+    assert others == [
+        "broker starting", "broker ready", f"console http://127.0.0.1:{port}/", "demo starting", "demo running",
+    ]  # fmt: skip
+    assert done.out.decode().splitlines() == ["demo stopped", "broker stopped"]
+    assert "broker: " in done.err and "Traceback" not in done.err
+    assert list((tmp_path / "log").iterdir())
+
+
+@pytest.mark.slow
+def test_killed_it_leaves_nobody_behind(tmp_path: Path) -> None:
+    with Program(*POLYCAST, *UP, "--data", str(tmp_path)) as program:
+        read_until(program, "demo running")
+        children = children_of(program.process.pid)
+        assert len(children) == 2
+        program.process.kill()
+        wait_for(lambda: all(map(is_gone, children)), "the children to end")
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        failed = polycast("up", f"--listen=http={address}", "--set=log.enabled=false")
+    assert failed.code == 1
+    assert failed.out.decode().splitlines()[0] == "broker starting"
+    [words] = [line for line in failed.err.splitlines() if line.startswith("polycast: ")]
+    assert address in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--listen=http"], "--listen http: expected NAME=ADDRESS"),
+        (["--set=limits.payload_byte=1"], "unknown setting limits.payload_byte"),
+        (["--config=/nowhere.toml"], "cannot read the configuration /nowhere.toml"),
+    ],
+)
+def test_wrong_usage_is_said_before_anything_is_started(arguments: list[str], words: str) -> None:
+    failed = polycast_here("up", *arguments)
+    assert (failed.code, failed.out) == (2, b"")
+    assert words in failed.err
+
+
+# -- on a terminal ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def at_a_terminal(*arguments: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    ours, theirs = pty.openpty()
+    environment = clean_environment() | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40", "NO_COLOR": "1"}
+    process = subprocess.Popen(
+        [*POLYCAST, *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    try:
+        yield ours, process
+    finally:
+        process.kill()
+        process.wait(GUARD_SECONDS)
+        os.close(ours)
+
+
+class Screen:
+    """What was written on a terminal, without what moves the cursor."""
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+        self._read = b""
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self._read.decode(errors="replace"))
+
+    def read(self) -> bool:
+        """Some more; false at the end."""
+        try:
+            more = os.read(self._terminal, 65536)
+        except OSError:  # the other end is closed
+            more = b""
+        self._read += more
+        return bool(more)
+
+
+@pytest.mark.slow
+def test_on_a_terminal_there_is_a_display(tmp_path: Path) -> None:
+    with at_a_terminal(*UP, "--data", str(tmp_path)) as (terminal, process):
+        screen = Screen(terminal)
+        while not re.search(r"in [1-9]\d*  out [1-9]", screen.text):
+            assert screen.read(), screen.text
+        process.send_signal(signal.SIGTERM)
+        while screen.read():
+            pass
+        assert process.wait(GUARD_SECONDS) == 0
+    seen = screen.text
+    assert re.search(r"Polycast +http://127\.0\.0\.1:\d+/", seen)
+    assert re.search(r"broker +running", seen) and re.search(r"demo +running", seen)
+    assert re.search(r"connections 1\d", seen) and re.search(r"log [\d.,]+ (bytes|KiB|MiB)", seen)
+    assert "Traceback" not in seen
+    last = seen[seen.rindex("Polycast") :]
+    assert re.search(r"broker +stopped", last) and re.search(r"demo +stopped", last)
+
+
+def test_the_module_ends_when_nobody_started_it() -> None:
+    """Whoever it is tied to has gone before it could look."""
+    command = [sys.executable, "-m", "polycast.up.tied", "1", str(int(signal.SIGKILL)), "polycast", "--version"]
+    ended = subprocess.run(command, capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, b"")

@@ -1,0 +1,90 @@
+"""How the parts are started."""
+
+from __future__ import annotations
+
+import pytest
+
+from polycast.address import parse_address
+from polycast.up.child import to_reason
+from polycast.up.parts import Told, Wish, broker_arguments, to_console, to_parts
+
+
+def told(**places: list[str]) -> Told:
+    return {name.replace("_", "."): [parse_address(text) for text in texts] for name, texts in places.items()}
+
+
+OPEN = told(http=["tcp://0.0.0.0:8080"], hermod_pub=["tcp://127.0.0.1:7878"])
+LISTEN = {
+    "simplest": ["tcp://127.0.0.1:0?policy=drop", "tcp://127.0.0.1:9014", "tcp://127.0.0.1:0"],
+    "http": ["ipc:///h"],
+}
+
+
+def wish(**more: bool) -> Wish:
+    return Wish(["--data=D"], LISTEN, "D", ["traffic.late_seconds=5"], **more)
+
+
+def test_the_broker_is_started_as_it_was_asked_for() -> None:
+    expected = [f"--listen={name}={text}" for name, texts in LISTEN.items() for text in texts]
+    assert broker_arguments(wish(), {}) == ["serve", "--data=D", *expected]
+
+
+def test_and_comes_back_where_it_was() -> None:
+    was = told(
+        simplest=["tcp://127.0.0.1:4001", "tcp://127.0.0.1:9014", "tcp://127.0.0.1:4002"], http=["ipc:///h"]
+    )
+    assert broker_arguments(wish(), was)[2:] == [
+        "--listen=simplest=tcp://127.0.0.1:4001?policy=drop",
+        "--listen=simplest=tcp://127.0.0.1:9014",
+        "--listen=simplest=tcp://127.0.0.1:4002",
+        "--listen=http=ipc:///h",
+    ]
+
+
+def test_only_what_was_asked_for() -> None:
+    assert [part.name for part in to_parts(wish())] == ["broker", "spark"]
+    assert [part.name for part in to_parts(wish(spark=False, demo=True))] == ["broker", "demo"]
+
+
+def test_spark_is_told_where_the_broker_is_and_windows_are_short_in_the_demo() -> None:
+    _, spark, demo = to_parts(wish(demo=True))
+    place = ["--data=D", "--hermod=tcp://127.0.0.1:7878", "--http=tcp://127.0.0.1:8080"]
+    arguments = list(spark.arguments(OPEN))
+    assert arguments[:3] == place
+    assert "--set=traffic.window_seconds=10" in arguments
+    assert arguments[-1] == "--set=traffic.late_seconds=5"  # the last one that speaks wins
+    assert demo.arguments(OPEN) == ["http=tcp://127.0.0.1:8080", "hermod.pub=tcp://127.0.0.1:7878"]
+
+
+@pytest.mark.parametrize(
+    ("data", "where", "why"),
+    [
+        ("D", OPEN, ""),
+        ("", OPEN, "no log"),
+        ("D", told(http=["tcp://127.0.0.1:1"]), "hermod.pub"),
+        ("D", told(hermod_pub=["tcp://127.0.0.1:1"]), "http"),
+    ],
+)
+def test_why_there_is_no_spark(data: str, where: Told, why: str) -> None:
+    spark = to_parts(Wish([], LISTEN, data))[1]
+    assert why in spark.why_not(where)
+    assert bool(why) == bool(spark.why_not(where))
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        (["tcp://127.0.0.1:8080"], "http://127.0.0.1:8080/"),
+        (["ipc:///h", "tcp://[::]:80"], "http://[::1]:80/"),
+        (["ipc:///h"], ""),
+        ([], ""),
+    ],
+)
+def test_where_a_browser_finds_the_console(places: list[str], expected: str) -> None:
+    assert to_console(told(http=places)) == expected
+
+
+def test_why_it_ended() -> None:
+    assert to_reason(3, "") == "ended with code 3"
+    assert to_reason(-9, "") == "killed by signal 9"
+    assert to_reason(1, "no room") == "no room"
