@@ -397,7 +397,8 @@ def test_a_scheme_that_nobody_speaks(address: str, dialect: str, ways: list[str]
     failed = polycast_here("sub", "m", "--dialect", dialect, "--at", address)
     assert (failed.code, failed.out) == (2, b"")
     hint = failed.err.splitlines()[1]
-    assert [way for way in ("tcp", "tls", "ipc", "ws", "wss") if f"{way}://" in hint.removeprefix("hint: ")] == ways
+    named = hint.removeprefix("hint: ")
+    assert [way for way in ("tcp", "tls", "ipc", "ws", "wss") if f"{way}://" in named] == ways
 
 
 def test_an_empty_pattern_is_wrong_usage(broker: Broker) -> None:

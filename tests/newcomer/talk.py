@@ -38,7 +38,11 @@ def listen(ear: Client) -> set[str]:
     return heard
 
 
+def complaint(heard: Mapping[str, set[str]]) -> str | None:
+    """Who missed something; None if nobody did, which is what `sys.exit` takes for success."""
+    deaf = [f"{name} heard {sorted(names)}" for name, names in heard.items() if names != set(DIALECTS)]
+    return "\n".join(deaf) or None
+
+
 if __name__ == "__main__":
-    everybody = set(DIALECTS)
-    deaf = [f"{name} heard {sorted(heard)}" for name, heard in talk({}).items() if heard != everybody]
-    sys.exit("\n".join(deaf))
+    sys.exit(complaint(talk({})))

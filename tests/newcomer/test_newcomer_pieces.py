@@ -12,7 +12,7 @@ from pathlib import Path
 from kit.broker import ALL, Broker
 from kit.wire import GUARD_SECONDS, wait_for
 from newcomer.run import JAVA, listening, make_environment, make_path, processes_of
-from newcomer.talk import talk
+from newcomer.talk import complaint, talk
 from polycast.client import DIALECTS
 
 
@@ -20,7 +20,10 @@ def test_every_dialect_hears_every_other() -> None:
     with Broker(listen=(*ALL, "nanomsg.pub", "nanomsg.sub")) as broker:
         addresses = dict(broker.addresses)
         addresses["http"] = addresses["http"].replace("tcp:", "ws:") + "/ubre"
-        assert talk(addresses) == {name: set(DIALECTS) for name in DIALECTS}
+        heard = talk(addresses)
+    assert heard == {name: set(DIALECTS) for name in DIALECTS}
+    assert complaint(heard) is None
+    assert complaint({**heard, "ubre": {"simplest"}}) == "ubre heard ['simplest']"
 
 
 def test_the_machine_has_everything_but_java(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from polycast.address import parse_address
 from polycast.up.child import to_reason
-from polycast.up.parts import Told, Wish, broker_arguments, to_console, to_parts
+from polycast.up.parts import Told, Wish, broker_arguments, to_console, to_parts, to_reach
 
 
 def told(**places: list[str]) -> Told:
@@ -76,12 +76,19 @@ def test_why_there_is_no_spark(data: str, where: Told, why: str) -> None:
     [
         (["tcp://127.0.0.1:8080"], "http://127.0.0.1:8080/"),
         (["ipc:///h", "tcp://[::]:80"], "http://[::1]:80/"),
+        (["tls://10.0.0.1:443"], "https://10.0.0.1:443/"),
         (["ipc:///h"], ""),
         ([], ""),
     ],
 )
 def test_where_a_browser_finds_the_console(places: list[str], expected: str) -> None:
     assert to_console(told(http=places)) == expected
+
+
+def test_a_part_takes_the_way_without_tls_if_there_is_one() -> None:
+    assert to_reach([parse_address("tls://0.0.0.0:1"), parse_address("tcp://0.0.0.0:2")]) == "tcp://127.0.0.1:2"
+    assert to_reach([parse_address("tls://[::]:1")]) == "tls://[::1]:1"
+    assert to_reach([]) == ""
 
 
 def test_why_it_ended() -> None:

@@ -39,9 +39,9 @@ def run(
     from polycast import console
     from polycast.server import load, serve
 
-    flags: list[tuple[str, Any]] = [_split(text, "--listen", "listen.") for text in listen]
-    flags += [_split(text, "--connect", "connect.") for text in connect]
-    flags += [_split(text, "--set") for text in set_]
+    flags: list[tuple[str, Any]] = [split(text, "--listen", "listen.") for text in listen]
+    flags += [split(text, "--connect", "connect.") for text in connect]
+    flags += [split(text, "--set") for text in set_]
     given = {
         "log.data": data,
         "log.enabled": False if no_log else None,
@@ -61,7 +61,7 @@ def run(
         serve(loaded.settings, say=_say, pages=console.pages(), read=lambda: read().settings)
 
 
-def _split(text: str, flag: str, prefix: str = "") -> tuple[str, str]:
+def split(text: str, flag: str, prefix: str = "") -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
         raise UsageError(f"{flag} {text}: expected {'NAME=ADDRESS' if prefix else 'KEY=VALUE'}")

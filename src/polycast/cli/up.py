@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from polycast.cli import streams
-from polycast.cli.serve import _split
+from polycast.cli.serve import split
 
 if TYPE_CHECKING:
     from polycast.up.parts import Wish
@@ -25,8 +25,6 @@ Each is a process of its own, and is started again when it ends. The broker does
 Java is missing. On a terminal there is a status display, in a pipe a line for whatever happens. SIGTERM or ctrl-C
 stops all of it; a second one at once."""
 EXAMPLE = "polycast up --demo"
-
-REFRESH_SECONDS = 1.0
 
 
 def run(
@@ -57,7 +55,7 @@ def _to_wish(
 
     theirs = [text for text in set_ if text.startswith(tuple(f"{name}." for name in NAMES))]
     ours = [text for text in set_ if text not in theirs]
-    flags = [_split(text, "--listen", "listen.") for text in listen] + [_split(text, "--set") for text in ours]
+    flags = [split(text, "--listen", "listen.") for text in listen] + [split(text, "--set") for text in ours]
     flags += [("log.data", data)] if data is not None else []
     settings = load(config, os.environ, flags).settings
     given = [f"--set={text}" for text in ours]
@@ -72,27 +70,27 @@ async def _tell(wish: Wish) -> None:
     from polycast.up.parts import to_parts
     from polycast.up.supervisor import Supervisor
 
-    lines = Lines()
-    await _supervise(Supervisor(to_parts(wish), lines))
+    await _supervise(Supervisor(to_parts(wish), Lines()))
 
 
 async def _show(wish: Wish) -> None:
     from polycast.up.display import Display
     from polycast.up.figures import Asking
-    from polycast.up.parts import to_http, to_parts
+    from polycast.up.parts import to_parts, to_reach
     from polycast.up.supervisor import Supervisor
 
     parts = to_parts(wish)
     with Display(parts, streams.to_console(sys.stdout)) as display:
         supervisor = Supervisor(parts, display)
         log = Path(wish.data) / "log" if wish.data else None
-        asking = asyncio.create_task(Asking(lambda: to_http(supervisor.told), log, display.show).run())
+        asking = Asking(lambda: to_reach(supervisor.told.get("http", ())), log, display.show)
+        task = asyncio.create_task(asking.run())
         try:
             await _supervise(supervisor)
         finally:
-            asking.cancel()
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await asking
+                await task
 
 
 async def _supervise(supervisor: Supervisor) -> None:

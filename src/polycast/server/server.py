@@ -188,9 +188,7 @@ class Server:
             elif address.scheme == "tls":
                 assert self._context
                 seconds = self.settings.limits.handshake_seconds
-                self._servers.append(
-                    Doorway(sock, self._context, listener.connection, listener.counters, seconds)
-                )
+                self._servers.append(Doorway(sock, self._context, listener.connection, listener.counters, seconds))
             else:
                 server = await loop.create_server(listener.connection, sock=sock, backlog=sockets.BACKLOG)
                 self._servers.append(server)

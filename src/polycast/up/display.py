@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.live import Live
@@ -76,9 +76,7 @@ class Display:
         self._live.update(self._to_screen(time.monotonic()), refresh=True)
 
     def _note(self, part: Part, line: str) -> None:
-        """What others have written must not write on the terminal."""
-        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
-        self._lines.append(f"{part.name}: {shown}")
+        self._lines.append(f"{part.name}: {line}")
 
     # -- the screen --------------------------------------------------------------------------------------
 
@@ -89,8 +87,9 @@ class Display:
             blocks += ["", self._to_pipelines()]
         room = self._console.height - OTHER_LINES - len(self._figures.pipelines)
         shown = list(self._lines)[-max(1, min(LINES_SHOWN, room)) :]
-        blocks += ["", *(Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in shown)]
-        return Group(*blocks, Text("ctrl-C stops all of it", style="dim"))
+        blocks += ["", *(_plain(line, style="dim", no_wrap=True, overflow="ellipsis") for line in shown)]
+        stopped = all(part.life.state in (State.STOPPED, State.OFF) for part in self._parts)
+        return Group(*blocks, Text("stopped" if stopped else "ctrl-C stops all of it", style="dim"))
 
     def _to_parts(self, now: float) -> Table:
         table = _grid("part", "state", "for", "restarts", "")
@@ -101,7 +100,7 @@ class Display:
                 why = f"again in {max(0.0, life.due - now):.0f} s: {why}"
             state = Text(str(life.state), style=STYLES.get(life.state, ""))
             since = to_duration(now - life.since) if life.since else ""
-            table.add_row(part.name, state, since, str(life.restarts or ""), Text(why))
+            table.add_row(part.name, state, since, str(life.restarts or ""), _plain(why))
         return table
 
     def _to_figures(self) -> Text:
@@ -115,10 +114,10 @@ class Display:
         table = _grid("pipeline", "state", "batch", "rows/s", "lag", "")
         for row in self._figures.pipelines:
             failed = row.get("state") == "failed"
-            state = Text(str(row.get("state", "")), style="red" if failed else "green")
+            state = _plain(row.get("state", ""), style="red" if failed else "green")
             numbers = (_number(row.get(name)) for name in ("batch", "rows_per_second", "lag"))
-            why = str(row.get("error", "")) if failed else ""
-            table.add_row(Text(str(row.get("query", ""))), state, *numbers, Text(why))
+            why = row.get("error", "") if failed else ""
+            table.add_row(_plain(row.get("query", "")), state, *numbers, _plain(why))
         return table
 
 
@@ -128,6 +127,11 @@ def _grid(*heads: str) -> Table:
         number = head in ("for", "restarts", "batch", "rows/s", "lag")
         table.add_column(head, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
     return table
+
+
+def _plain(words: object, **more: Any) -> Text:
+    """What others have written must not write on the terminal."""
+    return Text("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(words)), **more)
 
 
 def _number(value: float | None) -> str:

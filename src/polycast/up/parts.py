@@ -97,28 +97,30 @@ def why_no_spark(data: str, told: Told) -> str:
 
 
 def spark_arguments(data: str, given: Sequence[str], told: Told) -> list[str]:
-    hermod, http = (str(to_reach(told[name][0])) for name in SPARK_NEEDS)
+    hermod, http = (to_reach(told[name]) for name in SPARK_NEEDS)
     settings = [f"--set={setting}" for setting in given]
     return [f"--data={data}", f"--hermod={hermod}", f"--http={http}", *settings]
 
 
 def demo_arguments(told: Told) -> list[str]:
-    return [f"{name}={to_reach(addresses[0])}" for name, addresses in told.items()]
+    return [f"{name}={to_reach(addresses)}" for name, addresses in told.items()]
 
 
-def to_reach(address: Address) -> Address:
+def to_reach(addresses: Sequence[Address]) -> str:
+    """The one that a part takes, without TLS where there is a choice; empty if there is none."""
+    for address in sorted(addresses, key=lambda address: address.scheme == "tls"):
+        return str(_to_here(address))
+    return ""
+
+
+def _to_here(address: Address) -> Address:
     return replace(address, host=ANYWHERE.get(address.host, address.host))
 
 
-def to_http(told: Told) -> str:
-    """Where a client finds the http listener; empty without one."""
-    return str(to_reach(told["http"][0])) if told.get("http") else ""
-
-
 def to_console(told: Told) -> str:
-    """The same for a browser, which needs a port."""
+    """Where a browser finds it; empty where there is no such port."""
     for address in told.get("http", ()):
         if address.scheme != "ipc":
             scheme = "https" if address.scheme == "tls" else "http"
-            return f"{replace(to_reach(address), scheme=scheme, options={})}/"
+            return f"{replace(_to_here(address), scheme=scheme, options={})}/"
     return ""
