@@ -85,6 +85,7 @@ def test_connections(broker: Broker, peer: UbrePeer) -> None:
         assert (here["listener"], here["dialect"], here["subscriptions"]) == ("http", "ubre", 2)
         assert here["name"].startswith("#") and here["queue_bytes"] == 0 and here["bytes_out"] > 0
         assert here["open_seconds"] >= here["idle_seconds"] >= 0
+        assert here["identity"] == "loopback"
         there = rows[f"127.0.0.1:{peer.socket.getsockname()[1]}"]
         assert (there["listener"], there["dialect"], there["subscriptions"]) == ("ubre", "ubre", 0)
 

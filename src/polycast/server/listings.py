@@ -116,6 +116,7 @@ class Listings:
             "listener": connection.port.role.listener,
             "dialect": connection.port.role.dialect,
             "address": address,
+            "identity": connection.guard.identity,
             "state": _state_of(connection),
             "subscriptions": len(subscribed),
             **({"patterns": [str(pattern) for pattern in islice(subscribed, patterns)]} if patterns else {}),
