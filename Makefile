@@ -13,12 +13,9 @@ run: install  ## everything in one terminal, with a demo
 	@echo 'this is polycast up --demo; without the demo: $(BIN)/polycast up; the broker alone: $(BIN)/polycast serve'
 	@exec $(BIN)/polycast up --demo
 
-# Tests sync what they write, again and again: in memory that costs nothing, where there is enough of it.
-SCRATCH := $(shell [ -w /dev/shm ] && [ $$(df -k --output=avail /dev/shm | tail -1) -gt 4194304 ] && echo /dev/shm)
-
 test: dev peers  ## the whole test suite, after all checks
 	$(MAKE) --no-print-directory check
-	$(if $(SCRATCH),TMPDIR=$(SCRATCH)) $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 check: dev  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .

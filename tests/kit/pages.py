@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BIN = Path(sys.executable).parent
 DEFAULT_PORTS = (9014, 8880, 8890, 7878, 8787, 5550, 5551, 8080)
+OURS = re.compile(r"(\w+=\S+ )*polycast ")
+"""A command of ours, perhaps with something for its environment before it."""
 LOCK = Path(tempfile.gettempdir()) / "polycast-default-ports.lock"
 
 
@@ -75,7 +77,7 @@ class Terminal:
             )
         if command.endswith("&"):
             self._running.append(process)
-            if command.startswith("polycast"):
+            if OURS.match(command):
                 begun = lambda: "ready" in out.read_text() or "subscribed" in err.read_text()  # noqa: E731
                 wait_for(begun, f"{command} to begin", self._seconds)
         else:

@@ -182,8 +182,10 @@ def test_what_is_gone_is_told(tmp_path: Path) -> None:
             place = client.request("polycast/log").value
             assert 0 < place["first"] < place["next"] == 1500
             found, about = to_table(client.request("polycast/rows", to_body({"from": 0, "to": 1500})))
-            [gap] = about["skipped"]
-            assert gap["first"] == 0 and found["offset"][0].as_py() == gap["next"] and "retention" in gap["reason"]
+            gaps = about["skipped"]  # more than one where a segment goes in between
+            assert gaps[0]["first"] == 0 and all("retention" in gap["reason"] for gap in gaps)
+            missing = sum(gap["next"] - gap["first"] for gap in gaps)
+            assert missing > 0 and found.num_rows + missing >= 1500
             found, about = to_table(client.request("polycast/rows", to_body({"from": 3, "to": 9})))
             assert found.num_rows == 0 and about["next"] == 9
             assert [(gap["first"], gap["next"]) for gap in about["skipped"]] == [(3, 9)]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 
 from polycast.address import SECURE, Address
@@ -112,9 +111,14 @@ class TlsSocket:
         """Says goodbye; the broker still has to say it, and what it says before that can be read as a rule."""
         before = self._socket.gettimeout()
         self._socket.settimeout(0)
-        with suppress(ssl.SSLWantReadError):
+        try:
             self._socket.unwrap()
             self._shut = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            if error.reason != "APPLICATION_DATA_AFTER_CLOSE_NOTIFY":  # which is what was on its way
+                raise
         self._socket.settimeout(before)
 
     def _drain(self, size: int) -> bytes:

@@ -42,7 +42,6 @@ function connectionTable(close) {
     { title: 'Dialect', text: row => row.dialect },
     { title: 'Listener', text: row => row.listener },
     { title: 'Address', class: 'mono', text: row => row.address || 'a file' },
-    { title: 'Identity', text: row => row.identity },
     { title: 'State', text: row => row.state },
     { title: 'Subscriptions', class: 'wrap name', text: toSubscriptions, value: row => row.subscriptions },
     { title: 'Queue', number: true, text: row => bytes(row.queue_bytes), value: row => row.queue_bytes },
