@@ -246,6 +246,11 @@ def parse_pattern(text: str) -> Pattern:
     return Exact(text)
 
 
+def parse_patterns(text: str) -> tuple[Pattern, ...]:
+    """Several of them, comma-separated."""
+    return tuple(parse_pattern(part.strip()) for part in text.split(","))
+
+
 # -- events: what a session makes of the bytes it is given ----------------------------------------------
 
 

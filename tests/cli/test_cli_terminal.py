@@ -3,44 +3,16 @@
 from __future__ import annotations
 
 import os
-import pty
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from kit.broker import Broker, clean_environment
+from kit.broker import Broker
 from kit.frames import pub
-from kit.program import POLYCAST
+from kit.program import at_a_terminal
 from kit.room import Room
 from kit.wire import GUARD_SECONDS
 from log.shelf import Shelf
-
-
-@contextmanager
-def at_a_terminal(
-    *arguments: str, err: bool = False, env: dict[str, str] | None = None
-) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """Runs a command whose stdout, or stderr, is a terminal; its other end comes with it."""
-    ours, theirs = pty.openpty()
-    streams = {"stderr" if err else "stdout": theirs}
-    other = {"stdout" if err else "stderr": subprocess.PIPE}
-    process = subprocess.Popen(
-        [*POLYCAST, *arguments], stdin=subprocess.DEVNULL, env={**clean_environment(), **(env or {})},
-        stdout=streams.get("stdout", other.get("stdout")), stderr=streams.get("stderr", other.get("stderr")),
-    )  # fmt: skip
-    os.close(theirs)
-    try:
-        yield ours, process
-    finally:
-        process.kill()
-        process.wait(GUARD_SECONDS)
-        os.close(ours)
-        for pipe in (process.stdout, process.stderr):
-            if pipe:
-                pipe.close()
 
 
 def read_all(terminal: int) -> bytes:
@@ -111,7 +83,10 @@ def test_long_work_shows_its_progress_on_a_terminal_and_honours_no_color() -> No
     with Broker(listen=("hermod.pub",)) as broker:
         at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
         command = ("pub", "m", "x", "--count", "100000", "--at", at)
-        with at_a_terminal(*command, err=True, env={"NO_COLOR": "1", "TERM": "xterm"}) as (terminal, process):
+        with at_a_terminal(*command, streams=("stderr",), env={"NO_COLOR": "1", "TERM": "xterm"}) as (
+            terminal,
+            process,
+        ):
             seen = read_all(terminal)
             assert process.wait(GUARD_SECONDS) == 0
     assert b"publishing" in seen
@@ -126,6 +101,6 @@ def test_work_on_the_log_shows_its_progress_on_a_terminal(tmp_path: Path, comman
     Shelf(folder).segment(5)
     environment = {"TERM": "xterm", "NO_COLOR": "1"}
     arguments = ("log", command, "--data", str(tmp_path))
-    with at_a_terminal(*arguments, err=True, env=environment) as (terminal, process):
+    with at_a_terminal(*arguments, streams=("stderr",), env=environment) as (terminal, process):
         assert word in read_all(terminal)
         assert process.wait(GUARD_SECONDS) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import pty
 import runpy
 import select
 import shutil
@@ -14,8 +15,8 @@ import sys
 import tempfile
 import termios
 from array import array
-from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,32 @@ class Finished:
     code: int
     out: bytes
     err: str
+
+
+@contextmanager
+def at_a_terminal(
+    *arguments: str, streams: Sequence[str] = ("stdout",), env: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """Runs a command for which these streams are a terminal, whose other end comes with it."""
+    ours, theirs = pty.openpty()
+    out, err = (theirs if name in streams else subprocess.PIPE for name in ("stdout", "stderr"))
+    process = subprocess.Popen(
+        [*POLYCAST, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        env={**clean_environment(), **(env or {})},
+    )
+    os.close(theirs)
+    try:
+        yield ours, process
+    finally:
+        process.kill()
+        process.wait(GUARD_SECONDS)
+        os.close(ours)
+        for pipe in (process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
 
 
 def polycast(*arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Finished:

@@ -79,6 +79,13 @@ class UbrePeer(Peer):
     def hear(self, **message: Any) -> None:
         self.expect(line(**message))
 
+    def refusal(self, route: str, body: Any) -> str:
+        """What is said to a request that fails."""
+        self.say(request=route, id=1, body=body)
+        answer = json.loads(self.read_until(b"\n"))
+        assert answer["fail"] == 1
+        return str(answer["body"])
+
     def settle(self) -> None:
         """Whatever was sent has been handled; nothing may have come."""
         self._fences += 1

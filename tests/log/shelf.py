@@ -14,6 +14,7 @@ from polycast.log.disk import DISK
 from polycast.log.folder import HOT, name_of
 from polycast.log.format import NOTHING_BEFORE, SCHEMA, Layout, Written, to_message
 from polycast.log.hot import HotSegment
+from polycast.log.sealing import seal
 from polycast.log.state import State, write_state
 
 SEED = 0xFEEDFACE
@@ -136,3 +137,14 @@ def stop(shelf: Shelf, clean: bool = True) -> None:
         seed=f"{SEED:016x}", clean=clean, next=shelf.next, reserved=shelf.next, checksum=shelf.checksum
     )  # fmt: skip
     write_state(shelf.folder, state, DISK)
+
+
+def half_sealed(folder: Path, topics: Sequence[str] = TOPICS) -> Shelf:
+    """A log of 300 messages: two sealed segments with 100 each and a hot one."""
+    folder.mkdir(parents=True)
+    made = Shelf(folder)
+    for _ in range(2):
+        seal(made.segment(40, 60, topics=topics))
+    made.segment(70, 30, topics=topics)
+    stop(made)
+    return made

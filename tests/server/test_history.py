@@ -46,10 +46,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
 
 def refusal(broker: Broker, route: str, body: Any) -> str:
     with UbrePeer(broker.ports["ubre"]) as peer:
-        peer.say(request=route, id=1, body=body)
-        answer = json.loads(peer.read_until(b"\n"))
-    assert answer["fail"] == 1
-    return str(answer["body"])
+        return peer.refusal(route, body)
 
 
 # -- which ones ------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -30,10 +29,7 @@ def broker() -> Iterator[Broker]:
 
 def refusal(broker: Broker, route: str, body: Any) -> str:
     with UbrePeer(broker.ports["ubre"]) as peer:
-        peer.say(request=route, id=1, body=body)
-        answer = json.loads(peer.read_until(b"\n"))
-    assert answer["fail"] == 1
-    return str(answer["body"])
+        return peer.refusal(route, body)
 
 
 def names(answer: Any) -> list[str]:

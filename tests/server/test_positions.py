@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,7 @@ from polycast.server.positions import ERROR_CHARACTERS, PIPELINES_AT_MOST, SECON
 
 def refusal(broker: Broker, body: Any) -> str:
     with UbrePeer(broker.ports["ubre"]) as peer:
-        peer.say(request="polycast/positions", id=1, body=body)
-        answer = json.loads(peer.read_until(b"\n"))
-    assert answer["fail"] == 1
-    return str(answer["body"])
+        return peer.refusal("polycast/positions", body)
 
 
 # -- what is remembered ----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import polycast.spark
-from log.shelf import Shelf, stop
+from log.shelf import Shelf, half_sealed
 from polycast.errors import UsageError
 from polycast.log.folder import segments
 from polycast.log.sealing import seal
@@ -24,14 +24,7 @@ PATTERNS = (">", "orders", "orders>", "~der", "polycast/>", "=polycast/events,no
 @pytest.fixture
 def mixed(tmp_path: Path) -> Shelf:
     """Two sealed segments and a hot one, with topics of which some are the broker's own."""
-    folder = tmp_path / "data" / "log"
-    folder.mkdir(parents=True)
-    made = Shelf(folder)
-    for _ in range(2):
-        seal(made.segment(40, 60, topics=TOPICS))
-    made.segment(70, 30, topics=TOPICS)
-    stop(made)
-    return made
+    return half_sealed(tmp_path / "data" / "log", TOPICS)
 
 
 def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from kit.broker import ALL, clean_environment
-from kit.program import POLYCAST, Program, polycast, polycast_here
+from kit.broker import ALL
+from kit.program import POLYCAST, Program, at_a_terminal, polycast, polycast_here
 from kit.wire import GUARD_SECONDS, wait_for
 
 LISTENERS = (*ALL, "nanomsg.pub", "nanomsg.sub")
 LISTEN = [f"--listen={name}=tcp://127.0.0.1:0" for name in LISTENERS]
 UP = ("up", "--demo", "--no-spark", *LISTEN)
+BOTH = ("stdout", "stderr")
+SIZE = {"TERM": "xterm", "COLUMNS": "100", "LINES": "40", "NO_COLOR": "1"}
 
 
 def read_until(program: Program, line: str) -> list[str]:
@@ -98,22 +97,6 @@ def test_wrong_usage_is_said_before_anything_is_started(arguments: list[str], wo
 # -- on a terminal ---------------------------------------------------------------------------------------
 
 
-@contextmanager
-def at_a_terminal(*arguments: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    ours, theirs = pty.openpty()
-    environment = clean_environment() | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40", "NO_COLOR": "1"}
-    process = subprocess.Popen(
-        [*POLYCAST, *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment
-    )
-    os.close(theirs)
-    try:
-        yield ours, process
-    finally:
-        process.kill()
-        process.wait(GUARD_SECONDS)
-        os.close(ours)
-
-
 class Screen:
     """What was written on a terminal, without what moves the cursor."""
 
@@ -137,7 +120,7 @@ class Screen:
 
 @pytest.mark.slow
 def test_on_a_terminal_there_is_a_display(tmp_path: Path) -> None:
-    with at_a_terminal(*UP, "--data", str(tmp_path)) as (terminal, process):
+    with at_a_terminal(*UP, "--data", str(tmp_path), streams=BOTH, env=SIZE) as (terminal, process):
         screen = Screen(terminal)
         while not re.search(r"in [1-9]\d*  out [1-9]", screen.text):
             assert screen.read(), screen.text

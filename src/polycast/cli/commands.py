@@ -24,6 +24,7 @@ from polycast.cli import (
     up,
     why,
 )
+from polycast.cli.group import add_commands, add_group
 
 app = typer.Typer(
     name="polycast",
@@ -38,11 +39,11 @@ app = typer.Typer(
 
 COMMANDS = (up, serve, pub, sub, request, topics, connections, stats, sql, find, why, estimate, doctor, bench)
 
-for command in COMMANDS:
-    app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
-app.add_typer(log.app, name=log.NAME, help=log.HELP, epilog=f"Example: {log.EXAMPLE}")
-app.add_typer(pipeline.app, name=pipeline.NAME, help=pipeline.HELP, epilog=f"Example: {pipeline.EXAMPLE}")
-app.add_typer(token.app, name=token.NAME, help=token.HELP, epilog=f"Example: {token.EXAMPLE}")
+GROUPS = (log, pipeline, token)
+
+add_commands(app, COMMANDS)
+for group in GROUPS:
+    add_group(app, group)
 
 
 def _show_version(wanted: bool) -> None:

@@ -16,8 +16,6 @@ HELP = """Tell what a subscription to a pattern would have received, and at what
 Bytes are those of payloads. Rates are over the time for which there is a log."""
 EXAMPLE = "polycast estimate 'sensors.>' --since -1d"
 
-MICROS = 1_000_000
-
 
 def run(
     pattern: str = typer.Argument(help="The pattern, as for polycast sub.", metavar="PATTERN"),
@@ -44,6 +42,8 @@ def run(
 
 def to_shown(answer: dict[str, Any]) -> dict[str, Any]:
     """With times as people read them."""
+    from polycast.log.format import MICROS
+
     peak = answer["peak_minute"]
     at = None if peak is None else to_time(peak * MICROS)
     times = {"since": to_time(answer["since"] * MICROS), "peak_minute": at}

@@ -107,6 +107,15 @@ class Survey:
         return self._hot
 
 
+def ends_of(folder: Path) -> tuple[int, int]:
+    """The first offset of a log, and the one after its last."""
+    survey = Survey(folder)
+    try:
+        return survey.first(), survey.next()
+    finally:
+        survey.close()
+
+
 class HotIndex:
     """Grows with its segment."""
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polycast.errors import PolycastError, StartError, UsageError
 from polycast.log.folder import log_of
-from polycast.log.survey import Survey
+from polycast.log.survey import ends_of
 from polycast.pipelines import check, find
 from polycast.pipelines.base import Pipeline, Run
 from polycast.pipelines.settings import read_settings
@@ -236,7 +236,8 @@ class Tally:
 
     def to_report(self, lines: list[str]) -> Report:
         offset = self._offset()
-        lag = max(0, Survey(log_of(self._run.data)).next() - offset)
+        _, end = ends_of(log_of(self._run.data))
+        lag = max(0, end - offset)
         seconds = round(time.monotonic() - self._began, 3)
         return Report(self._pipeline, self._batches, self._rows, offset, lag, seconds, lines)
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from polycast.errors import UsageError
-from polycast.model import parse_pattern
+from polycast.model import parse_patterns
 from polycast.server.config import convert, nearest
 
 FLAG = "--set"
@@ -32,8 +32,7 @@ def read_settings(kind: type, given: Iterable[str]) -> Any:
 
 def _check_patterns(subscribe: str) -> None:
     """As the source would, but before Spark begins."""
-    for part in subscribe.split(","):
-        try:
-            parse_pattern(part.strip())
-        except UsageError as error:
-            raise UsageError(f"{FLAG}: subscribe = {subscribe!r}: {error}", error.hint) from error
+    try:
+        parse_patterns(subscribe)
+    except UsageError as error:
+        raise UsageError(f"{FLAG}: subscribe = {subscribe!r}: {error}", error.hint) from error

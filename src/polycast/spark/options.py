@@ -13,7 +13,7 @@ from pathlib import Path
 
 from polycast.errors import UsageError
 from polycast.log.format import MICROS
-from polycast.model import Pattern, parse_pattern
+from polycast.model import Pattern, parse_patterns
 
 SOURCE_OPTIONS = {
     "path": "the folder of the log, as DIR/log; or a data folder that has one",
@@ -92,7 +92,7 @@ def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOpti
     return SourceOptions(
         path=_absolute(options.get("path", "")),
         at=options.get("at", ""),
-        patterns=to_patterns(options["subscribe"]) if "subscribe" in options else None,
+        patterns=parse_patterns(options["subscribe"]) if "subscribe" in options else None,
         start=start,
         end=end,
         start_micros=_micros(options, "startingTimestamp"),
@@ -127,10 +127,6 @@ def _named(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]
 def _absolute(path: str) -> str:
     """Tasks may run in another folder than who wrote the path."""
     return str(Path(path.removeprefix("file://")).expanduser().absolute()) if path else ""
-
-
-def to_patterns(text: str) -> tuple[Pattern, ...]:
-    return tuple(parse_pattern(part.strip()) for part in text.split(","))
 
 
 def _place(options: Mapping[str, str], name: str) -> Place | None:

@@ -16,9 +16,8 @@ from polycast.errors import LogDamageError
 from polycast.log.folder import Segment, segments
 from polycast.log.reader import covering
 from polycast.log.sealed import About, SealedReader
-from polycast.log.survey import Survey
-from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix
-from polycast.spark.options import to_patterns
+from polycast.log.survey import ends_of
+from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix, parse_patterns
 from polycast.spark.source import NAME, ROWS
 from polycast.spark.views import find_log
 
@@ -42,7 +41,7 @@ def table(spark: SparkSession, path: str, subscribe: str = ">", fail_on_data_los
 
     With `fail_on_data_loss`, segments that are removed meanwhile fail the query that would have read them.
     """
-    patterns = to_patterns(subscribe)
+    patterns = parse_patterns(subscribe)
     folder = find_log(path)
     sealed = find_sealed(folder)
     fails = str(fail_on_data_loss).lower()
@@ -52,7 +51,8 @@ def table(spark: SparkSession, path: str, subscribe: str = ">", fail_on_data_los
         return source.load()
     files = spark.read.schema(ROWS).options(ignoreMissingFiles=not fail_on_data_loss, **CHECKED)
     rows = files.parquet(*sealed.paths).where(reduce(or_, map(to_condition, patterns)))
-    if sealed.next >= _end_of(folder):
+    _, end = ends_of(folder)
+    if sealed.next >= end:
         return rows
     return rows.union(source.option("startingOffsets", sealed.next).load())
 
@@ -78,14 +78,6 @@ def _about(segment: Segment) -> About | None:
             return reader.about
     except (LogDamageError, FileNotFoundError):
         return None
-
-
-def _end_of(folder: Path) -> int:
-    survey = Survey(folder)
-    try:
-        return survey.next()
-    finally:
-        survey.close()
 
 
 def to_condition(pattern: Pattern) -> Column:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 
 from polycast.bench.spark.rows import read_log
-from polycast.log.survey import Survey
+from polycast.log.survey import ends_of
 from polycast.pipelines.archive import plan, reading, stage
 from polycast.pipelines.traffic import count, sum_up
 from polycast.spark.options import read_source_options
@@ -77,7 +77,7 @@ def archive(place: Place) -> None:
     """What the pipeline does with a batch: workers write the files, and tell which."""
     shutil.rmtree(place.scratch, ignore_errors=True)
     options = read_source_options({"path": str(place.log)}, streaming=False)
-    shares = plan(options, 0, Survey(place.log).next())
+    shares = plan(options, *ends_of(place.log))
     read = reading(options, shares)
     stage(place.spark, read, len(shares), place.scratch, "bench/0", TARGET_BYTES).collect()
 
@@ -118,12 +118,7 @@ TWO = "topic string, offset long"
 CELLS = (
     Cell("full scan, table", lambda place: drain(place.table_rows()), scan_parquet, 1.0),
     Cell("group by topic, table", lambda place: group(place.table_rows()), group_parquet, 0.8),
-    Cell(
-        "two columns, table",
-        lambda place: drain(place.table_rows().select("topic", "offset")),
-        two_of_parquet,
-        1.0,
-    ),
+    Cell("two columns, table", lambda place: drain(two_of(place.table_rows())), two_of_parquet, 1.0),
     Cell("full scan, source", lambda place: drain(place.log_rows()), scan_parquet, 1.0),
     Cell("group by topic, source", lambda place: group(place.log_rows()), group_parquet, 0.8),
     Cell("group by topic, source with a schema", lambda place: group(place.log_rows(TWO)), group_parquet, 0.8),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from polycast.cli.group import to_group
 from polycast.cli.log import cat, info, seal, verify
 
 NAME = "log"
@@ -12,10 +11,7 @@ EXAMPLE = "polycast log info --data polycast-data"
 
 COMMANDS = (info, cat, verify, seal)
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-for command in COMMANDS:
-    app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
+app = to_group(COMMANDS)
 
 
 @app.callback()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from polycast.cli.group import to_group
 from polycast.cli.pipeline import describe, listing, running
 
 NAME = "pipeline"
@@ -12,7 +11,4 @@ EXAMPLE = "polycast pipeline run archive --once"
 
 COMMANDS = (listing, describe, running)
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-for command in COMMANDS:
-    app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
+app = to_group(COMMANDS)

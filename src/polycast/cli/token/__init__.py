@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from polycast.cli.group import to_group
 from polycast.cli.token import listing, new, revoke
 
 NAME = "token"
@@ -12,7 +11,4 @@ EXAMPLE = "polycast token new sensors --publish 'sensors.>'"
 
 COMMANDS = (new, listing, revoke)
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-for command in COMMANDS:
-    app.command(command.NAME, help=command.HELP, epilog=f"Example: {command.EXAMPLE}")(command.run)
+app = to_group(COMMANDS)

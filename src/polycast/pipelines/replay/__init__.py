@@ -28,8 +28,8 @@ from polycast.log.folder import log_of
 from polycast.log.format import MICROS
 from polycast.log.places import find_time
 from polycast.log.scan import Wanted
-from polycast.log.survey import Survey
-from polycast.model import RESERVED, parse_pattern
+from polycast.log.survey import ends_of
+from polycast.model import RESERVED, parse_patterns
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.archive.files import HOUR_MICROS, hour_name
 from polycast.pipelines.base import Pipeline, Run
@@ -203,15 +203,6 @@ def first_of(folder: Path, place: Place | None) -> int:
     return min(max(offset, first), after)
 
 
-def ends_of(folder: Path) -> tuple[int, int]:
-    """The first offset of a log, and the one after its last."""
-    survey = Survey(folder)
-    try:
-        return survey.first(), survey.next()
-    finally:
-        survey.close()
-
-
 def read_steps(run: Run, folder: Path) -> DataFrame:
     settings: Settings = run.settings
     files = within_hours(lake_files(folder), to_place("start", settings.start), to_place("end", settings.end))
@@ -236,8 +227,8 @@ def _hour_of(place: Place | None, default: str) -> str:
 def read_lake(run: Run, folder: Path, step: DataFrame) -> DataFrame:
     """By offset: files of two hours may lie across each other where a clock was set back."""
     [(first, after)] = step.collect()
-    patterns = tuple(parse_pattern(text.strip()) for text in run.settings.subscribe.split(","))
-    parts = parts_of_lake(folder, Wanted(patterns), COLUMNS, first, after)
+    wanted = Wanted(parse_patterns(run.settings.subscribe))
+    parts = parts_of_lake(folder, wanted, COLUMNS, first, after)
     return sweep(run.spark, parts, lambda part: part.read(), ROWS).coalesce(1).sortWithinPartitions("offset")
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
 from pyspark.sql.types import BinaryType, DataType, StringType
 
 from polycast.errors import UsageError
-from polycast.model import Exact, parse_pattern
+from polycast.model import Exact, parse_patterns
 from polycast.pipelines.base import Pipeline, Run
 from polycast.pipelines.sql import show_as
 from polycast.pipelines.sql.mistakes import marking, to_mistake
@@ -89,7 +89,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _names(patterns: str, topic: str) -> bool:
-    return any(parse_pattern(part.strip()) == Exact(topic) for part in patterns.split(","))
+    return Exact(topic) in parse_patterns(patterns)
 
 
 def _start(statement: Statement, target: Target, run: Run) -> StreamingQuery:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from polycast.errors import UsageError
-from polycast.model import MARKS, parse_pattern
+from polycast.model import MARKS, parse_patterns
 
 MESSAGES = "messages"
 """The view of all topics."""
@@ -120,13 +120,8 @@ def _read_view(text: str) -> tuple[str, str]:
         raise UsageError(f"--view {text} names no view", hint)
     if name.lower() == MESSAGES:
         raise UsageError(f"{MESSAGES} is the view of all topics already", "choose another name")
-    check_patterns(pattern)
+    parse_patterns(pattern)
     return name, pattern
-
-
-def check_patterns(text: str) -> None:
-    for part in text.split(","):
-        parse_pattern(part.strip())
 
 
 def _with_named(known: dict[str, str], tokens: list[Token]) -> dict[str, str]:
@@ -139,7 +134,7 @@ def _with_named(known: dict[str, str], tokens: list[Token]) -> dict[str, str]:
             hint = "give one of them a name: --view NAME=PATTERN"
             raise UsageError(f"to Spark, `{other}` and `{pattern}` are one name", hint)
         if other == pattern and other not in known:
-            check_patterns(pattern)
+            parse_patterns(pattern)
             views[pattern] = pattern
     return views
 

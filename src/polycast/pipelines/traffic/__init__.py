@@ -23,12 +23,12 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 from polycast.declare import setting
 from polycast.log.folder import log_of
 from polycast.log.scan import Wanted
+from polycast.model import parse_patterns
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.base import Pipeline, Run
 from polycast.pipelines.progress import COUNTED
 from polycast.pipelines.traffic.counts import PARTIALS, counting
 from polycast.pipelines.traffic.windows import upsert
-from polycast.spark.options import to_patterns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,7 +53,7 @@ def count(
     stretches: DataFrame, log: Path, subscribe: str, seconds: int, now: Callable[[], float] = time.time
 ) -> DataFrame:
     """Grain: window, topic, dialect, source and size, as one worker found them in some messages."""
-    wanted = Wanted(to_patterns(subscribe))
+    wanted = Wanted(parse_patterns(subscribe))
     return stretches.mapInArrow(counting(log, wanted, seconds, now), PARTIALS)
 
 

@@ -1,0 +1,28 @@
+"""Commands as typer has them, from modules that say their name, their help and an example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import ModuleType
+
+import typer
+
+
+def add_commands(app: typer.Typer, commands: Iterable[ModuleType]) -> None:
+    for command in commands:
+        app.command(command.NAME, help=command.HELP, epilog=_to_epilog(command))(command.run)
+
+
+def add_group(app: typer.Typer, group: ModuleType) -> None:
+    app.add_typer(group.app, name=group.NAME, help=group.HELP, epilog=_to_epilog(group))
+
+
+def to_group(commands: Iterable[ModuleType]) -> typer.Typer:
+    """The app of a command that has others below it."""
+    app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+    add_commands(app, commands)
+    return app
+
+
+def _to_epilog(module: ModuleType) -> str:
+    return f"Example: {module.EXAMPLE}"
