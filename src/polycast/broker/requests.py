@@ -84,6 +84,10 @@ class Requests:
         """How many answer each route."""
         return {route: len(offers) for route, offers in self._offers.items()}
 
+    def served_by(self, responder: Subscriber) -> set[str]:
+        """The routes that it offered to answer."""
+        return self._routes.get(responder, set())
+
     def offer(self, responder: Subscriber, route: str) -> None:
         self._offers.setdefault(route, {})[responder] = None
         self._routes.setdefault(responder, set()).add(route)

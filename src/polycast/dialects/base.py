@@ -101,6 +101,15 @@ class Guard:
     def may_subscribe(self, pattern: Pattern) -> bool:
         return True
 
+    def may_serve(self, route: str) -> bool:
+        """Whether it may respond to requests for that route."""
+        return True
+
+    @property
+    def queries(self) -> list[Pattern] | None:
+        """The topics that it may query with SQL; None: all of them."""
+        return None
+
     def within(self, pattern: Pattern) -> list[Pattern]:
         """What of it the peer may hear, as far as that can be said in patterns."""
         return [pattern]

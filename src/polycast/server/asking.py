@@ -11,8 +11,9 @@ from typing import Any, cast
 
 from polycast.broker import Requests, requests
 from polycast.dialects.base import Guard, RequestSession
-from polycast.model import RESERVED, Answer, Body, Request
+from polycast.model import RESERVED, Answer, Body, Format, Request
 from polycast.routing import Subscriber
+from polycast.server.bodies import RouteError, read_asked, to_json_body
 from polycast.server.connection import Connection
 from polycast.server.outgoing import Outgoing
 
@@ -26,6 +27,10 @@ DETAILS_AT_MOST = 1000
 """So many refusals of a kind are told in the log; the others are only counted."""
 MANAGED = (RESERVED, "spark/")
 """Routes of the broker and of its pipelines: they show everything, whatever somebody may hear."""
+QUERY = "spark/sql"
+"""The route of SQL: it has a right of its own, and the responder is told what the requester may query."""
+REQUEST_BYTES = 256 * 1024
+"""The largest body of a request for a pipeline."""
 OWN_RULES = (RESERVED + "publish", RESERVED + "history")
 """Routes that are about topics: they look at what is allowed by themselves."""
 
@@ -34,12 +39,26 @@ def may_ask(guard: Guard, route: str) -> bool:
     """To ask somebody else is as much as to publish to it."""
     if route in OWN_RULES:
         return True
+    if route == QUERY:
+        return guard.queries is None or bool(guard.queries)
     return guard.admin if route.startswith(MANAGED) else guard.may_publish(route.encode())
 
 
 def may_offer(guard: Guard, route: str) -> bool:
-    """Who answers what managers ask must be one; for all else it is enough that one may hear it."""
-    return guard.admin or not route.startswith(MANAGED)
+    """A responder of the broker's own routes must be an admin; all other routes need the right to serve them."""
+    return guard.admin if route.startswith(MANAGED) else guard.may_serve(route)
+
+
+def to_attested(guard: Guard, body: Body) -> Body:
+    """The request as a pipeline gets it, with the identity and rights of the requester.
+
+    {"identity": text, "query": [pattern] or null for all topics, "body": the requester's own}
+    """
+    if len(body.payload) > REQUEST_BYTES:
+        raise RouteError(f"TooLarge: the body has {len(body.payload):,} bytes, the limit is {REQUEST_BYTES:,}")
+    asked = None if body.format is Format.NONE else read_asked(body, Any)
+    patterns = None if guard.queries is None else [str(pattern) for pattern in guard.queries]
+    return to_json_body({"identity": guard.identity, "query": patterns, "body": asked})
 
 
 def _no_route(
@@ -66,8 +85,19 @@ class Asking:
         elif route.startswith(RESERVED):
             self._asked[requester] += 1
             self.routes(connection, route, body, now, partial(self._answer_itself, requester, handle))
+        elif route == QUERY:
+            self._query(connection, request)
         else:
             self._pass(self._requests.ask(requester, route, handle, body, time.monotonic()))
+
+    def _query(self, connection: Connection, request: Request) -> None:
+        requester, handle = connection.subscriber, request.handle
+        try:
+            attested = to_attested(connection.guard, request.body)
+        except RouteError as error:
+            self._answer(requester, handle, False, requests.word(str(error)))
+        else:
+            self._pass(self._requests.ask(requester, request.route, handle, attested, time.monotonic()))
 
     def _refuse(self, connection: Connection, route: str) -> None:
         refused = connection.port.counters.refused

@@ -12,7 +12,7 @@ from polycast.dialects.ubre.messages import INVALID
 from polycast.errors import ProtocolError, UsageError
 from polycast.model import Body, Format
 
-T = TypeVar("T", bound=Struct)
+T = TypeVar("T")
 U = TypeVar("U")
 
 

@@ -7,7 +7,7 @@ Who may no longer be here, or no longer hear what it hears, is closed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from polycast.errors import ForbiddenError, PolycastError
 from polycast.server.access.access import Access
 from polycast.server.access.rates import Rates
+from polycast.server.asking import may_offer
 from polycast.server.connection import Connection
 from polycast.server.settings import TABLES, Settings
 from polycast.server.tls import to_context
@@ -90,17 +91,22 @@ def reread_tokens(server: Server) -> None:
 def look_again(server: Server) -> None:
     """At everybody who is here."""
     for connection in list(server.connections):
-        if not connection.closing and not _may_stay(connection):
+        served = server.exchange.requests.served_by(connection.subscriber)
+        if not connection.closing and not _may_stay(connection, served):
             connection.fail(ForbiddenError())
 
 
-def _may_stay(connection: Connection) -> bool:
+def _may_stay(connection: Connection, served: Iterable[str]) -> bool:
+    """Whether it still has the right to all that it subscribed to and serves."""
     guard = connection.guard
     if not guard.renew():
         return False
     if guard.useless and not connection.session.introduces:
         return False
-    return not guard.restricted or all(map(guard.may_subscribe, connection.subscriber.patterns))
+    if not guard.restricted:
+        return True
+    subscribed = all(map(guard.may_subscribe, connection.subscriber.patterns))
+    return subscribed and all(may_offer(guard, route) for route in served)
 
 
 def _differing(now: Settings, wanted: Settings) -> list[str]:

@@ -25,13 +25,11 @@ class Subscribing:
     def begin(self, connection: Connection, event: Subscribe) -> PeerError | None:
         """What is wrong with it, if it is refused: the connection ends."""
         exchange, subscriber, guard = self._exchange, connection.subscriber, connection.guard
-        offers = not event.serve or may_offer(guard, event.pattern.value)
-        if guard.restricted and not (offers and guard.may_subscribe(event.pattern)):
-            log.info("%s: %s", connection, guard.says_no("subscribe to", str(event.pattern)))
-            return ForbiddenError()
+        if event.serve and (wrong := self._offer(connection, event.pattern.value)):
+            return wrong
+        if guard.restricted and not guard.may_subscribe(event.pattern):
+            return None if event.serve else _forbid(connection, "subscribe to", str(event.pattern))
         new, held = event.pattern not in subscriber.patterns, len(subscriber.patterns)
-        if event.serve:
-            exchange.requests.offer(subscriber, event.pattern.value)
         if held >= self.most and new:
             return LimitError("subscription", held + 1, self.most, "limits.subscriptions")
         if wrong := self._sequence_ahead(event):
@@ -43,6 +41,17 @@ class Subscribing:
             exchange.apply(exchange.mesh.subscribed(subscriber, event.pattern) if new else [])
         elif not (replays and replays.change(connection, event.pattern, event.form)):
             self._begin_now(connection, event)
+        return None
+
+    def _offer(self, connection: Connection, route: str) -> PeerError | None:
+        """From here on it gets requests for that route; what is published there only if it may subscribe."""
+        requests, subscriber = self._exchange.requests, connection.subscriber
+        if connection.guard.restricted and not may_offer(connection.guard, route):
+            return _forbid(connection, "serve", route)
+        served = requests.served_by(subscriber)
+        if len(served) >= self.most and route not in served:
+            return LimitError("route", len(served) + 1, self.most, "limits.subscriptions")
+        requests.offer(subscriber, route)
         return None
 
     def _begin_now(self, connection: Connection, event: Subscribe) -> None:
@@ -90,6 +99,11 @@ class Subscribing:
             encoded = event.form.encode(to_announcement(topic, payload), [(0, 1)])
             exchange.outgoing.touch(connection)
             connection.push(encoded.blocks, encoded.size, 1)
+
+
+def _forbid(connection: Connection, act: str, what: str) -> ForbiddenError:
+    log.info("%s: %s", connection, connection.guard.says_no(act, what))
+    return ForbiddenError()
 
 
 def _is_replayed(connection: Connection, event: Subscribe) -> bool:

@@ -18,6 +18,8 @@ def run(
     name: str = typer.Argument(help="The identity that it is for."),
     publish: list[str] = typer.Option([], help="Let it publish to topics that match this.", metavar="PATTERN"),
     subscribe: list[str] = typer.Option([], help="Let it subscribe to this, or to less.", metavar="PATTERN"),
+    serve: list[str] = typer.Option([], help="Let it respond to requests for these routes.", metavar="PATTERN"),
+    query: list[str] = typer.Option([], help="Let it query these topics with SQL.", metavar="PATTERN"),
     admin: bool = typer.Option(False, "--admin", help="Let it look at the broker, and manage it."),
     everything: bool = typer.Option(False, "--everything", help="Let it do all that there is."),
     dialect: list[str] = typer.Option([], help="Only in this dialect.", metavar="D"),
@@ -25,7 +27,8 @@ def run(
 ) -> None:
     from polycast.server.access.tokens import add_token
 
-    allowed = [f"publish {pattern}" for pattern in publish] + [f"subscribe {pattern}" for pattern in subscribe]
+    limited = {"publish": publish, "subscribe": subscribe, "serve": serve, "query": query}
+    allowed = [f"{action} {pattern}" for action, patterns in limited.items() for pattern in patterns]
     allowed += ["admin"] * admin + ["everything"] * everything
     over = f" over {'+'.join(dialect)}" if dialect else ""
     typer.echo(add_token(Path(data), name, [f"{name} may {words}{over}" for words in allowed]))

@@ -111,6 +111,13 @@ class Pass(Guard):
     def may_subscribe(self, pattern: Pattern) -> bool:
         return self._rights is None or self._rights.may_subscribe(pattern)
 
+    def may_serve(self, route: str) -> bool:
+        return self._rights is None or self._rights.may_serve(route)
+
+    @property
+    def queries(self) -> list[Pattern] | None:
+        return None if self._rights is None else self._rights.queries
+
     def within(self, pattern: Pattern) -> list[Pattern]:
         return [pattern] if self._rights is None else self._rights.within(pattern)
 

@@ -3,6 +3,8 @@
     IDENTITY may everything
     IDENTITY may admin                                  the broker's own routes, and the pages of the http port
     IDENTITY may publish PATTERN
+    IDENTITY may serve PATTERN                          respond to requests for routes that match
+    IDENTITY may query PATTERN                          SQL over the topics that match
     IDENTITY may publish+subscribe PATTERN over DIALECT+DIALECT
 
 A rule allows; what no rule allows is forbidden. `over` leaves it to some dialects, and may stand behind each form.
@@ -19,12 +21,15 @@ from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 from polycast.model import RESERVED, Contains, Exact, Pattern, Prefix, parse_pattern
 
-PUBLISH, SUBSCRIBE, ADMIN, EVERYTHING = "publish", "subscribe", "admin", "everything"
+PUBLISH, SUBSCRIBE, SERVE, QUERY = "publish", "subscribe", "serve", "query"
+ADMIN, EVERYTHING = "admin", "everything"
+ABOUT_TOPICS = frozenset({PUBLISH, SUBSCRIBE, SERVE, QUERY})
+"""Rights that are limited by a pattern."""
 LOOPBACK, ANONYMOUS = "loopback", "anonymous"
 """Who came from this machine, and who came from anywhere else, and has shown nothing."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:/*-]{0,254}")
 RULE = re.compile(r"(\S+) may (\S+)(?: (.*?))??(?: over (\S+))?", re.DOTALL)
-FORM = "write IDENTITY may publish+subscribe PATTERN, IDENTITY may admin or IDENTITY may everything"
+FORM = "write IDENTITY may publish+subscribe+serve+query PATTERN, IDENTITY may admin or IDENTITY may everything"
 K = TypeVar("K")
 
 REMEMBERED = 100_000
@@ -51,7 +56,7 @@ def parse_rule(text: str) -> Rule:
     identity, words, topics, over = match.groups()
     check_name(identity)
     actions = frozenset(words.split("+"))
-    about_topics = actions <= {PUBLISH, SUBSCRIBE}
+    about_topics = actions <= ABOUT_TOPICS
     if not about_topics and actions not in ({ADMIN}, {EVERYTHING}):
         raise UsageError(f"{text!r}: nobody can be allowed to {words}", FORM)
     if about_topics != (topics is not None):
@@ -91,14 +96,17 @@ class Rights:
     def __init__(self, rules: Iterable[Rule]) -> None:
         listed = list(rules)
         self.admin = any(ADMIN in rule.actions for rule in listed)
-        self._publish = [rule.pattern for rule in listed if rule.pattern and PUBLISH in rule.actions]
-        self._subscribe = [rule.pattern for rule in listed if rule.pattern and SUBSCRIBE in rule.actions]
+        self._publish = _patterns_of(listed, PUBLISH)
+        self._subscribe = _patterns_of(listed, SUBSCRIBE)
+        self._serve = _patterns_of(listed, SERVE)
+        self.queries = _patterns_of(listed, QUERY)
+        """The topics that SQL may read."""
         self._topics: dict[bytes, bool] = {}
         self._patterns: dict[Pattern, bool] = {}
 
     @property
     def none(self) -> bool:
-        return not (self.admin or self._publish or self._subscribe)
+        return not (self.admin or self._publish or self._subscribe or self._serve or self.queries)
 
     def may_publish(self, topic: bytes) -> bool:
         known = self._topics.get(topic)
@@ -116,11 +124,18 @@ class Rights:
             _remember(self._patterns, pattern, known)
         return known
 
+    def may_serve(self, route: str) -> bool:
+        return any(pattern.matches(route) for pattern in self._serve)
+
     def within(self, pattern: Pattern) -> list[Pattern]:
         """What may be subscribed to of that which was not asked for word by word."""
         if self.may_subscribe(pattern):
             return [pattern]
         return [rule for rule in self._subscribe if covers(pattern, rule)]
+
+
+def _patterns_of(rules: list[Rule], action: str) -> list[Pattern]:
+    return [rule.pattern for rule in rules if rule.pattern and action in rule.actions]
 
 
 def _remember(known: dict[K, bool], key: K, answer: bool) -> bool:
