@@ -43,6 +43,7 @@ def test_a_pattern_covers_what_brute_force_says(rule: Pattern) -> None:
         ("a may everything", Rule("a", frozenset({"everything"}))),
         ("a may admin over http", Rule("a", frozenset({"admin"}), None, frozenset({"http"}))),
         ("a may publish b.>", Rule("a", frozenset({"publish"}), Prefix("b."))),
+        ("a may serve+query b", Rule("a", frozenset({"serve", "query"}), Exact("b"))),
         ("a may publish b c", Rule("a", frozenset({"publish"}), Exact("b c"))),
         (
             "spiffe://x/y may publish+subscribe ~b over ubre+hermod",
@@ -68,6 +69,8 @@ def test_how_rules_are_written(text: str, rule: Rule) -> None:
         "a may admin x",
         "a may everything x",
         "a may publish+admin x",
+        "a may query",
+        "a may serve+everything x",
         "a may publish x over telepathy",
         "a b may publish x",
         "ä may admin",

@@ -1,0 +1,147 @@
+"""The rights to serve a route and to query topics: apart from subscribe and admin, and lost at once."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from access.gate import gated, write_config
+from kit.broker import Broker
+from kit.ubre import UbrePeer
+from kit.wire import wait_for
+from polycast.server.asking import REQUEST_BYTES
+
+SERVE = {"serve": True}
+GUEST = ("guest may publish >",)
+SQL = "spark/sql"
+
+
+def peer_of(broker: Broker) -> UbrePeer:
+    return UbrePeer(broker.ports["ubre"])
+
+
+def guests(folder: Path, *rules: str) -> Broker:
+    return gated(folder, *rules, listen=("ubre", "http"))
+
+
+def settle(peer: UbrePeer) -> None:
+    """The broker has handled all that the peer sent."""
+    assert peer.refusal("nobody/serves/this", None) in ("Forbidden", "NotFound")
+
+
+def next_request(peer: UbrePeer) -> dict[str, Any]:
+    asked: dict[str, Any] = json.loads(peer.read_until(b"\n"))
+    return asked
+
+
+# -- serve -----------------------------------------------------------------------------------------------
+
+
+def test_subscribe_does_not_include_serve(tmp_path: Path) -> None:
+    with guests(tmp_path, *GUEST, "guest may subscribe >") as broker:
+        with peer_of(broker) as peer:
+            peer.say(subscribe="pay", body=SERVE)
+            peer.expect_closed()
+        with peer_of(broker) as asker:
+            assert asker.refusal("pay", 1) == "NotFound"
+
+
+def test_serve_brings_requests_and_no_messages(tmp_path: Path) -> None:
+    with guests(tmp_path, *GUEST, "guest may serve pay.>") as broker:
+        with peer_of(broker) as responder, peer_of(broker) as asker:
+            responder.say(subscribe="pay.card", body=SERVE)
+            settle(responder)
+            asker.say(publish="pay.card", body="a message")
+            asker.say(request="pay.card", id=1, body=2)
+            asked = next_request(responder)
+            assert (asked["request"], asked["body"]) == ("pay.card", 2)
+            responder.say(success=asked["id"], body=3)
+            asker.hear(success=1, body=3)
+
+
+def test_a_route_that_no_rule_lets_it_serve(tmp_path: Path) -> None:
+    with guests(tmp_path, *GUEST, "guest may serve pay.>") as broker, peer_of(broker) as peer:
+        peer.say(subscribe="ship", body=SERVE)
+        peer.expect_closed()
+
+
+@pytest.mark.parametrize("route", [SQL, "polycast/topics"])
+def test_the_routes_of_the_broker_need_admin(route: str, tmp_path: Path) -> None:
+    rules = ("guest may serve >", "guest may serve polycast/>", "guest may serve spark/>", "guest may subscribe >")
+    with guests(tmp_path, *rules) as broker, peer_of(broker) as peer:
+        peer.say(subscribe=route, body=SERVE)
+        peer.expect_closed()
+
+
+@pytest.mark.parametrize(
+    ("route", "right"), [(SQL, "guest may admin"), ("pay", "guest may serve pay")], ids=["admin", "serve"]
+)
+def test_who_loses_the_right_stops_serving_at_once(route: str, right: str, tmp_path: Path) -> None:
+    stays = ("loopback may everything", "guest may publish >", "guest may subscribe >", "guest may query >")
+    with guests(tmp_path, *stays, right) as broker, peer_of(broker) as responder, peer_of(broker) as asker:
+        responder.say(subscribe=route, body=SERVE)
+        settle(responder)
+        write_config(tmp_path, *stays)
+        broker.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "reloaded" in broker.log(), "the new rules")
+        responder.expect_closed()
+        assert asker.refusal(route, {}) == "NotFound"
+
+
+def test_offers_are_limited_like_subscriptions(tmp_path: Path) -> None:
+    more = "[limits]\nsubscriptions = 3"
+    with (
+        gated(tmp_path, "guest may serve >", listen=("ubre", "http"), more=more) as broker,
+        peer_of(broker) as peer,
+    ):
+        for number in range(3):
+            peer.say(subscribe=f"r{number}", body=SERVE)
+        settle(peer)
+        peer.say(subscribe="r4", body=SERVE)
+        peer.expect_closed()
+        assert "limits.subscriptions" in broker.log()
+
+
+# -- query -----------------------------------------------------------------------------------------------
+
+
+def test_admin_alone_does_not_open_sql(tmp_path: Path) -> None:
+    rules = ("guest may admin", "guest may publish >", "guest may subscribe >", "guest may publish spark/>")
+    with guests(tmp_path, *rules) as broker, peer_of(broker) as peer:
+        assert peer.refusal(SQL, {"query": "SELECT 1"}) == "Forbidden"
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        (["guest may query orders.>", "guest may query =a"], ["orders.>", "a"]),
+        (["guest may everything"], None),
+    ],
+    ids=["some", "all"],
+)
+def test_the_responder_is_told_who_asks_and_for_which_topics(
+    rules: list[str], told: list[str] | None, tmp_path: Path
+) -> None:
+    with guests(tmp_path, *rules, "guest may admin") as broker:
+        with peer_of(broker) as responder, peer_of(broker) as asker:
+            responder.say(subscribe=SQL, body=SERVE)
+            settle(responder)
+            forged = {"identity": "loopback", "query": None, "body": {"query": "SELECT 1"}}
+            asker.say(request=SQL, id=1, body=forged)
+            assert next_request(responder)["body"] == {"identity": "guest", "query": told, "body": forged}
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [("text", "BadRequest"), ({"query": "x" * REQUEST_BYTES}, "TooLarge")],
+    ids=["text", "large"],
+)
+def test_a_query_that_cannot_be_passed_on(body: Any, answer: str, tmp_path: Path) -> None:
+    more = "[limits]\nline_bytes = 1_000_000"
+    with gated(tmp_path, "guest may query >", listen=("ubre", "http"), more=more) as broker:
+        with peer_of(broker) as peer:
+            assert peer.refusal(SQL, body).startswith(answer)
