@@ -24,8 +24,8 @@ def peer_of(broker: Broker) -> UbrePeer:
     return UbrePeer(broker.ports["ubre"])
 
 
-def guests(folder: Path, *rules: str) -> Broker:
-    return gated(folder, *rules, listen=("ubre", "http"))
+def guests(folder: Path, *rules: str, more: str = "") -> Broker:
+    return gated(folder, *rules, listen=("ubre", "http"), more=more)
 
 
 def settle(peer: UbrePeer) -> None:
@@ -95,7 +95,7 @@ def test_who_loses_the_right_stops_serving_at_once(route: str, right: str, tmp_p
 def test_offers_are_limited_like_subscriptions(tmp_path: Path) -> None:
     more = "[limits]\nsubscriptions = 3"
     with (
-        gated(tmp_path, "guest may serve >", listen=("ubre", "http"), more=more) as broker,
+        guests(tmp_path, "guest may serve >", more=more) as broker,
         peer_of(broker) as peer,
     ):
         for number in range(3):
@@ -142,6 +142,5 @@ def test_the_responder_is_told_who_asks_and_for_which_topics(
 )
 def test_a_query_that_cannot_be_passed_on(body: Any, answer: str, tmp_path: Path) -> None:
     more = "[limits]\nline_bytes = 1_000_000"
-    with gated(tmp_path, "guest may query >", listen=("ubre", "http"), more=more) as broker:
-        with peer_of(broker) as peer:
-            assert peer.refusal(SQL, body).startswith(answer)
+    with guests(tmp_path, "guest may query >", more=more) as broker, peer_of(broker) as peer:
+        assert peer.refusal(SQL, body).startswith(answer)
