@@ -51,16 +51,16 @@ def test_subscribe_does_not_include_serve(tmp_path: Path) -> None:
 
 
 def test_serve_brings_requests_and_no_messages(tmp_path: Path) -> None:
-    with guests(tmp_path, *GUEST, "guest may serve pay.>") as broker:
-        with peer_of(broker) as responder, peer_of(broker) as asker:
-            responder.say(subscribe="pay.card", body=SERVE)
-            settle(responder)
-            asker.say(publish="pay.card", body="a message")
-            asker.say(request="pay.card", id=1, body=2)
-            asked = next_request(responder)
-            assert (asked["request"], asked["body"]) == ("pay.card", 2)
-            responder.say(success=asked["id"], body=3)
-            asker.hear(success=1, body=3)
+    started = guests(tmp_path, *GUEST, "guest may serve pay.>")
+    with started as broker, peer_of(broker) as responder, peer_of(broker) as asker:
+        responder.say(subscribe="pay.card", body=SERVE)
+        settle(responder)
+        asker.say(publish="pay.card", body="a message")
+        asker.say(request="pay.card", id=1, body=2)
+        asked = next_request(responder)
+        assert (asked["request"], asked["body"]) == ("pay.card", 2)
+        responder.say(success=asked["id"], body=3)
+        asker.hear(success=1, body=3)
 
 
 def test_a_route_that_no_rule_lets_it_serve(tmp_path: Path) -> None:
@@ -126,13 +126,13 @@ def test_admin_alone_does_not_open_sql(tmp_path: Path) -> None:
 def test_the_responder_is_told_who_asks_and_for_which_topics(
     rules: list[str], told: list[str] | None, tmp_path: Path
 ) -> None:
-    with guests(tmp_path, *rules, "guest may admin") as broker:
-        with peer_of(broker) as responder, peer_of(broker) as asker:
-            responder.say(subscribe=SQL, body=SERVE)
-            settle(responder)
-            forged = {"identity": "loopback", "query": None, "body": {"query": "SELECT 1"}}
-            asker.say(request=SQL, id=1, body=forged)
-            assert next_request(responder)["body"] == {"identity": "guest", "query": told, "body": forged}
+    started = guests(tmp_path, *rules, "guest may admin")
+    with started as broker, peer_of(broker) as responder, peer_of(broker) as asker:
+        responder.say(subscribe=SQL, body=SERVE)
+        settle(responder)
+        forged = {"identity": "loopback", "query": None, "body": {"query": "SELECT 1"}}
+        asker.say(request=SQL, id=1, body=forged)
+        assert next_request(responder)["body"] == {"identity": "guest", "query": told, "body": forged}
 
 
 @pytest.mark.parametrize(
