@@ -10,6 +10,8 @@
     └── PeerError             the peer's: it costs that peer its connection
         ├── ProtocolError         it broke the dialect's grammar
         ├── LimitError            it went past a named limit
+        ├── HttpPeerError         it sent an HTTP request to a listener of another dialect
+        ├── TlsPeerError          it began TLS at a listener without TLS
         ├── TimeoutPeerError      it kept us waiting
         └── ForbiddenError        it may not do that
 
@@ -68,6 +70,23 @@ class LimitError(PeerError):
 
     def __init__(self, what: str, size: int, limit: int, setting: str) -> None:
         super().__init__(f"{what} of {size:,} exceeds the limit of {limit:,}; raise {setting} to accept it")
+
+
+class HttpPeerError(PeerError):
+    """A web page can make a browser send such requests anywhere, with messages in the body."""
+
+    kind = "http"
+
+    def __init__(self, line: bytes, http: str) -> None:
+        cure = f"the http listener is at {http}" if http else "--listen http=tcp://HOST:PORT opens a listener for HTTP"
+        super().__init__(f"the first line is an HTTP request: {line.decode(errors='replace')!r}; {cure}")
+
+
+class TlsPeerError(PeerError):
+    kind = "tls"
+
+    def __init__(self) -> None:
+        super().__init__("the peer begins TLS and this listener has none; --listen NAME=tls://HOST:PORT has it")
 
 
 class TimeoutPeerError(PeerError):

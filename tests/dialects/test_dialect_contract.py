@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dialects.feed import Feeder, bursts, feed, in_two, one_by_one, rows, settled
 from dialects.wires import PUBLISHERS, SUBSCRIBERS, WIRES, Wire
+from kit.http import request
 from polycast.dialects.base import Terms
 from polycast.dialects.registry import ROLES
 from polycast.model import Burst, Closing, Limits, Subscribe
@@ -133,6 +134,27 @@ def test_an_empty_block_is_nothing(role: str) -> None:
 @each_role
 def test_opening_closes_nothing_and_publishes_nothing(role: str) -> None:
     assert not any(isinstance(event, Closing | Burst) for event in ROLES[role].session(Terms(Limits())).open())
+
+
+BROWSERS = {
+    "POST": request("POST", "/"),
+    "sub": request("sub", "/x"),
+    "P": request("P", "/"),
+    "PRI": request("PRI", "*", version="2.0"),
+    "TLS": b"\x16\x03\x01\n",
+}
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "http"])
+@pytest.mark.parametrize("line", BROWSERS.values(), ids=BROWSERS)
+def test_what_a_browser_sends_ends_the_connection(role: str, line: bytes) -> None:
+    """Whatever stands behind it: a web page chooses the body of a request, and some of the bytes of a TLS hello."""
+    wire = WIRES[role]
+    published = wire.publish(b"a", b"x") if wire.publish else b""
+    sent = line + wire.handshake + published + wire.later
+    for parts in ([sent], one_by_one(sent), *(in_two(sent, cut) for cut in range(1, len(sent)))):
+        [closing] = feed(role, Limits(), parts).events
+        assert isinstance(closing, Closing) and closing.error
 
 
 # -- limits are inclusive --------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from polycast.address import Address
+from polycast.dialects.first_line import is_own
 from polycast.dialects.scan import Scan
 from polycast.errors import LimitError, PeerError
 from polycast.model import (
@@ -65,6 +66,10 @@ class Terms:
     """Whether the broker keeps a log, so that a session may promise what needs one."""
     dialed: Address | None = None
     """Where the broker connected to by itself; None: the peer came here."""
+    host: str = ""
+    """The host in the listener's address; empty: the listener is a file of this machine."""
+    http: Callable[[], str] = lambda: ""
+    """The addresses where HTTP is spoken, as text; empty: nowhere."""
 
 
 class Guard:
@@ -134,9 +139,16 @@ class Session:
     """Whether it answers what its peer publishes, with a `Receipt`."""
     held_bytes = 0
     """What this session keeps back until the peer has room for it."""
+    began = False
+    """Whether the first line is known not to be a browser's; whoever reads lines finds out with `begin`."""
 
     def __init__(self, terms: Terms) -> None:
         self._limits = terms.limits
+        self._http_places = terms.http
+
+    def begin(self, block: Block) -> None:
+        """To be called before anything of the first line is used; HttpPeerError, TlsPeerError: it is a browser's."""
+        self.began = is_own(block, self._limits.line_bytes, self._http_places)
 
     def open(self) -> list[Event]:
         """What happens before the peer has said anything: a greeting, standing subscriptions."""
@@ -258,6 +270,8 @@ class ScanningSession(Session):
         reading = Reading(self.dialect)
         position = 0
         try:
+            if not self.began:
+                self.begin(block)
             while True:
                 scan = self.scan(block, position)
                 reading.add_scan(block, scan, self.native)

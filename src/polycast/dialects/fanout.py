@@ -93,6 +93,8 @@ class ClientSession(Session):
         events: list[Event] = []
         position = 0
         try:
+            if not self.began:
+                self.begin(block)
             while True:
                 line, after = read_line(block, position, self._limits.line_bytes)
                 if after == position:

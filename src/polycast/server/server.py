@@ -97,7 +97,12 @@ class Server:
             open=self._pages,
             kept=settings.log.enabled,
             dialed=there,
+            host=address.host,
+            http=self._http_places,
         )
+
+    def _http_places(self) -> str:
+        return ", ".join(str(address) for name, address in self.addresses if name == "http")
 
     def page(self, path: str) -> Page | None:
         return pages.find(self, path) or self._pages.get(path)

@@ -66,6 +66,7 @@ class SpSession(ScanningSession):
 
     dialect = NAME
     handshaken = False
+    began = True  # the header says the same, and sooner
     own: int
     peer: int
 

@@ -98,6 +98,8 @@ class UbreSession(Speaker):
         reading = Reading(NAME)
         position = 0
         try:
+            if not self.began:
+                self.begin(block)
             while True:
                 position = add_publications(self._scan(block, position), JSON_LINES, reading)
                 after, need = self._read_odd(block, position, reading)
