@@ -78,7 +78,11 @@ class HttpPeerError(PeerError):
     kind = "http"
 
     def __init__(self, line: bytes, http: str) -> None:
-        cure = f"the http listener is at {http}" if http else "--listen http=tcp://HOST:PORT opens a listener for HTTP"
+        cure = (
+            f"the http listener is at {http}"
+            if http
+            else "--listen http=tcp://HOST:PORT opens a listener for HTTP"
+        )
         super().__init__(f"the first line is an HTTP request: {line.decode(errors='replace')!r}; {cure}")
 
 

@@ -134,7 +134,12 @@ def test_it_is_counted_and_the_log_names_the_cure(listener: str, broker: Broker)
     [
         ("simplest", pub("GET", b"/ HTTP/1.1"), b"GET / HTTP/1.1\n" + pub("b", b"y"), b"GET!/ HTTP/1.1\nb!y\n"),
         ("fanout.controller", b"a x\n", b"GET / HTTP/1.1\n", b"a!x\nGET!/ HTTP/1.1\n"),
-        ("fanout.controller", b"a HTTP/1.1\n", b"b see HTTP/1.1 for that\n", b"a!HTTP/1.1\nb!see HTTP/1.1 for that\n"),
+        (
+            "fanout.controller",
+            b"a HTTP/1.1\n",
+            b"b see HTTP/1.1 for that\n",
+            b"a!HTTP/1.1\nb!see HTTP/1.1 for that\n",
+        ),
         ("fanout.controller", b"\xc3\xa9 / HTTP/1.1\n", b"b y\n", b"\xc3\xa9!/ HTTP/1.1\nb!y\n"),
     ],
 )

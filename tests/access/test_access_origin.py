@@ -1,27 +1,31 @@
-"""From which pages a browser may open a WebSocket."""
+"""By which names the broker may be called over HTTP, and from which web pages."""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from access.gate import gated
+from access.gate import counted, gated, write_config
 from kit.broker import Broker
-from kit.http import read_answer
+from kit.http import Answer, read_answer
 from kit.websocket import upgrade
+
+HOSTS = 'hosts = ["broker", "Gate.Example:9000"]\norigins = ["https://friend", "HTTP://Other.Example:80"]'
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with gated(
-        tmp_path_factory.mktemp("origin"), "guest may everything", more='origins = ["https://friend"]'
-    ) as started:
+    with gated(tmp_path_factory.mktemp("origin"), "guest may everything", more=HOSTS) as started:
         yield started
 
 
-def answer_to(broker: Broker, host: str, origin: str, here: bool = False) -> int:
+def answer_to(broker: Broker, host: str, origin: str = "", here: bool = False) -> int:
+    """The status of the answer to an upgrade."""
     asked = upgrade(extra=f"Origin: {origin}\r\n" if origin else "").replace(
         b"Host: localhost", f"Host: {host}".encode()
     )
@@ -31,42 +35,209 @@ def answer_to(broker: Broker, host: str, origin: str, here: bool = False) -> int
         return int(peer.read_until(b" "))
 
 
+def ask(broker: Broker, host: str, *headers: str, path: str = "/metrics", method: str = "GET") -> Answer:
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *headers, "", ""]
+    with broker.connect("http") as peer:
+        peer.send("\r\n".join(lines).encode())
+        return read_answer(peer)
+
+
+# -- names -----------------------------------------------------------------------------------------------
+
+KNOWN = (
+    "localhost",
+    "LOCALHOST:8080",
+    "localhost.",
+    "127.0.0.1:8080",
+    "[::1]:8080",
+    "10.1.2.3",
+    "broker",
+    "broker:1234",
+    "Broker:8080",
+    "gate.example:9000",
+    "",
+)
+STRANGE = (
+    "evil.example",
+    "evil.example:8080",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example:8080",
+    "evil.example@localhost",
+    "gate.example",
+    "gate.example:9001",
+    "[localhost]",
+    "a:b:c",
+    "2130706433",
+    "*",
+)
+
+
+@pytest.mark.parametrize("host", KNOWN)
+def test_names_of_the_broker(host: str, broker: Broker) -> None:
+    assert ask(broker, host).status == 200
+    assert answer_to(broker, host) == 101
+
+
+@pytest.mark.parametrize("host", STRANGE)
+def test_any_other_name_is_refused_on_every_path(host: str, broker: Broker) -> None:
+    """A site can make a name of its own lead here: its pages would be pages of the broker."""
+    assert answer_to(broker, host) == 421
+    for path in ("/", "/metrics", "/ubre", "/nowhere"):
+        assert ask(broker, host, path=path).status == 421
+    assert b"access.hosts" in ask(broker, host).body
+
+
+def test_the_name_of_the_machine(broker: Broker) -> None:
+    assert ask(broker, socket.gethostname()).status == 200
+    assert ask(broker, f"{socket.gethostname().upper()}:8080").status == 200
+
+
+def test_pages_for_probes_answer_to_any_name(broker: Broker) -> None:
+    assert ask(broker, "evil.example", path="/healthz").body == b"ok\n"
+    assert ask(broker, "evil.example", path="/readyz").body == b"ready\n"
+
+
+def test_the_address_in_the_request_line_counts_too(broker: Broker) -> None:
+    assert ask(broker, "localhost", path="http://evil.example/metrics").status == 421
+    assert ask(broker, "evil.example", path="http://localhost/metrics").status == 421
+    assert ask(broker, "localhost", path="http://localhost:8080/metrics").status == 200
+
+
+def test_no_host_at_all(broker: Broker) -> None:
+    """As old programs have it; browsers never do."""
+    with broker.connect("http") as peer:
+        peer.send(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert read_answer(peer).status == 200
+
+
+def test_two_hosts(broker: Broker) -> None:
+    assert ask(broker, "localhost", "Host: evil.example").status == 400
+
+
+def test_a_socket_file_may_be_called_anything(broker: Broker) -> None:
+    """No browser comes that way, and there is no name to it."""
+    assert answer_to(broker, "evil.example", here=True) == 101
+
+
+def test_a_token_does_not_help(tmp_path: Path) -> None:
+    """Nor does it matter who is trusted for being on this machine."""
+    with gated(tmp_path, "loopback may everything", listen=("http",), networks=()) as broker:
+        for extra in ((), ("Authorization: Bearer nonsense",)):
+            assert ask(broker, "evil.example", *extra).status == 421
+            assert ask(broker, "evil.example", *extra, path="/?token=nonsense").status == 421
+        assert answer_to(broker, "evil.example") == 421
+        assert answer_to(broker, "evil.example", "http://evil.example") == 421
+
+
+def test_any_name(tmp_path: Path) -> None:
+    with gated(tmp_path, "guest may everything", listen=("http",), more='hosts = ["*"]') as broker:
+        assert ask(broker, "evil.example").status == 200
+        assert answer_to(broker, "evil.example:80", "http://evil.example") == 101
+        assert answer_to(broker, "evil.example", "http://worse.example") == 403
+
+
+def test_names_change_while_it_runs(tmp_path: Path) -> None:
+    with gated(tmp_path, "guest may everything", listen=("http",)) as broker:
+        assert ask(broker, "late.example").status == 421
+        write_config(tmp_path, "loopback may everything", "guest may everything", more='hosts = ["late.example"]')
+        os.kill(broker.process.pid, signal.SIGHUP)
+        broker.wait_for_log("reloaded")
+        assert ask(broker, "late.example").status == 200
+
+
+def test_a_refused_name_is_in_the_log_and_counted(broker: Broker) -> None:
+    before = counted(broker, "polycast_inputs_refused_total", reason="Misdirected Request")
+    ask(broker, "named.example:8080")
+    line = broker.wait_for_log("named.example:8080")
+    assert "access.hosts" in line
+    assert counted(broker, "polycast_inputs_refused_total", reason="Misdirected Request") == before + 1
+
+
+# -- pages -----------------------------------------------------------------------------------------------
+
+ORIGINS = [
+    ("broker:8080", "", True),
+    ("broker:8080", "http://broker:8080", True),
+    ("Broker:8080", "http://broker:8080", True),
+    ("broker", "https://broker", True),
+    ("broker", "https://broker:443", True),
+    ("broker:80", "http://broker", True),
+    ("[::1]:8080", "http://[::1]:8080", True),
+    ("broker:8080", "https://friend", True),
+    ("broker:8080", "https://friend:443", True),
+    ("broker:8080", "http://other.example", True),
+    ("broker:8080", "http://friend", False),
+    ("broker:8080", "https://friend:444", False),
+    ("broker:8080", "http://broker", False),
+    ("broker:8080", "http://broker:80", False),
+    ("broker", "http://broker:8080", False),
+    ("broker:8080", "http://localhost:8080", False),
+    ("broker:8080", "http://evil", False),
+    ("broker:8080", "http://broker:8080.evil", False),
+    ("broker:8080", "http://evil/broker:8080", False),
+    ("broker:8080", "broker:8080", False),
+    ("broker:8080", "null", False),
+    ("broker:8080", "*", False),
+]
+
+
+@pytest.mark.parametrize(("host", "origin", "welcome"), ORIGINS)
+def test_own_pages_and_those_that_are_listed(host: str, origin: str, welcome: bool, broker: Broker) -> None:
+    assert answer_to(broker, host, origin) == (101 if welcome else 403)
+    headers = (f"Origin: {origin}",) if origin else ()
+    assert ask(broker, host, *headers).status == (200 if welcome else 403)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS", "DELETE"])
+@pytest.mark.parametrize("path", ["/", "/healthz", "/metrics", "/topics/a", "/nowhere"])
+def test_pages_of_other_sites_ask_for_nothing(method: str, path: str, broker: Broker) -> None:
+    """Whatever there is or will be at that path, and whoever asks."""
+    with broker.connect("http") as peer:
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil\r\n\r\n"
+        peer.send(head.encode())
+        assert read_answer(peer, body=method != "HEAD").status == 403
+
+
+def test_two_origins(broker: Broker) -> None:
+    assert ask(broker, "localhost", "Origin: http://localhost", "Origin: http://evil").status == 403
+    assert ask(broker, "localhost", "Origin: http://evil", "Origin: http://localhost").status == 403
+
+
 @pytest.mark.parametrize(
-    ("host", "origin", "status"),
+    ("site", "mode", "status"),
     [
-        ("broker:8080", "", 101),
-        ("broker:8080", "http://broker:8080", 101),
-        ("Broker:8080", "http://broker:8080", 101),
-        ("broker", "https://broker", 101),
-        ("broker:8080", "https://friend", 101),
-        ("broker:8080", "http://friend", 403),
-        ("broker:8080", "http://broker", 403),
-        ("broker:8080", "http://broker:80", 403),
-        ("broker:8080", "http://evil", 403),
-        ("broker:8080", "http://broker:8080.evil", 403),
-        ("broker:8080", "null", 403),
+        ("cross-site", "no-cors", 403),
+        ("same-site", "no-cors", 403),
+        ("cross-site", "navigate", 200),
+        ("same-origin", "no-cors", 200),
+        ("none", "navigate", 200),
     ],
 )
-def test_own_pages_and_those_that_are_listed(host: str, origin: str, status: int, broker: Broker) -> None:
-    assert answer_to(broker, host, origin) == status
+def test_what_other_sites_embed(site: str, mode: str, status: int, broker: Broker) -> None:
+    """Images and scripts are fetched without an Origin; a link that somebody follows is welcome."""
+    headers = (f"Sec-Fetch-Site: {site}", f"Sec-Fetch-Mode: {mode}")
+    assert ask(broker, "localhost", *headers).status == status
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [("localhost:8080", 101), ("127.0.0.1:8080", 101), ("[::1]:8080", 101), ("rebound:8080", 403)],
-)
-def test_who_is_trusted_for_being_here_calls_it_by_a_name_of_here(host: str, status: int, broker: Broker) -> None:
-    """Anybody can make a name of theirs lead to this machine, and have browsers on it open pages from there."""
-    assert answer_to(broker, host, f"http://{host}", here=True) == status
-    assert answer_to(broker, host, "", here=True) == 101
+def test_a_listed_page_may_fetch(broker: Broker) -> None:
+    headers = ("Origin: https://friend", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors")
+    assert ask(broker, "localhost", *headers).status == 200
 
 
 def test_all_pages(tmp_path: Path) -> None:
     with gated(tmp_path, "guest may everything", listen=("http",), more='origins = ["*"]') as broker:
-        assert answer_to(broker, "broker", "http://evil") == 101
+        assert answer_to(broker, "localhost", "http://evil") == 101
+        assert ask(broker, "localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors").status == 200
+        assert answer_to(broker, "evil", "http://evil") == 421
 
 
 def test_the_refusal_says_no_more_than_that(broker: Broker) -> None:
     with broker.connect("http") as peer:
         peer.send(upgrade(extra="Origin: http://evil\r\n"))
         assert read_answer(peer).body == b"Forbidden\n"
+
+
+def test_a_refused_page_is_in_the_log(broker: Broker) -> None:
+    ask(broker, "localhost:8080", "Origin: http://named.evil")
+    line = broker.wait_for_log("http://named.evil")
+    assert "localhost:8080" in line and "access.origins" in line

@@ -148,7 +148,7 @@ BROWSERS = {
 @pytest.mark.parametrize("role", [role for role in ROLES if role != "http"])
 @pytest.mark.parametrize("line", BROWSERS.values(), ids=BROWSERS)
 def test_what_a_browser_sends_ends_the_connection(role: str, line: bytes) -> None:
-    """Whatever stands behind it: a web page chooses the body of a request, and some of the bytes of a TLS hello."""
+    """Whatever stands behind it: a web page chooses the body of a request, and part of what is in a TLS hello."""
     wire = WIRES[role]
     published = wire.publish(b"a", b"x") if wire.publish else b""
     sent = line + wire.handshake + published + wire.later

@@ -66,6 +66,7 @@ def test_a_welcome_byte_by_byte() -> None:
     [
         ({"status": "404 Not Found"}, "404"),
         ({"status": "200 OK"}, "200"),
+        ({"status": "421 Misdirected Request"}, "add 'a' to access.hosts"),
         ({"accept": "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="}, "another request"),
         ({"protocol": ""}, "sub-protocol 'p'"),
         ({"protocol": "q"}, "sub-protocol 'p'"),

@@ -46,6 +46,8 @@ class Page:
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
+    detail: str = ""
+    """What an operator would want to read about it, where it is a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,12 @@ class Guard:
         """What of it the peer may hear, as far as that can be said in patterns."""
         return [pattern]
 
+    def is_called(self, host: str, own: str) -> bool:
+        """Whether an HTTP request may call the broker `host`; `own` is the host in the listener's address."""
+        return True
+
     def welcomes(self, origin: str, host: str) -> bool:
-        """Whether a page that came from `origin` may open a WebSocket at `host`, as the browser calls it."""
+        """Whether a page that came from `origin` may ask for anything at `host`, as the browser calls it."""
         return True
 
 
@@ -147,7 +153,7 @@ class Session:
         self._http_places = terms.http
 
     def begin(self, block: Block) -> None:
-        """To be called before anything of the first line is used; HttpPeerError, TlsPeerError: it is a browser's."""
+        """Call it before anything of the first line is used. HttpPeerError, TlsPeerError: it is a browser's."""
         self.began = is_own(block, self._limits.line_bytes, self._http_places)
 
     def open(self) -> list[Event]:

@@ -25,6 +25,7 @@ from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 from polycast.server.access.identity import parse_networks
 from polycast.server.access.rules import parse_rule
+from polycast.server.access.sites import parse_host, parse_origin
 from polycast.server.settings import POLICIES, TABLES, Settings, declared
 
 PREFIX = "POLYCAST_"
@@ -168,12 +169,13 @@ class Gathered:
         return Loaded(settings, self._sources)
 
     def _check_access(self, settings: Settings) -> None:
-        name = "rules"
+        parsers = {"rules": parse_rule, "hosts": parse_host, "origins": parse_origin}
+        name = "networks"
         try:
-            for rule in settings.access.rules:
-                parse_rule(rule)
-            name = "networks"
             parse_networks(settings.access.networks)
+            for name, parse in parsers.items():
+                for text in getattr(settings.access, name):
+                    parse(text)
         except UsageError as error:
             source = self._sources[f"access.{name}"]
             raise UsageError(f"{source}: access.{name}: {error}", error.hint) from error

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from polycast.dialects.base import Guard, Page, Session, Terms
+from polycast.dialects.base import SHOWN_CHARACTERS, Guard, Page, Session, Terms
 from polycast.dialects.nanomsg.sessions import PubWebSocketSession, SubWebSocketSession
 from polycast.dialects.ubre.sessions import UbreWebSocketSession
 from polycast.dialects.web.handshake import VERSION, accept_key, is_key, words_of
@@ -52,6 +52,9 @@ PATHS = {"/ubre": Door("ubre", _to_ubre, "ubre")}
 
 UNAUTHORIZED = Page(b"Unauthorized\n", status=401, headers=(("WWW-Authenticate", "Bearer"),))
 FORBIDDEN = Page(b"Forbidden\n", status=403)
+MISDIRECTED = Page(b"Misdirected Request: the broker has another name; access.hosts adds one\n", status=421)
+ELSEWHERE = ("cross-site", "same-site")
+"""What `Sec-Fetch-Site` says where the page and the broker are not of one origin."""
 
 SIGN = f"a WebSocket is at {' and '.join(PATHS)}, and on any path with the sub-protocol {' or '.join(ANYWHERE)}"
 
@@ -64,7 +67,7 @@ def knock(
     method: bytes, headers: Headers, path: str, query: str, terms: Terms, guard: Guard = Session.guard
 ) -> Page | Welcome:
     """Who may come in is welcome; the others get a page that says why not."""
-    if refusal := _refusal(method, headers) or _foreign(headers, guard):
+    if refusal := _refusal(method, headers):
         return refusal
     offered = words_of(headers, b"sec-websocket-protocol")
     door = next((ANYWHERE[name] for name in offered if name in ANYWHERE), None) or PATHS.get(path)
@@ -103,12 +106,43 @@ def _refusal(method: bytes, headers: Headers) -> Page | None:
     return None
 
 
-def _foreign(headers: Headers, guard: Guard) -> Page | None:
-    """Only browsers say from which page somebody comes, and they all do."""
-    named = {key: value.decode("latin-1") for key, value in headers if key in (b"origin", b"host")}
-    if b"origin" not in named or guard.welcomes(named[b"origin"], named.get(b"host", "")):
+def turn_away(headers: Headers, authority: str, terms: Terms, guard: Guard, probe: bool) -> Page | None:
+    """The refusal of a request by a wrong name, or from a page of another site, before anything is looked up.
+
+    `authority` is the host in the request line, where there is one. Whoever names no host at all is no browser. A
+    probe may use any name: it learns what everybody may know.
+    """
+    hosts = [host for host in (*_values(headers, b"host"), authority) if host]
+    any_name = probe or terms.scheme == "ipc"
+    for host in hosts:
+        if not any_name and not guard.is_called(host, terms.host):
+            detail = f"Host {_shown(host)} is not a name of the broker; add it to access.hosts to accept it"
+            return replace(MISDIRECTED, detail=detail)
+    origin, host = _origin(headers), hosts[0] if hosts else ""
+    if origin is None or guard.welcomes(origin, host):
         return None
-    return FORBIDDEN
+    site = f"Origin {_shown(origin)}" if origin else "a page, with no Origin,"
+    detail = f"{site} is another site than Host {_shown(host)}; add the site to access.origins to accept it"
+    return replace(FORBIDDEN, detail=detail)
+
+
+def _origin(headers: Headers) -> str | None:
+    """Which site's page asks; empty: another site's, None: the broker's own, or no page.
+
+    Browsers name the origin wherever a page could change or read something. For images and the like they do not.
+    """
+    if origins := _values(headers, b"origin"):
+        return ", ".join(origins)
+    site, mode = words_of(headers, b"sec-fetch-site"), words_of(headers, b"sec-fetch-mode")
+    return "" if mode != ["navigate"] and not set(site).isdisjoint(ELSEWHERE) else None
+
+
+def _values(headers: Headers, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in headers if key == name]
+
+
+def _shown(text: str) -> str:
+    return repr(text[:SHOWN_CHARACTERS])
 
 
 def keep_out(guard: Guard) -> Page:

@@ -17,6 +17,8 @@ VERSION = "13"
 KEY_BYTES = 16
 ANSWER_BYTES = 16 * 1024
 """The longest answer that a client reads."""
+MISDIRECTED = 421
+"""The server does not know the name that it was called by."""
 
 
 def accept_key(key: bytes) -> bytes:
@@ -46,6 +48,7 @@ class ClientHandshake:
     """The side that dials: `request` is what it says first, `read` what it makes of the answer."""
 
     def __init__(self, host: str, path: str, protocol: str = "", token: str = "") -> None:
+        self._host = host
         self._protocol = protocol
         self._key = base64.b64encode(secrets.token_bytes(KEY_BYTES))
         headers = [
@@ -79,7 +82,8 @@ class ClientHandshake:
     def _check(self, answer: object) -> None:
         if not isinstance(answer, h11.InformationalResponse) or answer.status_code != 101:
             status = getattr(answer, "status_code", "nothing")
-            raise ProtocolError(f"no upgrade to WebSocket: the answer is {status} where 101 is due")
+            cure = f"; add {self._host!r} to access.hosts of the broker" if status == MISDIRECTED else ""
+            raise ProtocolError(f"no upgrade to WebSocket: the answer is {status} where 101 is due{cure}")
         headers = dict(answer.headers)
         if headers.get(b"sec-websocket-accept") != accept_key(self._key):
             raise ProtocolError("no upgrade to WebSocket: the answer is to another request")

@@ -24,6 +24,7 @@ from polycast.dialects.web.doors import (
     keep_out,
     knock,
     to_token,
+    turn_away,
     wants_websocket,
 )
 from polycast.dialects.web.handshake import with_path, words_of
@@ -187,15 +188,22 @@ class HttpSession(Session):
             return [Reply(self._http.send(switch)), Upgrade(found.dialect, found.session)]
         events: list[Event] = [Reply(self._write(found, request.method == b"HEAD", close, now))]
         if found.status >= 400:
-            events.insert(0, Refused(_phrase(found.status)))
+            events.insert(0, Refused(_phrase(found.status), detail=found.detail))
         if self._http.our_state is h11.MUST_CLOSE:
             events.append(Closing())
         return events
 
     def _find(self, request: h11.Request) -> Page | Welcome:
-        path, _, query = _to_path(request.target.decode()).partition("?")
+        authority, target = _divide(request.target.decode())
+        path, _, query = target.partition("?")
         path = unquote(path)
         upgrading = wants_websocket(request.headers) and request.http_version != b"1.0"
+        probe = not upgrading and path in OPEN
+        return turn_away(request.headers, authority, self._terms, self.guard, probe) or self._look_up(
+            request, path, query, upgrading
+        )
+
+    def _look_up(self, request: h11.Request, path: str, query: str, upgrading: bool) -> Page | Welcome:
         is_open = not upgrading and (path in OPEN or path in self._terms.open)
         if not is_open and not self.guard.show(to_token(request.headers, query)):
             return UNAUTHORIZED
@@ -243,12 +251,13 @@ def _hand_over(events: list[Event], session: Session, block: Block, position: in
     return Received(events, consumed, need)
 
 
-def _to_path(target: str) -> str:
-    """A proxy names the whole address."""
+def _divide(target: str) -> tuple[str, str]:
+    """The host, where a proxy names the whole address, and the path."""
     if target.startswith("/"):
-        return target
+        return "", target
     _, mark, rest = target.partition("://")
-    return "/" + rest.partition("/")[2] if mark else ""
+    host, _, path = rest.partition("/")
+    return host, "/" + path if mark else ""
 
 
 def _phrase(status: int) -> str:

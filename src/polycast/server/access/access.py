@@ -9,9 +9,10 @@ from typing import Any
 from polycast.dialects.base import Guard
 from polycast.model import Pattern
 from polycast.server.access import tokens
-from polycast.server.access.identity import from_certificate, from_place, is_local_name, parse_networks
-from polycast.server.access.rules import ANONYMOUS, LOOPBACK, Rights, parse_rule, rights_of
+from polycast.server.access.identity import from_certificate, from_place, parse_networks
+from polycast.server.access.rules import ANONYMOUS, Rights, parse_rule, rights_of
 from polycast.server.access.settings import AccessSettings
+from polycast.server.access.sites import Sites
 from polycast.server.access.tokens import Token
 
 DIALED = "(dialed)"
@@ -30,6 +31,7 @@ class Access:
     def adopt(self, settings: AccessSettings) -> None:
         """These hold from now on. They have been checked when they were read."""
         self.settings = settings
+        self.sites = Sites(settings)
         self._networks = parse_networks(settings.networks)
         self._rights.clear()
 
@@ -121,13 +123,8 @@ class Pass(Guard):
     def within(self, pattern: Pattern) -> list[Pattern]:
         return [pattern] if self._rights is None else self._rights.within(pattern)
 
-    def welcomes(self, origin: str, host: str) -> bool:
-        """Its own pages, and those that are listed.
+    def is_called(self, host: str, own: str) -> bool:
+        return self._access.sites.is_called(host, own)
 
-        Who is trusted for being on this machine must also call it by a name that nobody else can give it.
-        """
-        listed = self._access.settings.origins
-        if "*" in listed or origin in listed:
-            return True
-        own = origin.partition("://")[2].lower() == host.lower()
-        return own and (self.identity != LOOPBACK or is_local_name(host))
+    def welcomes(self, origin: str, host: str) -> bool:
+        return self._access.sites.welcomes(origin, host)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
@@ -57,13 +56,3 @@ def from_certificate(certificate: Mapping[str, Any] | None) -> str | None:
     others = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ALTERNATIVES]
     name = next(iter(named + others), "")
     return name if NAME.fullmatch(name) and name not in (LOOPBACK, ANONYMOUS) else None
-
-
-def is_local_name(place: str) -> bool:
-    """Whether a HOST or HOST:PORT is `localhost` or an address: a name could be made to lead here by anybody."""
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:]+))(?::[0-9]+)?", place)
-    host = (match[1] or match[2]).lower() if match else ""
-    try:
-        return host == "localhost" or bool(ip_address(host))
-    except ValueError:
-        return False

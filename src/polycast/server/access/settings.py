@@ -13,8 +13,13 @@ OPTIONAL, REQUIRED = "optional", "required"
 class AccessSettings:
     rules: list[str] = setting(["loopback may everything"], "what each identity may do; all else is forbidden")
     networks: list[str] = setting([], "who comes from where, as NAME=10.0.0.0/8; the narrowest counts")
+    hosts: list[str] = setting(
+        [],
+        "names of the broker in HTTP requests, as HOST or HOST:PORT, beside localhost, all addresses, the name of "
+        "the machine and that of the listener; '*': any name",
+    )
     origins: list[str] = setting(
-        [], "pages of other sites that may open WebSockets here, as https://HOST[:PORT]; '*': those of all sites"
+        [], "other sites whose pages may use the http port, as https://HOST[:PORT]; '*': all sites"
     )
     connection_messages: float = setting(0.0, "messages a second that one connection may publish; 0: any", low=0)
     connection_bytes: float = setting(0.0, "bytes a second that one connection may publish; 0: any", low=0)

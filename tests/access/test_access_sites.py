@@ -1,0 +1,87 @@
+"""Which texts can be names and origins in the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polycast.errors import UsageError
+from polycast.server import config
+from polycast.server.access.settings import AccessSettings
+from polycast.server.access.sites import Sites, parse_host, parse_origin
+
+
+def test_the_host_in_the_address_of_the_listener() -> None:
+    sites = Sites(AccessSettings())
+    assert sites.is_called("gate.example:8080", "Gate.Example")
+    assert not sites.is_called("gate.example:8080", "0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("*", "*"),
+        ("broker", "broker"),
+        ("Broker.Example.", "broker.example"),
+        ("broker:8080", "broker:8080"),
+        ("[::1]:80", "[::1]:80"),
+    ],
+)
+def test_names(text: str, name: str) -> None:
+    assert parse_host(text) == name
+
+
+@pytest.mark.parametrize(
+    "text", ["", "http://broker", "broker/", "*.example", "a b", "broker:port", "broker:99999", "bücher.example"]
+)
+def test_texts_that_are_no_names(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_host(text)
+    assert "HOST" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "origin"),
+    [
+        ("*", "*"),
+        ("https://App.Example", "https://app.example"),
+        ("https://app.example:443", "https://app.example"),
+        ("http://app.example:80", "http://app.example"),
+        ("http://app.example:443", "http://app.example:443"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+        ("chrome-extension://abc", "chrome-extension://abc"),
+    ],
+)
+def test_origins(text: str, origin: str) -> None:
+    assert parse_origin(text) == origin
+
+
+@pytest.mark.parametrize(
+    ("text", "cure"),
+    [
+        ("localhost:8000", "http://localhost:8000"),
+        ("app.example", "http://app.example"),
+        ("https://app.example/", "https://app.example"),
+        ("https://app.example/page?a", "https://app.example"),
+        ("null", "sandbox"),
+        ("", "https://HOST"),
+        ("https://", "https://HOST"),
+        ("https://*.example", "https://HOST"),
+        ("https://a@b", "https://HOST"),
+        ("https://a b", "https://HOST"),
+        ("https://bücher.example", "https://HOST"),
+    ],
+)
+def test_origins_that_no_browser_sends(text: str, cure: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_origin(text)
+    assert cure in caught.value.hint
+
+
+@pytest.mark.parametrize("key", ["hosts", "origins"])
+def test_the_error_says_where_it_stands(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "polycast.toml"
+    file.write_text(f'[access]\n{key} = ["fine.example/"]\n')
+    with pytest.raises(UsageError, match=rf"polycast.toml: access.{key}: 'fine.example/'"):
+        config.load(file)
