@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def crowded() -> Iterator[Broker]:
-    with Broker(listen=LISTEN, fresh=True) as broker:
+    with Broker("--set=access.hosts=*", listen=LISTEN, fresh=True) as broker:
         yield broker
 
 
