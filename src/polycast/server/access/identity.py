@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import Any
 
 from polycast.errors import UsageError
-from polycast.server.access.rules import ANONYMOUS, LOOPBACK, NAME, check_name
+from polycast.server.access.rules import ANONYMOUS, LOOPBACK, NAME, RESERVED_NAMES, check_name
 
 Network = tuple[str, IPv4Network | IPv6Network]
 """The name of who comes from there, and where that is."""
@@ -55,4 +55,4 @@ def from_certificate(certificate: Mapping[str, Any] | None) -> str | None:
     named = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     others = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ALTERNATIVES]
     name = next(iter(named + others), "")
-    return name if NAME.fullmatch(name) and name not in (LOOPBACK, ANONYMOUS) else None
+    return name if NAME.fullmatch(name) and name not in RESERVED_NAMES else None

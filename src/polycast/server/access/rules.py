@@ -8,6 +8,7 @@
     IDENTITY may publish+subscribe PATTERN over DIALECT+DIALECT
 
 A rule allows; what no rule allows is forbidden. `over` leaves it to some dialects, and may stand behind each form.
+Rules are about the names that messages were published under: see `polycast.broker.originals`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from polycast.broker.originals import originals, with_copies
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 from polycast.model import RESERVED, Contains, Exact, Pattern, Prefix, parse_pattern
@@ -25,8 +27,10 @@ PUBLISH, SUBSCRIBE, SERVE, QUERY = "publish", "subscribe", "serve", "query"
 ADMIN, EVERYTHING = "admin", "everything"
 ABOUT_TOPICS = frozenset({PUBLISH, SUBSCRIBE, SERVE, QUERY})
 """Rights that are limited by a pattern."""
-LOOPBACK, ANONYMOUS = "loopback", "anonymous"
-"""Who came from this machine, and who came from anywhere else, and has shown nothing."""
+LOOPBACK, ANONYMOUS, DIALLED = "loopback", "anonymous", "dialled"
+"""Peers of this machine, peers from elsewhere, and peers that the broker dialled, where nothing else names them."""
+RESERVED_NAMES = (LOOPBACK, ANONYMOUS, DIALLED)
+"""Identities that no token and no certificate can have."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:/*-]{0,254}")
 RULE = re.compile(r"(\S+) may (\S+)(?: (.*?))??(?: over (\S+))?", re.DOTALL)
 FORM = "write IDENTITY may publish+subscribe+serve+query PATTERN, IDENTITY may admin or IDENTITY may everything"
@@ -90,6 +94,11 @@ def covers(rule: Pattern, asked: Pattern) -> bool:
     return asked.value.startswith(rule.value) if isinstance(rule, Prefix) else rule.value in asked.value
 
 
+def covers_originals(rules: list[Pattern], asked: Pattern) -> bool:
+    """Whether the rules cover everything that matches `asked`, under the names that it was published under."""
+    return all(any(covers(rule, original) for rule in rules) for original in originals(asked))
+
+
 class Rights:
     """What one identity may do in one dialect. What was asked once is not looked up again."""
 
@@ -97,9 +106,10 @@ class Rights:
         listed = list(rules)
         self.admin = any(ADMIN in rule.actions for rule in listed)
         self._publish = _patterns_of(listed, PUBLISH)
-        self._subscribe = _patterns_of(listed, SUBSCRIBE)
+        self._subscribe = with_copies(_patterns_of(listed, SUBSCRIBE))
         self._serve = _patterns_of(listed, SERVE)
-        self.queries = _patterns_of(listed, QUERY)
+        queried = with_copies(_patterns_of(listed, QUERY))
+        self.queries = [pattern for pattern in queried if covers_originals(queried, pattern)]
         """The topics that SQL may read."""
         self._topics: dict[bytes, bool] = {}
         self._patterns: dict[Pattern, bool] = {}
@@ -115,12 +125,12 @@ class Rights:
     def _look_up(self, topic: bytes) -> bool:
         """What is no UTF-8 is no topic, and refused later on as such."""
         text = topic.decode(errors="replace")
-        return _remember(self._topics, topic, any(pattern.matches(text) for pattern in self._publish))
+        return _remember(self._topics, topic, covers_originals(self._publish, Exact(text)))
 
     def may_subscribe(self, pattern: Pattern) -> bool:
         known = self._patterns.get(pattern)
         if known is None:
-            known = any(covers(rule, pattern) for rule in self._subscribe)
+            known = covers_originals(self._subscribe, pattern)
             _remember(self._patterns, pattern, known)
         return known
 
@@ -131,7 +141,7 @@ class Rights:
         """What may be subscribed to of that which was not asked for word by word."""
         if self.may_subscribe(pattern):
             return [pattern]
-        return [rule for rule in self._subscribe if covers(pattern, rule)]
+        return [rule for rule in self._subscribe if covers(pattern, rule) and self.may_subscribe(rule)]
 
 
 def _patterns_of(rules: list[Rule], action: str) -> list[Pattern]:

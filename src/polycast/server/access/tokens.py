@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from polycast.errors import StartError, UsageError
-from polycast.server.access.rules import ANONYMOUS, LOOPBACK, check_name, parse_rule
+from polycast.server.access.rules import RESERVED_NAMES, check_name, parse_rule
 
 FILE = "tokens.json"
 TOKEN_BYTES = 32
@@ -76,7 +76,7 @@ def read_tokens(file: Path) -> list[Token]:
 def add_token(folder: Path, name: str, rules: list[str]) -> str:
     """The token itself, which is kept nowhere."""
     check_name(name)
-    if name in (LOOPBACK, ANONYMOUS):
+    if name in RESERVED_NAMES:
         raise UsageError(f"{name} is who has shown no token", "give it another name")
     for rule in rules:
         parse_rule(rule)

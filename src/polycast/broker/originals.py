@@ -1,0 +1,58 @@
+"""The names that messages were published under, for names that brokers of a mesh made of them.
+
+    //fwd/X     was published as //X or as X; the forwarded name does not tell which
+
+A right to a forwarded name is the right to every original name that it may stand for. This is asked of patterns: a
+pattern may be used if everything that it matches may be used, under the names that it was published under.
+
+What begins with `//fwd/polycast/` cannot have been published as `polycast/...`: such topics are not forwarded.
+"""
+
+from __future__ import annotations
+
+from polycast.broker.mesh import FORWARDED
+from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix
+
+NESTED_AT_MOST = 4
+"""A broker puts `//fwd/` before a name once. What has it more often than this may stand for anything."""
+ENDS = tuple(FORWARDED[start:] for start in range(len(FORWARDED)))
+"""What a substring can begin with if it begins inside of `//fwd/`."""
+
+
+def originals(asked: Pattern) -> list[Pattern]:
+    """Patterns that together match the original name of every topic that `asked` matches."""
+    if isinstance(asked, Exact | Prefix):
+        return _unwrap([asked])
+    if asked.value in FORWARDED:
+        return [Everything()]
+    begun = [asked.value.removeprefix(end) for end in ENDS if asked.value.startswith(end)]
+    return [asked, *_unwrap([name for rest in begun for name in _published_as(Prefix, rest)])]
+
+
+def with_copies(allowed: list[Pattern]) -> list[Pattern]:
+    """The forwarded name of `/a` is `//fwd//a`, which contains `//a`: who may have `~//a` may have `/a>`."""
+    slashed = [each.value for each in allowed if isinstance(each, Contains) and each.value.startswith("//")]
+    return [*allowed, *(Prefix(value[1:]) for value in slashed if len(value) > len("//"))]
+
+
+def _unwrap(patterns: list[Exact | Prefix]) -> list[Pattern]:
+    found: list[Pattern] = []
+    for _ in range(NESTED_AT_MOST):
+        inner: list[Exact | Prefix] = []
+        for pattern in patterns:
+            if isinstance(pattern, Prefix) and FORWARDED.startswith(pattern.value):
+                return [Everything()]
+            if pattern.value.startswith(FORWARDED):
+                inner += _published_as(type(pattern), pattern.value.removeprefix(FORWARDED))
+            else:
+                found.append(pattern)
+        if not inner:
+            return found
+        patterns = inner
+    return [Everything()]
+
+
+def _published_as(kind: type[Exact] | type[Prefix], rest: str) -> list[Exact | Prefix]:
+    """What `//fwd/` and this rest may stand for."""
+    plain = [kind(rest)] if rest and not rest.startswith(RESERVED) else []
+    return [kind("//" + rest), *plain]

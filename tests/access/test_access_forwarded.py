@@ -1,0 +1,105 @@
+"""Whatever name a message travels under, the right is that of the name it was published under."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polycast.broker.mesh import FORWARDED, to_forwarded
+from polycast.model import Contains, Everything, Exact, Pattern, Prefix, parse_pattern
+from polycast.server.access.rules import Rights, parse_rule, rights_of
+
+BEGINS = ("", "/", "//", "x", "//x", "//fwd", "polycast/")
+VALUES = ("", "a", "ab", "/a", "fwd/a", "d/a", "//a")
+ENDS = ("", "b", "/a", "a")
+DIRECT = sorted({"".join(parts) for parts in product(BEGINS, VALUES, ENDS)})
+DIRECT = [name for name in DIRECT if name and not name.startswith(FORWARDED)]
+"""Names as clients publish them."""
+COPIES = sorted({to_forwarded(name.encode()).decode() for name in DIRECT if not name.startswith("polycast/")})
+PATTERNS: list[Pattern] = [
+    Everything(),
+    *(
+        kind(value)
+        for kind in (Exact, Prefix, Contains)
+        for value in (
+            "a", "ab", "/", "//", "/a", "//a", "//x", "x", "//f", "//fwd", "//fwd/", "//fwd/a", "//fwd//a",
+            "//fwd/x", "d/a", "wd/", "fwd/", "/fwd/a", "polycast/", "//fwd/polycast/a", "//fwd/fwd/a",
+        )
+    ),
+]  # fmt: skip
+
+
+def rights(*texts: str) -> Rights:
+    held = rights_of(map(parse_rule, texts), "a", "simplest")
+    assert held is not None
+    return held
+
+
+def published_as(topic: str) -> list[str]:
+    """Whatever the mesh could have made this name of, by the mesh's own rule."""
+    if topic not in COPIES:
+        return [topic]
+    return [name for name in DIRECT if to_forwarded(name.encode()) == topic.encode() and name[:9] != "polycast/"]
+
+
+@pytest.mark.parametrize("rule", PATTERNS, ids=str)
+def test_a_subscription_brings_nothing_whose_original_name_is_forbidden(rule: Pattern) -> None:
+    held = rights(f"a may subscribe {rule}")
+    allowed = {name for name in DIRECT if held.may_subscribe(Exact(name))}
+    for asked in PATTERNS:
+        if held.may_subscribe(asked):
+            heard = [topic for topic in (*DIRECT, *COPIES) if asked.matches(topic)]
+            leaked = [topic for topic in heard if not allowed.issuperset(published_as(topic))]
+            assert not leaked, (str(rule), str(asked), leaked[:3])
+
+
+@pytest.mark.parametrize("rule", PATTERNS, ids=str)
+def test_no_right_is_wider_than_the_rule_by_name(rule: Pattern) -> None:
+    """But for names with one slash, which copies of two cannot be told from."""
+    held = rights(f"a may subscribe {rule}", f"a may publish {rule}", f"a may query {rule}")
+    for name in DIRECT:
+        slashed = isinstance(rule, Contains) and rule.value[:2] == "//" and len(rule.value) > 2
+        copied = slashed and name.startswith(rule.value[1:])
+        assert held.may_subscribe(Exact(name)) == (rule.matches(name) or copied), name
+        assert held.may_publish(name.encode()) == rule.matches(name), name
+    assert all(held.may_subscribe(pattern) for pattern in held.queries)
+    assert all(held.may_subscribe(pattern) for pattern in held.within(Everything()))
+
+
+@given(st.lists(st.sampled_from(PATTERNS), max_size=4), st.sampled_from(DIRECT))
+def test_the_right_to_a_copy_is_the_right_to_all_it_can_be_a_copy_of(rules: list[Pattern], name: str) -> None:
+    held = rights(*(f"a may publish+subscribe {rule}" for rule in rules))
+    copy = to_forwarded(name.encode())
+    sources = [name.encode() for name in published_as(copy.decode())]
+    assert held.may_publish(copy) == all(map(held.may_publish, sources))
+    asked = [Exact(source.decode()) for source in sources]
+    assert held.may_subscribe(Exact(copy.decode())) == all(map(held.may_subscribe, asked))
+
+
+@pytest.mark.parametrize(
+    ("rules", "allowed", "refused"),
+    [
+        (("open.>",), ("open.1", "open.a.>"), ("//fwd/open.1", "//fwd/>", "//open.1")),
+        (("open.>", "//open.>"), ("//fwd/open.1", "//fwd/open.a.>"), ("//fwd/ope>", "~//fwd/open.", "//fwd/x")),
+        (("~open",), ("~open", "//fwd/open.1", "//fwd/open.>", "~//fwd/open"), ("//fwd/>", "~ope")),
+        (("~//org/",), ("~//org/", "//org/>", "~//org/a"), ("//fwd/org/x", "~/org/")),
+        (("//>",), ("//org/>", "//x"), ("//>", "//f>", "//fwd/>", "//fwd/x")),
+        (("//fwd/>", "~//fwd/", "//fwd/secret.x"), (), ("//fwd/>", "~//fwd/", "//fwd/secret.x", "secret.x")),
+        (("~/secret",), ("a/secret",), ("~/secret", "secret.x", "//fwd/secret.x")),
+        ((">",), (">", "~", "//>", "//fwd/>", "~//fwd/", "//fwd//x", "//fwd/" * 100 + "x"), ("polycast/x",)),
+        (("~secret",), ("//fwd/fwd/secret",), ("//fwd/" * 100 + "secret",)),
+    ],
+    ids=lambda texts: " ".join(texts) if isinstance(texts, tuple) else None,
+)
+def test_what_is_allowed(rules: tuple[str, ...], allowed: tuple[str, ...], refused: tuple[str, ...]) -> None:
+    held = rights(*(f"a may subscribe {rule}" for rule in rules))
+    assert [text for text in allowed if not held.may_subscribe(parse_pattern(text))] == []
+    assert [text for text in refused if held.may_subscribe(parse_pattern(text))] == []
+
+
+def test_what_nobody_asked_for_word_by_word_has_no_copies_of_what_is_forbidden() -> None:
+    held = rights("a may subscribe //>", "a may subscribe //fwd/>", "a may subscribe open.>")
+    assert held.within(Everything()) == [Prefix("open.")]
