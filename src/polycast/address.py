@@ -1,5 +1,5 @@
 """Addresses as users write them: `tcp://HOST:PORT`, `tls://HOST:PORT`, `ipc:///path`, `ws://HOST:PORT/path` and
-`wss://HOST:PORT/path`; options behind a `?`.
+`wss://HOST:PORT/path`; options behind a `?`. `tls+tcp://` is nanomsg's and nng's way to write `tls://`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from polycast.errors import UsageError
 SCHEMES = ("tcp", "tls", "ipc", "ws", "wss")
 WEB = ("ws", "wss")
 """WebSocket: there is a path behind the port."""
+ALSO = {"tls+tcp": "tls"}
+"""Other names of schemes."""
 UNDER = {"tls": "tcp", "wss": "ws"}
 """What is spoken inside of TLS."""
 SECURE = tuple(UNDER)
@@ -39,7 +41,8 @@ def parse_address(text: str, default_scheme: str = "") -> Address:
     """`default_scheme` lets `HOST:PORT` stand alone where only one scheme makes sense."""
     if "://" not in text and default_scheme:
         text = f"{default_scheme}://{text}"
-    scheme, separator, rest = text.partition("://")
+    written, separator, rest = text.partition("://")
+    scheme = ALSO.get(written, written)
     place, _, query = rest.partition("?")
     if not separator or scheme not in SCHEMES:
         raise UsageError(f"{text!r} is no address", "write tcp://HOST:PORT, tls://HOST:PORT or ipc:///path")

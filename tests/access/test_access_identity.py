@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from polycast.errors import UsageError
-from polycast.server.access.access import DIALED
+from polycast.model import Exact, Prefix
+from polycast.server.access.access import Access, Pass
 from polycast.server.access.identity import from_certificate, from_place, parse_networks
-from polycast.server.access.rules import check_name
+from polycast.server.access.settings import AccessSettings
+from polycast.server.access.tokens import add_token
 
 NETWORKS = parse_networks(["wide=10.0.0.0/8", "narrow=10.1.0.0/16", "six=2001:db8::/32"])
 
@@ -56,6 +59,7 @@ def subject(name: str) -> Any:
         ({"subjectAltName": (("URI", "spiffe://x/y"),)}, "spiffe://x/y"),
         (subject("loopback"), None),
         (subject("anonymous"), None),
+        (subject("dialled"), None),
         (subject("a b"), None),
         (subject("a\nb"), None),
     ],
@@ -64,9 +68,44 @@ def test_from_a_certificate(certificate: Any, identity: str | None) -> None:
     assert from_certificate(certificate) == identity
 
 
-def test_nobody_can_be_called_what_may_do_everything() -> None:
-    assert from_certificate(subject(DIALED)) is None
-    with pytest.raises(UsageError):
-        parse_networks([f"{DIALED}=10.0.0.0/8"])
-    with pytest.raises(UsageError):
-        check_name(DIALED)
+@pytest.mark.parametrize("name", ["loopback", "anonymous", "dialled"])
+def test_names_that_no_token_can_have(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=name):
+        add_token(tmp_path, name, [])
+
+
+@pytest.mark.parametrize(
+    ("host", "certificate", "configured", "found"),
+    [
+        (None, None, "loopback", "dialled"),
+        ("127.0.0.1", None, "loopback", "dialled"),
+        ("::1", None, "loopback", "dialled"),
+        ("192.0.2.1", None, "dialled", "dialled"),
+        ("", None, "dialled", "dialled"),
+        ("10.2.0.1", None, "wide", "wide"),
+        ("127.0.0.1", subject("other"), "other", "other"),
+        ("10.2.0.1", subject("dialled"), "wide", "wide"),
+        ("192.0.2.1", subject("loopback"), "dialled", "dialled"),
+    ],
+)
+def test_whom_the_broker_dialled(
+    host: str | None, certificate: Any, configured: str, found: str, tmp_path: Path
+) -> None:
+    access = Access(AccessSettings(networks=["wide=10.0.0.0/8"]), tmp_path)
+    assert access.identify_dialled(host, certificate, found=False) == configured
+    assert access.identify_dialled(host, certificate, found=True) == found
+
+
+def test_what_is_configured_may_do_everything_until_there_are_rules(tmp_path: Path) -> None:
+    access = Access(AccessSettings(), tmp_path)
+    configured = Pass(access, "dialled", "simplest", configured=True)
+    found = Pass(access, "dialled", "simplest")
+    assert not configured.restricted
+    assert found.useless
+    access.adopt(AccessSettings(rules=["loopback may everything", "dialled may subscribe a.>"]))
+    for held in (configured, found):
+        assert held.renew()
+        assert held.may_subscribe(Prefix("a."))
+        assert not held.may_subscribe(Exact("b"))
+        assert not held.may_publish(b"a.1")
+

@@ -22,6 +22,11 @@ BAD = [
     b"0.0.0.0 9014", b":: 9014", b"224.0.0.1 9014", b"\xff\xfe 9014", b"127.0.0.1 \xd9\xa1", b"127.0.0.1:9014",
 ]  # fmt: skip
 """What a peer may claim about itself in vain: no IP, no port, or an address that can be nobody's."""
+DISCOVER = (
+    "--discover=org",
+    "--set=simplest.discover_networks=127.0.0.0/8",
+    "--set=access.rules=loopback may everything,dialled may everything",
+)
 
 
 @contextmanager
@@ -40,7 +45,7 @@ def raw_link(broker: Broker) -> Peer:
 
 
 def member(name: str, *flags: str) -> Broker:
-    return Broker(f"--announce=org/{name}", "--discover=org", "-v", *flags, listen=LISTEN)
+    return Broker(f"--announce=org/{name}", *DISCOVER, "-v", *flags, listen=LISTEN)
 
 
 # -- announcements ---------------------------------------------------------------------------------------
@@ -67,7 +72,7 @@ def test_an_announcement_can_name_another_address_and_is_repeated_for_all_who_as
 
 def test_bad_announcements_are_ignored_and_a_good_one_is_followed() -> None:
     with (
-        Broker("--discover=org", listen=LISTEN) as broker,
+        Broker(*DISCOVER, listen=LISTEN) as broker,
         waiting_to_be_found() as found,
         raw_link(broker) as link,
     ):
@@ -84,7 +89,7 @@ def test_bad_announcements_are_ignored_and_a_good_one_is_followed() -> None:
 
 
 def test_names_of_announcements() -> None:
-    with Broker("--discover=org", listen=LISTEN) as broker, raw_link(broker) as link:
+    with Broker(*DISCOVER, listen=LISTEN) as broker, raw_link(broker) as link:
         for name in ("//peers/org/bob", "//fwd/peers/org/bob", "//peers/org/bob/the/second"):
             with waiting_to_be_found() as found:
                 link.send(pub(name, place_of(found)))
@@ -103,7 +108,7 @@ def test_without_discover_nobody_is_dialled() -> None:
 
 def test_one_place_is_dialled_once() -> None:
     with (
-        Broker("--discover=org", listen=LISTEN) as broker,
+        Broker(*DISCOVER, listen=LISTEN) as broker,
         waiting_to_be_found() as found,
         raw_link(broker) as link,
     ):
@@ -115,7 +120,7 @@ def test_one_place_is_dialled_once() -> None:
 
 
 def test_no_more_links_than_the_limit() -> None:
-    flags = ("--discover=org", "--set=simplest.links=1")
+    flags = (*DISCOVER, "--set=simplest.links=1")
     with Broker(*flags, listen=LISTEN) as broker, waiting_to_be_found() as one, raw_link(broker) as link:
         link.send(pub("//peers/org/one", place_of(one)))
         with one.accept()[0], waiting_to_be_found() as two:

@@ -6,6 +6,7 @@ burst with one audience. Slices of one audience are kept together where no subsc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from polycast.model import Burst, Form, Pattern, Slices
@@ -114,10 +115,15 @@ class Hub:
 
 def readable_parts(burst: Burst) -> list[Burst]:
     """The burst without the runs whose topic is not UTF-8: the stretches between them."""
+    return parts_where(burst, _is_utf8)
+
+
+def parts_where(burst: Burst, wanted: Callable[[bytes], bool]) -> list[Burst]:
+    """The stretches of a burst whose topics are wanted."""
     parts: list[Burst] = []
     begin = 0
     for run, first, last in burst.runs():
-        if not _is_utf8(burst.topics[run]):
+        if not wanted(burst.topics[run]):
             parts += [burst.cut(begin, first)] if first > begin else []
             begin = last
     return parts + ([burst.cut(begin, len(burst))] if begin < len(burst) else [])

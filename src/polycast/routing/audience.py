@@ -6,7 +6,7 @@ the message before" is one comparison of identities, and a stretch of messages s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
@@ -17,13 +17,15 @@ from polycast.model import Form, Pattern
 class Subscriber:
     """One connection, as routing knows it. `owner` is whatever the server wants to find again."""
 
-    __slots__ = ("echo", "link", "owner", "patterns")
+    __slots__ = ("echo", "link", "may_hear", "owner", "patterns")
 
     def __init__(self, owner: Any, echo: bool = True, link: bool = False) -> None:
         self.owner = owner
         self.echo = echo
         self.link = link
         self.patterns: dict[Pattern, Form] = {}
+        self.may_hear: Callable[[str], bool] | None = None
+        """Which topics it gets of those that match its patterns; None: all. `Router.limit` sets it."""
 
 
 Member = tuple[Subscriber, Form]

@@ -16,6 +16,8 @@ class PatternIndex:
         }
         self._everything: Takers = {}
         self._audiences = Audiences()
+        self.limited = False
+        """Whether there are subscribers that may not get all that matches."""
 
     def add(self, subscriber: Subscriber, pattern: Pattern, form: Form) -> None:
         if isinstance(pattern, Everything):
@@ -40,6 +42,8 @@ class PatternIndex:
         found = self._find(topic)
         if over:
             found.update(over._find(topic))
+        if self.limited:
+            found = {each: form for each, form in found.items() if each.may_hear is None or each.may_hear(topic)}
         return self._audiences.intern(found.items())
 
     def _find(self, topic: str) -> Takers:

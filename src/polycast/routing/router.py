@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from polycast.model import Exact, Form, Pattern
 from polycast.routing.audience import Subscriber
 from polycast.routing.index import PatternIndex
@@ -35,6 +37,13 @@ class Router:
         self._index_of(form).remove(subscriber, pattern)
         self._outdate(pattern)
         return True
+
+    def limit(self, subscriber: Subscriber, may_hear: Callable[[str], bool] | None) -> None:
+        """It gets only these of the topics that its patterns match. To be called again when that changes."""
+        if may_hear or subscriber.may_hear:
+            subscriber.may_hear = may_hear
+            self._index.limited = True
+            self._stamp += 1
 
     def _index_of(self, form: Form) -> PatternIndex:
         return self._prevailing if form.prevails else self._index

@@ -16,11 +16,11 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass
 from difflib import get_close_matches
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
-from polycast.address import PORT_LIMIT, SECURE, WEB, Address, parse_address
+from polycast.address import PORT_LIMIT, WEB, Address, parse_address
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 from polycast.server.access.identity import parse_networks
@@ -159,6 +159,8 @@ class Gathered:
                 self._sources[table], tables[table] = list(places.items())[-1]
         for peer in tables["simplest"].peers:
             _check_peer(peer)
+        for network in tables["simplest"].discover_networks:
+            _check_network(network, self._sources["simplest.discover_networks"])
         if tables["simplest"].announce:
             parse_announce(tables["simplest"].announce)
         _check_separator(tables["nanomsg"].separator, self._sources.get("nanomsg.separator", ""))
@@ -183,6 +185,9 @@ class Gathered:
         secure = [text for text in places if parse_address(text).scheme == "tls"]
         if secure and not settings.tls.certificate:
             raise UsageError(f"{secure[0]} needs a certificate", "tls.certificate and tls.key name its files")
+        if settings.simplest.discover_tls and not settings.tls.ca:
+            hint = "tls.ca names the file with the authorities that sign the certificates of the other brokers"
+            raise UsageError("simplest.discover_tls needs tls.ca", hint)
 
 
 def _check_needs_no_log(settings: Settings) -> None:
@@ -232,8 +237,6 @@ def _check_address(table: str, name: str, text: str, source: str) -> None:
         raise UsageError(
             f"{key} = {text!r}: WebSockets come to the http listener", "--listen http=tcp://HOST:PORT"
         )
-    if table == "connect" and address.scheme in SECURE:
-        raise UsageError(f"{key} = {text!r}: the broker does not connect over TLS", "tcp, ipc and ws are there")
     if table == "connect":
         _check_reachable(key, text, address)
     options = (*OPTIONS, *ROLES[name].options)
@@ -249,7 +252,7 @@ def _check_address(table: str, name: str, text: str, source: str) -> None:
 def _check_reachable(key: str, text: str, address: Address) -> None:
     if address.scheme != "ipc" and not address.port:
         raise UsageError(f"{key} = {text!r}: nobody can be reached at port 0", f"PORT from 1 to {PORT_LIMIT}")
-    if address.scheme == "ws" and not re.fullmatch(r"[!-~]+", address.host + address.path):
+    if address.scheme in WEB and not re.fullmatch(r"[!-~]+", address.host + address.path):
         raise UsageError(f"{key} = {text!r} has characters that no URL has", "write spaces as %20")
 
 
@@ -282,9 +285,17 @@ def _check_peer(text: str) -> None:
         address = parse_address(text, "tcp")
     except UsageError:
         address = Address("tcp")
-    if address.scheme != "tcp" or not address.port:
-        hint = f"write --peer HOST:PORT, PORT from 1 to {PORT_LIMIT}"
+    if address.scheme not in ("tcp", "tls") or not address.port:
+        hint = f"write --peer HOST:PORT or --peer tls://HOST:PORT, PORT from 1 to {PORT_LIMIT}"
         raise UsageError(f"simplest.peers: {text!r} is not HOST:PORT", hint)
+
+
+def _check_network(text: str, source: str) -> None:
+    try:
+        ip_network(text)
+    except ValueError as error:
+        hint = "write a network such as 10.0.0.0/8"
+        raise UsageError(f"{source}: simplest.discover_networks: {error}", hint) from error
 
 
 def convert(key: str, value: Any, declaration: Field[Any], source: str, typed: bool = False) -> Any:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from polycast.broker import Delivery, Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh
+from polycast.broker.hub import parts_where
 from polycast.declare import Histogram
 from polycast.dialects.base import LinkSession, opening
 from polycast.errors import ForbiddenError, PeerError
@@ -141,6 +143,7 @@ class Exchange:
         role = connection.port.role
         connection.subscriber = self.hub.join(connection, role.echo, role.link)
         if role.link:
+            self.subscribing.limit(connection)
             self.apply(self.mesh.join(connection.subscriber, connection.dialed))
             if self.replays:
                 self.replays.note_link(connection)
@@ -274,9 +277,7 @@ class Exchange:
     def publish_for(self, connection: Connection, burst: Burst, now: float, batch_id: str = "") -> None:
         """This connection says something."""
         if connection.guard.restricted and (forbidden := self._first_forbidden(connection, burst)) is not None:
-            if forbidden:
-                self.publish_for(connection, burst.cut(0, forbidden), now)
-            self._end(connection, ForbiddenError())
+            self._publish_allowed(connection, burst, forbidden, now)
             return
         if self.rates:
             self.rates.charge(connection, len(burst), sum(burst.ends) - sum(burst.starts))
@@ -298,12 +299,28 @@ class Exchange:
                 if self.on_peer:
                     self.on_peer(peer)
 
+    def _publish_allowed(self, connection: Connection, burst: Burst, forbidden: int, now: float) -> None:
+        """Ends a client at the first message that it may not publish.
+
+        Other brokers send what they have, and do not know the rules here: for them the rest is passed over.
+        """
+        topic = burst.topics[bisect_right(burst.run_ends, forbidden)].decode(errors="replace")
+        detail = connection.guard.says_no("publish to", topic)
+        if connection.subscriber.link or connection.dialed:
+            allowed = parts_where(burst, connection.guard.may_publish)
+            for part in allowed:
+                self.publish_for(connection, part, now)
+            self.refuse(connection, ForbiddenError.kind, len(burst) - sum(map(len, allowed)), detail)
+            return
+        log.info("%s: %s", connection, detail)
+        if forbidden:
+            self.publish_for(connection, burst.cut(0, forbidden), now)
+        self._end(connection, ForbiddenError())
+
     def _first_forbidden(self, connection: Connection, burst: Burst) -> int | None:
         """The first message that this connection may not publish."""
         for run, topic in enumerate(burst.topics):
             if not connection.guard.may_publish(topic):
-                text = topic.decode(errors="replace")
-                log.info("%s: %s", connection, connection.guard.says_no("publish to", text))
                 return burst.run_ends[run - 1] if run else 0
         return None
 

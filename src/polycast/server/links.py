@@ -1,10 +1,15 @@
-"""Links: the connections that the broker makes by itself. Dialled, kept up, redialled with back-off."""
+"""Links: the connections that the broker makes by itself. Dialled, kept up, redialled with back-off.
+
+What is configured is dialled for ever. What was found through an announcement is given up after some attempts that
+fail, until it is announced again: anybody who may announce could else have any address dialled for ever.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -17,6 +22,8 @@ log = logging.getLogger("polycast.links")
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 5.0
 DIAL_SECONDS = 5.0
+FOUND_ATTEMPTS = 16
+"""Attempts in a row, about a minute of them, after which a place that was announced is given up."""
 
 
 class Place(NamedTuple):
@@ -24,6 +31,8 @@ class Place(NamedTuple):
 
     role: str
     address: Address
+    found: bool = False
+    """Whether it was announced; else it is configured."""
 
     def __str__(self) -> str:
         return f"{self.role} {self.address}"
@@ -64,40 +73,61 @@ class Links:
         self._given_up[connection] = twin
 
     async def stop(self) -> None:
-        for task in self._tasks.values():
+        tasks = list(self._tasks.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep(self, place: Place) -> None:
-        wait = FIRST_WAIT_SECONDS
+        attempts = 0
         while True:
-            try:
-                async with asyncio.timeout(DIAL_SECONDS):
-                    connection = await self._dial(place)
-            except DIAL_ERRORS as error:
-                if wait == FIRST_WAIT_SECONDS:
-                    log.warning("%s: %s; dialling until it is there", place, _reason(error))
-            else:
-                log.info("%s: linked", place)
+            attempts += 1
+            connection = await self._try(place, attempts)
+            if connection is not None:
                 linked = time.monotonic()
                 await self._end_of(connection)
                 if time.monotonic() - linked > LONGEST_WAIT_SECONDS:
-                    wait = FIRST_WAIT_SECONDS
+                    attempts = 1
                 if connection not in self._given_up:
                     log.warning("%s: the link is down; dialling again", place)
                 elif (twin := self._given_up.pop(connection)) is not None:
                     await self._end_of(twin)
+                    attempts = 1
                 else:
                     return
-            await asyncio.sleep(wait * random.uniform(0.8, 1.2))
-            wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+            if place.found and attempts >= FOUND_ATTEMPTS:
+                log.warning("%s: given up after %s attempts, until it is announced again", place, attempts)
+                del self._tasks[str(place)]
+                return
+            await asyncio.sleep(_wait_after(attempts) * random.uniform(0.8, 1.2))
+
+    async def _try(self, place: Place, attempt: int) -> Connection | None:
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                connection = await self._dial(place)
+        except DIAL_ERRORS as error:
+            if attempt == 1:
+                log.warning("%s: %s; dialling until it is there", place, _reason(error))
+            return None
+        if not connection.closing:
+            log.info("%s: linked", place)
+        return connection
 
     async def _end_of(self, connection: Connection) -> None:
         if not connection.closing:
             await self._ended.setdefault(connection, asyncio.Event()).wait()
 
 
+def _wait_after(attempts: int) -> float:
+    doublings = min(attempts - 1, 16)
+    return min(FIRST_WAIT_SECONDS * float(2**doublings), LONGEST_WAIT_SECONDS)
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {DIAL_SECONDS:g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not believed: {error.verify_message} (tls.ca names the authorities)"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
     return getattr(error, "strerror", None) or str(error)

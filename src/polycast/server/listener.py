@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from polycast.address import Address
 from polycast.dialects.base import Guard, Role
 from polycast.model import Event
-from polycast.server.access.access import DIALED, Pass
+from polycast.server.access.access import Pass
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters
 
@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 class Listener:
     """One listening address, or one that is dialled, and what its connections share."""
 
-    def __init__(self, server: Server, role: Role, address: Address, dialed: bool = False) -> None:
+    def __init__(
+        self, server: Server, role: Role, address: Address, dialed: bool = False, found: bool = False
+    ) -> None:
+        """`found`: the address was announced; nobody configured it."""
         self._server = server
         self._address = address
         self._dialed = dialed
+        self._found = found
         self._terms = server.terms(address, dialed)
         self.role = role
         policy = address.options.get("policy", server.settings.limits.policy)
@@ -37,13 +41,16 @@ class Listener:
         return Connection(self, session, self._server.inbox(), self._server.next_name(), self._dialed)
 
     def speaking(self, dialect: str) -> Listener:
-        return Listener(self._server, replace(self.role, dialect=dialect), self._address, self._dialed)
+        role = replace(self.role, dialect=dialect)
+        return Listener(self._server, role, self._address, self._dialed, self._found)
 
     def admit(self, peer: Any, certificate: Any) -> Guard:
         access = self._server.access
         host = None if self._address.scheme == "ipc" else peer[0] if peer else ""
-        identity = DIALED if self._dialed else access.identify(host, certificate)
-        return Pass(access, identity, self.role.dialect)
+        if not self._dialed:
+            return Pass(access, access.identify(host, certificate), self.role.dialect)
+        identity = access.identify_dialled(host, certificate, self._found)
+        return Pass(access, identity, self.role.dialect, configured=not self._found)
 
     def owes(self, connection: Connection) -> bool:
         return self._server.exchange.owes(connection)

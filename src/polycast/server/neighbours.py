@@ -1,17 +1,25 @@
-"""The other brokers: whom to dial, what to announce, which announcements to follow."""
+"""The other brokers: whom to dial, what to announce, which announcements to follow.
+
+An announcement is a claim by anybody who may publish it. It is followed only into networks that the configuration
+names, and only where the rules give the broker there any right.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from ipaddress import IPv6Address, ip_address, ip_network
 
 from polycast.address import Address, parse_address
 from polycast.broker import Peer
 from polycast.broker.mesh import Unlink
 from polycast.broker.peers import to_announcement
+from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 from polycast.model import Contains
+from polycast.server.access.access import Access, Pass
+from polycast.server.asking import DETAILS_AT_MOST
 from polycast.server.config import parse_announce
 from polycast.server.connection import Connection
 from polycast.server.exchange import Exchange
@@ -21,12 +29,17 @@ from polycast.server.settings import SimplestSettings
 log = logging.getLogger("polycast.neighbours")
 
 ROLE = "simplest.peer"
+DIALECT = ROLES[ROLE].dialect
 
 
 class Neighbours:
-    def __init__(self, settings: SimplestSettings, exchange: Exchange, dial: Dial) -> None:
+    def __init__(self, settings: SimplestSettings, exchange: Exchange, access: Access, dial: Dial) -> None:
         self._settings = settings
         self._exchange = exchange
+        self._access = access
+        self._networks = [ip_network(text) for text in settings.discover_networks]
+        self._told: set[str] = set()
+        """Reasons why a peer is not linked that are in the log already."""
         self._own: list[Address] = []
         self._announcing: asyncio.Task[None] | None = None
         self.links = Links(dial)
@@ -39,6 +52,8 @@ class Neighbours:
         for peer in settings.peers:
             self.links.add(Place(ROLE, parse_address(peer, "tcp")))
         if settings.discover:
+            if not self._networks:
+                log.warning("no announced broker is dialled: set simplest.discover_networks, as in 10.0.0.0/8")
             self._exchange.mesh.want(Contains(f"//peers/{org}/") for org in settings.discover)
             self._exchange.on_peer = self._discover
         if settings.announce:
@@ -64,15 +79,35 @@ class Neighbours:
 
     def _discover(self, peer: Peer) -> None:
         settings = self._settings
-        place = Place(ROLE, Address("tcp", peer.host, peer.port))
+        scheme = "tls" if settings.discover_tls else "tcp"
+        place = Place(ROLE, Address(scheme, peer.host, peer.port), found=True)
         if peer.org not in settings.discover or place in self.links or self._is_own(peer):
             return
-        if len(self.links) >= settings.links + len(settings.peers):
-            limit = f"{settings.links} links is the limit (simplest.links)"
-            log.warning("peer %s/%s: not linked: %s", peer.org, peer.name, limit)
+        if reason := self._why_not(peer.host):
+            self._tell(f"peer {peer.org}/{peer.name}: not linked: {reason}")
             return
         log.info("peer %s/%s: announced at %s:%s", peer.org, peer.name, peer.host, peer.port)
         self.links.add(place)
+
+    def _why_not(self, host: str) -> str:
+        """Why a broker that is announced at this address is not dialled; empty: it is."""
+        settings, address = self._settings, ip_address(host)
+        if isinstance(address, IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        if not any(address in network for network in self._networks):
+            return f"{host} is in none of simplest.discover_networks"
+        identity = self._access.identify_dialled(host, None, found=True)
+        if not settings.discover_tls and Pass(self._access, identity, DIALECT).useless:
+            return f"{identity} may do nothing here; add a rule such as '{identity} may publish+subscribe a.>'"
+        if len(self.links) >= settings.links + len(settings.peers):
+            return f"{settings.links} links is the limit (simplest.links)"
+        return ""
+
+    def _tell(self, reason: str) -> None:
+        """Once: announcements come again and again."""
+        if reason not in self._told and len(self._told) < DETAILS_AT_MOST:
+            self._told.add(reason)
+            log.warning("%s", reason)
 
     def _is_own(self, peer: Peer) -> bool:
         announced = self._exchange.announcement

@@ -18,7 +18,7 @@ from polycast.server.access.rates import Rates
 from polycast.server.asking import may_offer
 from polycast.server.connection import Connection
 from polycast.server.settings import TABLES, Settings
-from polycast.server.tls import to_context
+from polycast.server.tls import to_context, to_dial_context
 
 if TYPE_CHECKING:
     from polycast.server.server import Server
@@ -41,6 +41,8 @@ def check(settings: Settings) -> None:
     """Raises what would stand against a start, before anything is opened."""
     if settings.tls.certificate:
         to_context(settings.tls)
+    if settings.dials_securely:
+        to_dial_context(settings.tls)
     Access(settings.access, Path(settings.log.data))
 
 
@@ -48,12 +50,14 @@ def reload(server: Server, read: Callable[[], Settings]) -> None:
     try:
         wanted = read()
         context = to_context(wanted.tls) if wanted.tls.certificate else None
+        dial_context = to_dial_context(wanted.tls) if server.settings.dials_securely else None
         server.access.reread()
     except PolycastError as error:
         log.error("not reloaded, all stays as it was: %s", error)
         return
     if context:
         server.show_certificate(context)
+    server.dial_context = dial_context
     limits = {name: getattr(wanted.limits, name) for name in LIMITS}
     before = server.settings
     server.settings = replace(
@@ -94,6 +98,8 @@ def look_again(server: Server) -> None:
         served = server.exchange.requests.served_by(connection.subscriber)
         if not connection.closing and not _may_stay(connection, served):
             connection.fail(ForbiddenError())
+        elif connection.subscriber.link:
+            server.exchange.subscribing.limit(connection)
 
 
 def _may_stay(connection: Connection, served: Iterable[str]) -> bool:
@@ -105,7 +111,8 @@ def _may_stay(connection: Connection, served: Iterable[str]) -> bool:
         return False
     if not guard.restricted:
         return True
-    subscribed = all(map(guard.may_subscribe, connection.subscriber.patterns))
+    link, patterns = connection.subscriber.link, connection.subscriber.patterns
+    subscribed = link or all(map(guard.may_subscribe, patterns))  # a link is limited topic by topic
     return subscribed and all(may_offer(guard, route) for route in served)
 
 

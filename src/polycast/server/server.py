@@ -33,7 +33,7 @@ from polycast.server.positions import Positions
 from polycast.server.reloading import reread_tokens
 from polycast.server.routes import Routes
 from polycast.server.settings import TABLES, Settings
-from polycast.server.tls import Doorway, to_context
+from polycast.server.tls import Doorway, to_context, to_dial_context
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
@@ -60,6 +60,7 @@ class Server:
         self.node = secrets.token_hex(8)
         self.access = Access(settings.access, Path(settings.log.data))
         self._context = to_context(settings.tls) if settings.tls.certificate else None
+        self.dial_context = to_dial_context(settings.tls) if settings.dials_securely else None
         self.exchange = Exchange(settings, self.node)
         self.connections: dict[Connection, None] = {}
         self.counters: dict[tuple[str, str], Counters] = {}
@@ -67,7 +68,7 @@ class Server:
         self.addresses: list[tuple[str, Address]] = []
         self.opened_listeners: Counter[str] = Counter()
         """How many of its addresses each one listens at."""
-        self.neighbours = Neighbours(settings.simplest, self.exchange, self._dial)
+        self.neighbours = Neighbours(settings.simplest, self.exchange, self.access, self._dial)
         self.links = Links(self._dial)
         self.positions = Positions()
         self.marks = Marks()
@@ -108,8 +109,8 @@ class Server:
         return pages.find(self, path) or self._pages.get(path)
 
     async def _dial(self, place: Place) -> Connection:
-        connection = Listener(self, ROLES[place.role], place.address, dialed=True).connection()
-        await dial(connection, place.address)
+        connection = Listener(self, ROLES[place.role], place.address, True, place.found).connection()
+        await dial(connection, place.address, self.dial_context)
         return connection
 
     def unopened(self) -> list[str]:

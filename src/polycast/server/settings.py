@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from polycast.address import SECURE, parse_address
 from polycast.declare import setting
 from polycast.dialects.hermod.session import HermodSettings
 from polycast.dialects.nanomsg.sessions import NanomsgSettings
@@ -67,10 +68,14 @@ class StderrSettings:
 
 @dataclass(frozen=True, slots=True)
 class SimplestSettings:
-    peers: list[str] = setting([], "brokers to link to, as HOST:PORT")
+    peers: list[str] = setting([], "brokers to link to, as HOST:PORT or tls://HOST:PORT")
     forward: bool = setting(False, "pass on to other links what comes over a link, under //fwd/")
     announce: str = setting("", "publish this broker's address as ORG/NAME, or ORG/NAME=HOST:PORT")
     discover: list[str] = setting([], "link to the brokers that announce themselves in these ORGs")
+    discover_networks: list[str] = setting(
+        [], "networks in which announced brokers are dialled, as 10.0.0.0/8; empty: no announced broker is dialled"
+    )
+    discover_tls: bool = setting(False, "dial announced brokers over TLS; needs tls.ca")
     forward_memory_seconds: float = setting(
         10.0, "how long identical forwarded messages are taken for copies of one", low=0.1
     )
@@ -98,6 +103,12 @@ class Settings:
     hermod: HermodSettings = field(default_factory=HermodSettings)
     nanomsg: NanomsgSettings = field(default_factory=NanomsgSettings)
     ubre: UbreSettings = field(default_factory=UbreSettings)
+
+    @property
+    def dials_securely(self) -> bool:
+        """Whether the broker dials anything over TLS."""
+        places = [*self.simplest.peers, *(text for texts in self.connect.values() for text in texts)]
+        return self.simplest.discover_tls or any(parse_address(text, "tcp").scheme in SECURE for text in places)
 
 
 TABLES: dict[str, type[Any]] = {

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from polycast.errors import ForbiddenError, LimitError, PeerError, ProtocolError
-from polycast.model import Burst, Format, Pattern, Subscribe
+from polycast.model import Burst, Exact, Format, Pattern, Subscribe
 from polycast.server.asking import may_offer
 from polycast.server.connection import Connection
 
@@ -22,12 +22,22 @@ class Subscribing:
         self.most = most
         """How many one connection may have."""
 
+    def limit(self, connection: Connection) -> None:
+        """A link gets what it may subscribe to of what it asks for, topic by topic.
+
+        A link asks for substrings, which rules for `a.>` do not cover; nor does it know the rules. Links have no
+        replays: what is live is all that they get.
+        """
+        guard = connection.guard
+        may_hear = lambda topic: guard.may_subscribe(Exact(topic))  # noqa: E731
+        self._exchange.hub.router.limit(connection.subscriber, may_hear if guard.restricted else None)
+
     def begin(self, connection: Connection, event: Subscribe) -> PeerError | None:
         """What is wrong with it, if it is refused: the connection ends."""
         exchange, subscriber, guard = self._exchange, connection.subscriber, connection.guard
         if event.serve and (wrong := self._offer(connection, event.pattern.value)):
             return wrong
-        if guard.restricted and not guard.may_subscribe(event.pattern):
+        if guard.restricted and not subscriber.link and not guard.may_subscribe(event.pattern):
             return None if event.serve else _forbid(connection, "subscribe to", str(event.pattern))
         new, held = event.pattern not in subscriber.patterns, len(subscriber.patterns)
         if held >= self.most and new:
@@ -95,7 +105,8 @@ class Subscribing:
         if not exchange.announcement or not connection.subscriber.link:
             return
         topic, payload = exchange.announcement
-        if event.pattern.matches(topic.decode()):
+        may_hear = connection.subscriber.may_hear
+        if event.pattern.matches(topic.decode()) and (may_hear is None or may_hear(topic.decode())):
             encoded = event.form.encode(to_announcement(topic, payload), [(0, 1)])
             exchange.outgoing.touch(connection)
             connection.push(encoded.blocks, encoded.size, 1)

@@ -1,5 +1,7 @@
 """TLS, below the dialects: certificates are read here, and connections pass through a doorway.
 
+There is one context for those who come, and one for the servers that the broker dials.
+
 When a peer and the broker have agreed, a connection begins like those of any tcp listener; if they cannot, that is
 counted and logged, and nobody else notices. Whoever comes is shown the certificate that was read last.
 """
@@ -52,6 +54,29 @@ def to_context(settings: TlsSettings) -> ssl.SSLContext:
         _believe(context, settings)
     _check_time(context, certificate)
     return context
+
+
+def to_dial_context(settings: TlsSettings) -> ssl.SSLContext:
+    """For servers that the broker dials. StartError: the files cannot be used."""
+    if settings.ca:
+        _check_file("tls.ca", settings.ca)
+    try:
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=settings.ca or None)
+    except ssl.SSLError as error:
+        raise StartError(f"tls.ca {settings.ca}: no certificates in PEM") from error
+    if settings.dial_certificate:
+        certificate, key = settings.dial_certificate, settings.dial_key or settings.dial_certificate
+        _check_file("tls.dial_certificate", certificate)
+        _check_file("tls.dial_key", key)
+        try:
+            context.load_cert_chain(certificate, key, password=_no_dial_password)
+        except ssl.SSLError as error:
+            raise StartError(f"tls.dial_certificate {certificate}: no certificate with its key in PEM") from error
+    return context
+
+
+def _no_dial_password() -> str:
+    raise StartError("tls.dial_key is encrypted", "openssl pkey -in KEY -out NEW writes it without a password")
 
 
 def _check_file(name: str, path: str) -> None:

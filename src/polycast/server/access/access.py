@@ -10,13 +10,10 @@ from polycast.dialects.base import Guard
 from polycast.model import Pattern
 from polycast.server.access import tokens
 from polycast.server.access.identity import from_certificate, from_place, parse_networks
-from polycast.server.access.rules import ANONYMOUS, Rights, parse_rule, rights_of
+from polycast.server.access.rules import ANONYMOUS, DIALLED, Rights, parse_rule, rights_of
 from polycast.server.access.settings import AccessSettings
 from polycast.server.access.sites import Sites
 from polycast.server.access.tokens import Token
-
-DIALED = "(dialed)"
-"""Whom the broker has connected to by itself, as it was told to. Nobody else can have such a name."""
 
 
 class Access:
@@ -34,6 +31,8 @@ class Access:
         self.sites = Sites(settings)
         self._networks = parse_networks(settings.networks)
         self._rights.clear()
+        self.ruled = settings.rules != AccessSettings().rules
+        """Whether the operator wrote rules."""
 
     def reread(self) -> None:
         """StartError: the file of tokens cannot be used; those that were read before stay known."""
@@ -58,6 +57,14 @@ class Access:
         """`host` is None where the peer came over a file of this machine, empty where nobody knows."""
         return from_certificate(certificate) or from_place(host, self._networks)
 
+    def identify_dialled(self, host: str | None, certificate: Mapping[str, Any] | None, found: bool) -> str:
+        """Of a server that the broker dialled; `found`: because it was announced, not because it is configured.
+
+        Anybody on this machine can open a port and announce it, so a server that was found is never `loopback`.
+        """
+        identity = self.identify(host, certificate)
+        return DIALLED if identity == ANONYMOUS or (found and identity == LOOPBACK) else identity
+
     def find(self, digest: str) -> Token | None:
         return tokens.find(self._tokens, digest)
 
@@ -73,9 +80,11 @@ class Access:
 class Pass(Guard):
     """What one connection has shown, and so who it is."""
 
-    def __init__(self, access: Access, identity: str, dialect: str) -> None:
+    def __init__(self, access: Access, identity: str, dialect: str, configured: bool = False) -> None:
+        """`configured`: the operator named the peer's address. It may do everything unless there are rules."""
         self._access = access
         self._came_as = identity
+        self._configured = configured
         self._digest = ""
         """Of the token that it has shown."""
         self._dialect = dialect
@@ -83,7 +92,8 @@ class Pass(Guard):
 
     def _become(self, identity: str) -> None:
         self.identity = identity
-        rights = None if identity == DIALED else self._access.rights(identity, self._dialect)
+        trusted = self._configured and not self._access.ruled
+        rights = None if trusted else self._access.rights(identity, self._dialect)
         self._rights = rights
         self.known = identity != ANONYMOUS
         self.restricted = rights is not None

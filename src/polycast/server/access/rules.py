@@ -28,7 +28,7 @@ ADMIN, EVERYTHING = "admin", "everything"
 ABOUT_TOPICS = frozenset({PUBLISH, SUBSCRIBE, SERVE, QUERY})
 """Rights that are limited by a pattern."""
 LOOPBACK, ANONYMOUS, DIALLED = "loopback", "anonymous", "dialled"
-"""Peers of this machine, peers from elsewhere, and peers that the broker dialled, where nothing else names them."""
+"""Peers of this machine, peers from elsewhere, peers that the broker dialled, where nothing else names them."""
 RESERVED_NAMES = (LOOPBACK, ANONYMOUS, DIALLED)
 """Identities that no token and no certificate can have."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:/*-]{0,254}")

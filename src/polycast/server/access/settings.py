@@ -42,3 +42,6 @@ class TlsSettings:
         "whether clients must show a certificate, where there is a client_ca",
         choices=(OPTIONAL, REQUIRED),
     )
+    ca: str = setting("", "file with the authorities to believe where the broker dials; empty: the system's")
+    dial_certificate: str = setting("", "file with the certificate (PEM) that the broker shows where it dials")
+    dial_key: str = setting("", "file with its private key; empty: it is in the file of dial_certificate")
