@@ -177,13 +177,17 @@ class Session:
 
 def opening(session: Session) -> list[Event]:
     """What happens before the peer has said anything, as far as it is allowed."""
-    events = session.open()
-    if not session.guard.restricted:
+    return narrowed(session.guard, session.open())
+
+
+def narrowed(guard: Guard, events: list[Event]) -> list[Event]:
+    """Events of the session's own making, with subscriptions only to what the peer may have."""
+    if not guard.restricted:
         return events
     allowed: list[Event] = []
     for event in events:
         if isinstance(event, Subscribe):
-            allowed += [replace(event, pattern=pattern) for pattern in session.guard.within(event.pattern)]
+            allowed += [replace(event, pattern=pattern) for pattern in guard.within(event.pattern)]
         else:
             allowed.append(event)
     return allowed

@@ -1,14 +1,22 @@
-"""How the broker connects to others: the address decides what kind of transport it takes."""
+"""How the broker connects to others: the address decides what kind of transport it takes, and who is there."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
+from ipaddress import ip_address
 
-from polycast.address import SECURE, Address
+from polycast.address import SECURE, Address, parse_address
+from polycast.dialects.registry import ROLES
 from polycast.server import sockets
+from polycast.server.access.access import Access, Pass
 from polycast.server.connection import Connection
+from polycast.server.settings import Settings
 
+log = logging.getLogger("polycast.links")
+
+PEER = "simplest.peer"
 SHUTDOWN_SECONDS = 5.0
 """How long a peer may take to end TLS in its turn."""
 
@@ -43,3 +51,26 @@ def _context_for(address: Address, context: ssl.SSLContext | None) -> ssl.SSLCon
     if context is None:  # asyncio would take that for a connection that is not encrypted
         raise ValueError(f"no TLS context for {address}")
     return context
+
+
+def warn_of_useless(access: Access, settings: Settings) -> None:
+    """Names the configured addresses at which a server may do nothing: the rules have nothing for its identity."""
+    places = [(PEER, text) for text in settings.simplest.peers]
+    places += [(role, text) for role, texts in settings.connect.items() for text in texts]
+    for role, text in places:
+        identity = _expected_identity(access, parse_address(text, "tcp"))
+        if identity and Pass(access, identity, ROLES[role].dialect, configured=True).useless:
+            hint = f"add a rule such as '{identity} may everything'"
+            log.warning("%s %s: %s may do nothing here; %s", role, text, identity, hint)
+
+
+def _expected_identity(access: Access, address: Address) -> str:
+    """Empty where only a connection can tell: by a certificate, or by the address that a name leads to."""
+    if address.scheme == "ipc":
+        return access.identify_dialled(None, None, found=False)
+    host = "127.0.0.1" if address.host == "localhost" else address.host
+    try:
+        known = address.scheme not in SECURE and bool(ip_address(host))
+    except ValueError:
+        known = False
+    return access.identify_dialled(host, None, found=False) if known else ""

@@ -17,6 +17,7 @@ from polycast.server.access.access import Access
 from polycast.server.access.rates import Rates
 from polycast.server.asking import may_offer
 from polycast.server.connection import Connection
+from polycast.server.dialling import warn_of_useless
 from polycast.server.settings import TABLES, Settings
 from polycast.server.tls import to_context, to_dial_context
 
@@ -76,6 +77,7 @@ def _apply(server: Server) -> None:
     waits = exchange.slowed
     exchange.rates = Rates(settings.access, exchange.budget, waits) if settings.access.paced or waits else None
     server.access.adopt(settings.access)
+    warn_of_useless(server.access, settings)
     look_again(server)
 
 

@@ -22,7 +22,7 @@ from polycast.server.access.access import Access
 from polycast.server.asking import DETAILS_AT_MOST
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters
-from polycast.server.dialling import dial
+from polycast.server.dialling import dial, warn_of_useless
 from polycast.server.exchange import Exchange
 from polycast.server.inbox import SHARED_BYTES, Inbox
 from polycast.server.links import Links, Place
@@ -181,6 +181,7 @@ class Server:
         except BaseException:
             await self.stop()
             raise
+        warn_of_useless(self.access, self.settings)
         self._sweeping = asyncio.create_task(self._sweep())
 
     async def _listen(self, name: str, address: Address) -> None:

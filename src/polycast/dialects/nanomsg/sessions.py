@@ -18,7 +18,7 @@ from operator import sub
 
 from polycast.address import Address
 from polycast.declare import setting
-from polycast.dialects.base import Reading, Role, ScanningSession, Session, Terms
+from polycast.dialects.base import Reading, Role, ScanningSession, Session, Terms, narrowed
 from polycast.dialects.nanomsg import headers
 from polycast.dialects.nanomsg.forms import NAME, form_of
 from polycast.dialects.nanomsg.headers import PUB, SUB
@@ -261,7 +261,8 @@ class DialedSession(NanomsgWebSocket):
             return Received([], 0)
         self.handshaken = True
         rest = super().receive(block[after:], now)
-        return Received([*super().open(), *rest.events], after + rest.consumed, rest.need)
+        begun = narrowed(self.guard, super().open())
+        return Received([*begun, *rest.events], after + rest.consumed, rest.need)
 
     def farewell(self, error: PeerError | None) -> bytes:
         return super().farewell(error) if self.handshaken else b""

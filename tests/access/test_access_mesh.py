@@ -1,0 +1,322 @@
+"""Other brokers: those that the broker dials have an identity and its rights, as anybody else."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from access.gate import write_config
+from access.test_access_reload import reload
+from kit.broker import ALL, Broker
+from kit.frames import pub
+from kit.hermod import topics
+from kit.nanomsg import PUB, SUB, Listening, TakenPeer, message
+from kit.room import Room
+from kit.ubre import line
+from kit.wire import GUARD_SECONDS, Peer, wait_for
+
+LISTEN = (*ALL, "simplest.peer")
+ANNOUNCER = "guest may publish //peers/acme/>"
+LOCAL = '[simplest]\ndiscover = ["acme"]\ndiscover_networks = ["127.0.0.0/8"]\n'
+ELSEWHERE = '[simplest]\ndiscover = ["acme"]\ndiscover_networks = ["10.0.0.0/8"]\n'
+
+
+@contextmanager
+def attacker() -> Iterator[socket.socket]:
+    """A port of somebody who would like to be dialled."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(GUARD_SECONDS)
+        yield listening
+
+
+def port_of(listening: socket.socket) -> int:
+    return int(listening.getsockname()[1])
+
+
+def is_dialled(listening: socket.socket) -> bool:
+    listening.setblocking(False)
+    try:
+        listening.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def meshed(folder: Path, *rules: str, more: str = "", networks: tuple[str, ...] = ()) -> Iterator[Broker]:
+    """Whoever comes over tcp is `guest`; over the files of the folder it is this machine."""
+    guests = ("guest=127.0.0.1/32", *networks)
+    config = write_config(folder, "loopback may everything", *rules, networks=guests, more=more)
+    file = f"--listen=simplest=ipc://{folder}/simplest"
+    names = ("simplest", "ubre", "hermod.sub")
+    with Broker(f"--config={config}", file, listen=names, data=folder / "data") as broker:
+        yield broker
+
+
+def announce(broker: Broker, port: int, name: str = "//peers/acme/evil", host: str = "127.0.0.1") -> None:
+    with broker.connect("simplest") as guest:
+        guest.send(pub(name, b"%b %d" % (host.encode(), port)))
+
+
+# -- what was announced ----------------------------------------------------------------------------------
+
+
+def test_an_announced_port_outside_of_the_networks_is_not_dialled(tmp_path: Path) -> None:
+    with attacker() as evil, meshed(tmp_path, ANNOUNCER, "dialled may everything", more=ELSEWHERE) as broker:
+        announce(broker, port_of(evil))
+        assert "127.0.0.1 is in none of simplest.discover_networks" in broker.wait_for_log("acme/evil: not linked")
+        assert not is_dialled(evil)
+
+
+def test_without_networks_nothing_is_dialled_and_the_start_says_so(tmp_path: Path) -> None:
+    more = '[simplest]\ndiscover = ["acme"]\n'
+    with attacker() as evil, meshed(tmp_path, ANNOUNCER, "dialled may everything", more=more) as broker:
+        broker.wait_for_log("no announced broker is dialled: set simplest.discover_networks")
+        announce(broker, port_of(evil))
+        broker.wait_for_log("acme/evil: not linked")
+        assert not is_dialled(evil)
+
+
+def test_an_announced_port_for_which_there_is_no_rule_is_not_dialled_and_that_is_said_once(tmp_path: Path) -> None:
+    """With the default rules as well: a port of this machine is not trusted for being one."""
+    config = tmp_path / "polycast.toml"
+    config.write_text(LOCAL)
+    with attacker() as evil, Broker(f"--config={config}", listen=LISTEN) as broker, Room(broker) as room:
+        for _ in range(3):
+            room.simplest(pub("//peers/acme/evil", b"127.0.0.1 %d" % port_of(evil)))
+        told = broker.wait_for_log("acme/evil: not linked").splitlines()
+        assert len(told) == 1
+        assert "dialled may do nothing here; add a rule such as 'dialled may publish+subscribe a.>'" in told[0]
+        assert not is_dialled(evil)
+
+
+def test_a_dialled_attacker_reads_and_publishes_what_a_rule_gives_it_and_nothing_else(tmp_path: Path) -> None:
+    more = LOCAL.replace("127.0.0.0/8", "127.0.0.2/32")
+    with (
+        meshed(tmp_path, ANNOUNCER, "dialled may publish+subscribe open.>", more=more) as broker,
+        socket.create_server(("127.0.0.2", 0)) as evil,
+        broker.connect_file("simplest") as local,
+    ):
+        evil.settimeout(GUARD_SECONDS)
+        local.send(b"sub valve\nsub open\nsub fence\n")
+        announce(broker, port_of(evil), host="127.0.0.2")
+        with TakenPeer(evil.accept()[0]) as link:
+            link.read_until(b"sub fence\n")
+            link.send(b"sub \nsub secret\nsub open.\n" + pub("valve.open", b"!"))
+            link.send(pub("open.valve", b"1") + pub("//fwd/valve.open", b"!") + pub("open.2"))
+            local.expect(pub("open.valve", b"1") + pub("open.2"))
+            local.send(pub("secret.x", b"42") + pub("//fwd/secret.x") + pub("open.secret", b"ok"))
+            assert link.read_until(pub("open.secret", b"ok")) == pub("open.secret", b"ok")
+            broker.wait_for_log("dialled may not publish to 'valve.open'")
+
+
+@pytest.mark.parametrize("name", ["//fwd/peers/acme/evil", "//peers/other/evil", "peers/acme/evil"])
+def test_announcements_need_the_right_to_their_name(name: str, tmp_path: Path) -> None:
+    with (
+        attacker() as evil,
+        meshed(tmp_path, ANNOUNCER, "dialled may everything", more=LOCAL) as broker,
+        broker.connect("simplest") as guest,
+    ):
+        guest.send(pub(name, b"127.0.0.1 %d" % port_of(evil)))
+        guest.expect_closed()
+        assert not is_dialled(evil)
+
+
+def test_an_announced_broker_may_have_a_name_by_its_network(tmp_path: Path) -> None:
+    """What it may do is what the rules say of that network."""
+    more = LOCAL.replace("127.0.0.0/8", "127.0.0.2/32")
+    with (
+        meshed(
+            tmp_path, ANNOUNCER, "friend may subscribe news", more=more, networks=("friend=127.0.0.2/32",)
+        ) as broker,
+        socket.create_server(("127.0.0.2", 0)) as found,
+        broker.connect_file("simplest") as local,
+    ):
+        found.settimeout(GUARD_SECONDS)
+        announce(broker, port_of(found), host="127.0.0.2")
+        with TakenPeer(found.accept()[0]) as link:
+            link.send(b"sub news\nsub other\n" + pub("polycast/x"))
+            broker.wait_for_log("friend may not publish to 'polycast/x'")
+            local.send(pub("other") + pub("news", b"1"))
+            link.read_until(pub("news", b"1"))
+
+
+# -- what is configured ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def linked(flags: tuple[str, ...], listening: socket.socket) -> Iterator[tuple[Broker, TakenPeer]]:
+    listening.settimeout(GUARD_SECONDS)
+    with Broker(*flags, listen=LISTEN) as broker, TakenPeer(listening.accept()[0]) as link:
+        link.read_until(b"\n")
+        yield broker, link
+
+
+def rules(*texts: str) -> str:
+    return f"--set=access.rules={','.join(texts)}"
+
+
+def test_a_configured_peer_may_do_everything_where_no_rules_are_written() -> None:
+    with (
+        attacker() as other,
+        linked((f"--peer=127.0.0.1:{port_of(other)}",), other) as (broker, link),
+        Room(broker) as room,
+    ):
+        client = room.simplest(b"sub x\n")
+        room.say(link, b"sub y\n" + pub("x", b"1"))
+        client.expect(pub("x", b"1"))
+        room.simplest(pub("y", b"2"))
+        link.read_until(pub("y", b"2"))
+
+
+def test_where_rules_are_written_a_configured_peer_has_the_rights_of_its_identity() -> None:
+    with socket.create_server(("127.0.0.2", 0)) as other:
+        flags = (
+            f"--peer=127.0.0.2:{port_of(other)}",
+            "--set=access.networks=partner=127.0.0.2/32",
+            rules("loopback may everything", "partner may publish+subscribe a.>"),
+        )
+        with linked(flags, other) as (broker, link), Room(broker) as room:
+            client = room.simplest(b"sub \n")
+            link.send(b"sub \n" + pub("b", b"no") + pub("a.1", b"1") + pub("xa.1") + pub("a.2", b"2"))
+            client.expect(pub("a.1", b"1") + pub("a.2", b"2"))
+            room.simplest(pub("b", b"3") + pub("a.3", b"4"))
+            assert pub("b", b"3") not in link.read_until(pub("a.3", b"4"))
+
+
+def test_a_configured_peer_that_may_do_nothing_is_named_at_the_start() -> None:
+    flags = (
+        "--peer=127.0.0.1:9",
+        "--peer=localhost:9",
+        "--connect=nanomsg.sub=tcp://192.0.2.1:9",
+        "--peer=[::1]:9",
+    )
+    with Broker(*flags, rules("guest may everything", "loopback may publish x over hermod"), listen=()) as broker:
+        told = broker.wait_for_log("may do nothing here").splitlines()
+        assert len(told) == 4
+        assert "127.0.0.1:9: loopback may do nothing here; add a rule such as 'loopback may everything'" in told[0]
+        assert "tcp://192.0.2.1:9: dialled may do nothing here" in told[3]
+    with Broker(*flags, rules("loopback may everything", "dialled may publish x"), listen=()) as broker:
+        assert "may do nothing" not in broker.log()
+
+
+def test_what_a_remote_pub_may_not_publish_is_passed_over() -> None:
+    allowed = rules("loopback may publish a", "loopback may subscribe >", "loopback may publish polycast/fence")
+    with (
+        Listening() as remote,
+        Broker(f"--connect=nanomsg.sub={remote.address}", allowed) as broker,
+        remote.accept() as peer,
+        broker.connect("simplest") as client,
+    ):
+        peer.expect(SUB)
+        peer.send(PUB)
+        client.send(b"sub a\nsub b\n")
+        broker.wait_for_log(": linked")
+        wait_for(lambda: _publishes(peer, client), "what is published to come")
+
+
+def _publishes(peer: Peer, client: Peer) -> bool:
+    peer.send(message(b"b|1") + message(b"a|2"))
+    client.socket.settimeout(0.1)
+    try:
+        client.expect(pub("a", b"2"))
+    except TimeoutError:
+        return False
+    finally:
+        client.socket.settimeout(GUARD_SECONDS)
+    return True
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ws"])
+def test_a_remote_sub_gets_what_it_may_subscribe_to(scheme: str) -> None:
+    allowed = rules("loopback may subscribe a.>", "loopback may publish >", "loopback may publish polycast/>")
+    with (
+        Listening(f"{scheme}://127.0.0.1:0") as remote,
+        Broker(f"--connect=nanomsg.pub={remote.address}", allowed) as broker,
+        remote.accept_websocket("sub.sp.nanomsg.org") if scheme == "ws" else remote.accept() as peer,
+        broker.connect("simplest") as client,
+    ):
+        if scheme == "tcp":
+            peer.expect(PUB)
+            peer.send(SUB)
+        broker.wait_for_log(": linked")
+        peer.socket.settimeout(0.1)
+
+        def heard() -> bytes:
+            client.send(pub("b.1", b"no") + pub("a.1", b"yes"))
+            try:
+                return peer.socket.recv(65536)
+            except TimeoutError:
+                return b""
+
+        found = wait_for(heard, "what it may have")
+        assert scheme == "ws" or found.startswith(message(b"a.1|yes"))
+        assert b"b.1" not in found
+
+
+def test_rules_that_change_change_what_a_link_carries(tmp_path: Path) -> None:
+    networks = ("partner=127.0.0.2/32",)
+    with socket.create_server(("127.0.0.2", 0)) as other:
+        config = write_config(tmp_path, "loopback may everything", "partner may subscribe a", networks=networks)
+        flags = (f"--config={config}", f"--peer=127.0.0.2:{port_of(other)}")
+        with linked(flags, other) as (broker, link), Room(broker) as room:
+            link.send(b"sub \n" + pub("z"))
+            broker.wait_for_log("partner may not publish to 'z'")
+            room.simplest(pub("b", b"1") + pub("a", b"2"))
+            assert pub("b", b"1") not in link.read_until(pub("a", b"2"))
+            write_config(tmp_path, "loopback may everything", "partner may subscribe b", networks=networks)
+            reload(broker, "reloaded")
+            room.simplest(pub("a", b"3") + pub("b", b"4"))
+            assert pub("a", b"3") not in link.read_until(pub("b", b"4"))
+            write_config(tmp_path, "loopback may everything", "guest may publish x", networks=networks)
+            reload(broker, "reloaded")
+            link.expect_closed()
+
+
+# -- forwarded names -------------------------------------------------------------------------------------
+
+
+def test_with_forwarding_a_forbidden_topic_is_not_to_be_had_by_its_other_name(tmp_path: Path) -> None:
+    """Live, from the log, and to publish. Rules that name `//fwd/` give nothing by themselves."""
+    more = "[simplest]\nforward = true\n"
+    granted = ("guest may publish+subscribe //fwd/>", "guest may subscribe ~//fwd/", "guest may subscribe open.>")
+    with (
+        meshed(tmp_path, *granted, more=more) as broker,
+        broker.connect_file("simplest") as local,
+        broker.connect_file("simplest") as speaker,
+    ):
+        local.send(b"sub valve\nsub fence\n")
+        wait_for(lambda: _hears(local, speaker), "a subscription to be there")
+        speaker.send(pub("//fwd/secret.x", b"43"))
+        for text in (b"//fwd/secret", b"//fwd/", b"fwd/secret.x", b""):
+            with broker.connect("simplest") as guest:
+                guest.send(b"sub %b\n" % text)
+                assert guest.expect_closed() == b""
+        with broker.connect("simplest") as guest:
+            guest.send(pub("//fwd/valve.open", b"!"))
+            guest.expect_closed()
+        speaker.send(pub("fence", b"last"))
+        assert b"valve" not in local.read_until(pub("fence", b"last"))
+        with broker.connect("ubre") as peer:
+            for pattern, allowed in (
+                ("//fwd/>", False),
+                ("//fwd/secret.x", False),
+                ("~d/", False),
+                ("open.>", True),
+            ):
+                peer.send(line(request="polycast/history", id=1, body={"pattern": pattern}))
+                assert (b"Forbidden" not in peer.read_until(b"\n")) == allowed, pattern
+        for name in ("//fwd/secret.x", "//fwd/>"):
+            with broker.connect("hermod.sub") as subscriber:
+                subscriber.send(topics(name, **{"from": "earliest"}))
+                assert b'"code": 403' in subscriber.read_until(b"\n")
+
+
+def _hears(local: Peer, speaker: Peer) -> bool:
+    speaker.send(pub("fence"))
+    return bool(select.select([local.socket], [], [], 0.1)[0])
