@@ -11,6 +11,8 @@ import pynng
 
 def serve() -> None:
     (_, kind, options) = pickle.load(sys.stdin.buffer)
+    if tls := options.pop("tls", None):
+        options["tls_config"] = _to_tls(**tls)
     with getattr(pynng, kind)(**options) as socket:
         _answer(None)
         while True:
@@ -24,6 +26,11 @@ def serve() -> None:
                 _answer(None)
             except pynng.NNGException as error:
                 _answer(None, repr(error))
+
+
+def _to_tls(mode: str, **options: str) -> Any:
+    server = mode == "server"
+    return pynng.TLSConfig(pynng.TLSConfig.MODE_SERVER if server else pynng.TLSConfig.MODE_CLIENT, **options)
 
 
 def _call(socket: Any, name: str, arguments: list[Any]) -> Any:

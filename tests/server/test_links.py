@@ -1,0 +1,71 @@
+"""How long the broker dials: what is configured for ever, what was announced for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from polycast.address import Address
+from polycast.server import links
+from polycast.server.connection import Connection
+from polycast.server.links import FOUND_ATTEMPTS, Links, Place
+
+ADDRESS = Address("tcp", "127.0.0.1", 9)
+
+
+class Refusing:
+    """Nobody is there, however often one dials."""
+
+    def __init__(self, enough: int) -> None:
+        self.dialled = 0
+        self.reached = asyncio.Event()
+        self._enough = enough
+
+    async def __call__(self, place: Place) -> Connection:
+        self.dialled += 1
+        if self.dialled >= self._enough:
+            self.reached.set()
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "FIRST_WAIT_SECONDS", 0.0001)
+    monkeypatch.setattr(links, "LONGEST_WAIT_SECONDS", 0.001)
+
+
+def test_what_was_announced_is_given_up_until_it_is_announced_again(caplog: pytest.LogCaptureFixture) -> None:
+    place = Place("simplest.peer", ADDRESS, found=True)
+
+    async def dial() -> int:
+        refusing = Refusing(FOUND_ATTEMPTS)
+        kept = Links(refusing)
+        for times in (1, 2):
+            kept.add(place)
+            assert place in kept
+            while place in kept:
+                await asyncio.sleep(0)
+            assert refusing.dialled == times * FOUND_ATTEMPTS
+        assert len(kept) == 0
+        await kept.stop()
+        return refusing.dialled
+
+    with caplog.at_level(logging.WARNING):
+        assert asyncio.run(dial()) == 2 * FOUND_ATTEMPTS
+    assert caplog.text.count(f"given up after {FOUND_ATTEMPTS} attempts, until it is announced again") == 2
+
+
+def test_what_is_configured_is_dialled_for_ever() -> None:
+    async def dial() -> bool:
+        refusing = Refusing(2000)  # doubling so often would be past what a float can hold
+        kept = Links(refusing)
+        place = Place("simplest.peer", ADDRESS)
+        kept.add(place)
+        await refusing.reached.wait()
+        there = place in kept
+        await kept.stop()
+        return there
+
+    assert asyncio.run(dial())
