@@ -150,7 +150,7 @@ def test_an_announced_broker_may_have_a_name_by_its_network(tmp_path: Path) -> N
 
 
 @contextmanager
-def linked(flags: tuple[str, ...], listening: socket.socket) -> Iterator[tuple[Broker, TakenPeer]]:
+def linked(flags: tuple[str, ...], listening: socket.socket) -> Iterator[tuple[Broker, Peer]]:
     listening.settimeout(GUARD_SECONDS)
     with Broker(*flags, listen=LISTEN) as broker, TakenPeer(listening.accept()[0]) as link:
         link.read_until(b"\n")

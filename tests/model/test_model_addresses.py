@@ -15,6 +15,7 @@ from polycast.errors import UsageError
         ("tcp://localhost:0", Address("tcp", "localhost", 0)),
         ("tcp://[::1]:65535", Address("tcp", "::1", 65535)),
         ("tcp://host:1/", Address("tcp", "host", 1)),
+        ("tls+tcp://h:1", Address("tls", "h", 1)),
         ("ipc:///run/x.sock", Address("ipc", path="/run/x.sock")),
         ("tcp://h:1?policy=drop&x=", Address("tcp", "h", 1, options={"policy": "drop", "x": ""})),
         ("ipc:///x?policy=drop", Address("ipc", path="/x", options={"policy": "drop"})),

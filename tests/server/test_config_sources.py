@@ -212,6 +212,19 @@ def test_places_of_a_later_source_replace_those_of_an_earlier(tmp_path: Path) ->
     assert loaded.sources == {"connect": "flag"}
 
 
+def test_which_places_are_dialled_over_tls() -> None:
+    plain = [
+        ("connect.nanomsg.sub", "tcp://h:1"),
+        ("simplest.peers", "h:1"),
+        ("listen.simplest.peer", "tcp://h:1"),
+    ]
+    assert not load(flags=plain).settings.dials_securely
+    for key, place in (
+        ("connect.nanomsg.sub", "tls+tcp://h:1"), ("connect.nanomsg.pub", "wss://h:1/x"), ("simplest.peers", "tls://h:1")
+    ):  # fmt: skip
+        assert load(flags=[*plain, (key, place)]).settings.dials_securely
+
+
 def test_nothing_is_connected_to_by_default() -> None:
     assert load().settings.connect == {}
 
