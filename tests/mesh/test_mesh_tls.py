@@ -232,7 +232,7 @@ def test_the_broker_dials_a_sub_of_nng(authority: Authority, certificate: Path) 
         (("--set=tls.ca={key}",), "no certificates in PEM"),
         (("--set=tls.dial_certificate=/nowhere.pem",), "cannot read tls.dial_certificate"),
         (("--set=tls.dial_certificate={ca}",), "no certificate with its key"),
-        (("--set=simplest.discover_tls=true",), "simplest.discover_tls needs tls.ca"),
+        (("--set=simplest.discover_tls=true", "--discover=org"), "simplest.discover_tls needs tls.ca"),
     ],
 )
 def test_files_that_cannot_be_used(

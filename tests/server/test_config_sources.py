@@ -20,6 +20,7 @@ OTHERS: dict[str, Any] = {
     "separator": ";",
     "rules": ["loopback may admin", "anonymous may publish a"],
     "networks": ["lan=192.0.2.0/24"],
+    "discover_networks": ["192.0.2.0/24"],
 }
 """What is legal where not every text is."""
 

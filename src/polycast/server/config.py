@@ -185,9 +185,10 @@ class Gathered:
         secure = [text for text in places if parse_address(text).scheme == "tls"]
         if secure and not settings.tls.certificate:
             raise UsageError(f"{secure[0]} needs a certificate", "tls.certificate and tls.key name its files")
-        if settings.simplest.discover_tls and not settings.tls.ca:
+        if settings.simplest.discover and settings.simplest.discover_tls and not settings.tls.ca:
             hint = "tls.ca names the file with the authorities that sign the certificates of the other brokers"
-            raise UsageError("simplest.discover_tls needs tls.ca", hint)
+            source = self._sources["simplest.discover_tls"]
+            raise UsageError(f"{source}: simplest.discover_tls needs tls.ca", hint)
 
 
 def _check_needs_no_log(settings: Settings) -> None:
