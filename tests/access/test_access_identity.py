@@ -108,4 +108,3 @@ def test_what_is_configured_may_do_everything_until_there_are_rules(tmp_path: Pa
         assert held.may_subscribe(Prefix("a."))
         assert not held.may_subscribe(Exact("b"))
         assert not held.may_publish(b"a.1")
-

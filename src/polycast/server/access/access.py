@@ -10,7 +10,7 @@ from polycast.dialects.base import Guard
 from polycast.model import Pattern
 from polycast.server.access import tokens
 from polycast.server.access.identity import from_certificate, from_place, parse_networks
-from polycast.server.access.rules import ANONYMOUS, DIALLED, Rights, parse_rule, rights_of
+from polycast.server.access.rules import ANONYMOUS, DIALLED, LOOPBACK, Rights, parse_rule, rights_of
 from polycast.server.access.settings import AccessSettings
 from polycast.server.access.sites import Sites
 from polycast.server.access.tokens import Token
