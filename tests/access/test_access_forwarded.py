@@ -42,8 +42,8 @@ def published_as(topic: str) -> list[str]:
     """Whatever the mesh could have made this name of, by the mesh's own rule."""
     if topic not in COPIES:
         return [topic]
-    named = {"//" + topic.removeprefix(FORWARDED), *DIRECT}
-    made = [name for name in named if to_forwarded(name.encode()) == topic.encode()]
+    rest = topic.removeprefix(FORWARDED)
+    made = [name for name in (rest, "//" + rest) if name and to_forwarded(name.encode()) == topic.encode()]
     return [name for name in made if name[:9] != "polycast/" and not name.startswith(FORWARDED)]
 
 
