@@ -147,6 +147,10 @@ class Session:
     """What this session keeps back until the peer has room for it."""
     began = False
     """Whether the first line is known not to be a browser's; whoever reads lines finds out with `begin`."""
+    gathered_bytes = 0
+    """What this session keeps of input that is not complete, beside the frame that it left in the block."""
+    served = 0
+    """How many requests were answered that need no rights."""
 
     def __init__(self, terms: Terms) -> None:
         self._limits = terms.limits

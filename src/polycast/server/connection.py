@@ -14,18 +14,22 @@ from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
 from polycast.dialects.base import Guard, Role, Session
-from polycast.errors import PeerError
+from polycast.errors import ForbiddenError, PeerError
 from polycast.model import Buffer, Encoded, Event
 from polycast.routing import Subscriber
 from polycast.server import sockets
 from polycast.server.budget import Budget
 from polycast.server.counters import Counters
+from polycast.server.crowd import origin_of
 from polycast.server.inbox import Inbox
+from polycast.server.unfinished import COUNTED_BYTES, Unfinished
 
 log = logging.getLogger("polycast.connection")
 
 TURN_SECONDS = 0.002
 """What one read may take to handle before others get their turn."""
+DETAILS_AT_MOST = 1000
+"""So many connections without rights are named in the log when they are closed; the others are only counted."""
 ANSWERS_SHARE = 2
 """Where messages are dropped, answers may still wait until there is so many times `limits.queue_bytes`."""
 
@@ -39,7 +43,10 @@ class Port(Protocol):
     replay: str
     """What a subscriber gets first; empty: what is new."""
     queue_bytes: int
+    trial_bytes: int
+    """What a peer that has shown no rights may make the broker keep, in either direction."""
     budget: Budget
+    unfinished: Unfinished
 
     def admit(self, peer: Any, certificate: Any) -> Guard:
         """Who comes, by what its transport tells of it."""
@@ -65,6 +72,10 @@ class Port(Protocol):
         """It takes part in nothing any more; what was said to it may still be on its way."""
         ...
 
+    def review(self, connection: Connection) -> None:
+        """It has rights now, or none any more."""
+        ...
+
     def opened(self, connection: Connection) -> bool: ...
     def received(self, connection: Connection, events: list[Event], now: float) -> None: ...
     def closed(self, connection: Connection) -> None: ...
@@ -73,6 +84,7 @@ class Port(Protocol):
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_choked",
+        "_counted",
         "_dropped",
         "_dropping",
         "_holding",
@@ -81,9 +93,11 @@ class Connection(asyncio.BufferedProtocol):
         "_pending_bytes",
         "_pending_messages",
         "_port",
+        "_queue_bytes",
         "_replies",
         "_secure",
         "_sent_before",
+        "_served",
         "_spill_limit",
         "_transport",
         "bytes_out",
@@ -95,11 +109,13 @@ class Connection(asyncio.BufferedProtocol):
         "messages_out",
         "name",
         "opened_at",
+        "origin",
         "parting",
         "session",
         "spilled",
         "subscriber",
         "touched_at",
+        "trial_since",
     )
 
     def __init__(self, port: Port, session: Session, inbox: Inbox, name: str, dialed: bool = False) -> None:
@@ -117,6 +133,14 @@ class Connection(asyncio.BufferedProtocol):
         self.parting = ("left", "")
         """Why it ended, when it has: the word that is counted, and a sentence where there is one."""
         self.opened_at = self.touched_at = time.monotonic()
+        self.origin = ""
+        """What counts as its address."""
+        self.trial_since = 0.0
+        """Since when it could have shown an identity with rights, and has not; 0: it has."""
+        self._served = 0
+        self._queue_bytes = port.queue_bytes
+        self._counted = False
+        """Whether what it holds of an unfinished frame is counted."""
         self._transport: asyncio.Transport
         self._secure = False
         self._pending: list[Buffer] = []
@@ -147,6 +171,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = _peer_of(transport)
         self.name += f" {peer[0]}:{peer[1]}" if peer else " (ipc)" if peer is None else " (gone)"
+        self.origin = origin_of(peer[0] if peer else None)
         self._secure = transport.get_extra_info("ssl_object") is not None
         self.guard = self.session.guard = self._port.admit(peer, transport.get_extra_info("peercert"))
         if not self._port.opened(self):
@@ -163,16 +188,61 @@ class Connection(asyncio.BufferedProtocol):
         self._port.counters.bytes_in += count
         block = self._inbox.take(count)
         if block is None:
+            if self._inbox.is_full:
+                self._count_unfinished(False)
             return
         now = time.time()
         received = self.session.receive(block, now)
         self._inbox.keep(block, received.consumed, received.need, received.until)
+        if self.trial_since or self.guard.useless:
+            self._review()
         if received.events:
             self._port.received(self, received.events, now)
+        if self._counted or self._inbox.held > COUNTED_BYTES or self.session.gathered_bytes > COUNTED_BYTES:
+            self._count_unfinished(received.consumed > 0)
         taken = time.monotonic() - began
         self._inbox.adapt(taken)
         if taken > TURN_SECONDS or self._port.budget.behind:
             self._end_turn()
+
+    def _count_unfinished(self, begins: bool) -> None:
+        """What is kept of a frame counts with that of all others; a peer without rights may keep little."""
+        gathered = self.session.gathered_bytes
+        held = self._inbox.held + gathered
+        unfinished = self._port.unfinished
+        self._counted = held > COUNTED_BYTES and not self.closing
+        if not self._counted:
+            unfinished.forget(self)
+        elif self.guard.useless and (self._inbox.expected > self._port.trial_bytes or unfinished.is_full):
+            self.fail(ForbiddenError())
+        else:
+            unfinished.note(self, held, self._inbox.wanted + gathered, self.touched_at, begins)
+
+    def _drop_input(self) -> None:
+        """Nothing more is read, so nothing need be kept of what is not finished."""
+        self._inbox.drop()
+        self._port.unfinished.forget(self)
+
+    def unfinished_bytes(self) -> int:
+        return self._inbox.filled + self.session.gathered_bytes
+
+    # -- rights ------------------------------------------------------------------------------------------
+
+    def begin_trial(self) -> None:
+        """It may do nothing, and has some time to show that it is somebody who may."""
+        self.trial_since = time.monotonic()
+        self._queue_bytes = self._port.trial_bytes
+
+    def end_trial(self) -> None:
+        self.trial_since = 0.0
+        self._queue_bytes = self._port.queue_bytes
+
+    def _review(self) -> None:
+        """A peer that is answered all the same, as on /healthz, may go on asking."""
+        if self._served != self.session.served:
+            self._served = self.session.served
+            self.trial_since = self.trial_since and self.touched_at
+        self._port.review(self)
 
     def _end_turn(self) -> None:
         """The loop would read from this connection again and again; others come first, and those it wrote to."""
@@ -217,6 +287,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closing = True
         self._report_drops()
         self._pending.clear()
+        self._drop_input()
         self._port.closed(self)
 
     # -- writing -----------------------------------------------------------------------------------------
@@ -250,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._pending:
             return
         queued = self.unsent() + held
-        limit = self._spill_limit if self.spilled else self._port.queue_bytes
+        limit = self._spill_limit if self.spilled else self._queue_bytes
         fits = not queued or queued + self._pending_bytes <= limit
         if self.closing:
             pass
@@ -329,7 +400,7 @@ class Connection(asyncio.BufferedProtocol):
     def _drop(self, queued: int) -> None:
         """Messages go, answers stay: whoever asked would wait for them in vain."""
         answers = sum(map(len, self._replies))
-        if queued + answers > ANSWERS_SHARE * self._port.queue_bytes:
+        if queued + answers > ANSWERS_SHARE * self._queue_bytes:
             self._disconnect_slow(queued)
             return
         if answers:
@@ -356,7 +427,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _disconnect_slow(self, queued: int) -> None:
         lost = f"{self._pending_messages:,} new messages" if self._pending_messages else "an answer"
-        limit = f"{self._port.queue_bytes:,} (limits.queue_bytes)"
+        setting = "without rights" if self.trial_since else "limits.queue_bytes"
+        limit = f"{self._queue_bytes:,} ({setting})"
         self.end("slow", f"too slow: {queued:,} bytes wait to be sent, with {lost} past the limit of {limit}")
         self._transport.abort()
 
@@ -391,6 +463,7 @@ class Connection(asyncio.BufferedProtocol):
         """Nobody's fault. What is due is still sent."""
         self.flush()
         self.closing = True
+        self._drop_input()
         self._port.ending(self)
         self._transport.close()
 
@@ -398,9 +471,12 @@ class Connection(asyncio.BufferedProtocol):
         """Says why, once; the transport is the caller's."""
         if not self.closing:
             self.closing = True
+            self._drop_input()
             self.parting = (kind, reason)
-            self._port.counters.closed[kind] += 1
-            log.warning("%s: closed: %s", self, reason)
+            closed = self._port.counters.closed
+            closed[kind] += 1
+            worth = closed[kind] <= DETAILS_AT_MOST or not self.trial_since
+            log.log(logging.WARNING if worth else logging.DEBUG, "%s: closed: %s", self, reason)
             self._port.ending(self)
 
     def finish(self) -> None:

@@ -7,11 +7,16 @@
     unsubscribe    {..., "pattern", "kind", "value", "echo"}
     drop           {..., "count", "bytes", "first", "next"}       messages that a slow connection did not get
     refuse         {..., "reason", "count"}                       input that was passed over
+    summary        {"events": [{"event", "listener", "dialect", "reason", "count"}]}
 
 Their place in the log is exact: a subscription gets what comes live between the event that begins it and the one
 that ends it, which is an `unsubscribe`, the connection's `disconnect`, or a `start` or `stop` of the broker. So an
 event that waits is published before any message is. What happens in one turn of the loop is one burst. Drops and
 refusals are added up, and told once in a second.
+
+Peers without a known identity cannot fill the log: past `events.unknown_per_second` their connects, disconnects and
+refusals are counted, and told in one summary a second. A peer whose connect was not told is told of when it
+shows an identity with rights, or subscribes: whatever a subscription gets can be read from the log.
 """
 
 from __future__ import annotations
@@ -53,8 +58,13 @@ class Counted:
 
 
 class Events:
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, unknown_per_second: int) -> None:
         self._exchange = exchange
+        self._unknown_per_second = unknown_per_second
+        self._unknown_told = (0.0, 0)
+        """When the second began in which events about unknown peers are counted, and how many were told."""
+        self._summary: Counter[tuple[str, str, str, str]] = Counter()
+        """What was not told: event, listener, dialect and reason."""
         self._open = False
         self.rows: list[tuple[bytes, bytes, Format]] = []
         """What waits to be published."""
@@ -93,20 +103,31 @@ class Events:
 
     def connect(self, connection: Connection) -> None:
         """Whoever only looks at a page of the http port is not worth a message."""
-        if self._open and connection.session.takes_part:
+        if self._takes_part(connection):
+            if _is_known(connection) or self._may_tell_unknown():
+                self.admit(connection)
+            else:
+                self._sum_up(connection, "connect")
+
+    def admit(self, connection: Connection) -> None:
+        """It is known, or takes part in something: its events are told, from `connect` on."""
+        if self._takes_part(connection) and connection not in self._heads:
             self._heads[connection] = _to_json(_about(connection))[:-1]
             self._add_about(connection, "connect")
 
     def disconnect(self, connection: Connection) -> None:
+        reason, detail = connection.parting
         if connection in self._heads:
             if counted := self._counted.pop(connection, None):
                 self._tell(connection, counted)
-            reason, detail = connection.parting
             self._add_about(connection, "disconnect", reason=reason, detail=detail)
             del self._heads[connection]
+        elif self._takes_part(connection):
+            self._sum_up(connection, "disconnect", reason)
 
     def subscribe(self, connection: Connection, event: Subscribe) -> None:
         """To be said before it begins."""
+        self.admit(connection)
         if connection not in self._heads:
             return
         last = connection.port.replay == "last" and event.start is None
@@ -136,21 +157,52 @@ class Events:
     def refuse(self, connection: Connection, reason: str, count: int) -> None:
         if connection in self._heads:
             self._count(connection).refused[reason] += count
+        elif self._takes_part(connection):
+            self._sum_up(connection, "refuse", reason, count)
+
+    def _takes_part(self, connection: Connection) -> bool:
+        return self._open and connection.session.takes_part
+
+    # -- what is summed up -------------------------------------------------------------------------------
+
+    def _may_tell_unknown(self) -> bool:
+        (began, told), now = self._unknown_told, time.monotonic()
+        if now - began >= COUNT_SECONDS:
+            began, told = now, 0
+        self._unknown_told = began, told + 1
+        return told < self._unknown_per_second
+
+    def _sum_up(self, connection: Connection, event: str, reason: str = "", count: int = 1) -> None:
+        self._start_timer()
+        role = connection.port.role
+        self._summary[event, role.listener, role.dialect, reason] += count
+
+    def _tell_summary(self) -> None:
+        summary, self._summary = self._summary, Counter()
+        if summary:
+            names = ("event", "listener", "dialect", "reason", "count")
+            rows = [dict(zip(names, (*key, count), strict=True)) for key, count in summary.items()]
+            self._add("summary", _to_json({"events": rows}))
 
     # -- what is counted ---------------------------------------------------------------------------------
 
     def _count(self, connection: Connection) -> Counted:
         """What is dropped because of an event waits for something else to tell: it would never end."""
-        if not self._timed and not self._own_turn:
+        if not self._own_turn:
+            self._start_timer()
+        return self._counted.setdefault(connection, Counted())
+
+    def _start_timer(self) -> None:
+        if not self._timed:
             self._timed = True
             asyncio.get_running_loop().call_later(COUNT_SECONDS, self._time)
-        return self._counted.setdefault(connection, Counted())
 
     def _time(self) -> None:
         self._timed = False
         self._tell_counted()
 
     def _tell_counted(self) -> None:
+        self._tell_summary()
         told, self._counted = self._counted, {}
         for connection, counted in told.items():
             self._tell(connection, counted)
@@ -162,7 +214,10 @@ class Events:
             place = {"first": counted.first, "next": counted.next}
             self._add_about(connection, "drop", count=counted.messages, bytes=counted.bytes, **place)
         for reason, count in counted.refused.items():
-            self._add_about(connection, "refuse", reason=reason, count=count)
+            if _is_known(connection) or self._may_tell_unknown():
+                self._add_about(connection, "refuse", reason=reason, count=count)
+            else:
+                self._sum_up(connection, "refuse", reason, count)
 
     # -- what is said ------------------------------------------------------------------------------------
 
@@ -186,6 +241,10 @@ class Events:
 
 
 _to_json = msgspec.json.encode
+
+
+def _is_known(connection: Connection) -> bool:
+    return connection.guard.known and not connection.guard.useless
 
 
 def _about(connection: Connection) -> dict[str, str]:

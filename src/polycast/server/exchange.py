@@ -105,7 +105,7 @@ class Exchange:
         self.commits: Commits | None = None
         """All three only where a log is kept."""
         self._settings = settings
-        self.events = Events(self)
+        self.events = Events(self, settings.events.unknown_per_second)
         self._held: deque[Held] = deque()
         self.delays = Histogram()
         """From the read that brought a message to its hand-over, for messages that anybody hears."""

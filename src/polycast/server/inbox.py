@@ -4,7 +4,8 @@ All connections read into one shared buffer; a read is processed before the next
 again by then. What a connection leaves unfinished is kept as its tail, and put in front of its next read. A frame
 that is known to be large gets a buffer of its own, which is filled in place and becomes the block: its bytes
 are never copied. That buffer grows as the bytes come, so that a header alone cannot claim memory. So does a long
-line, whose end only the bytes themselves can tell: it is looked at again when that has come.
+line, whose end only the bytes themselves can tell: it is looked at again when that has come. A full buffer grows
+with the next read, so that whoever counts what all connections hold can put that read off.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LONG_SECONDS, SHORT_SECONDS = 0.05, 0.01
 
 
 class Inbox:
-    __slots__ = ("_filled", "_large", "_need", "_reach", "_shared", "_tail", "_until")
+    __slots__ = ("_filled", "_large", "_need", "_reach", "_shared", "_tail", "_until", "held")
 
     def __init__(self, shared: memoryview) -> None:
         self._shared = shared
@@ -32,10 +33,34 @@ class Inbox:
         self._filled = 0
         self._need = 0
         self._until = b""
+        self.held = 0
+        """What is taken by a frame that is not finished."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next read needs a larger buffer."""
+        return self._large is not None and self._filled == len(self._large)
+
+    @property
+    def wanted(self) -> int:
+        """What will be taken by it after the next read."""
+        return self._size_behind(self._filled) if self.is_full else self.held
+
+    @property
+    def expected(self) -> int:
+        """How long it will be, as far as that is known."""
+        return max(self._need, self.filled)
+
+    @property
+    def filled(self) -> int:
+        """How much has come of it."""
+        return len(self._tail) if self._large is None else self._filled
 
     def room(self) -> memoryview:
         """Where the next bytes go."""
         if self._large is not None:
+            if self._filled == len(self._large):
+                self._grow(memoryview(self._large))
             return memoryview(self._large)[self._filled :]
         size = len(self._tail)
         if 0 < size <= LARGE_BYTES:
@@ -62,14 +87,19 @@ class Inbox:
     def keep(self, block: Block, consumed: int, need: int, until: bytes = b"") -> None:
         """What was not consumed of a block comes again: when there is as much as it needs, or `until` came."""
         self._large = None
-        self._until = until
+        self._until, self._need = until, need
         rest = len(block) - consumed
         if need > LARGE_BYTES and (not until or rest > LARGE_BYTES):
-            self._need = need
             self._grow(memoryview(block)[consumed:])
             self._tail = b""
         else:
             self._tail = block[consumed:] if rest else b""
+            self.held = rest
+
+    def drop(self) -> None:
+        """Nobody waits for the rest of it."""
+        self._large, self._tail = None, b""
+        self.held = self._filled = self._need = 0
 
     def rest(self) -> Block:
         """What has come of a frame that is not finished."""
@@ -80,15 +110,13 @@ class Inbox:
         before, self._filled = self._filled, self._filled + count
         if self._until and self._large.find(self._until, before, self._filled) >= 0:
             return self._large[: self._filled]
-        if self._filled < len(self._large):
-            return None
-        if self._filled < self._need:
-            self._grow(memoryview(self._large))
-            return None
-        return self._large
+        return None if self._filled < self._need else self._large
+
+    def _size_behind(self, filled: int) -> int:
+        return min(self._need, max(FIRST_LARGE_BYTES, 2 * filled))
 
     def _grow(self, begun: memoryview) -> None:
-        size = min(self._need, max(FIRST_LARGE_BYTES, 2 * len(begun)))
-        self._large = bytearray(size)
         self._filled = len(begun)
+        self.held = self._size_behind(self._filled)
+        self._large = bytearray(self.held)
         self._large[: self._filled] = begun

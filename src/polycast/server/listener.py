@@ -34,7 +34,9 @@ class Listener:
         self.replay = address.options.get("replay", "")
         self.counters = server.counters.setdefault((role.listener, role.dialect), Counters())
         self.queue_bytes = server.settings.limits.queue_bytes
+        self.trial_bytes = server.settings.limits.line_bytes
         self.budget = server.exchange.budget
+        self.unfinished = server.unfinished
 
     def connection(self) -> Connection:
         session = self.role.session(self._terms)
@@ -63,6 +65,9 @@ class Listener:
 
     def ending(self, connection: Connection) -> None:
         self._server.exchange.close(connection)
+
+    def review(self, connection: Connection) -> None:
+        self._server.review(connection)
 
     def opened(self, connection: Connection) -> bool:
         return self._server.opened(connection)

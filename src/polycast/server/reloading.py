@@ -28,8 +28,11 @@ log = logging.getLogger("polycast.server")
 
 LIMITS = (
     "connections",
+    "connections_per_address",
     "subscriptions",
     "handshake_seconds",
+    "frame_seconds",
+    "http_idle_seconds",
     "idle_seconds",
     "stall_seconds",
     "ack_seconds",
@@ -72,7 +75,7 @@ def reload(server: Server, read: Callable[[], Settings]) -> None:
 
 def _apply(server: Server) -> None:
     settings, exchange = server.settings, server.exchange
-    server.limit_connections(settings.limits.connections)
+    server.limit_connections(settings.limits)
     exchange.subscribing.most = settings.limits.subscriptions
     waits = exchange.slowed
     exchange.rates = Rates(settings.access, exchange.budget, waits) if settings.access.paced or waits else None
@@ -98,7 +101,11 @@ def look_again(server: Server) -> None:
     """At everybody who is here."""
     for connection in list(server.connections):
         served = server.exchange.requests.served_by(connection.subscriber)
-        if not connection.closing and not _may_stay(connection, served):
+        if connection.closing:
+            continue
+        if _may_stay(connection, served):
+            server.review(connection)
+        else:
             connection.fail(ForbiddenError())
         elif connection.subscriber.link:
             server.exchange.subscribing.limit(connection)

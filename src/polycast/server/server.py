@@ -19,8 +19,7 @@ from polycast.dialects.registry import ROLES
 from polycast.errors import ForbiddenError, TimeoutPeerError
 from polycast.server import pages, sockets
 from polycast.server.access.access import Access
-from polycast.server.asking import DETAILS_AT_MOST
-from polycast.server.connection import Connection
+from polycast.server.connection import DETAILS_AT_MOST, Connection
 from polycast.server.counters import Counters
 from polycast.server.dialling import dial, warn_of_useless
 from polycast.server.exchange import Exchange
@@ -29,11 +28,13 @@ from polycast.server.links import Links, Place
 from polycast.server.listener import Listener
 from polycast.server.marks import Marks
 from polycast.server.neighbours import Neighbours
+from polycast.server.places import Places
 from polycast.server.positions import Positions
 from polycast.server.reloading import reread_tokens
 from polycast.server.routes import Routes
-from polycast.server.settings import TABLES, Settings
+from polycast.server.settings import TABLES, LimitSettings, Settings
 from polycast.server.tls import Doorway, to_context, to_dial_context
+from polycast.server.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
@@ -75,7 +76,8 @@ class Server:
         self.exchange.asking.routes = Routes(self)
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._named = 0
-        self.limit_connections(settings.limits.connections)
+        self.unfinished = Unfinished(settings.limits.total_receive_bytes, self.exchange.budget)
+        self._places = Places(*_room_for_connections(settings.limits))
         self._servers: list[asyncio.Server | Doorway] = []
         self._sweeping: asyncio.Task[None] | None = None
         self._files: list[tuple[Path, tuple[int, int]]] = []
@@ -124,17 +126,16 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         counters = connection.port.counters
-        if len(self.connections) >= self._connection_limit:
-            if not counters.turned_away:
-                logger.warning("%s: turned away: %s connections are open already; raise limits.connections, or "
-                            "ulimit -n, to accept it", connection, f"{self._connection_limit:,}")  # fmt: skip
-            counters.turned_away += 1
-            return False
         if connection.guard.useless and not connection.session.introduces:
             counters.closed[ForbiddenError.kind] += 1
             worth = counters.closed[ForbiddenError.kind] <= DETAILS_AT_MOST
             level = logging.WARNING if worth else logging.DEBUG
             logger.log(level, "%s: closed: %s may do nothing here", connection, connection.guard.identity)
+            return False
+        if not self._places.enter(connection):
+            if not counters.turned_away:
+                logger.warning("%s: turned away: %s", connection, self._places.why_not(connection))
+            counters.turned_away += 1
             return False
         counters.accepted += 1
         counters.open += 1
@@ -146,14 +147,22 @@ class Server:
     def closed(self, connection: Connection) -> None:
         if self.connections.pop(connection, self) is self:
             return
+        self._places.leave(connection)
         connection.port.counters.open -= 1
         logger.debug("%s: gone", connection)
         self.exchange.close(connection)
         self.links.ended(connection)
         self.neighbours.links.ended(connection)
 
-    def limit_connections(self, wanted: int) -> None:
-        self._connection_limit = _room_for_connections(wanted)
+    def review(self, connection: Connection) -> None:
+        """Its rights may have changed, and with them its place."""
+        was_on_trial = connection.trial_since
+        self._places.review(connection)
+        if was_on_trial and not connection.trial_since:
+            self.exchange.events.admit(connection)
+
+    def limit_connections(self, limits: LimitSettings) -> None:
+        self._places.resize(*_room_for_connections(limits))
 
     def show_certificate(self, context: SSLContext) -> None:
         """To whoever comes from now on."""
@@ -267,21 +276,19 @@ class Server:
             self.marks.note(self.exchange.hub.next_offset, time.time())
             for member in list(self.exchange.budget.behind):
                 self._check_progress(cast(Connection, member), now)
+            self._check_frames(now)
 
     def _check_time(self, connection: Connection, now: float) -> None:
         limits = self.settings.limits
-        age, idle = now - connection.opened_at, now - connection.touched_at
+        idle = now - connection.touched_at
         if connection.closing:
             patience = limits.stall_seconds if connection.unsent() else LINGER_SECONDS
             if patience and idle >= patience:
                 connection.abort()
-        elif not connection.session.handshaken and age >= limits.handshake_seconds:
-            reason = f"no handshake within {limits.handshake_seconds:g} s (limits.handshake_seconds)"
-            connection.fail(TimeoutPeerError(reason))
-        elif limits.ack_seconds and idle >= limits.ack_seconds and connection.session.held_bytes:
-            held = f"{connection.session.held_bytes:,} bytes wait"
-            reason = f"acknowledged nothing for {limits.ack_seconds:g} s while {held} (limits.ack_seconds)"
-            connection.fail(TimeoutPeerError(reason))
+        elif late := _why_late(connection, limits, now):
+            connection.fail(TimeoutPeerError(late))
+        elif connection.session.served and _is_left_open(connection, limits, now):
+            connection.leave()
         elif limits.idle_seconds and idle >= limits.idle_seconds and not connection.queued():
             connection.fail(TimeoutPeerError(f"idle for {limits.idle_seconds:g} s (limits.idle_seconds)"))
 
@@ -294,11 +301,38 @@ class Server:
             connection.abort()
 
 
-def _room_for_connections(wanted: int) -> int:
-    """As many as the system lets us have files for."""
+    def _check_frames(self, now: float) -> None:
+        seconds = self.settings.limits.frame_seconds
+        if seconds:
+            for member, reason in self.unfinished.overdue(now, seconds):
+                cast(Connection, member).fail(TimeoutPeerError(f"{reason} (limits.frame_seconds)"))
+
+
+def _why_late(connection: Connection, limits: LimitSettings, now: float) -> str:
+    """What the peer did not say in time; empty: nothing."""
+    session, held = connection.session, connection.session.held_bytes
+    if not session.handshaken and now - connection.opened_at >= limits.handshake_seconds:
+        return f"no handshake within {limits.handshake_seconds:g} s (limits.handshake_seconds)"
+    on_trial = connection.trial_since and not session.served
+    if on_trial and now - connection.trial_since >= limits.handshake_seconds:
+        return f"no identity with rights within {limits.handshake_seconds:g} s (limits.handshake_seconds)"
+    if held and limits.ack_seconds and now - connection.touched_at >= limits.ack_seconds:
+        return f"acknowledged nothing for {limits.ack_seconds:g} s while {held:,} bytes wait (limits.ack_seconds)"
+    return ""
+
+
+def _is_left_open(connection: Connection, limits: LimitSettings, now: float) -> bool:
+    """Whether a peer on the http port has made no request for so long that none is expected."""
+    if connection.trial_since:
+        return now - connection.trial_since >= limits.handshake_seconds
+    return 0 < limits.http_idle_seconds <= now - connection.touched_at and not connection.queued()
+
+
+def _room_for_connections(limits: LimitSettings) -> tuple[int, int]:
+    """As many as the system lets us have files for; and how many of them for one address."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    need = wanted + SPARE_FILES
+    need = limits.connections + SPARE_FILES
     if soft < need:
         soft = need if hard == resource.RLIM_INFINITY else min(need, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return min(wanted, max(1, soft - SPARE_FILES))
+    return min(limits.connections, max(1, soft - SPARE_FILES)), limits.connections_per_address

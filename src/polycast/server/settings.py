@@ -32,11 +32,30 @@ class LimitSettings:
     total_queue_bytes: int = setting(
         512 * MIB, "what may wait for all connections together; past it publishers are not read", low=4096
     )
+    total_receive_bytes: int = setting(
+        512 * MIB,
+        "what unfinished frames of all connections may take together; past it a connection waits for room",
+        low=4096,
+    )
     policy: str = setting("disconnect", "what happens to a connection that is past queue_bytes", choices=POLICIES)
     connections: int = setting(65_536, "how many connections are accepted", low=1)
+    connections_per_address: int = setting(
+        0,
+        "how many connections without a known identity one address may hold; 0: a quarter of limits.connections",
+        low=0,
+    )
     subscriptions: int = setting(250_000, "how many subscriptions one connection may hold", low=1)
     topics: int = setting(1_000_000, "how many topics are remembered with their sequence", low=2)
-    handshake_seconds: float = setting(10.0, "how long a peer may take to introduce itself", low=0.001)
+    handshake_seconds: float = setting(
+        10.0, "how long a peer may take to introduce itself, with an identity that has rights", low=0.001
+    )
+    frame_seconds: float = setting(
+        60.0, "close a connection whose unfinished frame grew by less than 500 bytes a second so long; 0: never",
+        low=0,
+    )
+    http_idle_seconds: float = setting(
+        75.0, "close an http connection that made no request so long; 0: never", low=0
+    )
     idle_seconds: float = setting(0.0, "close a connection on which nothing moved so long; 0: never", low=0)
     stall_seconds: float = setting(
         30.0,
@@ -55,6 +74,12 @@ class LimitSettings:
 @dataclass(frozen=True, slots=True)
 class EventSettings:
     enabled: bool = setting(True, "publish who comes, goes, subscribes and misses messages, on polycast/events/")
+    unknown_per_second: int = setting(
+        10,
+        "how many events about peers without a known identity are published in a second; "
+        "the others are counted in polycast/events/summary",
+        low=0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@
 
 One port is meant for publishers and one for subscribers; on either, each header says what it is. After a bad
 header nobody knows where the next one begins, so the connection ends; a checksum that does not fit costs only
-its message.
+its message. A message that its header already forbids is refused then, and its payload is passed over.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from polycast.dialects.hermod.headers import (
 )
 from polycast.dialects.hermod.intake import Intake
 from polycast.dialects.hermod.scan import messages, sha1_of
+from polycast.dialects.hermod.skipping import WHOLE_BYTES, Skipping
 from polycast.dialects.hermod.subscriptions import Subscriptions
 from polycast.errors import PeerError
 from polycast.model import Abort, Block, Body, Closing, Commit, Event, Received, Refused, Reply, Stage
@@ -94,6 +95,8 @@ class HermodSession(RequestSession):
         self._ended = False
         self._one_by_one = False
         """Whether something in this block is forbidden: then all of the rest is looked at by itself."""
+        self._skipping: Skipping | None = None
+        """The payload of a refused message that is still to come."""
         self._state = State.SINGLE
         self._batch = Batch()
         self._subscriptions = Subscriptions(terms.limits, terms.kept)
@@ -103,24 +106,28 @@ class HermodSession(RequestSession):
         return self._subscriptions.held_bytes
 
     @property
-    def gathered_bytes(self) -> int:
+    def gathered_bytes(self) -> int:  # type: ignore[override]
         """What this session keeps of a batch that must be whole before it is published."""
         return self._batch.gathered_bytes
 
     def receive(self, block: Block, now: float) -> Received:
         if len(block) < self._need:
             return Received([], 0, self._need)
-        intake = Intake(block)
         position = self._need = 0
+        if self._skipping:
+            position = self._skip(block, 0)
+            if self._skipping:
+                return Received([], position)
+        intake = Intake(block)
         self._one_by_one = False
         try:
             while not intake.closed:
                 position = self._take_plain(block, position, intake)
                 position = after_space(block, position)
                 after, self._need = self._read_frame(block, position, intake)
-                if after == position:
+                if after == position or self._skipping:
                     self._batch.keep(block)
-                    return intake.close(position, self._need)
+                    return intake.close(after, self._need)
                 position = after
         except PeerError as error:
             intake.add(Closing(error))
@@ -188,13 +195,22 @@ class HermodSession(RequestSession):
         topic = to_topic(header.topic, "topic", self._limits).encode()
         size = to_size(header.payload_size, self._limits)
         checksum = to_text(header.checksum, "checksum").lower().encode()
-        self._batch.check(topic, size)
+        forbidden = self.guard.restricted and not self.guard.may_publish(topic)
+        if forbidden and size > WHOLE_BYTES:
+            self._forbid(header, intake)
+            self._skipping = Skipping(size, checksum)
+            return self._skip(block, start), 0
+        if not forbidden:
+            self._batch.check(topic, size)
         end = start + size
         if end > len(block):
             return position, end - position
         begin, told = find_payload(block, start, size, checksum)
         if told > len(block) and not self._ended:
             return position, told - position
+        if forbidden:
+            self._forbid(header, intake)
+            return (begin + size if begin >= 0 else end), 0
         if begin < 0:
             found = sha1_of(memoryview(block)[start:end]).decode()
             message = f"the payload's sha1 is {found}, its header says {shown(header.checksum)}"
@@ -203,12 +219,19 @@ class HermodSession(RequestSession):
         if not checksum and not self._unchecked:
             self._refuse("checksum required", "a checksum is required here (hermod.require_checksum)", intake)
             return end, 0
-        if self.guard.restricted and not self.guard.may_publish(topic):
-            self._refuse(FORBIDDEN, FORBIDDEN, intake, 403, self.guard.says_no("publish to", header.topic))
-            return begin + size, 0
         self._batch.add(topic, begin, begin + size, checksum, intake.columns)
         self._accept(1, intake)
         return begin + size, 0
+
+    def _forbid(self, header: Header, intake: Intake) -> None:
+        self._refuse(FORBIDDEN, FORBIDDEN, intake, 403, self.guard.says_no("publish to", header.topic))
+
+    def _skip(self, block: Block, position: int) -> int:
+        assert self._skipping
+        position = self._skipping.feed(block, position)
+        if self._skipping.done:
+            self._skipping = None
+        return position
 
     def _accept(self, count: int, intake: Intake) -> None:
         if self._state is State.SINGLE:

@@ -41,6 +41,8 @@ OPEN = ("/healthz", "/readyz")
 """Pages that are for everybody."""
 PIPELINED = 64
 """How many requests of one read are answered; whoever sends more at once has to come again."""
+PIPELINED_WITHOUT_RIGHTS = 4
+"""The same, for a peer that has shown no rights before."""
 
 
 class HttpError(ProtocolError):
@@ -79,7 +81,8 @@ class HttpSession(Session):
                 position, whole = self._read_request(block, position, events)
                 if not whole:
                     return Received(events, position)
-                events += self._answer(number == PIPELINED, now)
+                most = PIPELINED_WITHOUT_RIGHTS if self.guard.useless else PIPELINED
+                events += self._answer(number >= most, now)
                 if isinstance(events[-1], Upgrade):
                     return _hand_over(events, events[-1].session, block, position, now)
                 if isinstance(events[-1], Closing):
@@ -182,6 +185,7 @@ class HttpSession(Session):
         request, self._request = self._request, None
         assert request is not None
         self.handshaken = True
+        self.served += 1
         found = self._find(request)
         if isinstance(found, Welcome):
             switch = h11.InformationalResponse(status_code=101, headers=found.headers, reason=_phrase(101))

@@ -80,6 +80,11 @@ class WebSocketSession(Session):
         self._over = False
         """Whether the peer said goodbye; nothing behind that is looked at."""
 
+    @property
+    def gathered_bytes(self) -> int:  # type: ignore[override]
+        """The fragments of a message."""
+        return len(self._fragments)
+
     def read_messages(self, frames: Frames, now: float, reading: Reading) -> None:
         """May raise any PeerError; what was added to the reading before that still counts.
 
