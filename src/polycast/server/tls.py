@@ -4,6 +4,9 @@ There is one context for those who come, and one for the servers that the broker
 
 When a peer and the broker have agreed, a connection begins like those of any tcp listener; if they cannot, that is
 counted and logged, and nobody else notices. Whoever comes is shown the certificate that was read last.
+
+Nobody waits in line: whoever comes is let in at once. Where too many have not agreed yet, the oldest of them from
+the address that has the most makes room, and a peer that has something to say has said it by then.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from polycast.errors import StartError
 from polycast.server.access.settings import REQUIRED, TlsSettings
 from polycast.server.connection import Connection
 from polycast.server.counters import Counters
+from polycast.server.crowd import Crowd, origin_of
+from polycast.server.places import DISPLACED
 
 log = logging.getLogger("polycast.tls")
 
@@ -31,7 +36,8 @@ FULL_SECONDS = 1.0
 AT_ONCE = 64
 """So many are let in before others get their turn."""
 PENDING_AT_MOST = 1024
-"""Past it nobody is let in until somebody is through."""
+PENDING_PER_ADDRESS = 256
+"""Past either, a handshake that is not finished makes room for the next."""
 DETAILS_AT_MOST = 1000
 """So many failures are told in the log; the others are only counted."""
 FAILED = "tls"
@@ -141,7 +147,10 @@ class Doorway:
         self._to_connection = to_connection
         self._counters = counters
         self._seconds = seconds
-        self._pending: set[asyncio.Task[None]] = set()
+        self._pending: dict[asyncio.Task[None], str] = {}
+        """The handshakes that are not finished, with the names of their peers."""
+        self._crowd: Crowd[asyncio.Task[None]] = Crowd()
+        """Those of them that were not told to end."""
         self._loop = asyncio.get_running_loop()
         self._open = True
         sock.setblocking(False)
@@ -172,17 +181,34 @@ class Doorway:
                 self._loop.call_later(FULL_SECONDS, self._let_in)
                 return
             accepted.setblocking(False)
-            task = self._loop.create_task(self._pass(accepted, f"{place[0]}:{place[1]}"))
-            self._pending.add(task)
+            self._make_room(origin_of(place[0]))
+            name = f"{place[0]}:{place[1]}"
+            task = self._loop.create_task(self._pass(accepted, name))
+            self._pending[task] = name
+            self._crowd.add(task, origin_of(place[0]))
             task.add_done_callback(self._passed)
-            if len(self._pending) >= PENDING_AT_MOST:
-                self._loop.remove_reader(self._socket)
-                return
+
+    def _make_room(self, origin: str) -> None:
+        if self._crowd.of(origin) >= PENDING_PER_ADDRESS:
+            self._displace(self._crowd.oldest(origin), f"{PENDING_PER_ADDRESS:,} from its address")
+        elif len(self._crowd) >= PENDING_AT_MOST:
+            self._displace(self._crowd.first_to_go(), f"{PENDING_AT_MOST:,}")
+
+    def _displace(self, task: asyncio.Task[None] | None, most: str) -> None:
+        if task is not None:
+            self._crowd.discard(task)
+            task.cancel()
+            reason = f"unfinished handshake, makes room for another: {most} are unfinished"
+            self._report(DISPLACED, self._pending[task], reason)
 
     def _passed(self, task: asyncio.Task[None]) -> None:
-        self._pending.discard(task)
-        if len(self._pending) == PENDING_AT_MOST - 1:
-            self._let_in()
+        self._pending.pop(task)
+        self._crowd.discard(task)
+
+    def _report(self, kind: str, name: str, reason: str) -> None:
+        self._counters.closed[kind] += 1
+        worth = self._counters.closed[kind] <= DETAILS_AT_MOST
+        log.log(logging.WARNING if worth else logging.DEBUG, "%s: no TLS: %s", name, reason)
 
     async def _pass(self, accepted: socket.socket, name: str) -> None:
         try:
@@ -194,9 +220,7 @@ class Doorway:
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
         except OSError as error:
-            self._counters.closed[FAILED] += 1
-            worth = self._counters.closed[FAILED] <= DETAILS_AT_MOST
-            log.log(logging.WARNING if worth else logging.DEBUG, "%s: no TLS: %s", name, _reason(error))
+            self._report(FAILED, name, _reason(error))
 
 
 def _reason(error: OSError) -> str:

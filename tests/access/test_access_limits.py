@@ -1,0 +1,247 @@
+"""What peers without rights can cost: memory, places, and the time of others."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from access.gate import EVERY, counted, write_config
+from kit.broker import Broker
+from kit.certificates import Authority
+from kit.flow import KIB, MIB, Reading, Sending, resident_bytes
+from kit.hermod import OK, count, expect_error, message, read_error, stage
+from kit.http import get, read_answer
+from kit.wire import GUARD_SECONDS, Peer, wait_for
+from polycast.server.access.tokens import add_token
+
+RULES = ("sensors may publish sensors.>",)
+SPEAKERS = 24
+PATIENT = "[limits]\nhandshake_seconds = 3600.0\n"
+"""Nobody is closed for being silent, within the time of a test."""
+
+
+def closed_doors(folder: Path, *rules: str, more: str = "", fresh: bool = False, kept: bool = False) -> Broker:
+    """Whoever comes over tcp may do what the rules say, which is nothing without; over a file, everything."""
+    config = write_config(folder, "loopback may everything", *rules, more=more)
+    files = (f"--listen={name}=ipc://{folder}/{name}" for name in ("http", "simplest"))
+    data = folder / "data"
+    flags = () if kept else (f"--data={data}",)
+    return Broker(
+        f"--config={config}", *files, *flags, listen=EVERY, data=data if kept else None, events=kept, fresh=fresh
+    )
+
+
+def with_token(token: str, topic: str = "sensors.1", payload: bytes = b"x") -> bytes:
+    header = {"token": token, "topic": topic, "payload_size": len(payload), "checksum": ""}
+    return json.dumps(header).encode() + payload
+
+
+def bytes_in(broker: Broker, listener: str = "hermod.pub") -> float:
+    return counted(broker, "polycast_bytes_in_total", listener=listener)
+
+
+def subscribe(broker: Broker, peer: Peer, words: bytes) -> None:
+    """As the first who speaks simplest; what comes behind it finds the subscription."""
+    peer.send(words)
+    wait_for(lambda: bytes_in(broker, "simplest") >= len(words), "it to be read")
+
+
+def connect_from(broker: Broker, listener: str, host: str) -> socket.socket:
+    peer = socket.socket()
+    peer.settimeout(GUARD_SECONDS)
+    peer.bind((host, 0))
+    peer.connect(("127.0.0.1", broker.ports[listener]))
+    return peer
+
+
+# -- memory ----------------------------------------------------------------------------------------------
+
+
+def test_payloads_of_peers_without_rights_are_not_kept(tmp_path: Path) -> None:
+    header, part = message("sensors.1", b"x" * 16 * MIB, "")[: -16 * MIB], b"x" * 8 * MIB
+    with closed_doors(tmp_path, more=PATIENT, fresh=True) as broker, ExitStack() as peers:
+        strangers = [peers.enter_context(broker.connect("hermod.pub")) for _ in range(16)]
+        before = resident_bytes(broker.process.pid)
+        for stranger in strangers:
+            stranger.send(header)
+            expect_error(stranger, 403)
+            stranger.send(part)
+        sent = len(strangers) * len(part)
+        wait_for(lambda: bytes_in(broker) >= sent, "all of it to be read")
+        assert resident_bytes(broker.process.pid) - before < sent / 4
+
+
+def test_a_payload_is_passed_over_for_who_may_not_publish_there(tmp_path: Path) -> None:
+    """The answer comes with the header, and the connection stays."""
+    payload = b"no" * MIB
+    frame = message("secret", payload)
+    header = frame[: -len(payload)]
+    with closed_doors(tmp_path, "guest may publish open.>", fresh=True) as broker, ExitStack() as peers:
+        guests = [peers.enter_context(broker.connect("hermod.pub")) for _ in range(16)]
+        before = resident_bytes(broker.process.pid)
+        for guest in guests:
+            guest.send(header)
+            expect_error(guest, 403)
+            guest.send(payload[:-1])
+        sent = len(guests) * (len(payload) - 1)
+        wait_for(lambda: bytes_in(broker) >= sent, "all of it to be read")
+        assert resident_bytes(broker.process.pid) - before < sent / 4
+        for guest in guests:
+            guest.send(payload[-1:] + message("open.a", b"yes"))
+            guest.expect(OK)
+
+
+def test_a_forbidden_message_in_a_batch(tmp_path: Path) -> None:
+    large = b"no" * 10 * KIB
+    rule = "guest may publish open.>"
+    with closed_doors(tmp_path, rule, kept=True) as broker, broker.connect("hermod.pub") as guest:
+        guest.send(count(2) + message("open.a", b"yes") + message("secret", large)[:-1])
+        expect_error(guest, 403, count=1)
+        guest.send(large[-1:] + count(2, batch_id="all") + message("secret", large) + message("open.a", b"no"))
+        expect_error(guest, 403, count=0)
+        guest.send(message("open.a", b"yes"))
+        guest.expect(OK)
+
+
+def test_other_frames_of_peers_without_rights_are_refused_before_they_come(tmp_path: Path) -> None:
+    large = stage("batch", "stage", b"x" * MIB)
+    with closed_doors(tmp_path, more=PATIENT) as broker, broker.connect("hermod.pub") as stranger:
+        stranger.send(large[: 100 * KIB])
+        expect_error(stranger, 403)
+        assert stranger.expect_closed() == b""
+
+
+def test_answers_that_a_peer_without_rights_does_not_read(tmp_path: Path) -> None:
+    with closed_doors(tmp_path, more=PATIENT) as broker, broker.connect("hermod.pub", 4096) as stranger:
+        sending = Sending(stranger, message("secret", b"") * 200_000)
+        assert "without rights" in broker.wait_for_log("too slow")
+        stranger.expect_closed()
+        assert not sending.done
+
+
+def test_unfinished_frames_share_a_limit_and_all_get_finished(tmp_path: Path) -> None:
+    """These peers may publish what they begin; there is not room for all of it at once."""
+    payload = b"x" * 4 * MIB
+    frame = b"pub open %d %b\n" % (len(payload), payload)
+    limits = f"[limits]\ntotal_receive_bytes = {8 * MIB}\n"
+    with closed_doors(tmp_path, more=limits, fresh=True) as broker, ExitStack() as peers:
+        ears = peers.enter_context(broker.connect_file("simplest"))
+        subscribe(broker, ears, b"sub open\n")
+        heard = Reading(ears, len(frame) * SPEAKERS)
+        before = resident_bytes(broker.process.pid)
+        speakers = [peers.enter_context(broker.connect_file("simplest")) for _ in range(SPEAKERS)]
+        sendings = [Sending(speaker, frame[:-1]) for speaker in speakers]
+        for sending in sendings:
+            sending.wait_until_held_up()
+        assert resident_bytes(broker.process.pid) - before < len(speakers) * len(payload) / 3
+        waiting = list(zip(sendings, speakers, strict=True))
+        while waiting:
+            sent = wait_for(lambda: [pair for pair in waiting if pair[0].done], "one of them to go on")  # noqa: B023
+            for pair in sent:
+                pair[1].send(b"\n")
+                waiting.remove(pair)
+        assert heard.finish() == frame * len(speakers)
+
+
+def test_a_frame_that_does_not_go_on_costs_its_connection(tmp_path: Path) -> None:
+    with closed_doors(tmp_path, more="[limits]\nframe_seconds = 0.2\n") as broker, ExitStack() as peers:
+        calm, slow = (peers.enter_context(broker.connect_file("simplest")) for _ in range(2))
+        subscribe(broker, calm, b"sub x\npub x 100 begun")
+        slow.send(b"pub x 1000000 " + b"x" * 10 * KIB)
+        assert "limits.frame_seconds" in broker.wait_for_log("bytes of a frame within 0.2 s")
+        assert slow.expect_closed() == b""
+        with broker.connect_file("simplest") as other:
+            other.send(b"pub x 1 y\n")
+            calm.expect(b"pub x 1 y\n")
+
+
+# -- places ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", [1, 7])
+@pytest.mark.parametrize(("listener", "words"), [("hermod.pub", b""), ("hermod.sub", b""), ("http", b"/healthz")])
+def test_silent_peers_cannot_keep_out_a_token(listener: str, words: bytes, hosts: int, tmp_path: Path) -> None:
+    token = add_token(tmp_path / "data", "sensors", list(RULES))
+    limits = PATIENT + "connections = 40\n"
+    with closed_doors(tmp_path, more=limits) as broker, ExitStack() as peers:
+        for number in range(100):
+            peer = peers.enter_context(connect_from(broker, listener, f"127.0.0.{number % hosts + 1}"))
+            if words:
+                peer.sendall(get(words.decode()))
+                assert peer.recv(100)
+        for _ in range(30):
+            client = peers.enter_context(broker.connect("hermod.pub"))
+            client.send(with_token(token))
+            client.expect(OK)
+        peers.enter_context(broker.connect_file("simplest"))
+        assert counted(broker, "polycast_connections_closed_total", reason="displaced") > 0
+        assert "limits.connections" in broker.wait_for_log("makes room for another")
+
+
+def test_a_peer_that_shows_no_rights_is_closed_in_time_and_others_stay(tmp_path: Path) -> None:
+    token = add_token(tmp_path / "data", "sensors", list(RULES))
+    limits = "[limits]\nhandshake_seconds = 0.5\n"
+    with closed_doors(tmp_path, "guest may publish open.> over simplest", more=limits) as broker:
+        ears, guest = broker.connect_file("simplest"), broker.connect("simplest")
+        with ears, guest, broker.connect("hermod.pub") as known:
+            subscribe(broker, ears, b"sub open\n")
+            known.send(with_token(token))
+            known.expect(OK)
+            with broker.connect("hermod.pub") as stranger:
+                error = read_error(stranger)
+                assert (error["code"], "no identity with rights within 0.5 s" in str(error["message"])) == (503, True)
+                assert stranger.expect_closed() == b""
+            known.send(message("sensors.2", b"still here"))
+            known.expect(OK)
+            guest.send(b"pub open.a 1 x\n")
+            ears.expect(b"pub open.a 1 x\n")
+
+
+def test_a_peer_on_the_http_port_that_asks_no_more_is_closed(tmp_path: Path) -> None:
+    token = add_token(tmp_path / "data", "boss", ["boss may admin"])
+    limits = "[limits]\nhandshake_seconds = 0.5\n"
+    with closed_doors(tmp_path, more=limits) as broker, broker.connect("http") as boss:
+        boss.send(get("/metrics", f"Authorization: Bearer {token}"))
+        assert read_answer(boss).status == 200
+        with broker.connect("http") as stranger:
+            for _ in range(3):
+                stranger.send(get("/healthz"))
+                assert read_answer(stranger).status == 200
+            assert stranger.expect_closed() == b""
+        boss.send(get("/metrics", f"Authorization: Bearer {token}"))
+        assert read_answer(boss).status == 200
+
+
+def test_an_idle_http_connection_is_closed(tmp_path: Path) -> None:
+    with Broker("--set=limits.http_idle_seconds=0.2", listen=("http",)) as broker:
+        with broker.connect("http") as peer:
+            peer.send(get("/healthz"))
+            assert read_answer(peer).status == 200
+            assert peer.expect_closed() == b""
+        assert "WARNING" not in broker.log()
+
+
+# -- handshakes of TLS -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", [1, 9])
+def test_silent_tcp_connections_do_not_delay_a_tls_client(hosts: int, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.issue("broker.pem")
+    flags = (f"--set=tls.certificate={certificate}", "--set=limits.handshake_seconds=3600")
+    with Broker(*flags, "--listen=simplest=tls://127.0.0.1:0", listen=("http",)) as broker, ExitStack() as peers:
+        [port] = [int(where.rpartition(":")[2]) for _, where in broker.addresses if where.startswith("tls:")]
+        broker.ports["tls"] = port
+        for number in range(1_100):
+            peers.enter_context(connect_from(broker, "tls", f"127.0.0.{number % hosts + 1}"))
+        context = ssl.create_default_context(cafile=authority.file)
+        for host in ("127.0.0.1", "127.0.0.200"):
+            client = connect_from(broker, "tls", host)
+            with context.wrap_socket(client, server_hostname="localhost") as secure:
+                secure.sendall(b"pub x 1 y\n")
+        assert "are unfinished" in broker.wait_for_log("makes room for another")
