@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import struct
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kit.certificates import Authority
 from kit.flow import KIB, MIB, Reading, Sending, resident_bytes
 from kit.hermod import OK, count, expect_error, message, read_error, stage
 from kit.http import get, read_answer
+from kit.nanomsg import PUB
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 from polycast.server.access.tokens import add_token
 
@@ -122,6 +124,28 @@ def test_answers_that_a_peer_without_rights_does_not_read(tmp_path: Path) -> Non
         assert "without rights" in broker.wait_for_log("too slow")
         stranger.expect_closed()
         assert not sending.done
+
+
+BEGUN = {
+    "simplest": ("simplest", b"pub secret %d " % MIB),
+    "nanomsg": ("nanomsg.sub", PUB + MIB.to_bytes(8, "big") + b"secret|"),
+    "ubre": ("ubre", struct.pack("!BHI", ord("P"), len("secret"), MIB) + b"secret"),
+}
+
+
+@pytest.mark.parametrize("dialect", BEGUN)
+def test_a_large_frame_is_refused_by_its_topic_where_nobody_can_be_told(dialect: str, tmp_path: Path) -> None:
+    listener, begun = BEGUN[dialect]
+    allowed = begun.replace(b"secret", b"open.a")
+    with closed_doors(tmp_path, "guest may publish open.>") as broker:
+        with broker.connect(listener) as good, broker.connect(listener) as bad:
+            good.send(allowed + b"x" * 10 * KIB)
+            bad.send(begun + b"x" * 10 * KIB)
+            bad.expect_closed()
+            good.send(b"x" * (MIB // 2))
+            wait_for(lambda: bytes_in(broker, listener) >= MIB // 2, "the other one to be read")
+        assert "guest may not publish to 'secret'" in broker.log()
+        assert counted(broker, "polycast_connections_closed_total", listener=listener, reason="forbidden") == 1
 
 
 def test_unfinished_frames_share_a_limit_and_all_get_finished(tmp_path: Path) -> None:

@@ -167,6 +167,12 @@ class Session:
     def receive(self, block: Block, now: float) -> Received:
         raise NotImplementedError
 
+    def begun_topic(self, head: bytes) -> bytes | None:
+        """The topic of a publication that has begun and is not all there; None: it cannot be told.
+
+        `head` is how its frame begins. Where the topic is forbidden, the rest is not waited for."""
+        return None
+
     def end(self, rest: Block, now: float) -> list[Event]:
         """The peer will say no more; `rest` is the frame it did not finish."""
         return []

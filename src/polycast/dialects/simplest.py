@@ -101,6 +101,11 @@ class SimplestSession(ScanningSession, LinkSession):
         reading.add_message(match[1], bytes(block[start:end]), Format.BYTES)
         return after, 0
 
+    def begun_topic(self, head: bytes) -> bytes | None:
+        """Names of a mesh are left to whoever knows what they stand for."""
+        match = HEADER.match(head)
+        return match[1] if match and not match[1].startswith(b"//") else None
+
     def _check_header(self, block: Block, position: int) -> None:
         """Raises unless more bytes can still make a header of what is there."""
         longest = 4 + self._limits.topic_bytes + 1 + LENGTH_DIGITS + len("\r\n")

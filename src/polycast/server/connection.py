@@ -29,7 +29,8 @@ log = logging.getLogger("polycast.connection")
 TURN_SECONDS = 0.002
 """What one read may take to handle before others get their turn."""
 DETAILS_AT_MOST = 1000
-"""So many connections without rights are named in the log when they are closed; the others are only counted."""
+"""So many connections that may not do everything are named in the log when they are closed, for each reason; the
+others are only counted."""
 ANSWERS_SHARE = 2
 """Where messages are dropped, answers may still wait until there is so many times `limits.queue_bytes`."""
 
@@ -213,10 +214,19 @@ class Connection(asyncio.BufferedProtocol):
         self._counted = held > COUNTED_BYTES and not self.closing
         if not self._counted:
             unfinished.forget(self)
-        elif self.guard.useless and (self._inbox.expected > self._port.trial_bytes or unfinished.is_full):
+        elif self.guard.restricted and self._is_forbidden_to_hold():
             self.fail(ForbiddenError())
         else:
             unfinished.note(self, held, self._inbox.wanted + gathered, self.touched_at, begins)
+
+    def _is_forbidden_to_hold(self) -> bool:
+        if self.guard.useless:
+            return self._inbox.expected > self._port.trial_bytes or self._port.unfinished.is_full
+        topic = self.session.begun_topic(self._inbox.head(COUNTED_BYTES))
+        if topic is None or self.guard.may_publish(topic):
+            return False
+        log.info("%s: %s", self, self.guard.says_no("publish to", topic.decode(errors="replace")))
+        return True
 
     def _drop_input(self) -> None:
         """Nothing more is read, so nothing need be kept of what is not finished."""
@@ -475,7 +485,7 @@ class Connection(asyncio.BufferedProtocol):
             self.parting = (kind, reason)
             closed = self._port.counters.closed
             closed[kind] += 1
-            worth = closed[kind] <= DETAILS_AT_MOST or not self.trial_since
+            worth = closed[kind] <= DETAILS_AT_MOST or not self.guard.restricted
             log.log(logging.WARNING if worth else logging.DEBUG, "%s: closed: %s", self, reason)
             self._port.ending(self)
 

@@ -96,6 +96,10 @@ class Inbox:
             self._tail = block[consumed:] if rest else b""
             self.held = rest
 
+    def head(self, size: int) -> bytes:
+        """How it begins."""
+        return bytes(self._tail[:size] if self._large is None else self._large[: min(size, self._filled)])
+
     def drop(self) -> None:
         """Nobody waits for the rest of it."""
         self._large, self._tail = None, b""

@@ -142,6 +142,13 @@ class SubSession(SpSession):
             block, position, self._typed, self._separator, self._topic_limit, self._payload_limit, self._body_limit
         )  # fmt: skip
 
+    def begun_topic(self, head: bytes) -> bytes | None:
+        begin = self._typed + SIZE.size
+        if head.find(self._separator, begin) < 0 and len(head) <= begin + self._topic_limit:
+            return None
+        [topic], _, _ = divided(head, [begin], [len(head)], self._separator, self._topic_limit)
+        return topic
+
     def refuse(self, block: Block, position: int) -> None:
         if self._typed and block[position] != TYPE[0]:
             raise ProtocolError(f"{block[position]:02x} where the type of a message belongs, which must be 01")

@@ -19,7 +19,7 @@ from polycast.declare import setting
 from polycast.dialects.base import Reading, Role, Terms
 from polycast.dialects.ubre import scan
 from polycast.dialects.ubre.forms import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES, NAME
-from polycast.dialects.ubre.messages import BLANKS, HEADER, KINDS, STREAMING, to_string
+from polycast.dialects.ubre.messages import BLANKS, HEADER, KINDS, PUBLISH, STREAMING, to_string
 from polycast.dialects.ubre.scan import Publications
 from polycast.dialects.ubre.speaker import Speaker, Wire, message_limit
 from polycast.dialects.web import websocket
@@ -109,6 +109,14 @@ class UbreSession(Speaker):
         except PeerError as error:
             reading.add(Closing(error))
             return reading.close(len(block))
+
+    def begun_topic(self, head: bytes) -> bytes | None:
+        """That of a binary frame; where it stands in a line only the whole line tells."""
+        if len(head) < HEADER.size or head[0] != PUBLISH:
+            return None
+        _, size, _ = HEADER.unpack_from(head)
+        name = head[HEADER.size : HEADER.size + size]
+        return name if len(name) == size else None
 
     def _scan(self, block: Block, position: int) -> Publications:
         limits = self._limits
