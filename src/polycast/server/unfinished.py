@@ -60,10 +60,10 @@ class Unfinished:
     def note(self, member: Holder, held: int, wanted: int, now: float, begins: bool) -> None:
         """It holds so much, and needs `wanted` to go on; `begins`: its frame is another than before."""
         frame = self._frames.get(member)
-        if frame is not None and begins:
+        finished = frame is not None and begins
+        if finished:
             self._drop(member)
-            frame = None
-        if frame is None:
+        if frame is None or finished:
             frame = self._frames[member] = Frame(since=now, looked=now)
         self.total += held - frame.held
         frame.held, frame.wanted = held, wanted
@@ -73,6 +73,8 @@ class Unfinished:
             self._waiting[member] = None
             self.waits += 1
             self._budget.hold(member)
+        if finished:
+            self._wake()
 
     def forget(self, member: Holder) -> None:
         """Its frame is finished, or never will be."""

@@ -1,0 +1,67 @@
+"""The payload of a forbidden message is passed over: it ends where it would have ended if it had been kept."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kit.hermod import checksum, message
+from polycast.dialects.base import Guard, Terms
+from polycast.dialects.hermod.session import HermodSession
+from polycast.dialects.hermod.skipping import WHOLE_BYTES
+from polycast.model import Receipt, Refused, Reply
+
+SIZES = (0, 1, 2, WHOLE_BYTES, WHOLE_BYTES + 1, 3 * WHOLE_BYTES)
+BEGINNINGS = (b"", b"\n", b"\r\n", b"\r", b"\r\r", b"\n\n")
+
+
+class Nobody(Guard):
+    restricted = True
+
+    def may_publish(self, topic: bytes) -> bool:
+        return topic != b"secret"
+
+
+def answers(stream: bytes, cuts: list[int]) -> tuple[bytes, int]:
+    """What is answered to a stream that comes in these pieces, and how many refusals are counted."""
+    session = HermodSession(Terms())
+    session.guard = Nobody()
+    said, refused, rest = b"", 0, b""
+    for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        block = rest + stream[start:stop]
+        received = session.receive(block, 0.0)
+        rest = block[received.consumed :]
+        assert len(rest) <= WHOLE_BYTES + 300, "a large payload was kept"
+        for event in received.events:
+            said += event.data if isinstance(event, Receipt | Reply) else b""
+            refused += isinstance(event, Refused)
+    return said, refused
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+@pytest.mark.parametrize(
+    ("gap", "checked"), [(b"", "right"), (b"", "wrong"), (b"", "none"), (b"\n", "right"), (b"\r\n", "right")]
+)
+def test_the_next_message_is_found(size: int, beginning: bytes, gap: bytes, checked: str) -> None:
+    """Only a checksum tells that a gap is one."""
+    payload = (beginning + b"x" * size)[: max(size, len(beginning))]
+    check = {"right": checksum(payload), "wrong": "0" * 40, "none": ""}[checked]
+    stream = message("secret", payload, check, gap) + message("open", b"next")
+    dice = random.Random(size)
+    expected = b'{"status": "ERROR", "code": 403, "message": "Forbidden"}\n{"status": "OK"}\n'
+    header = len(stream) - len(message("open", b"next")) - len(payload) - len(gap)
+    near = [header, header + 1, header + 2, header + 3, header + len(payload), header + len(payload) + 1]
+    for cuts in ([], [header], near, sorted(dice.sample(range(1, len(stream)), 20))):
+        said, refused = answers(stream, [cut for cut in sorted(set(cuts)) if cut < len(stream)])
+        assert said == expected
+        assert refused == 1
+
+
+def test_byte_by_byte() -> None:
+    payload = b"\n" + b"x" * (WHOLE_BYTES + 5)
+    for gap in (b"", b"\n"):
+        stream = message("secret", payload, gap=gap) + message("open", b"next")
+        said, _ = answers(stream, list(range(1, len(stream))))
+        assert said.endswith(b'"Forbidden"}\n{"status": "OK"}\n')

@@ -1,0 +1,52 @@
+"""Members by their address: the oldest of the busiest address goes first."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from polycast.server.crowd import Crowd, origin_of
+
+
+def test_it_goes_as_counting_by_hand_says() -> None:
+    dice = random.Random(7)
+    crowd: Crowd[int] = Crowd()
+    there: dict[int, str] = {}
+    for number in range(5_000):
+        if there and dice.random() < 0.45:
+            gone = dice.choice(list(there))
+            assert crowd.discard(gone)
+            assert not crowd.discard(gone)
+            del there[gone]
+        else:
+            there[number] = dice.choice("aabbbcdefgh")
+            crowd.add(number, there[number])
+        sizes = {origin: list(there.values()).count(origin) for origin in "abcdefgh"}
+        assert len(crowd) == len(there)
+        assert all(crowd.of(origin) == size for origin, size in sizes.items())
+        first = crowd.first_to_go()
+        if not there:
+            assert first is None
+            continue
+        assert first is not None
+        busiest = there[first]
+        assert sizes[busiest] == max(sizes.values())
+        assert first == crowd.oldest(busiest) == min(each for each, origin in there.items() if origin == busiest)
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        (None, ""),
+        ("", ""),
+        ("10.1.2.3", "10.1.2.3"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("somewhere", "somewhere"),
+    ],
+)
+def test_what_counts_as_one_address(host: str | None, origin: str) -> None:
+    assert origin_of(host) == origin
