@@ -57,6 +57,8 @@ NAMES = {
     "closed": "polycast_connections_closed_total",
     "publishers_paused": "polycast_publishers_paused_total",
     "publishers_slowed": "polycast_publishers_slowed_total",
+    "receivers_paused": "polycast_receivers_paused_total",
+    "unfinished_bytes": "polycast_unfinished_bytes",
     "copies_suppressed": "polycast_copies_suppressed_total",
     "topics_known": "polycast_topics_known",
     "topics_forgotten": "polycast_topics_forgotten_total",

@@ -40,7 +40,8 @@ class Peer:
 
 def enter(places: Any, kind: str, count: int, origin: str = "", introduces: bool = True) -> list[Peer]:
     """Those of so many who got a place."""
-    peers = [Peer(kind, f"{origin}{number}" if origin == "many" else origin, introduces) for number in range(count)]
+    origins = [f"{origin}{number}" if origin == "many" else origin for number in range(count)]
+    peers = [Peer(kind, each, introduces) for each in origins]
     return [peer for peer in peers if places.enter(peer)]
 
 

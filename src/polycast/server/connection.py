@@ -225,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         topic = self.session.begun_topic(self._inbox.head(COUNTED_BYTES))
         if topic is None or self.guard.may_publish(topic):
             return False
-        log.info("%s: %s", self, self.guard.says_no("publish to", topic.decode(errors="replace")))
+        self.forbid("publish to", topic.decode(errors="replace"))
         return True
 
     def _drop_input(self) -> None:
@@ -237,6 +237,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._inbox.filled + self.session.gathered_bytes
 
     # -- rights ------------------------------------------------------------------------------------------
+
+    def forbid(self, act: str, what: str) -> None:
+        """For whoever reads the log; the connection ends for it."""
+        worth = self._port.counters.closed[ForbiddenError.kind] < DETAILS_AT_MOST
+        log.log(logging.INFO if worth else logging.DEBUG, "%s: %s", self, self.guard.says_no(act, what))
 
     def begin_trial(self) -> None:
         """It may do nothing, and has some time to show that it is somebody who may."""

@@ -19,7 +19,7 @@ class Counters:
     """One set for each listener, and for each dialect that is spoken there."""
 
     accepted: int = counter("connections", "connections that were opened, or came to this dialect by an upgrade")
-    turned_away: int = counter("connections", "connections closed at once: over limits.connections")
+    turned_away: int = counter("connections", "connections closed at once: no place left of limits.connections")
     open: int = counter("connections", "connections open now", kind="gauge")
     messages_in: int = counter("messages", "messages accepted from connections")
     bytes_in: int = counter("bytes", "bytes read from connections")
@@ -58,6 +58,10 @@ class Totals:
         "publishers", "publishers not read for a while: over limits.total_queue_bytes"
     )
     publishers_slowed: int = counter("publishers", "publishers not read for a while: over a rate of [access]")
+    receivers_paused: int = counter(
+        "receivers", "connections with an unfinished frame not read for a while: over limits.total_receive_bytes"
+    )
+    unfinished_bytes: int = counter("bytes", "what unfinished frames take, from 4 KiB each", kind="gauge")
     copies_suppressed: int = counter("copies", "forwarded messages that were copies of one heard before")
     topics_known: int = counter("topics", "topics remembered with their sequence", kind="gauge")
     topics_forgotten: int = counter("topics", "topics forgotten: over limits.topics")

@@ -14,9 +14,9 @@ that ends it, which is an `unsubscribe`, the connection's `disconnect`, or a `st
 event that waits is published before any message is. What happens in one turn of the loop is one burst. Drops and
 refusals are added up, and told once in a second.
 
-Peers without a known identity cannot fill the log: past `events.unknown_per_second` their connects, disconnects and
-refusals are counted, and told in one summary a second. A peer whose connect was not told is told of when it
-shows an identity with rights, or subscribes: whatever a subscription gets can be read from the log.
+Peers without a known identity cannot fill the log: past `events.unknown_per_second` their connects, disconnects
+and refusals are counted, and told in one summary a second. A connect that was only counted is told when the peer
+shows an identity with rights, or subscribes: the events of a subscription are always complete.
 """
 
 from __future__ import annotations

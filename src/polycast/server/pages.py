@@ -64,6 +64,8 @@ def totals_of(server: Server) -> Totals:
     return Totals(
         publishers_paused=exchange.budget.pauses,
         publishers_slowed=exchange.slowed,
+        receivers_paused=server.unfinished.waits,
+        unfinished_bytes=server.unfinished.total,
         copies_suppressed=exchange.mesh.suppressed,
         topics_known=len(topics),
         topics_forgotten=topics.forgotten,

@@ -119,5 +119,5 @@ class Places:
     def _displace(self, connection: Connection | None, reason: str) -> None:
         if connection is not None:
             self._on_trial.discard(connection)
-            connection.end(DISPLACED, f"it has shown no identity with rights, and makes room for another: {reason}")
+            connection.end(DISPLACED, f"no identity with rights, makes room for another: {reason}")
             connection.abort()

@@ -300,7 +300,6 @@ class Server:
             connection.end("stalled", f"took nothing for {limit:g} s while {waits} (limits.stall_seconds)")
             connection.abort()
 
-
     def _check_frames(self, now: float) -> None:
         seconds = self.settings.limits.frame_seconds
         if seconds:

@@ -50,7 +50,8 @@ class LimitSettings:
         10.0, "how long a peer may take to introduce itself, with an identity that has rights", low=0.001
     )
     frame_seconds: float = setting(
-        60.0, "close a connection whose unfinished frame grew by less than 500 bytes a second so long; 0: never",
+        60.0,
+        "close a connection whose unfinished frame grew by less than 500 bytes a second so long; 0: never",
         low=0,
     )
     http_idle_seconds: float = setting(

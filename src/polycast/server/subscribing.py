@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from polycast.errors import ForbiddenError, LimitError, PeerError, ProtocolError
@@ -12,8 +11,6 @@ from polycast.server.connection import Connection
 
 if TYPE_CHECKING:
     from polycast.server.exchange import Exchange
-
-log = logging.getLogger("polycast.exchange")
 
 
 class Subscribing:
@@ -113,7 +110,7 @@ class Subscribing:
 
 
 def _forbid(connection: Connection, act: str, what: str) -> ForbiddenError:
-    log.info("%s: %s", connection, connection.guard.says_no(act, what))
+    connection.forbid(act, what)
     return ForbiddenError()
 
 
