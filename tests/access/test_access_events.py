@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,7 +81,7 @@ def test_connects_past_the_rate_are_summed_up_and_those_of_clients_are_told(tmp_
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     now = SimpleNamespace(seconds=100.0)
-    monkeypatch.setattr(events.time, "monotonic", lambda: now.seconds)
+    monkeypatch.setattr(time, "monotonic", lambda: now.seconds)
     return now
 
 

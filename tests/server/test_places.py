@@ -101,7 +101,7 @@ def test_whoever_finds_no_lasting_place_can_still_introduce_itself() -> None:
     [three] = enter(places, "unknown", 1, "plant")
     assert (two.ended, three.ended) == (DISPLACED, "")
     assert not any(peer.ended or peer.on_trial for peer in unknown)
-    assert "limits.connections_per_address" in places.why_not(unknown[0])  # type: ignore[arg-type]
+    assert "limits.connections_per_address" in places.why_not(unknown[0])
 
 
 def test_whoever_loses_its_rights_is_on_trial_again() -> None:

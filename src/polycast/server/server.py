@@ -21,6 +21,7 @@ from polycast.server import pages, sockets
 from polycast.server.access.access import Access
 from polycast.server.connection import DETAILS_AT_MOST, Connection
 from polycast.server.counters import Counters
+from polycast.server.deadlines import is_left_open, why_late
 from polycast.server.dialling import dial, warn_of_useless
 from polycast.server.exchange import Exchange
 from polycast.server.inbox import SHARED_BYTES, Inbox
@@ -285,9 +286,9 @@ class Server:
             patience = limits.stall_seconds if connection.unsent() else LINGER_SECONDS
             if patience and idle >= patience:
                 connection.abort()
-        elif late := _why_late(connection, limits, now):
+        elif late := why_late(connection, limits, now):
             connection.fail(TimeoutPeerError(late))
-        elif connection.session.served and _is_left_open(connection, limits, now):
+        elif connection.session.served and is_left_open(connection, limits, now):
             connection.leave()
         elif limits.idle_seconds and idle >= limits.idle_seconds and not connection.queued():
             connection.fail(TimeoutPeerError(f"idle for {limits.idle_seconds:g} s (limits.idle_seconds)"))
@@ -305,26 +306,6 @@ class Server:
         if seconds:
             for member, reason in self.unfinished.overdue(now, seconds):
                 cast(Connection, member).fail(TimeoutPeerError(f"{reason} (limits.frame_seconds)"))
-
-
-def _why_late(connection: Connection, limits: LimitSettings, now: float) -> str:
-    """What the peer did not say in time; empty: nothing."""
-    session, held = connection.session, connection.session.held_bytes
-    if not session.handshaken and now - connection.opened_at >= limits.handshake_seconds:
-        return f"no handshake within {limits.handshake_seconds:g} s (limits.handshake_seconds)"
-    on_trial = connection.trial_since and not session.served
-    if on_trial and now - connection.trial_since >= limits.handshake_seconds:
-        return f"no identity with rights within {limits.handshake_seconds:g} s (limits.handshake_seconds)"
-    if held and limits.ack_seconds and now - connection.touched_at >= limits.ack_seconds:
-        return f"acknowledged nothing for {limits.ack_seconds:g} s while {held:,} bytes wait (limits.ack_seconds)"
-    return ""
-
-
-def _is_left_open(connection: Connection, limits: LimitSettings, now: float) -> bool:
-    """Whether a peer on the http port has made no request for so long that none is expected."""
-    if connection.trial_since:
-        return now - connection.trial_since >= limits.handshake_seconds
-    return 0 < limits.http_idle_seconds <= now - connection.touched_at and not connection.queued()
 
 
 def _room_for_connections(limits: LimitSettings) -> tuple[int, int]:
