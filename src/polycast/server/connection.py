@@ -200,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
         if received.events:
             self._port.received(self, received.events, now)
         if self._counted or self._inbox.held > COUNTED_BYTES or self.session.gathered_bytes > COUNTED_BYTES:
-            self._count_unfinished(received.consumed > 0)
+            self._count_unfinished(received.consumed > 0 and not self.session.gathered_bytes)
         taken = time.monotonic() - began
         self._inbox.adapt(taken)
         if taken > TURN_SECONDS or self._port.budget.behind:

@@ -305,14 +305,14 @@ class Exchange:
         Other brokers send what they have, and do not know the rules here: for them the rest is passed over.
         """
         topic = burst.topics[bisect_right(burst.run_ends, forbidden)].decode(errors="replace")
-        detail = connection.guard.says_no("publish to", topic)
         if connection.subscriber.link or connection.dialed:
+            detail = connection.guard.says_no("publish to", topic)
             allowed = parts_where(burst, connection.guard.may_publish)
             for part in allowed:
                 self.publish_for(connection, part, now)
             self.refuse(connection, ForbiddenError.kind, len(burst) - sum(map(len, allowed)), detail)
             return
-        log.info("%s: %s", connection, detail)
+        connection.forbid("publish to", topic)
         if forbidden:
             self.publish_for(connection, burst.cut(0, forbidden), now)
         self._end(connection, ForbiddenError())

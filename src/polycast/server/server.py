@@ -34,7 +34,7 @@ from polycast.server.positions import Positions
 from polycast.server.reloading import reread_tokens
 from polycast.server.routes import Routes
 from polycast.server.settings import TABLES, LimitSettings, Settings
-from polycast.server.tls import Doorway, to_context, to_dial_context
+from polycast.server.tls import PENDING_AT_MOST, Doorway, to_context, to_dial_context
 from polycast.server.unfinished import Unfinished
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ LINGER_SECONDS = 5.0
 """How long a peer that was told to go may take to go."""
 SPARE_FILES = 64
 """File descriptors that are not for connections."""
+PENDING_SHARE = 8
+"""Unfinished handshakes may take an eighth of the file descriptors."""
 
 
 class Server:
@@ -78,7 +80,7 @@ class Server:
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._named = 0
         self.unfinished = Unfinished(settings.limits.total_receive_bytes, self.exchange.budget)
-        self._places = Places(*_room_for_connections(settings.limits))
+        self._places = Places(*self._room_for_connections(settings.limits))
         self._servers: list[asyncio.Server | Doorway] = []
         self._sweeping: asyncio.Task[None] | None = None
         self._files: list[tuple[Path, tuple[int, int]]] = []
@@ -163,7 +165,16 @@ class Server:
             self.exchange.events.admit(connection)
 
     def limit_connections(self, limits: LimitSettings) -> None:
-        self._places.resize(*_room_for_connections(limits))
+        self._places.resize(*self._room_for_connections(limits))
+
+    def _room_for_connections(self, limits: LimitSettings) -> tuple[int, int]:
+        """As many as the system lets us have files for; and how many of them for one address."""
+        texts = [text for texts in self.settings.listen.values() for text in texts]
+        doors = sum(parse_address(text).scheme == "tls" for text in texts)
+        files = _raise_files(limits.connections + SPARE_FILES + doors * PENDING_AT_MOST)
+        pending = min(doors * PENDING_AT_MOST, files // PENDING_SHARE)
+        self._handshakes = max(1, pending // doors) if doors else 0
+        return min(limits.connections, max(1, files - SPARE_FILES - pending)), limits.connections_per_address
 
     def show_certificate(self, context: SSLContext) -> None:
         """To whoever comes from now on."""
@@ -204,8 +215,9 @@ class Server:
                 self._servers.append(await loop.create_unix_server(listener.connection, sock=sock))
             elif address.scheme == "tls":
                 assert self._context
-                seconds = self.settings.limits.handshake_seconds
-                self._servers.append(Doorway(sock, self._context, listener.connection, listener.counters, seconds))
+                seconds, most = self.settings.limits.handshake_seconds, self._handshakes
+                door = Doorway(sock, self._context, listener.connection, listener.counters, seconds, most)
+                self._servers.append(door)
             else:
                 server = await loop.create_server(listener.connection, sock=sock, backlog=sockets.BACKLOG)
                 self._servers.append(server)
@@ -308,11 +320,10 @@ class Server:
                 cast(Connection, member).fail(TimeoutPeerError(f"{reason} (limits.frame_seconds)"))
 
 
-def _room_for_connections(limits: LimitSettings) -> tuple[int, int]:
-    """As many as the system lets us have files for; and how many of them for one address."""
+def _raise_files(need: int) -> int:
+    """How many files we may have open: as many as we need, if the system lets us."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    need = limits.connections + SPARE_FILES
     if soft < need:
         soft = need if hard == resource.RLIM_INFINITY else min(need, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return min(limits.connections, max(1, soft - SPARE_FILES)), limits.connections_per_address
+    return soft

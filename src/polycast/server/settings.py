@@ -51,7 +51,8 @@ class LimitSettings:
     )
     frame_seconds: float = setting(
         60.0,
-        "close a connection whose unfinished frame grew by less than 500 bytes a second so long; 0: never",
+        "close a connection if nothing comes of an unfinished frame so long, "
+        "or while others wait for its memory, if it is not finished by then; 0: never",
         low=0,
     )
     http_idle_seconds: float = setting(

@@ -36,8 +36,9 @@ FULL_SECONDS = 1.0
 AT_ONCE = 64
 """So many are let in before others get their turn."""
 PENDING_AT_MOST = 1024
-PENDING_PER_ADDRESS = 256
-"""Past either, a handshake that is not finished makes room for the next."""
+"""Past it, a handshake that is not finished makes room for the next."""
+ADDRESS_SHARE = 4
+"""One address may have a quarter of them."""
 DETAILS_AT_MOST = 1000
 """So many failures are told in the log; the others are only counted."""
 FAILED = "tls"
@@ -140,13 +141,16 @@ class Doorway:
         to_connection: Callable[[], Connection],
         counters: Counters,
         seconds: float,
+        most: int = PENDING_AT_MOST,
     ) -> None:
-        """`seconds` is how long a peer may take to agree."""
+        """`seconds` is how long a peer may take to agree, `most` how many may be about to."""
         self.context = context
         self._socket = sock
         self._to_connection = to_connection
         self._counters = counters
         self._seconds = seconds
+        self._most = most
+        self._per_address = max(1, most // ADDRESS_SHARE)
         self._pending: dict[asyncio.Task[None], str] = {}
         """The handshakes that are not finished, with the names of their peers."""
         self._crowd: Crowd[asyncio.Task[None]] = Crowd()
@@ -189,10 +193,10 @@ class Doorway:
             task.add_done_callback(self._passed)
 
     def _make_room(self, origin: str) -> None:
-        if self._crowd.of(origin) >= PENDING_PER_ADDRESS:
-            self._displace(self._crowd.oldest(origin), f"{PENDING_PER_ADDRESS:,} from its address")
-        elif len(self._crowd) >= PENDING_AT_MOST:
-            self._displace(self._crowd.first_to_go(), f"{PENDING_AT_MOST:,}")
+        if self._crowd.of(origin) >= self._per_address:
+            self._displace(self._crowd.oldest(origin), f"{self._per_address:,} from its address")
+        elif len(self._crowd) >= self._most:
+            self._displace(self._crowd.first_to_go(), f"{self._most:,}")
 
     def _displace(self, task: asyncio.Task[None] | None, most: str) -> None:
         if task is not None:

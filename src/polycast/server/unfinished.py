@@ -5,8 +5,8 @@ What a connection has sent of a frame waits in memory for the rest. All of that 
 beside any number of large ones. A connection for which there is no room is not read until there is some. The one
 whose frame began first is always read: so one frame at least gets finished, and its room is free for the next.
 
-A frame must go on: one that grows by less than `SLOWEST_BYTES` a second over `limits.frame_seconds` costs its
-connection. While others wait for room, so does one that is not finished within that time.
+A frame must go on: one of which nothing comes for `limits.frame_seconds` costs its connection. While others wait
+for room, so does one that is not finished within that time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from polycast.server.budget import Budget, Member
 COUNTED_BYTES = 4096
 """What is smaller is not counted."""
 LARGE_SHARE = 0.75
-SLOWEST_BYTES = 500
-"""In a second; what Apache asks of a request, too."""
 
 
 class Holder(Member, Protocol):
@@ -37,9 +35,10 @@ class Frame:
     """What it would hold if it could go on."""
     since: float = 0.0
     """When it began, on the clock that only goes forward; time in which it is not read does not count."""
-    looked: float = 0.0
-    before: int = 0
-    """How much had come of it at that time."""
+    moved: float = 0.0
+    """When something came of it, or it was not read."""
+    came: int = 0
+    """How much had come of it by then."""
 
 
 class Unfinished:
@@ -64,7 +63,7 @@ class Unfinished:
         if finished:
             self._drop(member)
         if frame is None or finished:
-            frame = self._frames[member] = Frame(since=now, looked=now)
+            frame = self._frames[member] = Frame(since=now, moved=now)
         self.total += held - frame.held
         frame.held, frame.wanted = held, wanted
         if self._may_go_on(member, frame):
@@ -86,15 +85,14 @@ class Unfinished:
         """Those whose frame does not go on as it must, and why."""
         for member, frame in list(self._frames.items()):
             if self._budget.has_paused(member):
-                frame.since += now - frame.looked
-                frame.looked, frame.before = now, member.unfinished_bytes()
+                frame.since += now - frame.moved
+                frame.moved = now
             elif self._waiting and now - frame.since >= seconds:
-                yield member, f"a frame not finished within {seconds:g} s, while others wait for its room"
-            elif now - frame.looked >= seconds:
-                came = member.unfinished_bytes() - frame.before
-                if came < SLOWEST_BYTES * seconds:
-                    yield member, f"{came:,} bytes of a frame within {seconds:g} s"
-                frame.looked, frame.before = now, member.unfinished_bytes()
+                yield member, f"a frame was not finished within {seconds:g} s while others wait for its room"
+            elif (came := member.unfinished_bytes()) != frame.came:
+                frame.moved, frame.came = now, came
+            elif now - frame.moved >= seconds:
+                yield member, f"nothing came of an unfinished frame for {seconds:g} s"
 
     def _drop(self, member: Holder) -> None:
         self.total -= self._frames.pop(member).held
