@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
 import ssl
@@ -24,6 +25,7 @@ from polycast.server.access.tokens import add_token
 
 RULES = ("sensors may publish sensors.>",)
 SPEAKERS = 24
+SILENT_PEERS = 1_100
 PATIENT = "[limits]\nhandshake_seconds = 3600.0\n"
 """Nobody is closed for being silent, within the time of a test."""
 
@@ -269,13 +271,17 @@ def test_an_idle_http_connection_is_closed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hosts", [1, 9])
 def test_silent_tcp_connections_do_not_delay_a_tls_client(hosts: int, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * SILENT_PEERS:
+        pytest.skip(f"{SILENT_PEERS:,} connections need more open files than this system allows: ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * SILENT_PEERS), hard))
     authority = Authority(tmp_path)
     certificate = authority.issue("broker.pem")
     flags = (f"--set=tls.certificate={certificate}", "--set=limits.handshake_seconds=3600")
     with Broker(*flags, "--listen=simplest=tls://127.0.0.1:0", listen=("http",)) as broker, ExitStack() as peers:
         [port] = [int(where.rpartition(":")[2]) for _, where in broker.addresses if where.startswith("tls:")]
         broker.ports["tls"] = port
-        for number in range(1_100):
+        for number in range(SILENT_PEERS):
             peers.enter_context(connect_from(broker, "tls", f"127.0.0.{number % hosts + 1}"))
         context = ssl.create_default_context(cafile=authority.file)
         for host in ("127.0.0.1", "127.0.0.200"):
