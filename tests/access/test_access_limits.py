@@ -272,7 +272,7 @@ def test_an_idle_http_connection_is_closed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hosts", [1, 9])
 def test_silent_tcp_connections_do_not_delay_a_tls_client(hosts: int, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 2 * SILENT_PEERS:
+    if hard != resource.RLIM_INFINITY and hard < 2 * SILENT_PEERS:
         pytest.skip(f"{SILENT_PEERS:,} connections need more open files than this system allows: ulimit -Hn")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * SILENT_PEERS), hard))
     authority = Authority(tmp_path)
