@@ -99,15 +99,12 @@ def reread_tokens(server: Server) -> None:
 
 def look_again(server: Server) -> None:
     """At everybody who is here."""
-    for connection in list(server.connections):
-        served = server.exchange.requests.served_by(connection.subscriber)
-        if connection.closing:
-            continue
-        if _may_stay(connection, served):
-            server.review(connection)
-        else:
+    for connection in [each for each in server.connections if not each.closing]:
+        if not _may_stay(connection, server.exchange.requests.served_by(connection.subscriber)):
             connection.fail(ForbiddenError())
-        elif connection.subscriber.link:
+            continue
+        server.review(connection)
+        if connection.subscriber.link:
             server.exchange.subscribing.limit(connection)
 
 
