@@ -196,12 +196,14 @@ def test_a_configured_peer_that_may_do_nothing_is_named_at_the_start() -> None:
         "--connect=nanomsg.sub=tcp://192.0.2.1:9",
         "--peer=[::1]:9",
     )
-    with Broker(*flags, rules("guest may everything", "loopback may publish x over hermod"), listen=()) as broker:
+    with Broker(
+        *flags, rules("guest may everything", "loopback may publish x over hermod"), listen=("simplest",)
+    ) as broker:
         told = broker.wait_for_log("may do nothing here").splitlines()
         assert len(told) == 4
         assert "127.0.0.1:9: loopback may do nothing here; add a rule such as 'loopback may everything'" in told[0]
         assert "tcp://192.0.2.1:9: dialled may do nothing here" in told[3]
-    with Broker(*flags, rules("loopback may everything", "dialled may publish x"), listen=()) as broker:
+    with Broker(*flags, rules("loopback may everything", "dialled may publish x"), listen=("simplest",)) as broker:
         assert "may do nothing" not in broker.log()
 
 
