@@ -308,21 +308,29 @@ class Receipt:
     refusal: Refusal
 
 
+class BatchKey(NamedTuple):
+    """A batch id, and the identity that it belongs to: two identities may use one id, and never meet."""
+
+    owner: str
+    batch_id: str
+
+
+Denial = Callable[[int, str], bytes]
+"""From a code and why it was not done to what is answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Once:
-    """A burst that is kept as a whole or not at all, and only once, however often it comes under this id.
+    """A burst that is kept as a whole or not at all, and only once, however often its owner sends it.
 
     `answer` makes the reply from how many messages were kept under the id, now or when it first came.
     """
 
     burst: Burst
-    batch_id: str
+    batch: BatchKey
     answer: Callable[[int], bytes]
     refusal: Refusal
-
-
-Denial = Callable[[int, str], bytes]
-"""From a code and why it was not done to what is answered."""
+    denial: Denial
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +340,7 @@ class Stage:
     `answer` makes the reply from how many rows are staged under that name by now.
     """
 
-    batch_id: str
+    batch: BatchKey
     name: str
     data: bytes
     sha1: str
@@ -347,7 +355,7 @@ class Stage:
 class Commit:
     """What was staged under these names is a batch now, kept as `Once` says; other stages of the id go."""
 
-    batch_id: str
+    batch: BatchKey
     names: tuple[str, ...]
     count: int | None
     """How many rows that must be, where the peer says so."""
@@ -360,10 +368,11 @@ class Commit:
 class Abort:
     """What was staged under these names is not wanted any more."""
 
-    batch_id: str
+    batch: BatchKey
     names: tuple[str, ...] | None
     """None: all that there are."""
     answer: bytes
+    denial: Denial
 
 
 @dataclass(frozen=True, slots=True)

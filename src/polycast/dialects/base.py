@@ -84,6 +84,8 @@ class Guard:
     """Whether anything is forbidden to it; where that is false nothing else need be asked."""
     useless = False
     """Whether it may do nothing at all."""
+    publishes = True
+    """Whether there is any topic that it may publish to."""
     admin = True
     """Whether it may look at the broker, and change what it does."""
 

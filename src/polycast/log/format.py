@@ -3,13 +3,16 @@
     FF FF FF FF   length of the metadata, int32      the prefix, written last
     metadata      a flatbuffer; its custom metadata has one key, `polycast`, and there the stamp as JSON:
                   {"checksum": 32 hex digits, "previous": 32 hex digits, "size": bytes of the whole message,
-                   "first": offset, "count": rows, "gap"?: {...}, "batches"?: [[id, first, count], ...]}
+                   "first": offset, "count": rows, "gap"?: {...}, "batches"?: [[id, first, count, owner], ...]}
     body          the columns
 
 The checksum is xxh3_128 of the whole message, prefix and padding included, with the checksum's own digits as
 zeros, seeded with the seed that the schema's metadata tells. `previous` is the checksum of the group before, also
 across files: whoever follows it knows that nothing is missing. Nothing is decoded before its checksum was found
 right. Where a prefix should be and zeros are, the file ends; Arrow reads that as the end of a stream.
+
+Version 2 has the owner of a batch id, the identity that published the batch. In version 1 there is none: such an
+id is known to every identity. A program that knows version 1 alone refuses what has version 2.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ import xxhash
 
 from polycast.errors import LogDamageError
 
-VERSION = 1
+VERSION = 2
+UNOWNED = ""
+"""The owner of batch ids that version 1 wrote. No identity has that name."""
 MICROS = 1_000_000
 """Of a second, in which times are kept."""
 KEY = b"polycast"
@@ -60,6 +65,15 @@ class Gap(msgspec.Struct, frozen=True):
     reason: str
 
 
+class StampedBatch(msgspec.Struct, frozen=True, array_like=True):
+    """A batch of a group that is kept once: its id, its first offset, its count, and the identity that owns it."""
+
+    batch_id: str
+    first: int
+    count: int
+    owner: str = UNOWNED
+
+
 class Stamp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a group says about itself."""
 
@@ -69,8 +83,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first: int
     count: int
     gap: Gap | None = None
-    batches: list[tuple[str, int, int]] = []
-    """The ids of the batches in it that are kept once, each with its first offset and its count."""
+    batches: list[StampedBatch] = []
 
     @property
     def next(self) -> int:

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from polycast.errors import StartError
-from polycast.log.batches import BatchIds
+from polycast.log.batches import BatchIds, trim_batches
 from polycast.log.bulk import Numbered, size_of
 from polycast.log.disk import DISK, Disk
 from polycast.log.folder import clear_snapshots, log_of, make
@@ -28,7 +28,7 @@ from polycast.log.snapshot import Snapshot, to_topics, trimmed, write_snapshot
 from polycast.log.state import Lock, State, write_state
 from polycast.log.steps import Snapshots
 from polycast.log.writer import GROUP_BYTES, RESERVE, ROW_BYTES, Begun, Entry, Writer
-from polycast.model import Burst
+from polycast.model import BatchKey, Burst
 
 log = logging.getLogger("polycast.log")
 
@@ -63,7 +63,7 @@ class Log:
         self._bulk_bytes = 0
         """What of that came in bulk; those who brought it wait for it, and nobody else should."""
         self.messages_lost = 0
-        self.batches = BatchIds(self.recovered, settings.batch_ids, settings.batch_id_seconds)
+        self.batches = BatchIds(self.recovered.batches, settings.batch_ids, settings.batch_id_seconds)
         self._unsettled: deque[Entry] = deque()
         self._recent: deque[Entry] = deque()
         self._recent_bytes = 0
@@ -132,24 +132,28 @@ class Log:
             return ""
         return f"messages are not stored: {reason}"
 
-    def append(self, bursts: list[Burst], source: str, now: float, batch_id: str = "") -> None:
+    def append(
+        self, bursts: list[Burst], source: str, now: float, batch: BatchKey | None = None, count: int = 0
+    ) -> None:
+        """`count` is how many messages the batch has, where they are one."""
         self._micros = max(self._micros, int(now * MICROS))
         size = sum([len(burst.block) + ROW_BYTES * len(burst) for burst in bursts])
         first, self.next = bursts[0].offset, bursts[-1].offset + len(bursts[-1])
-        self._put(Entry(bursts, source.encode(), self._micros, first, self.next, size, batch_id))
+        self._put(Entry(bursts, source.encode(), self._micros, first, self.next, size, batch, count))
 
-    def append_bulk(self, numbered: Numbered, source: str, now: float, batch_id: str) -> None:
+    def append_bulk(self, numbered: Numbered, source: str, now: float, batch: BatchKey) -> None:
         """It goes to the disk alone: who wants it waits until it is settled, and reads it there."""
         self._micros = max(self._micros, int(now * MICROS))
         size = size_of([numbered.bulk.columns]) + ROW_BYTES * len(numbered)
         first, self.next = numbered.offset, numbered.offset + len(numbered)
         self._bulk_end = self.next
         self._bulk_bytes += size
-        self._put(Entry([], source.encode(), self._micros, first, self.next, size, batch_id, numbered))
+        count = len(numbered)
+        self._put(Entry([], source.encode(), self._micros, first, self.next, size, batch, count, numbered))
 
     def _put(self, entry: Entry) -> None:
-        if entry.batch_id:
-            self.batches.add(entry.batch_id, entry.first, entry.next - entry.first, entry.micros)
+        if entry.batch:
+            self.batches.add(entry.batch, entry.first, entry.count, entry.micros)
         self._unsettled.append(entry)
         self.pending_bytes += entry.size
         self.writer.put(entry)
@@ -162,8 +166,8 @@ class Log:
             entry = self._unsettled.popleft()
             self.pending_bytes -= entry.size
             self._bulk_bytes -= entry.size if entry.bulk else 0
-            if settled.reason and entry.batch_id:
-                self.batches.forget(entry.batch_id)
+            if settled.reason and entry.batch:
+                self.batches.forget(entry.batch)
             if settled.reason and self.settings.delivery == "committed":
                 continue  # nobody ever gets it
             if entry.bulk:
@@ -227,8 +231,9 @@ class Log:
         write_state(self.folder, state, self._disk)
 
     def _trim(self, snapshot: Snapshot) -> Snapshot:
-        oldest = self._micros - int(self.settings.batch_id_seconds * MICROS)
-        return trimmed(snapshot, self._topics, self.settings.batch_ids, oldest)
+        settings = self.settings
+        batches = trim_batches(snapshot.batches, settings.batch_ids, settings.batch_id_seconds, self._micros)
+        return trimmed(snapshot, self._topics)._replace(batches=batches)
 
     def _tell(self, settled: Settled) -> None:
         self._on_settled(settled)

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from polycast.errors import LogDamageError
-from polycast.log.format import KEY, SCHEMA, VERSION, Gap
+from polycast.log.format import KEY, SCHEMA, VERSION, Gap, StampedBatch
 
 DIGEST_KEY = b"polycast.digest"
 
@@ -60,7 +60,7 @@ class About(msgspec.Struct, frozen=True):
     checksum: str
     """That of the last one."""
     gaps: list[Gap]
-    batches: list[tuple[str, int, int]]
+    batches: list[StampedBatch]
     first_time: int
     last_time: int
     content: str

@@ -5,7 +5,7 @@ short, and finds the segment in which a sequence of a topic is. Both files are A
 proves itself like those of the log:
 
     .topics     topic, next_sequence, last_offset    the topic that is null stands for all that are not listed
-    .batches    batch_id, first, count, time
+    .batches    batch_id, first, count, time, owner    in the order of their offsets; version 1 has no owner
 """
 
 from __future__ import annotations
@@ -20,15 +20,35 @@ import pyarrow.compute as pc
 from polycast.errors import LogDamageError
 from polycast.log.disk import Disk
 from polycast.log.folder import BATCHES, TOPICS, name_of
-from polycast.log.format import NOTHING_BEFORE, Layout, read_batch, read_layout, read_stamp, size_at, to_message
+from polycast.log.format import (
+    NOTHING_BEFORE,
+    UNOWNED,
+    Layout,
+    read_batch,
+    read_layout,
+    read_stamp,
+    size_at,
+    to_message,
+)
 
 TOPICS_SCHEMA = pa.schema([("topic", pa.string()), ("next_sequence", pa.int64()), ("last_offset", pa.int64())])
 TIME = pa.timestamp("us", tz="UTC")
 BATCHES_SCHEMA = pa.schema(
-    [("batch_id", pa.string()), ("first", pa.int64()), ("count", pa.int64()), ("time", TIME)]
+    [("batch_id", pa.string()), ("first", pa.int64()), ("count", pa.int64()), ("time", TIME), ("owner", pa.string())]
 )
+BATCHES_SCHEMA_1 = BATCHES_SCHEMA.remove(BATCHES_SCHEMA.get_field_index("owner"))
 NO_TOPICS = TOPICS_SCHEMA.empty_table()
 NO_BATCHES = BATCHES_SCHEMA.empty_table()
+
+
+class BatchRow(NamedTuple):
+    """One row of the batches."""
+
+    batch_id: str
+    first: int
+    count: int
+    micros: int
+    owner: str
 
 
 class Snapshot(NamedTuple):
@@ -60,16 +80,14 @@ def _grown(topics: pa.Table, rows: pa.Table, ahead: int) -> pa.Table:
     return pa.table(columns, schema=TOPICS_SCHEMA)
 
 
-def trimmed(snapshot: Snapshot, topics: int, batch_ids: int, oldest_micros: int) -> Snapshot:
-    """Not more of both than that: those that were used last. Forgotten topics raise the floor."""
+def trimmed(snapshot: Snapshot, topics: int) -> Snapshot:
+    """Not more topics than that: those that were used last. Forgotten ones raise the floor."""
     table, floor = snapshot.topics, snapshot.floor
     if table.num_rows > topics:
         table = table.sort_by([("last_offset", "descending")])
         forgotten = pc.max(table.slice(topics)["next_sequence"]).as_py()
         table, floor = table.slice(0, topics), max(floor, forgotten)
-    batches = snapshot.batches.slice(max(0, snapshot.batches.num_rows - batch_ids))
-    oldest = pa.scalar(oldest_micros, TIME)
-    return Snapshot(snapshot.offset, table, floor, batches.filter(pc.greater_equal(batches["time"], oldest)))
+    return snapshot._replace(topics=table, floor=floor)
 
 
 def to_topics(rows: Iterable[tuple[str, int, int]]) -> pa.Table:
@@ -78,9 +96,8 @@ def to_topics(rows: Iterable[tuple[str, int, int]]) -> pa.Table:
     return pa.table(arrays, schema=TOPICS_SCHEMA)
 
 
-def to_batches(rows: Iterable[tuple[str, int, int, int]]) -> pa.Table:
-    """The time in microseconds."""
-    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
+def to_batches(rows: Iterable[BatchRow]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(BATCHES_SCHEMA)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, BATCHES_SCHEMA, strict=True)]
     return pa.table(arrays, schema=BATCHES_SCHEMA)
 
@@ -103,7 +120,7 @@ def read_snapshot(folder: Path, offset: int) -> Snapshot | None:
     """None where there is none that is whole and right."""
     try:
         listed = read_topics(folder / name_of(offset, TOPICS))
-        batches = _read(folder / name_of(offset, BATCHES), BATCHES_SCHEMA)
+        batches = _read_batches(folder / name_of(offset, BATCHES))
     except (OSError, LogDamageError):
         return None
     floor = pc.max(listed.filter(pc.is_null(listed["topic"]))["next_sequence"]).as_py()
@@ -115,11 +132,18 @@ def read_topics(path: Path) -> pa.Table:
     return _read(path, TOPICS_SCHEMA)
 
 
-def _read(path: Path, schema: pa.Schema) -> pa.Table:
+def _read_batches(path: Path) -> pa.Table:
+    table = _read(path, BATCHES_SCHEMA, BATCHES_SCHEMA_1)
+    if table.schema == BATCHES_SCHEMA:
+        return table
+    return table.append_column("owner", pa.repeat(pa.scalar(UNOWNED, pa.string()), table.num_rows))
+
+
+def _read(path: Path, *schemas: pa.Schema) -> pa.Table:
     data = memoryview(path.read_bytes())
     layout = read_layout(data)
     at = len(layout.head)
-    if layout.schema.remove_metadata() != schema or not size_at(data, at):
+    if layout.schema.remove_metadata() not in schemas or not size_at(data, at):
         raise LogDamageError(f"{path} is no snapshot")
     stamp = read_stamp(data, at, layout.seed)
     return pa.Table.from_batches([read_batch(data, at, stamp, layout)]).replace_schema_metadata()

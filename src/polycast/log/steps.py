@@ -12,10 +12,10 @@ import pyarrow as pa
 from polycast.errors import LogDamageError
 from polycast.log.disk import Disk
 from polycast.log.folder import Segment, segments
-from polycast.log.format import NOTHING_BEFORE, SCHEMA
+from polycast.log.format import NOTHING_BEFORE, SCHEMA, StampedBatch
 from polycast.log.hot import HotReader
 from polycast.log.sealed import SealedReader
-from polycast.log.snapshot import NO_BATCHES, Snapshot, advance, to_batches, write_snapshot
+from polycast.log.snapshot import NO_BATCHES, BatchRow, Snapshot, advance, to_batches, write_snapshot
 
 COLUMNS = ["offset", "topic", "sequence"]
 NO_ROWS = pa.schema([SCHEMA.field(name) for name in COLUMNS]).empty_table()
@@ -23,8 +23,7 @@ NO_ROWS = pa.schema([SCHEMA.field(name) for name in COLUMNS]).empty_table()
 
 class Added(NamedTuple):
     rows: pa.Table
-    batches: list[tuple[str, int, int, int]]
-    """Id, first offset, count, time."""
+    batches: list[BatchRow]
     lost: int
     """How many offsets are missing within."""
     next: int
@@ -52,7 +51,7 @@ def _from_hot(segment: Segment) -> Added | None:
     if not groups:
         return None
     rows = pa.Table.from_batches([batch for _, batch, _ in groups]).replace_schema_metadata()
-    batches = [(*kept, micros) for stamp, _, micros in groups for kept in stamp.batches]
+    batches = [_to_row(batch, micros) for stamp, _, micros in groups for batch in stamp.batches]
     gaps = [stamp.gap for stamp, _, _ in groups[1:] if stamp.gap]
     stamp, _, micros = groups[-1]
     return Added(rows, batches, sum(gap.next - gap.first for gap in gaps), stamp.next, stamp.checksum, micros)
@@ -62,9 +61,13 @@ def _from_sealed(segment: Segment) -> Added:
     with SealedReader(segment.path) as file:
         about = file.about
         rows = pa.Table.from_batches([file.read(number, COLUMNS) for number in range(len(about.row_groups))])
-    batches = [(*kept, about.last_time) for kept in about.batches]
+    batches = [_to_row(batch, about.last_time) for batch in about.batches]
     lost = about.next - about.first - about.count
     return Added(rows, batches, lost, about.next, about.checksum, about.last_time)
+
+
+def _to_row(batch: StampedBatch, micros: int) -> BatchRow:
+    return BatchRow(batch.batch_id, batch.first, batch.count, micros, batch.owner)
 
 
 def step(before: Snapshot, added: Added, offset: int) -> Snapshot:

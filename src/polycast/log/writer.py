@@ -22,13 +22,13 @@ from polycast.log.bulk import Numbered, to_rows
 from polycast.log.columns import Piece, to_batch
 from polycast.log.disk import Disk
 from polycast.log.folder import HOT, name_of
-from polycast.log.format import Gap, Layout, to_large_message, to_message
+from polycast.log.format import Gap, Layout, StampedBatch, to_large_message, to_message
 from polycast.log.hot import HotSegment
 from polycast.log.outcome import Settled
 from polycast.log.settings import LogSettings
 from polycast.log.state import State, write_state
 from polycast.log.syncing import Full, Syncer, Written
-from polycast.model import Burst
+from polycast.model import BatchKey, Burst
 
 log = logging.getLogger("polycast.log")
 
@@ -49,7 +49,9 @@ class Entry(NamedTuple):
     first: int
     next: int
     size: int
-    batch_id: str = ""
+    batch: BatchKey | None = None
+    count: int = 0
+    """How many messages the batch has; under the other names of a mesh they are not counted again."""
     bulk: Numbered | None = None
     """What there is instead of bursts. It is a group of its own."""
 
@@ -174,7 +176,11 @@ class Writer:
     def _keep(self, entries: list[Entry], first: int) -> None:
         segment = self._segment_for(first)
         batch = _to_batch(entries)
-        ids = [(entry.batch_id, entry.first, entry.next - entry.first) for entry in entries if entry.batch_id]
+        ids = [
+            StampedBatch(entry.batch.batch_id, entry.first, entry.count, entry.batch.owner)
+            for entry in entries
+            if entry.batch
+        ]
         write = to_large_message if entries[0].bulk else to_message
         message = write(batch, self._layout, self.checksum, first, gap=self.gap, batches=ids)
         segment.append(message.pieces)

@@ -3,6 +3,9 @@
 Past the limit, whoever publishes is not read any further; what waits in its socket pushes back on it. Reading
 goes on when the queues have shrunk to three quarters. Only connections whose transport has fallen behind are
 counted: what waits for the others is less than a transport's high-water mark each, and gone within the turn.
+
+Rows that are staged take of the same memory, so they leave less of it to the queues; but at least a half, or else
+one publisher that stages and never commits could stop all others.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 RESUME_SHARE = 0.75
+QUEUES_SHARE = 0.5
+"""What the queues may have in any case."""
 CHECK_SECONDS = 0.01
 
 
@@ -27,6 +32,8 @@ class Budget:
         self._limit = limit
         self.backlog: Callable[[float], bool] = lambda share: False
         """Whether something else than the queues is past this share of what it may hold."""
+        self.staged: Callable[[], int] = lambda: 0
+        """The bytes of all that is staged."""
         self._behind: set[Member] = set()
         self._paused: set[Member] = set()
         self._held: Counter[Member] = Counter()
@@ -87,4 +94,7 @@ class Budget:
                 member.resume_reading()
 
     def _is_over(self, share: float) -> bool:
-        return self.backlog(share) or (bool(self._behind) and self.total() > self._limit * share)
+        return self.backlog(share) or (bool(self._behind) and self.total() > self._room() * share)
+
+    def _room(self) -> float:
+        return max(self._limit - self.staged(), self._limit * QUEUES_SHARE)

@@ -27,7 +27,7 @@ from polycast.log.bulk import Bulk, Numbered
 from polycast.log.columns import COLUMN_BYTES_AT_MOST
 from polycast.log.log import NAMES, Log
 from polycast.log.writer import ROW_BYTES
-from polycast.model import Abort, Burst, Commit, Event, Limits, Receipt, Stage
+from polycast.model import Abort, BatchKey, Burst, Commit, Event, Limits, Receipt, Stage
 from polycast.routing import Audience
 from polycast.server.asking import FORBIDDEN
 from polycast.server.connection import Connection
@@ -59,15 +59,18 @@ class Commits:
         self.stages = stages
         self.waiting: dict[Connection, list[Event]] = {}
         """What connections said while something takes long that they said before."""
-        self._under_way: dict[str, asyncio.Event] = {}
-        """The ids that are being committed."""
+        self._under_way: dict[BatchKey, asyncio.Event] = {}
+        """The batches that are being committed."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- what connections say ----------------------------------------------------------------------------
 
     def handle(self, connection: Connection, event: Stage | Commit | Abort) -> None:
+        if not connection.guard.publishes:
+            self._deny(connection, event, StageError(403, FORBIDDEN))
+            return
         if isinstance(event, Abort):
-            self.stages.drop(event.batch_id, event.names)
+            self.stages.drop(event.batch, event.names)
             self._reply(connection, event.answer)
             return
         self.waiting[connection] = []
@@ -93,8 +96,7 @@ class Commits:
         try:
             await work
         except StageError as error:
-            self._exchange.refuse(connection, NOT_TAKEN)
-            self._reply(connection, event.denial(error.code, str(error)))
+            self._deny(connection, event, error)
         except Exception as error:
             log.exception("%s: what it staged could not be handled", connection)
             self._reply(connection, event.denial(500, f"{type(error).__name__}; the broker's log says more"))
@@ -105,37 +107,48 @@ class Commits:
     async def _stage(self, connection: Connection, event: Stage) -> None:
         """A frame that is not taken costs its stage: a part of it is worth nothing."""
         try:
-            staged = self.stages.begin(event)
-            parts = await _in_thread(read_frame, event, staged.rows, self._limits)
-            _check_topics(connection.guard, parts)
+            rows = await self._add(connection, event)
         except StageError:
-            self.stages.drop(event.batch_id, (event.name,))
+            self.stages.drop(event.batch, (event.name,))
             raise
-        self._reply(connection, event.answer(self.stages.add(staged, parts)))
+        self._reply(connection, event.answer(rows))
+        self._exchange.budget.charge(connection)
+
+    async def _add(self, connection: Connection, event: Stage) -> int:
+        """How many rows the stage has with these."""
+        staged, size = self.stages.begin(event)
+        try:
+            parts = await _in_thread(_read_allowed, connection.guard, event, staged.rows, self._limits)
+        finally:
+            self.stages.release(event.batch.owner, size)
+        return self.stages.add(event, staged, parts)
 
     # -- commits -----------------------------------------------------------------------------------------
 
     async def _commit(self, connection: Connection, event: Commit) -> None:
         """One at a time for each id."""
-        while other := self._under_way.get(event.batch_id):
+        while other := self._under_way.get(event.batch):
             await other.wait()
-        self._under_way[event.batch_id] = asyncio.Event()
+        self._under_way[event.batch] = asyncio.Event()
         try:
             if not self._is_known(connection, event):
                 await self._publish(connection, event, self.stages.find(event))
         finally:
-            self._under_way.pop(event.batch_id).set()
+            self._under_way.pop(event.batch).set()
 
     def _is_known(self, connection: Connection, event: Commit) -> bool:
-        """A repeat publishes nothing."""
-        known = self._log.batches.find(event.batch_id, time.time())
-        if known:
-            self._finish(connection, event, known.first, known.count)
-        return known is not None
+        """A repeat publishes nothing; one of another count is none."""
+        known = self._log.batches.find(event.batch, time.time())
+        if known is None:
+            return False
+        if event.count is not None and event.count != known.count:
+            raise StageError(422, known.differs(event.batch, event.count))
+        self._finish(connection, event, known.first, known.count)
+        return True
 
     async def _publish(self, connection: Connection, event: Commit, parts: list[pa.RecordBatch]) -> None:
         if not any(part.num_rows for part in parts):
-            self.stages.drop(event.batch_id)
+            self.stages.drop(event.batch)
             self._reply(connection, event.answer(0))
             return
         forwards = self._exchange.mesh.forwards
@@ -144,10 +157,11 @@ class Commits:
         await self._make_room(len(batch) if isinstance(batch, Bulk) else NAMES * len(batch))
         if self._exchange.deaf or self._is_known(connection, event):
             return
+        _check_rights(connection.guard, batch.names if isinstance(batch, Bulk) else batch.topics)
         if isinstance(batch, Bulk):
-            first = self._append(connection, batch, event.batch_id)
+            first = self._append(connection, batch, event.batch)
         else:
-            first = self._hand_out(connection, batch, event.batch_id)
+            first = self._hand_out(connection, batch, event.batch)
         self._finish(connection, event, first, len(batch))
         self._exchange.budget.charge(connection)
 
@@ -160,27 +174,27 @@ class Commits:
             if reason := await made:
                 raise StageError(500, f"not stored: {reason}")
 
-    def _append(self, connection: Connection, batch: Bulk, batch_id: str) -> int:
+    def _append(self, connection: Connection, batch: Bulk, key: BatchKey) -> int:
         """Straight to the log; whoever hears it reads it there."""
         self._exchange.events.publish()
         self._turn_to_log(batch.names, links=True)
         offset, sequences = self._exchange.hub.number_bulk(batch.names, batch.counts, batch.lasts)
-        self._log.append_bulk(Numbered(batch, offset, sequences), connection.name, time.time(), batch_id)
-        size = self.stages.take(batch_id)
-        self._keeping.when_settled(lambda _: self.stages.release(size))
+        self._log.append_bulk(Numbered(batch, offset, sequences), connection.name, time.time(), key)
+        size = self.stages.take(key)
+        self._keeping.when_settled(lambda _: self.stages.release(key.owner, size))
         if self._exchange.rates:
             self._exchange.rates.charge(connection, len(batch), size)
         connection.port.counters.messages_in += len(batch)
         connection.messages_in += len(batch)
         return offset
 
-    def _hand_out(self, connection: Connection, burst: Burst, batch_id: str) -> int:
+    def _hand_out(self, connection: Connection, burst: Burst, key: BatchKey) -> int:
         """What goes to other links as well, under its other names, is no bulk, whatever its size."""
         self._exchange.events.publish()
         if _size_of(burst) > LIVE_BYTES:
             self._turn_to_log(set(burst.topics), links=False)
         offset = self._exchange.hub.next_offset
-        self._exchange.publish_for(connection, burst, time.time(), batch_id)
+        self._exchange.publish_for(connection, burst, time.time(), key)
         return offset
 
     def _turn_to_log(self, topics: Iterable[bytes], links: bool) -> None:
@@ -197,12 +211,16 @@ class Commits:
 
     def _finish(self, connection: Connection, event: Commit, first: int, count: int) -> None:
         """The batch is in the log; that is answered when it is safe there."""
-        self.stages.drop(event.batch_id)
+        self.stages.drop(event.batch)
         if connection.subscriber.owner is None:
             self._keeping.forget(connection)
             return
         self._keeping.note_again(connection, first, count)
         self._keeping.answer(connection, Receipt(event.answer(count), event.refusal))
+
+    def _deny(self, connection: Connection, event: Stage | Commit | Abort, error: StageError) -> None:
+        self._exchange.refuse(connection, FORBIDDEN if error.code == 403 else NOT_TAKEN)
+        self._reply(connection, event.denial(error.code, str(error)))
 
     def _reply(self, connection: Connection, data: bytes) -> None:
         """In its turn."""
@@ -234,11 +252,20 @@ def _prepare(parts: list[pa.RecordBatch], source: bytes, forwards: bool) -> Bulk
     return bulk.to_burst(NAME, columns) if small or forwards else bulk.to_bulk(NAME, columns)
 
 
-def _check_topics(guard: Guard, parts: Iterable[pa.RecordBatch]) -> None:
-    if guard.restricted:
-        topics = {topic for part in parts for topic in part["topic"].unique().to_pylist()}
-        if not all(guard.may_publish(topic.encode()) for topic in topics):
+def _read_allowed(guard: Guard, event: Stage, before: int, limits: Limits) -> list[pa.RecordBatch]:
+    """The rows of a frame, all of which its publisher may publish."""
+    parts = read_frame(event, before, limits)
+    for part in parts if guard.restricted else ():
+        topics = part["topic"].unique().cast(pa.binary())
+        if not all(guard.may_publish(topic.as_py()) for topic in topics):
             raise StageError(403, FORBIDDEN)
+    return parts
+
+
+def _check_rights(guard: Guard, topics: Iterable[bytes]) -> None:
+    """The rights as they are now, of a connection that may have ended: rows wait long for their commit."""
+    if not guard.renew() or (guard.restricted and not all(map(guard.may_publish, topics))):
+        raise StageError(403, FORBIDDEN)
 
 
 def _size_of(burst: Burst) -> int:

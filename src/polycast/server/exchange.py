@@ -24,6 +24,7 @@ from polycast.log.outcome import Settled
 from polycast.model import (
     Abort,
     Answer,
+    BatchKey,
     Burst,
     Closing,
     Commit,
@@ -41,7 +42,7 @@ from polycast.model import (
 )
 from polycast.routing import Subscriber, Topic
 from polycast.server.access.rates import Rates
-from polycast.server.asking import DETAILS_AT_MOST, Asking
+from polycast.server.asking import DETAILS_AT_MOST, FORBIDDEN, Asking
 from polycast.server.budget import Budget
 from polycast.server.connection import Connection
 from polycast.server.events import Events
@@ -59,6 +60,9 @@ log = logging.getLogger("polycast.exchange")
 
 ITSELF = "polycast"
 """The source of what the broker says by itself."""
+
+OTHER_COUNT = "batch id with another count"
+"""What a repeat that cannot be one is counted under."""
 
 PUBLISHING = (Burst, Once, Receipt, Request, Stage, Commit, Abort)
 
@@ -133,6 +137,7 @@ class Exchange:
         self.keeping = Keeping(log, self.outgoing.send_owed)
         self.replays = Replays(self, log)
         stages = Stages(self._settings.hermod)
+        self.budget.staged = lambda: stages.size
         self.commits = Commits(self, log, stages, self._settings.limits.for_dialects())
         loop = asyncio.get_running_loop()
         log.start(lambda settled: loop.call_soon_threadsafe(self._settle, settled))
@@ -274,7 +279,9 @@ class Exchange:
 
     # -- events ------------------------------------------------------------------------------------------
 
-    def publish_for(self, connection: Connection, burst: Burst, now: float, batch_id: str = "") -> None:
+    def publish_for(
+        self, connection: Connection, burst: Burst, now: float, batch: BatchKey | None = None
+    ) -> None:
         """This connection says something."""
         if connection.guard.restricted and (forbidden := self._first_forbidden(connection, burst)) is not None:
             self._publish_allowed(connection, burst, forbidden, now)
@@ -285,7 +292,7 @@ class Exchange:
             self.keeping.refuse(connection, len(burst))
             self.refuse(connection, "the log is behind", len(burst))
             return
-        publication = self._spread(burst, connection.subscriber, connection.name, now, batch_id)
+        publication = self._spread(burst, connection.subscriber, connection.name, now, batch)
         counters = connection.port.counters
         counters.messages_in += publication.accepted
         connection.messages_in += publication.accepted
@@ -325,7 +332,7 @@ class Exchange:
         return None
 
     def _spread(
-        self, burst: Burst, origin: Subscriber, source: str, now: float, batch_id: str = ""
+        self, burst: Burst, origin: Subscriber, source: str, now: float, batch: BatchKey | None = None
     ) -> Publication:
         """To who hears it, and to the log; with `delivery = committed` the other way round."""
         if self.events.rows:
@@ -340,18 +347,29 @@ class Exchange:
             began = self._began or time.monotonic()
             first = publication.bursts[0].offset
             self._held.append(Held(first, self.hub.next_offset, publication.deliveries, began))
-        self.keeping.keep(publication, source, now, batch_id)
+        self.keeping.keep(publication, source, now, batch, len(burst))
         return publication
 
     def _publish_once(self, connection: Connection, event: Once, now: float) -> None:
+        """All of it, or nothing: the rights may have changed since it was read."""
         assert self.keeping
-        known = self.keeping.log.batches.find(event.batch_id, now)
-        if known:
-            self.keeping.note_again(connection, known.first, known.count)
+        count = len(event.burst)
+        known = self.keeping.log.batches.find(event.batch, now)
+        if connection.guard.restricted and self._first_forbidden(connection, event.burst) is not None:
+            self._deny(connection, FORBIDDEN, event.denial(403, FORBIDDEN))
+        elif known and known.count != count:
+            self._deny(connection, OTHER_COUNT, event.denial(422, known.differs(event.batch, count)))
         else:
-            self.publish_for(connection, event.burst, now, event.batch_id)
-        count = known.count if known else len(event.burst)
-        self.keeping.answer(connection, Receipt(event.answer(count), event.refusal))
+            if known:
+                self.keeping.note_again(connection, known.first, known.count)
+            else:
+                self.publish_for(connection, event.burst, now, event.batch)
+            self.keeping.answer(connection, Receipt(event.answer(count), event.refusal))
+
+    def _deny(self, connection: Connection, reason: str, data: bytes) -> None:
+        assert self.keeping
+        self.refuse(connection, reason)
+        self.keeping.reply(connection, data)
 
     def _settle(self, settled: Settled) -> None:
         """The log has kept these, or will not."""

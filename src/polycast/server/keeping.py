@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polycast.broker import Publication
 from polycast.log.outcome import Settled
-from polycast.model import Receipt
+from polycast.model import BatchKey, Receipt
 from polycast.server.connection import Connection
 
 if TYPE_CHECKING:
@@ -42,9 +42,11 @@ class Keeping:
         self._owed: Counter[Connection] = Counter()
         self._lost: list[Settled] = []
 
-    def keep(self, publication: Publication, source: str, now: float, batch_id: str = "") -> None:
+    def keep(
+        self, publication: Publication, source: str, now: float, batch: BatchKey | None = None, count: int = 0
+    ) -> None:
         if publication.bursts:
-            self.log.append(publication.bursts, source, now, batch_id)
+            self.log.append(publication.bursts, source, now, batch, count)
 
     def note(self, connection: Connection, publication: Publication) -> None:
         """This connection will be told what became of it."""

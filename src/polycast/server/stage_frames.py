@@ -10,7 +10,7 @@ Nothing that comes from outside is computed with before Arrow has validated it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha1
 
 import pyarrow as pa
@@ -30,6 +30,11 @@ FORMATS = pa.array([format_.value for format_ in Format])
 COMPRESSION_FIELD = 10
 """Where the table of a record batch message tells of compression; see Message.fbs of Arrow."""
 HEADER_FIELD = 8
+EARLY_COMPRESSION = b"ARROW:experimental_compression"
+"""The key of a message's custom metadata under which Arrow 0.17 told of it. Arrow still reads that."""
+MERGED_BYTES = 1024 * 1024
+MERGED_PARTS = 64
+"""Up to these, small record batches become one: each takes kilobytes besides its rows."""
 
 
 class StageError(PolycastError):
@@ -46,31 +51,58 @@ def read_frame(stage: Stage, before: int, limits: Limits) -> list[pa.RecordBatch
     found = sha1(stage.data, usedforsecurity=False).hexdigest() if stage.sha1 else ""
     if found != stage.sha1:
         raise StageError(422, f"the payload's sha1 is {found}, its header says {stage.sha1[:60]!r}; send it again")
-    parts: list[pa.RecordBatch] = []
-    for batch in _batches(stage.data):
+    return list(_merged(_parts(stage.data, before, limits)))
+
+
+def _parts(data: bytes, before: int, limits: Limits) -> Iterator[pa.RecordBatch]:
+    for batch in _batches(data):
         _check_whole(batch, before)
         part = _to_part(batch)
         _check_rows(part, before, limits)
-        parts.append(part)
         before += part.num_rows
-    return parts
+        if part.num_rows:
+            yield part
+
+
+def _merged(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in not more record batches than they are worth."""
+    small: list[pa.RecordBatch] = []
+    size = 0
+    for part in parts:
+        if small and (len(small) == MERGED_PARTS or size + part.nbytes > MERGED_BYTES):
+            yield pa.concat_batches(small)
+            small, size = [], 0
+        small.append(part)
+        size += part.nbytes
+    if small:
+        yield pa.concat_batches(small)
 
 
 def _batches(data: bytes) -> Iterator[pa.RecordBatch]:
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
-        schema = pa.ipc.read_schema(messages.read_next_message())
+        schema = _read_schema(messages.read_next_message())
         _check_schema(schema)
         for message in messages:
             if _is_compressed(bytes(message.metadata)):
                 raise StageError(422, "the rows are compressed; write the Arrow stream without compression")
             yield pa.ipc.read_record_batch(message, schema)
-    except (pa.ArrowException, OSError, StopIteration, struct.error) as error:
+    except (pa.ArrowException, OSError, StopIteration, struct.error, UnicodeDecodeError) as error:
         raise StageError(422, f"the payload is no Arrow IPC stream: {error or 'it has no schema'}") from error
+
+
+def _read_schema(message: pa.Message) -> pa.Schema:
+    """pyarrow takes any message for a schema; where there is none, it reads memory that is not there, and dies."""
+    metadata = bytes(message.metadata)
+    if message.type != "schema" or not _field(metadata, _table(metadata, 0), HEADER_FIELD):
+        raise StageError(422, f"the payload is no Arrow IPC stream: it begins with a {message.type}, not a schema")
+    return pa.ipc.read_schema(message)
 
 
 def _is_compressed(metadata: bytes) -> bool:
     """What is decompressed may be any size, so this is looked at before."""
+    if EARLY_COMPRESSION in metadata:
+        return True
     root = _table(metadata, 0)
     header = _field(metadata, root, HEADER_FIELD)
     return bool(header and _field(metadata, _table(metadata, header), COMPRESSION_FIELD))

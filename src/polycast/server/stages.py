@@ -1,7 +1,10 @@
-"""Stages: rows that wait at the broker, under a batch's id and a name, until somebody commits them.
+"""Stages: rows that wait at the broker, under a batch's id and a name, until their owner commits them.
 
-They belong to the broker, not to a connection: those who stage are not the one who commits. They are in memory
-alone, so a broker that starts again has none.
+They belong to an identity, not to a connection: the connections that stage are not the one that commits. They are
+in memory alone, so a broker that starts again has none.
+
+Every stage is counted from its first byte, with its name and what each row takes when it is committed: against
+`hermod.stage_bytes`, against the share of its owner, and in the memory budget of the broker.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from polycast.dialects.hermod.session import HermodSettings
-from polycast.model import Commit, Stage
+from polycast.log.writer import ROW_BYTES
+from polycast.model import BatchKey, Commit, Stage
 from polycast.server.stage_frames import StageError
 
 log = logging.getLogger("polycast.stages")
 
-FRAME_BYTES = 4096
-"""About what a frame takes besides its bytes."""
+STAGE_BYTES = 2048
+"""About what a stage takes before it has any row: its id, its name, and entries in tables."""
+PART_BYTES = 4096
+"""About what a record batch takes besides its columns."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,59 +34,99 @@ class Staged:
     parts: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     size: int = 0
-    touched: float = 0.0
+    touched: float = field(default_factory=time.monotonic)
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class Share:
+    """What one identity has."""
+
+    size: int = 0
+    stages: int = 0
 
 
 class Stages:
     def __init__(self, settings: HermodSettings) -> None:
         self._settings = settings
-        self._batches: dict[str, dict[str, Staged]] = {}
+        self._batches: dict[BatchKey, dict[str, Staged]] = {}
+        self._shares: dict[str, Share] = {}
         self.size = 0
-        """Of all that is staged, or committed and not on the disk yet."""
+        """Of all that is staged or being staged, or committed and not on the disk yet."""
 
-    def begin(self, event: Stage) -> Staged:
-        """Where the rows of a frame will be added; there is room for them from here on."""
+    # -- adding ------------------------------------------------------------------------------------------
+
+    def begin(self, event: Stage) -> tuple[Staged, int]:
+        """Where the rows of a frame will be added, and the room that the frame takes until it is read."""
         if event.before == 0:
-            self.drop(event.batch_id, (event.name,))
-        staged = self._batches.get(event.batch_id, {}).get(event.name) or Staged()
-        if event.before is not None and event.before != staged.rows:
+            self.drop(event.batch, (event.name,))
+        staged = self._batches.get(event.batch, {}).get(event.name)
+        _check_place(event, staged.rows if staged else 0)
+        if staged is None:
+            staged = self._create(event)
+        size = len(event.data) + PART_BYTES
+        self._charge(event.batch.owner, size)
+        staged.touched = time.monotonic()
+        return staged, size
+
+    def _create(self, event: Stage) -> Staged:
+        owner, limit = event.batch.owner, self._settings.identity_stages
+        share = self._shares.get(owner, Share())
+        if share.stages >= limit:
             raise StageError(
-                422,
-                f"the stage {event.name!r} has {staged.rows:,} rows, and these are to follow {event.before:,}; "
-                "stage all of them again, beginning with count 0",
+                507,
+                f"there are {share.stages:,} stages of this identity, the limit is {limit:,}; commit or abort some, "
+                "or raise hermod.identity_stages",
             )
-        self._charge(staged, len(event.data) + FRAME_BYTES)
-        self._batches.setdefault(event.batch_id, {})[event.name] = staged
+        self._charge(owner, STAGE_BYTES)
+        self._shares[owner].stages += 1
+        staged = self._batches.setdefault(event.batch, {})[event.name] = Staged(size=STAGE_BYTES)
         return staged
 
-    def add(self, staged: Staged, parts: list[pa.RecordBatch]) -> int:
+    def add(self, event: Stage, staged: Staged, parts: list[pa.RecordBatch]) -> int:
         """How many rows there are now."""
+        if staged.gone:
+            raise StageError(404, f"the stage {event.name!r} was dropped while these rows came; stage it again")
+        _check_place(event, staged.rows)
+        rows = sum(part.num_rows for part in parts)
+        if parts:
+            size = len(event.data) + PART_BYTES * len(parts) + ROW_BYTES * rows
+            self._charge(event.batch.owner, size)
+            staged.size += size
         staged.parts += parts
-        staged.rows += sum(part.num_rows for part in parts)
+        staged.rows += rows
         staged.touched = time.monotonic()
         return staged.rows
 
-    def _charge(self, staged: Staged, size: int) -> None:
-        limit = self._settings.stage_bytes
-        if self.size + size > limit:
-            raise StageError(
-                507,
-                f"{self.size + size:,} bytes would be staged, the limit is {limit:,}; commit fewer rows at a time "
-                "(maxOffsetsPerTrigger), or raise hermod.stage_bytes",
-            )
+    def _charge(self, owner: str, size: int) -> None:
+        """There is room for that, from here on."""
+        share = self._shares.get(owner, Share())
+        for before, limit, setting in (
+            (share.size, self._settings.identity_stage_bytes, "hermod.identity_stage_bytes"),
+            (self.size, self._settings.stage_bytes, "hermod.stage_bytes"),
+        ):
+            if before + size > limit:
+                raise StageError(
+                    507,
+                    f"{before + size:,} bytes would be staged, the limit is {limit:,}; commit fewer rows at a time "
+                    f"(maxOffsetsPerTrigger), or raise {setting}",
+                )
         self.size += size
-        staged.size += size
-        staged.touched = time.monotonic()
+        share.size += size
+        self._shares[owner] = share
+
+    # -- committing --------------------------------------------------------------------------------------
 
     def find(self, event: Commit) -> list[pa.RecordBatch]:
         """All rows that a commit is about, in its order."""
-        stages = self._batches.get(event.batch_id, {})
+        stages = self._batches.get(event.batch, {})
         for name in event.names:
             if name not in stages:
                 raise StageError(
                     404,
-                    f"there is no stage {name!r} of batch {event.batch_id!r}: the broker was started again, or "
-                    f"nothing came for {self._settings.stage_seconds:g} s (hermod.stage_seconds); stage it again",
+                    f"there is no stage {name!r} of batch {event.batch.batch_id!r}: the broker was started again, "
+                    f"nothing came for {self._settings.stage_seconds:g} s (hermod.stage_seconds), or another "
+                    "identity staged it; stage it again",
                 )
         rows = sum(stages[name].rows for name in event.names)
         if event.count is not None and event.count != rows:
@@ -88,30 +134,51 @@ class Stages:
             raise StageError(422, words)
         return [part for name in event.names for part in stages[name].parts]
 
-    def drop(self, batch_id: str, names: Collection[str] | None = None) -> None:
+    # -- dropping ----------------------------------------------------------------------------------------
+
+    def drop(self, batch: BatchKey, names: Collection[str] | None = None) -> None:
         """Those with these names, or all."""
-        self.release(self.take(batch_id, names))
+        self.release(batch.owner, self.take(batch, names))
 
-    def take(self, batch_id: str, names: Collection[str] | None = None) -> int:
+    def take(self, batch: BatchKey, names: Collection[str] | None = None) -> int:
         """The same, but their room is not free yet: how much it is."""
-        stages = self._batches.get(batch_id, {})
-        gone = list(stages) if names is None else stages.keys() & names
-        size = sum(stages.pop(name).size for name in gone)
+        stages = self._batches.get(batch, {})
+        gone = [stages.pop(name) for name in (list(stages) if names is None else stages.keys() & names)]
+        for staged in gone:
+            staged.gone = True
+        if gone:
+            self._shares[batch.owner].stages -= len(gone)
         if not stages:
-            self._batches.pop(batch_id, None)
-        return size
+            self._batches.pop(batch, None)
+        return sum(staged.size for staged in gone)
 
-    def release(self, size: int) -> None:
-        self.size -= size
+    def release(self, owner: str, size: int) -> None:
+        """That room is free again."""
+        if size:
+            share = self._shares[owner]
+            self.size -= size
+            share.size -= size
+            if not share.size:
+                del self._shares[owner]
 
-    def expire(self, but: Collection[str]) -> None:
+    def expire(self, but: Collection[BatchKey]) -> None:
         """What nobody has touched for too long, except in those batches."""
         limit = self._settings.stage_seconds
         oldest = time.monotonic() - limit
-        for batch_id, stages in list(self._batches.items()):
+        for batch, stages in list(self._batches.items()):
             old = [name for name, staged in stages.items() if staged.touched < oldest]
-            if old and batch_id not in but:
+            if old and batch not in but:
                 rows = sum(stages[name].rows for name in old)
-                log.warning("%s rows of batch %r are dropped: nobody committed them for %g s "
-                            "(hermod.stage_seconds)", f"{rows:,}", batch_id, limit)  # fmt: skip
-                self.drop(batch_id, old)
+                log.warning("%s rows of batch %r of %s are dropped: nobody committed them for %g s "
+                            "(hermod.stage_seconds)", f"{rows:,}", batch.batch_id, batch.owner, limit)  # fmt: skip
+                self.drop(batch, old)
+
+
+def _check_place(event: Stage, rows: int) -> None:
+    """A frame that says what it follows is added behind that, and nowhere else."""
+    if event.before is not None and event.before != rows:
+        raise StageError(
+            422,
+            f"the stage {event.name!r} has {rows:,} rows, and these are to follow {event.before:,}; "
+            "stage all of them again, beginning with count 0",
+        )

@@ -16,7 +16,7 @@ from polycast.dialects.hermod.forms import NAME, to_error, to_ok
 from polycast.dialects.hermod.headers import UNSET, Header, HermodError, shown
 from polycast.dialects.hermod.scan import Messages
 from polycast.errors import LimitError
-from polycast.model import Block, Once
+from polycast.model import BatchKey, Block, Once
 
 NEEDS_THE_LOG = "%s needs the log"
 """What it is counted under."""
@@ -85,9 +85,9 @@ class Batch:
 class WholeBatch(Batch):
     """One with an id. Nothing is accepted before the end, so `accepted` stays 0."""
 
-    def __init__(self, expected: int, batch_id: str, limit_bytes: int) -> None:
+    def __init__(self, expected: int, batch: BatchKey, limit_bytes: int) -> None:
         super().__init__(expected)
-        self._batch_id = batch_id
+        self._batch = batch
         self._limit_bytes = limit_bytes
         self._columns = Columns()
         """What came in this read."""
@@ -142,7 +142,7 @@ class WholeBatch(Batch):
         else:
             burst = self._columns.to_burst(NAME, block)
         self._forget()
-        return Once(burst, self._batch_id, to_ok, _refuse_whole)
+        return Once(burst, self._batch, to_ok, _refuse_whole, _deny_whole)
 
     def _forget(self) -> None:
         self._columns, self._kept, self._payloads = Columns(), Columns(), bytearray()
@@ -153,6 +153,10 @@ def _refuse_whole(reason: str, kept: int) -> bytes:
     return to_error(500, NOT_STORED % reason, 0)
 
 
+def _deny_whole(code: int, message: str) -> bytes:
+    return to_error(code, message, 0)
+
+
 def bytes_of(found: Messages) -> int:
     """What it costs to gather all that a scan found."""
     topics, run_ends, starts, ends, _, _ = found
@@ -161,14 +165,14 @@ def bytes_of(found: Messages) -> int:
     return MESSAGE_BYTES * len(starts) + names + sum(ends) - sum(starts)
 
 
-def to_batch(header: Header, count: int, kept: bool, limit_bytes: int) -> Batch:
-    """The batch that a `Count` begins; `kept` says whether there is a log."""
+def to_batch(header: Header, count: int, kept: bool, limit_bytes: int, owner: str) -> Batch:
+    """The batch that a `Count` begins; `kept` says whether there is a log, `owner` who sends it."""
     if header.batch_id is UNSET:
         return Batch(count)
     if not kept:
         return Batch(count, (501, NEEDS_THE_LOG_HERE % "batch_id"))
-    batch_id = to_batch_id(header.batch_id)
-    return WholeBatch(count, batch_id, limit_bytes) if count else Batch(0)
+    batch = BatchKey(owner, to_batch_id(header.batch_id))
+    return WholeBatch(count, batch, limit_bytes) if count else Batch(0)
 
 
 def to_stream(header: Header, kept: bool) -> Batch:

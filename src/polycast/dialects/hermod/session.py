@@ -55,7 +55,7 @@ from polycast.dialects.hermod.scan import messages, sha1_of
 from polycast.dialects.hermod.skipping import WHOLE_BYTES, Skipping
 from polycast.dialects.hermod.subscriptions import Subscriptions
 from polycast.errors import PeerError
-from polycast.model import Abort, Block, Body, Closing, Commit, Event, Received, Refused, Reply, Stage
+from polycast.model import Block, Body, Closing, Event, Received, Refused, Reply
 
 ERROR_CHARACTERS = 140
 """How much of a client's words goes to the log."""
@@ -70,8 +70,15 @@ class HermodSettings:
         low=1,
     )
     stage_bytes: int = setting(
-        1024 * 1024 * 1024, "what may be staged at a time, for all batches that are not committed yet", low=1
+        1024 * 1024 * 1024,
+        "what may be staged at a time, for all batches that are not committed yet; a row counts as its payload, "
+        "its topic and about 100 bytes",
+        low=1,
     )
+    identity_stage_bytes: int = setting(
+        512 * 1024 * 1024, "what one identity may have staged at a time", low=1
+    )
+    identity_stages: int = setting(10_000, "how many stages one identity may have at a time", low=1)
     stage_seconds: float = setting(600.0, "how long a stage is kept to which nothing is added", low=0.001)
 
 
@@ -96,7 +103,7 @@ class HermodSession(RequestSession):
         self._one_by_one = False
         """Whether something in this block is forbidden: then all of the rest is looked at by itself."""
         self._skipping: Skipping | None = None
-        """The payload of a refused message that is still to come."""
+        """The payload of a refused message or stage that is still to come."""
         self._state = State.SINGLE
         self._batch = Batch()
         self._subscriptions = Subscriptions(terms.limits, terms.kept)
@@ -256,7 +263,7 @@ class HermodSession(RequestSession):
 
     def _begin_count(self, header: Header, intake: Intake) -> None:
         count = to_natural(header.count, "count")
-        self._begin(State.COUNTING, to_batch(header, count, self._kept, self._batch_bytes), intake)
+        self._begin(State.COUNTING, to_batch(header, count, self._kept, self._batch_bytes, self.guard.identity), intake)
         self._count_down(0, intake)
 
     def _begin_stream(self, header: Header, intake: Intake) -> None:
@@ -277,25 +284,36 @@ class HermodSession(RequestSession):
     def _read_stage(
         self, header: Header, block: Block, position: int, start: int, intake: Intake
     ) -> tuple[int, int]:
-        end = start + stages.frame_size(header, self._limits)
+        size = stages.frame_size(header, self._limits)
+        if self._refuse_stages(intake):
+            self._skipping = Skipping(size)
+            return self._skip(block, start), 0
+        end = start + size
         if end > len(block):
             return position, end - position
         data = bytes(memoryview(block)[start:end])
-        self._add_staged(stages.to_stage(header, data, self._unchecked), intake)
+        intake.add(stages.to_stage(header, data, self._unchecked, self.guard.identity))
         return end, 0
 
     def _commit(self, header: Header, intake: Intake) -> None:
-        self._add_staged(stages.to_commit(header), intake)
+        event = stages.to_commit(header, self.guard.identity)
+        if not self._refuse_stages(intake):
+            intake.add(event)
 
     def _abort(self, header: Header, intake: Intake) -> None:
-        self._add_staged(stages.to_abort(header), intake)
-
-    def _add_staged(self, event: Stage | Commit | Abort, intake: Intake) -> None:
-        if self._kept:
+        event = stages.to_abort(header, self.guard.identity)
+        if not self._refuse_stages(intake):
             intake.add(event)
-        else:
+
+    def _refuse_stages(self, intake: Intake) -> bool:
+        """Whether this peer can have no stages here; it is told so before any of their rows is read."""
+        if not self._kept:
             intake.add(Refused(stages.NEEDS_THE_LOG))
             intake.add(Reply(to_error(501, stages.NEEDS_THE_LOG_HERE)))
+        elif not self.guard.publishes:
+            intake.add(Refused(FORBIDDEN, detail=self.guard.says_no("publish", "anything")))
+            intake.add(Reply(to_error(403, FORBIDDEN)))
+        return not (self._kept and self.guard.publishes)
 
     # -- what subscribers say ----------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ WHOLE_BYTES = 4096
 
 
 class Skipping:
-    def __init__(self, size: int, checksum: bytes) -> None:
-        """`size` is larger than WHOLE_BYTES."""
+    def __init__(self, size: int, checksum: bytes = b"") -> None:
+        """With a checksum, `size` is larger than WHOLE_BYTES."""
         self._size = self._left = size
         self._checksum = checksum if len(checksum) == SHA1_DIGITS else b""
         self._shift = 0
@@ -32,7 +32,7 @@ class Skipping:
 
     def feed(self, block: Block, position: int) -> int:
         """The position up to which it has passed. What is left of the block comes again unless it is done."""
-        if self._left == self._size:
+        if self._checksum and self._left == self._size:
             if len(block) - position < 2:
                 return position
             self._begin(block[position], block[position + 1])
@@ -43,7 +43,7 @@ class Skipping:
 
     def _begin(self, first: int, second: int) -> None:
         self._shift = 1 if first == LF else 2 * (first == CR and second == LF)
-        if self._shift and self._checksum:
+        if self._shift:
             self._plain, self._shifted = sha1(usedforsecurity=False), sha1(usedforsecurity=False)
 
     def _look_at(self, block: Block, position: int, end: int) -> None:

@@ -5,7 +5,8 @@
     {"batch_type": "Abort", "batch_id": I, "stages": [S, ...]}
 
 The payload is an Arrow IPC stream; nobody looks into it here. `count` may be missing: B is how many rows were
-staged under that name before, R how many there must be in all.
+staged under that name before, R how many there must be in all. Stages belong to the identity of the peer at the
+moment of its header.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from polycast.dialects.hermod.headers import (
     to_size,
     to_text,
 )
-from polycast.model import Abort, Commit, Limits, Stage
+from polycast.model import Abort, BatchKey, Commit, Limits, Stage
 
 NEEDS_THE_LOG = "a stage needs the log"
 """What it is counted under."""
@@ -47,23 +48,25 @@ def frame_size(header: Header, limits: Limits) -> int:
     return to_size(header.payload_size, to_frame_limits(limits))
 
 
-def to_stage(header: Header, data: bytes, unchecked: bool) -> Stage | Abort:
+def to_stage(header: Header, data: bytes, unchecked: bool, owner: str) -> Stage | Abort:
     """A frame that is not checked where all must be costs its stage."""
-    batch_id, name = to_batch_id(header.batch_id), _to_name(header.stage, "stage")
+    batch, name = BatchKey(owner, to_batch_id(header.batch_id)), _to_name(header.stage, "stage")
     checksum = to_text(header.checksum, "checksum").lower()
     if not checksum and not unchecked:
-        return Abort(batch_id, (name,), to_error(422, "a checksum is required here (hermod.require_checksum)"))
-    return Stage(batch_id, name, data, checksum, _to_count(header), to_ok, to_error)
+        required = to_error(422, "a checksum is required here (hermod.require_checksum)")
+        return Abort(batch, (name,), required, to_error)
+    return Stage(batch, name, data, checksum, _to_count(header), to_ok, to_error)
 
 
-def to_commit(header: Header) -> Commit:
+def to_commit(header: Header, owner: str) -> Commit:
     names = _to_names(header.stages)
-    return Commit(to_batch_id(header.batch_id), names, _to_count(header), to_ok, _refuse, to_error)
+    batch = BatchKey(owner, to_batch_id(header.batch_id))
+    return Commit(batch, names, _to_count(header), to_ok, _refuse, to_error)
 
 
-def to_abort(header: Header) -> Abort:
+def to_abort(header: Header, owner: str) -> Abort:
     names = None if header.stages is UNSET else _to_names(header.stages)
-    return Abort(to_batch_id(header.batch_id), names, OK)
+    return Abort(BatchKey(owner, to_batch_id(header.batch_id)), names, OK, to_error)
 
 
 def _refuse(reason: str, kept: int) -> bytes:

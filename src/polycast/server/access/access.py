@@ -98,6 +98,7 @@ class Pass(Guard):
         self.known = identity != ANONYMOUS
         self.restricted = rights is not None
         self.useless = rights is not None and rights.none
+        self.publishes = rights is None or rights.publishes
         self.admin = rights is None or rights.admin
 
     def renew(self) -> bool:

@@ -118,6 +118,10 @@ class Rights:
     def none(self) -> bool:
         return not (self.admin or self._publish or self._subscribe or self._serve or self.queries)
 
+    @property
+    def publishes(self) -> bool:
+        return bool(self._publish)
+
     def may_publish(self, topic: bytes) -> bool:
         known = self._topics.get(topic)
         return self._look_up(topic) if known is None else known
