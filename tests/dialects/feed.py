@@ -149,7 +149,7 @@ def _rows_of(event: Event, dialect: str) -> list[Row]:
         return burst_rows(event)
     if isinstance(event, Once):
         answer = event.answer(len(event.burst))
-        return [("once", event.batch_id.encode()), *_rows_of(event.burst, dialect), ("reply", answer)]
+        return [("once", event.batch.batch_id.encode()), *_rows_of(event.burst, dialect), ("reply", answer)]
     if isinstance(event, Stage | Commit | Abort):
         return _rows_of_staged(event)
     return _rows_of_other(event, dialect)
@@ -157,12 +157,12 @@ def _rows_of(event: Event, dialect: str) -> list[Row]:
 
 def _rows_of_staged(event: Stage | Commit | Abort) -> list[Row]:
     match event:
-        case Stage(batch_id, name, data, sha1, before):
-            return [("stage", *_texts(batch_id, name), data, *_texts(sha1, before))]
-        case Commit(batch_id, names, count):
-            return [("commit", *_texts(batch_id, *names, count))]
-        case Abort(batch_id, names, answer):
-            return [("abort", *_texts(batch_id, *(names or ()))), ("reply", answer)]
+        case Stage(batch, name, data, sha1, before):
+            return [("stage", *_texts(batch.batch_id, name), data, *_texts(sha1, before))]
+        case Commit(batch, names, count):
+            return [("commit", *_texts(batch.batch_id, *names, count))]
+        case Abort(batch, names, answer):
+            return [("abort", *_texts(batch.batch_id, *(names or ()))), ("reply", answer)]
 
 
 def _texts(*values: object) -> list[bytes]:

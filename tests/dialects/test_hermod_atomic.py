@@ -46,7 +46,7 @@ def test_it_is_answered_with_what_was_kept() -> None:
     feeder.give(batch(hermod.message("a", b"1"), hermod.message("b", b"2")))
     [once] = feeder.events
     assert isinstance(once, Once)
-    assert once.batch_id == "x"
+    assert once.batch.batch_id == "x"
     assert once.answer(2) == hermod.ok(2)
     assert once.answer(7) == hermod.ok(7), "as many as there were when it first came"
     error = json.loads(once.refusal("the disk is full", 1))

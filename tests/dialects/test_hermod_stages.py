@@ -8,8 +8,10 @@ import pytest
 
 from dialects.feed import Feeder, feed, one_by_one, rows, settled
 from kit import hermod
-from polycast.model import Abort, Closing, Commit, Event, Limits, Refused, Reply, Stage
+from polycast.dialects.hermod.forms import to_error
+from polycast.model import Abort, BatchKey, Closing, Commit, Event, Limits, Refused, Reply, Stage
 
+BATCH = BatchKey("", "x")
 FRAMES = (
     hermod.message("a", b"1")
     + hermod.stage("x", "s", b"{bytes}", count=3)
@@ -33,11 +35,11 @@ def test_what_they_become() -> None:
     staged = staged_in(feeder_of(FRAMES))
     first, second, commit, abort, abort_all = staged
     assert isinstance(first, Stage) and isinstance(second, Stage) and isinstance(commit, Commit)
-    assert (first.batch_id, first.name, first.data, first.sha1, first.before) == ("x", "s", b"{bytes}", "", 3)
+    assert (first.batch, first.name, first.data, first.sha1, first.before) == (BATCH, "s", b"{bytes}", "", 3)
     assert (second.name, second.sha1) == ("é", "da39a3ee5e6b4b0d3255bfef95601890afd80709")
     assert second.before is None
-    assert (commit.batch_id, commit.names, commit.count) == ("x", ("s", "é"), 7)
-    assert [abort, abort_all] == [Abort("x", ("s",), hermod.OK), Abort("x", None, hermod.OK)]
+    assert (commit.batch, commit.names, commit.count) == (BATCH, ("s", "é"), 7)
+    assert [abort, abort_all] == [Abort(BATCH, names, hermod.OK, to_error) for names in (("s",), None)]
 
 
 def test_what_is_answered() -> None:

@@ -22,16 +22,19 @@ import pytest
 from kit.wire import GUARD_SECONDS
 from polycast.broker import Hub
 from polycast.log import log, recovery, writer
+from polycast.log.batches import Kept
 from polycast.log.disk import DISK, Disk
 from polycast.log.log import Log
 from polycast.log.outcome import Settled
 from polycast.log.settings import LogSettings
-from polycast.model import Burst, Format
+from polycast.model import BatchKey, Burst, Format
 from polycast.routing import Topic
 
 TOPICS = 1000
 RESERVE = 1000
 NOW = 1_700_000_000.0
+ME = "somebody"
+"""Who owns the batches here."""
 
 
 class Said(NamedTuple):
@@ -59,18 +62,23 @@ class Desk:
         self._me = self.hub.join(self)
         self.log.start(self._settled.put)
 
-    def publish(self, *messages: tuple[str, bytes], batch_id: str = "", now: float = NOW) -> Settled:
-        burst = self.say(*messages, batch_id=batch_id, now=now)
+    def publish(self, *messages: tuple[str, bytes], batch_id: str = "", owner: str = ME, now: float = NOW) -> Settled:
+        burst = self.say(*messages, batch_id=batch_id, owner=owner, now=now)
         settled = self.settle()
         (self.lost if settled.reason else self.kept).extend(said_in(burst))
         return settled
 
-    def say(self, *messages: tuple[str, bytes], batch_id: str = "", now: float = NOW) -> Burst:
+    def say(self, *messages: tuple[str, bytes], batch_id: str = "", owner: str = ME, now: float = NOW) -> Burst:
         """Does not wait."""
         burst = Burst.of("some", [(topic.encode(), payload, Format.BYTES) for topic, payload in messages])
         publication = self.hub.publish(burst, self._me)
-        self.log.append(publication.bursts, "me", now, batch_id)
+        batch = BatchKey(owner, batch_id) if batch_id else None
+        self.log.append(publication.bursts, "me", now, batch, len(burst))
         return burst
+
+    def find(self, batch_id: str, now: float = NOW, owner: str = ME) -> Kept | None:
+        """What is remembered of a batch."""
+        return self.log.batches.find(BatchKey(owner, batch_id), now)
 
     def settle(self, patience: float = GUARD_SECONDS) -> Settled:
         settled = self._settled.get(timeout=patience)

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from crash.evidence import check_log, read_with_pyarrow, read_with_reader
 from kit.wire import GUARD_SECONDS, wait_for
-from log.desk import NOW, Desk, FaultyDisk, desk, reserve_few
+from log.desk import ME, NOW, Desk, FaultyDisk, desk, reserve_few
 from polycast.broker import Hub
 from polycast.log import bulk, hot
 from polycast.log.bulk import STAGED, Bulk, Numbered
 from polycast.log.columns import Piece, to_batch
+from polycast.log.format import StampedBatch
 from polycast.log.hot import HotReader
-from polycast.model import Format
+from polycast.model import BatchKey, Format
 
 Row = tuple[str, bytes, str | None]
 rows = st.lists(
@@ -50,7 +51,7 @@ def number(hub: Hub, batch: Bulk) -> Numbered:
 
 def put(here: Desk, batch: Bulk, batch_id: str = "id") -> Numbered:
     numbered = number(here.hub, batch)
-    here.log.append_bulk(numbered, "me", NOW, batch_id)
+    here.log.append_bulk(numbered, "me", NOW, BatchKey(ME, batch_id))
     return numbered
 
 
@@ -90,7 +91,7 @@ def test_it_is_a_group_of_its_own(tmp_path: Path) -> None:
         stamps = [group.stamp for group in reader.groups()]
         reader.close()
     alone = [stamp for stamp in stamps if stamp.count in (50, 100)]
-    assert [stamp.batches for stamp in alone] == [[("id", 1, 100)], [("second", 102, 50)]]
+    assert [stamp.batches for stamp in alone] == [[StampedBatch("id", 1, 100, ME)], [StampedBatch("second", 102, 50, ME)]]
 
 
 def test_it_is_not_looked_for_in_memory(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_room_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         image = here.crash(tmp_path)
     with desk(image) as again:
         assert again.log.next >= 5003
-        assert again.log.batches.find("id", NOW)
+        assert again.find("id", NOW)
         assert len(read_with_reader(again.folder)) == 5003
 
 
@@ -144,11 +145,11 @@ def test_what_could_not_be_written_can_come_again(tmp_path: Path) -> None:
         disk.fail("write", ".arrows")
         put(here, large(100))
         assert here.settle().reason
-        assert not here.log.batches.find("id", NOW)
+        assert not here.find("id", NOW)
         disk.heal()
         put(here, large(100))
         assert not here.settle().reason
-        assert here.log.batches.find("id", NOW)
+        assert here.find("id", NOW)
         found, gaps = read_with_pyarrow(here.folder)
         assert [(gap.first, gap.next) for gap in gaps] == [(1, 101)]
         assert [row.offset for row in found] == [0, *range(101, 201)]

@@ -84,10 +84,10 @@ def check(moment: Moment, scene: Scene, promised: bool) -> None:
     if promised:
         lost = set(moment.kept) - set(rows)
         assert not lost, f"{len(lost)} messages that were acknowledged, from offset {min(lost).offset} on"
-        assert all(desk.log.batches.find(batch_id, NOW) for batch_id in moment.ids)
+        assert all(desk.find(batch_id, NOW) for batch_id in moment.ids)
     offsets = {row.offset for row in rows}
     for batch_id in (f"{number}-{turn}" for number in range(40) for turn in range(6)):
-        kept = desk.log.batches.find(batch_id, NOW)
+        kept = desk.find(batch_id, NOW)
         assert kept is None or offsets.issuperset(range(kept.first, kept.first + kept.count))
     assert desk.log.next >= moment.next
     desk.publish(*[(topic, b"again") for topic in TOPICS])

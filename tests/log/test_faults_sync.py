@@ -32,7 +32,7 @@ def test_everything_is_refused_from_there_on(
         disk.heal()
         reasons.append(here.publish(("t0", b"no")).reason)
         assert all(reason.startswith(BROKEN) and "starts again" in reason for reason in reasons)
-        assert [here.log.batches.find(f"b{n}", 0) for n in range(3)] == [None] * 3
+        assert [here.find(f"b{n}", 0) for n in range(3)] == [None] * 3
         image = here.crash(tmp_path)
     assert disk.failures == ["sync 00000000000000000000.arrows"]
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]

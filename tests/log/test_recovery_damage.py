@@ -215,10 +215,10 @@ def test_a_state_of_a_newer_version(tmp_path: Path, change: dict[str, object]) -
     written(tmp_path)
     path = tmp_path / "log" / "state.json"
     before = path.read_bytes()
-    newer = json.dumps({**json.loads(before), **change, "version": 2})
+    newer = json.dumps({**json.loads(before), **change, "version": 3})
     path.write_text(newer)
     for _ in range(2):
-        with pytest.raises(LogDamageError, match="newer version of Polycast: 2, this one reads 1"):
+        with pytest.raises(LogDamageError, match="newer version of Polycast: 3, this one reads 2"):
             Desk(tmp_path)
     assert path.read_text() == newer
     path.write_bytes(before)

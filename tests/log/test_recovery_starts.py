@@ -39,11 +39,11 @@ def test_a_clean_stop_loses_nothing(tmp_path: Path) -> None:
     assert before[1] > 0
     with desk(tmp_path, topics=6) as again:
         assert (again.topics(), again.hub.router.topics.floor, again.log.next) == before
-        kept = again.log.batches.find("once", NOW)
+        kept = again.find("once", NOW)
         assert kept and (kept.first, kept.count, kept.micros) == (20, 3, int((NOW + 5) * 1e6))
     with desk(tmp_path, topics=6) as again:
         assert (again.topics(), again.hub.router.topics.floor, again.log.next) == before
-        assert again.log.batches.find("once", NOW) == kept
+        assert again.find("once", NOW) == kept
         again.fill(1)
     rows, gaps = read_with_pyarrow(again.folder)
     assert gaps == [] and [Said(*row) for row in rows] == here.kept + again.kept
@@ -90,7 +90,7 @@ def test_killed_again_and_again_without_messages(tmp_path: Path) -> None:
         with desk(image, HASTY) as again:
             assert again.log.next > reached
             reached, sequence = again.log.next, again.hub.router.topics.use(b"t0").next_sequence
-            assert again.log.batches.find("once", NOW)
+            assert again.find("once", NOW)
             assert len(list(again.folder.glob("*.topics"))) == 2
             image = again.crash(tmp_path)
     with desk(image) as again:
@@ -108,7 +108,7 @@ def test_kills_and_messages_in_turn(tmp_path: Path) -> None:
     for number in range(6):
         with desk(image, HASTY, segment_bytes=65_536) as here:
             for other in range(number):
-                assert here.log.batches.find(f"batch {other}", NOW)
+                assert here.find(f"batch {other}", NOW)
             here.fill(number % 3, size=40_000)
             here.publish(("t0", b"x"), ("t1", b"y"), batch_id=f"batch {number}")
             kept += here.kept

@@ -52,7 +52,7 @@ def edges_of(path: Path) -> list[int]:
 def check_recovered(here: Desk, kept: list[Said]) -> None:
     """It goes on past all that may have been used, and that is on record."""
     assert here.log.next == RESERVE
-    known = [n for n in range(GROUPS) if here.log.batches.find(f"batch {n}", 0)]
+    known = [n for n in range(GROUPS) if here.find(f"batch {n}", 0)]
     assert known == list(range(len(kept) // len(SAID)))
     here.publish(("a", b"next"), ("b", b"next"), ("new", b"next"))
     rows, gaps = read_with_pyarrow(here.folder)

@@ -50,7 +50,7 @@ def test_what_it_says_about_itself(shelf: Shelf) -> None:
     before = shelf.checksum
     shelf.begin()
     shelf.skip(10, "unclean stop")
-    shelf.add(2, batches=[("id-1", 15, 2)])
+    shelf.add(2, batches=[("id-1", 15, 2, "alice")])
     shelf.add(4)
     shelf.skip(3, "not stored: disk full")
     shelf.add(1)
@@ -60,13 +60,13 @@ def test_what_it_says_about_itself(shelf: Shelf) -> None:
     groups = about.pop("row_groups")
     content = about.pop("content")
     assert about == {
-        "version": 1, "seed": f"{SEED:016x}", "first": 15, "next": 25, "count": 7,
+        "version": 2, "seed": f"{SEED:016x}", "first": 15, "next": 25, "count": 7,
         "previous": before, "checksum": shelf.checksum,
         "gaps": [
             {"first": 5, "next": 15, "reason": "unclean stop"},
             {"first": 21, "next": 24, "reason": "not stored: disk full"},
         ],
-        "batches": [["id-1", 15, 2]],
+        "batches": [["id-1", 15, 2, "alice"]],
         "first_time": time_of(15), "last_time": time_of(24),
     }  # fmt: skip
     assert [(group["first"], group["next"], group["count"]) for group in groups] == [(15, 25, 7)]

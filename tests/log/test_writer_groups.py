@@ -10,9 +10,9 @@ import pytest
 
 from crash.evidence import check_log, read_with_pyarrow
 from kit.wire import GUARD_SECONDS, wait_for
-from log.desk import Desk, Said, desk, path_of, said_in
+from log.desk import ME, Desk, Said, desk, path_of, said_in
 from polycast.log.disk import Disk
-from polycast.log.format import Stamp
+from polycast.log.format import Stamp, StampedBatch
 from polycast.log.hot import HotReader
 
 
@@ -120,9 +120,9 @@ def test_a_batch_lies_in_one_group(here: Desk, disk: SlowDisk) -> None:
         pass
     found = stamps(here.folder)
     kept = [batch for stamp in found for batch in stamp.batches]
-    assert kept == [(f"id {number}", 1 + 3 * number, 3) for number in range(20)]
+    assert kept == [StampedBatch(f"id {number}", 1 + 3 * number, 3, ME) for number in range(20)]
     for stamp in found:
-        assert all(stamp.first <= first and first + count <= stamp.next for _, first, count in stamp.batches)
+        assert all(stamp.first <= each.first and each.first + each.count <= stamp.next for each in stamp.batches)
 
 
 def test_the_chain_goes_on_across_segments_and_starts(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from kit.kept import Heard, publish, read_messages, subscribe, total, wait_for_t
 from kit.wire import GUARD_SECONDS, wait_for
 
 
+LINKED = ("hermod.pub", "http", "simplest.peer")
+
+
 @pytest.fixture(scope="module")
 def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(data=tmp_path_factory.mktemp("data")) as broker:
@@ -72,13 +75,19 @@ def test_many_at_the_same_time(keeping: Broker) -> None:
     check_log(keeping, "race", *(b"%d" % number for number in range(500)))
 
 
-def test_other_content_under_the_same_id_is_not_looked_at(keeping: Broker) -> None:
+def test_other_content_under_the_same_id_is_not_looked_at_but_its_count_is(keeping: Broker) -> None:
     with keeping.connect("hermod.pub") as peer:
         peer.send(batch("content", "content", b"first", b"of two"))
         peer.expect(hermod.ok(2))
-        peer.send(batch("content", "content", b"second", b"of", b"three"))
+        peer.send(batch("content", "content", b"second", b"of two"))
         peer.expect(hermod.ok(2))
-        peer.send(batch("elsewhere", "content", b"third"))
+        peer.send(batch("content", "content", b"third", b"of", b"three"))
+        error = hermod.read_error(peer)
+        assert (error["code"], error["count"]) == (422, 0)
+        assert "with 2 messages" in str(error["message"]) and "has 3" in str(error["message"])
+        peer.send(batch("elsewhere", "content", b"fourth"))
+        expect_error(peer, 422, count=0)
+        peer.send(batch("content", "content", b"first", b"of two"))
         peer.expect(hermod.ok(2))
     check_log(keeping, "content", b"first", b"of two")
     check_log(keeping, "elsewhere")
@@ -215,6 +224,19 @@ def test_only_for_so_long(tmp_path: Path) -> None:
         assert not published_again()
         wait_for(published_again, "the id to be forgotten")
         wait_for_total(broker, "log_batch_ids", 1)
+
+
+def test_other_names_of_a_message_are_not_counted(tmp_path: Path) -> None:
+    """A broker that forwards keeps a message under several of them."""
+    for _ in range(2):
+        with Broker("--forward", data=tmp_path, listen=LINKED) as broker, broker.connect("hermod.pub") as peer:
+            with broker.connect("simplest.peer") as link:
+                link.send(b"sub t\nsub //fwd/\n")
+                wait_for(lambda: total(broker, "subscriptions") >= 2, "the subscriptions of the link")
+                for _ in range(2):
+                    peer.send(batch("t", "id", b"1", b"2"))
+                    peer.expect(hermod.ok(2))
+            broker.kill()
 
 
 def test_none_are_remembered_where_none_may_be(tmp_path: Path) -> None:

@@ -104,8 +104,12 @@ def test_a_repeat_publishes_nothing(keeping: Broker, size: int) -> None:
         commit(peer, name, "s", rows=LARGE)
         commit(peer, name, "s", rows=LARGE)
         stage(peer, name, "other", [(name, b"other")])
-        peer.send(hermod.commit(name, "other", count=1) + hermod.message(name, b"single"))
+        peer.send(hermod.commit(name, "other") + hermod.message(name, b"single"))
         peer.expect(hermod.ok(LARGE) + OK)
+        peer.send(hermod.commit(name, "s", count=1))
+        error = read_error(peer)
+        assert error["code"] == 422
+        assert "with 3,000 messages" in str(error["message"]) and "has 1" in str(error["message"])
     with keeping.connect("hermod.pub") as peer:
         commit(peer, name, "never staged", rows=LARGE)
     assert kept(keeping, name) == [*payloads(rows), b"single"]
@@ -299,6 +303,22 @@ BAD_EDGES = pa.Array.from_buffers(
     pa.string(), 3, [None, pa.py_buffer(b"\0\0\0\0\xff\xff\xff\x0f\2\0\0\0\3\0\0\0"), pa.py_buffer(b"abc")]
 )
 WHOLE = batch_of(topic=TOPIC, payload=PAYLOAD)
+STRANGE_NAME = WHOLE.replace(b"topic", b"top\xffc")
+
+
+def early_compressed() -> bytes:
+    """As Arrow 0.17 told of compression."""
+    options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch({"topic": TOPIC, "payload": PAYLOAD})
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as stream:
+        stream.write_batch(batch, custom_metadata={"ARROW:experimental_compression": "zstd"})
+    return bytes(sink.getvalue())
+
+
+EARLY_COMPRESSED = early_compressed()
+NO_SCHEMA = WHOLE[8 + int.from_bytes(WHOLE[4:8], "little") :]
+"""A record batch comes first."""
 
 
 @pytest.mark.parametrize(
@@ -320,6 +340,9 @@ WHOLE = batch_of(topic=TOPIC, payload=PAYLOAD)
         (batch_of(topic=TOPIC, payload=PAYLOAD, key=PAYLOAD), "key is one too many"),
         (to_stream(pa.record_batch({"topic": TOPIC, "payload": PAYLOAD}), options=pa.ipc.IpcWriteOptions(
             compression="zstd")), "without compression"),
+        (EARLY_COMPRESSED, "without compression"),
+        (NO_SCHEMA, "begins with a record batch, not a schema"),
+        (STRANGE_NAME, "no Arrow IPC stream"),
         (b"", "no Arrow IPC stream"),
         (b"no Arrow", "no Arrow IPC stream"),
         (WHOLE[:-200], "no Arrow IPC stream"),

@@ -62,12 +62,14 @@ class Client:
     def publish_once(self, messages: Iterable[Message], batch_id: str) -> int:
         """All of them or none, and once only, however often it is tried under this id: how many there are.
 
-        For `hermod`, and a broker that keeps a log.
+        For `hermod`, and a broker that keeps a log. An id with which another number of messages was published is
+        a `RefusedError`.
         """
         side, receipt = self._side, Receipt()
         self._send(side.batch(messages, batch_id, receipt))
         self._wait(lambda: not receipt.owed, ACK_SECONDS)
         side.check(receipt)
+        side.check_count(receipt, batch_id, receipt.sent)
         return receipt.accepted
 
     def subscribe(self, patterns: Iterable[Pattern], start: Begin | None = None) -> None:

@@ -72,7 +72,7 @@ class HermodSide(Side):
         return block if count == 1 else b'{"batch_type":"Count","count":%d}' % count + block
 
     def to_batch(self, messages: list[Message], batch_id: str, receipt: Receipt) -> bytes:
-        """It is the broker that tells how many it has: at a repeat, as many as there were the first time."""
+        """It is the broker that tells how many it has: at a repeat, those of the first time."""
         self.owe(receipt)
         header = {"batch_type": "Count", "count": len(messages), "batch_id": utf8(batch_id).decode()}
         return msgspec.json.encode(header) + b"".join(map(self.encode, messages))

@@ -219,6 +219,16 @@ class Side:
             of = f"; {receipt.accepted:,} of {receipt.sent:,} messages were accepted" if receipt.sent > 1 else ""
             raise RefusedError(f"{error}{of}", error.code)
 
+    def check_count(self, receipt: Receipt, batch_id: str, count: int) -> None:
+        """Raises that the broker has another batch under this id."""
+        if receipt.accepted != count:
+            raise RefusedError(
+                f"{self.address}: batch {batch_id!r} was published with {receipt.accepted:,} messages, "
+                f"and this one has {count:,}: nothing was published",
+                422,
+                "send the same messages again, or use another batch id",
+            )
+
     def check_end(self) -> None:
         """Raises what is wrong with a broker that closed when nothing more was expected of it."""
         if self.broken or self.goodbye or (self._held and not self.heard):

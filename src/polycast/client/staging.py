@@ -1,8 +1,8 @@
 """Many rows published at once and once only: staged by who has them, committed by who knows that all are there.
 
     with Stager("localhost", "night-2026-11-15") as stager:
-        stager.stage("part 1", batches)         # here, or in another process
-        stager.commit(["part 1", "part 2"])     # again, if in doubt: a repeat publishes nothing
+        stager.stage("part 1", batches)                    # here, or in another process of the same identity
+        stager.commit(["part 1", "part 2"], rows=5000)     # again, if in doubt: a repeat publishes nothing
 
 For `hermod`, and a broker that keeps a log. The only part of the client that needs pyarrow.
 """
@@ -27,10 +27,11 @@ TYPES = {"topic": pa.string(), "payload": pa.binary(), "format": pa.string()}
 OPTIONAL = ("format",)
 NO_ROWS = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in TYPES.values()], names=list(TYPES))
 HINTS = {
+    403: "stage and commit as one identity that may publish to every topic of the rows",
     404: "run it again: what is not committed is not published",
     413: "the broker takes no larger frame: raise its limits.payload_bytes",
     501: "start the broker without --no-log",
-    507: "fewer rows a batch (maxOffsetsPerTrigger), or raise the broker's hermod.stage_bytes",
+    507: "fewer rows a batch (maxOffsetsPerTrigger), or raise the broker's limit",
 }
 
 
@@ -66,11 +67,14 @@ class Stager(Client):
     def commit(self, names: Sequence[str], rows: int | None = None) -> int:
         """All rows of these stages are published now, in this order, or were before: how many there are.
 
-        With `rows`, only if there are as many. Stages of the batch with other names go.
+        With `rows`, only if there are as many; a batch that was published with another number of rows is a
+        `RefusedError`. Stages of the batch with other names go.
         """
         receipt = Receipt()
         self._send(self._hermod.to_commit(self._batch_id, names, rows, receipt))
         self._finish(receipt, COMMIT_SECONDS)
+        if rows is not None:
+            self._hermod.check_count(receipt, self._batch_id, rows)
         return receipt.accepted
 
     def abort(self, names: Sequence[str] | None = None) -> None:

@@ -112,6 +112,7 @@ class Layout(NamedTuple):
     seed: int
     head: bytes
     """What the file begins with."""
+    version: int = VERSION
 
     @classmethod
     def of(cls, schema: pa.Schema, seed: int) -> Layout:
@@ -120,7 +121,8 @@ class Layout(NamedTuple):
         return cls(marked, seed, bytes(marked.serialize()))
 
 
-def _seed_of(schema: pa.Schema) -> int:
+def _marks_of(schema: pa.Schema) -> tuple[int, int]:
+    """The version and the seed."""
     try:
         about = json.loads(schema.metadata[KEY])
         version, seed = int(about["version"]), int(about["seed"], 16)
@@ -128,7 +130,7 @@ def _seed_of(schema: pa.Schema) -> int:
         raise LogDamageError("its schema is not that of a log") from error
     if version > VERSION:
         raise LogDamageError(f"it is of version {version}, and this program reads up to {VERSION}")
-    return seed
+    return version, seed
 
 
 # -- writing ---------------------------------------------------------------------------------------------
@@ -218,7 +220,8 @@ def read_layout(data: bytes | memoryview) -> Layout:
         schema = pa.ipc.read_schema(pa.py_buffer(data))
     except (pa.ArrowException, OSError) as error:
         raise LogDamageError("it does not begin with a schema") from error
-    return Layout(schema, _seed_of(schema), bytes(data[: PREFIX_BYTES + int.from_bytes(data[4:8], "little")]))
+    version, seed = _marks_of(schema)
+    return Layout(schema, seed, bytes(data[: PREFIX_BYTES + int.from_bytes(data[4:8], "little")]), version)
 
 
 def size_at(data: memoryview, position: int) -> int:

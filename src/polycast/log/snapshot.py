@@ -10,7 +10,7 @@ proves itself like those of the log:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,21 +129,22 @@ def read_snapshot(folder: Path, offset: int) -> Snapshot | None:
 
 def read_topics(path: Path) -> pa.Table:
     """With the row that stands for all topics that are not listed."""
-    return _read(path, TOPICS_SCHEMA)
+    return _read(path, {1: TOPICS_SCHEMA, 2: TOPICS_SCHEMA})
 
 
 def _read_batches(path: Path) -> pa.Table:
-    table = _read(path, BATCHES_SCHEMA, BATCHES_SCHEMA_1)
+    table = _read(path, {1: BATCHES_SCHEMA_1, 2: BATCHES_SCHEMA})
     if table.schema == BATCHES_SCHEMA:
         return table
     return table.append_column("owner", pa.repeat(pa.scalar(UNOWNED, pa.string()), table.num_rows))
 
 
-def _read(path: Path, *schemas: pa.Schema) -> pa.Table:
+def _read(path: Path, schemas: Mapping[int, pa.Schema]) -> pa.Table:
+    """`schemas` by the version of the file: a schema proves nothing by itself."""
     data = memoryview(path.read_bytes())
     layout = read_layout(data)
     at = len(layout.head)
-    if layout.schema.remove_metadata() not in schemas or not size_at(data, at):
+    if layout.schema.remove_metadata() != schemas.get(layout.version) or not size_at(data, at):
         raise LogDamageError(f"{path} is no snapshot")
     stamp = read_stamp(data, at, layout.seed)
     return pa.Table.from_batches([read_batch(data, at, stamp, layout)]).replace_schema_metadata()

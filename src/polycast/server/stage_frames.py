@@ -70,12 +70,16 @@ def _merged(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     size = 0
     for part in parts:
         if small and (len(small) == MERGED_PARTS or size + part.nbytes > MERGED_BYTES):
-            yield pa.concat_batches(small)
+            yield _joined(small)
             small, size = [], 0
         small.append(part)
         size += part.nbytes
     if small:
-        yield pa.concat_batches(small)
+        yield _joined(small)
+
+
+def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
 def _batches(data: bytes) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,132 @@
+"""Batch ids: each belongs to one identity, and where there are too many, the identity with the most loses one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from log.desk import NOW
+from polycast.log.batches import BatchIds, trim_batches
+from polycast.log.format import MICROS, UNOWNED
+from polycast.log.snapshot import NO_BATCHES
+from polycast.model import BatchKey
+
+DAY = 86_400.0
+
+
+def ids_of(most: int, seconds: float = DAY) -> BatchIds:
+    return BatchIds(NO_BATCHES, most, seconds)
+
+
+class Filling:
+    """One id after the other, each with one message."""
+
+    def __init__(self, ids: BatchIds) -> None:
+        self.ids = ids
+        self.offset = 0
+
+    def add(self, owner: str, *batch_ids: object, now: float = NOW) -> None:
+        for batch_id in batch_ids:
+            self.ids.add(BatchKey(owner, f"{batch_id}"), self.offset, 1, int(now * MICROS))
+            self.offset += 1
+
+    def known(self, owner: str, *batch_ids: object) -> list[object]:
+        return [each for each in batch_ids if self.ids.find(BatchKey(owner, f"{each}"), NOW)]
+
+
+def test_the_one_with_the_most_loses_its_oldest() -> None:
+    filling = Filling(ids_of(10))
+    filling.add("alice", *range(3))
+    filling.add("bob", *range(100))
+    assert filling.known("alice", *range(3)) == [0, 1, 2]
+    assert filling.known("bob", *range(100)) == [*range(93, 100)]
+    filling.add("carol", *range(100))
+    assert filling.known("alice", *range(3)) == [0, 1, 2]
+    assert len(filling.known("bob", *range(100))) in (3, 4) and 99 in filling.known("bob", *range(100))
+    assert len(filling.ids) == 10
+
+
+def test_many_identities_are_bounded_as_well() -> None:
+    filling = Filling(ids_of(100))
+    for number in range(1000):
+        filling.add(f"identity {number}", "x")
+    assert len(filling.ids) == 100
+    assert filling.known("identity 999", "x") == ["x"]
+    assert filling.known("identity 0", "x") == []
+
+
+def test_an_id_is_that_of_its_owner() -> None:
+    filling = Filling(ids_of(10))
+    filling.add("alice", "x")
+    filling.add("bob", "y")
+    assert (filling.known("alice", "x", "y"), filling.known("bob", "x", "y")) == (["x"], ["y"])
+    filling.ids.forget(BatchKey("bob", "x"))
+    assert filling.known("alice", "x")
+    filling.add(UNOWNED, "old")
+    assert filling.known("alice", "old") == filling.known("bob", "old") == ["old"]
+
+
+def test_only_for_so_long() -> None:
+    filling = Filling(ids_of(10, seconds=5.0))
+    filling.add("alice", "x", "y", now=NOW - 10)
+    filling.add("bob", "x", now=NOW - 6)
+    assert filling.known("bob", "x") == []
+    filling.add("bob", "z", now=NOW)
+    assert len(filling.ids) == 1
+
+
+adds = st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 9), st.integers(0, 3)), max_size=120)
+
+
+@settings(deadline=None)
+@given(adds, st.integers(0, 12), st.integers(1, 30), st.integers(0, 120))
+def test_restored_at_any_moment_it_goes_on_as_it_would_have(
+    added: list[tuple[str, int, int]], most: int, seconds: int, moment: int
+) -> None:
+    """From the end of a log that was stopped, and from snapshots and the rows behind them, as after a crash."""
+    live = ids_of(most, seconds)
+    snapshot, behind = live.to_table(), ids_of(10**9, 10**9)
+    micros = 0
+    for offset, (owner, number, later) in enumerate(added):
+        micros += later * MICROS
+        for ids in (live, behind):
+            ids.add(BatchKey(owner, f"{number}-{offset // 7}"), offset, 1, micros)
+        if offset == moment:
+            live = BatchIds(live.to_table(), most, seconds)
+        if offset % 10 == 9:
+            snapshot, behind = trimmed(snapshot, behind, most, seconds, micros), ids_of(10**9, 10**9)
+    crashed = BatchIds(trimmed(snapshot, behind, most, seconds, micros), most, seconds)
+    assert crashed.to_table().equals(live.to_table())
+    assert len(live) <= most
+
+
+def trimmed(snapshot: pa.Table, behind: BatchIds, most: int, seconds: float, micros: int) -> pa.Table:
+    return trim_batches(pa.concat_tables([snapshot, behind.to_table()]), most, seconds, micros)
+
+
+@settings(deadline=None)
+@given(adds, st.integers(1, 12))
+def test_who_has_little_loses_nothing(added: list[tuple[str, int, int]], most: int) -> None:
+    """Nobody with fewer than its equal share: the cure for everything else is another's loss."""
+    live = ids_of(most)
+    owners = {owner for owner, _, _ in added}
+    counts: Counter[str] = Counter()
+    for offset, (owner, _, _) in enumerate(added):
+        live.add(BatchKey(owner, f"{offset}"), offset, 1, 0)
+        counts[owner] += 1
+    kept = Counter(live.to_table()["owner"].to_pylist())
+    for owner in owners:
+        share = most // len(owners)
+        assert kept[owner] >= min(counts[owner], share)
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_few_or_none(most: int) -> None:
+    filling = Filling(ids_of(most))
+    filling.add("alice", *range(5))
+    filling.add("bob", *range(5))
+    assert len(filling.ids) == most
