@@ -131,8 +131,8 @@ def test_a_batch_with_an_id_goes_as_one_however_large(kind: str) -> None:
         assert client.publish_once([], "é 2") == 0
 
 
-def test_the_broker_tells_how_many_it_has(kind: str) -> None:
-    """At a repeat, as many as there were the first time."""
+def test_a_broker_that_has_another_batch_under_the_id(kind: str) -> None:
+    """It publishes nothing, and that is no success."""
 
     def script(connection: socket.socket) -> None:
         greet(connection)
@@ -141,7 +141,9 @@ def test_the_broker_tells_how_many_it_has(kind: str) -> None:
         connection.sendall(hermod.ok(7))
 
     with Scripted(script) as at, KINDS[kind]("hermod", at, True) as client:
-        assert client.publish_once([Message("a", b"x")], "again") == 7
+        with pytest.raises(RefusedError, match="was published with 7 messages, and this one has 1") as caught:
+            client.publish_once([Message("a", b"x")], "again")
+        assert caught.value.code == 422 and "another batch id" in caught.value.hint
 
 
 def test_a_batch_that_could_not_be_kept(kind: str) -> None:

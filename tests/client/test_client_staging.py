@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from client.scripted import Scripted, read_exactly
+from kit import hermod
 from kit.broker import Broker
 from kit.kept import read_messages, subscribe, total
 from polycast.client import staging
@@ -50,6 +53,31 @@ def test_staging_again_under_a_name_begins_anew(broker: Broker) -> None:
         assert caught.value.code == 422
         assert mine.commit(["1", "2"]) == 1
     assert kept(broker, "anew", 1) == [b"c"]
+
+
+def test_a_repeat_with_another_count_is_an_error(broker: Broker) -> None:
+    with stager(broker, "counted") as mine:
+        mine.stage("1", [batch_of("counted", b"a")])
+        assert mine.commit(["1"], rows=1) == 1
+        mine.stage("1", [batch_of("counted", *[b"b"] * 500)])
+        with pytest.raises(RefusedError, match="with 1 messages, and now it has 500") as caught:
+            mine.commit(["1"], rows=500)
+        assert caught.value.code == 422
+        assert mine.commit(["1"]) == 1
+
+
+def test_an_answer_with_another_count_is_an_error() -> None:
+    """Also where the broker says OK."""
+
+    def script(connection: socket.socket) -> None:
+        read_exactly(connection, b'{"batch_type":"End"}')
+        connection.sendall(hermod.ok(0))
+        read_exactly(connection, b'{"batch_type":"Commit","batch_id":"night","stages":["1"],"count":500}')
+        connection.sendall(hermod.ok(1))
+
+    words = "'night' was published with 1 messages, and this one has 500"
+    with Scripted(script) as at, Stager(at, "night") as mine, pytest.raises(RefusedError, match=words):
+        mine.commit(["1"], rows=500)
 
 
 def test_what_was_aborted_cannot_be_committed(broker: Broker) -> None:

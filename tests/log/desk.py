@@ -62,7 +62,9 @@ class Desk:
         self._me = self.hub.join(self)
         self.log.start(self._settled.put)
 
-    def publish(self, *messages: tuple[str, bytes], batch_id: str = "", owner: str = ME, now: float = NOW) -> Settled:
+    def publish(
+        self, *messages: tuple[str, bytes], batch_id: str = "", owner: str = ME, now: float = NOW
+    ) -> Settled:
         burst = self.say(*messages, batch_id=batch_id, owner=owner, now=now)
         settled = self.settle()
         (self.lost if settled.reason else self.kept).extend(said_in(burst))

@@ -91,7 +91,8 @@ def test_it_is_a_group_of_its_own(tmp_path: Path) -> None:
         stamps = [group.stamp for group in reader.groups()]
         reader.close()
     alone = [stamp for stamp in stamps if stamp.count in (50, 100)]
-    assert [stamp.batches for stamp in alone] == [[StampedBatch("id", 1, 100, ME)], [StampedBatch("second", 102, 50, ME)]]
+    expected = [StampedBatch("id", 1, 100, ME), StampedBatch("second", 102, 50, ME)]
+    assert [stamp.batches for stamp in alone] == [[batch] for batch in expected]
 
 
 def test_it_is_not_looked_for_in_memory(tmp_path: Path) -> None:

@@ -33,12 +33,9 @@ class Kept:
     count: int
     micros: int
 
-    def differs(self, batch: BatchKey, count: int) -> str:
-        """What is wrong with a repeat that has another count."""
-        return (
-            f"batch {batch.batch_id!r} was published with {self.count:,} messages, and now it has {count:,}: "
-            "nothing is published; send the same messages again, or use another batch_id"
-        )
+    def beside(self, batch: BatchKey, count: int) -> tuple[str, str, str]:
+        """For `ANOTHER_COUNT`."""
+        return repr(batch.batch_id), f"{self.count:,}", f"{count:,}"
 
 
 class BatchIds:
@@ -50,7 +47,8 @@ class BatchIds:
         self._kept: OrderedDict[BatchKey, Kept] = OrderedDict()
         self._owned: dict[str, OrderedDict[BatchKey, None]] = {}
         self._ranks: list[Rank] = []
-        """A heap. An owner whose ids have changed has a new rank, and its old one is passed over."""
+        """A heap, from the first time on that an id must go. An owner whose ids have changed has a new rank, and
+        its old one is passed over."""
         for row in _rows(table):
             self.add(BatchKey(row.owner, row.batch_id), row.first, row.count, row.micros)
 
@@ -97,10 +95,14 @@ class BatchIds:
     # -- who has the most --------------------------------------------------------------------------------
 
     def _rank(self, owner: str) -> None:
-        heappush(self._ranks, self._rank_of(owner))
+        if self._ranks:
+            heappush(self._ranks, self._rank_of(owner))
         if len(self._ranks) > 2 * len(self._owned) + STALE_RANKS:
-            self._ranks = [self._rank_of(each) for each in self._owned]
-            heapify(self._ranks)
+            self._rank_all()
+
+    def _rank_all(self) -> None:
+        self._ranks = [self._rank_of(owner) for owner in self._owned]
+        heapify(self._ranks)
 
     def _rank_of(self, owner: str) -> Rank:
         owned = self._owned[owner]
@@ -108,6 +110,8 @@ class BatchIds:
 
     def _surplus(self) -> BatchKey:
         """The id to lose: the oldest of the owner with the most."""
+        if not self._ranks:
+            self._rank_all()
         while True:
             owner = self._ranks[0][2]
             if owner in self._owned and self._rank_of(owner) == self._ranks[0]:

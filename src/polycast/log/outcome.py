@@ -11,3 +11,10 @@ class Settled(NamedTuple):
     first: int
     next: int
     reason: str = ""
+
+
+ANOTHER_COUNT = (
+    "batch %s was published with %s messages, and now it has %s: nothing is published; send the same messages "
+    "again, or use another batch_id"
+)
+"""What is told to who repeats a batch that is not the same: its id, and both counts."""

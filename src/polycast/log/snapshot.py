@@ -33,10 +33,10 @@ from polycast.log.format import (
 
 TOPICS_SCHEMA = pa.schema([("topic", pa.string()), ("next_sequence", pa.int64()), ("last_offset", pa.int64())])
 TIME = pa.timestamp("us", tz="UTC")
-BATCHES_SCHEMA = pa.schema(
-    [("batch_id", pa.string()), ("first", pa.int64()), ("count", pa.int64()), ("time", TIME), ("owner", pa.string())]
+BATCHES_SCHEMA_1 = pa.schema(
+    [("batch_id", pa.string()), ("first", pa.int64()), ("count", pa.int64()), ("time", TIME)]
 )
-BATCHES_SCHEMA_1 = BATCHES_SCHEMA.remove(BATCHES_SCHEMA.get_field_index("owner"))
+BATCHES_SCHEMA = BATCHES_SCHEMA_1.append(pa.field("owner", pa.string()))
 NO_TOPICS = TOPICS_SCHEMA.empty_table()
 NO_BATCHES = BATCHES_SCHEMA.empty_table()
 

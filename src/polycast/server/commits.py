@@ -26,6 +26,7 @@ from polycast.log import bulk
 from polycast.log.bulk import Bulk, Numbered
 from polycast.log.columns import COLUMN_BYTES_AT_MOST
 from polycast.log.log import NAMES, Log
+from polycast.log.outcome import ANOTHER_COUNT
 from polycast.log.writer import ROW_BYTES
 from polycast.model import Abort, BatchKey, Burst, Commit, Event, Limits, Receipt, Stage
 from polycast.routing import Audience
@@ -142,7 +143,7 @@ class Commits:
         if known is None:
             return False
         if event.count is not None and event.count != known.count:
-            raise StageError(422, known.differs(event.batch, event.count))
+            raise StageError(422, ANOTHER_COUNT % known.beside(event.batch, event.count))
         self._finish(connection, event, known.first, known.count)
         return True
 
@@ -219,7 +220,10 @@ class Commits:
         self._keeping.answer(connection, Receipt(event.answer(count), event.refusal))
 
     def _deny(self, connection: Connection, event: Stage | Commit | Abort, error: StageError) -> None:
-        self._exchange.refuse(connection, FORBIDDEN if error.code == 403 else NOT_TAKEN)
+        if error.code == 403:
+            self._exchange.refuse(connection, FORBIDDEN)
+        else:
+            self._exchange.refuse(connection, NOT_TAKEN)
         self._reply(connection, event.denial(error.code, str(error)))
 
     def _reply(self, connection: Connection, data: bytes) -> None:

@@ -20,7 +20,7 @@ from polycast.broker.hub import parts_where
 from polycast.declare import Histogram
 from polycast.dialects.base import LinkSession, opening
 from polycast.errors import ForbiddenError, PeerError
-from polycast.log.outcome import Settled
+from polycast.log.outcome import ANOTHER_COUNT, Settled
 from polycast.model import (
     Abort,
     Answer,
@@ -60,9 +60,6 @@ log = logging.getLogger("polycast.exchange")
 
 ITSELF = "polycast"
 """The source of what the broker says by itself."""
-
-OTHER_COUNT = "batch id with another count"
-"""What a repeat that cannot be one is counted under."""
 
 PUBLISHING = (Burst, Once, Receipt, Request, Stage, Commit, Abort)
 
@@ -279,9 +276,7 @@ class Exchange:
 
     # -- events ------------------------------------------------------------------------------------------
 
-    def publish_for(
-        self, connection: Connection, burst: Burst, now: float, batch: BatchKey | None = None
-    ) -> None:
+    def publish_for(self, connection: Connection, burst: Burst, now: float, batch: BatchKey | None = None) -> None:
         """This connection says something."""
         if connection.guard.restricted and (forbidden := self._first_forbidden(connection, burst)) is not None:
             self._publish_allowed(connection, burst, forbidden, now)
@@ -356,20 +351,17 @@ class Exchange:
         count = len(event.burst)
         known = self.keeping.log.batches.find(event.batch, now)
         if connection.guard.restricted and self._first_forbidden(connection, event.burst) is not None:
-            self._deny(connection, FORBIDDEN, event.denial(403, FORBIDDEN))
+            self.refuse(connection, FORBIDDEN)
+            self.keeping.reply(connection, event.denial(403, FORBIDDEN))
         elif known and known.count != count:
-            self._deny(connection, OTHER_COUNT, event.denial(422, known.differs(event.batch, count)))
+            self.refuse(connection, "batch id with another count")
+            self.keeping.reply(connection, event.denial(422, ANOTHER_COUNT % known.beside(event.batch, count)))
         else:
             if known:
                 self.keeping.note_again(connection, known.first, known.count)
             else:
                 self.publish_for(connection, event.burst, now, event.batch)
             self.keeping.answer(connection, Receipt(event.answer(count), event.refusal))
-
-    def _deny(self, connection: Connection, reason: str, data: bytes) -> None:
-        assert self.keeping
-        self.refuse(connection, reason)
-        self.keeping.reply(connection, data)
 
     def _settle(self, settled: Settled) -> None:
         """The log has kept these, or will not."""

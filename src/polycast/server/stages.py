@@ -75,8 +75,8 @@ class Stages:
         if share.stages >= limit:
             raise StageError(
                 507,
-                f"there are {share.stages:,} stages of this identity, the limit is {limit:,}; commit or abort some, "
-                "or raise hermod.identity_stages",
+                f"there are {share.stages:,} stages of this identity, the limit is {limit:,}; commit or abort "
+                "some, or raise hermod.identity_stages",
             )
         self._charge(owner, STAGE_BYTES)
         self._shares[owner].stages += 1
@@ -108,8 +108,8 @@ class Stages:
             if before + size > limit:
                 raise StageError(
                     507,
-                    f"{before + size:,} bytes would be staged, the limit is {limit:,}; commit fewer rows at a time "
-                    f"(maxOffsetsPerTrigger), or raise {setting}",
+                    f"{before + size:,} bytes would be staged, the limit is {limit:,}; commit fewer rows at a "
+                    f"time (maxOffsetsPerTrigger), or raise {setting}",
                 )
         self.size += size
         share.size += size

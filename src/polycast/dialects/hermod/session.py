@@ -75,9 +75,7 @@ class HermodSettings:
         "its topic and about 100 bytes",
         low=1,
     )
-    identity_stage_bytes: int = setting(
-        512 * 1024 * 1024, "what one identity may have staged at a time", low=1
-    )
+    identity_stage_bytes: int = setting(512 * 1024 * 1024, "what one identity may have staged at a time", low=1)
     identity_stages: int = setting(10_000, "how many stages one identity may have at a time", low=1)
     stage_seconds: float = setting(600.0, "how long a stage is kept to which nothing is added", low=0.001)
 
@@ -263,7 +261,8 @@ class HermodSession(RequestSession):
 
     def _begin_count(self, header: Header, intake: Intake) -> None:
         count = to_natural(header.count, "count")
-        self._begin(State.COUNTING, to_batch(header, count, self._kept, self._batch_bytes, self.guard.identity), intake)
+        batch = to_batch(header, count, self._kept, self._batch_bytes, self.guard.identity)
+        self._begin(State.COUNTING, batch, intake)
         self._count_down(0, intake)
 
     def _begin_stream(self, header: Header, intake: Intake) -> None:
