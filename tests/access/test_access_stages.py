@@ -249,6 +249,21 @@ def test_all_rights_that_are_lost_between_stage_and_commit(gate: Gate) -> None:
         commit(alice, "s", rows=5)
 
 
+def test_rights_that_are_lost_within_a_batch(gate: Gate) -> None:
+    """Its first message was allowed when it came; then nothing of it is published, and the id is not used."""
+    frames = once("jobs.a", b"1", b"2")
+    with gate.connect("alice") as alice:
+        alice.send(hermod.message("jobs.a", b"before") + frames[:-1])
+        alice.expect(OK)
+        gate.allow("guest may subscribe >", "guest may admin", "alice may publish jobs.b")
+        alice.send(frames[-1:])
+        expect_error(alice, 403, count=0)
+        gate.allow(*RULES)
+        alice.send(frames)
+        alice.expect(hermod.ok(2))
+    assert gate.next_offset() == 3
+
+
 def test_a_token_that_is_revoked_between_stage_and_commit(gate: Gate) -> None:
     with gate.connect("alice") as alice:
         stage(alice, "s", "jobs.a", 5)

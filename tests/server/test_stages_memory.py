@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pytest
 
@@ -10,7 +12,6 @@ from polycast.dialects.hermod.forms import to_error, to_ok
 from polycast.dialects.hermod.session import HermodSettings
 from polycast.log.writer import ROW_BYTES
 from polycast.model import BatchKey, Limits, Stage
-from polycast.server import stages as module
 from polycast.server.budget import Budget
 from polycast.server.stage_frames import MERGED_PARTS, StageError, read_frame
 from polycast.server.stages import STAGE_BYTES, Stages
@@ -112,8 +113,8 @@ def test_nobody_expires_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> No
     stages = Stages(HermodSettings(stage_seconds=0.001))
     put(stages, ALICE, "s", to_frame([]))
     put(stages, BOB, "s", to_frame([]))
-    now = module.time.monotonic() + 1
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    later = time.monotonic() + 1
+    monkeypatch.setattr("polycast.server.stages.time.monotonic", lambda: later)
     stages.expire(but={ALICE})
     assert stages.size == STAGE_BYTES
     stages.expire(but=())

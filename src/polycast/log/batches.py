@@ -50,7 +50,7 @@ class BatchIds:
         """A heap, from the first time on that an id must go. An owner whose ids have changed has a new rank, and
         its old one is passed over."""
         for row in _rows(table):
-            self.add(BatchKey(row.owner, row.batch_id), row.first, row.count, row.micros)
+            self.add(BatchKey(row.owner, row.batch_id), row.first, row.messages, row.micros)
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -153,7 +153,7 @@ class Log:
 
     def _put(self, entry: Entry) -> None:
         if entry.batch:
-            self.batches.add(entry.batch, entry.first, entry.count, entry.micros)
+            self.batches.add(entry.batch, entry.first, entry.messages, entry.micros)
         self._unsettled.append(entry)
         self.pending_bytes += entry.size
         self.writer.put(entry)

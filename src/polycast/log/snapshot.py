@@ -46,7 +46,7 @@ class BatchRow(NamedTuple):
 
     batch_id: str
     first: int
-    count: int
+    messages: int
     micros: int
     owner: str
 

@@ -50,7 +50,7 @@ class Entry(NamedTuple):
     next: int
     size: int
     batch: BatchKey | None = None
-    count: int = 0
+    messages: int = 0
     """How many messages the batch has; under the other names of a mesh they are not counted again."""
     bulk: Numbered | None = None
     """What there is instead of bursts. It is a group of its own."""
@@ -177,7 +177,7 @@ class Writer:
         segment = self._segment_for(first)
         batch = _to_batch(entries)
         ids = [
-            StampedBatch(entry.batch.batch_id, entry.first, entry.count, entry.batch.owner)
+            StampedBatch(entry.batch.batch_id, entry.first, entry.messages, entry.batch.owner)
             for entry in entries
             if entry.batch
         ]

@@ -99,7 +99,7 @@ def _read_schema(message: pa.Message) -> pa.Schema:
     """pyarrow takes any message for a schema; where there is none, it reads memory that is not there, and dies."""
     metadata = bytes(message.metadata)
     if message.type != "schema" or not _field(metadata, _table(metadata, 0), HEADER_FIELD):
-        raise StageError(422, f"the payload is no Arrow IPC stream: it begins with a {message.type}, not a schema")
+        raise StageError(422, f"the payload is no Arrow IPC stream: its first message is no schema but {message.type}")
     return pa.ipc.read_schema(message)
 
 
