@@ -303,8 +303,6 @@ BAD_EDGES = pa.Array.from_buffers(
     pa.string(), 3, [None, pa.py_buffer(b"\0\0\0\0\xff\xff\xff\x0f\2\0\0\0\3\0\0\0"), pa.py_buffer(b"abc")]
 )
 WHOLE = batch_of(topic=TOPIC, payload=PAYLOAD)
-STRANGE_KIND = WHOLE.replace(b"\x00\x01\x04\x00", b"\x00\x40\x04\x00", 1)
-"""The first message is of a kind that Arrow does not know; pyarrow 26 dies of it if it is asked for a schema."""
 STRANGE_NAME = WHOLE.replace(b"topic", b"top\xffc")
 
 
@@ -318,7 +316,18 @@ def early_compressed() -> bytes:
     return bytes(sink.getvalue())
 
 
+def strange_kind() -> bytes:
+    """A first message of a kind that Arrow does not know, and so does not verify; its fields lie far behind it.
+
+    pyarrow 26 dies of it when it is asked for its schema.
+    """
+    data = WHOLE.replace(b"\x00\x01\x04\x00", b"\x00\x40\x04\x00", 1)
+    fields = data.index(b"\x02\x00\x00\x00") + 4
+    return data[:fields] + (1 << 20).to_bytes(4, "little") + data[fields + 4 :]
+
+
 EARLY_COMPRESSED = early_compressed()
+STRANGE_KIND = strange_kind()
 NO_SCHEMA = WHOLE[8 + int.from_bytes(WHOLE[4:8], "little") :]
 """A record batch comes first."""
 

@@ -96,10 +96,11 @@ def _batches(data: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def _read_schema(message: pa.Message) -> pa.Schema:
-    """pyarrow takes any message for a schema; where there is none, it reads memory that is not there, and dies."""
+    """Arrow verifies messages of the kinds that it knows. pyarrow takes any other for a schema, and can crash."""
     metadata = bytes(message.metadata)
     if message.type != "schema" or not _field(metadata, _table(metadata, 0), HEADER_FIELD):
-        raise StageError(422, f"the payload is no Arrow IPC stream: its first message is no schema but {message.type}")
+        found = f"its first message is no schema but {message.type}"
+        raise StageError(422, f"the payload is no Arrow IPC stream: {found}")
     return pa.ipc.read_schema(message)
 
 
