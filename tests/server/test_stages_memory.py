@@ -98,6 +98,18 @@ def test_a_stage_that_goes_while_a_frame_is_read(before: int | None) -> None:
     assert stages.size == 0
 
 
+def test_a_frame_of_a_stage_that_is_gone_does_not_cost_the_next_one() -> None:
+    stages = Stages(HermodSettings())
+    old = frame_of(ALICE, "s", to_frame(numbered("t", 5)), 0)
+    staged, size = stages.begin(old)
+    put(stages, ALICE, "s", to_frame(numbered("t", 7)), 0)
+    stages.release(ALICE.owner, size)
+    with pytest.raises(StageError, match="was dropped"):
+        stages.add(old, staged, read_frame(old, 0, Limits()))
+    stages.abandon(old, staged)
+    assert put(stages, ALICE, "s", to_frame([]), 7) == 7
+
+
 def test_two_connections_that_bring_the_same_rows() -> None:
     """Both were right when they began; one of them is when it ends."""
     stages = Stages(HermodSettings())

@@ -107,22 +107,17 @@ class Commits:
 
     async def _stage(self, connection: Connection, event: Stage) -> None:
         """A frame that is not taken costs its stage: a part of it is worth nothing."""
-        try:
-            rows = await self._add(connection, event)
-        except StageError:
-            self.stages.drop(event.batch, (event.name,))
-            raise
-        self._reply(connection, event.answer(rows))
-        self._exchange.budget.charge(connection)
-
-    async def _add(self, connection: Connection, event: Stage) -> int:
-        """How many rows the stage has with these."""
         staged, size = self.stages.begin(event)
         try:
             parts = await _in_thread(_read_allowed, connection.guard, event, staged.rows, self._limits)
+        except StageError:
+            self.stages.abandon(event, staged)
+            raise
         finally:
             self.stages.release(event.batch.owner, size)
-        return self.stages.add(event, staged, parts)
+        rows = self.stages.add(event, staged, parts)
+        self._reply(connection, event.answer(rows))
+        self._exchange.budget.charge(connection)
 
     # -- commits -----------------------------------------------------------------------------------------
 

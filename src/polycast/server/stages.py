@@ -60,14 +60,21 @@ class Stages:
         """Where the rows of a frame will be added, and the room that the frame takes until it is read."""
         if event.before == 0:
             self.drop(event.batch, (event.name,))
-        staged = self._batches.get(event.batch, {}).get(event.name)
-        _check_place(event, staged.rows if staged else 0)
-        if staged is None:
-            staged = self._create(event)
         size = len(event.data) + PART_BYTES
-        self._charge(event.batch.owner, size)
+        try:
+            staged = self._batches.get(event.batch, {}).get(event.name) or self._create(event)
+            _check_place(event, staged.rows)
+            self._charge(event.batch.owner, size)
+        except StageError:
+            self.drop(event.batch, (event.name,))
+            raise
         staged.touched = time.monotonic()
         return staged, size
+
+    def abandon(self, event: Stage, staged: Staged) -> None:
+        """A frame of this stage is not taken; a stage of the same name that has begun since is another one."""
+        if not staged.gone:
+            self.drop(event.batch, (event.name,))
 
     def _create(self, event: Stage) -> Staged:
         owner, limit = event.batch.owner, self._settings.identity_stages
@@ -87,12 +94,15 @@ class Stages:
         """How many rows there are now."""
         if staged.gone:
             raise StageError(404, f"the stage {event.name!r} was dropped while these rows came; stage it again")
-        _check_place(event, staged.rows)
         rows = sum(part.num_rows for part in parts)
-        if parts:
-            size = len(event.data) + PART_BYTES * len(parts) + ROW_BYTES * rows
+        size = len(event.data) + PART_BYTES * len(parts) + ROW_BYTES * rows if parts else 0
+        try:
+            _check_place(event, staged.rows)
             self._charge(event.batch.owner, size)
-            staged.size += size
+        except StageError:
+            self.abandon(event, staged)
+            raise
+        staged.size += size
         staged.parts += parts
         staged.rows += rows
         staged.touched = time.monotonic()
