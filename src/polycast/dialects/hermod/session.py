@@ -306,12 +306,12 @@ class HermodSession(RequestSession):
 
     def _refuse_stages(self, intake: Intake) -> bool:
         """Whether this peer can have no stages here; it is told so before any of their rows is read."""
-        if not self._kept:
-            intake.add(Refused(stages.NEEDS_THE_LOG))
-            intake.add(Reply(to_error(501, stages.NEEDS_THE_LOG_HERE)))
-        elif not self.guard.publishes:
+        if not self.guard.publishes:
             intake.add(Refused(FORBIDDEN, detail=self.guard.says_no("publish", "anything")))
             intake.add(Reply(to_error(403, FORBIDDEN)))
+        elif not self._kept:
+            intake.add(Refused(stages.NEEDS_THE_LOG))
+            intake.add(Reply(to_error(501, stages.NEEDS_THE_LOG_HERE)))
         return not (self._kept and self.guard.publishes)
 
     # -- what subscribers say ----------------------------------------------------------------------------
