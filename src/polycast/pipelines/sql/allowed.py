@@ -1,0 +1,255 @@
+"""What a query may be made of: classes of Spark's parsed plan, functions, and sizes.
+
+Everything that is not listed is refused. A test compares these lists with what the installed version of Spark has.
+"""
+
+from __future__ import annotations
+
+CATALYST = "org.apache.spark.sql.catalyst."
+
+
+def _named(package: str, names: str) -> frozenset[str]:
+    return frozenset(f"{package}.{name}" for name in names.split())
+
+
+# -- classes of the plan ---------------------------------------------------------------------------------
+
+OPERATORS = (
+    _named(
+        CATALYST + "plans.logical",
+        "Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LimitAll LocalLimit"
+        " Offset OneRowRelation Pivot Project RepartitionByExpression Sample Sort SubqueryAlias"
+        " Union Unpivot UnresolvedWith WithWindowDefinition",
+    )
+    | _named(
+        CATALYST + "analysis",
+        "UnresolvedEventTimeWatermark UnresolvedHaving UnresolvedInlineTable UnresolvedQualify UnresolvedRelation"
+        " UnresolvedSubqueryColumnAliases UnresolvedTVFAliases UnresolvedTableValuedFunction",
+    )
+)
+"""Operators of a query. None of them reads or writes anything but a relation."""
+
+COMMANDS = {
+    "org.apache.spark.sql.execution.command.ExplainCommand": "EXPLAIN",
+    "org.apache.spark.sql.execution.command.DescribeQueryCommand": "DESCRIBE QUERY",
+    CATALYST + "plans.logical.DescribeRelation": "DESCRIBE",
+}
+"""Commands about a query or a view that pass the same checks as the query or view itself."""
+DESCRIBED = frozenset({CATALYST + "analysis.UnresolvedTableOrView"})
+
+EXPRESSIONS = (
+    _named(
+        CATALYST + "expressions",
+        "Add Alias And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Coalesce Collate Concat"
+        " CreateNamedStruct Cube CurrentRow$ Divide EqualNullSafe EqualTo Exists GreaterThan GreaterThanOrEqual"
+        " GroupingSets ILike In InSubquery IntegralDivide IsNotNull IsNull IsUnknown$$anon$1"
+        " IsNotUnknown$$anon$2 LambdaFunction LateralSubquery LessThan LessThanOrEqual Like LikeAll LikeAny"
+        " ListQuery Literal Lower Multiply NamePlaceholder$ NamedArgumentExpression Not NotLikeAll NotLikeAny Or"
+        " Overlay PipeExpression RLike Remainder Rollup ScalarSubquery SemiStructuredExtract ShiftLeft ShiftRight"
+        " ShiftRightUnsigned SortOrder SpecifiedWindowFrame StringLocate StringTrim StringTrimLeft"
+        " StringTrimRight Substring Subtract TimestampAdd TimestampDiff UnaryMinus UnaryPositive"
+        " UnboundedFollowing$ UnboundedPreceding$ Unnest UnresolvedCollation UnresolvedNamedLambdaVariable"
+        " UnresolvedWindowExpression UnspecifiedFrame$ WindowExpression WindowSpecDefinition",
+    )
+    | _named(CATALYST + "expressions.aggregate", "AggregateExpression AnyValue First Last")
+    | _named(
+        CATALYST + "analysis",
+        "MultiAlias UnresolvedAlias UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction"
+        " UnresolvedGenerator UnresolvedStar UnresolvedStarExceptOrReplace",
+    )
+)
+"""Expressions as the parser makes them. Calls of functions are `UnresolvedFunction`, checked by name."""
+
+HOLDERS = (
+    _named("scala", "None$ Some Tuple2 Tuple3")
+    | _named(
+        "scala.collection.immutable",
+        "$colon$colon Nil$ Vector0$ Vector1 Vector2 Vector3 Map$EmptyMap$ Map$Map1 Map$Map2 Map$Map3 Map$Map4"
+        " HashMap ArraySeq$ofRef",
+    )
+    | _named("scala.collection.mutable", "ArrayBuffer ListBuffer ArraySeq$ofRef")
+    | _named(CATALYST + "plans", "NaturalJoin UsingJoin")
+    | _named(CATALYST[:-1], "AliasIdentifier FunctionIdentifier")
+    | _named(CATALYST + "plans.logical", "JoinHint")
+    | _named(CATALYST + "expressions", "WindowSpecReference")
+)
+"""Values that hold others, which are checked in turn."""
+
+VALUES = (
+    _named(CATALYST + "plans", "Cross$ FullOuter$ Inner$ LeftAnti$ LeftOuter$ LeftSemi$ RightOuter$")
+    | _named(CATALYST + "plans.logical", "SampleMethod$Bernoulli$ SampleMethod$System$")
+    | _named(
+        CATALYST + "expressions",
+        "Ascending$ Descending$ NullsFirst$ NullsLast$ RangeFrame$ RowFrame$ ExprId NumericEvalContext"
+        " PipeOperator",
+    )
+    | _named(CATALYST + "expressions.aggregate", "Complete$")
+    | _named(CATALYST + "analysis", "UnresolvedTableOrViewSearchPathMode$QueryLike$")
+    | _named(
+        "org.apache.spark.sql.execution", "SimpleMode$ ExtendedMode$ FormattedMode$ CostMode$ CodegenMode$"
+    )
+    | _named(
+        "org.apache.spark.sql.types",
+        "ArrayType BinaryType$ BooleanType$ ByteType$ CalendarIntervalType$ DateType$ DayTimeIntervalType"
+        " DecimalType DoubleType$ FloatType$ IntegerType$ LongType$ MapType NullType$ ShortType$ StringType"
+        " StringType$ StructType TimeType TimestampNTZType$ TimestampType$ VariantType$ YearMonthIntervalType"
+        " CharType VarcharType",
+    )
+    | _named("org.apache.spark.unsafe.types", "CalendarInterval")
+    | frozenset({"scala.Enumeration$Val"})
+)
+"""Values with nothing inside that would have to be looked at."""
+
+# -- functions -------------------------------------------------------------------------------------------
+
+FUNCTIONS = frozenset(
+    """
+! % & * + - / < << <= <=> = == > >= >> >>> ^ | ~ and or not in between like ilike rlike regexp div mod when if
+
+abs acos acosh asin asinh atan atan2 atanh bin bround cbrt ceil ceiling conv cos cosh cot csc degrees e exp expm1
+factorial floor greatest hypot least ln log log10 log1p log2 nanvl negative pi pmod positive pow power radians rint
+round sec sign signum sin sinh sqrt tan tanh try_add try_divide try_mod try_multiply try_subtract width_bucket
+bit_count bit_get getbit shiftleft shiftright shiftrightunsigned rand randn random uniform
+vector_avg vector_cosine_similarity vector_inner_product vector_l2_distance vector_norm vector_normalize vector_sum
+
+coalesce equal_null ifnull isnan isnotnull isnull nullif nullifzero nvl nvl2 zeroifnull typeof
+bigint binary boolean cast date decimal double float int smallint string time timestamp tinyint
+
+ascii base64 bit_length btrim char char_length character_length chr collate collation concat concat_ws contains
+crc32 decode elt encode endswith find_in_set format_number format_string from_base32 hash hex hmac initcap instr
+is_valid_utf8 jaro_winkler_similarity lcase left len length levenshtein locate lower lpad ltrim luhn_check
+make_valid_utf8 mask md5 octet_length overlay parse_url position printf quote randstr regexp_count regexp_extract
+regexp_extract_all regexp_instr regexp_like regexp_replace regexp_substr repeat replace reverse right rpad rtrim
+sentences sha sha1 sha2 soundex space split split_part startswith str_to_map substr substring substring_index
+to_base32 to_binary to_char to_number to_varchar translate trim try_parse_url try_to_binary try_to_number
+try_url_decode try_validate_utf8 ucase unbase64 unhex upper url_decode url_encode uuid validate_utf8 xxhash64
+aes_decrypt aes_encrypt try_aes_decrypt
+
+add_months convert_timezone curdate current_date current_time current_timestamp current_timezone date_add date_diff
+date_format date_from_unix_date date_part date_sub date_trunc dateadd datediff datepart day dayname dayofmonth
+dayofweek dayofyear extract from_unixtime from_utc_timestamp hour last_day localtime localtimestamp make_date
+make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz make_timestamp_ntz make_ym_interval minute
+month monthname months_between next_day now quarter second session_window time_bucket time_diff time_from_micros
+time_from_millis time_from_seconds time_to_micros time_to_millis time_to_seconds time_trunc timestamp_micros
+timestamp_millis timestamp_nanos timestamp_seconds to_date to_time to_timestamp to_timestamp_ltz to_timestamp_ntz
+to_unix_timestamp to_utc_timestamp trunc try_make_interval try_make_timestamp try_make_timestamp_ltz
+try_make_timestamp_ntz try_to_date try_to_time try_to_timestamp unix_date unix_micros unix_millis unix_nanos
+unix_seconds unix_timestamp weekday weekofyear window window_time year
+
+array array_append array_compact array_contains array_distinct array_except array_insert array_intersect array_join
+array_max array_min array_position array_prepend array_remove array_repeat array_size array_sort array_union
+arrays_overlap arrays_zip cardinality element_at exists filter flatten forall get named_struct shuffle size slice
+sort_array struct transform try_element_at zip_with aggregate reduce
+map map_concat map_contains_key map_entries map_filter map_from_arrays map_from_entries map_keys map_values
+map_zip_with transform_keys transform_values
+explode explode_outer inline inline_outer posexplode posexplode_outer stack json_tuple
+
+from_csv from_json get_json_object is_valid_variant is_variant_null json_array_length json_object_keys parse_json
+schema_of_csv schema_of_json schema_of_variant schema_of_variant_agg to_csv to_json to_variant_object try_parse_json
+try_variant_array_append try_variant_get try_variant_insert try_variant_set variant_array_append variant_delete
+variant_get variant_insert variant_set variant_strip_nulls
+
+any any_value approx_count_distinct approx_percentile approx_top_k array_agg avg bit_and bit_or bit_xor
+bitmap_and_agg bitmap_bit_position bitmap_bucket_number bitmap_construct_agg bitmap_count bitmap_or_agg bool_and
+bool_or collect_list collect_set collect_union corr count count_if counter_diff covar_pop covar_samp cume_dist
+dense_rank every first first_value grouping grouping_id histogram_numeric kurtosis lag last last_value lead listagg
+max max_by mean median min min_by mode nth_value ntile percent_rank percentile percentile_approx percentile_cont
+percentile_disc rank regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
+row_number skewness some std stddev stddev_pop stddev_samp string_agg sum try_avg try_sum var_pop var_samp variance
+monotonically_increasing_id spark_partition_id
+""".split()
+)
+
+TABLE_FUNCTIONS = frozenset(
+    "explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range stack variant_explode"
+    " variant_explode_outer".split()
+)
+
+_SKETCH = "it reads a sketch from bytes that nothing has checked"
+
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(("java_method", "reflect", "try_reflect"), "it calls Java"),
+    **dict.fromkeys(
+        ("input_file_name", "input_file_block_start", "input_file_block_length"), "it tells where files are"
+    ),
+    **dict.fromkeys(
+        """from_xml schema_of_xml to_xml xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long
+        xpath_number xpath_short xpath_string""".split(),
+        "XML can name files and hosts to read from",
+    ),
+    **dict.fromkeys(
+        "from_avro to_avro schema_of_avro from_protobuf to_protobuf".split(), "its schema can be a file"
+    ),
+    **dict.fromkeys(
+        """current_catalog current_database current_path current_schema current_user session_user user
+        version""".split(),
+        "it tells about the process that runs Spark",
+    ),
+    **dict.fromkeys(("raise_error", "assert_true"), "it fails on purpose"),
+    "measure": "there are no metric views",
+    "sequence": "it makes arrays of any length; range(N) makes rows",
+    "count_min_sketch": "it takes as much memory as its arguments say",
+    **dict.fromkeys(
+        """approx_top_k_accumulate approx_top_k_combine approx_top_k_estimate
+        hll_sketch_agg hll_sketch_estimate hll_union hll_union_agg
+        kll_merge_agg_bigint kll_merge_agg_double kll_merge_agg_float
+        kll_sketch_agg_bigint kll_sketch_agg_double kll_sketch_agg_float
+        kll_sketch_get_n_bigint kll_sketch_get_n_double kll_sketch_get_n_float
+        kll_sketch_get_quantile_bigint kll_sketch_get_quantile_double kll_sketch_get_quantile_float
+        kll_sketch_get_rank_bigint kll_sketch_get_rank_double kll_sketch_get_rank_float
+        kll_sketch_merge_bigint kll_sketch_merge_double kll_sketch_merge_float
+        kll_sketch_to_string_bigint kll_sketch_to_string_double kll_sketch_to_string_float
+        theta_difference theta_intersection theta_intersection_agg theta_sketch_agg theta_sketch_estimate
+        theta_union theta_union_agg
+        tuple_difference_double tuple_difference_integer tuple_difference_theta_double
+        tuple_difference_theta_integer tuple_intersection_agg_double tuple_intersection_agg_integer
+        tuple_intersection_double tuple_intersection_integer tuple_intersection_theta_double
+        tuple_intersection_theta_integer tuple_sketch_agg_double tuple_sketch_agg_integer
+        tuple_sketch_estimate_double tuple_sketch_estimate_integer tuple_sketch_summary_double
+        tuple_sketch_summary_integer tuple_sketch_theta_double tuple_sketch_theta_integer
+        tuple_union_agg_double tuple_union_agg_integer tuple_union_double tuple_union_integer
+        tuple_union_theta_double tuple_union_theta_integer""".split(),
+        _SKETCH,
+    ),
+    **dict.fromkeys(
+        "st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid".split(),
+        "it reads shapes from bytes that nothing has checked",
+    ),
+}
+"""Functions that were looked at and are refused, with the reason."""
+
+REFUSED_TABLE_FUNCTIONS: dict[str, str] = {
+    "python_worker_logs": "it tells about the process that runs Spark",
+    "collations": "it reads a table of Spark, not of the log",
+    "sql_keywords": "it reads a table of Spark, not of the log",
+}
+
+UNQUALIFIED = frozenset(
+    "current_catalog current_database current_path current_schema current_user session_user user".split()
+)
+"""Words that Spark takes for a call of the function where there is no such column."""
+
+HIDDEN = "_metadata"
+"""The column that Spark adds to each file that it reads: it tells paths."""
+
+# -- sizes -----------------------------------------------------------------------------------------------
+
+SIZE_LIMIT = 1_000_000
+SIZES = {
+    "array_insert": 1, "array_repeat": 1, "format_number": 1, "histogram_numeric": 1, "lpad": 1, "randstr": 0,
+    "repeat": 1, "rpad": 1, "space": 0, "stack": 0,
+}  # fmt: skip
+"""The argument that says how large the result is: an integer literal, at most SIZE_LIMIT."""
+GROWING = ("array_repeat", "repeat")
+"""Those that can be nested: their product over the whole query is limited."""
+FORMATS = ("format_string", "printf")
+WIDTH_DIGITS = 4
+ARGUMENTS_AT_MOST = {"approx_count_distinct": 1, "range": 3}
+"""What follows sets an error or a number of partitions, and with it the memory that Spark takes at once."""
+WINDOWS_AT_MOST = 1000
+"""How many windows one row may be in: window(time, '1 hour', '1 minute') is 60."""
+GROUPING_SETS_AT_MOST = 1024
+NODES_AT_MOST = 3000
+"""Nodes of the parsed plan."""
+EXPANDED_NODES_AT_MOST = 20_000
+"""The same, with each reference to a WITH query counted as all of that query."""

@@ -1,0 +1,315 @@
+"""The gate that every query passes before Spark analyses or runs it.
+
+Spark's own parser makes the plan. Everything in the plan is visited: operators, expressions, subqueries, WITH
+queries, and whatever else a node holds. Each class must be in one of the lists of `allowed`, each relation must be a
+view, each function must be allowed by name. The plan that passed is the plan that runs; the text is not parsed again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from py4j.java_gateway import JavaObject
+
+from polycast.errors import UsageError
+from polycast.pipelines.sql import allowed
+from polycast.pipelines.sql.mistakes import mark, marking
+from polycast.pipelines.sql.sizes import Sizes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SETTINGS = {
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.parser.eagerEvalOfUnresolvedInlineTable": "false",
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.execution.topKSortFallbackThreshold": "100000",
+    "spark.sql.maxBroadcastTableSize": str(256 * 1024 * 1024),
+}
+"""Of the session that parses: the text stays as it is, nothing is computed before it was checked, files are no tables,
+and what does not fit in memory is sorted on disk."""
+SYSTEM = (("builtin",), ("system", "builtin"))
+CHANGES = re.compile(r"Insert|Create|Drop|Alter|Delete|Update|Merge|Truncate|Replace|LoadData|Cache|Set[A-Z]\w*Command")
+Java = Any
+"""An object of Java."""
+Scope = Mapping[str, int]
+"""WITH queries that can be named, and how many nodes each stands for."""
+
+
+class Relation(NamedTuple):
+    name: str
+    quoted: bool
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A query that may run, if the relations are views of the log."""
+
+    text: str
+    plan: Java
+    relations: tuple[Relation, ...]
+    command: str = ""
+    """EXPLAIN or DESCRIBE, where it is one of these."""
+
+
+def pass_gate(spark: SparkSession, text: str) -> Passed:
+    """Raises UsageError for anything that is not known to be harmless."""
+    plan = parse(spark, text)
+    visit = Visit(spark, text)
+    command = allowed.COMMANDS.get(_class_of(plan), "")
+    if command:
+        visit.enter_command(plan, command)
+    else:
+        visit.enter(plan, {})
+    return Passed(text, plan, tuple(visit.relations), command)
+
+
+def parse(spark: SparkSession, text: str) -> Java:
+    """One statement. The settings count for the session that is active in this thread."""
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    java = spark.sparkContext._jvm
+    assert java
+    java.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    with marking(text):
+        return spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+
+
+def to_rows(spark: SparkSession, passed: Passed) -> DataFrame:
+    """The result, which nothing has computed yet; that of a command is computed at once."""
+    from pyspark.sql import DataFrame
+
+    java = spark.sparkContext._jvm
+    assert java
+    with marking(passed.text):
+        rows = java.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, passed.plan)
+        return DataFrame(rows, spark)
+
+
+class Visit:
+    """Of one plan. `enter` returns how many nodes are below, with each WITH query counted where it is named."""
+
+    def __init__(self, spark: SparkSession, text: str) -> None:
+        java = spark.sparkContext._jvm
+        assert java
+        self._seen = java.java.util.IdentityHashMap()
+        self._text = text
+        self._nodes = 0
+        self._sizes = Sizes()
+        self.relations: list[Relation] = []
+        self._special = {
+            f"{allowed.CATALYST}analysis.UnresolvedAttribute": self._check_attribute,
+            f"{allowed.CATALYST}analysis.UnresolvedFunction": self._check_function,
+            f"{allowed.CATALYST}analysis.UnresolvedGenerator": self._check_generator,
+            f"{allowed.CATALYST}analysis.UnresolvedTableValuedFunction": self._check_table_function,
+            f"{allowed.CATALYST}expressions.Cube": self._check_grouping,
+            f"{allowed.CATALYST}expressions.Rollup": self._check_grouping,
+            f"{allowed.CATALYST}expressions.GroupingSets": self._check_grouping,
+        }
+
+    def enter_command(self, plan: Java, command: str) -> None:
+        if command == "EXPLAIN":
+            self.enter(plan.logicalPlan(), {})
+        elif command == "DESCRIBE QUERY":
+            self.enter(plan.plan(), {})
+        else:
+            if plan.isExtended() or not plan.partitionSpec().isEmpty():
+                raise self._refusal("DESCRIBE EXTENDED is not allowed", plan)
+            self._add_relation(plan.relation())
+
+    def enter(self, value: Any, scope: Scope) -> int:
+        if not isinstance(value, JavaObject):
+            self._check_plain(value)
+            return 0
+        name = _class_of(value)
+        if name in allowed.VALUES:
+            return 0
+        if name in allowed.HOLDERS:
+            return sum(self.enter(each, scope) for each in _parts_of(value))
+        if name not in allowed.OPERATORS and name not in allowed.EXPRESSIONS:
+            raise self._refuse_class(name, value)
+        return self._enter_node(name, value, scope)
+
+    def _enter_node(self, name: str, node: Java, scope: Scope) -> int:
+        if self._seen.put(node, True) is not None:
+            return 0
+        self._nodes += 1
+        if self._nodes > allowed.NODES_AT_MOST:
+            raise UsageError(f"the query has more than {allowed.NODES_AT_MOST:,} parts", "ask for less at once")
+        match name.rpartition(".")[2]:
+            case "Literal":
+                return 1
+            case "UnresolvedRelation":
+                return self._enter_relation(node, scope)
+            case "UnresolvedWith":
+                return self._enter_with(node, scope)
+        if check := self._special.get(name):
+            check(node)
+        return self._check_expanded(1 + sum(self.enter(each, scope) for each in _all_of(node)))
+
+    def _check_expanded(self, nodes: int) -> int:
+        if nodes > allowed.EXPANDED_NODES_AT_MOST:
+            what = f"the query has more than {allowed.EXPANDED_NODES_AT_MOST:,} parts with WITH queries written out"
+            raise UsageError(what, "name a WITH query less often")
+        return nodes
+
+    # -- relations ---------------------------------------------------------------------------------------
+
+    def _enter_relation(self, node: Java, scope: Scope) -> int:
+        name = self._name_of(node)
+        if not node.options().isEmpty() or node.isStreaming():
+            raise self._refusal("a view takes no options", node)
+        if name.lower() in scope:
+            return 1 + scope[name.lower()]
+        self._add_relation(node)
+        return 1
+
+    def _add_relation(self, node: Java) -> None:
+        begin, end = _place_of(node)
+        quoted = self._text[begin : begin + 1] == "`"
+        self.relations.append(Relation(self._name_of(node), quoted, begin, end))
+
+    def _name_of(self, relation: Java) -> str:
+        parts = list(_items(relation.multipartIdentifier()))
+        if len(parts) != 1:
+            raise self._refusal("only the views of the log can be read, and their names have one part", relation)
+        self._check_plain(parts[0])
+        return str(parts[0])
+
+    def _enter_with(self, node: Java, scope: Scope) -> int:
+        """Each WITH query sees those before it."""
+        if node.allowRecursion():
+            raise self._refusal("WITH RECURSIVE is not allowed: nothing limits its rows", node)
+        inner = dict(scope)
+        for relation in _items(node.cteRelations()):
+            name = str(relation._1())
+            self._check_plain(name)
+            inner[name.lower()] = self.enter(relation._2(), dict(inner))
+        return self._check_expanded(1 + self.enter(node.child(), inner))
+
+    # -- names -------------------------------------------------------------------------------------------
+
+    def _check_plain(self, value: Any) -> None:
+        if isinstance(value, str) and value.lower() == allowed.HIDDEN:
+            raise UsageError(f"{allowed.HIDDEN} is not allowed: it tells where files are")
+
+    def _check_attribute(self, node: Java) -> None:
+        parts = list(_items(node.nameParts()))
+        if len(parts) == 1 and parts[0].lower() in allowed.UNQUALIFIED:
+            reason = allowed.REFUSED[parts[0].lower()]
+            raise self._refusal(f"{parts[0]} is not allowed: {reason}", node, "choose another name for a column")
+
+    def _check_function(self, node: Java) -> None:
+        name = self._function(node, list(_items(node.nameParts())), allowed.FUNCTIONS, allowed.REFUSED)
+        with self._marked(node):
+            self._sizes.check_function(name, list(_items(node.arguments())))
+
+    def _check_generator(self, node: Java) -> None:
+        """Of LATERAL VIEW."""
+        name = node.name()
+        qualified = [part.get() for part in (name.catalog(), name.database()) if part.isDefined()]
+        found = self._function(node, [*qualified, name.funcName()], allowed.FUNCTIONS, allowed.REFUSED)
+        with self._marked(node):
+            self._sizes.check_function(found, list(_items(node.children())))
+
+    def _check_table_function(self, node: Java) -> None:
+        parts = list(_items(node.name()))
+        found = self._function(node, parts, allowed.TABLE_FUNCTIONS, allowed.REFUSED_TABLE_FUNCTIONS)
+        with self._marked(node):
+            self._sizes.check_function(found, list(_items(node.functionArgs())))
+
+    def _function(
+        self, node: Java, parts: list[str], known: frozenset[str], refused: Mapping[str, str]
+    ) -> str:
+        *qualified, last = (part.lower() for part in parts)
+        if qualified and tuple(qualified) not in SYSTEM:
+            raise self._refusal(f"the function {'.'.join(parts)} is not one of Spark's own", node)
+        if last not in known:
+            reason = refused.get(last)
+            what = f"is not allowed: {reason}" if reason else "is not known"
+            raise self._refusal(f"the function {last} {what}", node)
+        return last
+
+    def _check_grouping(self, node: Java) -> None:
+        with self._marked(node):
+            self._sizes.check_grouping(_class_of(node).rpartition(".")[2], node)
+
+    # -- refusals ----------------------------------------------------------------------------------------
+
+    def _refuse_class(self, name: str, value: Java) -> UsageError:
+        short = name.rpartition(".")[2].partition("$")[0]
+        if CHANGES.match(short):
+            hint = "--into TOPIC publishes the rows of a query, --to PATH keeps them"
+            return self._refusal(f"a query only reads, and this is {short}", value, hint)
+        return self._refusal(f"{short} is not allowed in a query", value)
+
+    def _refusal(self, words: str, node: Java, hint: str = "") -> UsageError:
+        return to_refusal(words, self._text, *_place_of(node), hint)
+
+    def _marked(self, node: Java) -> Marked:
+        return Marked(self._text, node)
+
+
+class Marked:
+    """Adds the place to what is raised in here."""
+
+    def __init__(self, text: str, node: Java) -> None:
+        self._text = text
+        self._node = node
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, UsageError):
+            raise to_refusal(str(error), self._text, *_place_of(self._node), error.hint) from None
+
+
+def to_refusal(words: str, text: str, begin: int, end: int, hint: str = "") -> UsageError:
+    """With the place marked, where it is known."""
+    return UsageError(f"{words}\n{mark(text, begin, end)}" if begin < end else words, hint)
+
+
+# -- objects of Java -------------------------------------------------------------------------------------
+
+
+def _class_of(value: Java) -> str:
+    return str(value.getClass().getName())
+
+
+def _items(sequence: Java) -> Iterator[Any]:
+    iterator = sequence.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _fields_of(product: Java) -> Iterator[Any]:
+    for number in range(product.productArity()):
+        yield product.productElement(number)
+
+
+def _parts_of(holder: Java) -> Iterator[Any]:
+    is_collection = _class_of(holder).startswith("scala.collection.")
+    return _items(holder) if is_collection else _fields_of(holder)
+
+
+def _all_of(node: Java) -> Iterator[Any]:
+    """What a node is made of, and what it calls its children: they are the same, in all versions so far."""
+    yield from _fields_of(node)
+    yield node.children()
+    yield node.innerChildren()
+
+
+def _place_of(node: Java) -> tuple[int, int]:
+    """Where in the text it is; (0, 0) where Spark does not say."""
+    try:
+        begin, end = node.origin().startIndex(), node.origin().stopIndex()
+    except Exception:  # no node of a tree: it has no origin
+        return 0, 0
+    if not (begin.isDefined() and end.isDefined()):
+        return 0, 0
+    return int(begin.get()), int(end.get()) + 1

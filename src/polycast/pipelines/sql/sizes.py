@@ -1,0 +1,85 @@
+"""Limits on what a query says about the size of its result: where Spark would take all memory at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from polycast.errors import UsageError
+from polycast.pipelines.sql import allowed
+
+Java = Any
+SECONDS = {
+    "microsecond": 1e-6, "millisecond": 1e-3, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800,
+}  # fmt: skip
+DURATION = re.compile(rf"(?:interval\s+)?(\d{{1,9}})\s+({'|'.join(SECONDS)})s?", re.IGNORECASE)
+WIDTH = re.compile(rf"\d{{{allowed.WIDTH_DIGITS + 1},}}")
+
+
+class Sizes:
+    """Of one query."""
+
+    def __init__(self) -> None:
+        self._growth = 1
+        self._grouping_sets = 1
+
+    def check_function(self, name: str, arguments: Sequence[Java]) -> None:
+        most = allowed.ARGUMENTS_AT_MOST.get(name)
+        if most is not None and len(arguments) > most:
+            raise UsageError(f"{name} takes {most} arguments here, and this is {len(arguments)}")
+        if name in allowed.SIZES and len(arguments) > allowed.SIZES[name]:
+            self._check_size(name, arguments[allowed.SIZES[name]])
+        if name in allowed.FORMATS and arguments:
+            _check_format(name, arguments[0])
+        if name == "window":
+            _check_windows(arguments)
+
+    def _check_size(self, name: str, argument: Java) -> None:
+        size = _literal(argument)
+        if not isinstance(size, int) or abs(size) > allowed.SIZE_LIMIT:
+            raise UsageError(f"the size that {name} makes is a number of at most {allowed.SIZE_LIMIT:,}")
+        if name in allowed.GROWING:
+            self._growth *= max(1, size)
+            if self._growth > allowed.SIZE_LIMIT:
+                what = f"repeat and array_repeat make {self._growth:,} times the size"
+                raise UsageError(f"{what}, and {allowed.SIZE_LIMIT:,} are allowed in a query")
+
+    def check_grouping(self, kind: str, node: Java) -> None:
+        """CUBE, ROLLUP and GROUPING SETS multiply."""
+        columns = node.children().size()
+        sets = {"Cube": 2 ** min(columns, 64), "Rollup": columns + 1}.get(kind) or node.userGivenGroupByExprs().size() + 1
+        self._grouping_sets *= sets
+        if self._grouping_sets > allowed.GROUPING_SETS_AT_MOST:
+            raise UsageError(f"a query has at most {allowed.GROUPING_SETS_AT_MOST:,} sets to group by")
+
+
+def _literal(expression: Java) -> int | str | None:
+    """Its value, where it is a literal of a whole number or a text."""
+    if not expression.getClass().getName().endswith(".expressions.Literal"):
+        return None
+    value = expression.value()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return str(value.toString()) if expression.dataType().typeName() == "string" and value is not None else None
+
+
+def _check_format(name: str, argument: Java) -> None:
+    text = _literal(argument)
+    if not isinstance(text, str) or WIDTH.search(text):
+        raise UsageError(f"{name} takes a literal with widths of at most {allowed.WIDTH_DIGITS} digits")
+
+
+def _check_windows(arguments: Sequence[Java]) -> None:
+    """A row is in as many windows as the slide fits into the length."""
+    if len(arguments) < 3:
+        return
+    length, slide = (_seconds(_literal(argument)) for argument in arguments[1:3])
+    if not length or not slide or length / slide > allowed.WINDOWS_AT_MOST:
+        hint = "write both as in window(time, '1 hour', '1 minute')"
+        raise UsageError(f"a row is in at most {allowed.WINDOWS_AT_MOST:,} windows", hint)
+
+
+def _seconds(text: int | str | None) -> float:
+    found = DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
+    return int(found[1]) * SECONDS[found[2].lower()] if found else 0.0
