@@ -101,7 +101,7 @@ def test_sql(console: Console, broker: Broker) -> None:
         console.fill("limit", "2")
         console.press("Run")
         asked = json.loads(spark.read_until(b"\n"))
-        assert (asked["request"], asked["body"]) == ("spark/sql", {"query": "SELECT <b>", "limit": 2})
+        assert (asked["request"], asked["body"]["body"]) == ("spark/sql", {"query": "SELECT <b>", "limit": 2})
         rows = [["<b>", 5], [None, 12]]
         spark.say(success=asked["id"], body={"columns": ["name", "count"], "rows": rows, "more": True})
         console.wait_for_text(".notice", "2 rows, and there are more")

@@ -92,7 +92,9 @@ def test_every_kind_of_value(ask: Any) -> None:
         "payload": {"$base64": "/wA="}, "timeless": False, "variant": '{"a":[1]}', "months": "INTERVAL '2' MONTH",
         "parsed": {"a": {"b": 1}}, "listed": [1.5],
     }  # fmt: skip
-    assert {row["viewName"] for row in rows_of(ask("SHOW VIEWS", "--json"))} >= {"messages"}
+    assert [row["col_name"] for row in rows_of(ask("DESCRIBE `raw`", "--json"))][:2] == ["offset", "topic"]
+    [explained] = rows_of(ask("EXPLAIN SELECT topic FROM messages", "--json"))
+    assert "== Physical Plan ==" in explained["plan"]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,9 @@ def test_every_kind_of_value(ask: Any) -> None:
     [
         ("SELECT * FORM messages", "Syntax error at or near 'messages'", "              ^"),
         ("SELECT 1,\n offst FROM messages", "Did you mean one of the following? [`offset`", " ^^^^^"),
-        ("SELECT 1 FROM nowhere", "The table or view `nowhere` cannot be found", "              ^^^^^^^"),
+        ("SELECT 1 FROM nowhere", "there is no view nowhere", "              ^^^^^^^"),
+        ("SELECT 1;\nSELECT 2", "Syntax error at or near 'SELECT'", "^"),
+        ("SELECT reflect('a')", "the function reflect is not allowed: it calls Java", "       ^^^^^^^^^^^^"),
         ("SELECT cast(topic AS int) FROM `raw`", "cannot be cast to", "       ^^^^^^^^^^^^^^^^^^"),
     ],
 )
@@ -110,6 +114,26 @@ def test_mistakes_are_marked(ask: Any, query: str, words: str, marked: str) -> N
     assert words in failed.err.splitlines()[0]
     assert f"  {marked}" in failed.err.splitlines()
     assert "SQLSTATE" not in failed.err and "Project" not in failed.err
+
+
+@pytest.mark.parametrize(
+    ("query", "said", "cure"),
+    [
+        ("/* nothing */", "Syntax error", ""),
+        ("SELCT 1", "Syntax error at or near 'SELCT'", ""),
+        ("DROP TABLE messages", "a query only reads, and this is DropTable", "--into TOPIC"),
+        ("FROM messages INSERT OVERWRITE t SELECT *", "a query only reads, and this is Insert", "--to PATH"),
+        ("SELECT * FROM ``", "a pattern cannot be empty", "'>'"),
+        ("SELECT * FROM `a.>` JOIN `A.>`", "`a.>` and `A.>` are one name", "--view"),
+        ("SELECT 1 FROM orders", "there is no view orders", "goes in back-ticks: `orders`"),
+    ],
+)
+def test_queries_that_are_none(ask: Any, query: str, said: str, cure: str) -> None:
+    failed = ask(query)
+    message, _, hint = failed.err.partition("\nhint: ")
+    assert (failed.code, failed.out) == (2, b"")
+    assert said in message
+    assert cure in hint
 
 
 # -- queries that go on ----------------------------------------------------------------------------------
@@ -124,7 +148,7 @@ def follow(spark: SparkSession, broker: Broker, data: Path) -> Follow:
 
     def run(query: str, **target: Any) -> Report:
         statement, where = read_statement(query), Target(**target)
-        check_target(statement, where)
+        check_target(where)
         order = order_of(to_pipeline(statement, where), data, at(broker), (), "", True)
         return run_in(spark, order, lambda progress: None, threading.Event())
 
@@ -183,6 +207,9 @@ def test_rows_are_kept_as_parquet(follow: Follow, broker: Broker, tmp_path: Path
         ("SELECT topic FROM messages", {"into": "x.>"}, "takes the columns topic and payload"),
         ("SELECT topic, topic FROM messages", {"into": "x"}, "two columns are called topic"),
         ("SELECT nothing FROM messages", {"into": "x"}, "Did you mean"),
+        ("DESCRIBE messages", {"into": "x"}, "only what SELECT finds can be published or kept"),
+        ("SELECT payload FROM `x`", {"into": "x"}, "the query would read what it publishes: `x`"),
+        ("SELECT TRANSFORM(topic) USING 'cat' FROM messages", {"into": "x"}, "ScriptTransformation is not allowed"),
     ],
 )
 def test_what_cannot_go_on(follow: Follow, tmp_path: Path, query: str, target: dict[str, Any], words: str) -> None:

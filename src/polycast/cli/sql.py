@@ -34,7 +34,7 @@ EXAMPLE = 'polycast sql "SELECT topic, count(*) FROM messages GROUP BY topic"'
 
 
 def run(
-    query: str = typer.Argument(help="One statement: SELECT, WITH, VALUES, DESCRIBE, EXPLAIN or SHOW."),
+    query: str = typer.Argument(help="One statement: SELECT, WITH, VALUES, DESCRIBE or EXPLAIN."),
     data: str = DATA,
     into: str = typer.Option("", help="Publish what it finds to this topic.", metavar="TOPIC"),
     to: str = typer.Option("", help="Keep what it finds as Parquet files in this folder.", metavar="PATH"),
@@ -88,5 +88,5 @@ def _follow(statement: Statement, into: str, to: str, data: Path, at: str, maste
     from polycast.pipelines.sql.following import Target, check_target, to_pipeline
 
     target = Target(into, Path(to) if to else None)
-    check_target(statement, target)
+    check_target(target)
     follow(runner.order_of(to_pipeline(statement, target), data, at, (), master, once))

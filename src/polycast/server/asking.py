@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import Counter
@@ -29,6 +30,8 @@ MANAGED = (RESERVED, "spark/")
 """Routes of the broker and of its pipelines: they show everything, whatever somebody may hear."""
 QUERY = "spark/sql"
 """The route of SQL: it has a right of its own, and the responder is told what the requester may query."""
+QUERY_CHARACTERS = 500
+"""So much of a query is in the log."""
 REQUEST_BYTES = 256 * 1024
 """The largest body of a request for a pipeline."""
 OWN_RULES = (RESERVED + "publish", RESERVED + "history")
@@ -59,6 +62,14 @@ def to_attested(guard: Guard, body: Body) -> Body:
     asked = None if body.format is Format.NONE else read_asked(body, Any)
     patterns = None if guard.queries is None else [str(pattern) for pattern in guard.queries]
     return to_json_body({"identity": guard.identity, "query": patterns, "body": asked})
+
+
+def _shown(attested: Body) -> str:
+    """What is asked, for the log: one line of printable letters, and not all of it if it is long."""
+    asked = json.loads(attested.payload)["body"]
+    query = asked.get("query") if isinstance(asked, dict) else asked
+    text = query if isinstance(query, str) else json.dumps(query)
+    return ascii(text) if len(text) <= QUERY_CHARACTERS else f"{ascii(text[:QUERY_CHARACTERS])}..."
 
 
 def _no_route(
@@ -97,6 +108,7 @@ class Asking:
         except RouteError as error:
             self._answer(requester, handle, False, requests.word(str(error)))
         else:
+            log.info("%s: %s queries %s", connection, connection.guard.identity, _shown(attested))
             self._pass(self._requests.ask(requester, request.route, handle, attested, time.monotonic()))
 
     def _refuse(self, connection: Connection, route: str) -> None:

@@ -6,6 +6,7 @@ at one offset, so a segment that is sealed meanwhile is neither missing nor ther
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,11 +37,33 @@ class Sealed(NamedTuple):
     next: int
 
 
-def table(spark: SparkSession, path: str, subscribe: str = ">", fail_on_data_loss: bool = True) -> DataFrame:
+def table(
+    spark: SparkSession,
+    path: str,
+    subscribe: str = ">",
+    fail_on_data_loss: bool = True,
+    only: Sequence[Pattern] | None = None,
+) -> DataFrame:
     """The messages of the log in that folder, under those patterns.
 
-    With `fail_on_data_loss`, segments that are removed meanwhile fail the query that would have read them.
+    With `fail_on_data_loss`, segments that are removed meanwhile fail the query that would have read them. With
+    `only`, topics that none of these patterns covers are left out as well.
     """
+    rows = _table(spark, path, subscribe, fail_on_data_loss)
+    return rows if only is None else restrict(rows, only)
+
+
+def restrict(rows: DataFrame, only: Sequence[Pattern]) -> DataFrame:
+    """No other row is ever seen by what is computed on top of this, not even by a cast that fails.
+
+    Spark moves conditions of a query below those of a view, and infers new ones that come first. It does neither
+    across a condition that is random, even if that is always true.
+    """
+    allowed = reduce(or_, map(to_condition, only), F.lit(False))
+    return rows.where(allowed).where(F.rand() >= F.lit(0.0))
+
+
+def _table(spark: SparkSession, path: str, subscribe: str, fail_on_data_loss: bool) -> DataFrame:
     patterns = parse_patterns(subscribe)
     folder = find_log(path)
     sealed = find_sealed(folder)

@@ -6,7 +6,7 @@ large one does not have to fit anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,10 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
 from pyspark.sql.types import CalendarIntervalType, DataType, VariantType, YearMonthIntervalType
 
+from polycast.model import Pattern
+from polycast.pipelines.sql.gate import Passed, pass_gate, to_frame
 from polycast.pipelines.sql.mistakes import marking
-from polycast.pipelines.sql.statement import Statement
+from polycast.pipelines.sql.statement import Statement, to_views
 from polycast.spark.table import table
 
 if TYPE_CHECKING:
@@ -26,10 +28,21 @@ NOT_ARROW = (CalendarIntervalType, YearMonthIntervalType)
 
 def ask(spark: SparkSession, log: Path, statement: Statement) -> DataFrame:
     """The result, which nobody has computed yet."""
-    for name, patterns in statement.views.items():
-        show_as(name, table(spark, str(log), patterns, fail_on_data_loss=False))
-    with marking(statement.text):
-        return spark.sql(statement.text)
+    passed = pass_gate(spark, statement.text)
+    return ask_passed(spark, log, passed, to_views(statement, passed))
+
+
+def ask_passed(
+    spark: SparkSession,
+    log: Path,
+    passed: Passed,
+    views: Mapping[str, str],
+    only: Sequence[Pattern] | None = None,
+) -> DataFrame:
+    """With `only`, the views have no topics but those that one of these patterns covers."""
+    for name, patterns in views.items():
+        show_as(name, table(spark, str(log), patterns, fail_on_data_loss=False, only=only))
+    return to_frame(spark, passed)
 
 
 def show_as(name: str, rows: DataFrame) -> None:

@@ -55,7 +55,7 @@ EXPRESSIONS = (
     | _named(
         CATALYST + "analysis",
         "MultiAlias UnresolvedAlias UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction"
-        " UnresolvedGenerator UnresolvedStar UnresolvedStarExceptOrReplace",
+        " UnresolvedGenerator UnresolvedOrdinal UnresolvedStar UnresolvedStarExceptOrReplace",
     )
 )
 """Expressions as the parser makes them. Calls of functions are `UnresolvedFunction`, checked by name."""
@@ -95,7 +95,7 @@ VALUES = (
         " StringType$ StructType TimeType TimestampNTZType$ TimestampType$ VariantType$ YearMonthIntervalType"
         " CharType VarcharType",
     )
-    | _named("org.apache.spark.unsafe.types", "CalendarInterval")
+    | _named("org.apache.spark.unsafe.types", "CalendarInterval UTF8String")
     | frozenset({"scala.Enumeration$Val"})
 )
 """Values with nothing inside that would have to be looked at."""
@@ -249,7 +249,7 @@ ARGUMENTS_AT_MOST = {"approx_count_distinct": 1, "range": 3}
 WINDOWS_AT_MOST = 1000
 """How many windows one row may be in: window(time, '1 hour', '1 minute') is 60."""
 GROUPING_SETS_AT_MOST = 1024
-NODES_AT_MOST = 3000
+NODES_AT_MOST = 2000
 """Nodes of the parsed plan."""
 EXPANDED_NODES_AT_MOST = 20_000
 """The same, with each reference to a WITH query counted as all of that query."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,9 @@ from polycast.errors import UsageError
 from polycast.model import Exact, parse_patterns
 from polycast.pipelines.base import Pipeline, Run
 from polycast.pipelines.sql import show_as
-from polycast.pipelines.sql.mistakes import marking, to_mistake
-from polycast.pipelines.sql.statement import Statement
+from polycast.pipelines.sql.gate import Passed, pass_gate, to_frame
+from polycast.pipelines.sql.mistakes import to_mistake
+from polycast.pipelines.sql.statement import Statement, to_views
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -71,14 +72,18 @@ def to_pipeline(statement: Statement, target: Target) -> Pipeline:
     )
 
 
-def check_target(statement: Statement, target: Target) -> None:
-    if not statement.flows:
-        raise UsageError("only what SELECT finds can be published or kept", "leave out --into and --to")
-    read = {name for name, patterns in statement.views.items() if _names(patterns, target.into)}
-    if target.into and read:
-        raise UsageError(f"the query would read what it publishes: `{read.pop()}`", "publish to another topic")
+def check_target(target: Target) -> None:
+    """As far as that can be done without Spark."""
     if target.to:
         _check_folder(target.to)
+
+
+def _check_query(passed: Passed, views: Mapping[str, str], target: Target) -> None:
+    if passed.command:
+        raise UsageError("only what SELECT finds can be published or kept", "leave out --into and --to")
+    read = next((name for name, patterns in views.items() if _names(patterns, target.into)), "")
+    if target.into and read:
+        raise UsageError(f"the query would read what it publishes: `{read}`", "publish to another topic")
 
 
 def _check_folder(folder: Path) -> None:
@@ -93,10 +98,12 @@ def _names(patterns: str, topic: str) -> bool:
 
 
 def _start(statement: Statement, target: Target, run: Run) -> StreamingQuery:
-    for name, patterns in statement.views.items():
+    passed = pass_gate(run.spark, statement.text)
+    views = to_views(statement, passed)
+    _check_query(passed, views, target)
+    for name, patterns in views.items():
         show_as(name, _without(run.messages(patterns), target))
-    with marking(statement.text):
-        rows = run.spark.sql(statement.text)
+    rows = to_frame(run.spark, passed)
     if not rows.isStreaming:
         raise UsageError("the query reads no messages: there is nothing to wait for", "leave out --into and --to")
     if target.to:

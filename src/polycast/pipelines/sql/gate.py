@@ -59,14 +59,25 @@ class Passed:
 
 def pass_gate(spark: SparkSession, text: str) -> Passed:
     """Raises UsageError for anything that is not known to be harmless."""
+    check_text(text)
     plan = parse(spark, text)
     visit = Visit(spark, text)
     command = allowed.COMMANDS.get(_class_of(plan), "")
-    if command:
-        visit.enter_command(plan, command)
-    else:
-        visit.enter(plan, {})
+    try:
+        if command:
+            visit.enter_command(plan, command)
+        else:
+            visit.enter(plan, {})
+    except RecursionError:
+        raise UsageError("the query is nested too deeply", "ask for less at once") from None
     return Passed(text, plan, tuple(visit.relations), command)
+
+
+def check_text(text: str) -> None:
+    """The parser itself writes out CUBE inside GROUPING SETS: 2^N sets. Letters as its lexer sees them."""
+    upper = text.upper()
+    if "CUBE" in upper and "SETS" in upper:
+        raise UsageError("a query has CUBE or GROUPING SETS, not both", "write the sets out")
 
 
 def parse(spark: SparkSession, text: str) -> Java:
@@ -80,7 +91,7 @@ def parse(spark: SparkSession, text: str) -> Java:
         return spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
 
 
-def to_rows(spark: SparkSession, passed: Passed) -> DataFrame:
+def to_frame(spark: SparkSession, passed: Passed) -> DataFrame:
     """The result, which nothing has computed yet; that of a command is computed at once."""
     from pyspark.sql import DataFrame
 
@@ -118,7 +129,7 @@ class Visit:
         elif command == "DESCRIBE QUERY":
             self.enter(plan.plan(), {})
         else:
-            if plan.isExtended() or not plan.partitionSpec().isEmpty():
+            if plan.isExtended():
                 raise self._refusal("DESCRIBE EXTENDED is not allowed", plan)
             self._add_relation(plan.relation())
 
@@ -130,7 +141,7 @@ class Visit:
         if name in allowed.VALUES:
             return 0
         if name in allowed.HOLDERS:
-            return sum(self.enter(each, scope) for each in _parts_of(value))
+            return sum(self.enter(each, scope) for each in _parts_of(name, value))
         if name not in allowed.OPERATORS and name not in allowed.EXPRESSIONS:
             raise self._refuse_class(name, value)
         return self._enter_node(name, value, scope)
@@ -292,9 +303,8 @@ def _fields_of(product: Java) -> Iterator[Any]:
         yield product.productElement(number)
 
 
-def _parts_of(holder: Java) -> Iterator[Any]:
-    is_collection = _class_of(holder).startswith("scala.collection.")
-    return _items(holder) if is_collection else _fields_of(holder)
+def _parts_of(name: str, holder: Java) -> Iterator[Any]:
+    return _items(holder) if name.startswith("scala.collection.") else _fields_of(holder)
 
 
 def _all_of(node: Java) -> Iterator[Any]:

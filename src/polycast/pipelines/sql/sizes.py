@@ -47,9 +47,8 @@ class Sizes:
 
     def check_grouping(self, kind: str, node: Java) -> None:
         """CUBE, ROLLUP and GROUPING SETS multiply."""
-        columns = node.children().size()
-        sets = {"Cube": 2 ** min(columns, 64), "Rollup": columns + 1}.get(kind) or node.userGivenGroupByExprs().size() + 1
-        self._grouping_sets *= sets
+        given = node.groupingSetIndexes().size()
+        self._grouping_sets *= {"Cube": 2 ** min(given, 64), "Rollup": given + 1}.get(kind, max(1, given))
         if self._grouping_sets > allowed.GROUPING_SETS_AT_MOST:
             raise UsageError(f"a query has at most {allowed.GROUPING_SETS_AT_MOST:,} sets to group by")
 

@@ -1,6 +1,6 @@
-"""A query as text: one statement, that only reads, and the patterns that it names in back-ticks.
+"""A query as text, the views that were declared for it, and those that it names itself.
 
-All of this is known before Spark starts, which takes a while. Whether it is SQL is for Spark to say.
+What can be said without Spark is said here; whether the text is SQL, and what it reads, is for Spark's parser.
 """
 
 from __future__ import annotations
@@ -8,109 +8,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from polycast.errors import UsageError
-from polycast.model import MARKS, parse_patterns
+from polycast.model import parse_patterns
+
+if TYPE_CHECKING:
+    from polycast.pipelines.sql.gate import Passed, Relation
 
 MESSAGES = "messages"
 """The view of all topics."""
 EVERYTHING = ">"
-
-TOKEN = re.compile(
-    r"""
-      (?P<gap>    \s+ | --[^\n]* | /\*.*?\*/)
-    | (?P<string> [rR]'[^']*' | [rR]"[^"]*" | '(?:\\.|''|[^'\\])*' | "(?:\\.|""|[^"\\])*")
-    | (?P<name>   `(?:``|[^`])*`)
-    | (?P<word>   \w+)
-    | (?P<mark>   .)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-FLOWING = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
-"""How queries begin that can also follow a stream."""
-READING = (*FLOWING, "DESCRIBE", "DESC", "EXPLAIN", "SHOW")
-WRITING = (
-    "INSERT",
-    "CREATE",
-    "DROP",
-    "ALTER",
-    "DELETE",
-    "UPDATE",
-    "MERGE",
-    "TRUNCATE",
-    "REPLACE",
-    "LOAD",
-    "CACHE",
-    "SET",
-)
 VIEW = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-
-
-class Token(NamedTuple):
-    kind: str
-    text: str
-
-    @property
-    def word(self) -> str:
-        return self.text.upper() if self.kind == "word" else ""
 
 
 @dataclass(frozen=True)
 class Statement:
     text: str
     views: Mapping[str, str]
-    """The patterns, comma-separated, behind each name that is known to the query."""
-    flows: bool
-    """Whether it can be asked of a stream, too."""
+    """The patterns, comma-separated, behind each name that was declared."""
 
 
 def read_statement(text: str, views: Iterable[str] = ()) -> Statement:
     """`views` as people declare them: NAME=PATTERN."""
-    tokens = [token for token in _tokens(text) if token.kind != "gap"]
-    while tokens and tokens[-1].text == ";":
-        tokens.pop()
-    _check_one(tokens)
-    first = _check_reads(tokens)
-    known = {MESSAGES: EVERYTHING} | dict(_read_view(view) for view in views)
-    return Statement(text, _with_named(known, tokens), first in FLOWING)
-
-
-def _tokens(text: str) -> Iterable[Token]:
-    for found in TOKEN.finditer(text):
-        yield Token(str(found.lastgroup), found[0])
-
-
-# -- what is asked ---------------------------------------------------------------------------------------
-
-
-def _check_one(tokens: list[Token]) -> None:
-    if not tokens:
-        raise UsageError(
-            "the query is empty", f'polycast sql "SELECT topic, count(*) FROM {MESSAGES} GROUP BY topic"'
-        )
-    more = sum(token.text == ";" for token in tokens)
-    if more:
-        raise UsageError(
-            f"these are {more + 1} statements, and one is asked at a time", "leave out what follows ';'"
-        )
-
-
-def _check_reads(tokens: list[Token]) -> str:
-    """The word it begins with."""
-    first = next((token for token in tokens if token.text != "("), tokens[0])
-    written = any(a.word == "INSERT" and b.word in ("INTO", "OVERWRITE") for a, b in pairwise(tokens))
-    if written or first.word in WRITING:
-        word = "INSERT" if written else first.word
-        hint = "--into TOPIC publishes what a query finds, --to PATH keeps it"
-        raise UsageError(f"{word} changes something, and queries only read", hint)
-    if first.word not in READING:
-        raise UsageError(f"a query does not begin with {first.text[:40]}", f"it begins with {', '.join(READING)}")
-    return first.word
-
-
-# -- what it is asked of ---------------------------------------------------------------------------------
+    if not text.strip(" \t\r\n;"):
+        hint = f'polycast sql "SELECT topic, count(*) FROM {MESSAGES} GROUP BY topic"'
+        raise UsageError("the query is empty", hint)
+    return Statement(text, {MESSAGES: EVERYTHING} | dict(_read_view(view) for view in views))
 
 
 def _read_view(text: str) -> tuple[str, str]:
@@ -124,27 +48,29 @@ def _read_view(text: str) -> tuple[str, str]:
     return name, pattern
 
 
-def _with_named(known: dict[str, str], tokens: list[Token]) -> dict[str, str]:
-    """Names of relations in back-ticks that are no views are patterns."""
-    views = dict(known)
-    names = {name.lower(): name for name in known}
-    for pattern in _patterns(tokens):
-        other = names.setdefault(pattern.lower(), pattern)
-        if other != pattern and other not in known:
+def to_views(statement: Statement, passed: Passed) -> dict[str, str]:
+    """The patterns of each relation that the query reads: a declared view, or a pattern in back-ticks."""
+    declared = {name.lower(): (name, patterns) for name, patterns in statement.views.items()}
+    views: dict[str, str] = {}
+    named: dict[str, str] = {}
+    for relation in passed.relations:
+        if found := declared.get(relation.name.lower()):
+            views[found[0]] = found[1]
+            continue
+        _check_pattern(statement, relation)
+        other = named.setdefault(relation.name.lower(), relation.name)
+        if other != relation.name:
             hint = "give one of them a name: --view NAME=PATTERN"
-            raise UsageError(f"to Spark, `{other}` and `{pattern}` are one name", hint)
-        if other == pattern and other not in known:
-            parse_patterns(pattern)
-            views[pattern] = pattern
+            raise UsageError(f"to Spark, `{other}` and `{relation.name}` are one name", hint)
+        views[relation.name] = relation.name
     return views
 
 
-def _patterns(tokens: list[Token]) -> Iterable[str]:
-    """In back-ticks, and either right behind FROM or JOIN or not to be taken for anything but a pattern."""
-    around = [Token("mark", ""), *tokens, Token("mark", "")]
-    for before, token, after in zip(around, tokens, around[2:], strict=False):
-        if token.kind != "name" or "." in (before.text, after.text):
-            continue
-        text = token.text[1:-1].replace("``", "`")
-        if before.word in ("FROM", "JOIN") or text.endswith(">") or text.startswith(tuple(MARKS)):
-            yield text
+def _check_pattern(statement: Statement, relation: Relation) -> None:
+    if not relation.quoted:
+        from polycast.pipelines.sql.gate import to_refusal
+
+        hint = f"there are {', '.join(statement.views)}; a topic or pattern goes in back-ticks: `{relation.name}`"
+        words = f"there is no view {relation.name}"
+        raise to_refusal(words, statement.text, relation.begin, relation.end, hint)
+    parse_patterns(relation.name)

@@ -69,6 +69,7 @@ def _log_to_stderr() -> None:
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr, format="%(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger("polycast").setLevel(logging.WARNING)
+    logging.getLogger("polycast.sql").setLevel(logging.INFO)
 
 
 def is_alive(spark: SparkSession) -> bool:

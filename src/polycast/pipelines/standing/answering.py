@@ -3,15 +3,20 @@
     {"query": text, "limit"?: rows}    {"columns": [text], "rows": [[value]], "more": whether there were others}
 
 Or a failure: in the first line what is wrong, and where that is known, below it the query with the place marked.
-One query is asked at a time, others wait. What may be asked is what `polycast sql` answers, but for what would
-reach beyond the log: files, and methods of Java.
+One query is asked at a time, others wait. The broker wraps each request and adds the requester's identity and the
+patterns that it may query, null for all topics:
+
+    {"identity": text, "query": [pattern] or null, "body": the request}
+
+A query passes the gate of `polycast sql`, and EXPLAIN is refused: it tells where the files of the log are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,9 +28,10 @@ from pyspark.sql.types import BinaryType, StringType, StructField
 
 from polycast.client import Answer, connect
 from polycast.errors import PolycastError, UsageError
-from polycast.model import Body, Format
-from polycast.pipelines.sql import ask, to_batches
-from polycast.pipelines.sql.statement import read_statement
+from polycast.model import Body, Format, parse_pattern
+from polycast.pipelines.sql import ask_passed, to_batches
+from polycast.pipelines.sql.gate import pass_gate
+from polycast.pipelines.sql.statement import read_statement, to_views
 from polycast.pipelines.values import to_plain, to_rows
 from polycast.spark import register
 from polycast.spark.faults import unwrap
@@ -43,13 +49,23 @@ CANCEL_SECONDS = 0.2
 AGAIN_SECONDS = 1.0
 POOL = "sql"
 """Of Spark's scheduler, beside that of the pipelines: neither waits for all that the other has to do."""
-BEYOND = ("reflect", "java_method", "try_reflect")
-"""Functions that call any method of Java."""
+SHOWN_LETTERS = 500
+"""Of a query, in the process's own log."""
+
+log = logging.getLogger("polycast.sql")
 
 
 class Asked(Struct, forbid_unknown_fields=True):
     query: Annotated[str, Meta(max_length=100_000)]
     limit: Annotated[int, Meta(ge=1, le=AT_MOST)] = 100
+
+
+class Attested(Struct, forbid_unknown_fields=True):
+    """As the broker passes it on."""
+
+    identity: str
+    query: list[str] | None
+    body: Asked
 
 
 class Answering:
@@ -76,23 +92,40 @@ class Answering:
 
     def answer(self, body: Body) -> Answer:
         try:
-            asked = msgspec.json.decode(body.payload, type=Asked)
+            attested = msgspec.json.decode(body.payload, type=Attested)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _to_failure(f"BadRequest: {error}")
+        log.info("%s queries %s", attested.identity, ascii(attested.body.query[:SHOWN_LETTERS]))
         try:
-            return Answer(True, Body(self._find(asked), Format.JSON))
+            return Answer(True, Body(self._find(attested), Format.JSON))
         except PolycastError as error:
             return _to_failure(str(error))
         except Exception as error:
             return _to_failure(str(unwrap(error)))
 
-    def _find(self, asked: Asked) -> bytes:
+    def _find(self, attested: Attested) -> bytes:
+        asked = attested.body
+        only = None if attested.query is None else [parse_pattern(text) for text in attested.query]
         statement = read_statement(asked.query)
         with self._limited():
-            rows = ask(self._spark, self._log, statement)
-            found, more = take(cut(rows.limit(asked.limit + 1)), statement.text, asked.limit)
+            passed = pass_gate(self._spark, statement.text)
+            if passed.command == "EXPLAIN":
+                raise UsageError("EXPLAIN tells where files are: it is for polycast sql on the broker's machine")
+            views = to_views(statement, passed)
+            with self._dropping(views):
+                rows = ask_passed(self._spark, self._log, passed, views, only)
+                found, more = take(cut(rows.limit(asked.limit + 1)), statement.text, asked.limit)
         encode = msgspec.json.Encoder(decimal_format="number").encode
         return encode({"columns": rows.columns, "rows": found, "more": more})
+
+    @contextlib.contextmanager
+    def _dropping(self, views: Iterable[str]) -> Iterator[None]:
+        """The next requester may have other rights: no view of this one is left."""
+        try:
+            yield
+        finally:
+            for name in views:
+                self._spark.catalog.dropTempView(name)
 
     @contextlib.contextmanager
     def _limited(self) -> Iterator[None]:
@@ -122,17 +155,9 @@ class Answering:
 
 
 def to_session(spark: SparkSession) -> SparkSession:
-    """With views of its own, which can read the log and nothing else."""
+    """With views and settings of its own."""
     session = spark.newSession()
     register(session)
-    session.conf.set("spark.sql.runSQLOnFiles", "false")
-    java = session.sparkContext._jvm
-    assert java
-    functions = session._jsparkSession.sessionState().functionRegistry()
-    some = java.scala.Option.apply
-    for name in BEYOND:
-        whole = java.org.apache.spark.sql.catalyst.FunctionIdentifier(name, some("builtin"), some("system"))
-        functions.dropFunction(whole)
     return session
 
 

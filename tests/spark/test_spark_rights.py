@@ -1,0 +1,140 @@
+"""SQL with the right to some topics: every view shows those alone, whatever the query says."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from log.shelf import Shelf
+from polycast.client import Answer, to_body
+from polycast.model import parse_pattern, parse_patterns
+from polycast.pipelines.standing.answering import Answering
+from polycast.spark.table import restrict, to_condition
+from spark.written import Said, write_log
+
+SECONDS = 240.0
+PATTERNS = (
+    ">", "a", "a.>", "a.b", "b.>", "~b", "~a.", "~polycast/x", "polycast/>", "polycast/a.>", "=polycast/a.b", "~a.b",
+    "^~x>", "~", "c",
+)  # fmt: skip
+
+
+def topics() -> list[str]:
+    chance = random.Random(7)
+    made = {"".join(chance.choices(["a", "b", ".", "x", "polycast/"], k=chance.randint(1, 4))) for _ in range(300)}
+    return sorted(made | {"a", "a.b", "polycast/a.b", "polycast/", "xpolycast/x", "~x1"})
+
+
+def test_rights_and_patterns_are_as_the_broker_reads_them(spark: SparkSession) -> None:
+    """Every pair: a row is seen if the pattern of the view and one of the rights cover its topic."""
+    names = [pattern for pattern in PATTERNS if _is_pattern(pattern)]
+    rows = spark.createDataFrame([(topic,) for topic in topics()], "topic string")
+    found = rows.select("topic", *(to_condition(parse_pattern(name)).alias(f"p{n}") for n, name in enumerate(names)))
+    for row in found.collect():
+        for number, name in enumerate(names):
+            assert row[f"p{number}"] == parse_pattern(name).matches(row["topic"]), (name, row["topic"])
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        return bool(parse_pattern(text))
+    except Exception:
+        return False
+
+
+def test_both_conditions_count(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(topic,) for topic in topics()], "topic string")
+    for view, rights in (("a.>", "~b"), (">", "a.>,b.>"), ("polycast/>", ">"), ("polycast/>", "polycast/a.>"), ("~b", "~a")):
+        allowed = parse_patterns(rights)
+        seen = rows.where(to_condition(parse_pattern(view)))
+        expected = [
+            topic
+            for topic in topics()
+            if parse_pattern(view).matches(topic) and any(each.matches(topic) for each in allowed)
+        ]
+        assert [row["topic"] for row in restrict(seen, allowed).collect()] == expected
+    assert restrict(rows, []).count() == 0
+
+
+# -- by request ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["hot", "sealed"])
+def answering(spark: SparkSession, shelf: Shelf, tmp_path: Path, request: pytest.FixtureRequest) -> Answering:
+    """Topics of the shelf are in hot and sealed segments; the other log is hot."""
+    if request.param == "sealed":
+        return Answering(spark, shelf.folder.parent, "", SECONDS)
+    said = [Said("mine.1", b"1"), Said("secret.1", b"one"), Said("secret.2", b"two"), Said("mine.2", b"2")]
+    write_log(tmp_path / "other", said)
+    return Answering(spark, tmp_path / "other", "", SECONDS)
+
+
+def ask(answering: Answering, query: str, rights: list[str] | None, **more: Any) -> Answer:
+    body = {"identity": "somebody", "query": rights, "body": {"query": query, **more}}
+    return answering.answer(to_body(body))
+
+
+def rows(answering: Answering, query: str, rights: list[str] | None) -> list[list[Any]]:
+    found = ask(answering, query, rights)
+    assert found.success, found.value
+    return list(found.value["rows"])
+
+
+def test_other_topics_are_not_there(answering: Answering) -> None:
+    every = {topic for [topic] in rows(answering, "SELECT DISTINCT topic FROM messages", None)}
+    one = sorted(every)[0]
+    for query in (
+        "SELECT DISTINCT topic FROM messages",
+        "SELECT DISTINCT topic FROM `>`",
+        f"SELECT DISTINCT a.topic FROM `{one}` a LEFT JOIN messages b ON a.topic = b.topic",
+        "WITH x AS (SELECT * FROM messages) SELECT DISTINCT topic FROM x WHERE topic IN (SELECT topic FROM messages)",
+        "SELECT DISTINCT topic FROM messages UNION SELECT topic FROM `>`",
+    ):
+        assert rows(answering, query, [one]) == [[one]], query
+    other = sorted(every)[1]
+    assert rows(answering, f"SELECT topic FROM `{other}`", [one]) == []
+    assert rows(answering, "SELECT count(*) FROM messages", []) == [[0]]
+
+
+def test_no_view_of_another_requester_is_left(answering: Answering, spark: SparkSession) -> None:
+    every = sorted(topic for [topic] in rows(answering, "SELECT DISTINCT topic FROM messages", None))
+    one, other = every[0], every[-1]
+    assert rows(answering, f"SELECT DISTINCT topic FROM `{other}`", None) == [[other]]
+    query = f"SELECT a.topic FROM `{other}` a, (WITH `{other}` AS (SELECT 1) SELECT * FROM `{other}`)"
+    assert rows(answering, query, [one]) == []
+    assert answering._spark.catalog.listTables() == []
+
+
+def test_what_fails_on_other_rows_does_not_tell_them(answering: Answering) -> None:
+    """Spark infers conditions from others and puts them first: a cast that fails tells the value."""
+    for query in (
+        "SELECT topic FROM messages WHERE topic = source AND cast(topic AS int) = 1",
+        "SELECT topic FROM messages WHERE cast(topic AS int) = 1",
+        "SELECT a.topic FROM messages a JOIN messages b ON a.topic = b.source AND cast(a.topic AS int) = 1",
+    ):
+        assert rows(answering, query, ["none.>"]) == [], query
+
+
+def test_rows_are_filtered_before_the_query_sees_them(spark: SparkSession) -> None:
+    """Without the barrier, this fails with the topic of the row that is not allowed."""
+    made = spark.createDataFrame([("mine", "x"), ("secret", "secret")], "topic string, source string")
+    restrict(made, parse_patterns("none.>")).createOrReplaceTempView("restricted")
+    query = "SELECT topic FROM restricted WHERE topic = source AND cast(topic AS int) = 1"
+    assert spark.sql(query).collect() == []
+
+
+def test_paths_are_not_told(answering: Answering) -> None:
+    for query in ("EXPLAIN SELECT * FROM messages", "SELECT _metadata.file_path FROM messages", "DESC EXTENDED messages"):
+        refused = ask(answering, query, None)
+        assert not refused.success and "file:" not in refused.value, query
+    assert [row[0] for row in rows(answering, "DESCRIBE messages", [])][:2] == ["offset", "topic"]
+
+
+def test_an_envelope_is_needed(answering: Answering) -> None:
+    for body in ({"query": "SELECT 1"}, {"identity": "x", "body": {"query": "SELECT 1"}}, {"identity": "x", "query": None}):
+        refused = answering.answer(to_body(body))
+        assert not refused.success and refused.value.startswith("BadRequest")
