@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,18 @@ from polycast.client import Answer, Client, connect, to_body
 from polycast.model import Body, Message, Start, parse_pattern
 from polycast.pipelines.standing import NOT_HERE
 from polycast.pipelines.standing.answering import Answering
+from polycast.server.access.tokens import add_token
 
 STANDING = (sys.executable, "-m", "polycast.pipelines.standing")
 SPARK_SECONDS = 240.0
 """Spark takes its time to begin, more so when others are busy as well."""
+RULES = (
+    "loopback may publish+subscribe >",
+    "loopback may subscribe polycast/traffic/>",
+    "loopback may query >",
+    "loopback may admin",
+)
+"""Without a token the results of `traffic` cannot be published."""
 SOON = (
     "--master=local[1]",
     f"--sql-seconds={SPARK_SECONDS}",
@@ -35,10 +43,10 @@ SOON = (
 
 
 @contextmanager
-def standing(broker: Broker, data: Path) -> Iterator[subprocess.Popen[str]]:
+def standing(broker: Broker, data: Path, token: str) -> Iterator[subprocess.Popen[str]]:
     at = {name: f"tcp://127.0.0.1:{broker.ports[name]}" for name in ("hermod.pub", "http")}
     command = [*STANDING, f"--data={data}", f"--hermod={at['hermod.pub']}", f"--http={at['http']}", *SOON]
-    environment = clean_environment() | {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+    environment = clean_environment() | {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", "POLYCAST_TOKEN": token}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             yield process
@@ -53,20 +61,47 @@ def sql(client: Client, query: str, **more: Any) -> Answer:
 
 def test_pipelines_run_and_questions_are_answered(tmp_path: Path) -> None:
     patient = f"--set=ubre.request_seconds={SPARK_SECONDS}"
-    with Broker(patient, data=tmp_path, listen=("hermod.pub", "hermod.sub", "http")) as broker:
+    token = add_token(tmp_path, "standing", ["standing may everything"])
+    flags = (patient, f"--set=access.rules={','.join(RULES)}")
+    with Broker(*flags, data=tmp_path, listen=("hermod.pub", "hermod.sub", "http")) as broker:
         with connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.pub']}", publishing=True) as publisher:
             publisher.publish([Message("orders", b'{"n":%d}' % number) for number in range(3)])
             publisher.publish([Message("raw", b"\xff\x00"), Message("raw", b"x" * 100_000)])
         at = f"tcp://127.0.0.1:{broker.ports['http']}"
-        with standing(broker, tmp_path) as process, connect("ubre", at) as client:
+        with standing(broker, tmp_path, token) as process, connect("ubre", at) as client:
             wait_until_all_run(process)
             check_answers(client)
             check_refusals(client)
+            assert "loopback queries 'DROP TABLE messages'" in broker.log()
             assert next_traffic(broker) == {"topic": "orders", "dialect": "hermod", "messages": 3}
             assert pipelines(client) == {"archive": "running", "traffic": "running"}
             assert list((tmp_path / "lake").glob("*/*/*.parquet"))
+            check_environments(process.pid, token)
             process.send_signal(signal.SIGTERM)
             assert process.wait(SPARK_SECONDS) == 0
+
+
+def check_environments(pid: int, token: str) -> None:
+    """Java and its workers have the token in a file, if at all: traffic could not have been published without."""
+    started = descendants(pid)
+    environments = [Path(f"/proc/{each}/environ").read_bytes() for each in started]
+    assert any(b"POLYCAST_TOKEN_FILE=" in each for each in environments)
+    assert not any(token.encode() in each for each in environments)
+    lines = [Path(f"/proc/{each}/cmdline").read_bytes() for each in started]
+    assert any(b"pyspark" in each and b"daemon" in each for each in lines)
+    assert not any(token.encode() in each for each in lines)
+
+
+def descendants(pid: int) -> list[int]:
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            number, rest = stat.read_text().split(" ", 1)
+            parents[int(number)] = int(rest.rpartition(")")[2].split()[1])
+    found, new = set(), {pid}
+    while new := {each for each, parent in parents.items() if parent in new}:
+        found |= new
+    return sorted(found)
 
 
 def wait_until_all_run(process: subprocess.Popen[str]) -> None:

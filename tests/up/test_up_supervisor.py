@@ -119,6 +119,25 @@ def test_each_part_comes_back_when_it_was_killed() -> None:
     asyncio.run(scene())
 
 
+def environment_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_a_token_is_for_those_who_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYCAST_TOKEN", "a-token-of-the-test")
+    monkeypatch.setenv("POLYCAST_AT", "tcp://here:1?token=a-token-of-the-test")
+
+    async def scene() -> None:
+        parts = [broker(), stand_in("steady")]
+        async with supervising(*parts) as (supervisor, _):
+            await until(lambda: all(part.life.state is State.RUNNING for part in parts), "all parts to run")
+            ours, theirs = (environment_of(pid_of(supervisor, part)) for part in parts)
+            assert b"PATH=" in ours and b"a-token-of-the-test" not in ours
+            assert b"POLYCAST_TOKEN=a-token-of-the-test" in theirs
+
+    asyncio.run(scene())
+
+
 async def hear_the_demo(address: str) -> None:
     async with asyncio.timeout(GUARD_SECONDS):
         client = await connect_async("simplest", address)

@@ -5,7 +5,7 @@ Behind the `?` of an address, or in the environment where it is not there:
     ca            POLYCAST_CA            file with the authorities to believe; without, those of the system
     certificate   POLYCAST_CERTIFICATE   file with a certificate to show, with its key in it or
     key           POLYCAST_KEY           in a file of its own
-    token         POLYCAST_TOKEN         a token to show
+    token         POLYCAST_TOKEN         a token to show; POLYCAST_TOKEN_FILE names a file that has it
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 from polycast.address import SECURE, Address
 from polycast.errors import UsageError
 
 PREFIX = "POLYCAST_"
+TOKEN_FILE = "POLYCAST_TOKEN_FILE"
+SECRETS = ("POLYCAST_TOKEN", "POLYCAST_AT")
+"""Variables that have a token in them, or may have: processes that need none do not inherit them."""
 READ_BYTES = 256 * 1024
 
 
@@ -39,7 +44,19 @@ def take_credentials(address: Address) -> tuple[Address, Credentials]:
     if unknown:
         raise UsageError(f"unknown option {unknown[0]} in an address", f"known are {', '.join(NAMES)}")
     found = {name: address.options.get(name) or os.environ.get(PREFIX + name.upper(), "") for name in NAMES}
+    found["token"] = found["token"] or _read_token(os.environ.get(TOKEN_FILE, ""))
     return replace(address, options={}), Credentials(**found)
+
+
+def _read_token(path: str) -> str:
+    try:
+        return Path(path).read_text().strip() if path else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the token in {path}: {getattr(error, 'strerror', error)}") from error
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name not in SECRETS}
 
 
 def to_context(address: Address, credentials: Credentials) -> ssl.SSLContext | None:

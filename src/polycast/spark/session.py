@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
+from polycast.client.secure import SECRETS, TOKEN_FILE
 from polycast.errors import StartError
 from polycast.spark.faults import unwrap
 from polycast.spark.java import find_java
@@ -67,12 +70,41 @@ def session(
     builder = SparkSession.Builder().master(master).appName(name)
     for key, value in wanted.items():
         builder = builder.config(key, value)
-    with _quiet(master):
+    with _quiet(master), _secrets_kept():
         spark: SparkSession = builder.getOrCreate()
     if is_local(master):
         _leave_checksums_out(spark)
     register(spark)
     return spark
+
+
+@contextlib.contextmanager
+def _secrets_kept() -> Iterator[None]:
+    """Java and all that it starts get a token as a file for this user alone, not in their environment.
+
+    Workers publish what they find and need it; a query can read an environment more easily than a file.
+    """
+    kept = {name: os.environ.pop(name) for name in SECRETS if name in os.environ}
+    given = _to_file(kept["POLYCAST_TOKEN"]) if "POLYCAST_TOKEN" in kept else ""
+    before = os.environ.get(TOKEN_FILE)
+    try:
+        if given:
+            os.environ[TOKEN_FILE] = given
+        yield
+    finally:
+        if given:
+            os.environ.pop(TOKEN_FILE)
+        os.environ.update(kept | ({} if before is None else {TOKEN_FILE: before}))
+
+
+def _to_file(token: str) -> str:
+    """It is removed when this process ends, unless it is killed."""
+    folder = tempfile.mkdtemp(prefix="polycast-token-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = os.path.join(folder, "token")
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token)
+    return path
 
 
 def _leave_checksums_out(spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 OURS = "polycast: "
@@ -31,12 +31,15 @@ class Child:
         self.last_words = ""
         """Why it ends, where it says so; with the cure, if it knows one."""
 
-    async def run(self, module: str, arguments: Sequence[str], tie: signal.Signals) -> int:
+    async def run(
+        self, module: str, arguments: Sequence[str], tie: signal.Signals, environment: Mapping[str, str]
+    ) -> int:
         """Its exit code. `tie` is what it gets when this process here is gone."""
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "polycast.up.tied", str(os.getpid()), str(int(tie)), module, *arguments,
             stdin=nothing, stdout=pipe, stderr=pipe, start_new_session=True, limit=LINE_BYTES,
+            env=environment,
         )  # fmt: skip
         if self._unwanted:
             self.kill()

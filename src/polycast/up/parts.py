@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from polycast.address import Address, parse_address
+from polycast.client.secure import without_secrets
 from polycast.up.life import Life
 
 Told = Mapping[str, Sequence[Address]]
@@ -32,7 +33,12 @@ class Part:
     """What it gets when this process is gone."""
     why_not: Callable[[Told], str] = lambda told: ""
     """A reason to leave it out, if there is one."""
+    connects: bool = True
+    """Whether it is a client of the broker: others do not inherit a token."""
     life: Life = field(default_factory=Life)
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        return dict(inherited) if self.connects else without_secrets(inherited)
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ def to_parts(wish: Wish) -> list[Part]:
 
 def broker_part(wish: Wish) -> Part:
     arguments = partial(broker_arguments, wish)
-    return Part("broker", "polycast", arguments, tie=signal.SIGTERM, life=Life(essential=True))
+    return Part("broker", "polycast", arguments, tie=signal.SIGTERM, connects=False, life=Life(essential=True))
 
 
 def broker_arguments(wish: Wish, told: Told) -> list[str]:

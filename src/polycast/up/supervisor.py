@@ -8,6 +8,7 @@ in time is killed, with all that it started.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -121,7 +122,7 @@ class Supervisor:
         self._children[part.name] = child
         if part is self.broker:
             self._listening = {}
-        code = await child.run(part.module, part.arguments(self.told), part.tie)
+        code = await child.run(part.module, part.arguments(self.told), part.tie, part.environment(os.environ))
         return code, to_reason(code, child.last_words)
 
     def _hear(self, part: Part, line: str) -> None:
