@@ -62,7 +62,7 @@ EXPLAIN SELECT * FROM messages
 EXPLAIN FORMATTED SELECT 1
 DESCRIBE messages
 DESC QUERY SELECT 1
-""".strip().splitlines()
+""".strip().splitlines()  # noqa: E501
 
 
 @pytest.mark.parametrize("query", FINE)
@@ -171,7 +171,11 @@ def test_attacks_are_refused(gate: Gate, query: str, words: str) -> None:
 def test_the_place_of_a_refusal_is_marked(gate: Gate) -> None:
     with pytest.raises(UsageError) as refused:
         gate("SELECT 1,\n reflect('a') FROM messages")
-    assert str(refused.value).splitlines()[1:] == ["  SELECT 1,", "   reflect('a') FROM messages", "   ^^^^^^^^^^^^"]
+    assert str(refused.value).splitlines()[1:] == [
+        "  SELECT 1,",
+        "   reflect('a') FROM messages",
+        "   ^^^^^^^^^^^^",
+    ]
 
 
 def test_variables_are_not_substituted(spark: SparkSession) -> None:

@@ -69,7 +69,7 @@ def _shown(attested: Body) -> str:
     asked = json.loads(attested.payload)["body"]
     query = asked.get("query") if isinstance(asked, dict) else asked
     text = query if isinstance(query, str) else json.dumps(query)
-    return ascii(text) if len(text) <= QUERY_CHARACTERS else f"{ascii(text[:QUERY_CHARACTERS])}..."
+    return ascii(text) if len(text) <= QUERY_CHARACTERS else f"{text[:QUERY_CHARACTERS]!a}..."
 
 
 def _no_route(

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -101,10 +102,10 @@ def _to_file(token: str) -> str:
     """It is removed when this process ends, unless it is killed."""
     folder = tempfile.mkdtemp(prefix="polycast-token-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = os.path.join(folder, "token")
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(token)
-    return path
+    path = Path(folder) / "token"
+    path.touch(0o600, exist_ok=False)
+    path.write_text(token)
+    return str(path)
 
 
 def _leave_checksums_out(spark: SparkSession) -> None:

@@ -12,20 +12,21 @@ def _named(package: str, names: str) -> frozenset[str]:
     return frozenset(f"{package}.{name}" for name in names.split())
 
 
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # -- classes of the plan ---------------------------------------------------------------------------------
 
-OPERATORS = (
-    _named(
-        CATALYST + "plans.logical",
-        "Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LimitAll LocalLimit"
-        " Offset OneRowRelation Pivot Project RepartitionByExpression Sample Sort SubqueryAlias"
-        " Union Unpivot UnresolvedWith WithWindowDefinition",
-    )
-    | _named(
-        CATALYST + "analysis",
-        "UnresolvedEventTimeWatermark UnresolvedHaving UnresolvedInlineTable UnresolvedQualify UnresolvedRelation"
-        " UnresolvedSubqueryColumnAliases UnresolvedTVFAliases UnresolvedTableValuedFunction",
-    )
+OPERATORS = _named(
+    CATALYST + "plans.logical",
+    "Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LimitAll LocalLimit"
+    " Offset OneRowRelation Pivot Project RepartitionByExpression Sample Sort SubqueryAlias"
+    " Union Unpivot UnresolvedWith WithWindowDefinition",
+) | _named(
+    CATALYST + "analysis",
+    "UnresolvedEventTimeWatermark UnresolvedHaving UnresolvedInlineTable UnresolvedQualify UnresolvedRelation"
+    " UnresolvedSubqueryColumnAliases UnresolvedTVFAliases UnresolvedTableValuedFunction",
 )
 """Operators of a query. None of them reads or writes anything but a relation."""
 
@@ -85,9 +86,7 @@ VALUES = (
     )
     | _named(CATALYST + "expressions.aggregate", "Complete$")
     | _named(CATALYST + "analysis", "UnresolvedTableOrViewSearchPathMode$QueryLike$")
-    | _named(
-        "org.apache.spark.sql.execution", "SimpleMode$ ExtendedMode$ FormattedMode$ CostMode$ CodegenMode$"
-    )
+    | _named("org.apache.spark.sql.execution", "SimpleMode$ ExtendedMode$ FormattedMode$ CostMode$ CodegenMode$")
     | _named(
         "org.apache.spark.sql.types",
         "ArrayType BinaryType$ BooleanType$ ByteType$ CalendarIntervalType$ DateType$ DayTimeIntervalType"
@@ -102,7 +101,7 @@ VALUES = (
 
 # -- functions -------------------------------------------------------------------------------------------
 
-FUNCTIONS = frozenset(
+FUNCTIONS = _words(
     """
 ! % & * + - / < << <= <=> = == > >= >> >>> ^ | ~ and or not in between like ilike rlike regexp div mod when if
 
@@ -128,7 +127,8 @@ aes_decrypt aes_encrypt try_aes_decrypt
 add_months convert_timezone curdate current_date current_time current_timestamp current_timezone date_add date_diff
 date_format date_from_unix_date date_part date_sub date_trunc dateadd datediff datepart day dayname dayofmonth
 dayofweek dayofyear extract from_unixtime from_utc_timestamp hour last_day localtime localtimestamp make_date
-make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz make_timestamp_ntz make_ym_interval minute
+make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz make_timestamp_ntz
+make_ym_interval minute
 month monthname months_between next_day now quarter second session_window time_bucket time_diff time_from_micros
 time_from_millis time_from_seconds time_to_micros time_to_millis time_to_seconds time_trunc timestamp_micros
 timestamp_millis timestamp_nanos timestamp_seconds to_date to_time to_timestamp to_timestamp_ltz to_timestamp_ntz
@@ -145,7 +145,8 @@ map_zip_with transform_keys transform_values
 explode explode_outer inline inline_outer posexplode posexplode_outer stack json_tuple
 
 from_csv from_json get_json_object is_valid_variant is_variant_null json_array_length json_object_keys parse_json
-schema_of_csv schema_of_json schema_of_variant schema_of_variant_agg to_csv to_json to_variant_object try_parse_json
+schema_of_csv schema_of_json schema_of_variant schema_of_variant_agg to_csv to_json
+to_variant_object try_parse_json
 try_variant_array_append try_variant_get try_variant_insert try_variant_set variant_array_append variant_delete
 variant_get variant_insert variant_set variant_strip_nulls
 
@@ -157,12 +158,12 @@ max max_by mean median min min_by mode nth_value ntile percent_rank percentile p
 percentile_disc rank regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
 row_number skewness some std stddev stddev_pop stddev_samp string_agg sum try_avg try_sum var_pop var_samp variance
 monotonically_increasing_id spark_partition_id
-""".split()
+"""
 )
 
-TABLE_FUNCTIONS = frozenset(
+TABLE_FUNCTIONS = _words(
     "explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range stack variant_explode"
-    " variant_explode_outer".split()
+    " variant_explode_outer"
 )
 
 _SKETCH = "it reads a sketch from bytes that nothing has checked"
@@ -173,16 +174,16 @@ REFUSED: dict[str, str] = {
         ("input_file_name", "input_file_block_start", "input_file_block_length"), "it tells where files are"
     ),
     **dict.fromkeys(
-        """from_xml schema_of_xml to_xml xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long
-        xpath_number xpath_short xpath_string""".split(),
+        _words("""from_xml schema_of_xml to_xml xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long
+        xpath_number xpath_short xpath_string"""),
         "XML can name files and hosts to read from",
     ),
     **dict.fromkeys(
-        "from_avro to_avro schema_of_avro from_protobuf to_protobuf".split(), "its schema can be a file"
+        _words("from_avro to_avro schema_of_avro from_protobuf to_protobuf"), "its schema can be a file"
     ),
     **dict.fromkeys(
-        """current_catalog current_database current_path current_schema current_user session_user user
-        version""".split(),
+        _words("""current_catalog current_database current_path current_schema current_user session_user user
+        version"""),
         "it tells about the process that runs Spark",
     ),
     **dict.fromkeys(("raise_error", "assert_true"), "it fails on purpose"),
@@ -190,7 +191,7 @@ REFUSED: dict[str, str] = {
     "sequence": "it makes arrays of any length; range(N) makes rows",
     "count_min_sketch": "it takes as much memory as its arguments say",
     **dict.fromkeys(
-        """approx_top_k_accumulate approx_top_k_combine approx_top_k_estimate
+        _words("""approx_top_k_accumulate approx_top_k_combine approx_top_k_estimate
         hll_sketch_agg hll_sketch_estimate hll_union hll_union_agg
         kll_merge_agg_bigint kll_merge_agg_double kll_merge_agg_float
         kll_sketch_agg_bigint kll_sketch_agg_double kll_sketch_agg_float
@@ -208,11 +209,11 @@ REFUSED: dict[str, str] = {
         tuple_sketch_estimate_double tuple_sketch_estimate_integer tuple_sketch_summary_double
         tuple_sketch_summary_integer tuple_sketch_theta_double tuple_sketch_theta_integer
         tuple_union_agg_double tuple_union_agg_integer tuple_union_double tuple_union_integer
-        tuple_union_theta_double tuple_union_theta_integer""".split(),
+        tuple_union_theta_double tuple_union_theta_integer"""),
         _SKETCH,
     ),
     **dict.fromkeys(
-        "st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid".split(),
+        _words("st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid"),
         "it reads shapes from bytes that nothing has checked",
     ),
 }
@@ -224,9 +225,7 @@ REFUSED_TABLE_FUNCTIONS: dict[str, str] = {
     "sql_keywords": "it reads a table of Spark, not of the log",
 }
 
-UNQUALIFIED = frozenset(
-    "current_catalog current_database current_path current_schema current_user session_user user".split()
-)
+UNQUALIFIED = _words("current_catalog current_database current_path current_schema current_user session_user user")
 """Words that Spark takes for a call of the function where there is no such column."""
 
 HIDDEN = "_metadata"

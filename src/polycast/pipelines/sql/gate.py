@@ -1,14 +1,15 @@
 """The gate that every query passes before Spark analyses or runs it.
 
 Spark's own parser makes the plan. Everything in the plan is visited: operators, expressions, subqueries, WITH
-queries, and whatever else a node holds. Each class must be in one of the lists of `allowed`, each relation must be a
-view, each function must be allowed by name. The plan that passed is the plan that runs; the text is not parsed again.
+queries, and whatever else a node holds. Each class must be in one of the lists of `allowed`, each relation must be
+a view, each function must be allowed by name. The plan that passed is the plan that runs; the text is not parsed
+again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from py4j.java_gateway import JavaObject
 from polycast.errors import UsageError
 from polycast.pipelines.sql import allowed
 from polycast.pipelines.sql.mistakes import mark, marking
+from polycast.pipelines.sql.objects import Java, all_of, class_of, items, parts_of, place_of
 from polycast.pipelines.sql.sizes import Sizes
 
 if TYPE_CHECKING:
@@ -29,12 +31,12 @@ SETTINGS = {
     "spark.sql.execution.topKSortFallbackThreshold": "100000",
     "spark.sql.maxBroadcastTableSize": str(256 * 1024 * 1024),
 }
-"""Of the session that parses: the text stays as it is, nothing is computed before it was checked, files are no tables,
-and what does not fit in memory is sorted on disk."""
+"""Of the session that parses: the text stays as it is, nothing is computed before it was checked, files are no
+tables, and what does not fit in memory is sorted on disk."""
 SYSTEM = (("builtin",), ("system", "builtin"))
-CHANGES = re.compile(r"Insert|Create|Drop|Alter|Delete|Update|Merge|Truncate|Replace|LoadData|Cache|Set[A-Z]\w*Command")
-Java = Any
-"""An object of Java."""
+CHANGES = re.compile(
+    r"Insert|Create|Drop|Alter|Delete|Update|Merge|Truncate|Replace|LoadData|Cache|Set[A-Z]\w*Command"
+)
 Scope = Mapping[str, int]
 """WITH queries that can be named, and how many nodes each stands for."""
 
@@ -62,7 +64,7 @@ def pass_gate(spark: SparkSession, text: str) -> Passed:
     check_text(text)
     plan = parse(spark, text)
     visit = Visit(spark, text)
-    command = allowed.COMMANDS.get(_class_of(plan), "")
+    command = allowed.COMMANDS.get(class_of(plan), "")
     try:
         if command:
             visit.enter_command(plan, command)
@@ -137,11 +139,11 @@ class Visit:
         if not isinstance(value, JavaObject):
             self._check_plain(value)
             return 0
-        name = _class_of(value)
+        name = class_of(value)
         if name in allowed.VALUES:
             return 0
         if name in allowed.HOLDERS:
-            return sum(self.enter(each, scope) for each in _parts_of(name, value))
+            return sum(self.enter(each, scope) for each in parts_of(name, value))
         if name not in allowed.OPERATORS and name not in allowed.EXPRESSIONS:
             raise self._refuse_class(name, value)
         return self._enter_node(name, value, scope)
@@ -161,11 +163,13 @@ class Visit:
                 return self._enter_with(node, scope)
         if check := self._special.get(name):
             check(node)
-        return self._check_expanded(1 + sum(self.enter(each, scope) for each in _all_of(node)))
+        return self._check_expanded(1 + sum(self.enter(each, scope) for each in all_of(node)))
 
     def _check_expanded(self, nodes: int) -> int:
         if nodes > allowed.EXPANDED_NODES_AT_MOST:
-            what = f"the query has more than {allowed.EXPANDED_NODES_AT_MOST:,} parts with WITH queries written out"
+            what = (
+                f"the query has more than {allowed.EXPANDED_NODES_AT_MOST:,} parts with WITH queries written out"
+            )
             raise UsageError(what, "name a WITH query less often")
         return nodes
 
@@ -181,12 +185,12 @@ class Visit:
         return 1
 
     def _add_relation(self, node: Java) -> None:
-        begin, end = _place_of(node)
+        begin, end = place_of(node)
         quoted = self._text[begin : begin + 1] == "`"
         self.relations.append(Relation(self._name_of(node), quoted, begin, end))
 
     def _name_of(self, relation: Java) -> str:
-        parts = list(_items(relation.multipartIdentifier()))
+        parts = list(items(relation.multipartIdentifier()))
         if len(parts) != 1:
             raise self._refusal("only the views of the log can be read, and their names have one part", relation)
         self._check_plain(parts[0])
@@ -197,7 +201,7 @@ class Visit:
         if node.allowRecursion():
             raise self._refusal("WITH RECURSIVE is not allowed: nothing limits its rows", node)
         inner = dict(scope)
-        for relation in _items(node.cteRelations()):
+        for relation in items(node.cteRelations()):
             name = str(relation._1())
             self._check_plain(name)
             inner[name.lower()] = self.enter(relation._2(), dict(inner))
@@ -210,15 +214,15 @@ class Visit:
             raise UsageError(f"{allowed.HIDDEN} is not allowed: it tells where files are")
 
     def _check_attribute(self, node: Java) -> None:
-        parts = list(_items(node.nameParts()))
+        parts = list(items(node.nameParts()))
         if len(parts) == 1 and parts[0].lower() in allowed.UNQUALIFIED:
             reason = allowed.REFUSED[parts[0].lower()]
             raise self._refusal(f"{parts[0]} is not allowed: {reason}", node, "choose another name for a column")
 
     def _check_function(self, node: Java) -> None:
-        name = self._function(node, list(_items(node.nameParts())), allowed.FUNCTIONS, allowed.REFUSED)
+        name = self._function(node, list(items(node.nameParts())), allowed.FUNCTIONS, allowed.REFUSED)
         with self._marked(node):
-            self._sizes.check_function(name, list(_items(node.arguments())))
+            self._sizes.check_function(name, list(items(node.arguments())))
 
     def _check_generator(self, node: Java) -> None:
         """Of LATERAL VIEW."""
@@ -226,17 +230,15 @@ class Visit:
         qualified = [part.get() for part in (name.catalog(), name.database()) if part.isDefined()]
         found = self._function(node, [*qualified, name.funcName()], allowed.FUNCTIONS, allowed.REFUSED)
         with self._marked(node):
-            self._sizes.check_function(found, list(_items(node.children())))
+            self._sizes.check_function(found, list(items(node.children())))
 
     def _check_table_function(self, node: Java) -> None:
-        parts = list(_items(node.name()))
+        parts = list(items(node.name()))
         found = self._function(node, parts, allowed.TABLE_FUNCTIONS, allowed.REFUSED_TABLE_FUNCTIONS)
         with self._marked(node):
-            self._sizes.check_function(found, list(_items(node.functionArgs())))
+            self._sizes.check_function(found, list(items(node.functionArgs())))
 
-    def _function(
-        self, node: Java, parts: list[str], known: frozenset[str], refused: Mapping[str, str]
-    ) -> str:
+    def _function(self, node: Java, parts: list[str], known: frozenset[str], refused: Mapping[str, str]) -> str:
         *qualified, last = (part.lower() for part in parts)
         if qualified and tuple(qualified) not in SYSTEM:
             raise self._refusal(f"the function {'.'.join(parts)} is not one of Spark's own", node)
@@ -248,7 +250,7 @@ class Visit:
 
     def _check_grouping(self, node: Java) -> None:
         with self._marked(node):
-            self._sizes.check_grouping(_class_of(node).rpartition(".")[2], node)
+            self._sizes.check_grouping(class_of(node).rpartition(".")[2], node)
 
     # -- refusals ----------------------------------------------------------------------------------------
 
@@ -260,7 +262,7 @@ class Visit:
         return self._refusal(f"{short} is not allowed in a query", value)
 
     def _refusal(self, words: str, node: Java, hint: str = "") -> UsageError:
-        return to_refusal(words, self._text, *_place_of(node), hint)
+        return to_refusal(words, self._text, *place_of(node), hint)
 
     def _marked(self, node: Java) -> Marked:
         return Marked(self._text, node)
@@ -277,49 +279,9 @@ class Marked:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, UsageError):
-            raise to_refusal(str(error), self._text, *_place_of(self._node), error.hint) from None
+            raise to_refusal(str(error), self._text, *place_of(self._node), error.hint) from None
 
 
 def to_refusal(words: str, text: str, begin: int, end: int, hint: str = "") -> UsageError:
     """With the place marked, where it is known."""
     return UsageError(f"{words}\n{mark(text, begin, end)}" if begin < end else words, hint)
-
-
-# -- objects of Java -------------------------------------------------------------------------------------
-
-
-def _class_of(value: Java) -> str:
-    return str(value.getClass().getName())
-
-
-def _items(sequence: Java) -> Iterator[Any]:
-    iterator = sequence.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
-
-
-def _fields_of(product: Java) -> Iterator[Any]:
-    for number in range(product.productArity()):
-        yield product.productElement(number)
-
-
-def _parts_of(name: str, holder: Java) -> Iterator[Any]:
-    return _items(holder) if name.startswith("scala.collection.") else _fields_of(holder)
-
-
-def _all_of(node: Java) -> Iterator[Any]:
-    """What a node is made of, and what it calls its children: they are the same, in all versions so far."""
-    yield from _fields_of(node)
-    yield node.children()
-    yield node.innerChildren()
-
-
-def _place_of(node: Java) -> tuple[int, int]:
-    """Where in the text it is; (0, 0) where Spark does not say."""
-    try:
-        begin, end = node.origin().startIndex(), node.origin().stopIndex()
-    except Exception:  # no node of a tree: it has no origin
-        return 0, 0
-    if not (begin.isDefined() and end.isDefined()):
-        return 0, 0
-    return int(begin.get()), int(end.get()) + 1

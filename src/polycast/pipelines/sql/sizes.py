@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from polycast.errors import UsageError
 from polycast.pipelines.sql import allowed
+from polycast.pipelines.sql.objects import Java
 
-Java = Any
 SECONDS = {
-    "microsecond": 1e-6, "millisecond": 1e-3, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800,
+    "microsecond": 1e-6, "millisecond": 1e-3, "second": 1, "minute": 60, "hour": 3600, "day": 86400,
+    "week": 604800,
 }  # fmt: skip
 DURATION = re.compile(rf"(?:interval\s+)?(\d{{1,9}})\s+({'|'.join(SECONDS)})s?", re.IGNORECASE)
 WIDTH = re.compile(rf"\d{{{allowed.WIDTH_DIGITS + 1},}}")
