@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
@@ -12,12 +14,37 @@ SECONDS = (
 """The bounds of what is measured in seconds here, from a read that is handled at once to a disk that hangs."""
 
 
-def setting(default: Any, meaning: str, *, low: float | None = None, choices: tuple[str, ...] = ()) -> Any:
-    """A field with what people need to know about it."""
-    metadata = {"meaning": meaning, "low": low, "choices": choices}
+def setting(
+    default: Any,
+    meaning: str,
+    *,
+    low: float | None = None,
+    choices: tuple[str, ...] = (),
+    parse: Callable[[str], object] | None = None,
+) -> Any:
+    """A field with what people need to know about it. `parse` raises ValueError for a text that is none."""
+    metadata = {"meaning": meaning, "low": low, "choices": choices, "parse": parse}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) *(?:([KMGT])i?)?B?", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes: `1048576`, `1MiB`, `1.5 GiB`. ValueError: it is no size."""
+    match = SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("expected a number of bytes, or a size such as 500MiB or 2GiB")
+    return int(float(match[1]) * UNITS[(match[2] or "").upper()])
+
+
+def size_text(size: float) -> str:
+    """As people read it: `2.0 GiB`."""
+    unit = next((name for name in "TGMK" if size >= UNITS[name]), "")
+    return f"{size / UNITS[unit]:,.1f} {unit}iB" if unit else f"{size:,.0f} bytes"
 
 
 def counter(unit: str, meaning: str, *, kind: str = "counter") -> Any:

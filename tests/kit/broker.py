@@ -38,6 +38,7 @@ class Broker:
         flags = [f"--listen={name}=tcp://127.0.0.1:0{options}" for name in listen]
         flags.append(f"--data={data}" if data else "--no-log")
         flags += [] if events else ["--set=events.enabled=false"]
+        flags.append("--set=log.keep_free=0")  # how full the disk of this machine is, is no matter of a test
         self._command = ["serve", *flags, *arguments]
         self._fresh = fresh
         handle, path = tempfile.mkstemp(prefix="polycast-test-")

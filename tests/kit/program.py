@@ -96,6 +96,7 @@ def polycast_here(*arguments: str, env: Mapping[str, str] | None = None) -> Fini
     out, err = io.BytesIO(), io.StringIO()
     text = io.TextIOWrapper(out, write_through=True)  # closes `out` when it goes
     with (
+        _own_umask(),
         mock.patch.object(sys, "argv", ["polycast", *arguments]),
         mock.patch.dict(os.environ, {**clean_environment(), **(env or {})}, clear=True),
         redirect_stdout(text),
@@ -107,6 +108,17 @@ def polycast_here(*arguments: str, env: Mapping[str, str] | None = None) -> Fini
     code = end.value.code or 0
     assert isinstance(code, int)
     return Finished(code, out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def _own_umask() -> Iterator[None]:
+    """A command may change it, as its own process would."""
+    before = os.umask(0o022)
+    os.umask(before)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def need(program: str, package: str) -> str:

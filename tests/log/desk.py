@@ -50,7 +50,9 @@ class Desk:
     def __init__(self, data: Path, disk: Disk = DISK, topics: int = TOPICS, **settings: Any) -> None:
         self.data = data
         self.folder = data / "log"
-        self.log = Log.open(LogSettings(data=str(data), **{"seal": False, **settings}), topics, disk)
+        self.log = Log.open(
+            LogSettings(data=str(data), **{"seal": False, "keep_free": "0", **settings}), topics, disk
+        )
         self.hub = Hub(topics)
         found = self.log.recovered
         rows = zip(*(found.topics[name].to_pylist() for name in found.topics.column_names), strict=True)

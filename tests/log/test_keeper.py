@@ -61,7 +61,7 @@ class House:
 
 @pytest.fixture
 def settings() -> LogSettings:
-    return LogSettings(seal_share=1.0)
+    return LogSettings(seal_share=1.0, keep_free="0")
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, retain_bytes: int) -> 
     shelf = Shelf(tmp_path)
     shelf.begin()
     closed = [0]
-    settings = replace(LogSettings(), seal_share=1.0, retain_bytes=retain_bytes)
+    settings = replace(LogSettings(), keep_free="0", seal_share=1.0, retain_bytes=retain_bytes)
     keeper = Keeper(tmp_path, settings, lambda: closed[0], lambda: None, lambda: None)
     followers = [Follower(tmp_path, GROUPS * EACH) for _ in range(2)]
     keeper.start()

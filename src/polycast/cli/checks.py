@@ -1,15 +1,15 @@
-"""What `polycast doctor` looks at. A finding is `fine`, `missing` (you can do without) or `wrong`."""
+"""What `polycast doctor` looks at. A finding is `fine`, `missing` (you can do without), `risky` or `wrong`."""
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import resource
 import shutil
-import socket
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -17,13 +17,16 @@ from typing import NamedTuple
 from polycast import __version__
 from polycast.address import parse_address
 from polycast.bench.targets import PEERS, find_program
+from polycast.declare import size_text
 from polycast.dialects import scan
 from polycast.dialects.hermod import scan as hermod_scan
-from polycast.dialects.registry import ROLES
 from polycast.dialects.ubre import scan as ubre_scan
 from polycast.dialects.web import frames
-from polycast.errors import StartError
+from polycast.errors import PolycastError, StartError
 from polycast.log import columns
+from polycast.log.settings import LogSettings, floor_of
+from polycast.server import Settings, load, sockets
+from polycast.server.exposure import find_warnings
 
 FILES_WANTED = 4096
 FSYNCS = 5
@@ -44,16 +47,33 @@ class Finding(NamedTuple):
     cure: str = ""
 
 
-def examine(data: str) -> Iterator[Finding]:
+def examine(config: Path | None, environment: Mapping[str, str], data: str | None) -> Iterator[Finding]:
     yield _python()
     yield _compiled()
     yield _files()
-    for name, role in ROLES.items():
-        if role.default:
-            yield _port(name, role.default)
-    yield _folder(Path(data))
+    settings = Settings()
+    try:
+        settings = load(config, environment, [("log.data", data)] if data else []).settings
+        yield Finding("settings", "fine", str(config or "the defaults, and what the environment says"))
+    except PolycastError as error:
+        yield Finding("settings", "wrong", str(error), error.hint)
+    for name, texts in settings.listen.items():
+        yield from (_port(name, text) for text in texts if parse_address(text).scheme != "ipc")
+    yield from _exposure(settings)
+    yield _folder(settings.log)
     yield _spark()
     yield from _peers()
+
+
+def _exposure(settings: Settings) -> Iterator[Finding]:
+    """Who else can reach the broker and its files."""
+    found = find_warnings(settings)
+    for warning in found:
+        yield Finding(
+            "access", "risky" if warning.level >= logging.WARNING else "fine", warning.text, warning.cure
+        )
+    if not found:
+        yield Finding("access", "fine", "nothing is open to the network without TLS and rules")
 
 
 def _python() -> Finding:
@@ -77,30 +97,34 @@ def _files() -> Finding:
     return Finding("open files", "fine", f"{soft:,} now, the broker can raise it to {hard:,}")
 
 
-def _port(name: str, default: str) -> Finding:
-    address = parse_address(default)
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((address.host, address.port))
-        except OSError as error:
-            cure = f"if that is not your broker: --listen {name}=tcp://HOST:PORT, and only those named open"
-            return Finding(
-                f"port of {name}", "missing", f"{default}: {os.strerror(error.errno or 0).lower()}", cure
-            )
-    return Finding(f"port of {name}", "fine", f"{default} is free")
+def _port(name: str, place: str) -> Finding:
+    try:
+        for opened in sockets.listen(name, parse_address(place)):
+            opened.close()
+    except StartError as error:
+        cure = f"if that is not your broker: {error.hint}"
+        return Finding(f"port of {name}", "missing", str(error), cure)
+    return Finding(f"port of {name}", "fine", f"{place} is free")
 
 
-def _folder(folder: Path) -> Finding:
+def _folder(settings: LogSettings) -> Finding:
     """Where the data folder will be, even if it is not there yet, and how long an fsync takes."""
+    folder = Path(settings.data)
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     probe = existing / f".polycast-doctor-{os.getpid()}"
     try:
         took = _fsync_milliseconds(probe)
-        free = shutil.disk_usage(existing).free / 2**30
+        disk = shutil.disk_usage(existing)
     except OSError as error:
         return Finding("data folder", "wrong", f"{folder}: {error.strerror}", "--data DIR takes another folder")
-    return Finding("data folder", "fine", f"{folder}: {free:,.1f} GiB free, fsync takes {took:.2f} ms")
+    found = f"{folder}: {size_text(disk.free)} free, fsync takes {took:.2f} ms"
+    floor = floor_of(settings.keep_free, disk.total)
+    if disk.free < floor:
+        cure = (
+            f"log.keep_free is {size_text(floor)}: make room, or the broker removes the oldest segments of its log"
+        )
+        return Finding("data folder", "risky", found, cure)
+    return Finding("data folder", "fine", found)
 
 
 def _fsync_milliseconds(file: Path) -> float:

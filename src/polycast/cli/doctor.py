@@ -1,25 +1,31 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from pathlib import Path
 
 import typer
 
 NAME = "doctor"
-HELP = "Say what works on this machine, and the cure for what does not."
+HELP = """Say what works on this machine, and the cure for what does not.
+
+It looks at the settings that a broker would have here: of --config and of the environment. A listener that is open
+to the network without TLS, a rule for everybody and files that other accounts can read are marked with !!."""
 EXAMPLE = "polycast doctor --json"
 
-MARKS = {"fine": "ok  ", "missing": "--  ", "wrong": "BAD "}
+MARKS = {"fine": "ok  ", "missing": "--  ", "risky": "!!  ", "wrong": "BAD "}
 
 
 def run(
-    data: str = typer.Option("polycast-data", envvar="POLYCAST_DATA", help="The data folder.", metavar="DIR"),
+    config: Path | None = typer.Option(None, envvar="POLYCAST_CONFIG", help="The settings of the broker (TOML)."),
+    data: str | None = typer.Option(None, help="The data folder.", metavar="DIR"),
     as_json: bool = typer.Option(False, "--json", help="One JSON object per line."),
 ) -> None:
     from polycast.cli.checks import examine
 
     bad = False
-    for finding in examine(data):
+    for finding in examine(config, os.environ, data):
         bad = bad or finding.state == "wrong"
         if as_json:
             typer.echo(json.dumps(finding._asdict()))

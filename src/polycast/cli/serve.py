@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from polycast.cli import streams
 from polycast.cli.stderr import speaking
 from polycast.errors import UsageError
 
@@ -38,6 +39,7 @@ def run(
 ) -> None:
     from polycast import console
     from polycast.server import load, serve
+    from polycast.server.exposure import find_warnings
 
     flags: list[tuple[str, Any]] = [split(text, "--listen", "listen.") for text in listen]
     flags += [split(text, "--connect", "connect.") for text in connect]
@@ -56,6 +58,8 @@ def run(
     loaded = read()
     if check:
         typer.echo(loaded.to_toml(), nl=False)
+        for warning in find_warnings(loaded.settings):
+            streams.say(f"{logging.getLevelName(warning.level).lower()}: {warning}")
         return
     with speaking(loaded.settings.stderr.format, logging.DEBUG if verbose else logging.INFO):
         serve(loaded.settings, say=_say, pages=console.pages(), read=lambda: read().settings)

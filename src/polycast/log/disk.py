@@ -37,6 +37,11 @@ class Disk:
         found = os.statvfs(folder)
         return found.f_bavail * found.f_frsize
 
+    def capacity(self, folder: Path) -> int:
+        """How many bytes its file system has for everybody together."""
+        found = os.statvfs(folder)
+        return found.f_blocks * found.f_frsize
+
     def sync_folder(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,8 +1,9 @@
 """What happens to segments behind the writer's back, in a thread of its own that stays out of everybody's way.
 
 In each round: snapshots of segments that have begun, then every hot segment that is written to no more is sealed,
-then the oldest segments go that are more than was asked to be kept. A file `seal.wanted` in the folder asks for
-everything to be sealed that is there, the segment that is being written included; it goes when that is done.
+then the oldest segments go that are more than was asked to be kept, or than there is room for. A file
+`seal.wanted` in the folder asks for everything to be sealed that is there, the segment that is being written
+included; it goes when that is done.
 
 What the disk refuses is said once, and tried again later. A hot segment that is damaged is put aside as it is, and
 what is good of it goes on.
@@ -55,7 +56,8 @@ class Keeper:
         self._said: dict[str, str] = {}
         self._again_at: dict[int, float] = {}
         self._wanted: int | None = None
-        self._retention = Retention(folder, settings)
+        self._retention = Retention(folder, settings, disk)
+        self._looked = 0.0
         self.segments_sealed = self.bytes_sealed = self.segments_quarantined = 0
         self._thread = threading.Thread(target=self._run, name="log-keeper", daemon=True)
 
@@ -81,6 +83,19 @@ class Keeper:
     def messages_removed(self) -> int:
         return self._retention.messages_removed
 
+    @property
+    def removed_for_room(self) -> int:
+        return self._retention.removed_for_room
+
+    @property
+    def warning(self) -> str:
+        """Why messages go that the operator may want to keep; an empty text if none do."""
+        return self._retention.floor.warning
+
+    def describe(self) -> str:
+        """When messages go, for people."""
+        return str(self._retention)
+
     # -- in the thread -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -101,7 +116,11 @@ class Keeper:
     def _keep_house(self) -> None:
         """What takes no time, however much there is to be sealed."""
         self._try("snapshots", self._snapshot)
-        self._try("retention", lambda: self._retention.apply(self._closed(), time.time()))
+        self._retain(self._closed())
+
+    def _retain(self, closed: int) -> None:
+        self._try("retention", lambda: self._retention.apply(closed, time.time()))
+        self._looked = time.monotonic()
 
     def _try(self, what: str, action: Callable[[], object]) -> bool:
         """Whatever goes wrong is said once, as long as it stays the same."""
@@ -144,7 +163,11 @@ class Keeper:
         size = size_of(segment)
         try:
             sealed = seal(
-                segment.path, self._settings.seal_share, self._stopped.wait, self._stopped.is_set, self._disk
+                segment.path,
+                self._settings.seal_share,
+                lambda seconds: self._rest(seconds, segment.first),
+                self._stopped.is_set,
+                self._disk,
             )
         except LogDamageError:
             salvage(segment.path, self._disk)
@@ -156,6 +179,12 @@ class Keeper:
             self.bytes_sealed += size
         elif not self._stopped.is_set():
             segment.path.unlink()  # it is empty
+
+    def _rest(self, seconds: float, sealing: int) -> None:
+        """A full disk does not wait until a segment is sealed; that one and those behind it stay meanwhile."""
+        self._stopped.wait(seconds)
+        if time.monotonic() - self._looked >= ROUND_SECONDS:
+            self._retain(min(sealing, self._closed()))
 
     # -- wishes ------------------------------------------------------------------------------------------
 

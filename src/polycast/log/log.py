@@ -101,6 +101,7 @@ class Log:
     def start(self, on_settled: Callable[[Settled], object]) -> None:
         """`on_settled` is called in a thread of the log."""
         self._on_settled = on_settled
+        log.info("%s: %s", self.folder, self.keeper.describe())
         self.writer.start()
         self.keeper.start()
 
@@ -131,6 +132,17 @@ class Log:
         if not reason or (reason == os.strerror(errno.ENOSPC) and self._disk.room(self.folder) >= GROUP_BYTES):
             return ""
         return f"messages are not stored: {reason}"
+
+    def free_bytes(self) -> int:
+        """On the file system of the log; 0 where nobody can tell."""
+        try:
+            return self._disk.room(self.folder)
+        except OSError:
+            return 0
+
+    def warning(self) -> str:
+        """What goes wrong without harm for what comes now; an empty text if nothing does."""
+        return self.keeper.warning
 
     def append(
         self, bursts: list[Burst], source: str, now: float, batch: BatchKey | None = None, count: int = 0

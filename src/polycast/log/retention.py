@@ -1,10 +1,16 @@
-"""How much of the log is kept: by size and by age, whole segments, oldest first, never one that is written to."""
+"""How much of the log is kept: by size, by age and by the room on the disk.
+
+Whole segments go, oldest first, never one that is written to.
+"""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
 
+from polycast.declare import size_text
+from polycast.log.disk import DISK, Disk
+from polycast.log.floor import Floor
 from polycast.log.folder import Segment, remove, segments, size_of
 from polycast.log.format import MICROS
 from polycast.log.outline import Outline, outline_of
@@ -14,17 +20,33 @@ log = logging.getLogger("polycast.log")
 
 
 class Retention:
-    def __init__(self, folder: Path, settings: LogSettings) -> None:
+    def __init__(self, folder: Path, settings: LogSettings, disk: Disk = DISK) -> None:
         self._folder = folder
         self._bytes = settings.retain_bytes
         self._seconds = settings.retain_seconds
         self._oldest: Outline | None = None
+        self.floor = Floor(folder, settings, disk)
         self.segments_removed = self.messages_removed = self.bytes_removed = 0
+        self.removed_for_room = 0
+        """How many of those segments went because of log.keep_free."""
+
+    def __str__(self) -> str:
+        """When messages go, for people."""
+        limits = [str(self.floor)]
+        if self._bytes:
+            limits.append(f"the log has more than {size_text(self._bytes)} (log.retain_bytes)")
+        if self._seconds:
+            limits.append(f"messages are older than {self._seconds:,.0f} s (log.retain_seconds)")
+        said = ", or ".join(filter(None, limits))
+        return f"the oldest segments are removed when {said}" if said else "no segment is ever removed"
 
     def apply(self, closed: int, now: float) -> None:
         """`closed` is the offset before which segments are written to no more, `now` the time since the epoch."""
-        if not self._bytes and not self._seconds:
-            return
+        if self._bytes or self._seconds:
+            self._keep_limits(closed, now)
+        self._make_room(closed, now)
+
+    def _keep_limits(self, closed: int, now: float) -> None:
         found = segments(self._folder)
         size = sum(map(size_of, found))
         for segment in found:
@@ -34,10 +56,26 @@ class Retention:
                 outline = self._outline(segment)
             except FileNotFoundError:  # sealed meanwhile: next time
                 return
-            if not (self._bytes and size > self._bytes) and not self._is_old(outline, now):
+            large = bool(self._bytes) and size > self._bytes
+            if not large and not self._is_old(outline, now):
                 return
-            self._remove(outline)
+            self._remove(outline, "log.retain_bytes" if large else "log.retain_seconds")
             size -= outline.size
+
+    def _make_room(self, closed: int, now: float) -> None:
+        missing = self.floor.missing(now)
+        for segment in segments(self._folder) if missing else ():
+            if missing <= 0 or segment.first >= closed:
+                return
+            try:
+                outline = self._outline(segment)
+            except FileNotFoundError:  # sealed meanwhile: next time
+                return
+            room = self.floor.room()
+            self._remove(outline, "log.keep_free")
+            self.removed_for_room += 1
+            self.floor.removed(outline.size, room, now)
+            missing -= outline.size
 
     def _outline(self, segment: Segment) -> Outline:
         """The oldest one is asked for again and again."""
@@ -52,13 +90,13 @@ class Retention:
             return outline.segment.path.stat().st_mtime < now - self._seconds
         return outline.last_time / MICROS < now - self._seconds
 
-    def _remove(self, outline: Outline) -> None:
+    def _remove(self, outline: Outline, limit: str) -> None:
         remove(outline.segment)
         self.segments_removed += 1
         self.messages_removed += outline.rows
         self.bytes_removed += outline.size
         log.info(
-            "removed %s: offsets %s to %s, %s messages, %s bytes",
+            "removed %s: offsets %s to %s, %s messages, %s bytes (%s)",
             outline.segment.path.name, f"{outline.segment.first:,}", f"{outline.next - 1:,}",
-            f"{outline.rows:,}", f"{outline.size:,}",
+            f"{outline.rows:,}", f"{outline.size:,}", limit,
         )  # fmt: skip

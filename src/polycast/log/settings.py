@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polycast.declare import setting
+from polycast.declare import parse_size, setting
+from polycast.log.modes import OWNER, UMASKS
 
 MIB = 1024 * 1024
+AUTO = "auto"
+AUTO_SHARE, AUTO_BYTES = 0.1, 2048 * MIB
+"""What `keep_free = "auto"` keeps free: that share of the file system, that many bytes at most."""
+
+
+def floor_of(keep_free: str, capacity: int) -> int:
+    """How many bytes stay free on a file system of that size. ValueError: it is no size."""
+    if keep_free.strip().lower() == AUTO:
+        return min(int(capacity * AUTO_SHARE), AUTO_BYTES)
+    return parse_size(keep_free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,5 +41,16 @@ class LogSettings:
     seal_share: float = setting(0.25, "how much of one core sealing may take, from 0.01 to 1", low=0.01)
     retain_bytes: int = setting(0, "remove the oldest segments past this size; 0: never", low=0)
     retain_seconds: float = setting(0.0, "remove segments whose messages are all older; 0: never", low=0)
+    keep_free: str = setting(
+        "auto",
+        "remove the oldest segments while less than this is free on the file system of the log: bytes, or a size "
+        "such as 2GiB; auto: 10 % of the file system, 2GiB at most; 0: never",
+        parse=lambda text: floor_of(text, 0),
+    )
+    access: str = setting(
+        OWNER,
+        "which accounts of this machine may read the data folder and all in it",
+        choices=tuple(UMASKS),
+    )
     batch_ids: int = setting(100_000, "how many batch ids are remembered", low=0)
     batch_id_seconds: float = setting(86_400.0, "how long a batch id is remembered", low=0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass
 from difflib import get_close_matches
 from ipaddress import ip_address, ip_network
@@ -26,6 +26,7 @@ from polycast.errors import UsageError
 from polycast.server.access.identity import parse_networks
 from polycast.server.access.rules import parse_rule
 from polycast.server.access.sites import parse_host, parse_origin
+from polycast.server.access.settings import REQUIRED, TlsSettings
 from polycast.server.settings import POLICIES, TABLES, Settings, declared
 
 PREFIX = "POLYCAST_"
@@ -33,6 +34,8 @@ LARGEST = 2**53
 """No number is larger: sums of a few of them must fit where the scans count."""
 OPTIONS = ("policy", "replay")
 """What may stand behind the `?` of every address."""
+MODE = "mode"
+"""And behind that of a socket file: who may connect, as chmod has it."""
 REPLAYS = ("last",)
 ADDRESSED = ("listen", "connect")
 """The tables of addresses: where the broker is, and where it connects to."""
@@ -189,6 +192,13 @@ class Gathered:
             hint = "tls.ca names the file with the authorities that sign the certificates of the other brokers"
             source = self._sources["simplest.discover_tls"]
             raise UsageError(f"{source}: simplest.discover_tls needs tls.ca", hint)
+        self._check_clients(settings.tls)
+
+    def _check_clients(self, tls: TlsSettings) -> None:
+        if tls.client_certificates == REQUIRED and not tls.client_ca:
+            source = self._sources["tls.client_certificates"]
+            text = f"{source}: tls.client_certificates = 'required' needs tls.client_ca, to verify them"
+            raise UsageError(text, "tls.client_ca names a file with the authorities that signed them")
 
 
 def _check_needs_no_log(settings: Settings) -> None:
@@ -241,6 +251,7 @@ def _check_address(table: str, name: str, text: str, source: str) -> None:
     if table == "connect":
         _check_reachable(key, text, address)
     options = (*OPTIONS, *ROLES[name].options)
+    options += (MODE,) * (table == "listen" and address.scheme == "ipc")
     for option, value in address.options.items():
         if option not in options:
             raise UsageError(f"{key}: unknown option {option} in {text!r}", nearest(option, options))
@@ -248,6 +259,8 @@ def _check_address(table: str, name: str, text: str, source: str) -> None:
             raise UsageError(f"{key}: policy={value}: expected {' or '.join(POLICIES)}")
         if option == "replay" and value not in REPLAYS:
             raise UsageError(f"{key}: replay={value}: expected {' or '.join(REPLAYS)}")
+        if option == MODE and not re.fullmatch("0?[0-7]{3}", value):
+            raise UsageError(f"{key}: mode={value}: expected three octal digits, as in mode=660")
 
 
 def _check_reachable(key: str, text: str, address: Address) -> None:
@@ -303,6 +316,8 @@ def convert(key: str, value: Any, declaration: Field[Any], source: str, typed: b
     """A value from TOML, from a text (environment, --set) or from a flag, as the setting's type."""
     kind: type[Any] = {"int": int, "float": float, "bool": bool, "str": str}.get(str(declaration.type), list)
     result: Any = _from_text(value, kind) if isinstance(value, str) and not typed else value
+    if parse := declaration.metadata["parse"]:
+        return _parsed(key, value, parse, source)
     if kind is float and type(result) is int:
         result = float(result)
     if type(result) is not kind or (kind is list and not all(isinstance(item, str) for item in result)):
@@ -313,6 +328,17 @@ def convert(key: str, value: Any, declaration: Field[Any], source: str, typed: b
     if choices and result not in choices:
         raise UsageError(f"{source}: {key} = {result!r}: expected {' or '.join(choices)}")
     return result
+
+
+def _parsed(key: str, value: Any, parse: Callable[[str], object], source: str) -> str:
+    """Such a setting is a text; a whole number may stand for itself."""
+    try:
+        if type(value) not in (str, int):
+            raise ValueError("expected text")
+        parse(str(value))
+    except ValueError as error:
+        raise UsageError(f"{source}: {key} = {value!r}: {error}") from error
+    return str(value)
 
 
 def _from_text(text: str, kind: type[Any]) -> Any:

@@ -75,6 +75,10 @@ class Totals:
     log_failed: int = counter("log", "1 if nothing is kept any more until the next start", kind="gauge")
     log_segments_sealed: int = counter("segments", "segments turned into Parquet")
     log_segments_removed: int = counter("segments", "segments removed by retention")
+    log_segments_removed_for_room: int = counter(
+        "segments", "those of them that were removed because less than log.keep_free was free"
+    )
+    log_free_bytes: int = counter("bytes", "what is free on the file system of the log", kind="gauge")
     log_segments_quarantined: int = counter("segments", "segments put aside because they are damaged")
     log_batch_ids: int = counter("ids", "batch ids that are remembered", kind="gauge")
     replays_open: int = counter("replays", "subscriptions that are being served from the log", kind="gauge")

@@ -24,12 +24,15 @@ def health(server: Server) -> Page:
 
 
 def readiness(server: Server) -> Page:
-    """One line for each reason why it is not ready."""
+    """One line for each reason why it is not ready; where it is ready, perhaps a warning."""
     reasons = [f"the listener {name} is not open" for name in server.unopened()]
     if server.log and (trouble := server.log.trouble()):
         reasons.append(trouble)
-    text = "".join(f"{reason}\n" for reason in reasons)
-    return Page(text.encode(), status=503) if reasons else Page(b"ready\n")
+    warning = server.log.warning() if server.log else ""
+    lines = reasons or ["ready"]
+    if warning:
+        lines.append(f"warning: {warning}")
+    return Page("".join(f"{line}\n" for line in lines).encode(), status=503 if reasons else 200)
 
 
 def counted(server: Server) -> Page:
@@ -88,6 +91,8 @@ def _log_totals(server: Server) -> dict[str, int]:
         "log_failed": int(bool(log.writer.failed)),
         "log_segments_sealed": log.keeper.segments_sealed,
         "log_segments_removed": log.keeper.segments_removed,
+        "log_segments_removed_for_room": log.keeper.removed_for_room,
+        "log_free_bytes": log.free_bytes(),
         "log_segments_quarantined": log.keeper.segments_quarantined,
         "log_batch_ids": len(log.batches),
         "replays_open": replays.count,

@@ -18,6 +18,7 @@ from polycast.server.access.rates import Rates
 from polycast.server.asking import may_offer
 from polycast.server.connection import Connection
 from polycast.server.dialling import warn_of_useless
+from polycast.server.exposure import find_warnings
 from polycast.server.settings import TABLES, Settings
 from polycast.server.tls import to_context, to_dial_context
 
@@ -69,6 +70,8 @@ def reload(server: Server, read: Callable[[], Settings]) -> None:
     )
     _apply(server)
     log.info("reloaded")
+    for warning in find_warnings(server.settings):
+        log.log(warning.level, "%s", warning)
     if later := _differing(server.settings, wanted):
         log.warning("these change with the next start: %s", ", ".join(later))
 

@@ -10,11 +10,14 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
 from polycast.dialects.base import Page
+from polycast.log.modes import UMASKS, protect, restrict
+from polycast.server.exposure import find_warnings
 from polycast.server.reloading import check, reload
 from polycast.server.server import Server
 from polycast.server.settings import Settings
@@ -102,6 +105,9 @@ async def run(settings: Settings, say: Callable[[str], None], pages: Mapping[str
 
 
 def serve(settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
+    protect(Path(settings.log.data), restrict(UMASKS[settings.log.access]))
     check(settings)
+    for warning in find_warnings(settings):
+        log.log(warning.level, "%s", warning)
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(run(settings, say, pages, read))

@@ -97,6 +97,8 @@ def _listen_ipc(address: Address) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(str(path))
+        if mode := address.options.get("mode"):  # without one, the umask says that it is for this account
+            path.chmod(int(mode, 8))
         sock.listen(BACKLOG)
     except OSError:
         sock.close()

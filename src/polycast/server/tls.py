@@ -57,8 +57,7 @@ def to_context(settings: TlsSettings) -> ssl.SSLContext:
         fits = error.reason != "KEY_VALUES_MISMATCH"
         problem = "is no certificate and key in PEM" if fits else "has another key than"
         raise StartError(f"tls.certificate {certificate}: {problem} {'' if fits else key}".rstrip()) from error
-    if settings.client_ca:
-        _believe(context, settings)
+    _believe(context, settings)
     _check_time(context, certificate)
     return context
 
@@ -100,13 +99,18 @@ def _no_password() -> str:
 
 
 def _believe(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """Where a certificate is required and no authority is known, no client can connect."""
+    if settings.client_certificates == REQUIRED:
+        context.verify_mode = ssl.CERT_REQUIRED
+    if not settings.client_ca:
+        return
     _check_file("tls.client_ca", settings.client_ca)
     try:
         context.load_verify_locations(settings.client_ca)
     except ssl.SSLError as error:
         raise StartError(f"tls.client_ca {settings.client_ca}: no certificates in PEM") from error
-    required = settings.client_certificates == REQUIRED
-    context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    if settings.client_certificates != REQUIRED:
+        context.verify_mode = ssl.CERT_OPTIONAL
 
 
 def _check_time(context: ssl.SSLContext, certificate: str) -> None:

@@ -9,8 +9,18 @@ from pathlib import Path
 import typer
 
 from polycast.errors import StartError, UsageError
+from polycast.log.modes import restrict, umask_of
 
-DATA = typer.Option("polycast-data", "--data", envvar="POLYCAST_DATA", help="The data folder.", metavar="DIR")
+
+def _restrict(data: str) -> str:
+    """What a command writes, there or elsewhere, is for those alone who may read the log."""
+    restrict(umask_of(Path(data)))
+    return data
+
+
+DATA = typer.Option(
+    "polycast-data", "--data", envvar="POLYCAST_DATA", help="The data folder.", metavar="DIR", callback=_restrict
+)
 
 
 def open_log(data: str) -> Path:

@@ -8,7 +8,9 @@ from polycast.cli import streams
 from polycast.cli.log.place import DATA
 
 NAME = "new"
-HELP = """Make a token for an identity, and print it. It cannot be shown again: only its digest is kept.
+HELP = """Make a token for an identity, and print it, or write it to a file that its owner alone can read.
+
+It cannot be shown again: only its digest is kept.
 
 What is allowed here is added to what the rules of [access] allow to an identity of that name."""
 EXAMPLE = "polycast token new dashboard --subscribe '>' --admin --dialect ubre --dialect http"
@@ -23,13 +25,20 @@ def run(
     admin: bool = typer.Option(False, "--admin", help="Let it look at the broker, and manage it."),
     everything: bool = typer.Option(False, "--everything", help="Let it do all that there is."),
     dialect: list[str] = typer.Option([], help="Only in this dialect.", metavar="D"),
+    file: Path | None = typer.Option(None, help="Write it to a new file, for its owner alone.", metavar="PATH"),
     data: str = DATA,
 ) -> None:
-    from polycast.server.access.tokens import add_token
+    from polycast.server.access.tokens import add_token, new_file
 
     limited = {"publish": publish, "subscribe": subscribe, "serve": serve, "query": query}
     allowed = [f"{action} {pattern}" for action, patterns in limited.items() for pattern in patterns]
     allowed += ["admin"] * admin + ["everything"] * everything
     over = f" over {'+'.join(dialect)}" if dialect else ""
-    typer.echo(add_token(Path(data), name, [f"{name} may {words}{over}" for words in allowed]))
-    streams.say(f"this is the token of {name}; it is not shown again")
+    rules = [f"{name} may {words}{over}" for words in allowed]
+    if file is None:
+        typer.echo(add_token(Path(data), name, rules))
+        streams.say(f"this is the token of {name}; it is not shown again")
+        return
+    with new_file(file) as opened:
+        opened.write(add_token(Path(data), name, rules) + "\n")
+    streams.say(f"the token of {name} is in {file}; it is not shown again")

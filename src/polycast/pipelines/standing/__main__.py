@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polycast.errors import PolycastError, StartError, UsageError
+from polycast.log.modes import restrict, umask_of
 from polycast.pipelines.standing import NAMES, NOT_HERE
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def _read_arguments() -> argparse.Namespace:
 
 
 def _run(asked: argparse.Namespace) -> None:
+    restrict(umask_of(asked.data))
     _log_to_stderr()
     stop = _stop_signal()
     _check_here()

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 import msgspec
 from msgspec import Struct
@@ -95,6 +96,23 @@ def revoke_token(folder: Path, name: str) -> None:
         if len(left) == len(tokens):
             raise UsageError(f"there is no token for {name}", "'polycast token list' shows those that there are")
         tokens[:] = left
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[str]]:
+    """A file for its owner alone. It goes again if anything is raised; one that is there is left as it is."""
+    try:
+        opened = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE), "w")
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists", "name another file, or remove that one first") from error
+    except OSError as error:
+        raise StartError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        with opened:
+            yield opened
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -1,0 +1,165 @@
+"""Files and folders under the data folder: for the owner alone, unless log.access says otherwise."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kit import hermod
+from kit.broker import Broker
+from kit.hermod import OK
+from kit.kept import wait_for_total
+from kit.program import polycast_forked, polycast_here
+from polycast.log.modes import OURS
+from polycast.server.access.tokens import FILE, digest_of, read_tokens
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+SMALL = "--set=log.segment_bytes=65536"
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    """Of most accounts, whoever runs the tests."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def modes_under(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): mode_of(path) for path in [folder, *folder.rglob("*")]}
+
+
+def run_a_broker(data: Path, *flags: str, sealed: int = 1) -> str:
+    """Which has hot and sealed segments, snapshots and a state in the end; what it said on stderr."""
+    with Broker(SMALL, *flags, data=data, fresh=True) as broker, broker.connect("hermod.pub") as peer:
+        for _ in range(4):
+            peer.send(hermod.message("t", b"x" * 40_000))
+            peer.expect(OK)
+        wait_for_total(broker, "log_segments_sealed_total", sealed)
+        broker.stop()
+        return broker.log()
+
+
+# -- the broker ------------------------------------------------------------------------------------------
+
+
+def test_the_data_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    run_a_broker(data)
+    found = modes_under(data)
+    suffixes = {Path(name).suffix for name in found}
+    assert {".arrows", ".parquet", ".topics", ".batches", ".json"} <= suffixes and "log/.lock" in found
+    assert {name: oct(mode) for name, mode in found.items() if mode & OTHERS} == {}
+    assert (found["."], found["log"], found["log/state.json"]) == (0o700, 0o700, 0o600)
+
+
+@pytest.mark.parametrize(("access", "folder", "file"), [("group", 0o750, 0o640), ("all", 0o755, 0o644)])
+def test_the_group_or_all_may_read_where_that_is_configured(
+    access: str, folder: int, file: int, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    run_a_broker(data, f"--set=log.access={access}")
+    modes = modes_under(data)
+    assert {mode for name, mode in modes.items() if (data / name).is_dir()} == {folder}
+    assert {mode for name, mode in modes.items() if (data / name).is_file()} == {file}
+
+
+def test_a_umask_that_is_stricter_stays(tmp_path: Path) -> None:
+    os.umask(0o077)
+    run_a_broker(tmp_path / "data", "--set=log.access=all")
+    assert {mode & OTHERS for mode in modes_under(tmp_path / "data").values()} == {0}
+
+
+def test_a_folder_of_an_older_version_is_closed_once(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    run_a_broker(data, "--set=log.access=all")
+    said = run_a_broker(data)
+    assert (mode_of(data), mode_of(data / "log")) == (0o700, 0o700)
+    assert f"{data}: the mode was 0755 and is now 0700 (log.access)" in said
+    assert "the mode was" not in run_a_broker(data)
+
+
+def test_a_folder_with_files_of_others_stays_open_and_the_log_does_not(tmp_path: Path) -> None:
+    data = tmp_path / "home"
+    (data / "log").mkdir(parents=True)
+    (data / "letters").touch()
+    data.chmod(0o755)
+    said = run_a_broker(data)
+    assert (mode_of(data), mode_of(data / "log"), mode_of(data / "letters")) == (0o755, 0o700, 0o644)
+    assert f"other accounts may look into {data}: its mode is 0755; chmod 700 {data}, or set log.access" in said
+
+
+def test_all_that_a_data_folder_has_is_known(tmp_path: Path) -> None:
+    """Else a folder of an older version would stay open."""
+    data = tmp_path / "data"
+    run_a_broker(data)
+    polycast_here("token", "new", "a", f"--data={data}")
+    assert {path.name for path in data.iterdir()} <= OURS
+
+
+def test_a_socket_file_is_for_this_account_unless_its_mode_says_otherwise(tmp_path: Path) -> None:
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    flags = [f"--listen=simplest=ipc://{own}", f"--listen=http=ipc://{shared}?mode=660"]
+    with Broker(*flags, listen=(), fresh=True):
+        assert (mode_of(own) & OTHERS, mode_of(shared)) == (0, 0o660)
+    bad = polycast_here("serve", "--check", f"--listen=http=ipc://{shared}?mode=rw")
+    assert bad.code == 2 and "mode=rw: expected three octal digits" in bad.err
+    bad = polycast_here("serve", "--check", "--listen=http=tcp://127.0.0.1:0?mode=660")
+    assert bad.code == 2 and "unknown option mode" in bad.err
+
+
+# -- commands --------------------------------------------------------------------------------------------
+
+
+def test_a_token_makes_a_folder_for_its_owner(tmp_path: Path) -> None:
+    data = tmp_path / "new" / "data"
+    assert polycast_forked("token", "new", "a", f"--data={data}").code == 0
+    assert (mode_of(data), mode_of(data / FILE)) == (0o700, 0o600)
+
+
+def test_commands_write_as_the_broker_did(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for access, expected in (("group", 0o640), ("owner", 0o600)):
+        run_a_broker(data, "--set=log.seal=false", f"--set=log.access={access}", sealed=0)
+        assert polycast_forked("log", "seal", f"--data={data}").code == 0
+        assert mode_of(max((data / "log").glob("*.parquet"))) == expected
+
+
+def test_a_token_goes_to_a_file_for_its_owner(tmp_path: Path) -> None:
+    os.umask(0)
+    file = tmp_path / "sensors.token"
+    made = polycast_here("token", "new", "sensors", f"--file={file}", f"--data={tmp_path}")
+    assert (made.code, made.out) == (0, b"")
+    [known] = read_tokens(tmp_path / FILE)
+    token = file.read_text().strip()
+    assert known.sha256 == digest_of(token) and token not in made.err
+    assert mode_of(file) == 0o600
+
+
+def test_a_file_for_a_token_is_never_overwritten(tmp_path: Path) -> None:
+    file, link = tmp_path / "mine", tmp_path / "link"
+    file.write_text("mine")
+    link.symlink_to(tmp_path / "elsewhere")
+    for path in (file, link):
+        made = polycast_here("token", "new", "sensors", f"--file={path}", f"--data={tmp_path}")
+        assert made.code == 2
+        assert f"{path} exists\nhint: name another file, or remove that one first" in made.err
+    assert file.read_text() == "mine" and not (tmp_path / "elsewhere").exists()
+    assert read_tokens(tmp_path / FILE) == [], "nobody has seen a token"
+
+
+def test_a_token_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    assert polycast_here("token", "new", "anonymous", f"--file={file}", f"--data={tmp_path}").code == 2
+    assert not file.exists()
+    missing = tmp_path / "no" / "token"
+    made = polycast_here("token", "new", "a", f"--file={missing}", f"--data={tmp_path}")
+    assert made.code == 1 and "No such file or directory" in made.err
