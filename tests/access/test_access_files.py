@@ -12,8 +12,9 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK
-from kit.kept import wait_for_total
+from kit.kept import total
 from kit.program import polycast_forked, polycast_here
+from kit.wire import wait_for
 from polycast.log.modes import OURS
 from polycast.server.access.tokens import FILE, digest_of, read_tokens
 
@@ -43,7 +44,7 @@ def run_a_broker(data: Path, *flags: str, sealed: int = 1) -> str:
         for _ in range(4):
             peer.send(hermod.message("t", b"x" * 40_000))
             peer.expect(OK)
-        wait_for_total(broker, "log_segments_sealed_total", sealed)
+        wait_for(lambda: total(broker, "log_segments_sealed_total") >= sealed, "a segment to be sealed")
         broker.stop()
         return broker.log()
 

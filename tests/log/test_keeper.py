@@ -14,49 +14,13 @@ from pathlib import Path
 import pytest
 
 from kit.wire import wait_for
-from log.shelf import BEGAN, SECOND, SEED, Shelf, flip, to_rows
+from log.house import House
+from log.shelf import BEGAN, SECOND, flip
 from polycast.log import retention, sealing
-from polycast.log.disk import DISK, Disk
-from polycast.log.folder import QUARANTINE, WANTED, segments
+from polycast.log.disk import Disk
+from polycast.log.folder import QUARANTINE, WANTED
 from polycast.log.keeper import Keeper
-from polycast.log.reader import Reader
 from polycast.log.settings import LogSettings
-from polycast.log.state import State, write_state
-
-
-class House:
-    """A shelf with a keeper that takes a round when it is told to."""
-
-    def __init__(self, folder: Path, settings: LogSettings, disk: Disk = DISK) -> None:
-        write_state(folder, State(seed=f"{SEED:016x}", clean=False, next=0, reserved=0), DISK)
-        self.shelf = Shelf(folder)
-        self.closed: int | None = None
-        self.rolls = 0
-        self.snapshots = 0
-        self.keeper = Keeper(folder, settings, lambda: self.until, self._roll, self._snapshot, disk)
-
-    @property
-    def until(self) -> int:
-        return self.shelf.next if self.closed is None else self.closed
-
-    def _roll(self) -> None:
-        self.rolls += 1
-        self.shelf.end()
-        self.closed = None
-
-    def _snapshot(self) -> None:
-        self.snapshots += 1
-
-    def names(self) -> list[str]:
-        return [segment.path.name.lstrip("0") for segment in segments(self.shelf.folder)]
-
-    def offsets(self) -> list[int]:
-        reader = Reader(self.shelf.folder, 0, ["offset"])
-        found = []
-        while (batch := reader.read()) is not None:
-            found += [row["offset"] for row in to_rows([batch])]
-        reader.close()
-        return found
 
 
 @pytest.fixture

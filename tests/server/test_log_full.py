@@ -17,7 +17,7 @@ from kit.hermod import OK
 from kit.http import get, read_answer
 from kit.kept import read_messages, subscribe, total, wait_for_total
 from kit.program import polycast
-from kit.wire import Peer
+from kit.wire import Peer, wait_for
 from polycast.log.verify import Finding, verify
 
 REASON = "No space left on device"
@@ -41,6 +41,9 @@ class SmallDisk:
 
     def free(self) -> None:
         self._ballast.unlink()
+
+    def room(self) -> int:
+        return shutil.disk_usage(self.data).free
 
     @property
     def log(self) -> Path:
@@ -93,6 +96,29 @@ def readiness(broker: Broker) -> tuple[int, bytes]:
         peer.send(get("/readyz"))
         answer = read_answer(peer)
         return answer.status, answer.body
+
+
+def test_old_segments_go_before_it_is_full(small: SmallDisk) -> None:
+    """Three times as much as there is room for, and nothing is refused."""
+    floor = 1 << 20
+    flags = (f"--set=log.keep_free={floor}", "--set=log.segment_bytes=65536", "--set=log.seal=false")
+    with Broker(*flags, data=small.data) as broker, broker.connect("hermod.pub") as peer:
+        assert f"{small.log}: the oldest segments are removed when less than 1.0 MiB are free" in broker.log()
+        assert readiness(broker) == (200, b"ready\n")
+        publisher = Publisher(peer)
+        for _ in range(100):
+            assert publisher.publish() == ""
+            wait_for(lambda: small.room() >= floor, "room")
+        status, body = readiness(broker)
+        assert (status, body[:15]) == (200, b"ready\nwarning: ")
+        assert b"log.keep_free is 1.0 MiB: the oldest segments of the log are removed" in body
+        removed = total(broker, "log_segments_removed_for_room_total")
+        assert removed == total(broker, "log_segments_removed_total") > 40
+        assert "make room, or limit the log" in broker.wait_for_log("log.keep_free is 1.0 MiB")
+    rows, _ = read_with_pyarrow(small.log)
+    assert rows and [row.payload for row in rows] == publisher.kept[-len(rows) :]
+    assert rows[0].offset == 100 - len(rows)
+    assert [found for found in verify(small.log) if isinstance(found, Finding)] == []
 
 
 def check_log_of(small: SmallDisk, kept: list[bytes]) -> None:

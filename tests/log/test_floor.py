@@ -1,0 +1,214 @@
+"""`log.keep_free`: the oldest segments go while too little is free on the file system, whoever fills it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from log.desk import desk
+from log.house import House
+from polycast.declare import parse_size, size_text
+from polycast.errors import UsageError
+from polycast.log.disk import Disk
+from polycast.log.floor import UNFREED_SECONDS
+from polycast.log.folder import segments, size_of
+from polycast.log.settings import LogSettings, floor_of
+from polycast.server import load
+
+PAGE = 4096
+"""What a segment of five messages takes."""
+MIB = 2**20
+GIB = 2**30
+
+
+class Volume(Disk):
+    """A file system on which there is nothing but a log and what others take of it."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.folder = folder
+        self.size = size
+        self.others = 0
+        self.lazy = False
+        """Whether what is removed stays in use: a reader has it open."""
+        self._most = 0
+
+    def capacity(self, folder: Path) -> int:
+        return self.size
+
+    def room(self, folder: Path) -> int:
+        used = sum(map(size_of, segments(self.folder)))
+        self._most = max(self._most, used)
+        return self.size - self.others - (self._most if self.lazy else used)
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Volume:
+    return Volume(tmp_path, 20 * PAGE)
+
+
+@pytest.fixture
+def house(tmp_path: Path, volume: Volume) -> House:
+    """With ten segments on a file system where ten more would fit, and room for six of them is kept free."""
+    settings = LogSettings(seal=False, keep_free=str(6 * PAGE), segment_bytes=PAGE)
+    opened = House(tmp_path, settings, volume)
+    for _ in range(10):
+        opened.shelf.segment(5)
+    return opened
+
+
+def test_nothing_goes_while_there_is_room(house: House) -> None:
+    house.keeper.round()
+    assert len(house.names()) == 10
+    assert (house.keeper.removed_for_room, house.keeper.warning) == (0, "")
+
+
+def test_the_oldest_go_until_there_is_room(house: House, volume: Volume, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    volume.others = 7 * PAGE
+    house.keeper.round()
+    assert house.names() == [
+        "15.arrows",
+        "20.arrows",
+        "25.arrows",
+        "30.arrows",
+        "35.arrows",
+        "40.arrows",
+        "45.arrows",
+    ]
+    assert (house.keeper.segments_removed, house.keeper.removed_for_room, house.keeper.messages_removed) == (
+        3,
+        3,
+        15,
+    )
+    assert "offsets 5 to 9, 5 messages, 4,096 bytes (log.keep_free)" in caplog.text
+    assert house.offsets() == list(range(15, 50))
+
+
+def test_the_active_segment_stays_however_full_the_disk_is(house: House, volume: Volume) -> None:
+    house.closed = 45
+    volume.others = 19 * PAGE
+    house.keeper.round()
+    assert house.names() == ["45.arrows"]
+    assert house.keeper.warning
+
+
+def test_it_is_said_when_it_begins_and_when_it_is_over(
+    house: House, volume: Volume, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    volume.others = 5 * PAGE
+    house.keeper.round()
+    told = "20.0 KiB are free and log.keep_free is 24.0 KiB: the oldest segments of the log are removed"
+    assert house.keeper.warning == told
+    house.keeper.round()
+    assert house.keeper.warning == told.replace("20.0 KiB", "24.0 KiB"), "there is room, and just so much"
+    assert caplog.text.count("make room, or limit the log with log.retain_bytes") == 1
+    volume.others = 0
+    house.keeper.round()
+    assert house.keeper.warning == ""
+    assert "44.0 KiB are free again" in caplog.text
+
+
+def test_what_is_removed_and_still_open_is_not_removed_twice(
+    house: House, volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file system has its room when the last reader is gone; until then nothing more may go."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    volume.room(volume.folder)
+    volume.lazy = True
+    volume.others = 7 * PAGE
+    for _ in range(5):
+        house.keeper.round()
+    assert len(house.names()) == 7
+    now += UNFREED_SECONDS + 1
+    for _ in range(5):
+        house.keeper.round()
+    assert len(house.names()) == 4
+
+
+def test_it_looks_while_a_segment_is_sealed(
+    tmp_path: Path, volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which stays, with those behind it."""
+    settings = LogSettings(keep_free=str(6 * PAGE), segment_bytes=PAGE)
+    house = House(tmp_path, settings, volume)
+    for _ in range(4):
+        house.shelf.segment(5)
+    house.closed = 10
+    house.keeper.round()
+    assert house.names() == [".parquet", "5.parquet", "10.arrows", "15.arrows"]
+    monkeypatch.setattr(house.keeper, "_looked", -1e9)
+    volume.others = 19 * PAGE
+    house.closed = 20
+    house.keeper._rest(0.0, 10)
+    assert house.names() == ["10.arrows", "15.arrows"]
+
+
+def test_auto_is_a_share_of_the_disk_and_never_much(tmp_path: Path) -> None:
+    assert floor_of("auto", 10 * GIB) == GIB
+    assert floor_of("auto", 1000 * GIB) == 2 * GIB
+    assert floor_of("0", 1000 * GIB) == 0
+    assert floor_of("3 GiB", 1) == 3 * GIB
+
+
+def test_it_holds_by_default(tmp_path: Path) -> None:
+    volume = Volume(tmp_path, 20 * PAGE)
+    house = House(tmp_path, replace(LogSettings(), seal=False), volume)
+    for _ in range(10):
+        house.shelf.segment(5)
+    volume.others = 9 * PAGE
+    house.keeper.round()
+    assert len(house.names()) == 9
+
+
+def test_a_log_says_at_start_when_it_removes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with desk(tmp_path / "a", keep_free="5MiB", retain_bytes=MIB):
+        pass
+    assert (
+        "the oldest segments are removed when less than 5.0 MiB are free (log.keep_free), or the log"
+        in caplog.text
+    )
+    with desk(tmp_path / "b", keep_free="0"):
+        pass
+    assert "no segment is ever removed" in caplog.text
+
+
+# -- sizes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("1048576", MIB),
+        ("1MiB", MIB),
+        ("1.5 GiB", 3 * GIB // 2),
+        ("2g", 2 * GIB),
+        ("10KB", 10 * 1024),
+        ("7 B", 7),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(("size", "text"), [(0, "0 bytes"), (1023, "1,023 bytes"), (3 * GIB // 2, "1.5 GiB")])
+def test_sizes_for_people(size: int, text: str) -> None:
+    assert size_text(size) == text
+
+
+@pytest.mark.parametrize("value", ["much", "-1", "10%", -1, 1.5, True, ""])
+def test_what_is_no_size(value: object) -> None:
+    with pytest.raises(UsageError, match=r"log\.keep_free = "):
+        load(flags=[("log.keep_free", value)])
+
+
+@pytest.mark.parametrize("value", ["auto", 0, 1 << 30, "2GiB"])
+def test_what_is_one(value: object) -> None:
+    assert load(flags=[("log.keep_free", value)]).settings.log.keep_free == str(value)
