@@ -64,7 +64,7 @@ def test_doctor_in_words(tmp_path: Path) -> None:
     assert (shown.code, shown.err) == (0, "")
     text = shown.out.decode()
     for what in ("python", "scans", "open files", "port of simplest", "data folder", "nc"):
-        assert re.search(rf"^(ok|--|BAD) +{what}: ", text, re.MULTILINE)
+        assert re.search(rf"^(ok|--|!!|BAD) +{what}: ", text, re.MULTILINE)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -72,7 +72,7 @@ def test_doctor_in_json(tmp_path: Path) -> None:
     shown = polycast("doctor", "--json", "--data", str(tmp_path))
     findings = [json.loads(line) for line in shown.out.splitlines()]
     assert all(set(finding) == {"what", "state", "found", "cure"} for finding in findings)
-    assert {finding["state"] for finding in findings} <= {"fine", "missing", "wrong"}
+    assert {finding["state"] for finding in findings} <= {"fine", "missing", "risky", "wrong"}
     assert all(finding["cure"] for finding in findings if finding["state"] != "fine")
 
 

@@ -77,6 +77,6 @@ def open_to_others(path: Path, umask: int) -> int:
     """The mode of a file or folder that allows more than that; 0 if it does not, or is not there."""
     try:
         mode = path.stat().st_mode & ANYBODY
-    except OSError:
+    except (OSError, ValueError):  # no file has such a name
         return 0
     return mode if mode & umask & OTHERS else 0

@@ -81,7 +81,7 @@ def _rules_of_tokens(settings: Settings) -> list[str]:
     """Tokens that cannot be read keep a broker from starting, and are told then."""
     try:
         return [rule for token in read_tokens(Path(settings.log.data) / FILE) for rule in token.rules]
-    except PolycastError:
+    except (PolycastError, ValueError):
         return []
 
 
