@@ -62,7 +62,8 @@ table.key=value`.
 ## listen
 
 Name = address, or a list of addresses. An address is `tcp://HOST:PORT`, `tls://HOST:PORT` or `ipc:///path`, and
-may end in `?policy=drop` or `?policy=disconnect`. Where any listener is named, only the named ones open.
+may end in `?policy=drop` or `?policy=disconnect`, and that of a socket file in `?mode=660`, which says who may
+connect. Where any listener is named, only the named ones open.
 
 | name | default | dialect | further options |
 |---|---|---|---|"""

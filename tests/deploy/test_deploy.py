@@ -61,6 +61,8 @@ def test_the_unit_is_hardened_and_restarts() -> None:
         "Restart": "on-failure",
         "User": "polycast",
         "StateDirectory": "polycast",
+        "StateDirectoryMode": "0700",
+        "UMask": "0077",
         "ProtectSystem": "strict",
         "NoNewPrivileges": "yes",
         "CapabilityBoundingSet": "",

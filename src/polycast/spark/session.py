@@ -18,6 +18,7 @@ from pyspark.sql.utils import is_remote
 
 from polycast.client.secure import SECRETS, TOKEN_FILE
 from polycast.errors import StartError
+from polycast.log.modes import restrict
 from polycast.spark.faults import unwrap
 from polycast.spark.java import find_java
 from polycast.spark.source import PolycastSource, PushingSource
@@ -126,7 +127,8 @@ def to_settings(master: str) -> dict[str, str]:
         return SETTINGS
     cores = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
     warehouse = {"spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/polycast-warehouse-{os.getuid()}"}
-    return SETTINGS | LOCAL_SETTINGS | cores | warehouse
+    modes = {"spark.hadoop.fs.permissions.umask-mode": f"{restrict(0):03o}"}  # Hadoop's chmod overrules the umask
+    return SETTINGS | LOCAL_SETTINGS | cores | warehouse | modes
 
 
 RACED = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
