@@ -171,6 +171,7 @@ def test_certificates_that_nobody_could_verify_are_not_required(tmp_path: Path) 
             assert REQUIRED in failed.err and "hint: tls.client_ca names a file" in failed.err
     with pytest.raises(UsageError):
         load(flags=[("tls.client_certificates", "required")])
+    load(flags=[("tls.client_certificates", "required"), ("tls.client_ca", "ca.pem")])
 
 
 def test_a_reload_that_would_require_them_is_refused(tmp_path: Path) -> None:

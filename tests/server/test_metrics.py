@@ -72,6 +72,8 @@ NAMES = {
     "log_failed": "polycast_log_failed",
     "log_segments_sealed": "polycast_log_segments_sealed_total",
     "log_segments_removed": "polycast_log_segments_removed_total",
+    "log_segments_removed_for_room": "polycast_log_segments_removed_for_room_total",
+    "log_free_bytes": "polycast_log_free_bytes",
     "log_segments_quarantined": "polycast_log_segments_quarantined_total",
     "log_batch_ids": "polycast_log_batch_ids",
     "replays_open": "polycast_replays_open",

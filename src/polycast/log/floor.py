@@ -17,7 +17,8 @@ log = logging.getLogger("polycast.log")
 
 UNFREED_SECONDS = 30.0
 """How long removed bytes count as free that the file system does not report as free yet. A reader holds the file
-open, or the file system takes its time; without this, the next round would remove more, up to all of the log."""
+open, or the file system takes its time; without this, the next round would remove more, up to all of the log. It
+ends where less than half of the floor is free: then there is no time to wait for anybody."""
 
 
 class Floor:
@@ -38,7 +39,7 @@ class Floor:
             return 0
         free = self._disk.room(self._folder)
         self._note(free, floor)
-        self._unfreed = [(until, size) for until, size in self._unfreed if until > now]
+        self._unfreed = [(until, size) for until, size in self._unfreed if until > now and free >= floor // 2]
         return max(0, floor - free - sum(size for _, size in self._unfreed))
 
     def room(self) -> int:

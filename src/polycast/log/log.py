@@ -101,7 +101,6 @@ class Log:
     def start(self, on_settled: Callable[[Settled], object]) -> None:
         """`on_settled` is called in a thread of the log."""
         self._on_settled = on_settled
-        log.info("%s: %s", self.folder, self.keeper.describe())
         self.writer.start()
         self.keeper.start()
 

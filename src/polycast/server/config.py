@@ -25,8 +25,8 @@ from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 from polycast.server.access.identity import parse_networks
 from polycast.server.access.rules import parse_rule
-from polycast.server.access.sites import parse_host, parse_origin
 from polycast.server.access.settings import REQUIRED, TlsSettings
+from polycast.server.access.sites import parse_host, parse_origin
 from polycast.server.settings import POLICIES, TABLES, Settings, declared
 
 PREFIX = "POLYCAST_"

@@ -93,6 +93,7 @@ async def run(settings: Settings, say: Callable[[str], None], pages: Mapping[str
     stop = _stop_signal()
     await server.start()
     _heed_hangups(stop, partial(reload, server, read))
+    _tell(server)
     for name, address in server.addresses:
         say(f"listening {name} {address}")
     say("ready")
@@ -104,10 +105,16 @@ async def run(settings: Settings, say: Callable[[str], None], pages: Mapping[str
     log.info("%s", server.exchange.summary())
 
 
+def _tell(server: Server) -> None:
+    """What an operator should know from the first moment on."""
+    if server.log:
+        log.info("%s: %s", server.log.folder, server.log.keeper.describe())
+    for warning in find_warnings(server.settings):
+        log.log(warning.level, "%s", warning)
+
+
 def serve(settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
     protect(Path(settings.log.data), restrict(UMASKS[settings.log.access]))
     check(settings)
-    for warning in find_warnings(settings):
-        log.log(warning.level, "%s", warning)
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(run(settings, say, pages, read))
