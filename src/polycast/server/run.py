@@ -84,7 +84,9 @@ def _open_log(settings: Settings) -> Log | None:
     leave_pandas_out()
     from polycast.log.log import Log
 
-    return Log.open(settings.log, settings.limits.topics)
+    opened = Log.open(settings.log, settings.limits.topics)
+    protect(Path(settings.log.data), restrict(0))  # now that no other broker has it
+    return opened
 
 
 async def run(settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
@@ -114,7 +116,7 @@ def _tell(server: Server) -> None:
 
 
 def serve(settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
-    protect(Path(settings.log.data), restrict(UMASKS[settings.log.access]))
+    restrict(UMASKS[settings.log.access])
     check(settings)
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(run(settings, say, pages, read))
