@@ -22,6 +22,7 @@ from polycast.log.folder import log_of
 from polycast.log.format import SCHEMA
 from polycast.log.reader import Reader
 from polycast.log.settings import LogSettings
+from polycast.log.work import finish
 from polycast.model import parse_pattern
 from polycast.server import rows
 
@@ -168,7 +169,7 @@ def test_who_looks_for_long_gets_what_was_found_so_far(
     """Others want to read, too."""
     monkeypatch.setattr(rows, "SECONDS_AT_MOST", 0.0)
     wanted = rows.to_wanted(rows.Asked(5, COUNT), 1000)
-    found = pa.ipc.open_stream(rows.read_rows(data / "log", wanted, COUNT))
+    found = pa.ipc.open_stream(finish(rows.read_rows(data / "log", wanted, COUNT)))
     assert json.loads(found.schema.metadata[b"polycast"]) == {"next": 5, "skipped": []}
 
 

@@ -1,7 +1,7 @@
 """Where in the log something is, by its time or by its topic's sequence; and rows by their offsets.
 
 None of this reads the whole log: segments tell their times, and snapshots what each topic had come to, so that
-there is one segment to look into.
+there is one segment to look into. `find_x` returns what it found, `seek_x` is the same as work that can pause.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from polycast.log.hot import HotReader
 from polycast.log.reader import Reader
 from polycast.log.sealed import SealedReader
 from polycast.log.snapshot import read_topics
+from polycast.log.work import Work, finish
 
 ALL_ROWS = 1 << 30
 
@@ -32,27 +33,39 @@ def first_offset(folder: Path) -> int | None:
 
 def find_time(folder: Path, seconds: float) -> int:
     """The first offset whose time is that, since the epoch, or later; past the end if there is none."""
+    return finish(seek_time(folder, seconds))
+
+
+def seek_time(folder: Path, seconds: float) -> Work[int]:
     micros = round(seconds * MICROS)
     wanted = pa.scalar(micros, pa.timestamp("us", tz="UTC"))
     found = segments(folder)
-    start = _last(found, lambda segment: _begins_before(segment, micros))
+    start = yield from _last(found, lambda segment: _begins_before(segment, micros))
     start = max([start, *(_within(segment, micros) for segment in found if segment.first == start)])
-    return _search(folder, start, ["time"], lambda rows: pc.greater_equal(rows["time"], wanted))
+    return (yield from _search(folder, start, ["time"], lambda rows: pc.greater_equal(rows["time"], wanted)))
 
 
 def find_sequence(folder: Path, topic: str, sequence: int) -> int:
     """The first offset at which the topic has that sequence or a higher one; past the end if there is none."""
+    return finish(seek_sequence(folder, topic, sequence))
 
+
+def seek_sequence(folder: Path, topic: str, sequence: int) -> Work[int]:
     def matches(rows: pa.RecordBatch) -> pa.Array:
         return pc.and_(pc.equal(rows["topic"], topic), pc.greater_equal(rows["sequence"], sequence))
 
-    return _search(folder, begin_of_sequences(folder, {topic: sequence}), ["topic", "sequence"], matches)
+    start = yield from seek_sequences(folder, {topic: sequence})
+    return (yield from _search(folder, start, ["topic", "sequence"], matches))
 
 
 def begin_of_sequences(folder: Path, sequences: Mapping[str, int]) -> int:
     """An offset before which no topic has come to its sequence: where a segment begins, as late as possible."""
+    return finish(seek_sequences(folder, sequences))
+
+
+def seek_sequences(folder: Path, sequences: Mapping[str, int]) -> Work[int]:
     wanted = pa.table({"topic": list(sequences), "sequence": list(sequences.values())})
-    return _last(segments(folder), lambda segment: _begins_at_most_at(segment, wanted))
+    return (yield from _last(segments(folder), lambda segment: _begins_at_most_at(segment, wanted)))
 
 
 def rows_at(
@@ -81,7 +94,7 @@ def rows_at(
 # -- which segment ---------------------------------------------------------------------------------------
 
 
-def _last(found: list[Segment], reached: Callable[[Segment], bool | None]) -> int:
+def _last(found: list[Segment], reached: Callable[[Segment], bool | None]) -> Work[int]:
     """Where the last segment begins for which that is true, as it is for those before it, or else the first.
 
     Segments for which it is not known do not count: to begin too early costs time only.
@@ -91,6 +104,7 @@ def _last(found: list[Segment], reached: Callable[[Segment], bool | None]) -> in
     while high - low > 1:
         middle = (low + high) // 2
         answer = reached(known[middle])
+        yield
         if answer is None:
             del known[middle]
             high -= 1
@@ -144,13 +158,16 @@ def _begins_at_most_at(segment: Segment, wanted: pa.Table) -> bool | None:
     return bool(pc.all(pc.less_equal(reached, wanted["sequence"])).as_py())
 
 
-def _search(folder: Path, start: int, columns: list[str], matches: Callable[[pa.RecordBatch], pa.Array]) -> int:
+def _search(
+    folder: Path, start: int, columns: list[str], matches: Callable[[pa.RecordBatch], pa.Array]
+) -> Work[int]:
     reader = Reader(folder, start, ["offset", *columns])
     try:
         while (batch := reader.read(rows=ALL_ROWS)) is not None:
             place = pc.index(matches(batch), True).as_py()
             if place >= 0:
                 return int(batch["offset"][place].as_py())
+            yield
         return reader.offset
     finally:
         reader.close()

@@ -22,7 +22,7 @@ from polycast.log.reader import Reader
 from polycast.log.sealed import RowGroup
 from polycast.log.sources import Spot
 from polycast.log.survey import Piece
-from polycast.model import Pattern
+from polycast.model import Exact, Pattern, Prefix
 
 BATCH_ROWS = 64 * 1024
 
@@ -84,9 +84,21 @@ def may_have(facts: RowGroup, wanted: Wanted) -> bool:
 
 
 def _may_match(facts: RowGroup, patterns: Sequence[Pattern] | None) -> bool:
-    if patterns is None or not facts.all_topics:
+    if patterns is None or facts.topics is None:
         return True
-    return any(pattern.matches(topic) for pattern in patterns for topic in facts.topics or ())
+    if facts.all_topics:
+        return any(pattern.matches(topic) for pattern in patterns for topic in facts.topics)
+    return any(_may_lie(pattern, facts.topics[0], facts.topics[-1]) for pattern in patterns)
+
+
+def _may_lie(pattern: Pattern, least: str, greatest: str) -> bool:
+    """Whether a topic between these two can match."""
+    match pattern:
+        case Exact(value):
+            return least <= value <= greatest
+        case Prefix(value):
+            return least[: len(value)] <= value <= greatest[: len(value)]
+    return True
 
 
 def _may_meet(facts: RowGroup, condition: Condition) -> bool:

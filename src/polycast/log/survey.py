@@ -92,7 +92,7 @@ class Survey:
         """A segment that cannot be opened is one piece: whoever reads it is told why."""
         for named in (segment, Segment(segment.first, segment.path.with_suffix(SEALED))):
             try:
-                return self._index(named).pieces if not named.sealed else list(_row_groups(named))
+                return self._index(named).pieces if not named.sealed else list(row_groups(named))
             except FileNotFoundError:
                 continue
             except LogDamageError:
@@ -145,7 +145,7 @@ class HotIndex:
         self._reader.close()
 
 
-def _row_groups(segment: Segment) -> Iterator[Piece]:
+def row_groups(segment: Segment) -> Iterator[Piece]:
     with SealedReader(segment.path) as sealed:
         for number, facts in enumerate(sealed.about.row_groups):
             yield Piece(facts.first, facts.next, sealed.size_of(number), facts=facts)

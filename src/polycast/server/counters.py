@@ -81,6 +81,10 @@ class Totals:
     log_free_bytes: int = counter("bytes", "what is free on the file system of the log", kind="gauge")
     log_segments_quarantined: int = counter("segments", "segments put aside because they are damaged")
     log_batch_ids: int = counter("ids", "batch ids that are remembered", kind="gauge")
+    log_reads_waiting: int = counter("reads", "requests for the log without a response", kind="gauge")
+    log_reads_refused: int = counter("reads", "requests for the log refused: over limits.reads")
+    log_reads_expired: int = counter("reads", "requests for the log that failed: over limits.read_seconds")
+    log_reads_cancelled: int = counter("reads", "requests for the log cancelled: the connection closed")
     replays_open: int = counter("replays", "subscriptions that are being served from the log", kind="gauge")
     subscribers_spilled: int = counter("subscribers", "subscribers that fell behind and were served from the log")
 

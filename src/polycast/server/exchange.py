@@ -132,7 +132,7 @@ class Exchange:
         self.hub.next_offset = log.next
         self.budget.backlog = log.is_behind
         self.keeping = Keeping(log, self.outgoing.send_owed)
-        self.replays = Replays(self, log)
+        self.replays = Replays(self, log, self._settings.limits)
         stages = Stages(self._settings.hermod)
         self.budget.staged = lambda: stages.size
         self.commits = Commits(self, log, stages, self._settings.limits.for_dialects())
@@ -167,6 +167,8 @@ class Exchange:
             self.keeping.forget(connection)
         if self.commits:
             self.commits.forget(connection)
+        if self.replays:
+            self.replays.leave(connection)
         patterns = self.hub.leave(subscriber)
         self.apply(self.mesh.leave(subscriber, patterns))
         self.asking.leave(subscriber)

@@ -17,10 +17,10 @@ from msgspec import Meta, Raw, Struct, field
 
 from polycast.dialects.hermod.starts import read_starts
 from polycast.dialects.ubre.messages import to_json
-from polycast.log.filters import matching
-from polycast.log.folder import segments
-from polycast.log.places import find_sequence, find_time, first_offset
-from polycast.log.reader import Reader
+from polycast.log import scan
+from polycast.log.index import Index
+from polycast.log.places import first_offset, seek_sequence, seek_time
+from polycast.log.work import Work
 from polycast.model import Exact, Format, Pattern, Start, parse_pattern
 
 LIMIT = 10_000
@@ -66,62 +66,67 @@ def to_wanted(asked: History) -> Wanted:
     return Wanted(pattern, start, asked.limit, asked.since, ended=start is None)
 
 
-def read_history(folder: Path, wanted: Wanted, stop: int) -> list[Row]:
-    """Of what lies before the offset `stop`."""
+def read_history(index: Index, wanted: Wanted, newest: Work[int], stop: int) -> Work[list[Row]]:
+    """Of what lies before the offset `stop`, and before that which `newest` finds for the pattern."""
     if wanted.ended:
         return []
+    stop = min(stop, (yield from newest))
+    if stop <= wanted.since:
+        return []
     if wanted.start is None:
-        return _last(folder, wanted, stop)
-    found = _find(folder, wanted.pattern, wanted.start)
-    return _collect(folder, wanted, max(found, wanted.since), stop)
+        return (yield from _last(index, wanted, stop))
+    found = yield from _seek(index.folder, wanted.pattern, wanted.start)
+    return (yield from _collect(index, wanted, max(found, wanted.since), stop))
 
 
-def _find(folder: Path, pattern: Pattern, start: Start) -> int:
+def _seek(folder: Path, pattern: Pattern, start: Start) -> Work[int]:
     if start.sequence is not None:
-        return find_sequence(folder, pattern.value, start.sequence)
-    return first_offset(folder) or 0 if start.seconds is None else find_time(folder, start.seconds)
+        return (yield from seek_sequence(folder, pattern.value, start.sequence))
+    if start.seconds is not None:
+        return (yield from seek_time(folder, start.seconds))
+    return first_offset(folder) or 0
 
 
-def _collect(folder: Path, wanted: Wanted, offset: int, stop: int) -> list[Row]:
-    reader = Reader(folder, offset)
+def _collect(index: Index, wanted: Wanted, offset: int, stop: int) -> Work[list[Row]]:
     rows: list[Row] = []
     size = 0
-    try:
-        while len(rows) < wanted.limit and size < BYTES_AT_MOST and (batch := reader.read(stop)):
-            found = matching(batch, [wanted.pattern]).slice(0, wanted.limit - len(rows))
-            size += found.nbytes
-            rows += _to_rows(found)
-    finally:
-        reader.close()
+    rule = scan.Wanted((wanted.pattern,))
+    for stretches in index.stretches(rule, offset, stop):
+        yield
+        for stretch in stretches:
+            for batch in scan.scan(index.folder, [stretch], rule, COLUMNS):
+                found = batch.slice(0, wanted.limit - len(rows))
+                size += found.nbytes
+                rows += _to_rows(found)
+                if len(rows) >= wanted.limit or size >= BYTES_AT_MOST:
+                    return rows
+            yield
     return rows
 
 
-def _last(folder: Path, wanted: Wanted, stop: int) -> list[Row]:
-    """From the newest segment to older ones, until there are enough."""
+def _last(index: Index, wanted: Wanted, stop: int) -> Work[list[Row]]:
+    """From the newest stretch to older ones, until there are enough."""
     parts: list[pa.RecordBatch] = []
-    after = stop
-    for segment in reversed(segments(folder)):
-        parts = _matching_in(folder, wanted, max(segment.first, wanted.since), min(after, stop)) + parts
-        after = segment.first
-        if after <= wanted.since or _suffice(parts, wanted):
-            break
+    rule = scan.Wanted((wanted.pattern,))
+    for stretches in index.stretches_back(rule, wanted.since, stop):
+        yield
+        for stretch in stretches:
+            parts = _last_parts([*scan.scan(index.folder, [stretch], rule, COLUMNS), *parts], wanted)
+            yield
+            if _suffice(parts, wanted):
+                return _to_last_rows(parts, wanted)
+    return _to_last_rows(parts, wanted)
+
+
+def _last_parts(parts: list[pa.RecordBatch], wanted: Wanted) -> list[pa.RecordBatch]:
+    """As many as suffice, from the end."""
     while _suffice(parts[1:], wanted):
-        parts.pop(0)
-    return [row for part in parts for row in _to_rows(part)][-wanted.limit :]
-
-
-def _matching_in(folder: Path, wanted: Wanted, first: int, stop: int) -> list[pa.RecordBatch]:
-    """The last of the rows between two offsets, as many as are wanted and a few more."""
-    reader = Reader(folder, first)
-    parts: list[pa.RecordBatch] = []
-    try:
-        while batch := reader.read(stop):
-            parts.append(matching(batch, [wanted.pattern]))
-            while _suffice(parts[1:], wanted):
-                parts.pop(0)
-    finally:
-        reader.close()
+        parts = parts[1:]
     return parts
+
+
+def _to_last_rows(parts: list[pa.RecordBatch], wanted: Wanted) -> list[Row]:
+    return [row for part in parts for row in _to_rows(part)][-wanted.limit :]
 
 
 def _suffice(parts: list[pa.RecordBatch], wanted: Wanted) -> bool:

@@ -95,6 +95,10 @@ def _log_totals(server: Server) -> dict[str, int]:
         "log_free_bytes": log.free_bytes(),
         "log_segments_quarantined": log.keeper.segments_quarantined,
         "log_batch_ids": len(log.batches),
+        "log_reads_waiting": replays.readers.waiting,
+        "log_reads_refused": replays.readers.refused,
+        "log_reads_expired": replays.readers.expired,
+        "log_reads_cancelled": replays.readers.cancelled,
         "replays_open": replays.count,
         "subscribers_spilled": replays.spills,
     }

@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polycast.log.places import begin_of_sequences, find_time, first_offset, rows_at
+from polycast.log.places import first_offset, rows_at, seek_sequences, seek_time
+from polycast.log.work import Work
 from polycast.model import Exact, Form, Pattern, Start
 from polycast.server.connection import Connection
 from polycast.server.replay import Replay
@@ -46,7 +47,7 @@ class FromReplay(Replay):
     async def find_start(self) -> int:
         """Only what is on the disk can be looked for."""
         await self.settled(self.log.next)
-        found = await self.replays.in_thread(find_starts, self.log.folder, dict(self._starts))
+        found = await self.replays.in_turns(self.connection, find_starts(self.log.folder, dict(self._starts)))
         for pattern in self._starts:
             self.wishes.hasten(pattern, found[pattern])
         return self.log.next if self._over else self.wishes.first()
@@ -87,7 +88,7 @@ class LastReplay(FromReplay):
     async def _push_old(self, offsets: list[int]) -> None:
         """From the disk."""
         rows = rows_at(self.log.folder, offsets)
-        while not self.is_over() and (batch := await self.replays.in_thread(next, rows, None)):
+        while not self.is_over() and (batch := await self.replays.in_thread(self.connection, next, rows, None)):
             await self.push(batch)
 
     def _push_recent(self, offsets: list[int]) -> int:
@@ -120,12 +121,14 @@ class LastReplay(FromReplay):
         return sorted(offset for offset in found if 0 <= offset < self._since)
 
 
-def find_starts(folder: Path, starts: dict[Pattern, Start]) -> dict[Pattern, int]:
+def find_starts(folder: Path, starts: dict[Pattern, Start]) -> Work[dict[Pattern, int]]:
     """Where to begin to read for each: what is wanted of those with a sequence may come a little later."""
     sequences = {pattern.value: start.sequence for pattern, start in starts.items() if start.sequence is not None}
-    began = begin_of_sequences(folder, sequences) if sequences else 0
+    began = (yield from seek_sequences(folder, sequences)) if sequences else 0
     times = {start.seconds for start in starts.values() if start.seconds is not None}
-    found = {seconds: find_time(folder, seconds) for seconds in times}
+    found: dict[float, int] = {}
+    for seconds in times:
+        found[seconds] = yield from seek_time(folder, seconds)
     first = first_offset(folder) or 0
     return {
         pattern: began if start.sequence is not None else first if start.seconds is None else found[start.seconds]

@@ -110,7 +110,7 @@ class Replay:
         if self._reader is None:
             self._reader = Reader(self.log.folder, self.offset)
         stop = self.log.settled
-        batch = await self.replays.in_thread(_read, self._reader, self.offset, stop)
+        batch = await self.replays.in_thread(self.connection, _read, self._reader, self.offset, stop)
         if batch is None:
             self.offset = stop
             return

@@ -1,41 +1,46 @@
-"""All replays that are under way, and the threads that read for them."""
+"""All replays that are under way."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from polycast.log.index import Index
 from polycast.log.log import Log
+from polycast.log.work import Work, once
 from polycast.model import Form, Pattern, Start
 from polycast.routing import Audience, Topics
 from polycast.server.connection import Connection
+from polycast.server.newest import Newest
 from polycast.server.past import FromReplay, LastReplay
+from polycast.server.readers import Readers
 from polycast.server.replay import Replay
 from polycast.server.silent import SILENT
 from polycast.server.spill import SpillReplay
 
 if TYPE_CHECKING:
     from polycast.server.exchange import Exchange
+    from polycast.server.settings import LimitSettings
 
 log = logging.getLogger("polycast.replay")
 
 T = TypeVar("T")
 
-THREADS = 2
 LINKS_AT_MOST = 10_000
 
 
 class Replays:
-    def __init__(self, exchange: Exchange, log: Log) -> None:
+    def __init__(self, exchange: Exchange, log: Log, limits: LimitSettings) -> None:
         self._exchange = exchange
         self.log = log
         self.first = log.next
         """Everything from here on was published while this broker ran."""
         self.committed = log.settings.delivery == "committed"
-        self._pool = ThreadPoolExecutor(THREADS, "log-reader")
+        self.readers = Readers(limits.reads, limits.read_seconds)
+        self.index = Index(log.folder)
+        self.newest = Newest(exchange.hub.router.topics, log.next)
         self._tasks: set[asyncio.Task[None]] = set()
         self._begun: dict[tuple[Connection, type[FromReplay]], FromReplay] = {}
         """Those to which more may be added in this turn."""
@@ -108,16 +113,26 @@ class Replays:
     def topics(self) -> Topics:
         return self._exchange.hub.router.topics
 
-    async def in_thread(self, act: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, act, *args)
+    async def in_thread(self, connection: Connection, act: Callable[..., T], *args: Any) -> T:
+        """In a turn of that connection."""
+        return await self.readers.read(connection, once(act, *args))
+
+    async def in_turns(self, connection: Connection, work: Work[T]) -> T:
+        return await self.readers.read(connection, work)
+
+    def leave(self, connection: Connection) -> None:
+        """The connection closes. Its reads are cancelled; the one that a thread works on, after that turn."""
+        self.readers.leave(connection)
 
     # -- tasks -------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
         """None is cancelled: a thread may be reading for it."""
         self.stopped = True
+        self.readers.abandon()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        await self.readers.stop()
+        self.index.close()
 
     def _begin(self, key: tuple[Connection, type[FromReplay]]) -> None:
         self._run(self._begun.pop(key))
@@ -135,6 +150,8 @@ class Replays:
             self._forget(replay)
         elif self._spilled.get(replay.connection) is replay:
             del self._spilled[replay.connection]
+        if task.cancelled():  # its connection closed
+            return
         if error := task.exception():
             log.error("%s: its replay failed", replay.connection, exc_info=error)
             replay.connection.end("replay", "what it waits for cannot be had from the log")

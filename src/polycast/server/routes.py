@@ -16,7 +16,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -31,9 +32,13 @@ from polycast.server.publishing import Publishing, to_burst
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
+    from polycast.log.work import Work
+    from polycast.server.replays import Replays
     from polycast.server.server import Server
 
 logger = logging.getLogger("polycast.routes")
+
+T = TypeVar("T")
 
 Answer = Callable[[bool, Body], None]
 """Takes whether it went well, and what is answered."""
@@ -138,67 +143,84 @@ class Routes:
     # -- the log -----------------------------------------------------------------------------------------
 
     def _history(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
-        log = self._kept()
+        log, replays = self._kept(requester)
         from polycast.server.history import History, read_history, to_wanted  # needs pyarrow, as the log does
 
         wanted = checked(to_wanted, read_asked(body, History))
         if not requester.guard.may_subscribe(wanted.pattern):
             raise RouteError(FORBIDDEN)
-        self._read_log(requester, answer, lambda: to_json_body(read_history(log.folder, wanted, log.settled)))
+        newest = replays.newest.end(wanted.pattern)
+        rows = read_history(replays.index, wanted, newest, log.settled)
+        self._read_log(requester, answer, rows, to_json_body)
 
     def _log(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
-        log, node = self._kept(), self._server.node
+        log, _ = self._kept(requester)
+        node = self._server.node
+        from polycast.log.work import once
         from polycast.server.rows import first_of, size_of
 
         read_asked(body, Nothing)
 
-        def look() -> Body:
+        def look() -> dict[str, Any]:
             after = log.settled
             place = {"first": first_of(log.folder, after), "next": after, **size_of(log.folder)}
-            return to_json_body({**place, "node": node, "folder": str(log.folder.absolute())})
+            return {**place, "node": node, "folder": str(log.folder.absolute())}
 
-        self._read_log(requester, answer, look)
+        self._read_log(requester, answer, once(look), to_json_body)
 
     def _rows_between(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
-        log = self._kept()
+        log, _ = self._kept(requester)
         from polycast.server.rows import Asked, read_rows, to_wanted
 
         wanted = checked(to_wanted, read_asked(body, Asked), requester.port.queue_bytes // 2)
-        read = lambda: Body(read_rows(log.folder, wanted, log.settled), Format.BYTES)  # noqa: E731
-        self._read_log(requester, answer, read)
+        rows = read_rows(log.folder, wanted, log.settled)
+        self._read_log(requester, answer, rows, lambda found: Body(found, Format.BYTES))
 
     def _places(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
-        log = self._kept()
+        log, _ = self._kept(requester)
         from polycast.server.rows import Place, check_place, find_place
 
         place = read_asked(body, Place)
         checked(check_place, place)
-        find = lambda: to_json_body({"offset": find_place(log.folder, place, log.settled)})  # noqa: E731
-        self._read_log(requester, answer, find)
+        offset = find_place(log.folder, place, log.settled)
+        self._read_log(requester, answer, offset, lambda found: to_json_body({"offset": found}))
 
-    def _kept(self) -> Log:
-        if self._server.log is None:
+    def _kept(self, requester: Connection) -> tuple[Log, Replays]:
+        """What there is to read, for a requester that may have another request waiting."""
+        log, replays = self._server.log, self._server.exchange.replays
+        if log is None or replays is None:
             raise RouteError("NotKept: that is in the log, and this broker keeps none")
-        return self._server.log
+        replays.readers.admit(requester)
+        return log, replays
 
-    def _read_log(self, requester: Connection, answer: Answer, act: Callable[[], Body]) -> None:
-        """In a thread: nobody else has to wait."""
+    def _read_log(
+        self, requester: Connection, answer: Answer, work: Work[T], to_body: Callable[[T], Body]
+    ) -> None:
+        """In the turns of the requester. Past its limits the request fails at once."""
         replays = self._server.exchange.replays
         assert replays
+        read = replays.readers.request(requester, _to_work(work, to_body))
+        read.add_done_callback(partial(self._answer_read, requester, answer))
 
-        async def read() -> None:
-            try:
-                found = await replays.in_thread(act)
-            except Exception:
-                logger.exception("%s: its request failed", requester)
+    def _answer_read(self, requester: Connection, answer: Answer, read: asyncio.Future[Body]) -> None:
+        if read.cancelled():  # the requester is gone
+            return
+        match read.exception():
+            case None:
+                answer(True, read.result())
+            case RouteError() as error:
+                answer(False, requests.word(str(error)))
+            case error:
+                logger.error("%s: its request failed", requester, exc_info=error)
                 answer(False, requests.word("Failed: the log cannot be read; the broker's own words say why"))
-            else:
-                answer(True, found)
-            self._server.exchange.outgoing.flush()
-
-        self._later(read())
+        self._server.exchange.outgoing.flush()
 
     def _later(self, answering: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(answering)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _to_work(work: Work[T], to_body: Callable[[T], Body]) -> Work[Body]:
+    """What is found is encoded in the thread as well."""
+    return to_body((yield from work))

@@ -26,13 +26,14 @@ from polycast.log.filters import matching
 from polycast.log.folder import segments
 from polycast.log.folder import size_of as bytes_of
 from polycast.log.format import KEY, MICROS, SCHEMA, Gap
-from polycast.log.places import begin_of_sequences, find_sequence, find_time, first_offset
+from polycast.log.places import first_offset, seek_sequence, seek_sequences, seek_time
 from polycast.log.reader import Reader
+from polycast.log.work import Work
 from polycast.model import Pattern, parse_pattern
 
 BYTES_AT_MOST = 8 * 1024 * 1024
 SECONDS_AT_MOST = 0.25
-"""How long is looked for rows that match: others want to read, too."""
+"""How long the log is read for one request, without the wait for turns."""
 LARGEST = 2**63 - 1
 LAST_MICROS = 253_402_300_799_999_999
 """Of the year 9999."""
@@ -79,12 +80,12 @@ def to_wanted(asked: Asked, most: int) -> Wanted:
     return Wanted(asked.from_, asked.to, asked.columns, patterns, min(asked.bytes, most))
 
 
-def read_rows(folder: Path, wanted: Wanted, settled: int) -> bytes:
+def read_rows(folder: Path, wanted: Wanted, settled: int) -> Work[bytes]:
     """Of what lies before the offset `settled`."""
     stop = max(wanted.first, min(wanted.next, settled))
     reader = Reader(folder, wanted.first, _needed(wanted))
     try:
-        parts, after = _collect(reader, wanted, stop)
+        parts, after = yield from _collect(reader, wanted, stop)
     finally:
         reader.close()
     lost = [gap for gap in reader.skipped if gap.first < after]
@@ -97,11 +98,12 @@ def _needed(wanted: Wanted) -> list[str]:
     return list(dict.fromkeys((*more, *wanted.columns)))
 
 
-def _collect(reader: Reader, wanted: Wanted, stop: int) -> tuple[list[pa.RecordBatch], int]:
+def _collect(reader: Reader, wanted: Wanted, stop: int) -> Work[tuple[list[pa.RecordBatch], int]]:
     """The rows, and the offset to go on with."""
     parts: list[pa.RecordBatch] = []
-    room, until = wanted.bytes, time.monotonic() + SECONDS_AT_MOST
-    while room > 0 and reader.offset < stop and time.monotonic() < until:
+    room, spent = wanted.bytes, 0.0
+    while room > 0 and reader.offset < stop and spent < SECONDS_AT_MOST:
+        began = time.monotonic()
         batch = reader.read(stop)
         if batch is None:
             return parts, stop
@@ -111,6 +113,8 @@ def _collect(reader: Reader, wanted: Wanted, stop: int) -> tuple[list[pa.RecordB
         if part.num_rows < found.num_rows:
             return parts, int(found["offset"][part.num_rows].as_py())
         room -= part.nbytes
+        spent += time.monotonic() - began
+        yield
     return parts, min(reader.offset, stop)
 
 
@@ -140,17 +144,17 @@ def check_place(place: Place) -> None:
         raise UsageError('expected {"time": microseconds} or {"sequences": {topic: sequence, ...}}')
 
 
-def find_place(folder: Path, place: Place, settled: int) -> int:
+def find_place(folder: Path, place: Place, settled: int) -> Work[int]:
     """The first message that is meant; with several sequences, some place before which none of them is."""
     if place.time is not None:
-        found = find_time(folder, place.time / MICROS)
+        found = yield from seek_time(folder, place.time / MICROS)
     else:
         sequences = place.sequences or {}
         if len(sequences) == 1:
             [(topic, sequence)] = sequences.items()
-            found = find_sequence(folder, topic, sequence)
+            found = yield from seek_sequence(folder, topic, sequence)
         else:
-            found = begin_of_sequences(folder, sequences)
+            found = yield from seek_sequences(folder, sequences)
     return min(found, settled)
 
 

@@ -67,6 +67,12 @@ class LimitSettings:
     ack_seconds: float = setting(
         300.0, "close a subscriber with a full window that acknowledges nothing so long; 0: never", low=0
     )
+    reads: int = setting(
+        64, "how many requests for the log may wait on one connection; more than that fail at once", low=1
+    )
+    read_seconds: float = setting(
+        25.0, "how long the log is read for one request, the wait for its turns included; 0: any time", low=0
+    )
     shutdown_seconds: float = setting(5.0, "how long a stopping broker goes on sending", low=0)
 
     def for_dialects(self) -> Limits:

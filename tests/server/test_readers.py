@@ -1,0 +1,246 @@
+"""Reads of the log in turns: who is next, who is refused, what is cancelled. Turns are counted, not timed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+
+from polycast.dialects.base import Guard
+from polycast.log.work import Work, once
+from polycast.server import readers
+from polycast.server.bodies import RouteError
+from polycast.server.readers import TURN_SECONDS, Readers
+
+
+class Person:
+    """Owns reads."""
+
+    def __init__(self, identity: str = "") -> None:
+        self.guard = Guard()
+        self.guard.identity = identity
+
+
+class Desk(Executor):
+    """Does nothing by itself: `turn` is one turn of one thread. Its clock stands still unless work moves it."""
+
+    def __init__(self) -> None:
+        self.turns: deque[Callable[[], None]] = deque()
+        self.now = 0.0
+        self.done: list[str] = []
+
+    def submit(self, act: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                result = act(*args, **more)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self.turns.append(run)
+        return future
+
+    async def turn(self) -> None:
+        self.turns.popleft()()
+        for _ in range(5):  # what a thread has done is told to the loop, and by that to who waits
+            await asyncio.sleep(0)
+
+    async def finish(self) -> int:
+        count = 0
+        while self.turns:
+            await self.turn()
+            count += 1
+        return count
+
+    def work(self, name: str, turns: int) -> Work[str]:
+        """Takes so many turns."""
+        try:
+            for _ in range(turns - 1):
+                self.now += TURN_SECONDS
+                yield
+            self.done.append(name)
+            return name
+        finally:
+            self.done.append(f"{name} closed")
+
+
+def play(act: Callable[[Desk, Readers], Coroutine[Any, Any, None]], reads: int = 1000, seconds: float = 0) -> None:
+    async def run() -> None:
+        desk = Desk()
+        await act(desk, Readers(reads, seconds, desk, lambda: desk.now))
+
+    asyncio.run(run())
+
+
+def test_who_asks_for_much_has_one_turn_in_a_round() -> None:
+    async def act(desk: Desk, readers: Readers) -> None:
+        greedy, honest = Person(), Person()
+        for number in range(150):
+            readers.request(greedy, desk.work(f"greedy {number}", 10))
+        answer = readers.request(honest, desk.work("honest", 5))
+        turns = 0
+        while not answer.done():
+            await desk.turn()
+            turns += 1
+        assert turns <= 2 * 5 + 1
+        assert answer.result() == "honest"
+
+    play(act)
+
+
+def test_one_read_of_a_connection_after_the_other() -> None:
+    async def act(desk: Desk, readers: Readers) -> None:
+        one = Person()
+        answers = [readers.request(one, desk.work(str(number), 3)) for number in range(4)]
+        assert len(desk.turns) == 1
+        assert await desk.finish() == 12
+        assert [answer.result() for answer in answers] == ["0", "1", "2", "3"]
+        assert [name for name in desk.done if "closed" not in name] == ["0", "1", "2", "3"]
+
+    play(act)
+
+
+def test_identities_take_turns_before_their_connections() -> None:
+    async def act(desk: Desk, readers: Readers) -> None:
+        many, one = [Person("many") for _ in range(50)], Person("one")
+        for person in many:
+            readers.request(person, desk.work("many", 20))
+        answer = readers.request(one, desk.work("one", 5))
+        turns = 0
+        while not answer.done():
+            await desk.turn()
+            turns += 1
+        assert turns <= 3 * 5 + 2
+
+    play(act)
+
+
+def test_more_than_may_wait_is_refused_at_once() -> None:
+    async def act(desk: Desk, readers: Readers) -> None:
+        one, other = Person(), Person()
+        for _ in range(3):
+            readers.request(one, desk.work("one", 1))
+        with pytest.raises(RouteError, match=r"Busy: 3 reads .* the limit is 3 \(limits.reads\)"):
+            readers.request(one, desk.work("one", 1))
+        readers.request(other, desk.work("other", 1))
+        readers.read(one, once(lambda: None))
+        assert (readers.waiting, readers.refused) == (4, 1)
+        await desk.finish()
+        assert readers.waiting == 0
+        readers.request(one, desk.work("one", 1))
+        await desk.finish()
+
+    play(act, reads=3)
+
+
+def test_with_too_many_of_all_connections_each_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "REQUESTS_AT_MOST", 5)
+
+    async def act(desk: Desk, readers: Readers) -> None:
+        greedy, honest = Person(), Person()
+        for _ in range(5):
+            readers.request(greedy, desk.work("greedy", 1))
+        for person in (greedy, honest):
+            if person is honest:
+                readers.request(person, desk.work("honest", 1))
+            with pytest.raises(RouteError, match="the limit is 1"):
+                readers.request(person, desk.work("more", 1))
+        await desk.finish()
+
+    play(act)
+
+
+def test_who_leaves_is_worked_for_no_more() -> None:
+    async def act(desk: Desk, readers: Readers) -> None:
+        gone, here = Person(), Person()
+        answers = [readers.request(gone, desk.work(f"gone {number}", 10)) for number in range(100)]
+        replay = readers.read(gone, desk.work("replay", 2))
+        await desk.turn()
+        stays = readers.request(here, desk.work("here", 2))
+        readers.leave(gone)
+        assert [answer.cancelled() for answer in answers] == [False] + [True] * 99
+        assert replay.cancelled()
+        assert await desk.finish() == 1 + 2
+        assert answers[0].cancelled() and stays.result() == "here"
+        assert desk.done == ["gone 0 closed", "here", "here closed"]
+        assert (readers.waiting, readers.cancelled) == (0, 100)
+
+    play(act)
+
+
+def test_who_leaves_between_turns_is_gone_at_once() -> None:
+    async def act(desk: Desk, readers: Readers) -> None:
+        first, second, gone = Person(), Person(), Person()
+        readers.request(first, desk.work("first", 3))
+        readers.request(second, desk.work("second", 3))
+        answer = readers.request(gone, desk.work("gone", 3))
+        readers.leave(gone)
+        assert answer.cancelled()
+        assert await desk.finish() == 6
+        readers.leave(gone)
+
+    play(act)
+
+
+def test_what_takes_too_long_fails() -> None:
+    async def act(desk: Desk, readers: Readers) -> None:
+        one = Person()
+        long = readers.request(one, desk.work("long", 1000))
+        behind = readers.request(one, desk.work("behind", 1))
+        replay = readers.read(one, desk.work("replay", 100))
+        turns = await desk.finish()
+        assert turns == 10 + 1 + 100
+        for answer in (long, behind):
+            with pytest.raises(RouteError, match=r"Timeout: .* longer than 0.2 s \(limits.read_seconds\)"):
+                answer.result()
+        assert replay.result() == "replay"
+        assert desk.done == ["long closed", "replay", "replay closed"]
+        assert (readers.expired, readers.waiting) == (2, 0)
+
+    play(act, seconds=10 * TURN_SECONDS)
+
+
+def test_a_failure_is_that_of_its_read_alone() -> None:
+    async def act(desk: Desk, readers: Readers) -> None:
+        one = Person()
+        bad = readers.request(one, once(lambda: 1 // 0))
+        good = readers.request(one, once(lambda: 7))
+        await desk.finish()
+        assert isinstance(bad.exception(), ZeroDivisionError) and good.result() == 7
+
+    play(act)
+
+
+def test_a_stop_fails_requests_and_lets_replays_end() -> None:
+    async def act(desk: Desk, readers: Readers) -> None:
+        one = Person()
+        running = readers.request(one, desk.work("running", 50))
+        waiting = readers.request(one, desk.work("waiting", 50))
+        replay = readers.read(one, desk.work("replay", 2))
+        await desk.turn()
+        readers.abandon()
+        assert await desk.finish() == 1 + 2
+        for answer in (running, waiting):
+            assert str(answer.exception()) == "Gone: the broker stops"
+        assert replay.result() == "replay"
+        assert readers.waiting == 0
+
+    play(act)
+
+
+def test_with_threads() -> None:
+    async def run() -> None:
+        readers = Readers(1000, 0)
+        people = [Person() for _ in range(5)]
+        answers = [readers.request(person, once(pow, number, 2)) for number in range(20) for person in people]
+        assert await asyncio.gather(*answers) == [number**2 for number in range(20) for _ in people]
+        await readers.stop()
+
+    asyncio.run(run())
