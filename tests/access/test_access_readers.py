@@ -1,0 +1,115 @@
+"""A peer that floods the broker with requests for its log costs others no more than its turns."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.broker import Broker
+from kit.ears import ask
+from kit.kept import numbered, publish, read_json_lines, total, wait_for_total
+from kit.ubre import UbrePeer, line
+from kit.wire import wait_for
+
+LISTEN = ("hermod.pub", "ubre", "http")
+SMALL = "--set=log.segment_bytes=65536"
+FLOOD = 150
+RESET = struct.pack("ii", 1, 0)
+"""Lingers for no time: closing sends a reset."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some sealed segments, and hot ones; the broker that wrote them was killed, so some topics may be unknown."""
+    folder = tmp_path_factory.mktemp("data")
+    with Broker(SMALL, data=folder, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
+        for begin in range(0, 1000, 100):
+            publish(publisher, numbered("busy", range(begin, begin + 100), 300))
+            publish(publisher, [(f"many.{number}", b"x") for number in range(begin, begin + 100)])
+        wait_for(lambda: total(broker, "log_segments_sealed_total") > 2, "sealed segments")
+        broker.kill()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def broker(data: Path) -> Iterator[Broker]:
+    with Broker(SMALL, "--set=limits.reads=100", data=data, listen=LISTEN) as broker:
+        yield broker
+
+
+def flood(topic: str, count: int = FLOOD) -> bytes:
+    asked = (line(request="polycast/history", id=number, body={"pattern": topic}) for number in range(count))
+    return b"".join(asked)
+
+
+def honest(broker: Broker) -> list[int]:
+    rows: list[dict[str, Any]] = ask(broker, "polycast/history", {"pattern": "busy", "limit": 3})
+    return [row["sequence"] for row in rows]
+
+
+@pytest.mark.parametrize("topic", ["absent", "absent.>", "many.77", "~7"])
+def test_a_peer_that_floods_and_leaves(broker: Broker, topic: str) -> None:
+    def leave() -> bool:
+        before = total(broker, "log_reads_cancelled_total")
+        with UbrePeer(broker.ports["ubre"]) as peer:
+            peer.send(flood(topic))
+            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        assert honest(broker) == [997, 998, 999]
+        wait_for_total(broker, "log_reads_waiting", 0)
+        return total(broker, "log_reads_cancelled_total") > before
+
+    wait_for(leave, "requests to be cancelled")
+
+
+def test_a_peer_that_floods_and_stays_is_refused_past_the_limit(broker: Broker) -> None:
+    before = total(broker, "log_reads_refused_total")
+    with UbrePeer(broker.ports["ubre"]) as peer:
+        peer.send(flood("~7"))
+        assert honest(broker) == [997, 998, 999]
+        peer.shut()
+        answers = read_json_lines(peer.expect_closed())
+    assert sorted(answer.get("success", answer.get("fail")) for answer in answers) == list(range(FLOOD))
+    refused = [answer for answer in answers if "fail" in answer]
+    assert 0 < len(refused) == total(broker, "log_reads_refused_total") - before
+    assert {answer["body"] for answer in refused} == {
+        "Busy: 100 reads of the log wait on this connection, the limit is 100 (limits.reads); "
+        "send the next request after a response"
+    }
+    wait_for_total(broker, "log_reads_waiting", 0)
+
+
+def test_the_same_for_the_other_routes(broker: Broker) -> None:
+    bodies = {"polycast/log": {}, "polycast/places": {"time": 0}, "polycast/rows": {"from": 0, "to": 5}}
+    for route, body in bodies.items():
+        with UbrePeer(broker.ports["ubre"]) as peer:
+            peer.send(b"".join(line(request=route, id=number, body=body) for number in range(FLOOD)))
+            peer.shut()
+            answers = read_json_lines(peer.expect_closed())
+        assert len(answers) == FLOOD
+        assert any("Busy" in str(answer["body"]) for answer in answers if "fail" in answer)
+
+
+def test_a_request_that_takes_too_long_fails(tmp_path: Path) -> None:
+    with (
+        Broker("--set=limits.read_seconds=1e-9", data=tmp_path, listen=LISTEN) as broker,
+        UbrePeer(broker.ports["ubre"]) as peer,
+    ):
+        peer.say(request="polycast/log", id=1, body={})
+        answer = json.loads(peer.read_until(b"\n"))
+        assert answer["fail"] == 1 and answer["body"].startswith("Timeout: ") and "since" in answer["body"]
+        assert total(broker, "log_reads_expired_total") == 1
+
+
+def test_a_stop_does_not_wait_for_requests(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, listen=LISTEN) as broker, UbrePeer(broker.ports["ubre"]) as peer:
+        peer.send(flood("~7", 60))
+        assert honest(broker) == []
+        broker.stop()
+        answers = read_json_lines(peer.expect_closed())
+    assert {str(answer["body"]) for answer in answers} <= {"[]", "Gone: the broker stops"}

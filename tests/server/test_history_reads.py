@@ -1,0 +1,196 @@
+"""What `polycast/history` reads of the log: nothing where no message can match, and else few pieces of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pytest
+
+from log.shelf import Shelf
+from polycast.log import scan
+from polycast.log.index import Index
+from polycast.log.reader import Reader
+from polycast.log.sealing import seal
+from polycast.log.work import finish, once
+from polycast.model import Start, parse_pattern
+from polycast.routing import Topic, Topics
+from polycast.server.history import Row, Wanted, read_history
+from polycast.server.newest import ANYWHERE, Newest
+
+MANY = [f"many.{number:03}" for number in range(100)]
+
+
+class CountingReader(Reader):
+    reads: ClassVar[list[int]] = []
+    """The first offset of each batch."""
+
+    def read(self, stop: int | None = None, rows: int = 8192) -> pa.RecordBatch | None:
+        batch = super().read(stop, rows)
+        if batch is not None:
+            self.reads.append(batch["offset"][0].as_py())
+        return batch
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    monkeypatch.setattr(scan, "Reader", CountingReader)
+    monkeypatch.setattr(CountingReader, "reads", [])
+    return CountingReader.reads
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    """Sealed: 0 old, 100 busy, 200 many topics, 300 busy. Hot: 400 busy, of two pieces, and 600 busy."""
+    shelf = Shelf(tmp_path)
+    for topics in (["old"], ["busy"], MANY, ["busy"]):
+        seal(shelf.segment(100, topics=topics))
+    shelf.segment(100, 100, topics=["busy"], payload=bytes(20_000))
+    shelf.segment(10, topics=["busy"])
+    return shelf
+
+
+@pytest.fixture
+def index(shelf: Shelf) -> Iterator[Index]:
+    index = Index(shelf.folder)
+    yield index
+    index.close()
+
+
+def topics_of(shelf: Shelf) -> Topics:
+    last = {row["topic"]: (row["sequence"] + 1, row["offset"]) for row in shelf.rows}
+    topics = Topics(1000)
+    topics.restore([Topic(name, *place) for name, place in last.items()], 0)
+    return topics
+
+
+def ask(index: Index, newest: Newest, pattern: str, limit: int = 100, start: Start | None = None) -> list[Row]:
+    wanted = Wanted(parse_pattern(pattern), start, limit)
+    return finish(read_history(index, wanted, newest.end(wanted.pattern), 610))
+
+
+@pytest.mark.parametrize("pattern", ["absent", "absent.>", "~absent", "polycast/>"])
+@pytest.mark.parametrize("start", [None, Start(), Start(seconds=0.0)])
+def test_no_topic_no_read(shelf: Shelf, index: Index, reads: list[int], pattern: str, start: Start | None) -> None:
+    assert ask(index, Newest(topics_of(shelf), 610), pattern, start=start) == []
+    assert reads == []
+
+
+def test_from_a_sequence_of_no_topic_nothing_is_read(shelf: Shelf, index: Index, reads: list[int]) -> None:
+    assert ask(index, Newest(topics_of(shelf), 610), "absent", start=Start(sequence=5)) == []
+    assert reads == []
+
+
+def test_an_old_topic_is_read_where_it_is(shelf: Shelf, index: Index, reads: list[int]) -> None:
+    newest = Newest(topics_of(shelf), 610)
+    for pattern in ("old", "ol>", "~ld"):
+        for start in (None, Start()):
+            assert [row.offset for row in ask(index, newest, pattern, 1000, start)] == list(range(100))
+    assert reads == [0] * 6
+
+
+def test_one_of_many_topics(shelf: Shelf, index: Index, reads: list[int]) -> None:
+    """Row groups with many topics tell the least and the greatest; the hot segments are newer than that topic."""
+    newest = Newest(topics_of(shelf), 610)
+    assert [row.offset for row in ask(index, newest, "many.042")] == [242]
+    assert [row.offset for row in ask(index, newest, "many.>", 3)] == [297, 298, 299]
+    assert reads == [200, 200]
+
+
+def test_the_last_of_a_busy_topic_are_in_the_last_piece(shelf: Shelf, index: Index, reads: list[int]) -> None:
+    newest = Newest(topics_of(shelf), 610)
+    assert [row.offset for row in ask(index, newest, "busy", 3)] == [607, 608, 609]
+    assert reads == [600]
+    assert len(ask(index, newest, ">", 120)) == 120
+    assert reads == [600, 600, 500, 400]
+
+
+def test_where_the_table_is_not_complete_the_segments_tell(shelf: Shelf, index: Index, reads: list[int]) -> None:
+    """After a stop that was not clean: what is not in the table may be in what was there before this run."""
+    topics = topics_of(shelf)
+    topics.floor = 1
+    assert ask(index, Newest(topics, 610), "absent") == []
+    assert reads == [600, 500, 400]
+    reads.clear()
+    assert ask(index, Newest(topics, 350), "absent") == []
+    assert reads == []
+    assert ask(index, Newest(topics, 350), "many.1000") == []
+    assert reads == []
+    assert ask(index, Newest(topics, 350), "many.0421") == []
+    assert reads == [200]
+
+
+# -- what the table tells --------------------------------------------------------------------------------
+
+
+def ends(newest: Newest, *patterns: str) -> list[int]:
+    return [finish(newest.end(parse_pattern(pattern))) for pattern in patterns]
+
+
+def test_the_table_of_topics() -> None:
+    topics = Topics(1000)
+    topics.restore([Topic("a.1", 5, 40), Topic("a.2", 5, 70), Topic("b", 1, -1), Topic("polycast/x", 1, 90)], 0)
+    newest = Newest(topics, 100)
+    assert ends(newest, "a.1", "a.2", "b", "c") == [41, 71, 0, 0]
+    assert ends(newest, "a.>", "~1", ">", "~c", "polycast/>") == [71, 41, 71, 0, 91]
+    topics.use(b"c").last_offset = 120
+    assert ends(newest, "c", ">", "a.>") == [121, 121, 71]
+
+
+def test_a_table_that_was_not_complete() -> None:
+    topics = Topics(1000)
+    topics.restore([Topic("a", 5, 40)], 7)
+    newest = Newest(topics, 100)
+    assert ends(newest, "a", "c", ">") == [100, 100, 100]
+    topics.use(b"c").last_offset = 120
+    assert ends(newest, "a", "c", ">") == [100, 121, 121]
+
+
+def test_a_table_that_forgets() -> None:
+    topics = Topics(4)
+    newest = Newest(topics, 0)
+    for number in range(8):
+        topics.use(b"%d" % number).last_offset = number
+        topics.trim()
+    assert topics.forgotten
+    assert ends(newest, "7", "1", ">", "~7") == [8, ANYWHERE, ANYWHERE, ANYWHERE]
+
+
+# -- segments come and go --------------------------------------------------------------------------------
+
+
+def test_a_segment_that_is_sealed_or_removed_meanwhile(shelf: Shelf, index: Index) -> None:
+    wanted = Wanted(parse_pattern("busy"), None, 1000)
+    work = read_history(index, wanted, once(lambda: 610), 610)
+    next(work)
+    next(work)
+    for path in sorted(shelf.folder.glob("*.arrows"))[:1]:
+        seal(path)
+        path.unlink(missing_ok=True)
+    sorted(shelf.folder.glob("*.parquet"))[0].unlink()
+    assert len(finish(work)) == 410
+    assert len(finish(read_history(index, wanted, once(lambda: 610), 610))) == 410
+
+
+def test_a_segment_that_grows(shelf: Shelf, index: Index) -> None:
+    wanted = Wanted(parse_pattern(">"), None, 5)
+    shelf.begin()
+    for _ in range(3):
+        shelf.add(2, topics=["new"])
+        rows = finish(read_history(index, wanted, once(lambda: shelf.next), shelf.next))
+        assert [row.offset for row in rows] == list(range(shelf.next - 5, shelf.next))
+    shelf.end()
+
+
+def test_a_segment_that_is_damaged(shelf: Shelf, index: Index) -> None:
+    [last] = shelf.folder.glob("*600.arrows")
+    last.write_bytes(b"no segment")
+    [old] = shelf.folder.glob("*300.parquet")
+    old.write_bytes(b"no segment")
+    wanted = Wanted(parse_pattern("busy"), None, 1000)
+    rows = finish(read_history(index, wanted, once(lambda: 610), 610))
+    assert [row.offset for row in rows] == [*range(100, 200), *range(400, 600)]
+    rows = finish(read_history(index, Wanted(parse_pattern("busy"), Start(), 1000), once(lambda: 610), 610))
+    assert [row.offset for row in rows] == [*range(100, 200), *range(400, 600)]
