@@ -22,6 +22,7 @@ OTHERS: dict[str, Any] = {
     "separator": ";",
     "rules": ["loopback may admin", "anonymous may publish a"],
     "networks": ["lan=192.0.2.0/24"],
+    "origins": ["https://app.example"],
     "discover_networks": ["192.0.2.0/24"],
     "keep_free": "3GiB",
 }

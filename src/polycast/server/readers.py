@@ -36,9 +36,7 @@ class Readers:
     def __init__(
         self, reads: int, seconds: float, executor: Executor | None = None, clock: Clock = time.monotonic
     ) -> None:
-        """So many requests may wait for one connection, and each of them so long; 0: any time."""
-        self._reads = reads
-        self._seconds = seconds
+        self.limit(reads, seconds)
         self._executor = executor or ThreadPoolExecutor(THREADS, "log-reader")
         self._clock = clock
         self._lines = Lines()
@@ -46,6 +44,11 @@ class Readers:
         self.waiting = 0
         """Requests without a response."""
         self.refused = self.expired = self.cancelled = 0
+
+    def limit(self, reads: int, seconds: float) -> None:
+        """So many requests may wait on one connection, and each of them may take so long; 0: any time."""
+        self._reads = reads
+        self._seconds = seconds
 
     def admit(self, owner: Owner) -> None:
         """Raises RouteError where no other request of the connection may wait."""

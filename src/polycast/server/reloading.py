@@ -37,6 +37,8 @@ LIMITS = (
     "idle_seconds",
     "stall_seconds",
     "ack_seconds",
+    "reads",
+    "read_seconds",
     "shutdown_seconds",
 )
 """The limits that hold for everybody as soon as they are changed."""
@@ -80,6 +82,8 @@ def _apply(server: Server) -> None:
     settings, exchange = server.settings, server.exchange
     server.limit_connections(settings.limits)
     exchange.subscribing.most = settings.limits.subscriptions
+    if exchange.replays:
+        exchange.replays.readers.limit(settings.limits.reads, settings.limits.read_seconds)
     waits = exchange.slowed
     exchange.rates = Rates(settings.access, exchange.budget, waits) if settings.access.paced or waits else None
     server.access.adopt(settings.access)
