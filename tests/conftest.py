@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from kit.broker import Broker
@@ -12,6 +13,12 @@ from kit.room import Room
 SPARK = "tests/spark/"
 KILLS = "tests/spark/test_spark_crash.py"
 """Has a Spark of its own, and waits most of the time."""
+
+
+settings.register_profile("default", max_examples=40, deadline=None)
+settings.register_profile("quick", max_examples=10, deadline=None)
+settings.register_profile("long", max_examples=1000, deadline=None)
+settings.load_profile("default")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

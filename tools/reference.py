@@ -7,17 +7,17 @@ python tools/reference.py --check    say what is out of date, and fail if anythi
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
 from error_page import error_page
 from polycast.cli import log, pipeline, token
-from polycast.cli.commands import COMMANDS
+from polycast.cli.commands import COMMANDS, app
 from polycast.declare import SECONDS
 from polycast.dialects.registry import ROLES
 from polycast.pipelines import NAMES as PIPELINES
@@ -30,7 +30,7 @@ from polycast.spark.session import LOCAL_SETTINGS
 from polycast.spark.session import SETTINGS as SPARK_SETTINGS
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
-HELP_COLUMNS = "100"
+HELP_COLUMNS = 78
 
 
 def commands() -> Iterator[str]:
@@ -43,15 +43,9 @@ def commands() -> Iterator[str]:
 
 
 def _help_of(command: str) -> str:
-    environment = os.environ | {"COLUMNS": HELP_COLUMNS, "NO_COLOR": "1"}
-    shown = subprocess.run(
-        [sys.executable, "-m", "polycast", *command.split(), "--help"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=True,
-    )
-    return shown.stdout.strip().replace("python -m polycast", "polycast")
+    shown = CliRunner(env={"NO_COLOR": "1"}).invoke(app, [*command.split(), "--help"], terminal_width=HELP_COLUMNS)
+    assert shown.exit_code == 0, shown.output
+    return shown.stdout.strip()
 
 
 SETTINGS_HEAD = """# Settings

@@ -29,7 +29,7 @@ payloads = st.one_of(
 
 
 @each_source
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(topic=topics, payload=payloads)
 def test_every_dialect_hears_it_by_the_rules(crossroads: Broker, source: str, topic: str, payload: bytes) -> None:
     assume(not topic.startswith("polycast/") and TONGUES[source].say(topic, payload) is not None)

@@ -6,7 +6,7 @@ import gc
 import weakref
 from collections import defaultdict
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from polycast.broker import Delivery, Hub, Publication
@@ -18,8 +18,6 @@ FORM = Form()
 OTHER_FORM = Form()
 Rows = list[tuple[bytes, bytes]]
 NOT_UTF8 = b"\xff"
-
-some = settings(max_examples=150, deadline=None)
 
 
 def burst_of(rows: Rows) -> Burst:
@@ -68,7 +66,6 @@ bursts = st.lists(
 subscriptions = st.lists(st.tuples(st.integers(0, 3), patterns, st.sampled_from([FORM, OTHER_FORM])), max_size=10)
 
 
-@some
 @given(subscriptions, bursts, st.integers(0, 3))
 def test_every_subscriber_gets_its_messages_once_and_in_order(
     held: list[tuple[int, Pattern, Form]], said: list[list[bytes]], speaker: int
@@ -98,7 +95,6 @@ def brute_force(member: Subscriber, origin: Subscriber, topics: list[bytes]) -> 
     ]
 
 
-@some
 @given(bursts)
 def test_sequences_count_each_topic_from_zero(said: list[list[bytes]]) -> None:
     hub = Hub()
@@ -244,7 +240,6 @@ def test_nothing_but_topics_that_are_not_utf8() -> None:
     assert hub.publish(numbered(NOT_UTF8, NOT_UTF8), hub.join(1)) == Publication([], [], 0, 2)
 
 
-@some
 @given(st.lists(st.sampled_from([b"a", b"b", NOT_UTF8]), min_size=1, max_size=12))
 def test_readable_parts(topics: list[bytes]) -> None:
     burst = numbered(*topics)
@@ -308,7 +303,6 @@ def test_no_sequence_twice_in_a_burst_with_more_topics_than_the_table_holds() ->
     assert burst.sequences[3] > burst.sequences[0]
 
 
-@some
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", b"d", b"e"]), min_size=1, max_size=40), st.integers(2, 6))
 def test_no_sequence_twice_with_a_small_table(topics: list[bytes], capacity: int) -> None:
     hub = Hub(capacity)

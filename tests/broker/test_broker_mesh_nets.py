@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.simulation import Client, Net, Node, Row
@@ -32,7 +32,6 @@ PATTERNS: list[Pattern] = [
     Prefix("plain/"),
     Everything(),
 ]
-some = settings(max_examples=80, deadline=None)
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,6 @@ def wants(client: Client, *names: str) -> bool:
     return any(pattern.matches(name) for pattern in client.subscriber.patterns for name in names)
 
 
-@settings(max_examples=200, deadline=None)
 @given(plans())
 def test_a_mesh(plan: Plan) -> None:
     run = Run(plan)
@@ -191,7 +189,6 @@ def check_that_links_carry_a_message_once(run: Run) -> None:
                 assert topic.startswith("//fwd/") or end.node is speakers[payload]
 
 
-@some
 @given(plans())
 def test_without_forwarding_nothing_goes_further_than_to_the_neighbours(plan: Plan) -> None:
     run = Run(plan, forward=False)
@@ -207,7 +204,6 @@ def test_without_forwarding_nothing_goes_further_than_to_the_neighbours(plan: Pl
         assert Counter(client.payloads) == Counter(expected)
 
 
-@some
 @given(plans())
 def test_when_all_clients_are_gone_only_those_who_can_pass_on_ask(plan: Plan) -> None:
     run = Run(plan)
@@ -221,7 +217,6 @@ def test_when_all_clients_are_gone_only_those_who_can_pass_on_ask(plan: Plan) ->
             assert texts == ({""} if len(node.ends) > 1 else set())
 
 
-@settings(max_examples=60, deadline=None)
 @given(plans(), st.data())
 def test_what_is_left_of_a_mesh_goes_on(plan: Plan, data: st.DataObject) -> None:
     """A link breaks; where others still connect all brokers, everyone hears everything."""

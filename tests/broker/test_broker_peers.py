@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from polycast.broker import Peer, PeerTable, peers
@@ -86,7 +86,6 @@ def test_bad_announcements(topic: bytes, payload: bytes) -> None:
     assert len(table) == 0
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.one_of(st.binary(max_size=20), st.text("/peersfwdé\n", max_size=20).map(str.encode)), st.binary(max_size=20)
 )

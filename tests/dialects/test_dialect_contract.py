@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.feed import Feeder, bursts, feed, in_two, one_by_one, rows, settled
@@ -21,7 +21,6 @@ HEADER_BYTES = 32
 each_role = pytest.mark.parametrize("role", ROLES)
 each_publisher = pytest.mark.parametrize("role", PUBLISHERS)
 each_subscriber = pytest.mark.parametrize("role", SUBSCRIBERS)
-some = settings(max_examples=60, deadline=None)
 
 
 def test_every_role_has_a_wire() -> None:
@@ -82,7 +81,6 @@ def check_burst(burst: Burst, name_bytes: int, payload_bytes: int) -> None:
 
 
 @each_role
-@some
 @given(data=st.data())
 def test_garbage_gives_events_or_one_closing(role: str, data: st.DataObject) -> None:
     noises = data.draw(st.lists(noise(WIRES[role]), max_size=12))
@@ -90,7 +88,6 @@ def test_garbage_gives_events_or_one_closing(role: str, data: st.DataObject) -> 
 
 
 @each_role
-@some
 @given(data=st.data(), kept=st.booleans())
 def test_whole_equals_byte_by_byte(role: str, data: st.DataObject, kept: bool) -> None:
     sent = data.draw(inputs(role))
@@ -103,7 +100,6 @@ def test_whole_equals_byte_by_byte(role: str, data: st.DataObject, kept: bool) -
 
 
 @each_role
-@some
 @given(data=st.data(), kept=st.booleans())
 def test_whole_equals_any_two_parts(role: str, data: st.DataObject, kept: bool) -> None:
     sent = data.draw(inputs(role))
@@ -113,7 +109,6 @@ def test_whole_equals_any_two_parts(role: str, data: st.DataObject, kept: bool) 
 
 
 @each_role
-@some
 @given(data=st.data())
 def test_what_is_kept_unfinished_is_bounded(role: str, data: st.DataObject) -> None:
     limits = SMALL[role]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.feed import feed, number
@@ -24,7 +24,6 @@ Messages = list[tuple[bytes, bytes]]
 T = TypeVar("T")
 
 each_form = pytest.mark.parametrize("dialect", FORMS)
-some = settings(max_examples=60, deadline=None)
 
 topics = st.text("ab é!%\r\n/", min_size=1, max_size=5).map(str.encode)
 payloads = st.one_of(st.binary(max_size=8), st.sampled_from([b"\n", b"a\nb\n", b"x\r", b"!", b"\\n"]))
@@ -62,7 +61,6 @@ def encode(dialect: str, burst: Burst, slices: Slices) -> bytes:
 
 
 @each_form
-@some
 @given(rows=messages, data=st.data())
 def test_a_stranger_reads_the_messages_back(dialect: str, rows: Messages, data: st.DataObject) -> None:
     slices = data.draw(slices_of(len(rows)))
@@ -71,7 +69,6 @@ def test_a_stranger_reads_the_messages_back(dialect: str, rows: Messages, data: 
 
 
 @each_form
-@some
 @given(rows=messages, data=st.data())
 def test_only_line_feeds_towards_fanout_are_lossy(dialect: str, rows: Messages, data: st.DataObject) -> None:
     slices = data.draw(slices_of(len(rows)))
@@ -116,7 +113,6 @@ def plain_burst(dialect: str, rows: Messages, before: bytes = b"", behind: bytes
 
 
 @each_native
-@some
 @given(rows=plain_messages, data=st.data())
 def test_verbatim_slices_are_the_encoded_form(dialect: str, rows: Messages, data: st.DataObject) -> None:
     burst = plain_burst(dialect, rows, before=b"passed-over\n", behind=b"half")
@@ -127,7 +123,6 @@ def test_verbatim_slices_are_the_encoded_form(dialect: str, rows: Messages, data
 
 
 @each_native
-@some
 @given(rows=plain_messages, data=st.data())
 def test_verbatim_slices_of_a_cut_burst(dialect: str, rows: Messages, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(rows) - 1))

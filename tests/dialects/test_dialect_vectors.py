@@ -1,8 +1,13 @@
-"""Every vector, fed whole, byte by byte, cut in two at every place, and with a frame behind it."""
+"""Every vector, fed whole, byte by byte, cut in two at every place, and with a frame behind it.
+
+One test for each file of vectors: pytest takes longer for a test than most vectors do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import product
+from typing import TypeVar
 
 import pytest
 
@@ -23,8 +28,33 @@ FORMS: dict[str, Form] = {
 INPUTS = input_vectors()
 OUTPUTS = output_vectors()
 
-each_input = pytest.mark.parametrize("vector", INPUTS, ids=lambda vector: vector.id)
-each_output = pytest.mark.parametrize("vector", OUTPUTS, ids=lambda vector: vector.id)
+V = TypeVar("V", InputVector, OutputVector)
+Test = Callable[..., None]
+
+
+def for_each(vectors: Iterable[V]) -> Callable[[Test], Test]:
+    """A test of one vector becomes one of each file; what fails is named."""
+    files: dict[str, list[V]] = {}
+    for vector in vectors:
+        files.setdefault(vector.id.partition(":")[0], []).append(vector)
+
+    def decorate(test: Test) -> Test:
+        def test_file(file: str) -> None:
+            for vector in files[file]:
+                try:
+                    test(vector)
+                except BaseException as error:
+                    error.add_note(f"vector {vector.id}")
+                    raise
+
+        test_file.__doc__ = test.__doc__
+        return pytest.mark.parametrize("file", files)(test_file)
+
+    return decorate
+
+
+each_input = for_each(INPUTS)
+each_output = for_each(OUTPUTS)
 
 
 def fed(vector: InputVector, parts: Iterable[bytes], patient: bool = False) -> Feeder:
@@ -46,19 +76,19 @@ def test_whole(vector: InputVector) -> None:
 
 
 @each_input
-@pytest.mark.parametrize("patient", [False, True], ids=["eager", "patient"])
-def test_byte_by_byte(vector: InputVector, patient: bool) -> None:
-    assert rows_of(vector, one_by_one(vector.input), patient) == settled(vector.events)
+def test_byte_by_byte(vector: InputVector) -> None:
+    for patient in (False, True):
+        assert rows_of(vector, one_by_one(vector.input), patient) == settled(vector.events), f"{patient=}"
 
 
 @each_input
-@pytest.mark.parametrize("patient", [False, True], ids=["eager", "patient"])
-def test_cut_in_two_anywhere(vector: InputVector, patient: bool) -> None:
-    for cut in range(len(vector.input) + 1):
-        assert rows_of(vector, in_two(vector.input, cut), patient) == settled(vector.events), f"cut at {cut}"
+def test_cut_in_two_anywhere(vector: InputVector) -> None:
+    for patient, cut in product((False, True), range(len(vector.input) + 1)):
+        rows = rows_of(vector, in_two(vector.input, cut), patient)
+        assert rows == settled(vector.events), f"cut at {cut}, {patient=}"
 
 
-@pytest.mark.parametrize("vector", [v for v in INPUTS if not v.unfinished], ids=lambda vector: vector.id)
+@for_each(vector for vector in INPUTS if not vector.unfinished)
 def test_with_a_frame_behind_it(vector: InputVector) -> None:
     more, events = _frame_behind(vector)
     data = vector.input + more
@@ -91,14 +121,12 @@ def test_what_happens_at_the_end(vector: InputVector) -> None:
             assert settled(rows(feeder.events, ROLES[vector.role].dialect)) == settled(vector.at_end)
 
 
-@pytest.mark.parametrize("vector", [v for v in INPUTS if v.farewell], ids=lambda vector: vector.id)
+@for_each(vector for vector in INPUTS if vector.farewell)
 def test_last_words(vector: InputVector) -> None:
     assert vector.farewell in fed(vector, [vector.input]).farewell()
 
 
-@pytest.mark.parametrize(
-    "vector", [v for v in INPUTS if ROLES[v.role].dialect in DELIVERED], ids=lambda vector: vector.id
-)
+@for_each(vector for vector in INPUTS if ROLES[vector.role].dialect in DELIVERED)
 def test_what_was_read_is_sent_on_in_the_same_dialect(vector: InputVector) -> None:
     """Whether or not a slice of the input serves as the output, the bytes are those of the messages."""
     dialect = ROLES[vector.role].dialect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kit.websocket import BINARY, CLOSE, CONTINUATION, PING, TEXT, frame, masked
@@ -19,7 +19,6 @@ if module.COMPILED:
     TWINS.append(pytest.param(module.frames, id="c"))
 each_twin = pytest.mark.parametrize("scan", TWINS)
 needs_c = pytest.mark.skipif(not module.COMPILED, reason="polycast.dialects.web._frames is not compiled here")
-many = settings(max_examples=250, deadline=None)
 
 masks = st.sampled_from([b"", b"\x00\x00\x00\x00", b"\x37\xfa\x21\x3d", b"\xff\x01\x80\x7f"])
 payloads = st.one_of(st.binary(max_size=20), st.integers(120, 140).map(lambda size: b"\x5a" * size))
@@ -54,7 +53,6 @@ def check_twins(block: bytes, position: int, is_masked: bool, limit: int) -> Non
 
 
 @needs_c
-@many
 @given(blocks, st.booleans(), st.sampled_from([0, 1, 19, 125, 126, 127, 1 << 20]))
 @example(b"\x82\xff" + b"\xff" * 12, True, 1 << 62)
 def test_every_cut(block: bytes, is_masked: bool, limit: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.feed import Feeder, burst_rows, feed, one_by_one, rows, settled
@@ -79,7 +79,6 @@ frames = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(frames, min_size=1, max_size=10), st.data())
 def test_it_is_the_same_however_it_was_cut(messages: list[bytes], data: st.DataObject) -> None:
     sent = hermod.message("before", b"x") + batch(*messages) + hermod.message("behind", b"x")
@@ -115,7 +114,6 @@ words = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(words, max_size=12), limits)
 def test_whole_equals_byte_by_byte_at_the_limit(said: list[bytes], limit: int) -> None:
     sent = b"".join(said)

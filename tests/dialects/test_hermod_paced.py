@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.subscriber import A, B, Place, Subscriber, group, one, read_groups
@@ -157,7 +157,6 @@ acts = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 4), st.integers(0, 3), st.lists(acts, max_size=30))
 def test_every_message_comes_once_in_order_and_in_time(window: int, batch: int, happens: list[object]) -> None:
     subscriber = Subscriber(hermod.topics("a", "b", window=window, batch=batch))

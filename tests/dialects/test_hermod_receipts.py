@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.feed import feed
@@ -128,7 +128,6 @@ kinds = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(kinds, max_size=12), st.data())
 def test_a_promise_comes_behind_its_messages_and_can_be_taken_back(said: list[bytes], data: st.DataObject) -> None:
     sent = b"".join(said)

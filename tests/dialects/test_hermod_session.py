@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.feed import Feeder, feed, one_by_one, rows, settled
@@ -17,7 +17,6 @@ from polycast.dialects.hermod.session import HermodSession
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
 from polycast.model import Burst, Closing, Event, Limits, Receipt, Refused, Reply, Subscribe
 
-some = settings(max_examples=100, deadline=None)
 BAD = "0" * 40
 
 
@@ -70,7 +69,6 @@ def test_an_error_of_a_client_is_not_repeated_without_end() -> None:
     assert event.detail.isprintable()
 
 
-@some
 @given(st.lists(st.sampled_from(["single", "bad", "count", "stream", "topics", "status"]), max_size=12), st.data())
 def test_no_reply_comes_before_what_it_answers(kinds: list[str], data: st.DataObject) -> None:
     frames = {
@@ -131,7 +129,6 @@ spaces = st.sampled_from([b"", b"", b"\n", b" \r\n\t"])
 messages = st.builds(hermod.message, topics, payloads, checks, gaps)
 
 
-@some
 @given(st.lists(st.one_of(messages, spaces, st.sampled_from(hermod.WORDS)), max_size=8), st.booleans())
 def test_a_header_means_the_same_with_and_without_the_short_cut(frames: list[bytes], required: bool) -> None:
     sent = b"".join(frames)
@@ -151,7 +148,6 @@ objects = st.recursive(
 )
 
 
-@some
 @given(st.dictionaries(st.text('"\\{}', max_size=3), objects, max_size=3), st.binary(max_size=4))
 def test_a_header_ends_where_its_object_ends(value: dict[str, object], behind: bytes) -> None:
     header = json.dumps(value, ensure_ascii=False).encode()

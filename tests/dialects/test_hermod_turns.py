@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.subscriber import A, Subscriber, group, one, read_groups
@@ -43,7 +43,6 @@ said = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(said, st.none()), max_size=30), st.integers(1, 4))
 def test_sequences_always_rise(happens: list[bytes | None], together: int) -> None:
     """Where it says None, somebody else publishes."""

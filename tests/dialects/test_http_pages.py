@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.feed import NOW, Feeder, one_by_one
@@ -150,7 +150,6 @@ def test_last_words(sent: bytes, error: PeerError | None, status: int) -> None:
     assert not words or b"\r\nConnection: close\r\n" in words
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(["GET", "HEAD", "POST", "CONNECT", "get", "G(T"]),
     st.sampled_from(["/", "/ubre", "*", "a:80", "http://x/ubre", "/%", "/ubre?publishes=%zz&&=;"]),

@@ -7,7 +7,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.feed import Feeder, in_two, one_by_one, rows
@@ -21,7 +21,6 @@ from polycast.dialects.nanomsg.sessions import NanomsgSettings
 from polycast.model import Burst, Limits, Prefix, Reply, Subscribe
 from vectors import Row
 
-some = settings(max_examples=60, deadline=None)
 plain = st.sampled_from([b"a|1", b"a|2", b"b|", b"|", b""])
 bodies = st.lists(st.one_of(st.binary(max_size=12), plain), max_size=8)
 
@@ -57,7 +56,6 @@ def message_of(body: bytes) -> Row:
 # -- ipc -------------------------------------------------------------------------------------------------
 
 
-@some
 @given(bodies)
 def test_ipc_whole_equals_byte_by_byte_equals_any_two_parts(parts: list[bytes]) -> None:
     sent = PUB + b"".join(map(typed, parts))
@@ -85,7 +83,6 @@ def test_ipc_a_message_above_the_limit() -> None:
 WRITERS = {"tcp": message, "ipc": typed}
 
 
-@some
 @given(bodies, st.sampled_from(list(WRITERS)))
 def test_what_came_goes_out_as_it_came(parts: list[bytes], scheme: str) -> None:
     sent = b"".join(map(WRITERS[scheme], parts))
@@ -133,7 +130,6 @@ def test_another_separator() -> None:
 # -- WebSocket, the broker as listener -------------------------------------------------------------------
 
 
-@some
 @given(bodies)
 def test_websocket_messages(parts: list[bytes]) -> None:
     sent = b"".join(frame(BINARY, body) for body in parts)

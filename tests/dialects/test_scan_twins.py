@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import accumulate, product
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dialects.wires import publish_fanout, publish_simplest
@@ -16,7 +16,6 @@ from polycast.dialects.scan import Scan, bodies_in_python, divided_in_python, li
 pytestmark = pytest.mark.skipif(not scan.COMPILED, reason="polycast.dialects._scan is not compiled here")
 
 Scanner = Callable[..., Scan]
-many = settings(max_examples=250, deadline=None)
 
 topics = st.text("abé!\t", min_size=1, max_size=7).map(str.encode)
 payloads = st.one_of(st.binary(max_size=14), st.just(b"x\npub a 1 y"), st.just(b"\r"))
@@ -94,7 +93,6 @@ def check_all_cuts(one: Scanner, two: Scanner, block: bytes, limits: tuple[int, 
         check_twins(one, two, block, position, limits)
 
 
-@many
 @given(mixtures(st.builds(publish_simplest, topics, payloads), odd_pubs), st.tuples(small, small))
 @example(b"pub a 99999999999", (1, 1))
 @example(b"pub a 9999999999 ", (1, 9_999_999_999))
@@ -102,7 +100,6 @@ def test_pubs(block: bytes, limits: tuple[int, int]) -> None:
     check_all_cuts(scan.pubs, pubs_in_python, block, limits)
 
 
-@many
 @given(
     mixtures(st.builds(publish_fanout, topics, payloads), odd_lines), st.tuples(small, st.integers(0, 24), small)
 )
@@ -110,7 +107,6 @@ def test_lines(block: bytes, limits: tuple[int, int, int]) -> None:
     check_all_cuts(scan.lines, lines_in_python, block, limits)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=60), st.tuples(small, small, small))
 def test_noise(block: bytes, limits: tuple[int, int, int]) -> None:
     check_all_cuts(scan.pubs, pubs_in_python, block, limits[:2])
@@ -145,7 +141,6 @@ def test_limits_as_they_are_by_default() -> None:
 # -- bodies ----------------------------------------------------------------------------------------------
 
 
-@many
 @given(st.booleans(), st.lists(st.one_of(bodies(), bodies(), noise), max_size=6), st.data())
 def test_bodies(typed: bool, parts: list[bytes], data: st.DataObject) -> None:
     odd = st.sampled_from([b"\0", b"\1", b"\2", *SIZES, *[b"\1" + size for size in SIZES]])
@@ -175,7 +170,6 @@ def test_other_separators() -> None:
         check_all_cuts(scan.bodies, bodies_in_python, block, (False, separator, 9, 9, 9))
 
 
-@many
 @given(st.lists(bodies(), max_size=8), small)
 @example([b"", b"", b""], 9)
 def test_divided(parts: list[bytes], topic_limit: int) -> None:

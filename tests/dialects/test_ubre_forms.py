@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.feed import feed
@@ -17,8 +17,6 @@ from polycast.dialects.base import Terms
 from polycast.dialects.ubre.forms import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES
 from polycast.dialects.ubre.sessions import UbreWebSocketSession
 from polycast.model import Burst, Form, Format, Limits, Slices
-
-many = settings(max_examples=150, deadline=None)
 
 JSON_ROWS: list[tuple[bytes, Format, bytes]] = [
     (b"hello", Format.TEXT, b',"body":"hello"'),
@@ -145,7 +143,6 @@ def over_websocket(texts: list[bytes]) -> list[Burst]:
     return bursts
 
 
-@many
 @given(publications)
 def test_what_lines_say_is_said_on(published: Publications) -> None:
     limits = Limits()
@@ -164,7 +161,6 @@ def compacted(line: bytes) -> bytes:
     return b'"'.join(parts).replace(b"\1\1", b'\\"').replace(b"\0\0", b"\\\\")
 
 
-@many
 @given(publications)
 def test_what_websocket_messages_say_is_said_on(published: Publications) -> None:
     received = UbreWebSocketSession(Terms()).receive(
@@ -179,7 +175,6 @@ def test_what_websocket_messages_say_is_said_on(published: Publications) -> None
         assert [json.loads(text) for text in texts] == expected(published)
 
 
-@many
 @given(publications, st.data())
 def test_slices(published: Publications, data: st.DataObject) -> None:
     """Whether or not the bytes that came in are the bytes that go out."""

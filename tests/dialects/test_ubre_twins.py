@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kit.websocket import BINARY, TEXT, frame, read_frames
@@ -24,7 +24,6 @@ Scan = Callable[[list[bytes], int, int], tuple[list[Row], int]]
 
 LARGE = 1 << 20
 DEPTH = 64
-many = settings(max_examples=150, deadline=None)
 needs_c = pytest.mark.skipif(not module.COMPILED, reason="polycast.dialects.ubre._scan is not compiled here")
 
 
@@ -140,7 +139,6 @@ limits = st.sampled_from([LARGE, LARGE, 0, 1, 3, 9])
 
 
 @needs_c
-@many
 @given(texts, limits, limits)
 @example([b'{"publish":"a","body":"\\u0000"}'], LARGE, LARGE)
 @example([b'{"publish":"a","body":[1]}', b'{"publish":"a","body": [ 1 ] }'], LARGE, 3)
@@ -151,7 +149,6 @@ def test_twins(texts: list[bytes], topic_limit: int, payload_limit: int) -> None
 
 
 @needs_c
-@many
 @given(texts, st.binary(max_size=3))
 def test_twins_on_every_cut(texts: list[bytes], rest: bytes) -> None:
     block = b"\n".join(texts) + b"\n" + rest
@@ -169,7 +166,6 @@ def read(text: bytes) -> JsonMessage | None:
 
 
 @each_scan
-@many
 @given(texts=texts)
 def test_what_is_found_is_what_the_session_would_read(scan: Scan, texts: list[bytes]) -> None:
     found, _ = scan(texts, LARGE, LARGE)
@@ -184,7 +180,6 @@ def test_what_is_found_is_what_the_session_would_read(scan: Scan, texts: list[by
 
 
 @each_scan
-@many
 @given(st.lists(st.tuples(bodies, st.booleans(), separators), max_size=6))
 def test_whatever_json_makes_of_a_body_is_found(scan: Scan, drawn: list[tuple[Any, bool, Any]]) -> None:
     texts = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.feed import Feeder, in_two, one_by_one, rows, settled
@@ -227,7 +227,6 @@ noise = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(noise, max_size=8).map(b"".join))
 def test_whole_equals_in_parts(sent: bytes) -> None:
     whole = found([sent], SMALL)

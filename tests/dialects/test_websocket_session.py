@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.feed import Feeder, in_two, one_by_one
@@ -267,14 +267,12 @@ frames = st.builds(
 inputs = st.lists(st.one_of(frames, frames, frames, st.binary(max_size=8)), max_size=8).map(b"".join)
 
 
-@settings(max_examples=80, deadline=None)
 @given(inputs)
 def test_noise(data: bytes) -> None:
     found = outcome(data)
     assert all(row[0] != "closed" for row in found[:-1])
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([TEXT, BINARY]), st.lists(st.binary(max_size=9), min_size=1)), max_size=5)
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from log.pieces import numbered, pieces, rows_of
 from polycast.log import columns
@@ -14,7 +14,6 @@ from polycast.log.columns import Buffers, Piece, gather_in_python, to_batch
 from polycast.log.format import SCHEMA
 from polycast.model import Burst, Format
 
-some = settings(max_examples=100, deadline=None)
 needs_c = pytest.mark.skipif(not columns.COMPILED, reason="polycast.log._columns is not compiled here")
 each = pytest.mark.parametrize("gather", dict.fromkeys([gather_in_python, columns.gather]))
 
@@ -31,7 +30,6 @@ def one_payload_often(size: int, count: int) -> Piece:
     return Piece(burst, b"", 0)
 
 
-@some
 @given(pieces())
 def test_every_message_is_a_row(pieces: list[Piece]) -> None:
     batch = to_batch(pieces)
@@ -41,7 +39,6 @@ def test_every_message_is_a_row(pieces: list[Piece]) -> None:
 
 
 @needs_c
-@some
 @given(pieces())
 def test_twins(pieces: list[Piece]) -> None:
     assert columns.gather(pieces) == gather_in_python(pieces)

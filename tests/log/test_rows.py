@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from log.pieces import Row, numbered, pieces, rows_of
@@ -19,7 +19,6 @@ from polycast.log.columns import Piece, to_batch
 from polycast.log.rows import spans_in_python, stretches_in_python, to_bursts
 from polycast.model import Burst, Format
 
-some = settings(max_examples=100, deadline=None)
 needs_c = pytest.mark.skipif(not rows.COMPILED, reason="polycast.log._columns is not compiled here")
 
 KEPT = ("offset", "topic", "sequence", "format", "payload")
@@ -32,13 +31,11 @@ def told_by(bursts: list[Burst]) -> list[Row]:
     ]  # fmt: skip
 
 
-@some
 @given(pieces())
 def test_there_and_back(pieces: list[Piece]) -> None:
     assert told_by(to_bursts(to_batch(pieces))) == told_by([piece.burst for piece in pieces])
 
 
-@some
 @given(pieces(min_size=1), st.data())
 def test_a_part_of_a_batch(pieces: list[Piece], data: st.DataObject) -> None:
     batch = to_batch(pieces)
@@ -49,14 +46,12 @@ def test_a_part_of_a_batch(pieces: list[Piece], data: st.DataObject) -> None:
     assert sum([len(burst.block) for burst in bursts]) == sum([len(row["payload"]) for row in told_by(bursts)])
 
 
-@some
 @given(pieces())
 def test_a_burst_ends_only_where_offsets_are_missing(pieces: list[Piece]) -> None:
     for one, two in pairwise(to_bursts(to_batch(pieces))):
         assert one.offset + len(one) != two.offset
 
 
-@some
 @given(pieces())
 def test_a_run_ends_only_where_something_changes(pieces: list[Piece]) -> None:
     for burst in to_bursts(to_batch(pieces)):
@@ -66,7 +61,6 @@ def test_a_run_ends_only_where_something_changes(pieces: list[Piece]) -> None:
             assert not same or burst.sequences[one] + last - first != burst.sequences[two]
 
 
-@some
 @given(pieces())
 def test_forms_take_them_as_they_took_the_first(pieces: list[Piece]) -> None:
     live = [FORM.encode(piece.burst, [(0, len(piece.burst))]) for piece in pieces]
@@ -75,7 +69,6 @@ def test_forms_take_them_as_they_took_the_first(pieces: list[Piece]) -> None:
 
 
 @needs_c
-@some
 @given(pieces(min_size=1), st.data())
 def test_twins(pieces: list[Piece], data: st.DataObject) -> None:
     batch = to_batch(pieces)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from polycast.model import Burst, Form, Format, Message, Slices
 
 Rows = list[tuple[bytes, bytes, Format]]
 
-some = settings(max_examples=80, deadline=None)
 topics = st.sampled_from([b"a", b"b", "é".encode()])
 rows_of_some = st.lists(
     st.tuples(topics, st.binary(max_size=4), st.sampled_from([Format.BYTES, Format.TEXT])), min_size=1, max_size=15
@@ -29,7 +28,6 @@ def stretch_of(draw: st.DrawFn, count: int) -> tuple[int, int]:
     return start, draw(st.integers(start + 1, count))
 
 
-@some
 @given(rows_of_some)
 def test_rows_become_columns_and_rows_again(rows: Rows) -> None:
     burst = Burst.of("some", rows)
@@ -38,7 +36,6 @@ def test_rows_become_columns_and_rows_again(rows: Rows) -> None:
     assert list(burst.messages()) == as_messages(rows)
 
 
-@some
 @given(rows_of_some)
 def test_a_run_is_as_long_as_it_can_be(rows: Rows) -> None:
     burst = Burst.of("some", rows)
@@ -53,7 +50,6 @@ def test_a_burst_of_nothing() -> None:
     assert list(burst.messages()) == []
 
 
-@some
 @given(rows_of_some, st.data())
 def test_cut(rows: Rows, data: st.DataObject) -> None:
     start, stop = data.draw(stretch_of(len(rows)))
@@ -67,7 +63,6 @@ def test_cut(rows: Rows, data: st.DataObject) -> None:
     assert list(burst.messages()) == as_messages(rows)
 
 
-@some
 @given(rows_of_some, st.data())
 def test_cut_of_a_cut(rows: Rows, data: st.DataObject) -> None:
     start, stop = data.draw(stretch_of(len(rows)))
@@ -76,7 +71,6 @@ def test_cut_of_a_cut(rows: Rows, data: st.DataObject) -> None:
     assert list(cut.messages()) == as_messages(rows[start:stop][first:last])
 
 
-@some
 @given(rows_of_some, st.data())
 def test_cut_takes_the_bounds_along(rows: Rows, data: st.DataObject) -> None:
     start, stop = data.draw(stretch_of(len(rows)))
@@ -85,7 +79,6 @@ def test_cut_takes_the_bounds_along(rows: Rows, data: st.DataObject) -> None:
     assert burst.cut(start, stop).bounds == list(range(100 + start, 101 + stop))
 
 
-@some
 @given(rows_of_some)
 def test_rename(rows: Rows) -> None:
     burst = Burst.of("some", rows)
@@ -97,7 +90,6 @@ def test_rename(rows: Rows) -> None:
     assert list(burst.messages()) == as_messages(rows)
 
 
-@some
 @given(rows_of_some, st.data())
 def test_runs_of_slices(rows: Rows, data: st.DataObject) -> None:
     slices: Slices = data.draw(st.lists(stretch_of(len(rows)), max_size=4))

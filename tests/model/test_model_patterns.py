@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from polycast.errors import UsageError
@@ -18,7 +18,6 @@ patterns: st.SearchStrategy[Pattern] = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(patterns)
 @example(Exact(""))
 @example(Exact(">"))
@@ -37,7 +36,6 @@ def test_every_pattern_has_a_text(pattern: Pattern) -> None:
     assert parse_pattern(str(pattern)) == pattern
 
 
-@settings(max_examples=200, deadline=None)
 @given(texts.filter(bool))
 def test_every_text_is_a_pattern(text: str) -> None:
     pattern = parse_pattern(text)
@@ -131,7 +129,6 @@ def test_a_reserved_text_in_the_middle_of_another_topic() -> None:
     assert Contains("polycast/").matches("a/polycast/b")
 
 
-@settings(max_examples=100, deadline=None)
 @given(texts, texts.filter(bool))
 def test_matching_is_what_strings_do(topic: str, value: str) -> None:
     if not topic.startswith("polycast/"):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from polycast.errors import UsageError
@@ -18,7 +18,6 @@ from polycast.pipelines.index.blocks import SCHEMA, Index, to_rows
 from polycast.pipelines.index.grams import Builder, Filter
 from polycast.pipelines.index.search import Field, Sought, found_in, to_field, value_at
 
-some = settings(deadline=None, max_examples=100)
 words = st.text('ab1_ -."\\{}:,é', max_size=12).map(str.encode)
 payloads = st.lists(st.one_of(words, st.binary(max_size=12)), max_size=8)
 scalars = st.one_of(
@@ -50,7 +49,6 @@ def found(values: list[bytes], sought: Sought) -> list[bytes]:
     return result
 
 
-@some
 @given(payloads, st.data())
 def test_what_is_there_is_not_denied(values: list[bytes], data: st.DataObject) -> None:
     whole = data.draw(st.sampled_from(values or [b""]))
@@ -60,7 +58,6 @@ def test_what_is_there_is_not_denied(values: list[bytes], data: st.DataObject) -
     assert not values or to_filter(values).may_have_text(text)
 
 
-@some
 @given(payloads, words)
 def test_what_is_denied_is_not_there(values: list[bytes], text: bytes) -> None:
     if not Sought(text).may_be_in(to_filter(values)):
@@ -73,7 +70,6 @@ def paths_of(value: Any, before: tuple[str, ...] = ()) -> list[tuple[tuple[str, 
     return [each for name, inner in value.items() for each in paths_of(inner, (*before, name))]
 
 
-@some
 @given(st.lists(objects, min_size=1, max_size=4), st.booleans(), st.data())
 def test_fields_are_found_however_they_are_written(rows: list[Any], escaped: bool, data: st.DataObject) -> None:
     values = [

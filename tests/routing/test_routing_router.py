@@ -140,7 +140,7 @@ def check_groups(audience: Audience) -> None:
 
 
 TestRouterAgainstBruteForce = RouterAgainstBruteForce.TestCase
-TestRouterAgainstBruteForce.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestRouterAgainstBruteForce.settings = settings(stateful_step_count=50)
 
 
 # -- what is asked of the index --------------------------------------------------------------------------

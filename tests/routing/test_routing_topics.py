@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from polycast.routing.topics import Topics
@@ -30,7 +30,6 @@ def publish(topics: Topics, number: int, count: int) -> range:
     return range(first, first + count)
 
 
-@settings(max_examples=100, deadline=None)
 @given(capacities, uses)
 def test_no_sequence_comes_twice(capacity: int, steps: Uses) -> None:
     topics = Topics(capacity)
@@ -41,7 +40,6 @@ def test_no_sequence_comes_twice(capacity: int, steps: Uses) -> None:
         last[number] = sequences[-1]
 
 
-@settings(max_examples=100, deadline=None)
 @given(capacities, uses)
 def test_the_table_is_bounded_and_counts_what_it_forgot(capacity: int, steps: Uses) -> None:
     topics = Topics(capacity)
@@ -53,7 +51,6 @@ def test_the_table_is_bounded_and_counts_what_it_forgot(capacity: int, steps: Us
         assert len(topics) == made - topics.forgotten
 
 
-@settings(max_examples=50, deadline=None)
 @given(capacities, uses)
 def test_the_floor_never_falls(capacity: int, steps: Uses) -> None:
     topics = Topics(capacity)
