@@ -84,6 +84,6 @@ def test_a_log_of_a_newer_version(tmp_path: Path) -> None:
     newer = json.dumps({**json.loads(path.read_text()), "version": 7, "clean": "maybe"})
     path.write_text(newer)
     before = sorted(path.parent.iterdir())
-    check_refused(start(tmp_path), "newer version of Polycast: 7", "reads 1")
+    check_refused(start(tmp_path), "newer version of Polycast: 7", "reads 2")
     assert path.read_text() == newer
     assert sorted(path.parent.iterdir()) == before
