@@ -30,7 +30,8 @@ def setting(
 
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) *(?:([KMGT])i?)?B?", re.IGNORECASE)
+SIZE = re.compile(r"(?:([0-9]{1,18}) *B?|([0-9]{1,9}(?:\.[0-9]{1,9})?) *([KMGT])i?B?)", re.IGNORECASE)
+"""A fraction needs a unit: `0.1` alone is more likely a share than a size."""
 
 
 def parse_size(text: str) -> int:
@@ -38,7 +39,7 @@ def parse_size(text: str) -> int:
     match = SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError("expected a number of bytes, or a size such as 500MiB or 2GiB")
-    return int(float(match[1]) * UNITS[(match[2] or "").upper()])
+    return int(match[1]) if match[1] else int(float(match[2]) * UNITS[match[3].upper()])
 
 
 def size_text(size: float) -> str:

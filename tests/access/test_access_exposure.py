@@ -73,6 +73,34 @@ def test_rules_for_everybody(rule: str, networks: list[str], tmp_path: Path) -> 
     assert told(tmp_path, *rules) == [], "nobody can reach it"
 
 
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        (("access.hosts", ["*"]), "access.hosts accepts every name"),
+        (("access.origins", ["*"]), "access.origins accepts the pages of every site"),
+        (("simplest.peers", ["192.0.2.1:9"]), "dialled over the network without TLS: tcp://192.0.2.1:9"),
+        (("connect.nanomsg.sub", "ws://192.0.2.1:9"), "dialled over the network without TLS: ws://192.0.2.1:9"),
+        (
+            ("listen.http", "ipc:///tmp/x?mode=666"),
+            "every account of this machine may connect to /tmp/x as loopback",
+        ),
+    ],
+)
+def test_what_else_is_open(flag: tuple[str, object], text: str, tmp_path: Path) -> None:
+    [(level, found)] = told(tmp_path, flag)
+    assert level == logging.WARNING and found.startswith(text)
+
+
+def test_what_is_dialled_safely_is_not_told(tmp_path: Path) -> None:
+    assert told(tmp_path, ("simplest.peers", ["127.0.0.1:9", "tls://192.0.2.1:9"])) == []
+
+
+def test_announced_brokers_anywhere(tmp_path: Path) -> None:
+    flags = (("simplest.discover", ["acme"]), ("simplest.discover_networks", ["0.0.0.0/0"]))
+    [(_, found)] = told(tmp_path, *flags)
+    assert found.startswith("announced brokers are dialled anywhere")
+
+
 def test_files_that_others_can_read(tmp_path: Path) -> None:
     data, key = tmp_path / "data", tmp_path / "key.pem"
     add_token(data, "a", [])

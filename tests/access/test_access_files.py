@@ -15,6 +15,8 @@ from kit.hermod import OK
 from kit.kept import total
 from kit.program import polycast_forked, polycast_here
 from kit.wire import wait_for
+from polycast.errors import StartError
+from polycast.log import modes
 from polycast.log.modes import OURS
 from polycast.server.access.tokens import FILE, digest_of, read_tokens
 
@@ -86,6 +88,25 @@ def test_a_folder_of_an_older_version_is_closed_once(tmp_path: Path) -> None:
     assert (mode_of(data), mode_of(data / "log")) == (0o700, 0o700)
     assert f"{data}: the mode was 0755 and is now 0700 (log.access)" in said
     assert "the mode was" not in run_a_broker(data)
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["folder", "link"])
+def test_a_data_folder_of_another_account_is_refused(
+    link: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner could put tokens, or a link to anywhere, into it."""
+    data, there = tmp_path / "data", tmp_path / "there"
+    there.mkdir()
+    if link:
+        data.symlink_to(there)
+    else:
+        data.mkdir()
+    modes.check_owners(data)
+    modes.check_owners(tmp_path / "nothing")
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    monkeypatch.setattr(modes, "ROOT", 4322)
+    with pytest.raises(StartError, match=f"{data} belongs to another account"):
+        modes.check_owners(data)
 
 
 def test_a_folder_with_files_of_others_stays_open_and_the_log_does_not(tmp_path: Path) -> None:

@@ -114,9 +114,10 @@ def test_two_hosts(broker: Broker) -> None:
     assert ask(broker, "localhost", "Host: evil.example").status == 400
 
 
-def test_a_socket_file_may_be_called_anything(broker: Broker) -> None:
-    """No browser comes that way, and there is no name to it."""
-    assert answer_to(broker, "evil.example", here=True) == 101
+def test_on_a_socket_file_as_well(broker: Broker) -> None:
+    """A browser may come through a proxy, and its user would be `loopback`."""
+    assert answer_to(broker, "evil.example", "http://evil.example", here=True) == 421
+    assert answer_to(broker, "localhost", here=True) == 101
 
 
 def test_a_token_does_not_help(tmp_path: Path) -> None:

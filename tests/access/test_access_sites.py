@@ -85,3 +85,21 @@ def test_the_error_says_where_it_stands(key: str, tmp_path: Path) -> None:
     file.write_text(f'[access]\n{key} = ["fine.example/"]\n')
     with pytest.raises(UsageError, match=rf"polycast.toml: access.{key}: 'fine.example/'"):
         config.load(file)
+
+
+@pytest.mark.parametrize(
+    ("origin", "plain", "secure"),
+    [
+        ("https://broker.example", True, True),
+        ("http://broker.example", True, False),
+        ("ftp://broker.example", False, False),
+        ("chrome-extension://broker.example", False, False),
+        ("https://broker.example:444", False, False),
+    ],
+)
+def test_pages_that_came_without_tls_are_no_pages_of_a_listener_with_tls(
+    origin: str, plain: bool, secure: bool
+) -> None:
+    sites = Sites(AccessSettings())
+    assert sites.welcomes(origin, "broker.example", secure=False) == plain
+    assert sites.welcomes(origin, "broker.example", secure=True) == secure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from kit.websocket import TEXT, frame, upgrade, welcome
 from kit.wire import wait_for
 from polycast.client import connect
 from polycast.errors import RefusedError, RemoteError, StartError, UsageError
+from polycast.log import modes
 from polycast.model import Exact, Message
 from polycast.server.access.tokens import FILE, add_token, digest_of, find, read_tokens, revoke_token
 
@@ -51,6 +53,21 @@ def test_tokens_differ_and_are_found(tmp_path: Path) -> None:
     assert find([], digest_of("d")) is None
     revoke_token(tmp_path, "b")
     assert [token.name for token in read_tokens(tmp_path / FILE)] == ["a", "c"]
+
+
+def test_a_file_of_another_account_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wrote it would decide who may do what."""
+    add_token(tmp_path, "a", [])
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    monkeypatch.setattr(modes, "ROOT", 4322)
+    with pytest.raises(StartError, match=f"belongs to another account, with the uid {os.getuid()}"):
+        read_tokens(tmp_path / FILE)
+
+
+def test_a_pipe_is_no_file_of_tokens(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE, 0o600)
+    with pytest.raises(StartError, match="is not a regular file"):
+        read_tokens(tmp_path / FILE)
 
 
 @pytest.mark.parametrize("name", ["loopback", "anonymous", "a b", ""])

@@ -12,7 +12,7 @@ import pytest
 from log.desk import desk
 from log.house import House
 from polycast.declare import parse_size, size_text
-from polycast.errors import UsageError
+from polycast.errors import StartError, UsageError
 from polycast.log.disk import Disk
 from polycast.log.floor import UNFREED_SECONDS
 from polycast.log.folder import segments, size_of
@@ -88,12 +88,38 @@ def test_the_oldest_go_until_there_is_room(house: House, volume: Volume, caplog:
     assert house.offsets() == list(range(15, 50))
 
 
-def test_the_active_segment_stays_however_full_the_disk_is(house: House, volume: Volume) -> None:
+@pytest.mark.parametrize(
+    ("keep_free", "left"), [(4, ["45.arrows"]), (12, ["35.arrows", "40.arrows", "45.arrows"])]
+)
+def test_a_quarter_of_the_room_stays_however_full_the_disk_is(
+    keep_free: int, left: list[str], tmp_path: Path, volume: Volume
+) -> None:
+    """Whoever fills the disk cannot erase the whole log."""
+    settings = LogSettings(seal=False, keep_free=str(keep_free * PAGE), segment_bytes=PAGE)
+    house = House(tmp_path, settings, volume)
+    for _ in range(10):
+        house.shelf.segment(5)
     house.closed = 45
-    volume.others = 19 * PAGE
-    house.keeper.round()
-    assert house.names() == ["45.arrows"]
+    for taken in range(10, 20):
+        volume.others = taken * PAGE
+        house.keeper.round()
+    assert house.names() == left
     assert house.keeper.warning
+
+
+def test_more_than_the_file_system_has_cannot_be_kept_free(tmp_path: Path, volume: Volume) -> None:
+    with pytest.raises(StartError, match=r"log\.keep_free is 80\.0 KiB, and .* has 80\.0 KiB"):
+        House(tmp_path, LogSettings(keep_free=str(20 * PAGE)), volume)
+
+
+def test_on_a_file_system_of_unknown_size_everything_stays(tmp_path: Path, volume: Volume) -> None:
+    volume.size = 0
+    house = House(tmp_path, LogSettings(seal=False, keep_free="1GiB", segment_bytes=PAGE), volume)
+    for _ in range(3):
+        house.shelf.segment(5)
+    house.closed = 10
+    house.keeper.round()
+    assert len(house.names()) == 3
 
 
 def test_it_is_said_when_it_begins_and_when_it_is_over(
@@ -102,7 +128,10 @@ def test_it_is_said_when_it_begins_and_when_it_is_over(
     caplog.set_level(logging.INFO)
     volume.others = 5 * PAGE
     house.keeper.round()
-    told = "20.0 KiB are free and log.keep_free is 24.0 KiB: the oldest segments of the log are removed"
+    told = (
+        "20.0 KiB are free and log.keep_free is 24.0 KiB: "
+        "the oldest segments of the log are removed, down to 6.0 KiB"
+    )
     assert house.keeper.warning == told
     house.keeper.round()
     assert house.keeper.warning == told.replace("20.0 KiB", "24.0 KiB"), "there is room, and just so much"
@@ -211,7 +240,7 @@ def test_sizes_for_people(size: int, text: str) -> None:
     assert size_text(size) == text
 
 
-@pytest.mark.parametrize("value", ["much", "-1", "10%", -1, 1.5, True, ""])
+@pytest.mark.parametrize("value", ["much", "-1", "10%", "0.1", -1, 1.5, True, ""])
 def test_what_is_no_size(value: object) -> None:
     with pytest.raises(UsageError, match=r"log\.keep_free = "):
         load(flags=[("log.keep_free", value)])

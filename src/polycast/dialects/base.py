@@ -68,6 +68,8 @@ class Terms:
     """Whether the broker keeps a log, so that a session may promise what needs one."""
     dialed: Address | None = None
     """Where the broker connected to by itself; None: the peer came here."""
+    secure: bool = False
+    """Whether the listener speaks TLS."""
     host: str = ""
     """The host in the listener's address; empty: the listener is a file of this machine."""
     http: Callable[[], str] = lambda: ""
@@ -127,7 +129,7 @@ class Guard:
         """Whether an HTTP request may call the broker `host`; `own` is the host in the listener's address."""
         return True
 
-    def welcomes(self, origin: str, host: str) -> bool:
+    def welcomes(self, origin: str, host: str, secure: bool) -> bool:
         """Whether a page that came from `origin` may ask for anything at `host`, as the browser calls it."""
         return True
 

@@ -18,7 +18,7 @@ from polycast.errors import HttpPeerError, TlsPeerError
 from polycast.model import Block
 
 METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-VERSION = re.compile(rb"HTTP/[0-9]+(?:\.[0-9]+)?\r?")
+VERSION = re.compile(rb"HTTP/[0-9]+(?:\.[0-9]+)?\r?", re.IGNORECASE)
 VERSION_BEGIN = b"HTTP/"
 HELLO = b"\x16\x03"
 """A TLS record that holds a handshake, of any version since SSL 3."""
@@ -42,5 +42,5 @@ def is_own(block: Block, limit: int, http: Callable[[], str]) -> bool:
         if METHOD.fullmatch(method) and VERSION.fullmatch(version):
             raise HttpPeerError(line[:SHOWN_BYTES].strip(), http())
         return True
-    begun = METHOD.fullmatch(method) and VERSION_BEGIN.startswith(version[: len(VERSION_BEGIN)])
+    begun = METHOD.fullmatch(method) and VERSION_BEGIN.startswith(version[: len(VERSION_BEGIN)].upper())
     return len(line) == longest or not (begun or HELLO.startswith(line))

@@ -1,5 +1,8 @@
 """The room that the log leaves free on its file system (`log.keep_free`), whatever else fills that.
 
+The newest segments stay, up to a quarter of that room: another account that fills the disk cannot erase the whole
+log, and so little cannot fill a disk that had the room. A file system of unknown size keeps everything.
+
 It holds from the moment when less than that is free until there are two segments more: where the log itself fills
 the disk, old segments go and new ones come all the time, and that is one state, not many.
 """
@@ -10,6 +13,7 @@ import logging
 from pathlib import Path
 
 from polycast.declare import size_text
+from polycast.errors import StartError
 from polycast.log.disk import Disk
 from polycast.log.settings import AUTO, LogSettings, floor_of
 
@@ -21,11 +25,15 @@ open, or the file system takes its time; without this, the next round would remo
 ends where less than half of the floor is free: then there is no time to wait for anybody."""
 
 
+STAYS_SHARE = 4
+
+
 class Floor:
     def __init__(self, folder: Path, settings: LogSettings, disk: Disk) -> None:
         self._folder = folder
         self._disk = disk
         self._wanted = settings.keep_free
+        self._check()
         self._margin = 2 * settings.segment_bytes
         self._unfreed: list[tuple[float, int]] = []
         """Until when bytes count as free, and how many."""
@@ -42,6 +50,18 @@ class Floor:
         self._unfreed = [(until, size) for until, size in self._unfreed if until > now and free >= floor // 2]
         return max(0, floor - free - sum(size for _, size in self._unfreed))
 
+    def _check(self) -> None:
+        """StartError: the file system does not have as much."""
+        floor, capacity = self._bytes(), self._disk.capacity(self._folder)
+        if floor and floor >= capacity:
+            found = f"log.keep_free is {size_text(floor)}, and the file system of {self._folder} has"
+            raise StartError(f"{found} {size_text(capacity)}", "keep less free, or 'auto'")
+
+    @property
+    def stays(self) -> int:
+        """How many bytes of the log are never removed for room."""
+        return self._bytes() // STAYS_SHARE
+
     def room(self) -> int:
         return self._disk.room(self._folder)
 
@@ -56,7 +76,8 @@ class Floor:
         return f"less than {size_text(floor)} are free (log.keep_free{share})" if floor else ""
 
     def _bytes(self) -> int:
-        return floor_of(self._wanted, self._disk.capacity(self._folder))
+        capacity = self._disk.capacity(self._folder)
+        return floor_of(self._wanted, capacity) if capacity else 0
 
     def _note(self, free: int, floor: int) -> None:
         if free >= floor + self._margin:
@@ -67,7 +88,7 @@ class Floor:
             began = not self.warning
             self.warning = (
                 f"{size_text(free)} are free and log.keep_free is {size_text(floor)}: "
-                "the oldest segments of the log are removed"
+                f"the oldest segments of the log are removed, down to {size_text(floor // STAYS_SHARE)}"
             )
             if began:
                 log.warning(

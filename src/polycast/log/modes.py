@@ -18,6 +18,7 @@ import os
 import stat
 from pathlib import Path
 
+from polycast.errors import StartError
 from polycast.log.folder import log_of
 
 log = logging.getLogger("polycast.log")
@@ -26,9 +27,9 @@ OWNER = "owner"
 UMASKS = {OWNER: 0o077, "group": 0o027, "all": 0o022}
 """By `log.access`."""
 OTHERS, ANYBODY = 0o077, 0o777
-OURS = frozenset({
-    "log", "tokens.json", "tokens.new", "checkpoints", "lake", "deliveries", "index", "quality", "lost+found",
-})  # fmt: skip
+ROOT = 0
+FOLDERS = frozenset({"log", "checkpoints", "lake", "deliveries", "index", "quality"})
+OURS = FOLDERS | {"tokens.json", "tokens.new", "lost+found"}
 """What may be in a data folder that belongs to Polycast alone; the last one comes with the file system."""
 
 
@@ -47,12 +48,33 @@ def umask_of(data: Path) -> int:
         return UMASKS[OWNER]
 
 
+def check_owner(path: Path, found: os.stat_result) -> None:
+    """StartError: it belongs to another account than this one and root, so what it holds cannot be trusted."""
+    if found.st_uid not in (os.geteuid(), ROOT):
+        hint = "run the command as that account, name another folder with --data, or change the owner with chown"
+        raise StartError(f"{path} belongs to another account, with the uid {found.st_uid}", hint)
+
+
+def check_owners(data: Path) -> None:
+    """The same for a data folder and its log, where they are there already; links count by both ends."""
+    for folder in (data, log_of(data)):
+        for look in (folder.lstat, folder.stat):
+            try:
+                found = look()
+            except OSError:
+                continue
+            shared = folder == data and bool(found.st_mode & stat.S_ISVTX)  # such as /tmp
+            if not shared:
+                check_owner(folder, found)
+
+
 def protect(data: Path, umask: int) -> None:
     """Gives folders that are there already the mode that new ones get.
 
-    A data folder that holds files of others is left as it is: it may be a home, or /tmp.
+    A data folder that holds files of others is left as it is: it may be a home, or /tmp. Polycast's own folders in
+    it are closed all the same.
     """
-    for folder in (data, log_of(data)):
+    for folder in (data, *(data / name for name in sorted(FOLDERS))):
         try:
             if folder != data or is_ours(data):
                 _set_mode(folder, ANYBODY & ~umask)

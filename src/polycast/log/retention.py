@@ -64,12 +64,17 @@ class Retention:
 
     def _make_room(self, closed: int, now: float) -> None:
         missing = self.floor.missing(now)
-        for segment in segments(self._folder) if missing else ():
+        found = segments(self._folder) if missing else []
+        removable = sum(map(size_of, found)) - self.floor.stays
+        for segment in found:
             if missing <= 0 or segment.first >= closed:
                 return
             try:
                 outline = self._outline(segment)
             except FileNotFoundError:  # sealed meanwhile: next time
+                return
+            removable -= outline.size
+            if removable < 0:
                 return
             room = self.floor.room()
             self._remove(outline, "log.keep_free")

@@ -20,6 +20,7 @@ from polycast.log.folder import log_of
 from polycast.log.modes import UMASKS, open_to_others
 from polycast.server.access.identity import parse_networks
 from polycast.server.access.rules import ANONYMOUS, LOOPBACK, parse_rule
+from polycast.server.access.sites import ANY
 from polycast.server.access.tokens import FILE, read_tokens
 from polycast.server.settings import Settings
 
@@ -34,7 +35,7 @@ class Warned(NamedTuple):
 
 
 def find_warnings(settings: Settings) -> list[Warned]:
-    return [*_of_listeners(settings), *_of_files(settings)]
+    return [*_of_listeners(settings), *_of_sites(settings), *_of_dialled(settings), *_of_files(settings)]
 
 
 def _of_listeners(settings: Settings) -> Iterator[Warned]:
@@ -54,6 +55,28 @@ def _of_listeners(settings: Settings) -> Iterator[Warned]:
         text = f"open to the network, and nobody from there may do anything: {_names(remote)}"
         cure = "access.rules, or 'polycast token new NAME', says who may do what"
         yield Warned(text, cure, logging.INFO)
+
+
+def _of_sites(settings: Settings) -> Iterator[Warned]:
+    """What browsers are kept from no more."""
+    access = settings.access
+    if settings.listen.get("http") and ANY in access.hosts:
+        yield Warned("access.hosts accepts every name", "list the names of the broker: a site can take any other")
+    if settings.listen.get("http") and ANY in access.origins:
+        yield Warned("access.origins accepts the pages of every site", "list the sites whose pages may call")
+
+
+def _of_dialled(settings: Settings) -> Iterator[Warned]:
+    """What the broker connects to by itself, without knowing who is there."""
+    peers = [parse_address(text, "tcp") for text in settings.simplest.peers]
+    dialled = [*peers, *(parse_address(text) for texts in settings.connect.values() for text in texts)]
+    if plain := [str(address) for address in dialled if address.scheme in ("tcp", "ws") and is_remote(address)]:
+        cure = "tls:// and wss:// verify the server and encrypt what is sent"
+        yield Warned(f"dialled over the network without TLS: {', '.join(plain)}", cure)
+    wide = [text for text in settings.simplest.discover_networks if text.endswith("/0")]
+    if settings.simplest.discover and wide:
+        cure = "list the networks of your own brokers"
+        yield Warned(f"announced brokers are dialled anywhere: simplest.discover_networks has {wide[0]}", cure)
 
 
 def _names(places: list[tuple[str, Address]]) -> str:
@@ -96,6 +119,13 @@ def _of_files(settings: Settings) -> Iterator[Warned]:
             cure = f"chmod {0o777 & ~umask:o} {path}, or set log.access"
             yield Warned(f"other accounts may look into {path}: its mode is {mode:04o}", cure)
             break
-    for path in (data / FILE, *map(Path, filter(None, [settings.tls.key]))):
+    for text in (text for texts in settings.listen.values() for text in texts):
+        address = parse_address(text)
+        if int(address.options.get("mode", "0"), 8) & stat.S_IWOTH:
+            cure = "mode=660 leaves it to the group; rules for loopback say what they may do"
+            yield Warned(f"every account of this machine may connect to {address.path} as {LOOPBACK}", cure)
+    tls = settings.tls
+    keys = [tls.key or tls.certificate, tls.dial_key or tls.dial_certificate]
+    for path in (data / FILE, *map(Path, filter(None, keys))):
         if mode := open_to_others(path, stat.S_IRWXO):
             yield Warned(f"other accounts may read {path}: its mode is {mode:04o}", f"chmod 600 {path}")

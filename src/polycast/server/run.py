@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from polycast.dialects.base import Page
-from polycast.log.modes import UMASKS, protect, restrict
+from polycast.log.modes import UMASKS, check_owners, protect, restrict
 from polycast.server.exposure import find_warnings
 from polycast.server.reloading import check, reload
 from polycast.server.server import Server
@@ -84,6 +84,7 @@ def _open_log(settings: Settings) -> Log | None:
     leave_pandas_out()
     from polycast.log.log import Log
 
+    check_owners(Path(settings.log.data))
     opened = Log.open(settings.log, settings.limits.topics)
     protect(Path(settings.log.data), restrict(0))  # now that no other broker has it
     return opened

@@ -13,7 +13,7 @@ from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, cast
 
-from polycast.address import UNDER, Address, parse_address
+from polycast.address import SECURE, UNDER, Address, parse_address
 from polycast.dialects.base import Page, Terms
 from polycast.dialects.registry import ROLES
 from polycast.errors import ForbiddenError, TimeoutPeerError
@@ -103,6 +103,7 @@ class Server:
             open=self._pages,
             kept=settings.log.enabled,
             dialed=there,
+            secure=address.scheme in SECURE,
             host=address.host,
             http=self._http_places,
         )

@@ -113,13 +113,12 @@ def turn_away(headers: Headers, authority: str, terms: Terms, guard: Guard, prob
     probe may use any name: it learns what everybody may know.
     """
     hosts = [host for host in (*_values(headers, b"host"), authority) if host]
-    any_name = probe or terms.scheme == "ipc"
     for host in hosts:
-        if not any_name and not guard.is_called(host, terms.host):
+        if not probe and not guard.is_called(host, terms.host):
             detail = f"Host {_shown(host)} is not a name of the broker; add it to access.hosts to accept it"
             return replace(MISDIRECTED, detail=detail)
     origin, host = _origin(headers), hosts[0] if hosts else ""
-    if origin is None or guard.welcomes(origin, host):
+    if origin is None or guard.welcomes(origin, host, terms.secure):
         return None
     site = f"Origin {_shown(origin)}" if origin else "a page, with no Origin,"
     detail = f"{site} is another site than Host {_shown(host)}; add the site to access.origins to accept it"

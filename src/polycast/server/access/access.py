@@ -137,5 +137,5 @@ class Pass(Guard):
     def is_called(self, host: str, own: str) -> bool:
         return self._access.sites.is_called(host, own)
 
-    def welcomes(self, origin: str, host: str) -> bool:
-        return self._access.sites.welcomes(origin, host)
+    def welcomes(self, origin: str, host: str, secure: bool) -> bool:
+        return self._access.sites.welcomes(origin, host, secure)

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import Any
 
 from polycast.errors import UsageError
-from polycast.server.access.rules import ANONYMOUS, LOOPBACK, NAME, RESERVED_NAMES, check_name
+from polycast.server.access.rules import ANONYMOUS, DIALLED, LOOPBACK, NAME, RESERVED_NAMES, check_name
 
 Network = tuple[str, IPv4Network | IPv6Network]
 """The name of who comes from there, and where that is."""
@@ -26,6 +26,8 @@ def _parse_network(text: str) -> Network:
     if not separator:
         raise UsageError(f"{text!r} is no network", "write NAME=10.0.0.0/8")
     check_name(name)
+    if name in (LOOPBACK, DIALLED):
+        raise UsageError(f"{text!r}: {name} is a name of the broker's own", "give the network another name")
     try:
         return name, ip_network(place)
     except ValueError as error:

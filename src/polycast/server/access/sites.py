@@ -38,13 +38,16 @@ class Sites:
         name, port = found.groups()
         return is_address(name) or name == own.lower() or not self._hosts.isdisjoint((name, f"{name}:{port}"))
 
-    def welcomes(self, origin: str, host: str) -> bool:
-        """Whether pages from `origin` may call: those of the broker itself, and those that are listed."""
+    def welcomes(self, origin: str, host: str, secure: bool) -> bool:
+        """Whether pages from `origin` may call: those of the broker itself, and those that are listed.
+
+        Without TLS here, a proxy may have taken it off: then the broker's own pages can have come over https.
+        """
         if ANY in self._origins:
             return True
         found = to_origin(origin)
-        scheme, _, _ = found.partition("://")
-        return found != "" and (found in self._origins or found == to_origin(f"{scheme}://{host}"))
+        own = [to_origin(f"{scheme}://{host}") for scheme in (("https",) if secure else ("http", "https"))]
+        return found != "" and (found in self._origins or found in own)
 
 
 def is_address(name: str) -> bool:

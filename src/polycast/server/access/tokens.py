@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from polycast.errors import StartError, UsageError
+from polycast.log.modes import check_owner
 from polycast.server.access.rules import RESERVED_NAMES, check_name, parse_rule
 
 FILE = "tokens.json"
@@ -59,9 +60,8 @@ def find(tokens: list[Token], digest: str) -> Token | None:
 def read_tokens(file: Path) -> list[Token]:
     """Nothing where there is no file. StartError: it cannot be read, or cannot be trusted."""
     try:
-        with file.open("rb") as opened:
-            if os.fstat(opened.fileno()).st_mode & OTHERS_WRITE:
-                raise StartError(f"{file} can be written to by others than its owner", f"chmod 600 {file}")
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            _check_trusted(file, os.fstat(opened.fileno()))
             shelf = msgspec.json.decode(opened.read(), type=Shelf)
         for rule in (rule for token in shelf.tokens for rule in token.rules):
             parse_rule(rule)
@@ -72,6 +72,15 @@ def read_tokens(file: Path) -> list[Token]:
     except (msgspec.DecodeError, UnicodeDecodeError, UsageError) as error:
         raise StartError(f"{file} is no list of tokens: {error}", "'polycast token' writes it") from error
     return shelf.tokens
+
+
+def _check_trusted(file: Path, found: os.stat_result) -> None:
+    """Whoever can write the file decides who may do what."""
+    if not stat.S_ISREG(found.st_mode):
+        raise StartError(f"{file} is not a regular file", "'polycast token' writes it")
+    check_owner(file, found)
+    if found.st_mode & OTHERS_WRITE:
+        raise StartError(f"{file} can be written to by others than its owner", f"chmod 600 {file}")
 
 
 def add_token(folder: Path, name: str, rules: list[str]) -> str:
