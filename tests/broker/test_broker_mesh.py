@@ -321,6 +321,23 @@ def test_memory_is_bounded() -> None:
     assert [memory.seen((b"//fwd/x", bytes([i])), 1.0) for i in (6, 7, 8, 9)] == [False, True, True, True]
 
 
+def test_memory_forgets_the_oldest_at_a_constant_cost_and_counts_what_it_forgot_too_early() -> None:
+    """A cost that grows with what was forgotten would make this very slow."""
+    memory, messages = Memory(seconds=10.0, messages=65_536), 300_000
+    for i in range(messages):
+        memory.add((b"//fwd/x", i.to_bytes(20, "big")), now=1.0 + i * 1e-6, awaits_direct=False)
+    known = [memory.seen((b"//fwd/x", i.to_bytes(20, "big")), 2.0) for i in range(messages)]
+    assert known == [False] * (messages - 65_536) + [True] * 65_536
+    assert memory.forgotten == messages - 65_536
+
+
+def test_what_memory_lets_go_in_time_is_not_forgotten_too_early() -> None:
+    memory = Memory(seconds=10.0, messages=3)
+    for i in range(10):
+        memory.add((b"//fwd/x", bytes([i])), now=float(i) * 5, awaits_direct=False)
+    assert memory.forgotten == 0
+
+
 def test_memory_lets_go_of_what_is_old() -> None:
     memory = Memory(seconds=10.0, messages=1000)
     for i in range(100):

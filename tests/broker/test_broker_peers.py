@@ -128,3 +128,13 @@ def test_the_limit_of_the_table() -> None:
     table = PeerTable()
     table.hear(announce(*[(b"//peers/o/%d" % i, b"1.2.3.4 9014") for i in range(peers.TABLE_LIMIT + 5)]), 0.0)
     assert len(table) == peers.TABLE_LIMIT
+
+
+def test_names_without_end_cost_the_same_each() -> None:
+    """A cost that grows with what was forgotten would make this very slow."""
+    table, rounds = PeerTable(), 5
+    for turn in range(rounds):
+        names = range(turn * peers.TABLE_LIMIT, (turn + 1) * peers.TABLE_LIMIT)
+        table.hear(announce(*[(b"//peers/o/%d" % i, b"1.2.3.4 9014") for i in names]), float(turn))
+    assert len(table) == peers.TABLE_LIMIT
+    assert {peer.heard for peer in table.all()} == {rounds - 1.0}

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from polycast.broker.requests import (
     BUSY,
+    EXPIRED_AT_ONCE,
     GONE,
     NOT_FOUND,
     SHARE,
@@ -150,6 +151,27 @@ def test_nobody_can_keep_the_others_from_asking() -> None:
     assert requests.ask(late, "add", 4, BODY, 0.0) == failed(late, 4, BUSY)
     requests.answer(responder, 1, True, BODY)
     assert isinstance(requests.ask(late, "add", 4, BODY, 0.0)[0], Forward)
+
+
+def test_requests_that_ran_out_together_are_ended_some_at_a_time_and_the_oldest_first() -> None:
+    requests, asker, responder = Requests(SECONDS), someone(), someone()
+    requests.offer(responder, "add")
+    asked = 10 * EXPIRED_AT_ONCE + 1
+    for handle in range(asked):
+        requests.ask(asker, "add", handle, BODY, 0.0)
+    sweeps = [requests.expire(SECONDS) for _ in range(12)]
+    assert [len(sweep) for sweep in sweeps] == [EXPIRED_AT_ONCE] * 10 + [1, 0]
+    answers = [effect for sweep in sweeps for effect in sweep]
+    assert answers == [failed(asker, handle, TIMEOUT)[0] for handle in range(asked)]
+
+
+def test_each_of_very_many_responders_has_its_turn() -> None:
+    requests, asker = Requests(SECONDS), someone()
+    responders = [someone() for _ in range(20_000)]
+    for responder in responders:
+        requests.offer(responder, "add")
+    asked = [requests.ask(asker, "add", handle, BODY, 0.0) for handle in range(2 * len(responders))]
+    assert [effect.responder for [effect] in asked if isinstance(effect, Forward)] == responders * 2
 
 
 def test_a_limit_of_one_is_one() -> None:

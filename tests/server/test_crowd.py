@@ -35,6 +35,19 @@ def test_it_goes_as_counting_by_hand_says() -> None:
         assert first == crowd.oldest(busiest) == min(each for each, origin in there.items() if origin == busiest)
 
 
+def test_the_oldest_go_at_a_constant_cost() -> None:
+    """A cost that grows with how many went before would make this very slow."""
+    crowd: Crowd[int] = Crowd()
+    members = 200_000
+    for number in range(members):
+        crowd.add(number, str(number % 2))
+    gone = []
+    while (first := crowd.first_to_go()) is not None:
+        crowd.discard(first)
+        gone.append(first)
+    assert sorted(gone) == list(range(members))
+
+
 @pytest.mark.parametrize(
     ("host", "origin"),
     [

@@ -60,6 +60,7 @@ NAMES = {
     "receivers_paused": "polycast_receivers_paused_total",
     "unfinished_bytes": "polycast_unfinished_bytes",
     "copies_suppressed": "polycast_copies_suppressed_total",
+    "copies_forgotten": "polycast_copies_forgotten_total",
     "topics_known": "polycast_topics_known",
     "topics_forgotten": "polycast_topics_forgotten_total",
     "requests_open": "polycast_requests_open",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 LATE_SECONDS = 1.0
 """How long after a forwarded copy the direct message may still come over a slower link."""
 
@@ -10,13 +12,16 @@ Key = tuple[bytes, bytes]
 
 
 class Memory:
-    """Bounded in number and in time."""
+    """Bounded in number and in time. `add` takes constant time: an OrderedDict, since a plain dict looks through all
+    slots that were emptied at its front to find its first key."""
 
     def __init__(self, seconds: float, messages: int) -> None:
         self._seconds = seconds
         self._messages = messages
-        self._seen: dict[Key, tuple[float, bool]] = {}
+        self._seen: OrderedDict[Key, tuple[float, bool]] = OrderedDict()
         """When it was seen, and whether a direct copy of it may still come."""
+        self.forgotten = 0
+        """How many were forgotten before their time, because there were too many."""
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -28,8 +33,11 @@ class Memory:
     def add(self, key: Key, now: float, awaits_direct: bool) -> None:
         self._seen.pop(key, None)
         self._seen[key] = (now, awaits_direct)
-        while len(self._seen) > self._messages or self._oldest_is_stale(now):
-            del self._seen[next(iter(self._seen))]
+        while self._oldest_is_stale(now):
+            self._seen.popitem(last=False)
+        while len(self._seen) > self._messages:
+            self._seen.popitem(last=False)
+            self.forgotten += 1
 
     def take_direct(self, key: Key, now: float) -> bool:
         """Whether this direct message was already delivered as a forwarded copy; true once for each."""

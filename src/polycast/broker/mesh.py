@@ -132,6 +132,11 @@ class Mesh:
         return bool(self._links)
 
     @property
+    def forgotten(self) -> int:
+        """Messages whose copies are not known any more, before the time: too many were passed on."""
+        return self._memory.forgotten
+
+    @property
     def forwards(self) -> bool:
         """Whether messages may go by other names as well."""
         return self._forward

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections import OrderedDict
 from typing import NamedTuple
 
 from polycast.address import PORT_LIMIT
@@ -53,7 +54,7 @@ class PeerTable:
     """The last announcement of each peer; past its limit the one that was heard longest ago goes."""
 
     def __init__(self) -> None:
-        self._peers: dict[tuple[str, str], Peer] = {}
+        self._peers: OrderedDict[tuple[str, str], Peer] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -78,4 +79,4 @@ class PeerTable:
         self._peers.pop((peer.org, peer.name), None)
         self._peers[peer.org, peer.name] = peer
         if len(self._peers) > TABLE_LIMIT:
-            del self._peers[next(iter(self._peers))]
+            self._peers.popitem(last=False)

@@ -8,6 +8,7 @@ responder's, or one of the words below.
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from polycast.model import Body, Format
@@ -59,6 +60,8 @@ def value(content: Any) -> Body:
 
 SHARE = 4
 """A requester may hold a quarter of all that may be open: nobody can keep the others from asking."""
+EXPIRED_AT_ONCE = 10_000
+"""How many requests one call of `expire` ends: the broker does nothing else meanwhile."""
 
 
 class Requests:
@@ -66,10 +69,10 @@ class Requests:
         self._seconds = seconds
         self._limit = limit
         self._share = max(1, limit // SHARE)
-        self._offers: dict[str, dict[Subscriber, None]] = {}
+        self._offers: dict[str, OrderedDict[Subscriber, None]] = {}
         """Who answers a route, the one whose turn it is first."""
         self._routes: dict[Subscriber, set[str]] = {}
-        self._open: dict[int, Open] = {}
+        self._open: OrderedDict[int, Open] = OrderedDict()
         """By number, and so in the order in which they run out."""
         self._asked: dict[Subscriber, set[int]] = {}
         """The open requests of each requester."""
@@ -89,7 +92,7 @@ class Requests:
         return self._routes.get(responder, set())
 
     def offer(self, responder: Subscriber, route: str) -> None:
-        self._offers.setdefault(route, {})[responder] = None
+        self._offers.setdefault(route, OrderedDict())[responder] = None
         self._routes.setdefault(responder, set()).add(route)
 
     def withdraw(self, responder: Subscriber, route: str) -> None:
@@ -119,7 +122,7 @@ class Requests:
         if len(self._open) >= self._limit or len(self._asked.get(requester, ())) >= self._share:
             return [Answered(requester, handle, False, word(BUSY))]
         responder = next(iter(offers))
-        offers[responder] = offers.pop(responder)
+        offers.move_to_end(responder)
         self._numbered += 1
         self._open[self._numbered] = Open(requester, handle, responder, now + self._seconds)
         self._asked.setdefault(requester, set()).add(self._numbered)
@@ -144,8 +147,9 @@ class Requests:
         return [Answered(each.requester, each.handle, False, word(GONE)) for each in closed]
 
     def expire(self, now: float) -> list[Effect]:
+        """Ends the requests whose time is over, the oldest first; the rest, where there are many, at the next call."""
         effects: list[Effect] = []
-        while self._open:
+        while self._open and len(effects) < EXPIRED_AT_ONCE:
             number, (requester, handle, _, until) = next(iter(self._open.items()))
             if until > now:
                 break

@@ -63,6 +63,9 @@ class Totals:
     )
     unfinished_bytes: int = counter("bytes", "what unfinished frames take, from 4 KiB each", kind="gauge")
     copies_suppressed: int = counter("copies", "forwarded messages that were copies of one heard before")
+    copies_forgotten: int = counter(
+        "copies", "messages whose copies are taken for new too early: over simplest.forward_memory_messages"
+    )
     topics_known: int = counter("topics", "topics remembered with their sequence", kind="gauge")
     topics_forgotten: int = counter("topics", "topics forgotten: over limits.topics")
     requests_open: int = counter("requests", "requests that wait for their answer", kind="gauge")

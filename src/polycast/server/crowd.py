@@ -6,7 +6,7 @@ it is the newest. All steps take constant time, however many addresses there are
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Hashable
 from ipaddress import IPv6Address, ip_address
 from typing import Generic, TypeVar
@@ -35,9 +35,9 @@ def origin_of(host: str | None) -> str:
 class Crowd(Generic[T]):
     def __init__(self) -> None:
         self._origins: dict[T, str] = {}
-        self._members: dict[str, dict[T, None]] = {}
+        self._members: dict[str, OrderedDict[T, None]] = {}
         """By origin, the oldest first."""
-        self._by_size: defaultdict[int, dict[str, None]] = defaultdict(dict)
+        self._by_size: defaultdict[int, OrderedDict[str, None]] = defaultdict(OrderedDict)
         """The origins that have so many members."""
         self._most = 0
 
@@ -51,7 +51,7 @@ class Crowd(Generic[T]):
         return len(self._members.get(origin, ()))
 
     def add(self, member: T, origin: str) -> None:
-        members = self._members.setdefault(origin, {})
+        members = self._members.setdefault(origin, OrderedDict())
         before = len(members)
         members[member] = None
         self._origins[member] = origin

@@ -70,6 +70,7 @@ def totals_of(server: Server) -> Totals:
         receivers_paused=server.unfinished.waits,
         unfinished_bytes=server.unfinished.total,
         copies_suppressed=exchange.mesh.suppressed,
+        copies_forgotten=exchange.mesh.forgotten,
         topics_known=len(topics),
         topics_forgotten=topics.forgotten,
         requests_open=len(exchange.requests),

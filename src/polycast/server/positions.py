@@ -10,6 +10,7 @@ What each of them said last is remembered for an hour. What one failed with is r
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -44,7 +45,7 @@ class Positions:
     """The time comes in as an argument, in seconds."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[float, Position]] = {}
+        self._told: OrderedDict[str, tuple[float, Position]] = OrderedDict()
         """By the name of the query, the oldest news first."""
 
     def put(self, position: Position, now: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,7 +47,7 @@ class Replays:
         """Those to which more may be added in this turn."""
         self._open: dict[Connection, set[FromReplay]] = {}
         self._spilled: dict[Connection, SpillReplay] = {}
-        self.links: dict[str, None] = {}
+        self.links: OrderedDict[str, None] = OrderedDict()
         """The names of connections to other brokers, the newest last; also of such that are gone."""
         self.stopped = False
         self.spills = 0
@@ -102,7 +103,7 @@ class Replays:
         """What comes over one link does not go to another."""
         self.links[connection.name] = None
         if len(self.links) > LINKS_AT_MOST:
-            del self.links[next(iter(self.links))]
+            self.links.popitem(last=False)
 
     # -- what replays need -------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ for room, so does one that is not finished within that time.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -46,7 +47,7 @@ class Unfinished:
         self._limit = limit
         self._limit_to_grow = limit * LARGE_SHARE
         self._budget = budget
-        self._frames: dict[Holder, Frame] = {}
+        self._frames: OrderedDict[Holder, Frame] = OrderedDict()
         """The oldest first."""
         self._waiting: dict[Holder, None] = {}
         self.total = 0
