@@ -36,6 +36,8 @@ class End:
 
     node: Node
     dialed: bool
+    identity: str = ""
+    trust: int = 0
     subscriber: Subscriber = field(init=False)
     other: End = field(init=False)
     session: LinkSession = field(init=False)
@@ -101,7 +103,7 @@ class Node:
         end.session = cast(LinkSession, ROLES["simplest.peer"].session(Terms(self.limits)))
         end.subscriber = self.hub.join(end, echo=False, link=True)
         self.ends.append(end)
-        self.apply(self.mesh.join(end.subscriber, end.dialed))
+        self.apply(self.mesh.join(end.subscriber, end.dialed, end.identity, end.trust))
 
     def read(self, end: End, data: bytes) -> None:
         received = end.session.receive(end.kept + data, self.now)
@@ -181,9 +183,9 @@ class Net:
         self.nodes.append(node)
         return node
 
-    def link(self, one: Node, two: Node) -> tuple[End, End]:
-        """`one` dials `two`."""
-        near, far = End(one, dialed=True), End(two, dialed=False)
+    def link(self, one: Node, two: Node, near_as: str = "", far_as: str = "") -> tuple[End, End]:
+        """`one` dials `two`. Each end knows the other by an identity."""
+        near, far = End(one, dialed=True, identity=near_as), End(two, dialed=False, identity=far_as)
         near.other, far.other = far, near
         one.accept(near)
         two.accept(far)

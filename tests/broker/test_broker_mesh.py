@@ -8,7 +8,7 @@ import pytest
 
 from broker.simulation import Client, End, Net, Node, Row
 from polycast.broker.memory import Memory
-from polycast.broker.mesh import Ask, Unask, Unlink, to_direct, to_forwarded, to_texts
+from polycast.broker.mesh import Ask, Effect, Unask, Unlink, to_direct, to_forwarded, to_texts
 from polycast.model import Burst, Contains, Everything, Exact, Format, Limits, Pattern, Prefix
 from polycast.routing import Subscriber
 
@@ -421,6 +421,66 @@ def test_a_broker_without_a_name_costs_no_other_its_link() -> None:
     node, _, accepted = two_strangers()
     effects = node.mesh.subscribed(accepted, Contains("polycast/node/"))
     assert not [effect for effect in effects if isinstance(effect, Unlink)]
+
+
+# -- an id is a claim ------------------------------------------------------------------------------------
+
+
+def claimed(node: Node, link: Subscriber, claim: str) -> list[Effect]:
+    return node.mesh.subscribed(link, Contains(f"polycast/node/{claim}"))
+
+
+@pytest.mark.parametrize("claim", ["a", "z"], ids=["smaller", "larger"])
+@pytest.mark.parametrize("dialed", [True, False], ids=["dialed", "accepted"])
+@pytest.mark.parametrize("trust", [0, 1])
+def test_a_link_is_not_given_up_for_one_of_another_identity(claim: str, dialed: bool, trust: int) -> None:
+    """Neither is less asked of it, whichever of the two says its id first."""
+    for honest_first in (True, False):
+        node = Node("node")
+        node.client(Contains("//x"))
+        honest, other = (node.hub.join(name, echo=False, link=True) for name in ("honest", "other"))
+        node.mesh.join(honest, dialed=True, identity="friend", trust=trust)
+        node.mesh.join(other, dialed=dialed, identity="guest", trust=0)
+        effects = claimed(node, honest if honest_first else other, claim)
+        effects += claimed(node, other if honest_first else honest, claim)
+        assert not [effect for effect in effects if isinstance(effect, Unlink)]
+        assert not [effect for effect in effects if isinstance(effect, Unask) and effect.link is honest]
+
+
+def test_a_link_says_one_id_and_no_other() -> None:
+    node, dialed, accepted = two_strangers()
+    claimed(node, dialed, "a")
+    claimed(node, accepted, "b")
+    assert claimed(node, accepted, "a") == []
+
+
+NAMES = [("", "far", "", "far"), ("one", "two", "one", "two"), ("", "", "", "far"), ("", "far", "", "")]
+"""What a calls its links to b, the one that it dialed and the other; and what b calls its links to a."""
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize("names", NAMES)
+def test_two_links_under_different_identities_bring_everything_once(
+    names: tuple[str, str, str, str], forward: bool, seed: int
+) -> None:
+    net = Net(seed)
+    a, b = net.node("a", forward), net.node("b", forward)
+    here, there = a.client(Everything()), b.client(Everything())
+    ends = [*net.link(a, b, names[0], names[3]), *net.link(b, a, names[2], names[1])]
+    net.settle()
+    say(net, a, ("//x", b"1"))
+    say(net, b, ("//x", b"2"))
+    assert sorted(here.payloads) == sorted(there.payloads) == [b"1", b"2"]
+    for end in ends[:2]:
+        end.node.close(end)
+    net.settle()
+    if not net.open_links():
+        net.link(a, b)
+        net.settle()
+    say(net, a, ("//x", b"3"))
+    say(net, b, ("//x", b"4"))
+    assert sorted(here.payloads) == sorted(there.payloads) == [b"1", b"2", b"3", b"4"]
 
 
 # -- where meshes meet other rules -----------------------------------------------------------------------

@@ -20,20 +20,21 @@ with a forwarded name that is remembered is neither delivered nor passed on. So 
 time only the first travels further than to the neighbours.
 
 Two brokers need one link, and a broker none to itself. To notice, the one that dials says who it is with a
-subscription that matches nothing, `polycast/node/<id>`; a Polycast at the other end answers likewise.
+subscription that matches nothing, `polycast/node/<id>`; a Polycast at the other end answers likewise. Such an id is a
+claim: see `twins`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from hashlib import sha1
 from itertools import groupby
 from typing import NamedTuple
 
 from polycast.broker.hub import Delivery, Hub, Publication, readable_parts
 from polycast.broker.memory import Key, Memory
+from polycast.broker.twins import Link, rank, to_give_up
 from polycast.model import RESERVED, Burst, Contains, Pattern
 from polycast.routing import Audience, Subscriber
 
@@ -99,14 +100,6 @@ def to_texts(pattern: Pattern, forward: bool) -> tuple[str, ...]:
     return (text,)
 
 
-@dataclass(slots=True)
-class Link:
-    dialed: bool
-    asked: set[str] = field(default_factory=set)
-    """What we asked for at the other end."""
-    node: str = ""
-
-
 class Fate(NamedTuple):
     """What is to happen to a message: is it new here, and may it be passed on?"""
 
@@ -148,14 +141,14 @@ class Mesh:
         for pattern in patterns:
             self._wanted.update(to_texts(pattern, forward=True))
 
-    def join(self, link: Subscriber, dialed: bool) -> list[Effect]:
-        self._links[link] = Link(dialed)
+    def join(self, link: Subscriber, dialed: bool, identity: str = "", trust: int = 0) -> list[Effect]:
+        self._links[link] = Link(dialed, identity, trust)
         introduction: list[Effect] = [Ask(link, NODE + self._node)] if dialed else []
         return introduction + self._reconsider((*self._wanted, EVERYTHING))
 
     def leave(self, subscriber: Subscriber, patterns: list[Pattern]) -> list[Effect]:
-        if self._links.pop(subscriber, None):
-            return self._reconsider((EVERYTHING,))
+        if link := self._links.pop(subscriber, None):
+            return [*self._rank(link.node), *self._reconsider((EVERYTHING,))]
         return [effect for pattern in patterns for effect in self.unsubscribed(subscriber, pattern)]
 
     def subscribed(self, subscriber: Subscriber, pattern: Pattern) -> list[Effect]:
@@ -177,13 +170,18 @@ class Mesh:
                 del self._wanted[text]
         return self._reconsider(texts)
 
-    def _reconsider(self, texts: tuple[str, ...]) -> list[Effect]:
+    def _rank(self, node: str) -> list[Effect]:
+        """Links that say this id came or went."""
+        changed = rank(self._links, node)
+        return self._reconsider((*self._wanted, EVERYTHING), changed) if changed else []
+
+    def _reconsider(self, texts: tuple[str, ...], links: dict[Subscriber, Link] | None = None) -> list[Effect]:
         """Asks each link for what is wanted here, and takes back what is not any more."""
         passes_on = self._forward and len(self._links) > 1
         effects: list[Effect] = []
-        for subscriber, link in self._links.items():
+        for subscriber, link in (self._links if links is None else links).items():
             for text in texts:
-                wanted = text in self._wanted or (passes_on and text == EVERYTHING)
+                wanted = not link.outranked and (text in self._wanted or (passes_on and text == EVERYTHING))
                 if wanted and text not in link.asked:
                     link.asked.add(text)
                     effects.append(Ask(subscriber, text))
@@ -193,32 +191,14 @@ class Mesh:
         return effects
 
     def _identify(self, subscriber: Subscriber, link: Link, node: str) -> list[Effect]:
-        if not node:
+        if not node or link.node:
             return []
-        effects: list[Effect] = [] if link.dialed or link.node else [Ask(subscriber, NODE + self._node)]
+        effects: list[Effect] = [] if link.dialed else [Ask(subscriber, NODE + self._node)]
         link.node = node
         if node == self._node:
             return [*effects, Unlink(subscriber)] if link.dialed else effects
-        for twin, other in list(self._links.items()):
-            if twin is not subscriber and other.node == node == link.node:
-                effects += self._choose(node, subscriber, twin)
-        return effects
-
-    def _choose(self, node: str, one: Subscriber, two: Subscriber) -> list[Effect]:
-        """Of two links to one broker both ends keep the same: the one that the smaller id dialed.
-
-        Whoever dialed the other one closes it; of two that the same broker dialed, that one decides.
-        """
-        first, second = self._links[one].dialed, self._links[two].dialed
-        if first and (second or node < self._node):
-            return [self._unlink(one, two)]
-        if second and node < self._node:
-            return [self._unlink(two, one)]
-        return []
-
-    def _unlink(self, link: Subscriber, twin: Subscriber) -> Unlink:
-        self._links[link].node = ""  # it is nobody's twin any more
-        return Unlink(link, twin)
+        effects += [Unlink(*pair) for pair in to_give_up(self._links, subscriber, self._node)]
+        return effects + self._rank(node)
 
     # -- what is passed on -------------------------------------------------------------------------------
 

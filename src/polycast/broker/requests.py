@@ -147,7 +147,7 @@ class Requests:
         return [Answered(each.requester, each.handle, False, word(GONE)) for each in closed]
 
     def expire(self, now: float) -> list[Effect]:
-        """Ends the requests whose time is over, the oldest first; the rest, where there are many, at the next call."""
+        """Ends the requests whose time is over, the oldest first. Of very many, the rest is for the next call."""
         effects: list[Effect] = []
         while self._open and len(effects) < EXPIRED_AT_ONCE:
             number, (requester, handle, _, until) = next(iter(self._open.items()))

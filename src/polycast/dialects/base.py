@@ -90,6 +90,8 @@ class Guard:
     """Whether there is any topic that it may publish to."""
     admin = True
     """Whether it may look at the broker, and change what it does."""
+    configured = False
+    """Whether the broker connected to it because the configuration says so."""
 
     def renew(self) -> bool:
         """After what is allowed has changed; false: the peer is nobody any more."""

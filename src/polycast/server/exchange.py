@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from polycast.broker import Delivery, Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh
 from polycast.broker.hub import parts_where
 from polycast.declare import Histogram
-from polycast.dialects.base import LinkSession, opening
+from polycast.dialects.base import Guard, LinkSession, opening
 from polycast.errors import ForbiddenError, PeerError
 from polycast.log.outcome import ANOTHER_COUNT, Settled
 from polycast.model import (
@@ -146,7 +146,10 @@ class Exchange:
         connection.subscriber = self.hub.join(connection, role.echo, role.link)
         if role.link:
             self.subscribing.limit(connection)
-            self.apply(self.mesh.join(connection.subscriber, connection.dialed))
+            guard = connection.guard
+            self.apply(
+                self.mesh.join(connection.subscriber, connection.dialed, guard.identity, _trust_in(guard))
+            )
             if self.replays:
                 self.replays.note_link(connection)
         self.events.connect(connection)
@@ -449,3 +452,8 @@ class Exchange:
                     self.outgoing.send(connection, session.unask(text))
                 case mesh.Unlink() if self.on_unlink:
                     self.on_unlink(connection, effect)
+
+
+def _trust_in(guard: Guard) -> int:
+    """How far a broker is believed that says which one it is."""
+    return 2 * guard.configured + (not guard.restricted)

@@ -84,7 +84,7 @@ class Pass(Guard):
         """`configured`: the operator named the peer's address. It may do everything unless there are rules."""
         self._access = access
         self._came_as = identity
-        self._configured = configured
+        self.configured = configured
         self._digest = ""
         """Of the token that it has shown."""
         self._dialect = dialect
@@ -92,7 +92,7 @@ class Pass(Guard):
 
     def _become(self, identity: str) -> None:
         self.identity = identity
-        trusted = self._configured and not self._access.ruled
+        trusted = self.configured and not self._access.ruled
         rights = None if trusted else self._access.rights(identity, self._dialect)
         self._rights = rights
         self.known = identity != ANONYMOUS
