@@ -280,6 +280,42 @@ def test_rules_that_change_change_what_a_link_carries(tmp_path: Path) -> None:
             link.expect_closed()
 
 
+# -- whose id it is --------------------------------------------------------------------------------------
+
+
+def test_a_guest_that_says_the_id_of_another_broker_does_not_cost_it_its_link() -> None:
+    """The smallest id of all: two honest brokers would keep the link that the smaller one dialled."""
+    with socket.create_server(("127.0.0.2", 0)) as other:
+        flags = (
+            f"--peer=127.0.0.2:{port_of(other)}",
+            "--set=access.networks=partner=127.0.0.2/32,guest=127.0.0.5/32",
+            rules("loopback may everything", "partner may everything", "guest may publish open.>"),
+            "-v",
+        )
+        with (
+            linked(flags, other) as (broker, link),
+            connect_from("127.0.0.5", broker.ports["simplest.peer"]) as guest,
+            Room(broker) as room,
+        ):
+            client = room.simplest(b"sub news\nsub open\n")
+            link.read_until(b"sub open\n")
+            room.say(link, b"sub polycast/node/0\nsub news\n")
+            guest.send(b"sub polycast/node/0\n" + pub("open.1", b"1"))
+            assert b"sub polycast/node/" in guest.read_until(b"unsub open\n")
+            client.expect(pub("open.1", b"1"))
+            room.say(link, pub("news", b"2"))
+            client.expect(pub("news", b"2"))
+            room.simplest(pub("news", b"3"))
+            assert link.read_until(pub("news", b"3")) == pub("news", b"3")
+            assert "leads to the same broker" not in broker.log()
+
+
+@contextmanager
+def connect_from(host: str, port: int) -> Iterator[Peer]:
+    with TakenPeer(socket.create_connection(("127.0.0.1", port), GUARD_SECONDS, (host, 0))) as peer:
+        yield peer
+
+
 # -- forwarded names -------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,8 @@ BAD = [
 DISCOVER = (
     "--discover=org",
     "--set=simplest.discover_networks=127.0.0.0/8",
-    "--set=access.rules=loopback may everything,dialled may everything",
+    "--set=access.networks=mesh=127.0.0.0/8",
+    "--set=access.rules=mesh may everything",
 )
 
 
