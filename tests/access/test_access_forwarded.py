@@ -16,7 +16,7 @@ BEGINS = ("", "/", "//", "x", "//x", "//fwd", "polycast/")
 VALUES = ("", "a", "ab", "/a", "fwd/a", "d/a", "//a")
 ENDS = ("", "b", "/a", "a")
 DIRECT = sorted({"".join(parts) for parts in product(BEGINS, VALUES, ENDS)})
-DIRECT = [name for name in DIRECT if name and not name.startswith(FORWARDED)]
+DIRECT = [name for name in DIRECT if not name.startswith(FORWARDED)]
 """Names as clients publish them."""
 COPIES = sorted({to_forwarded(name.encode()).decode() for name in DIRECT if not name.startswith("polycast/")})
 PATTERNS: list[Pattern] = [
@@ -43,7 +43,7 @@ def published_as(topic: str) -> list[str]:
     if topic not in COPIES:
         return [topic]
     rest = topic.removeprefix(FORWARDED)
-    made = [name for name in (rest, "//" + rest) if name and to_forwarded(name.encode()) == topic.encode()]
+    made = [name for name in (rest, "//" + rest) if to_forwarded(name.encode()) == topic.encode()]
     return [name for name in made if name[:9] != "polycast/" and not name.startswith(FORWARDED)]
 
 
@@ -110,3 +110,11 @@ def test_what_is_allowed(rules: tuple[str, ...], allowed: tuple[str, ...], refus
 def test_what_nobody_asked_for_word_by_word_has_no_copies_of_what_is_forbidden() -> None:
     held = rights("a may subscribe //>", "a may subscribe //fwd/>", "a may subscribe open.>")
     assert held.within(Everything()) == [Prefix("open.")]
+
+
+def test_the_empty_topic_is_forwarded_under_a_name_that_a_right_to_two_slashes_does_not_cover() -> None:
+    held = rights("a may publish+subscribe //")
+    assert to_forwarded(b"") == to_forwarded(b"//") == FORWARDED.encode()
+    assert held.may_publish(b"//") and not held.may_publish(b"") and not held.may_publish(FORWARDED.encode())
+    assert held.may_subscribe(Exact("//")) and not held.may_subscribe(Exact(FORWARDED))
+    assert rights("a may publish+subscribe >").may_subscribe(Exact(FORWARDED))

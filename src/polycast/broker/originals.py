@@ -1,6 +1,6 @@
 """The names that messages were published under, for names that brokers of a mesh made of them.
 
-    //fwd/X     was published as //X or as X; the forwarded name does not tell which
+    //fwd/X     was published as //X or as X; the forwarded name does not tell which. X may be empty
 
 A right to a forwarded name is the right to every original name that it may stand for. This is asked of patterns: a
 pattern may be used if everything that it matches may be used, under the names that it was published under.
@@ -54,5 +54,5 @@ def _unwrap(patterns: list[Exact | Prefix]) -> list[Pattern]:
 
 def _published_as(kind: type[Exact] | type[Prefix], rest: str) -> list[Exact | Prefix]:
     """What `//fwd/` and this rest may stand for."""
-    plain = [kind(rest)] if rest and not rest.startswith(RESERVED) else []
+    plain = [] if rest.startswith(RESERVED) else [kind(rest)]
     return [kind("//" + rest), *plain]
