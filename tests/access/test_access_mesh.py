@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,8 @@ from kit.nanomsg import PUB, SUB, Listening, TakenPeer, message
 from kit.room import Room
 from kit.ubre import line
 from kit.wire import GUARD_SECONDS, Peer, wait_for
+from polycast.dialects.base import SHOWN_CHARACTERS
+from polycast.server.neighbours import PLACES_PER_HOST
 
 LISTEN = (*ALL, "simplest.peer")
 ANNOUNCER = "guest may publish //peers/acme/>"
@@ -48,13 +50,15 @@ def is_dialled(listening: socket.socket) -> bool:
 
 
 @contextmanager
-def meshed(folder: Path, *rules: str, more: str = "", networks: tuple[str, ...] = ()) -> Iterator[Broker]:
+def meshed(
+    folder: Path, *rules: str, more: str = "", networks: tuple[str, ...] = (), flags: tuple[str, ...] = ()
+) -> Iterator[Broker]:
     """Whoever comes over tcp is `guest`; over the files of the folder it is this machine."""
     guests = ("guest=127.0.0.1/32", *networks)
     config = write_config(folder, "loopback may everything", *rules, networks=guests, more=more)
     file = f"--listen=simplest=ipc://{folder}/simplest"
     names = ("simplest", "ubre", "hermod.sub")
-    with Broker(f"--config={config}", file, listen=names, data=folder / "data") as broker:
+    with Broker(f"--config={config}", file, *flags, listen=names, data=folder / "data") as broker:
         yield broker
 
 
@@ -69,7 +73,9 @@ def announce(broker: Broker, port: int, name: str = "//peers/acme/evil", host: s
 def test_an_announced_port_outside_of_the_networks_is_not_dialled(tmp_path: Path) -> None:
     with attacker() as evil, meshed(tmp_path, ANNOUNCER, "dialled may everything", more=ELSEWHERE) as broker:
         announce(broker, port_of(evil))
-        assert "127.0.0.1 is in none of simplest.discover_networks" in broker.wait_for_log("acme/evil: not linked")
+        assert "127.0.0.1 is in none of simplest.discover_networks" in broker.wait_for_log(
+            "'acme/evil': not linked"
+        )
         assert not is_dialled(evil)
 
 
@@ -78,7 +84,7 @@ def test_without_networks_nothing_is_dialled_and_the_start_says_so(tmp_path: Pat
     with attacker() as evil, meshed(tmp_path, ANNOUNCER, "dialled may everything", more=more) as broker:
         broker.wait_for_log("no announced broker is dialled: set simplest.discover_networks")
         announce(broker, port_of(evil))
-        broker.wait_for_log("acme/evil: not linked")
+        broker.wait_for_log("'acme/evil': not linked")
         assert not is_dialled(evil)
 
 
@@ -89,7 +95,7 @@ def test_an_announced_port_for_which_there_is_no_rule_is_not_dialled_and_that_is
     with attacker() as evil, Broker(f"--config={config}", listen=LISTEN) as broker, Room(broker) as room:
         for _ in range(3):
             room.simplest(pub("//peers/acme/evil", b"127.0.0.1 %d" % port_of(evil)))
-        told = broker.wait_for_log("acme/evil: not linked").splitlines()
+        told = broker.wait_for_log("'acme/evil': not linked").splitlines()
         assert len(told) == 1
         assert "dialled may do nothing here; add a rule such as 'dialled may publish+subscribe a.>'" in told[0]
         assert not is_dialled(evil)
@@ -144,6 +150,51 @@ def test_an_announced_broker_may_have_a_name_by_its_network(tmp_path: Path) -> N
             broker.wait_for_log("friend may not publish to 'polycast/x'")
             local.send(pub("other") + pub("news", b"1"))
             link.read_until(pub("news", b"1"))
+
+
+def closes_what_leads_to_itself(broker: Broker) -> bool:
+    log = broker.log()
+    return log.count("it leads to this broker") == log.count("announced at")
+
+
+def test_announced_addresses_of_this_broker_itself_take_no_link_from_others(tmp_path: Path) -> None:
+    """It listens on all addresses, so that only the link shows where an address leads."""
+    more = LOCAL + "links = 2\n"
+    listen = "--listen=simplest.peer=tcp://0.0.0.0:0"
+    with (
+        meshed(
+            tmp_path, ANNOUNCER, "dialled may publish+subscribe open.>", more=more, flags=(listen, "-v")
+        ) as broker,
+        attacker() as honest,
+    ):
+        for number in range(3):
+            announce(broker, broker.ports["simplest.peer"], f"//peers/acme/{number}", f"127.0.0.{20 + number}")
+            broker.wait_for_log(f"peer 'acme/{number}': announced at")
+            wait_for(lambda: closes_what_leads_to_itself(broker), "a link to itself to end")
+        announce(broker, port_of(honest), "//peers/acme/honest")
+        honest.accept()[0].close()
+
+
+def test_one_address_is_dialled_at_few_ports_only(tmp_path: Path) -> None:
+    with meshed(tmp_path, ANNOUNCER, "dialled may everything", more=LOCAL) as broker, ExitStack() as stack:
+        ports = [stack.enter_context(attacker()) for _ in range(PLACES_PER_HOST)]
+        for number, port in enumerate(ports):
+            announce(broker, port_of(port), f"//peers/acme/{number}", "::ffff:127.0.0.1")
+            stack.enter_context(port.accept()[0])
+        evil = stack.enter_context(attacker())
+        announce(broker, port_of(evil))
+        told = broker.wait_for_log("'acme/evil': not linked")
+        assert f"127.0.0.1 is linked at {PLACES_PER_HOST} ports already, the limit for one address" in told
+        assert not is_dialled(evil)
+
+
+def test_what_an_announcement_says_goes_to_the_log_escaped_and_cut(tmp_path: Path) -> None:
+    with meshed(tmp_path, ANNOUNCER, more=ELSEWHERE) as broker:
+        announce(broker, 9, "//peers/acme/x\x1b[2J" + "y" * 150)
+        told = broker.wait_for_log("not linked: 127.0.0.1")
+        assert r"peer 'acme/x\x1b[2Jyyy" in told
+        assert "\x1b" not in told
+        assert "y" * SHOWN_CHARACTERS not in told
 
 
 # -- what is configured ----------------------------------------------------------------------------------

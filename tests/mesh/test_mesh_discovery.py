@@ -86,7 +86,7 @@ def test_bad_announcements_are_ignored_and_a_good_one_is_followed() -> None:
             dialled.settimeout(GUARD_SECONDS)
             assert re.match(rb"sub polycast/node/[0-9a-f]+\n", dialled.recv(65536))
         [line] = broker.wait_for_log("announced at").splitlines()
-        assert "peer org/good: announced at 127.0.0.1:" in line
+        assert "peer 'org/good': announced at 127.0.0.1:" in line
 
 
 def test_names_of_announcements() -> None:
@@ -126,7 +126,7 @@ def test_no_more_links_than_the_limit() -> None:
         link.send(pub("//peers/org/one", place_of(one)))
         with one.accept()[0], waiting_to_be_found() as two:
             link.send(pub("//peers/org/two", place_of(two)))
-            assert "1 links is the limit" in broker.wait_for_log("peer org/two: not linked")
+            assert "1 links is the limit" in broker.wait_for_log("peer 'org/two': not linked")
 
 
 # -- whole meshes ----------------------------------------------------------------------------------------

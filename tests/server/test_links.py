@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import cast
 
 import pytest
 
@@ -48,13 +49,49 @@ def test_what_was_announced_is_given_up_until_it_is_announced_again(caplog: pyte
             while place in kept:
                 await asyncio.sleep(0)
             assert refusing.dialled == times * FOUND_ATTEMPTS
-        assert len(kept) == 0
+        assert kept.found == 0
         await kept.stop()
         return refusing.dialled
 
     with caplog.at_level(logging.WARNING):
         assert asyncio.run(dial()) == 2 * FOUND_ATTEMPTS
     assert caplog.text.count(f"given up after {FOUND_ATTEMPTS} attempts, until it is announced again") == 2
+
+
+class Closed:
+    """A connection that is closed as soon as it is there."""
+
+    closing = True
+
+
+def test_an_announced_place_that_led_to_this_broker_is_no_link_and_not_dialled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(links, "OWN_AT_MOST", 3)
+    places = [Place("simplest.peer", Address("tcp", f"127.0.0.{i}", 9), found=True) for i in range(4)]
+    dialled: list[Place] = []
+
+    async def dial() -> None:
+        async def to_itself(place: Place) -> Connection:
+            dialled.append(place)
+            connection = cast(Connection, Closed())
+            kept.give_up(connection, None)
+            return connection
+
+        kept = Links(to_itself)
+        for place in places:
+            kept.add(place)
+            assert kept.found_at(place.address.host) == 1
+            while kept.found:
+                await asyncio.sleep(0)
+            assert place in kept
+            kept.add(place)
+        assert kept.found == kept.found_at("127.0.0.1") == 0
+        assert dialled == places
+        assert [place in kept for place in places] == [False, True, True, True]
+        await kept.stop()
+
+    asyncio.run(dial())
 
 
 def test_what_is_configured_is_dialled_for_ever() -> None:

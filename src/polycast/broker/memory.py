@@ -14,8 +14,8 @@ Key = tuple[bytes, bytes]
 class Memory:
     """Bounded in number and in time.
 
-    `add` takes constant time. A plain dict would not do: to find its first key it looks through all slots that were
-    emptied at its front.
+    `add` takes constant time. A plain dict would not do: to find its first key it looks through all slots
+    that were emptied at its front.
     """
 
     def __init__(self, seconds: float, messages: int) -> None:

@@ -20,8 +20,8 @@ with a forwarded name that is remembered is neither delivered nor passed on. So 
 time only the first travels further than to the neighbours.
 
 Two brokers need one link, and a broker none to itself. To notice, the one that dials says who it is with a
-subscription that matches nothing, `polycast/node/<id>`; a Polycast at the other end answers likewise. Such an id is a
-claim: see `twins`.
+subscription that matches nothing, `polycast/node/<id>`; a Polycast at the other end answers likewise. Such an id
+is a claim: see `twins`.
 """
 
 from __future__ import annotations

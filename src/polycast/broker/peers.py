@@ -39,15 +39,24 @@ def from_announcement(topic: bytes, payload: bytes, now: float) -> Peer | None:
         return None
     if match is None or len(words) != 2 or not re.fullmatch(r"[0-9]{1,5}", words[1], re.ASCII):
         return None
-    port = int(words[1])
-    try:
-        address = ipaddress.ip_address(words[0])
-    except ValueError:
+    port, address = int(words[1]), _address_of(words[0])
+    if address is None:
         return None
     unusable = address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255"
     if unusable or not 0 < port <= PORT_LIMIT:
         return None
     return Peer(match["org"], match["name"], str(address), port, now)
+
+
+def _address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """One address has one form: IPv4 is not written as IPv6, and nothing has a zone, which is any text."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    return None if address.scope_id else address.ipv4_mapped or address
 
 
 class PeerTable:

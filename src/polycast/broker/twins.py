@@ -2,12 +2,12 @@
 
 The id that a broker says is a claim, and not secret. What decides is therefore what this broker knows by itself:
 
-- A link is given up only for one of the same identity. Both ends keep the same: the link that the smaller id dialed.
-- Of links that say the same id, only those of the highest rank are asked for anything, so that nothing comes twice.
-  The others stay open: the other end may have asked for something there.
+- A link is given up only for one of the same identity. Both ends keep the same link: the one that the smaller id
+  dialed.
+- Of links that say the same id, only those of the highest rank are asked for anything, so that nothing comes
+  twice. The others stay open: the other end may have asked for something there.
 
-So a peer that says the id of another broker gets its own link ignored, or is asked as well, and never costs the other
-one its link, unless it has the same identity.
+A peer that says the id of another broker costs that broker its link only if both have the same identity.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Link:
     identity: str = ""
     """By which this broker knows the other end."""
     trust: int = 0
+    """How far the id that the other end says is believed, compared with that of others."""
     asked: set[str] = field(default_factory=set)
     """What we asked for at the other end."""
     node: str = ""

@@ -147,9 +147,7 @@ class Exchange:
         if role.link:
             self.subscribing.limit(connection)
             guard = connection.guard
-            self.apply(
-                self.mesh.join(connection.subscriber, connection.dialed, guard.identity, _trust_in(guard))
-            )
+            self.apply(self.mesh.join(connection.subscriber, connection.dialed, guard.identity, _trust_in(guard)))
             if self.replays:
                 self.replays.note_link(connection)
         self.events.connect(connection)

@@ -11,6 +11,7 @@ import logging
 import random
 import ssl
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ LONGEST_WAIT_SECONDS = 5.0
 DIAL_SECONDS = 5.0
 FOUND_ATTEMPTS = 16
 """Attempts in a row, about a minute of them, after which a place that was announced is given up."""
+OWN_AT_MOST = 10_000
+"""How many announced places are remembered that led to this broker itself."""
 
 
 class Place(NamedTuple):
@@ -49,19 +52,30 @@ class Links:
         self._dial = dial
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """By the text of their place."""
+        self._found: dict[str, str] = {}
+        """The hosts of those that were announced, by the same text."""
+        self._own: OrderedDict[str, None] = OrderedDict()
+        """The texts of places that led to this broker. They are not dialled again."""
         self._ended: dict[Connection, asyncio.Event] = {}
         self._given_up: dict[Connection, Connection | None] = {}
         """Links closed on purpose: because of their twin, or because they led to ourselves."""
 
     def __contains__(self, place: Place) -> bool:
-        return str(place) in self._tasks
+        return str(place) in self._tasks or str(place) in self._own
 
-    def __len__(self) -> int:
-        return len(self._tasks)
+    @property
+    def found(self) -> int:
+        """How many links there are to announced places."""
+        return len(self._found)
+
+    def found_at(self, host: str) -> int:
+        return sum(each == host for each in self._found.values())
 
     def add(self, place: Place) -> None:
         if place not in self:
             self._tasks[str(place)] = asyncio.create_task(self._keep(place))
+            if place.found:
+                self._found[str(place)] = place.address.host
 
     def ended(self, connection: Connection) -> None:
         """To be told of every connection that ends, whoever waits for it."""
@@ -94,12 +108,23 @@ class Links:
                     await self._end_of(twin)
                     attempts = 1
                 else:
+                    self._note_own(place)
                     return
             if place.found and attempts >= FOUND_ATTEMPTS:
                 log.warning("%s: given up after %s attempts, until it is announced again", place, attempts)
-                del self._tasks[str(place)]
+                self._drop(place)
                 return
             await asyncio.sleep(_wait_after(attempts) * random.uniform(0.8, 1.2))
+
+    def _drop(self, place: Place) -> None:
+        del self._tasks[str(place)]
+        self._found.pop(str(place), None)
+
+    def _note_own(self, place: Place) -> None:
+        self._drop(place)
+        self._own[str(place)] = None
+        if len(self._own) > OWN_AT_MOST:
+            self._own.popitem(last=False)
 
     async def _try(self, place: Place, attempt: int) -> Connection | None:
         try:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from ipaddress import IPv6Address, ip_address, ip_network
+from collections import OrderedDict
+from ipaddress import ip_address, ip_network
 
 from polycast.address import Address, parse_address
 from polycast.broker import Peer
 from polycast.broker.mesh import Unlink
 from polycast.broker.peers import to_announcement
+from polycast.dialects.base import SHOWN_CHARACTERS
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 from polycast.model import Contains
@@ -30,6 +32,8 @@ log = logging.getLogger("polycast.neighbours")
 
 ROLE = "simplest.peer"
 DIALECT = ROLES[ROLE].dialect
+PLACES_PER_HOST = 4
+"""How many announced brokers of one address are linked."""
 
 
 class Neighbours:
@@ -38,8 +42,8 @@ class Neighbours:
         self._exchange = exchange
         self._access = access
         self._networks = [ip_network(text) for text in settings.discover_networks]
-        self._told: set[str] = set()
-        """Reasons why a peer is not linked that are in the log already."""
+        self._told: OrderedDict[str, None] = OrderedDict()
+        """Reasons why a peer is not linked that are in the log already, the newest last."""
         self._own: list[Address] = []
         self._announcing: asyncio.Task[None] | None = None
         self.links = Links(dial)
@@ -83,31 +87,36 @@ class Neighbours:
         place = Place(ROLE, Address(scheme, peer.host, peer.port), found=True)
         if peer.org not in settings.discover or place in self.links or self._is_own(peer):
             return
+        name = repr(f"{peer.org}/{peer.name}"[:SHOWN_CHARACTERS])
         if reason := self._why_not(peer.host):
-            self._tell(f"peer {peer.org}/{peer.name}: not linked: {reason}")
+            self._tell(f"peer {name}: not linked: {reason}")
             return
-        log.info("peer %s/%s: announced at %s:%s", peer.org, peer.name, peer.host, peer.port)
+        log.info("peer %s: announced at %s:%s", name, peer.host, peer.port)
         self.links.add(place)
 
     def _why_not(self, host: str) -> str:
         """Why a broker that is announced at this address is not dialled; empty: it is."""
         settings, address = self._settings, ip_address(host)
-        if isinstance(address, IPv6Address) and address.ipv4_mapped:
-            address = address.ipv4_mapped
         if not any(address in network for network in self._networks):
             return f"{host} is in none of simplest.discover_networks"
         identity = self._access.identify_dialled(host, None, found=True)
         if not settings.discover_tls and Pass(self._access, identity, DIALECT).useless:
             return f"{identity} may do nothing here; add a rule such as '{identity} may publish+subscribe a.>'"
-        if len(self.links) >= settings.links + len(settings.peers):
+        if self.links.found_at(host) >= PLACES_PER_HOST:
+            return f"{host} is linked at {PLACES_PER_HOST} ports already, the limit for one address"
+        if self.links.found >= settings.links:
             return f"{settings.links} links is the limit (simplest.links)"
         return ""
 
     def _tell(self, reason: str) -> None:
-        """Once: announcements come again and again."""
-        if reason not in self._told and len(self._told) < DETAILS_AT_MOST:
-            self._told.add(reason)
-            log.warning("%s", reason)
+        """Once: announcements come again and again. Of very many reasons, the newest are remembered."""
+        if reason in self._told:
+            self._told.move_to_end(reason)
+            return
+        self._told[reason] = None
+        if len(self._told) > DETAILS_AT_MOST:
+            self._told.popitem(last=False)
+        log.warning("%s", reason)
 
     def _is_own(self, peer: Peer) -> bool:
         announced = self._exchange.announcement

@@ -1,0 +1,33 @@
+"""What the log says about announced brokers."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from polycast.server.access.access import Access
+from polycast.server.asking import DETAILS_AT_MOST
+from polycast.server.connection import Connection
+from polycast.server.exchange import Exchange
+from polycast.server.links import Place
+from polycast.server.neighbours import Neighbours
+from polycast.server.settings import SimplestSettings
+
+
+async def dial(place: Place) -> Connection:
+    raise ConnectionRefusedError
+
+
+def test_each_reason_is_told_once_however_many_others_were_told_before(caplog: pytest.LogCaptureFixture) -> None:
+    neighbours = Neighbours(
+        SimplestSettings(), cast(Exchange, SimpleNamespace()), cast(Access, SimpleNamespace()), dial
+    )
+    with caplog.at_level(logging.WARNING):
+        for number in range(2 * DETAILS_AT_MOST):
+            neighbours._tell("the same")
+            neighbours._tell(str(number))
+    told = [record.message for record in caplog.records]
+    assert told == ["the same", *map(str, range(2 * DETAILS_AT_MOST))]
