@@ -183,7 +183,7 @@ class Net:
         self.nodes.append(node)
         return node
 
-    def link(self, one: Node, two: Node, near_as: str = "", far_as: str = "") -> tuple[End, End]:
+    def link(self, one: Node, two: Node, *, near_as: str = "", far_as: str = "") -> tuple[End, End]:
         """`one` dials `two`. Each end knows the other by an identity."""
         near, far = End(one, dialed=True, identity=near_as), End(two, dialed=False, identity=far_as)
         near.other, far.other = far, near

@@ -467,12 +467,13 @@ def test_two_links_under_different_identities_bring_everything_once(
     net = Net(seed)
     a, b = net.node("a", forward), net.node("b", forward)
     here, there = a.client(Everything()), b.client(Everything())
-    ends = [*net.link(a, b, names[0], names[3]), *net.link(b, a, names[2], names[1])]
+    ours = net.link(a, b, near_as=names[0], far_as=names[3])
+    net.link(b, a, near_as=names[2], far_as=names[1])
     net.settle()
     say(net, a, ("//x", b"1"))
     say(net, b, ("//x", b"2"))
     assert sorted(here.payloads) == sorted(there.payloads) == [b"1", b"2"]
-    for end in ends[:2]:
+    for end in ours:
         end.node.close(end)
     net.settle()
     if not net.open_links():
