@@ -70,13 +70,21 @@ def _of_dialled(settings: Settings) -> Iterator[Warned]:
     """What the broker connects to by itself, without knowing who is there."""
     peers = [parse_address(text, "tcp") for text in settings.simplest.peers]
     dialled = [*peers, *(parse_address(text) for texts in settings.connect.values() for text in texts)]
-    if plain := [str(address) for address in dialled if address.scheme in ("tcp", "ws") and is_remote(address)]:
+    if plain := [str(address) for address in dialled if address.scheme in ("tcp", "ws") and not _is_here(address)]:
         cure = "tls:// and wss:// verify the server and encrypt what is sent"
         yield Warned(f"dialled over the network without TLS: {', '.join(plain)}", cure)
     wide = [text for text in settings.simplest.discover_networks if text.endswith("/0")]
     if settings.simplest.discover and wide:
         cure = "list the networks of your own brokers"
         yield Warned(f"announced brokers are dialled anywhere: simplest.discover_networks has {wide[0]}", cure)
+
+
+def _is_here(address: Address) -> bool:
+    """Asks no DNS: a start must not wait for it."""
+    try:
+        return address.host == "localhost" or ip_address(address.host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def _names(places: list[tuple[str, Address]]) -> str:
@@ -89,7 +97,7 @@ def is_remote(address: Address) -> bool:
         return False
     try:
         found = socket.getaddrinfo(address.host, None, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):
         return True
     return not all(ip_address(str(place[0]).partition("%")[0]).is_loopback for *_, place in found)
 
