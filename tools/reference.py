@@ -22,8 +22,8 @@ from polycast.declare import SECONDS
 from polycast.dialects.registry import ROLES
 from polycast.pipelines import NAMES as PIPELINES
 from polycast.pipelines import find
-from polycast.server.counters import Counters, Progress, Times, Totals
-from polycast.server.metrics import Declaration, metrics_of
+from polycast.server.observe.counters import Counters, Progress, Times, Totals
+from polycast.server.observe.metrics import Declaration, metrics_of
 from polycast.server.settings import TABLES, declared
 from polycast.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
 from polycast.spark.session import LOCAL_SETTINGS

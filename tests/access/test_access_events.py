@@ -17,10 +17,10 @@ from kit.broker import Broker
 from kit.hermod import OK, expect_error, message, topics
 from kit.wire import wait_for
 from polycast.dialects.base import Guard
-from polycast.log.folder import log_of
-from polycast.log.reader import Reader
-from polycast.server import events
+from polycast.log.files.folder import log_of
+from polycast.log.read.reader import Reader
 from polycast.server.access.tokens import add_token
+from polycast.server.observe import broker_events
 
 STRANGERS = 50
 
@@ -35,7 +35,7 @@ def told(data: Path) -> list[Told]:
     reader, found = Reader(log_of(str(data)), 0), []
     while batch := reader.read():
         for row in batch.to_pylist():
-            kind = row["topic"].removeprefix(events.TOPIC)
+            kind = row["topic"].removeprefix(broker_events.TOPIC)
             found.append(Told(kind, json.loads(row["payload"]) if kind != row["topic"] else {}))
     reader.close()
     return found
@@ -92,7 +92,7 @@ class Somebody(Guard):
 
 def test_so_many_are_told_in_a_second(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    made = events.Events(SimpleNamespace(), 10)  # type: ignore[arg-type]
+    made = broker_events.Events(SimpleNamespace(), 10)  # type: ignore[arg-type]
     made._open = True
     monkeypatch.setattr(made, "_add", lambda kind, payload: said.append(kind))
     monkeypatch.setattr(made, "_start_timer", lambda: None)

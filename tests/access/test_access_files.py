@@ -16,8 +16,8 @@ from kit.kept import total
 from kit.program import polycast_forked, polycast_here
 from kit.wire import wait_for
 from polycast.errors import StartError
-from polycast.log import modes
-from polycast.log.modes import OURS
+from polycast.log.files import permissions
+from polycast.log.files.permissions import OURS
 from polycast.server.access.tokens import FILE, digest_of, read_tokens
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -101,12 +101,12 @@ def test_a_data_folder_of_another_account_is_refused(
         data.symlink_to(there)
     else:
         data.mkdir()
-    modes.check_owners(data)
-    modes.check_owners(tmp_path / "nothing")
+    permissions.check_owners(data)
+    permissions.check_owners(tmp_path / "nothing")
     monkeypatch.setattr(os, "geteuid", lambda: 4321)
-    monkeypatch.setattr(modes, "ROOT", 4322)
+    monkeypatch.setattr(permissions, "ROOT", 4322)
     with pytest.raises(StartError, match=f"{data} belongs to another account"):
-        modes.check_owners(data)
+        permissions.check_owners(data)
 
 
 def test_a_folder_with_files_of_others_stays_open_and_the_log_does_not(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from kit.room import Room
 from kit.ubre import line
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 from polycast.dialects.base import SHOWN_CHARACTERS
-from polycast.server.neighbours import PLACES_PER_HOST
+from polycast.server.dispatch.mesh_links import PLACES_PER_HOST
 
 LISTEN = (*ALL, "simplest.peer")
 ANNOUNCER = "guest may publish //peers/acme/>"

@@ -13,7 +13,7 @@ from access.gate import gated, write_config
 from kit.broker import Broker
 from kit.ubre import UbrePeer
 from kit.wire import wait_for
-from polycast.server.asking import REQUEST_BYTES
+from polycast.server.dispatch.request_handler import REQUEST_BYTES
 
 SERVE = {"serve": True}
 GUEST = ("guest may publish >",)

@@ -19,7 +19,7 @@ from kit.websocket import TEXT, frame, upgrade, welcome
 from kit.wire import wait_for
 from polycast.client import connect
 from polycast.errors import RefusedError, RemoteError, StartError, UsageError
-from polycast.log import modes
+from polycast.log.files import permissions
 from polycast.model import Exact, Message
 from polycast.server.access.tokens import FILE, add_token, digest_of, find, read_tokens, revoke_token
 
@@ -59,7 +59,7 @@ def test_a_file_of_another_account_is_not_trusted(tmp_path: Path, monkeypatch: p
     """Whoever wrote it would decide who may do what."""
     add_token(tmp_path, "a", [])
     monkeypatch.setattr(os, "geteuid", lambda: 4321)
-    monkeypatch.setattr(modes, "ROOT", 4322)
+    monkeypatch.setattr(permissions, "ROOT", 4322)
     with pytest.raises(StartError, match=f"belongs to another account, with the uid {os.getuid()}"):
         read_tokens(tmp_path / FILE)
 

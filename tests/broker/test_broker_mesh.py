@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from broker.simulation import Client, End, Net, Node, Row
-from polycast.broker.memory import Memory
+from polycast.broker.forwarded_cache import Memory
 from polycast.broker.mesh import Ask, Effect, Unask, Unlink, to_direct, to_forwarded, to_texts
 from polycast.model import Burst, Contains, Everything, Exact, Format, Limits, Pattern, Prefix
 from polycast.routing import Subscriber

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polycast.broker import Peer, PeerTable, peers
-from polycast.broker.peers import from_announcement, to_announcement
+from polycast.broker import Peer, PeerTable, announcements
+from polycast.broker.announcements import from_announcement, to_announcement
 from polycast.model import Burst, Format
 
 TOPIC = b"//peers/myorg/bob"
@@ -125,7 +125,7 @@ def test_other_messages_of_a_burst_are_nothing() -> None:
 
 
 def test_the_table_is_bounded_and_drops_what_was_heard_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "TABLE_LIMIT", 3)
+    monkeypatch.setattr(announcements, "TABLE_LIMIT", 3)
     table = PeerTable()
     for i in (0, 1, 2, 0, 3, 4):
         table.hear(announce((b"//peers/o/%d" % i, b"1.2.3.4 9014")), float(i))
@@ -135,15 +135,17 @@ def test_the_table_is_bounded_and_drops_what_was_heard_longest_ago(monkeypatch: 
 
 def test_the_limit_of_the_table() -> None:
     table = PeerTable()
-    table.hear(announce(*[(b"//peers/o/%d" % i, b"1.2.3.4 9014") for i in range(peers.TABLE_LIMIT + 5)]), 0.0)
-    assert len(table) == peers.TABLE_LIMIT
+    table.hear(
+        announce(*[(b"//peers/o/%d" % i, b"1.2.3.4 9014") for i in range(announcements.TABLE_LIMIT + 5)]), 0.0
+    )
+    assert len(table) == announcements.TABLE_LIMIT
 
 
 def test_names_without_end_cost_the_same_each() -> None:
     """A cost that grows with what was forgotten would make this very slow."""
     table, rounds = PeerTable(), 5
     for turn in range(rounds):
-        names = range(turn * peers.TABLE_LIMIT, (turn + 1) * peers.TABLE_LIMIT)
+        names = range(turn * announcements.TABLE_LIMIT, (turn + 1) * announcements.TABLE_LIMIT)
         table.hear(announce(*[(b"//peers/o/%d" % i, b"1.2.3.4 9014") for i in names]), float(turn))
-    assert len(table) == peers.TABLE_LIMIT
+    assert len(table) == announcements.TABLE_LIMIT
     assert {peer.heard for peer in table.all()} == {rounds - 1.0}

@@ -20,10 +20,10 @@ from kit.program import POLYCAST, Finished, polycast, polycast_here
 from kit.room import Room
 from kit.wire import GUARD_SECONDS, wait_for
 from log.shelf import Shelf, flip, stop, time_of
-from polycast.log.folder import WANTED, segments
-from polycast.log.salvage import salvage
-from polycast.log.sealing import seal
-from polycast.log.state import Lock
+from polycast.log.files.folder import WANTED, segments
+from polycast.log.files.state import Lock
+from polycast.log.repair.salvage import salvage
+from polycast.log.upkeep.sealing import seal
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from kit.program import Finished, polycast_here
 from log.shelf import Shelf, stop
 from polycast.pipelines import NAMES, SUMMARIES, find
-from polycast.pipelines.progress import Progress, position_of, to_progress
+from polycast.pipelines.runtime.progress import Progress, position_of, to_progress
 
 
 @pytest.fixture

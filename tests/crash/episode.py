@@ -15,7 +15,7 @@ from kit import hermod
 from kit.kept import handshake, read_messages
 from kit.program import polycast
 from kit.wire import GUARD_SECONDS, Peer, wait_for
-from polycast.log.verify import Finding, verify
+from polycast.log.repair.verify import Finding, verify
 
 ENDS = ("traffic", "traffic", "traffic", "sealing", "starting", "starting", "clean")
 TRAFFIC_SECONDS = 0.4

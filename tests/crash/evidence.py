@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from crash.publishers import OnceBatches, Publisher
 from crash.witness import Witness, digest
-from polycast.log.reader import Reader
+from polycast.log.read.reader import Reader
 
 COLUMNS = ["offset", "topic", "sequence", "payload"]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from polycast.cli import main
-from polycast.log import log, recovery, writer
+from polycast.log import log
+from polycast.log.repair import recovery
+from polycast.log.write import writer
 
 if __name__ == "__main__":
     for module in (writer, log, recovery):

@@ -30,7 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from polycast.log.arrow import leave_pandas_out
+from polycast.log.files.arrow import leave_pandas_out
 
 TESTS = str(Path(__file__).parent.parent)
 ROOMS = ("polycast.cli", "polycast.server", "polycast.log")

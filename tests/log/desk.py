@@ -21,12 +21,14 @@ import pytest
 
 from kit.wire import GUARD_SECONDS
 from polycast.broker import Hub
-from polycast.log import log, recovery, writer
-from polycast.log.batches import Kept
-from polycast.log.disk import DISK, Disk
+from polycast.log import log
+from polycast.log.files.disk import DISK, Disk
 from polycast.log.log import Log
-from polycast.log.outcome import Settled
+from polycast.log.repair import recovery
 from polycast.log.settings import LogSettings
+from polycast.log.write import writer
+from polycast.log.write.batch_ids import Kept
+from polycast.log.write.outcome import Settled
 from polycast.model import BatchKey, Burst, Format
 from polycast.routing import Topic
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from log.shelf import SEED, Shelf, to_rows
-from polycast.log.disk import DISK, Disk
-from polycast.log.folder import segments
-from polycast.log.keeper import Keeper
-from polycast.log.reader import Reader
+from polycast.log.files.disk import DISK, Disk
+from polycast.log.files.folder import segments
+from polycast.log.files.state import State, write_state
+from polycast.log.read.reader import Reader
 from polycast.log.settings import LogSettings
-from polycast.log.state import State, write_state
+from polycast.log.upkeep.housekeeping import Keeper
 
 
 class House:

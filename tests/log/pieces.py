@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from polycast.log.columns import Piece
+from polycast.log.files.columns import Piece
 from polycast.model import Burst, Format
 
 Row = dict[str, Any]

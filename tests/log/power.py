@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from log.desk import path_of
-from polycast.log.disk import Disk
+from polycast.log.files.disk import Disk
 
 SECTOR_BYTES = 512
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from polycast.log.disk import DISK
-from polycast.log.folder import HOT, name_of
-from polycast.log.format import NOTHING_BEFORE, SCHEMA, Layout, Written, to_message
-from polycast.log.hot import HotSegment
-from polycast.log.sealing import seal
-from polycast.log.state import State, write_state
+from polycast.log.files.disk import DISK
+from polycast.log.files.folder import HOT, name_of
+from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, Layout, Written, to_message
+from polycast.log.files.hot import HotSegment
+from polycast.log.files.state import State, write_state
+from polycast.log.upkeep.sealing import seal
 
 SEED = 0xFEEDFACE
 BEGAN = 1_700_000_000_000_000

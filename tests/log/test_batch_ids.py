@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from log.desk import NOW
-from polycast.log.batches import BatchIds, trim_batches
-from polycast.log.format import MICROS, UNOWNED
-from polycast.log.snapshot import NO_BATCHES
+from polycast.log.files.format import MICROS, UNOWNED
+from polycast.log.files.snapshot import NO_BATCHES
+from polycast.log.write.batch_ids import BatchIds, trim_batches
 from polycast.model import BatchKey
 
 DAY = 86_400.0

@@ -14,11 +14,12 @@ from crash.evidence import check_log, read_with_pyarrow, read_with_reader
 from kit.wire import GUARD_SECONDS, wait_for
 from log.desk import ME, NOW, Desk, FaultyDisk, desk, reserve_few
 from polycast.broker import Hub
-from polycast.log import bulk, hot
-from polycast.log.bulk import STAGED, Bulk, Numbered
-from polycast.log.columns import Piece, to_batch
-from polycast.log.format import StampedBatch
-from polycast.log.hot import HotReader
+from polycast.log.files import hot
+from polycast.log.files.columns import Piece, to_batch
+from polycast.log.files.format import StampedBatch
+from polycast.log.files.hot import HotReader
+from polycast.log.write import bulk
+from polycast.log.write.bulk import STAGED, Bulk, Numbered
 from polycast.model import BatchKey, Format
 
 Row = tuple[str, bytes, str | None]

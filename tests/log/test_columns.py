@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 
 from log.pieces import numbered, pieces, rows_of
-from polycast.log import columns
-from polycast.log.columns import Buffers, Piece, gather_in_python, to_batch
-from polycast.log.format import SCHEMA
+from polycast.log.files import columns
+from polycast.log.files.columns import Buffers, Piece, gather_in_python, to_batch
+from polycast.log.files.format import SCHEMA
 from polycast.model import Burst, Format
 
-needs_c = pytest.mark.skipif(not columns.COMPILED, reason="polycast.log._columns is not compiled here")
+needs_c = pytest.mark.skipif(not columns.COMPILED, reason="polycast.log.files._columns is not compiled here")
 each = pytest.mark.parametrize("gather", dict.fromkeys([gather_in_python, columns.gather]))
 
 Gather = Callable[[list[Piece]], list[Buffers]]

@@ -13,7 +13,7 @@ import pytest
 from crash.evidence import read_with_pyarrow
 from log.desk import HASTY, NOW, Desk, Said, reserve_few, said_in
 from log.power import PowerDisk
-from polycast.log.verify import Finding, verify
+from polycast.log.repair.verify import Finding, verify
 
 TOPICS = ("a", "b", "c.d")
 SEEDS = max(2, int(os.environ.get("POLYCAST_CRASH", "0")) // 50)

@@ -10,8 +10,8 @@ import pytest
 
 from crash.evidence import Gap, check_log, read_with_pyarrow, read_with_reader
 from log.desk import Desk, FaultyDisk, Said, desk, reserve_few
-from polycast.log import hot
-from polycast.log.verify import Finding, verify
+from polycast.log.files import hot
+from polycast.log.repair.verify import Finding, verify
 
 FULL = errno.ENOSPC
 REASON = "No space left on device"

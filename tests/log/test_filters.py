@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polycast.log.filters import mask_of, matching
+from polycast.log.read.masks import mask_of, matching
 from polycast.model import Contains, Everything, Exact, Pattern, Prefix
 
 ALPHABET = "ab./%_\\*é\0🐟"

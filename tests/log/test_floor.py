@@ -13,10 +13,10 @@ from log.desk import desk
 from log.house import House
 from polycast.declare import parse_size, size_text
 from polycast.errors import StartError, UsageError
-from polycast.log.disk import Disk
-from polycast.log.floor import UNFREED_SECONDS
-from polycast.log.folder import segments, size_of
+from polycast.log.files.disk import Disk
+from polycast.log.files.folder import segments, size_of
 from polycast.log.settings import LogSettings, floor_of
+from polycast.log.upkeep.free_space import UNFREED_SECONDS
 from polycast.server import load
 
 PAGE = 4096

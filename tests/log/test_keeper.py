@@ -16,11 +16,11 @@ import pytest
 from kit.wire import wait_for
 from log.house import House
 from log.shelf import BEGAN, SECOND, flip
-from polycast.log import retention, sealing
-from polycast.log.disk import Disk
-from polycast.log.folder import QUARANTINE, WANTED
-from polycast.log.keeper import Keeper
+from polycast.log.files.disk import Disk
+from polycast.log.files.folder import QUARANTINE, WANTED
 from polycast.log.settings import LogSettings
+from polycast.log.upkeep import retention, sealing
+from polycast.log.upkeep.housekeeping import Keeper
 
 
 @pytest.fixture

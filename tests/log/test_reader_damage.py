@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from log.shelf import Row, Shelf, flip, to_rows
-from polycast.log import sealing
-from polycast.log.format import Gap
-from polycast.log.reader import Reader
-from polycast.log.sealing import seal
+from polycast.log.files.format import Gap
+from polycast.log.read.reader import Reader
+from polycast.log.upkeep import sealing
+from polycast.log.upkeep.sealing import seal
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from unittest import mock
 import pytest
 
 from log.shelf import BEGAN, SECOND, Shelf, flip, time_of, to_rows
-from polycast.log.disk import DISK
-from polycast.log.folder import TOPICS, segments
-from polycast.log.hot import HotReader
-from polycast.log.places import find_sequence, find_time, first_offset, rows_at
-from polycast.log.sealed import SealedReader
-from polycast.log.sealing import seal
-from polycast.log.snapshot import Snapshot, read_topics, to_topics, write_snapshot
+from polycast.log.files.disk import DISK
+from polycast.log.files.folder import TOPICS, segments
+from polycast.log.files.hot import HotReader
+from polycast.log.files.sealed import SealedReader
+from polycast.log.files.snapshot import Snapshot, read_topics, to_topics, write_snapshot
+from polycast.log.read.seek import find_sequence, find_time, first_offset, rows_at
+from polycast.log.upkeep.sealing import seal
 
 SEGMENTS = 12
 
@@ -106,7 +106,7 @@ def test_a_topic_that_snapshots_have_forgotten(shelf: Shelf) -> None:
 
 
 def test_few_segments_are_opened(shelf: Shelf) -> None:
-    with mock.patch("polycast.log.places.read_topics", wraps=read_topics) as asked:
+    with mock.patch("polycast.log.read.seek.read_topics", wraps=read_topics) as asked:
         find_sequence(shelf.folder, "a", 30)
     assert asked.call_count <= 4
 
@@ -135,8 +135,8 @@ def test_rows_in_some_columns(shelf: Shelf) -> None:
 
 def test_each_segment_is_opened_once(shelf: Shelf) -> None:
     with (
-        mock.patch("polycast.log.sources.SealedReader", wraps=SealedReader) as sealed,
-        mock.patch("polycast.log.sources.HotReader", wraps=HotReader) as hot,
+        mock.patch("polycast.log.read.segment_sources.SealedReader", wraps=SealedReader) as sealed,
+        mock.patch("polycast.log.read.segment_sources.HotReader", wraps=HotReader) as hot,
     ):
         list(rows_at(shelf.folder, [0, 1, 9, 55, 56, 81, 82, 89, 111]))
     assert [call.args[0].stem[-3:] for call in sealed.call_args_list] == ["000", "050"]

@@ -10,10 +10,10 @@ import pytest
 
 from kit.wire import GUARD_SECONDS
 from log.shelf import Shelf
-from polycast.log.format import Gap
-from polycast.log.keeper import Keeper
-from polycast.log.reader import REMOVED, Reader
+from polycast.log.files.format import Gap
+from polycast.log.read.reader import REMOVED, Reader
 from polycast.log.settings import LogSettings
+from polycast.log.upkeep.housekeeping import Keeper
 
 GROUPS = 400
 EACH = 3

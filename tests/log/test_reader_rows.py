@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from log.shelf import Row, Shelf, flip, to_rows
-from polycast.log import reader as reading
-from polycast.log import sealing
-from polycast.log.folder import Segment, remove, segments
-from polycast.log.format import SCHEMA, Gap
-from polycast.log.reader import MISSING, REMOVED, Reader
-from polycast.log.sealing import seal
+from polycast.log.files.folder import Segment, remove, segments
+from polycast.log.files.format import SCHEMA, Gap
+from polycast.log.read import reader as reading
+from polycast.log.read.reader import MISSING, REMOVED, Reader
+from polycast.log.upkeep import sealing
+from polycast.log.upkeep.sealing import seal
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from kit.wire import wait_for
 from log.desk import HASTY, RESERVE, Desk, FaultyDisk, Said, desk, reserve_few
 from log.shelf import flip
 from polycast.errors import LogDamageError, StartError
-from polycast.log.hot import HotReader
-from polycast.log.reader import Reader
-from polycast.log.state import is_running
-from polycast.log.verify import Finding, verify
+from polycast.log.files.hot import HotReader
+from polycast.log.files.state import is_running
+from polycast.log.read.reader import Reader
+from polycast.log.repair.verify import Finding, verify
 
 GROUPS = 5
 

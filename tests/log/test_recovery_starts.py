@@ -13,9 +13,11 @@ import pytest
 from crash.evidence import check_log, read_with_pyarrow
 from kit.wire import wait_for
 from log.desk import HASTY, NOW, RESERVE, HastyDisk, Said, desk, reserve_few
-from polycast.log import hot, recovery, snapshot, steps
-from polycast.log.folder import segments
-from polycast.log.verify import Finding, verify
+from polycast.log.files import hot, snapshot
+from polycast.log.files.folder import segments
+from polycast.log.repair import recovery
+from polycast.log.repair.verify import Finding, verify
+from polycast.log.upkeep import snapshots
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +157,7 @@ class Opened:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: Counter[str] = Counter()
-        for module in (recovery, steps):
+        for module in (recovery, snapshots):
             monkeypatch.setattr(module, "HotReader", self._counted(".arrows", hot.HotReader))
         monkeypatch.setattr(pq, "ParquetFile", self._counted(".parquet", pq.ParquetFile))
         monkeypatch.setattr(recovery, "read_snapshot", self._counted("snapshot", snapshot.read_snapshot))

@@ -9,10 +9,10 @@ import pytest
 
 from crash.evidence import check_log, read_with_pyarrow
 from log.desk import HASTY, RESERVE, Desk, Said, desk, reserve_few
-from polycast.log.format import Gap
-from polycast.log.hot import HotReader
-from polycast.log.recovery import recover
-from polycast.log.verify import Finding, verify
+from polycast.log.files.format import Gap
+from polycast.log.files.hot import HotReader
+from polycast.log.repair.recovery import recover
+from polycast.log.repair.verify import Finding, verify
 
 GROUPS = 3
 SAID = [("a", b"1"), ("b", b"22"), ("a", b"333")]

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from log.pieces import Row, numbered, pieces, rows_of
 from polycast.dialects.hermod.forms import FORM
-from polycast.log import rows
-from polycast.log.columns import Piece, to_batch
-from polycast.log.rows import spans_in_python, stretches_in_python, to_bursts
+from polycast.log.files.columns import Piece, to_batch
+from polycast.log.read import bursts
+from polycast.log.read.bursts import spans_in_python, stretches_in_python, to_bursts
 from polycast.model import Burst, Format
 
-needs_c = pytest.mark.skipif(not rows.COMPILED, reason="polycast.log._columns is not compiled here")
+needs_c = pytest.mark.skipif(not bursts.COMPILED, reason="polycast.log.files._columns is not compiled here")
 
 KEPT = ("offset", "topic", "sequence", "format", "payload")
 
@@ -74,17 +74,17 @@ def test_twins(pieces: list[Piece], data: st.DataObject) -> None:
     batch = to_batch(pieces)
     start = data.draw(st.integers(0, batch.num_rows - 1))
     part = batch.slice(start)
-    offsets, sequences = (rows._numbers(part, name) for name in ("offset", "sequence"))
-    topics, formats, payloads = (rows._texts(part, name) for name in ("topic", "format", "payload"))
+    offsets, sequences = (bursts._numbers(part, name) for name in ("offset", "sequence"))
+    topics, formats, payloads = (bursts._texts(part, name) for name in ("topic", "format", "payload"))
     arguments = (offsets, topics, sequences, formats)
-    assert rows.stretches(*arguments) == stretches_in_python(*arguments)
-    assert rows.spans(payloads.edges) == spans_in_python(payloads.edges)
+    assert bursts.stretches(*arguments) == stretches_in_python(*arguments)
+    assert bursts.spans(payloads.edges) == spans_in_python(payloads.edges)
 
 
 def test_in_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     burst = numbered([(b"a", b"1", Format.TEXT), (b"a", b"2", Format.TEXT), (b"b", b"", Format.NONE)], offset=5)
-    monkeypatch.setattr(rows, "stretches", stretches_in_python)
-    monkeypatch.setattr(rows, "spans", spans_in_python)
+    monkeypatch.setattr(bursts, "stretches", stretches_in_python)
+    monkeypatch.setattr(bursts, "spans", spans_in_python)
     assert told_by(to_bursts(to_batch([Piece(burst, b"", 0)]))) == told_by([burst])
 
 

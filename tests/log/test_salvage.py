@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from log.shelf import SEED, Shelf, flip, to_rows
-from polycast.log.disk import DISK, Disk
-from polycast.log.folder import QUARANTINE, segments
-from polycast.log.format import Gap
-from polycast.log.hot import HotReader
-from polycast.log.reader import Reader
-from polycast.log.salvage import has_groups_behind, read_lost, salvage
-from polycast.log.sealing import seal
-from polycast.log.state import State, write_state
+from polycast.log.files.disk import DISK, Disk
+from polycast.log.files.folder import QUARANTINE, segments
+from polycast.log.files.format import Gap
+from polycast.log.files.hot import HotReader
+from polycast.log.files.state import State, write_state
+from polycast.log.read.reader import Reader
+from polycast.log.repair.salvage import has_groups_behind, read_lost, salvage
+from polycast.log.upkeep.sealing import seal
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ import xxhash
 
 from log.shelf import SEED, Shelf, digest, flip, time_of, to_rows
 from polycast.errors import LogDamageError
-from polycast.log import sealing
-from polycast.log.disk import Disk
-from polycast.log.format import NOTHING_BEFORE, SCHEMA
-from polycast.log.hot import HotReader
-from polycast.log.sealed import SealedReader
-from polycast.log.sealing import seal
+from polycast.log.files.disk import Disk
+from polycast.log.files.format import NOTHING_BEFORE, SCHEMA
+from polycast.log.files.hot import HotReader
+from polycast.log.files.sealed import SealedReader
+from polycast.log.upkeep import sealing
+from polycast.log.upkeep.sealing import seal
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from kit.wire import wait_for
 from log.desk import HASTY, NOW, FaultyDisk, Said, desk, reserve_few
 from log.shelf import flip
 from polycast.errors import StartError
-from polycast.log.disk import DISK
-from polycast.log.snapshot import (
+from polycast.log.files.disk import DISK
+from polycast.log.files.snapshot import (
     BatchRow,
     Snapshot,
     advance,
@@ -24,8 +24,8 @@ from polycast.log.snapshot import (
     trimmed,
     write_snapshot,
 )
-from polycast.log.steps import NO_ROWS
-from polycast.log.verify import Finding, verify
+from polycast.log.repair.verify import Finding, verify
+from polycast.log.upkeep.snapshots import NO_ROWS
 
 SEED = 7
 TOPICS = [("a", 5, 17), ("", 1, 2), ("höhe", 2**40, 2**41)]

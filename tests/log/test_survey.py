@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from log.shelf import Shelf, flip, to_rows
-from polycast.log.format import SCHEMA, Gap
-from polycast.log.scan import Stretch, Wanted, scan, to_stretches
-from polycast.log.sealing import seal
-from polycast.log.survey import Survey
+from polycast.log.files.format import SCHEMA, Gap
+from polycast.log.read.query import Stretch, Wanted, scan, to_stretches
+from polycast.log.read.survey import Survey
+from polycast.log.upkeep.sealing import seal
 
 
 def all_rows(shelf: Shelf, start: int = 0, skipped: list[Gap] | None = None) -> list[dict[str, object]]:

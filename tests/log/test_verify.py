@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from log.shelf import SEED, Shelf, flip, stop
-from polycast.log import sealing
-from polycast.log.disk import DISK
-from polycast.log.folder import remove, segments
-from polycast.log.format import NOTHING_BEFORE, to_message
-from polycast.log.salvage import salvage
-from polycast.log.sealing import seal
-from polycast.log.snapshot import Snapshot, to_topics, write_snapshot
-from polycast.log.verify import Finding, Progress, verify
+from polycast.log.files.disk import DISK
+from polycast.log.files.folder import remove, segments
+from polycast.log.files.format import NOTHING_BEFORE, to_message
+from polycast.log.files.snapshot import Snapshot, to_topics, write_snapshot
+from polycast.log.repair.salvage import salvage
+from polycast.log.repair.verify import Finding, Progress, verify
+from polycast.log.upkeep import sealing
+from polycast.log.upkeep.sealing import seal
 
 
 @pytest.fixture

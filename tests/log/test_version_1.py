@@ -17,7 +17,7 @@ from kit import hermod
 from kit.broker import Broker
 from kit.kept import total
 from log.desk import desk
-from polycast.log.verify import Finding, verify
+from polycast.log.repair.verify import Finding, verify
 
 OLD = Path(__file__).parent / "version_1"
 COUNTS = {"sealed": 2, "hot": 1, "staged": 3}

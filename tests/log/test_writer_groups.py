@@ -11,9 +11,9 @@ import pytest
 from crash.evidence import check_log, read_with_pyarrow
 from kit.wire import GUARD_SECONDS, wait_for
 from log.desk import ME, Desk, Said, desk, path_of, said_in
-from polycast.log.disk import Disk
-from polycast.log.format import Stamp, StampedBatch
-from polycast.log.hot import HotReader
+from polycast.log.files.disk import Disk
+from polycast.log.files.format import Stamp, StampedBatch
+from polycast.log.files.hot import HotReader
 
 
 class SlowDisk(Disk):

@@ -20,7 +20,7 @@ from kit.program import polycast
 from kit.room import Room
 from kit.wire import wait_for
 from polycast.server.access.settings import TlsSettings
-from polycast.server.tls import to_dial_context
+from polycast.server.io.tls import to_dial_context
 
 
 @pytest.fixture(scope="module")

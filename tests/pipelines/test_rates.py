@@ -21,7 +21,7 @@ from polycast.pipelines.alerts.rates import (
     rests,
     to_z,
 )
-from polycast.pipelines.reports import LIMIT_BYTES, to_topic
+from polycast.pipelines.runtime.report_topics import LIMIT_BYTES, to_topic
 
 RULES = Rules(history=20, least=5)
 FIRST = 1000

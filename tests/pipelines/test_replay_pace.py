@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polycast.errors import UsageError
-from polycast.pipelines.replay import Place, Settings, take_checkpoint, to_place, within_hours
 from polycast.pipelines.replay.pace import Pace
+from polycast.pipelines.replay.pipeline import Place, Settings, take_checkpoint, to_place, within_hours
 from polycast.pipelines.replay.steps import to_steps, write_steps
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from polycast.server.crowd import Crowd, origin_of
+from polycast.server.io.address_groups import Crowd, origin_of
 
 
 def test_it_goes_as_counting_by_hand_says() -> None:

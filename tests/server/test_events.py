@@ -23,11 +23,11 @@ from kit.slow import QUEUE_BYTES, numbered, publish_until
 from kit.ubre import UbrePeer, text
 from kit.websocket import WebSocket
 from kit.wire import Peer, wait_for
-from polycast.log.folder import log_of
-from polycast.log.reader import Reader
+from polycast.log.files.folder import log_of
+from polycast.log.read.reader import Reader
 from polycast.model import parse_pattern
-from polycast.server import events
-from polycast.server.exchange import Exchange
+from polycast.server.dispatch.dispatcher import Exchange
+from polycast.server.observe import broker_events
 from polycast.server.settings import Settings
 
 EVENTS = "polycast/events/"
@@ -243,7 +243,7 @@ def test_pages_are_not_worth_a_message_but_sockets_are(tmp_path: Path) -> None:
 
 
 def test_they_can_be_turned_off(tmp_path: Path) -> None:
-    with Broker("--set=events.enabled=false", data=tmp_path, events=True) as broker, subscribe(broker, "t"):
+    with Broker("--set=broker_events.enabled=false", data=tmp_path, events=True) as broker, subscribe(broker, "t"):
         with broker.connect("hermod.pub") as publisher:
             publish(publisher, [("t", b"x")])
         assert total(broker, "log_next_offset") == 1
@@ -329,7 +329,7 @@ def test_why_the_broker_closed(tmp_path: Path) -> None:
 
 
 def test_what_is_dropped_because_of_an_event_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "COUNT_SECONDS", 0.0)
+    monkeypatch.setattr(broker_events, "COUNT_SECONDS", 0.0)
     told: list[str] = []
 
     async def live() -> None:

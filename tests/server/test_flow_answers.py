@@ -9,7 +9,7 @@ from kit.frames import pub
 from kit.room import Room
 from kit.slow import PIECE_BYTES, QUEUE_BYTES, publish_until
 from kit.wire import wait_for
-from polycast.server.sockets import unacknowledged
+from polycast.server.io.sockets import unacknowledged
 
 
 def test_an_answer_is_not_dropped_with_the_messages() -> None:

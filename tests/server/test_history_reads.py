@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from log.shelf import Shelf
-from polycast.log import scan
-from polycast.log.index import Index
-from polycast.log.reader import Reader
-from polycast.log.sealing import seal
-from polycast.log.work import finish, once
+from polycast.log.read import query
+from polycast.log.read.reader import Reader
+from polycast.log.read.segment_index import Index
+from polycast.log.read.work import finish, once
+from polycast.log.upkeep.sealing import seal
 from polycast.model import Start, parse_pattern
 from polycast.routing import Topic, Topics
-from polycast.server.history import Row, Wanted, read_history
-from polycast.server.newest import ANYWHERE, Newest
+from polycast.server.api.history import Row, Wanted, read_history
+from polycast.server.replay.last_offsets import ANYWHERE, Newest
 
 MANY = [f"many.{number:03}" for number in range(100)]
 
@@ -36,7 +36,7 @@ class CountingReader(Reader):
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    monkeypatch.setattr(scan, "Reader", CountingReader)
+    monkeypatch.setattr(query, "Reader", CountingReader)
     monkeypatch.setattr(CountingReader, "reads", [])
     return CountingReader.reads
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polycast.model import Block
-from polycast.server.inbox import LARGE_BYTES, SHARED_BYTES, Inbox
+from polycast.server.io.receive_buffer import LARGE_BYTES, SHARED_BYTES, Inbox
 
 PIECE = b"x" * 1024
 LIMIT_BYTES = 4 * 1024 * 1024

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from polycast.address import Address
-from polycast.server import links
-from polycast.server.connection import Connection
-from polycast.server.links import FOUND_ATTEMPTS, Links, Place
+from polycast.server.io import outbound
+from polycast.server.io.connection import Connection
+from polycast.server.io.outbound import FOUND_ATTEMPTS, Links, Place
 
 ADDRESS = Address("tcp", "127.0.0.1", 9)
 
@@ -33,8 +33,8 @@ class Refusing:
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "FIRST_WAIT_SECONDS", 0.0001)
-    monkeypatch.setattr(links, "LONGEST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(outbound, "FIRST_WAIT_SECONDS", 0.0001)
+    monkeypatch.setattr(outbound, "LONGEST_WAIT_SECONDS", 0.001)
 
 
 def test_what_was_announced_is_given_up_until_it_is_announced_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,7 +67,7 @@ class Closed:
 def test_an_announced_place_that_led_to_this_broker_is_no_link_and_not_dialled_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(links, "OWN_AT_MOST", 3)
+    monkeypatch.setattr(outbound, "OWN_AT_MOST", 3)
     places = [Place("simplest.peer", Address("tcp", f"127.0.0.{i}", 9), found=True) for i in range(4)]
     dialled: list[Place] = []
 

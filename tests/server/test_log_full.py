@@ -18,7 +18,7 @@ from kit.http import get, read_answer
 from kit.kept import read_messages, subscribe, total, wait_for_total
 from kit.program import polycast
 from kit.wire import Peer, wait_for
-from polycast.log.verify import Finding, verify
+from polycast.log.repair.verify import Finding, verify
 
 REASON = "No space left on device"
 SIZE = 60_000

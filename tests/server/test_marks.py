@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polycast.server.marks import EXACTNESS, MARKS_AT_MOST, Marks
+from polycast.server.observe.offset_times import EXACTNESS, MARKS_AT_MOST, Marks
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import cast
 import pytest
 
 from polycast.server.access.access import Access
-from polycast.server.asking import DETAILS_AT_MOST
-from polycast.server.connection import Connection
-from polycast.server.exchange import Exchange
-from polycast.server.links import Place
-from polycast.server.neighbours import Neighbours
+from polycast.server.dispatch.dispatcher import Exchange
+from polycast.server.dispatch.mesh_links import Neighbours
+from polycast.server.dispatch.request_handler import DETAILS_AT_MOST
+from polycast.server.io.connection import Connection
+from polycast.server.io.outbound import Place
 from polycast.server.settings import SimplestSettings
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from polycast.dialects.base import Guard
-from polycast.server.places import DISPLACED, Places
+from polycast.server.io.slots import DISPLACED, Places
 
 
 class Somebody(Guard):

@@ -13,7 +13,13 @@ from kit.kept import metrics, numbered, publish
 from kit.ubre import UbrePeer
 from polycast.client import connect
 from polycast.client.requests import to_body
-from polycast.server.positions import ERROR_CHARACTERS, PIPELINES_AT_MOST, SECONDS, Position, Positions
+from polycast.server.observe.pipeline_progress import (
+    ERROR_CHARACTERS,
+    PIPELINES_AT_MOST,
+    SECONDS,
+    Position,
+    Positions,
+)
 
 
 def refusal(broker: Broker, body: Any) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from polycast.dialects.base import Guard
-from polycast.log.work import Work, once
-from polycast.server import readers
-from polycast.server.bodies import RouteError
-from polycast.server.readers import TURN_SECONDS, Readers
+from polycast.log.read.work import Work, once
+from polycast.server.api.bodies import RouteError
+from polycast.server.replay import reader_pool
+from polycast.server.replay.reader_pool import TURN_SECONDS, Readers
 
 
 class Person:
@@ -141,7 +141,7 @@ def test_more_than_may_wait_is_refused_at_once() -> None:
 
 
 def test_with_too_many_of_all_connections_each_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "REQUESTS_AT_MOST", 5)
+    monkeypatch.setattr(reader_pool, "REQUESTS_AT_MOST", 5)
 
     async def act(desk: Desk, readers: Readers) -> None:
         greedy, honest = Person(), Person()

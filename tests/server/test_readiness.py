@@ -12,7 +12,8 @@ from kit.broker import Broker
 from kit.http import Answer, get, read_answer
 from log.desk import FaultyDisk, desk
 from polycast.dialects.base import Page
-from polycast.server import load, pages
+from polycast.server import load
+from polycast.server.observe import pages
 from polycast.server.server import Server
 
 LISTEN = {"http": "tcp://127.0.0.1:0", "simplest": "tcp://127.0.0.1:0", "fanout.client": "tcp://127.0.0.1:0"}

@@ -17,14 +17,14 @@ from kit.kept import numbered, publish, total
 from kit.wire import wait_for
 from polycast.client import Client, connect
 from polycast.client.requests import Answer, to_body
-from polycast.log.filters import matching
-from polycast.log.folder import log_of
-from polycast.log.format import SCHEMA
-from polycast.log.reader import Reader
+from polycast.log.files.folder import log_of
+from polycast.log.files.format import SCHEMA
+from polycast.log.read.masks import matching
+from polycast.log.read.reader import Reader
+from polycast.log.read.work import finish
 from polycast.log.settings import LogSettings
-from polycast.log.work import finish
 from polycast.model import parse_pattern
-from polycast.server import rows
+from polycast.server.api import log_rows
 
 SMALL = "--set=log.segment_bytes=65536"
 COUNT = 1203
@@ -167,9 +167,9 @@ def test_who_looks_for_long_gets_what_was_found_so_far(
     data: Path, table: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others want to read, too."""
-    monkeypatch.setattr(rows, "SECONDS_AT_MOST", 0.0)
-    wanted = rows.to_wanted(rows.Asked(5, COUNT), 1000)
-    found = pa.ipc.open_stream(finish(rows.read_rows(data / "log", wanted, COUNT)))
+    monkeypatch.setattr(log_rows, "SECONDS_AT_MOST", 0.0)
+    wanted = log_rows.to_wanted(log_rows.Asked(5, COUNT), 1000)
+    found = pa.ipc.open_stream(finish(log_rows.read_rows(data / "log", wanted, COUNT)))
     assert json.loads(found.schema.metadata[b"polycast"]) == {"next": 5, "skipped": []}
 
 

@@ -10,11 +10,11 @@ import pytest
 from kit.staged import numbered, to_frame, to_stream
 from polycast.dialects.hermod.forms import to_error, to_ok
 from polycast.dialects.hermod.session import HermodSettings
-from polycast.log.writer import ROW_BYTES
+from polycast.log.write.writer import ROW_BYTES
 from polycast.model import BatchKey, Limits, Stage
-from polycast.server.budget import Budget
-from polycast.server.stage_frames import MERGED_PARTS, StageError, read_frame
-from polycast.server.stages import STAGE_BYTES, Stages
+from polycast.server.io.memory_budget import Budget
+from polycast.server.staging.arrow_frames import MERGED_PARTS, StageError, read_frame
+from polycast.server.staging.stages import STAGE_BYTES, Stages
 
 ALICE, BOB = BatchKey("alice", "night"), BatchKey("bob", "night")
 
@@ -126,7 +126,7 @@ def test_nobody_expires_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> No
     put(stages, ALICE, "s", to_frame([]))
     put(stages, BOB, "s", to_frame([]))
     later = time.monotonic() + 1
-    monkeypatch.setattr("polycast.server.stages.time.monotonic", lambda: later)
+    monkeypatch.setattr("polycast.server.staging.stages.time.monotonic", lambda: later)
     stages.expire(but={ALICE})
     assert stages.size == STAGE_BYTES
     stages.expire(but=())

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from polycast.server.budget import Budget
-from polycast.server.unfinished import Unfinished
+from polycast.server.io.memory_budget import Budget
+from polycast.server.io.partial_frames import Unfinished
 
 LIMIT = 1000
 

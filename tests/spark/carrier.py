@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from polycast.pipelines import find
-from polycast.pipelines.base import Run
+from polycast.pipelines.runtime.definition import Run
 from polycast.spark import session
 from polycast.spark.faults import unwrap
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kit.broker import Broker
-from polycast.pipelines.runner import run_in, to_order
+from polycast.pipelines.runtime.runner import run_in, to_order
 from spark.written import BEGAN, Said, write_log
 
 SECONDS = 400

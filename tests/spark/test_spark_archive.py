@@ -16,15 +16,15 @@ from pyspark.sql import SparkSession
 
 from log.shelf import BEGAN, SECOND, Shelf
 from polycast.errors import StartError, UsageError
-from polycast.log.sealing import seal
-from polycast.pipelines import runner
-from polycast.pipelines.archive import plan, reading
+from polycast.log.upkeep.sealing import seal
 from polycast.pipelines.archive.compaction import FIRST_STEP_BYTES, Compactor, Sizes, merge, step_of
 from polycast.pipelines.archive.compaction import plan as plan_merges
 from polycast.pipelines.archive.files import Files, hour_name, split_by_hour, staging
 from polycast.pipelines.archive.lake import RECORD, STAGING, Lake, LakeFile, StagedFile
-from polycast.pipelines.progress import Progress
-from polycast.pipelines.runner import Report, run_in, to_order
+from polycast.pipelines.archive.pipeline import plan, reading
+from polycast.pipelines.runtime import runner
+from polycast.pipelines.runtime.progress import Progress
+from polycast.pipelines.runtime.runner import Report, run_in, to_order
 from polycast.spark.options import read_source_options
 
 HOUR = 3600

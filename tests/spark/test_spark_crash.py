@@ -26,7 +26,7 @@ from crash.mortal import ENVIRONMENT, Mortal
 from crash.publishers import OnceBatches, Unit
 from kit.links import free_port
 from kit.wire import wait_for
-from polycast.log.reader import Reader
+from polycast.log.read.reader import Reader
 
 ROUNDS = int(os.environ.get("POLYCAST_CRASH_SPARK", "22"))
 SEED = os.environ.get("POLYCAST_CRASH_SEED") or str(random.randrange(10**9))

@@ -16,12 +16,12 @@ from kit.broker import Broker
 from kit.program import Finished, polycast_here
 from kit.wire import wait_for
 from polycast.client import Client, connect
-from polycast.log.scan import Wanted
+from polycast.log.read.query import Wanted
 from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, Start
 from polycast.pipelines import find
-from polycast.pipelines.base import Run
 from polycast.pipelines.deliveries.subscriptions import read_events
-from polycast.pipelines.sweep import parts_of_log
+from polycast.pipelines.runtime.definition import Run
+from polycast.pipelines.runtime.sweep import parts_of_log
 from spark.here import ask_here
 
 LISTEN = ("simplest", "hermod.pub", "hermod.sub", "nanomsg.pub", "fanout.client")

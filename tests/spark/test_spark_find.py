@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kit.program import Finished, polycast_here
-from polycast.log.scan import Wanted
-from polycast.log.sealing import seal
+from polycast.log.read.query import Wanted
+from polycast.log.upkeep.sealing import seal
 from polycast.model import Everything
 from polycast.pipelines import find
-from polycast.pipelines.base import Run
 from polycast.pipelines.index.blocks import Index, index_of
 from polycast.pipelines.index.search import COLUMNS, Field, Sought, find_all, without_skippable
-from polycast.pipelines.sweep import Part, parts_of_lake, parts_of_log
+from polycast.pipelines.runtime.definition import Run
+from polycast.pipelines.runtime.sweep import Part, parts_of_lake, parts_of_log
 from spark.here import ask_here
 from spark.written import Said, write_log
 

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kit.broker import Broker
-from polycast.pipelines import quality
-from polycast.pipelines.base import Run
-from polycast.pipelines.quality import PIPELINE, Settings
+from polycast.pipelines.quality import pipeline as quality
 from polycast.pipelines.quality.inspection import REFUSALS
-from polycast.pipelines.runner import run_in, to_order
+from polycast.pipelines.quality.pipeline import PIPELINE, Settings
+from polycast.pipelines.runtime.definition import Run
+from polycast.pipelines.runtime.runner import run_in, to_order
 from spark.written import Said, write_log
 
 BATCH = 250

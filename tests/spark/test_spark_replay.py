@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 
 from kit.broker import Broker
 from kit.wire import wait_for
-from polycast.log.scan import Wanted
+from polycast.log.read.query import Wanted
 from polycast.model import Everything, Prefix
 from polycast.pipelines import find
-from polycast.pipelines.base import Run
 from polycast.pipelines.index.search import COLUMNS
-from polycast.pipelines.sweep import parts_of_log
+from polycast.pipelines.runtime.definition import Run
+from polycast.pipelines.runtime.sweep import parts_of_log
 from spark.written import Said, write_log
 
 REPLAY = find("replay")

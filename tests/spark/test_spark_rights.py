@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from log.shelf import Shelf
 from polycast.client import Answer, to_body
 from polycast.model import parse_pattern, parse_patterns
-from polycast.pipelines.standing.answering import Answering
+from polycast.pipelines.service.sql_service import Answering
 from polycast.spark.table import restrict, to_condition
 from spark.written import Said, write_log
 

@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 
 from log.shelf import BEGAN, Shelf, stop
 from polycast.errors import StartError
-from polycast.log import sealing
-from polycast.log.sealed import SealedReader
-from polycast.log.sealing import seal
+from polycast.log.files.sealed import SealedReader
+from polycast.log.upkeep import sealing
+from polycast.log.upkeep.sealing import seal
 from polycast.spark.options import read_source_options
 from polycast.spark.source import ROWS, PushingReader, PushingSource
 from polycast.spark.stream import LogStream

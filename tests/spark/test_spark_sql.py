@@ -17,7 +17,7 @@ from kit.program import Finished, polycast_here
 from polycast.client import connect
 from polycast.errors import UsageError
 from polycast.model import Message
-from polycast.pipelines.runner import Report, order_of, run_in
+from polycast.pipelines.runtime.runner import Report, order_of, run_in
 from polycast.pipelines.sql.following import Changes, Target, check_target, to_pipeline
 from polycast.pipelines.sql.statement import read_statement
 from spark.here import ask_here

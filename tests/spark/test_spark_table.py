@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 import polycast.spark
 from log.shelf import Shelf, half_sealed
 from polycast.errors import UsageError
-from polycast.log.folder import segments
-from polycast.log.sealing import seal
+from polycast.log.files.folder import segments
+from polycast.log.upkeep.sealing import seal
 from polycast.spark.table import find_sealed
 
 TOPICS = ("orders", "orders.new", "borders", "polycast/events", "")

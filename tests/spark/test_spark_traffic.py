@@ -20,9 +20,9 @@ from kit.broker import Broker
 from log.shelf import BEGAN, SECOND, Shelf
 from polycast.client import connect
 from polycast.errors import RemoteError
-from polycast.log.format import SCHEMA
+from polycast.log.files.format import SCHEMA
 from polycast.model import Message
-from polycast.pipelines.runner import Report, run_in, to_order
+from polycast.pipelines.runtime.runner import Report, run_in, to_order
 from polycast.pipelines.traffic.counts import count_batch, to_bucket, to_delays
 from polycast.pipelines.traffic.windows import upsert
 

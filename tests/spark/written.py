@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from log.shelf import Shelf, stop
-from polycast.log.format import SCHEMA, to_message
+from polycast.log.files.format import SCHEMA, to_message
 
 BEGAN = 1_700_000_000_000_000
 """In microseconds; a whole number of minutes and 20 seconds."""

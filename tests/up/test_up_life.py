@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from polycast.pipelines.standing import NOT_HERE
-from polycast.pipelines.standing.rest import LIVED_SECONDS, Rest
+from polycast.pipelines.service import NOT_HERE
+from polycast.pipelines.service.backoff import LIVED_SECONDS, Rest
 from polycast.up.life import TABLE, WRONG_USAGE, Event, Life, State
 
 KILLED = -9

@@ -162,7 +162,7 @@ def test_the_broker_does_without_spark() -> None:
 
 
 def test_a_part_that_ends_again_and_again_rests_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polycast.pipelines.standing.rest.FIRST_SECONDS", 0.01)
+    monkeypatch.setattr("polycast.pipelines.service.backoff.FIRST_SECONDS", 0.01)
 
     async def scene() -> None:
         spark = stand_in("brief")

@@ -32,9 +32,9 @@ from hashlib import sha1
 from itertools import groupby
 from typing import NamedTuple
 
+from polycast.broker.duplicate_links import Link, rank, to_give_up
+from polycast.broker.forwarded_cache import Key, Memory
 from polycast.broker.hub import Delivery, Hub, Publication, readable_parts
-from polycast.broker.memory import Key, Memory
-from polycast.broker.twins import Link, rank, to_give_up
 from polycast.model import RESERVED, Burst, Contains, Pattern
 from polycast.routing import Audience, Subscriber
 

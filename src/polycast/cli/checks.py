@@ -23,10 +23,11 @@ from polycast.dialects.hermod import scan as hermod_scan
 from polycast.dialects.ubre import scan as ubre_scan
 from polycast.dialects.web import frames
 from polycast.errors import PolycastError, StartError
-from polycast.log import columns
+from polycast.log.files import columns
 from polycast.log.settings import LogSettings, floor_of
-from polycast.server import Settings, load, sockets
-from polycast.server.exposure import find_warnings
+from polycast.server import Settings, load
+from polycast.server.access.exposure import find_warnings
+from polycast.server.io import sockets
 
 FILES_WANTED = 4096
 FSYNCS = 5

@@ -24,7 +24,7 @@ def run(
     as_json: bool = typer.Option(False, "--json", help="The answer as one JSON object."),
     master: str = MASTER,
 ) -> None:
-    from polycast.pipelines import runner
+    from polycast.pipelines.runtime import runner
 
     wanted = parse_pattern(pattern)
     begin = parse_time("--since", since)
@@ -42,7 +42,7 @@ def run(
 
 def to_shown(answer: dict[str, Any]) -> dict[str, Any]:
     """With times as people read them."""
-    from polycast.log.format import MICROS
+    from polycast.log.files.format import MICROS
 
     peak = answer["peak_minute"]
     at = None if peak is None else to_time(peak * MICROS)

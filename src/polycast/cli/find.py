@@ -15,9 +15,9 @@ from polycast.errors import UsageError
 from polycast.model import Everything, Start, parse_pattern
 
 if TYPE_CHECKING:
-    from polycast.log.scan import Condition, Wanted
+    from polycast.log.read.query import Condition, Wanted
     from polycast.pipelines.index.search import Sought
-    from polycast.pipelines.sweep import Part
+    from polycast.pipelines.runtime.sweep import Part
 
 NAME = "find"
 HELP = """Find messages by a text anywhere in the payload, or by the value of a field of a JSON object, or by both.
@@ -47,7 +47,7 @@ def run(
     as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
     master: str = MASTER,
 ) -> None:
-    from polycast.pipelines import runner
+    from polycast.pipelines.runtime import runner
 
     runner.check_spark()
     sought = to_sought(text, field)
@@ -77,7 +77,7 @@ def to_sought(text: str, fields: list[str]) -> Sought:
 
 
 def to_wanted(topics: list[str], begin: str, end: str) -> Wanted:
-    from polycast.log.scan import Wanted
+    from polycast.log.read.query import Wanted
 
     patterns = tuple(map(parse_pattern, topics)) or (Everything(),)
     conditions = [_to_condition("--from", begin, ">="), _to_condition("--to", end, "<")]
@@ -85,8 +85,8 @@ def to_wanted(topics: list[str], begin: str, end: str) -> Wanted:
 
 
 def _to_condition(flag: str, text: str, test: str) -> Condition | None:
-    from polycast.log.format import MICROS
-    from polycast.log.scan import Condition
+    from polycast.log.files.format import MICROS
+    from polycast.log.read.query import Condition
 
     if not text:
         return None
@@ -98,7 +98,7 @@ def _to_condition(flag: str, text: str, test: str) -> Condition | None:
 
 def to_parts(place: str, data: str, wanted: Wanted) -> list[Part]:
     from polycast.pipelines.index.search import COLUMNS
-    from polycast.pipelines.sweep import parts_of_lake, parts_of_log
+    from polycast.pipelines.runtime.sweep import parts_of_lake, parts_of_log
 
     if place not in ("log", "lake"):
         raise UsageError(f"--in {place} is not a place to look", "there are log and lake")

@@ -45,7 +45,7 @@ def run(
     once: bool = typer.Option(False, "--once", help="With --into or --to: end when all that is there is done."),
     master: str = MASTER,
 ) -> None:
-    from polycast.pipelines import runner
+    from polycast.pipelines.runtime import runner
     from polycast.pipelines.sql.statement import read_statement
 
     _check_options(into, to, as_json, as_csv, once)
@@ -74,7 +74,7 @@ def _check_options(into: str, to: str, as_json: bool, as_csv: bool, once: bool) 
 
 def _answer(statement: Statement, data: Path, master: str, form: str) -> None:
     from polycast.cli import results
-    from polycast.pipelines.sql import ask, to_batches
+    from polycast.pipelines.sql.query import ask, to_batches
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
     with asking(NAME, master) as spark:
@@ -84,7 +84,7 @@ def _answer(statement: Statement, data: Path, master: str, form: str) -> None:
 
 def _follow(statement: Statement, into: str, to: str, data: Path, at: str, master: str, once: bool) -> None:
     from polycast.cli.pipeline.running import follow
-    from polycast.pipelines import runner
+    from polycast.pipelines.runtime import runner
     from polycast.pipelines.sql.following import Target, check_target, to_pipeline
 
     target = Target(into, Path(to) if to else None)

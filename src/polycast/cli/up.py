@@ -49,7 +49,7 @@ def _to_wish(
     config: Path | None, data: str | None, listen: list[str], set_: list[str], verbose: bool, **more: bool
 ) -> Wish:
     """What is wrong with it is said here, before anything is started."""
-    from polycast.pipelines.standing import NAMES
+    from polycast.pipelines.service import NAMES
     from polycast.server import load
     from polycast.up.parts import Wish
 

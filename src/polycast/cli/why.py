@@ -28,7 +28,7 @@ def run(
     as_json: bool = typer.Option(False, "--json", help="The answer as one JSON object."),
     master: str = MASTER,
 ) -> None:
-    from polycast.pipelines import runner
+    from polycast.pipelines.runtime import runner
 
     number = parse_offset(offset)
     runner.check_spark()

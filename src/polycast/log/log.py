@@ -15,19 +15,19 @@ from itertools import chain
 from pathlib import Path
 
 from polycast.errors import StartError
-from polycast.log.batches import BatchIds, trim_batches
-from polycast.log.bulk import Numbered, size_of
-from polycast.log.disk import DISK, Disk
-from polycast.log.folder import clear_snapshots, log_of, make
-from polycast.log.format import MICROS, SCHEMA, Layout
-from polycast.log.keeper import Keeper
-from polycast.log.outcome import Settled
-from polycast.log.recovery import Recovered, recover
+from polycast.log.files.disk import DISK, Disk
+from polycast.log.files.folder import clear_snapshots, log_of, make
+from polycast.log.files.format import MICROS, SCHEMA, Layout
+from polycast.log.files.snapshot import Snapshot, to_topics, trimmed, write_snapshot
+from polycast.log.files.state import Lock, State, write_state
+from polycast.log.repair.recovery import Recovered, recover
 from polycast.log.settings import LogSettings
-from polycast.log.snapshot import Snapshot, to_topics, trimmed, write_snapshot
-from polycast.log.state import Lock, State, write_state
-from polycast.log.steps import Snapshots
-from polycast.log.writer import GROUP_BYTES, RESERVE, ROW_BYTES, Begun, Entry, Writer
+from polycast.log.upkeep.housekeeping import Keeper
+from polycast.log.upkeep.snapshots import Snapshots
+from polycast.log.write.batch_ids import BatchIds, trim_batches
+from polycast.log.write.bulk import Numbered, size_of
+from polycast.log.write.outcome import Settled
+from polycast.log.write.writer import GROUP_BYTES, RESERVE, ROW_BYTES, Begun, Entry, Writer
 from polycast.model import BatchKey, Burst
 
 log = logging.getLogger("polycast.log")

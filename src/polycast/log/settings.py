@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polycast.declare import parse_size, setting
-from polycast.log.modes import OWNER, UMASKS
+from polycast.log.files.permissions import OWNER, UMASKS
 
 MIB = 1024 * 1024
 AUTO = "auto"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from polycast.errors import UsageError
-from polycast.pipelines.base import Pipeline
+from polycast.pipelines.runtime.definition import Pipeline
 
 SUMMARIES = {
     "archive": "topics to a lake of Parquet files, by date and hour, each row once",
@@ -25,7 +25,7 @@ NAMES = tuple(SUMMARIES)
 
 def find(name: str) -> Pipeline:
     check(name)
-    found = import_module(f"polycast.pipelines.{name}").PIPELINE
+    found = import_module(f"polycast.pipelines.{name}.pipeline").PIPELINE
     assert isinstance(found, Pipeline)
     return found
 

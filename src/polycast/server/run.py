@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from polycast.dialects.base import Page
-from polycast.log.modes import UMASKS, check_owners, protect, restrict
-from polycast.server.exposure import find_warnings
-from polycast.server.reloading import check, reload
+from polycast.log.files.permissions import UMASKS, check_owners, protect, restrict
+from polycast.server.access.exposure import find_warnings
+from polycast.server.reload import check, reload
 from polycast.server.server import Server
 from polycast.server.settings import Settings
 
@@ -79,7 +79,7 @@ def _open_log(settings: Settings) -> Log | None:
     if not settings.log.enabled:
         return None
     # pyarrow takes its time: who keeps nothing need not wait for it
-    from polycast.log.arrow import leave_pandas_out
+    from polycast.log.files.arrow import leave_pandas_out
 
     leave_pandas_out()
     from polycast.log.log import Log

@@ -17,25 +17,26 @@ from polycast.address import SECURE, UNDER, Address, parse_address
 from polycast.dialects.base import Page, Terms
 from polycast.dialects.registry import ROLES
 from polycast.errors import ForbiddenError, TimeoutPeerError
-from polycast.server import pages, sockets
 from polycast.server.access.access import Access
-from polycast.server.connection import DETAILS_AT_MOST, Connection
-from polycast.server.counters import Counters
-from polycast.server.deadlines import is_left_open, why_late
-from polycast.server.dialling import dial, warn_of_useless
-from polycast.server.exchange import Exchange
-from polycast.server.inbox import SHARED_BYTES, Inbox
-from polycast.server.links import Links, Place
-from polycast.server.listener import Listener
-from polycast.server.marks import Marks
-from polycast.server.neighbours import Neighbours
-from polycast.server.places import Places
-from polycast.server.positions import Positions
-from polycast.server.reloading import reread_tokens
-from polycast.server.routes import Routes
+from polycast.server.api.routes import Routes
+from polycast.server.dispatch.dispatcher import Exchange
+from polycast.server.dispatch.mesh_links import Neighbours
+from polycast.server.io import sockets
+from polycast.server.io.connection import DETAILS_AT_MOST, Connection
+from polycast.server.io.dial import dial, warn_of_useless
+from polycast.server.io.listener import Listener
+from polycast.server.io.outbound import Links, Place
+from polycast.server.io.partial_frames import Unfinished
+from polycast.server.io.receive_buffer import SHARED_BYTES, Inbox
+from polycast.server.io.slots import Places
+from polycast.server.io.timeouts import is_left_open, why_late
+from polycast.server.io.tls import PENDING_AT_MOST, Doorway, to_context, to_dial_context
+from polycast.server.observe import pages
+from polycast.server.observe.counters import Counters
+from polycast.server.observe.offset_times import Marks
+from polycast.server.observe.pipeline_progress import Positions
+from polycast.server.reload import reread_tokens
 from polycast.server.settings import TABLES, LimitSettings, Settings
-from polycast.server.tls import PENDING_AT_MOST, Doorway, to_context, to_dial_context
-from polycast.server.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from polycast.log.log import Log

@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
-from polycast.log.format import Gap
-from polycast.log.scan import Stretch, Wanted, scan
-from polycast.log.sources import Spot
+from polycast.log.files.format import Gap
+from polycast.log.read.query import Stretch, Wanted, scan
+from polycast.log.read.segment_sources import Spot
 
 NAMES = ("first", "next", "size", "segment", "at", "position")
 """A stretch, and its spot; the spot is null where there is none."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import datasource
 
-from polycast.log.scan import Condition
+from polycast.log.read.query import Condition
 
 TESTS: dict[type[datasource.Filter], str] = {
     datasource.EqualTo: "=",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from polycast.errors import GoneError
-from polycast.log.scan import Condition, Stretch, Wanted, to_stretches
+from polycast.log.read.query import Condition, Stretch, Wanted, to_stretches
 from polycast.model import Everything, Exact
 from polycast.spark.options import EARLIEST, LATEST, Place, SourceOptions
 from polycast.spark.views import View

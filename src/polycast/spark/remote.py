@@ -14,9 +14,9 @@ from polycast.client.blocking import Client
 from polycast.client.connect import to_side
 from polycast.client.requests import to_body
 from polycast.errors import RemoteError
-from polycast.log.format import KEY, SCHEMA, Gap
-from polycast.log.scan import Stretch, Wanted, matching_rows
-from polycast.log.survey import Piece
+from polycast.log.files.format import KEY, SCHEMA, Gap
+from polycast.log.read.query import Stretch, Wanted, matching_rows
+from polycast.log.read.survey import Piece
 
 STRETCH_OFFSETS = 100_000
 """What is one piece here: a broker does not tell how its files are cut."""

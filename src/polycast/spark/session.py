@@ -18,7 +18,7 @@ from pyspark.sql.utils import is_remote
 
 from polycast.client.secure import SECRETS, TOKEN_FILE
 from polycast.errors import StartError
-from polycast.log.modes import restrict
+from polycast.log.files.permissions import restrict
 from polycast.spark.faults import unwrap
 from polycast.spark.java import find_java
 from polycast.spark.source import PolycastSource, PushingSource

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from polycast.errors import GoneError, UsageError
-from polycast.log.format import Gap
-from polycast.log.scan import Condition, Wanted
+from polycast.log.files.format import Gap
+from polycast.log.read.query import Condition, Wanted
 from polycast.spark.faults import telling
 from polycast.spark.fetch import STRETCHES, to_batch
 from polycast.spark.filters import to_conditions

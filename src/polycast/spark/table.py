@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 
 from polycast.errors import LogDamageError
-from polycast.log.folder import Segment, segments
-from polycast.log.reader import covering
-from polycast.log.sealed import About, SealedReader
-from polycast.log.survey import ends_of
+from polycast.log.files.folder import Segment, segments
+from polycast.log.files.sealed import About, SealedReader
+from polycast.log.read.reader import covering
+from polycast.log.read.survey import ends_of
 from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix, parse_patterns
 from polycast.spark.source import NAME, ROWS
 from polycast.spark.views import find_log

@@ -9,10 +9,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from polycast.errors import UsageError
-from polycast.log.format import MICROS, Gap
-from polycast.log.places import begin_of_sequences, find_time
-from polycast.log.scan import Stretch, Wanted, scan
-from polycast.log.survey import Piece, Survey
+from polycast.log.files.format import MICROS, Gap
+from polycast.log.read.query import Stretch, Wanted, scan
+from polycast.log.read.seek import begin_of_sequences, find_time
+from polycast.log.read.survey import Piece, Survey
 from polycast.spark.options import SourceOptions
 
 MARKS = ("state.json", "[0-9]*.arrows", "[0-9]*.parquet")

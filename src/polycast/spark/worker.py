@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from polycast.log.arrow import leave_pandas_out
+from polycast.log.files.arrow import leave_pandas_out
 
 DAEMON = ("pyspark", "daemon.py")
 PLANNERS = "pyspark.sql.worker."

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from polycast.pipelines.standing import NOT_HERE
-from polycast.pipelines.standing.rest import Rest
+from polycast.pipelines.service import NOT_HERE
+from polycast.pipelines.service.backoff import Rest
 
 WRONG_USAGE = 2
 HOPELESS = (WRONG_USAGE, NOT_HERE)

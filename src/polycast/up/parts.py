@@ -63,7 +63,7 @@ def to_parts(wish: Wish) -> list[Part]:
         given = [*(DEMO_TRAFFIC if wish.demo else ()), *wish.pipelines]
         arguments = partial(spark_arguments, wish.data, given)
         why_not = partial(why_no_spark, wish.data)
-        parts.append(Part("spark", "polycast.pipelines.standing", arguments, why_not=why_not))
+        parts.append(Part("spark", "polycast.pipelines.service", arguments, why_not=why_not))
     if wish.demo:
         parts.append(Part("demo", "polycast.demo", demo_arguments))
     return parts

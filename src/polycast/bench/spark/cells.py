@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 
 from polycast.bench.spark.rows import read_log
-from polycast.log.survey import ends_of
-from polycast.pipelines.archive import plan, reading, stage
-from polycast.pipelines.traffic import count, sum_up
+from polycast.log.read.survey import ends_of
+from polycast.pipelines.archive.pipeline import plan, reading, stage
+from polycast.pipelines.traffic.pipeline import count, sum_up
 from polycast.spark.options import read_source_options
 from polycast.spark.table import table
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from polycast.log.disk import DISK
-from polycast.log.folder import HOT, name_of
-from polycast.log.format import NOTHING_BEFORE, SCHEMA, Layout, to_message
-from polycast.log.hot import HotSegment
-from polycast.log.sealing import seal
-from polycast.log.state import State, write_state
+from polycast.log.files.disk import DISK
+from polycast.log.files.folder import HOT, name_of
+from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, Layout, to_message
+from polycast.log.files.hot import HotSegment
+from polycast.log.files.state import State, write_state
+from polycast.log.upkeep.sealing import seal
 
 TOPICS = 100
 SOURCES = 10

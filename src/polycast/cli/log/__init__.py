@@ -16,6 +16,6 @@ app = to_group(COMMANDS)
 
 @app.callback()
 def _prepare() -> None:
-    from polycast.log.arrow import leave_pandas_out
+    from polycast.log.files.arrow import leave_pandas_out
 
     leave_pandas_out()

@@ -53,8 +53,8 @@ def run(
 
 
 def _batches(folder: Path, start: Start | str, patterns: list[Any]) -> Iterator[pa.RecordBatch]:
-    from polycast.log.filters import matching
-    from polycast.log.reader import Reader
+    from polycast.log.read.masks import matching
+    from polycast.log.read.reader import Reader
 
     offset = _find(folder, start)
     if offset is None:
@@ -68,7 +68,7 @@ def _batches(folder: Path, start: Start | str, patterns: list[Any]) -> Iterator[
 
 
 def _find(folder: Path, start: Start | str) -> int | None:
-    from polycast.log.places import find_time, first_offset
+    from polycast.log.read.seek import find_time, first_offset
 
     if isinstance(start, str):
         return None

@@ -12,7 +12,7 @@ import typer
 from polycast.cli.log.place import DATA, open_log
 
 if TYPE_CHECKING:
-    from polycast.log.outline import Outline
+    from polycast.log.read.outline import Outline
 
 NAME = "info"
 HELP = """List the segments of the log, with their offsets, messages, bytes and times, and what is missing and why.
@@ -33,10 +33,10 @@ def run(
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    from polycast.log.folder import QUARANTINE
-    from polycast.log.outline import outlines
-    from polycast.log.salvage import LOST, read_lost
-    from polycast.log.state import is_running, read_state
+    from polycast.log.files.folder import QUARANTINE
+    from polycast.log.files.state import is_running, read_state
+    from polycast.log.read.outline import outlines
+    from polycast.log.repair.salvage import LOST, read_lost
 
     found = outlines(folder)
     state = read_state(folder)

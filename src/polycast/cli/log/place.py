@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from polycast.errors import StartError, UsageError
-from polycast.log.modes import restrict, umask_of
+from polycast.log.files.permissions import restrict, umask_of
 
 
 def _restrict(data: str) -> str:
@@ -25,7 +25,7 @@ DATA = typer.Option(
 
 def open_log(data: str) -> Path:
     """Its folder. What the library has to say about it from here on goes to stderr."""
-    from polycast.log.folder import log_of
+    from polycast.log.files.folder import log_of
 
     folder = log_of(data)
     try:

@@ -16,7 +16,7 @@ from polycast.errors import LogDamageError, StartError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from polycast.log.folder import Segment
+    from polycast.log.files.folder import Segment
 
 NAME = "seal"
 HELP = """Turn every hot segment into Parquet, also the one that is being written.
@@ -28,7 +28,7 @@ ASK_SECONDS = 0.1
 
 
 def run(data: str = DATA) -> None:
-    from polycast.log.state import Lock
+    from polycast.log.files.state import Lock
 
     folder = open_log(data)
     before = len(_hot(folder))
@@ -47,13 +47,13 @@ def run(data: str = DATA) -> None:
 
 
 def _hot(folder: Path) -> list[Segment]:
-    from polycast.log.folder import segments
+    from polycast.log.files.folder import segments
 
     return [segment for segment in segments(folder) if not segment.sealed]
 
 
 def _seal_here(folder: Path) -> None:
-    from polycast.log.sealing import seal
+    from polycast.log.upkeep.sealing import seal
 
     hot = _hot(folder)
     with _progress(len(hot)) as advance:
@@ -69,8 +69,8 @@ def _seal_here(folder: Path) -> None:
 
 
 def _ask(folder: Path) -> None:
-    from polycast.log.folder import WANTED
-    from polycast.log.state import is_running
+    from polycast.log.files.folder import WANTED
+    from polycast.log.files.state import is_running
 
     wish = folder / WANTED
     meant = _hot(folder)

@@ -14,7 +14,7 @@ from polycast.cli.log.place import DATA, open_log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from polycast.log.verify import Finding, Progress
+    from polycast.log.repair.verify import Finding, Progress
 
 NAME = "verify"
 HELP = """Read all of the log and check that it is what was written: checksums, digests, the chain, the offsets.
@@ -30,8 +30,8 @@ def run(
     data: str = DATA,
     as_json: bool = typer.Option(False, "--json", help="One JSON object per line, the last one with the totals."),
 ) -> None:
-    from polycast.log.state import is_running
-    from polycast.log.verify import Finding, verify
+    from polycast.log.files.state import is_running
+    from polycast.log.repair.verify import Finding, verify
 
     folder = open_log(data)
     show = _show_json if as_json else _show_line

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from polycast.pipelines.base import Pipeline
+    from polycast.pipelines.runtime.definition import Pipeline
 
 NAME = "describe"
 HELP = "Say what a pipeline does, which settings it has, and where it writes."

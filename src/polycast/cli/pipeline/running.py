@@ -18,8 +18,8 @@ from polycast.cli.log.place import DATA
 from polycast.cli.options import AT
 
 if TYPE_CHECKING:
-    from polycast.pipelines.progress import Progress
-    from polycast.pipelines.runner import Order, Report
+    from polycast.pipelines.runtime.progress import Progress
+    from polycast.pipelines.runtime.runner import Order, Report
 
 NAME = "run"
 HELP = """Run a pipeline: until SIGTERM or ctrl-C, or with --once until all is done that is in the log by now.
@@ -39,14 +39,14 @@ def run(
     master: str = typer.Option("local[*]", help="Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://..."),
     set_: list[str] = typer.Option([], "--set", help="A setting of the pipeline.", metavar="KEY=VALUE"),
 ) -> None:
-    from polycast.pipelines import runner
+    from polycast.pipelines.runtime import runner
 
     follow(runner.to_order(name, Path(data), at, set_, master, once))
 
 
 def follow(order: Order) -> None:
     """To its end, with signs of life."""
-    from polycast.pipelines import runner
+    from polycast.pipelines.runtime import runner
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it shows stacks of what is told in words anyway

@@ -11,8 +11,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.log.format import SCHEMA
-from polycast.log.sealing import to_writer
+from polycast.log.files.format import SCHEMA
+from polycast.log.upkeep.sealing import to_writer
 from polycast.pipelines.archive.lake import STAGED, STAGING, StagedFile
 
 DESCRIPTION = "staged string, hour string, first long, last long, rows long, size long"

@@ -32,8 +32,8 @@ from typing import NamedTuple
 import msgspec
 
 from polycast.errors import StartError, UsageError
-from polycast.log.disk import DISK, Disk
-from polycast.log.folder import make
+from polycast.log.files.disk import DISK, Disk
+from polycast.log.files.folder import make
 
 RECORD = "_record.json"
 STAGING = "_staging"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.log.format import MICROS
-from polycast.log.places import find_time
-from polycast.log.scan import Condition, Wanted
+from polycast.log.files.format import MICROS
+from polycast.log.read.query import Condition, Wanted
+from polycast.log.read.seek import find_time
 from polycast.model import Pattern
-from polycast.pipelines.sweep import Part, parts_of_log, sweep
+from polycast.pipelines.runtime.sweep import Part, parts_of_log, sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,8 +87,8 @@ def estimate(spark: SparkSession, folder: Path, pattern: Pattern, since: float, 
 
 def begin_of(folder: Path, since: float) -> float:
     """That time, or when the log begins, if that is later."""
-    from polycast.log.folder import segments
-    from polycast.log.places import first_time
+    from polycast.log.files.folder import segments
+    from polycast.log.read.seek import first_time
 
     times = (first_time(segment) for segment in segments(folder))
     first = next((micros for micros in times if micros is not None), None)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.log.filters import mask_of
+from polycast.log.read.masks import mask_of
 from polycast.model import Exact, Pattern
 from polycast.pipelines.deliveries.subscriptions import Subscription
 

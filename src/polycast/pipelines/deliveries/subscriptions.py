@@ -17,8 +17,8 @@ import msgspec
 import pyarrow as pa
 
 from polycast.dialects.registry import ROLES
-from polycast.log.scan import Condition, Wanted, scan, to_stretches
-from polycast.log.survey import Survey
+from polycast.log.read.query import Condition, Wanted, scan, to_stretches
+from polycast.log.read.survey import Survey
 from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix
 
 EVENTS = RESERVED + "events/"

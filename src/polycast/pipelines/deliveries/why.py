@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from polycast.errors import GoneError
-from polycast.log.places import rows_at
-from polycast.log.scan import Condition, Wanted
-from polycast.log.survey import Survey
+from polycast.log.read.query import Condition, Wanted
+from polycast.log.read.seek import rows_at
+from polycast.log.read.survey import Survey
 from polycast.pipelines.deliveries.subscriptions import (
     COLUMNS,
     DECODER,
@@ -33,7 +33,7 @@ from polycast.pipelines.deliveries.subscriptions import (
     to_subscription,
     to_told,
 )
-from polycast.pipelines.sweep import Part, parts_of_log, sweep
+from polycast.pipelines.runtime.sweep import Part, parts_of_log, sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

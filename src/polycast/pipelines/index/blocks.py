@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from polycast.log.disk import DISK
-from polycast.log.folder import DIGITS, log_of, make
-from polycast.log.state import read_state
+from polycast.log.files.disk import DISK
+from polycast.log.files.folder import DIGITS, log_of, make
+from polycast.log.files.state import read_state
 from polycast.pipelines.index.grams import Builder, Filter
 
 BLOCK_OFFSETS = 65_536

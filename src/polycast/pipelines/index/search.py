@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.errors import UsageError
-from polycast.log.format import SCHEMA
+from polycast.log.files.format import SCHEMA
 from polycast.pipelines.index.blocks import Index
 from polycast.pipelines.index.grams import Filter
-from polycast.pipelines.sweep import Part, sweep
+from polycast.pipelines.runtime.sweep import Part, sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

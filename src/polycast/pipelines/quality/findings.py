@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from polycast.log.format import Gap
+from polycast.log.files.format import Gap
 from polycast.pipelines.quality.inspection import Inspected, Run, Seen, Spot
 from polycast.pipelines.quality.shapes import NULL
 

@@ -6,11 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from polycast.errors import LogDamageError
-from polycast.log.folder import Segment, segments
-from polycast.log.format import Gap
-from polycast.log.hot import HotReader
-from polycast.log.salvage import read_lost
-from polycast.log.sealed import SealedReader
+from polycast.log.files.folder import Segment, segments
+from polycast.log.files.format import Gap
+from polycast.log.files.hot import HotReader
+from polycast.log.files.sealed import SealedReader
+from polycast.log.repair.salvage import read_lost
 
 
 def known_gaps(folder: Path) -> list[Gap]:

@@ -13,8 +13,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from polycast.log.disk import DISK
-from polycast.log.folder import make
+from polycast.log.files.disk import DISK
+from polycast.log.files.folder import make
 
 SCHEMA = "first long, next long"
 DONE = "_all"

@@ -17,10 +17,10 @@ from pyspark.sql.types import BinaryType, DataType, StringType
 
 from polycast.errors import UsageError
 from polycast.model import Exact, parse_patterns
-from polycast.pipelines.base import Pipeline, Run
-from polycast.pipelines.sql import show_as
+from polycast.pipelines.runtime.definition import Pipeline, Run
 from polycast.pipelines.sql.gate import Passed, pass_gate, to_frame
 from polycast.pipelines.sql.mistakes import to_mistake
+from polycast.pipelines.sql.query import show_as
 from polycast.pipelines.sql.statement import Statement, to_views
 
 if TYPE_CHECKING:

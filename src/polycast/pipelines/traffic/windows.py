@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from polycast.log.disk import DISK, Disk
-from polycast.log.folder import make
+from polycast.log.files.disk import DISK, Disk
+from polycast.log.files.folder import make
 
 
 def upsert(folder: Path, rows: pa.Table, keys: list[str], disk: Disk = DISK) -> None:

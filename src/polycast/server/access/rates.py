@@ -10,11 +10,11 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from polycast.server.budget import Budget
+from polycast.server.io.memory_budget import Budget
 
 if TYPE_CHECKING:
     from polycast.server.access.settings import AccessSettings
-    from polycast.server.connection import Connection
+    from polycast.server.io.connection import Connection
 
 PATIENCE_SECONDS = 0.001
 """Less than that is not worth a wait."""

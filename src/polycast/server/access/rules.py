@@ -8,7 +8,7 @@
     IDENTITY may publish+subscribe PATTERN over DIALECT+DIALECT
 
 A rule allows; what no rule allows is forbidden. `over` leaves it to some dialects, and may stand behind each form.
-Rules are about the names that messages were published under: see `polycast.broker.originals`.
+Rules are about the names that messages were published under: see `polycast.broker.original_names`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from polycast.broker.originals import originals, with_copies
+from polycast.broker.original_names import originals, with_copies
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 from polycast.model import RESERVED, Contains, Exact, Pattern, Prefix, parse_pattern

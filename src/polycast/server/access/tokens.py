@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from polycast.errors import StartError, UsageError
-from polycast.log.modes import check_owner
+from polycast.log.files.permissions import check_owner
 from polycast.server.access.rules import RESERVED_NAMES, check_name, parse_rule
 
 FILE = "tokens.json"

@@ -1,9 +1,0 @@
-from array import array
-from collections.abc import Sequence
-
-from polycast.log.columns import Buffers, Piece
-from polycast.log.rows import Stretch, Texts
-
-def gather(pieces: Sequence[Piece]) -> list[Buffers]: ...
-def stretches(offsets: memoryview, topics: Texts, sequences: memoryview, formats: Texts) -> list[Stretch]: ...
-def spans(edges: memoryview) -> tuple[array[int], array[int]]: ...

@@ -1,0 +1,9 @@
+from array import array
+from collections.abc import Sequence
+
+from polycast.log.files.columns import Buffers, Piece
+from polycast.log.read.bursts import Stretch, Texts
+
+def gather(pieces: Sequence[Piece]) -> list[Buffers]: ...
+def stretches(offsets: memoryview, topics: Texts, sequences: memoryview, formats: Texts) -> list[Stretch]: ...
+def spans(edges: memoryview) -> tuple[array[int], array[int]]: ...

@@ -1,0 +1,150 @@
+"""What every topic had come to at an offset, and which batch ids were remembered there.
+
+A snapshot lies beside the segment that begins at its offset. It makes a start as quick as the last segment is
+short, and finds the segment in which a sequence of a topic is. Both files are Arrow streams of one group, which
+proves itself like those of the log:
+
+    .topics     topic, next_sequence, last_offset    the topic that is null stands for all that are not listed
+    .batches    batch_id, first, count, time, owner    in the order of their offsets; version 1 has no owner
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from polycast.errors import LogDamageError
+from polycast.log.files.disk import Disk
+from polycast.log.files.folder import BATCHES, TOPICS, name_of
+from polycast.log.files.format import (
+    NOTHING_BEFORE,
+    UNOWNED,
+    Layout,
+    read_batch,
+    read_layout,
+    read_stamp,
+    size_at,
+    to_message,
+)
+
+TOPICS_SCHEMA = pa.schema([("topic", pa.string()), ("next_sequence", pa.int64()), ("last_offset", pa.int64())])
+TIME = pa.timestamp("us", tz="UTC")
+BATCHES_SCHEMA_1 = pa.schema(
+    [("batch_id", pa.string()), ("first", pa.int64()), ("count", pa.int64()), ("time", TIME)]
+)
+BATCHES_SCHEMA = BATCHES_SCHEMA_1.append(pa.field("owner", pa.string()))
+NO_TOPICS = TOPICS_SCHEMA.empty_table()
+NO_BATCHES = BATCHES_SCHEMA.empty_table()
+
+
+class BatchRow(NamedTuple):
+    """One row of the batches."""
+
+    batch_id: str
+    first: int
+    messages: int
+    micros: int
+    owner: str
+
+
+class Snapshot(NamedTuple):
+    offset: int
+    topics: pa.Table = NO_TOPICS
+    floor: int = 0
+    """The next sequence of every topic that is not in the table."""
+    batches: pa.Table = NO_BATCHES
+
+
+# -- from one to the next --------------------------------------------------------------------------------
+
+
+def advance(before: Snapshot, offset: int, rows: pa.Table, batches: pa.Table, ahead: int = 0) -> Snapshot:
+    """The snapshot at `offset`, after these rows.
+
+    `ahead` is how many messages may have got a sequence and are not among the rows: any topic could be theirs.
+    """
+    grown = _grown(before.topics, rows, ahead)
+    return Snapshot(offset, grown, before.floor + ahead, pa.concat_tables([before.batches, batches]))
+
+
+def _grown(topics: pa.Table, rows: pa.Table, ahead: int) -> pa.Table:
+    ends = rows.group_by("topic").aggregate([("sequence", "max"), ("offset", "max")])
+    after = pc.add(ends["sequence_max"], 1)
+    both = pa.concat_tables([topics, pa.table([ends["topic"], after, ends["offset_max"]], schema=TOPICS_SCHEMA)])
+    found = both.group_by("topic").aggregate([("next_sequence", "max"), ("last_offset", "max")])
+    columns = [found["topic"], pc.add(found["next_sequence_max"], ahead), found["last_offset_max"]]
+    return pa.table(columns, schema=TOPICS_SCHEMA)
+
+
+def trimmed(snapshot: Snapshot, topics: int) -> Snapshot:
+    """Not more topics than that: those that were used last. Forgotten ones raise the floor."""
+    table, floor = snapshot.topics, snapshot.floor
+    if table.num_rows > topics:
+        table = table.sort_by([("last_offset", "descending")])
+        forgotten = pc.max(table.slice(topics)["next_sequence"]).as_py()
+        table, floor = table.slice(0, topics), max(floor, forgotten)
+    return snapshot._replace(topics=table, floor=floor)
+
+
+def to_topics(rows: Iterable[tuple[str, int, int]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, TOPICS_SCHEMA, strict=True)]
+    return pa.table(arrays, schema=TOPICS_SCHEMA)
+
+
+def to_batches(rows: Iterable[BatchRow]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(BATCHES_SCHEMA)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, BATCHES_SCHEMA, strict=True)]
+    return pa.table(arrays, schema=BATCHES_SCHEMA)
+
+
+# -- on disk ---------------------------------------------------------------------------------------------
+
+
+def write_snapshot(folder: Path, snapshot: Snapshot, seed: int, disk: Disk) -> None:
+    """The topics come last: snapshots are found by that name."""
+    others = to_topics([(None, snapshot.floor, -1)])  # type: ignore[list-item]
+    topics = pa.concat_tables([snapshot.topics, others])
+    for table, suffix in ((snapshot.batches, BATCHES), (topics, TOPICS)):
+        layout = Layout.of(table.schema, seed)
+        batch = pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
+        message = to_message(batch, layout, NOTHING_BEFORE, snapshot.offset)
+        disk.replace(folder / name_of(snapshot.offset, suffix), layout.head + message.pieces[0])
+
+
+def read_snapshot(folder: Path, offset: int) -> Snapshot | None:
+    """None where there is none that is whole and right."""
+    try:
+        listed = read_topics(folder / name_of(offset, TOPICS))
+        batches = _read_batches(folder / name_of(offset, BATCHES))
+    except (OSError, LogDamageError):
+        return None
+    floor = pc.max(listed.filter(pc.is_null(listed["topic"]))["next_sequence"]).as_py()
+    return Snapshot(offset, listed.filter(pc.is_valid(listed["topic"])), floor or 0, batches)
+
+
+def read_topics(path: Path) -> pa.Table:
+    """With the row that stands for all topics that are not listed."""
+    return _read(path, {1: TOPICS_SCHEMA, 2: TOPICS_SCHEMA})
+
+
+def _read_batches(path: Path) -> pa.Table:
+    table = _read(path, {1: BATCHES_SCHEMA_1, 2: BATCHES_SCHEMA})
+    if table.schema == BATCHES_SCHEMA:
+        return table
+    return table.append_column("owner", pa.repeat(pa.scalar(UNOWNED, pa.string()), table.num_rows))
+
+
+def _read(path: Path, schemas: Mapping[int, pa.Schema]) -> pa.Table:
+    """`schemas` by the version of the file: a schema proves nothing by itself."""
+    data = memoryview(path.read_bytes())
+    layout = read_layout(data)
+    at = len(layout.head)
+    if layout.schema.remove_metadata() != schemas.get(layout.version) or not size_at(data, at):
+        raise LogDamageError(f"{path} is no snapshot")
+    stamp = read_stamp(data, at, layout.seed)
+    return pa.Table.from_batches([read_batch(data, at, stamp, layout)]).replace_schema_metadata()

@@ -1,0 +1,118 @@
+"""What must be known before the log is read: how the last stop went, and which offsets may have been used.
+
+An offset is handed out only below `reserved`, and that number is on disk before. After a stop that was not clean
+nobody knows which of them were used; the log goes on at `reserved`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from polycast.errors import LogDamageError, StartError
+from polycast.log.files.disk import Disk
+from polycast.log.files.format import NOTHING_BEFORE, VERSION, Gap
+
+NAME = "state.json"
+LOCK = ".lock"
+LOCK_SECONDS = 0.5
+"""Who asks whether a broker is running holds the lock for a moment."""
+STATE_BYTES = 512
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    version: int = VERSION
+    seed: str
+    clean: bool
+    next: int
+    """The offset of the message that comes next, if the stop was clean."""
+    reserved: int
+    checksum: str = NOTHING_BEFORE
+    """Of the last group."""
+    micros: int = 0
+    """The time of the last message."""
+    gap: Gap | None = None
+    """What was lost and is not on record in any group yet."""
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+def read_state(folder: Path) -> State | None:
+    """None where there is none, or none that can be read."""
+    try:
+        text = (folder / NAME).read_bytes()
+        version = msgspec.json.decode(text, type=_Version).version
+        if version > VERSION:
+            raise LogDamageError(
+                f"{folder} was written by a newer version of Polycast: {version}, this one reads {VERSION}",
+                "--data DIR takes another folder",
+            )
+        state = msgspec.json.decode(text, type=State)
+        int(state.seed, 16)
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        return None
+    return state
+
+
+def write_state(folder: Path, state: State, disk: Disk) -> None:
+    """Where there is no room for another file, over the one that is there: its length stays, and fits a sector."""
+    text = msgspec.json.format(msgspec.json.encode(state)).ljust(STATE_BYTES - 1) + b"\n"
+    try:
+        disk.replace(folder / NAME, text)
+    except OSError as error:
+        if error.errno not in FULL or not (folder / NAME).exists():
+            raise
+        disk.overwrite(folder / NAME, text)
+
+
+class Lock:
+    """One broker for one folder, as long as the process lives."""
+
+    def __init__(self, folder: Path) -> None:
+        self._fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._take()
+        except BlockingIOError as error:
+            owner = os.pread(self._fd, 20, 0).decode(errors="replace").strip() or "another one"
+            os.close(self._fd)
+            text = f"the log in {folder} is in use by process {owner}"
+            raise StartError(text, "--data DIR takes another folder") from error
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+
+    def _take(self) -> None:
+        patience = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > patience:
+                    raise
+            time.sleep(0.01)
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a broker has the folder."""
+    try:
+        fd = os.open(folder / LOCK, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

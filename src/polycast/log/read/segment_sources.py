@@ -1,0 +1,178 @@
+"""Where rows come from: a segment, hot or sealed, or one that cannot be opened.
+
+All have one shape, so that whoever reads the log need not know. A source gives rows until it has no more at the
+moment; a hot one may have more later. Where the rows should be and are not, it raises LogDamageError, and goes on
+after `skip`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from polycast.errors import LogDamageError
+from polycast.log.files.folder import Segment
+from polycast.log.files.format import Gap
+from polycast.log.files.hot import Group, HotReader
+from polycast.log.files.sealed import SealedReader
+
+GATHER_ROWS = 8192
+GATHER_BYTES = 1024 * 1024
+"""Up to here small groups are put together: a log of single messages is read as quickly as any other."""
+
+
+class Source(Protocol):
+    segment: Segment
+    next: int
+    """The offset after all that was read, or passed over."""
+    gaps: list[Gap]
+    """Those on record that were met."""
+
+    def read(self, offset: int) -> pa.RecordBatch | None:
+        """The next rows; those before `offset` may be among them. None if there are none, as it is now."""
+
+    def skip(self) -> bool:
+        """Passes over damage, or over nothing where something should be. False if there is nothing behind it."""
+
+    def close(self) -> None: ...
+
+
+class Spot(NamedTuple):
+    """Where in a hot segment the group begins that has this offset first."""
+
+    segment: int
+    offset: int
+    position: int
+
+
+def open_source(segment: Segment, columns: Sequence[str] | None = None, spot: Spot | None = None) -> Source:
+    """Raises OSError if the segment is not there any more under that name. With `spot` it begins there."""
+    try:
+        return SealedSource(segment, columns) if segment.sealed else HotSource(segment, columns, spot)
+    except LogDamageError as error:
+        return UnreadableSource(segment, str(error))
+
+
+class HotSource:
+    def __init__(self, segment: Segment, columns: Sequence[str] | None, spot: Spot | None = None) -> None:
+        self.segment = segment
+        self.next = segment.first
+        self.gaps: list[Gap] = []
+        self._columns = list(columns) if columns else None
+        self._reader = HotReader(segment.path)
+        if spot and self._reader.begins_at(spot.position, spot.offset):
+            self._reader.position, self.next = spot.position, spot.offset
+        self._groups: Iterator[Group] | None = None
+        self._ahead: Group | None = None
+
+    def read(self, offset: int) -> pa.RecordBatch | None:
+        parts: list[pa.RecordBatch] = []
+        rows = size = 0
+        while rows < GATHER_ROWS and size < GATHER_BYTES:
+            group = self._take(offset, bool(parts))
+            if group is None:
+                break
+            parts.append(group.batch.select(self._columns) if self._columns else group.batch)
+            rows, size = rows + group.stamp.count, size + group.stamp.size
+        if not parts:
+            return None
+        joined = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        return joined.replace_schema_metadata()
+
+    def _take(self, offset: int, following: bool) -> Group | None:
+        """The next group that has something at the offset or later.
+
+        `following`: only if there is no gap before it, and if it is worth to be put together with others.
+        """
+        group = self._ahead
+        while group is None or group.stamp.next <= offset:
+            group = self._pull(offset, following)
+            if group is None:
+                return None
+        if following and (group.stamp.first != self.next or group.stamp.size > GATHER_BYTES):
+            self._ahead = group
+            return None
+        self._ahead = None
+        if group.stamp.gap:
+            self.gaps.append(group.stamp.gap)
+        self.next = group.stamp.next
+        return group
+
+    def _pull(self, offset: int, following: bool) -> Group | None:
+        if self._groups is None:
+            if self._reader.ends_at(self._reader.position):
+                return None
+            self._groups = self._reader.groups(skip_to=offset)
+        try:
+            group = next(self._groups, None)
+        except LogDamageError:
+            self._groups = None
+            if following:
+                return None  # first what is good; the damage is met again
+            raise
+        if group is None:
+            self._groups = None
+        return group
+
+    def skip(self) -> bool:
+        self._groups = self._ahead = None
+        stamp = self._reader.find(self.next)
+        if stamp is None:
+            return False
+        self.next = stamp.first
+        return True
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class SealedSource:
+    """Row groups are chosen by what the segment says about itself: that is proven, and statistics are not."""
+
+    def __init__(self, segment: Segment, columns: Sequence[str] | None) -> None:
+        self.segment = segment
+        self.next = segment.first
+        self._reader = SealedReader(segment.path)
+        self.gaps = self._reader.about.gaps
+        self._columns = columns
+        self._number = 0
+
+    def read(self, offset: int) -> pa.RecordBatch | None:
+        row_groups = self._reader.about.row_groups
+        while self._number < len(row_groups) and row_groups[self._number].next <= offset:
+            self.skip()
+        if self._number == len(row_groups):
+            return None
+        batch = self._reader.read(self._number, self._columns)
+        self.skip()
+        return batch
+
+    def skip(self) -> bool:
+        row_groups = self._reader.about.row_groups
+        if self._number == len(row_groups):
+            return False
+        self.next = row_groups[self._number].next
+        self._number += 1
+        return True
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class UnreadableSource:
+    def __init__(self, segment: Segment, reason: str) -> None:
+        self.segment = segment
+        self.next = segment.first
+        self.gaps: list[Gap] = []
+        self._reason = reason
+
+    def read(self, offset: int) -> pa.RecordBatch | None:
+        raise LogDamageError(self._reason)
+
+    def skip(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,1 @@
+"""What a start does after any stop, salvage of damaged segments, and verification."""

@@ -1,0 +1,202 @@
+"""Whether the log is what was written: every byte that matters is read, and every proof is checked.
+
+Hot segments: the checksum of each group. Sealed ones: the checksums of pages, and the digest of each column of
+each row group. All of them: the chain of checksums from group to group, across files and up to what the last clean
+stop knew, and offsets without a hole that is not on record. Retention takes from the beginning; that is no damage.
+Neither is a group at the very end that was never finished because the broker died, nor what salvage has written
+down as lost: both are told as notes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from polycast.errors import LogDamageError
+from polycast.log.files.folder import BATCHES, SEALED, TOPICS, Segment, first_of, segments, size_of
+from polycast.log.files.format import NOTHING_BEFORE, Gap
+from polycast.log.files.hot import Group, HotReader
+from polycast.log.files.sealed import SealedReader, content_of
+from polycast.log.files.snapshot import read_snapshot
+from polycast.log.files.state import NAME, State, read_state
+from polycast.log.repair.salvage import Damage, read_lost, walk
+
+
+class Finding(NamedTuple):
+    """Damage, or a note."""
+
+    what: str
+    first: int | None = None
+    """The first offset that is concerned."""
+    next: int | None = None
+    note: bool = False
+
+
+class Progress(NamedTuple):
+    """After another piece: how many bytes of how many, and how many rows were right."""
+
+    done: int
+    total: int
+    rows: int
+
+
+Report = Finding | Progress
+
+
+def verify(folder: Path, running: bool = False) -> Iterator[Report]:
+    """`running`: whether a broker is writing to it."""
+    return _Verification(folder, running).run()
+
+
+class _Verification:
+    def __init__(self, folder: Path, running: bool) -> None:
+        self._folder = folder
+        self._running = running
+        self._state, self._state_damage = _read_state(folder)
+        self._segments = segments(folder)
+        self._lost = read_lost(folder)
+        self._total = sum(map(size_of, self._segments))
+        self._done = self._rows = 0
+        self._expected: int | None = None
+        """The next offset; None where that cannot be known."""
+        self._checksum: str | None = NOTHING_BEFORE if self._segments and not self._segments[0].first else None
+        """That of the group before; None likewise."""
+
+    def run(self) -> Iterator[Report]:
+        for segment in self._segments:
+            size = size_of(segment)
+            try:
+                yield from self._check(segment)
+            except LogDamageError as error:
+                yield Finding(str(error), segment.first)
+                self._expected = self._checksum = None
+            self._done += size
+            yield self._progress()
+        yield from self._check_snapshots()
+        yield from self._check_state()
+
+    def _progress(self, done: int = 0) -> Progress:
+        return Progress(self._done + done, self._total, self._rows)
+
+    def _check(self, segment: Segment) -> Iterator[Report]:
+        """One that was sealed meanwhile is found under its new name; one that was removed is none of ours."""
+        try:
+            if not segment.sealed:
+                with contextlib.suppress(FileNotFoundError):
+                    yield from self._check_hot(HotReader(segment.path), segment)
+                    return
+            with SealedReader(segment.path.with_suffix(SEALED)) as reader:
+                yield from self._check_sealed(reader)
+        except FileNotFoundError:
+            self._expected = self._checksum = None
+
+    # -- hot segments ------------------------------------------------------------------------------------
+
+    def _check_hot(self, reader: HotReader, segment: Segment) -> Iterator[Report]:
+        died = not self._running and not (self._state and self._state.clean)
+        may_be_torn = died and segment == self._segments[-1]
+        try:
+            for found in walk(reader, segment.first):
+                if isinstance(found, Damage):
+                    yield Finding(found.reason, found.first, found.next, note=may_be_torn and found.torn)
+                    self._expected, self._checksum = found.next, None
+                    may_be_torn = may_be_torn and not found.torn
+                else:
+                    yield from self._check_group(segment, found)
+                    yield self._progress(found.position)
+            if may_be_torn and reader.has_rest():
+                text = f"{segment.path}, byte {reader.position:,}: the last group was never finished"
+                yield Finding(text, self._expected, note=True)
+        finally:
+            reader.close()
+
+    def _check_group(self, segment: Segment, group: Group) -> Iterator[Finding]:
+        stamp, offsets = group.stamp, group.batch["offset"]
+        place = f"{segment.path}, byte {group.position:,}"
+        self._rows += stamp.count
+        if holes_in(offsets) or offsets[0].as_py() != stamp.first or len(offsets) != stamp.count:
+            yield Finding(f"{place}: the rows are not those that the group says", stamp.first, stamp.next)
+        gaps = [stamp.gap] if stamp.gap else []
+        yield from self._follow(place, stamp.first, stamp.next, stamp.previous, stamp.checksum, gaps)
+
+    # -- sealed segments ---------------------------------------------------------------------------------
+
+    def _check_sealed(self, reader: SealedReader) -> Iterator[Report]:
+        about = reader.about
+        yield from self._follow(
+            str(reader.path), about.first, about.next, about.previous, about.checksum, about.gaps
+        )
+        if about.content != content_of(about.row_groups):
+            yield Finding(f"{reader.path}: the digest of its content is wrong", about.first, about.next)
+        expected = about.first
+        for number, group in enumerate(about.row_groups):
+            try:
+                offsets = reader.read(number)["offset"]
+            except LogDamageError as error:
+                yield Finding(str(error), group.first, group.next)
+            else:
+                self._rows += group.count
+                for hole in [Gap(expected, group.first, ""), *holes_in(offsets)]:
+                    if not _covers(about.gaps, hole.first, hole.next):
+                        text = f"{reader.path}, row group {number}: offsets are missing, and no gap is on record"
+                        yield Finding(text, hole.first, hole.next)
+            expected = group.next
+            yield self._progress(size_of(Segment(0, reader.path)) * (number + 1) // len(about.row_groups))
+
+    # -- between groups ----------------------------------------------------------------------------------
+
+    def _follow(
+        self, place: str, first: int, after: int, previous: str, checksum: str, gaps: list[Gap]
+    ) -> Iterator[Finding]:
+        expected = first if self._expected is None else self._expected
+        if _covers(self._lost, expected, first) and expected < first:
+            yield Finding(f"{place}: what was before it is known to be lost to damage", expected, first, note=True)
+            self._checksum = None
+        elif first < expected or not _covers(gaps, expected, first):
+            yield Finding(f"{place}: offset {expected:,} should be next, and no gap is on record", expected, first)
+        if self._checksum is not None and previous != self._checksum:
+            yield Finding(f"{place}: the chain is broken: this does not follow on what is before it", first)
+        self._expected, self._checksum = after, checksum
+
+    # -- the rest ----------------------------------------------------------------------------------------
+
+    def _check_snapshots(self) -> Iterator[Finding]:
+        for path in sorted(self._folder.glob(f"*{TOPICS}")):
+            offset = first_of(path)
+            if offset is not None and read_snapshot(self._folder, offset) is None and path.exists():
+                yield Finding(f"{path}, or its {BATCHES}: the snapshot cannot be read", offset)
+
+    def _check_state(self) -> Iterator[Finding]:
+        if self._state_damage:
+            yield Finding(self._state_damage)
+        if self._running or not self._state or not self._state.clean or self._checksum is None:
+            return
+        if self._checksum != self._state.checksum:
+            text = f"{self._folder}: the log ends before offset {self._state.next:,}, where the last stop left it"
+            yield Finding(text, self._expected, self._state.next)
+
+
+def _read_state(folder: Path) -> tuple[State | None, str]:
+    """And what is wrong with it."""
+    try:
+        state = read_state(folder)
+    except LogDamageError as error:
+        return None, str(error)
+    return state, f"{folder / NAME}: it cannot be read" if state is None and (folder / NAME).exists() else ""
+
+
+def _covers(gaps: list[Gap], first: int, after: int) -> bool:
+    """Whether everything between the offsets is on record as missing."""
+    return first == after or any(gap.first <= first and after <= gap.next for gap in gaps)
+
+
+def holes_in(offsets: pa.Array) -> list[Gap]:
+    """Where offsets do not follow one another."""
+    before, after = offsets.slice(0, len(offsets) - 1), offsets.slice(1)
+    places = pc.indices_nonzero(pc.not_equal(pc.subtract(after, before), 1))
+    return [Gap(before[i].as_py() + 1, after[i].as_py(), "") for i in places.to_pylist()]

@@ -1,0 +1,1 @@
+"""Background work on the log: sealing, retention, snapshots and free disk space."""

@@ -1,0 +1,240 @@
+"""From a hot segment to a sealed one.
+
+The Parquet file is written beside the hot one under another name, synced, and read again: every row group must
+have the digests that its rows had before. Only then it gets its name, and only when that is safe, too, the hot
+file goes. A stop in between leaves the hot file, or both; then the sealed one counts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from polycast.errors import LogDamageError
+from polycast.log.files.disk import DISK, TEMPORARY, Disk
+from polycast.log.files.folder import SEALED
+from polycast.log.files.format import SCHEMA, VERSION, Gap, Stamp
+from polycast.log.files.hot import Group, HotReader
+from polycast.log.files.sealed import About, RowGroup, SealedReader, content_of, digest_of, to_metadata
+
+ROW_GROUP_ROWS = 64 * 1024
+ROW_GROUP_BYTES = 16 * 1024 * 1024
+LISTED_TOPICS = 64
+"""Up to so many, a row group says which topics it has: whoever looks for another one passes it over."""
+SLICE_SECONDS = 0.01
+COUNTED = ["offset", "sequence", "time"]
+REPEATED = ["topic", "dialect", "format", "source"]
+
+
+class Stopped(Exception):  # noqa: N818 -- nothing is wrong
+    pass
+
+
+class Pace:
+    """Takes not more than a share of one core, and ends when it is told to."""
+
+    def __init__(self, share: float, pause: Callable[[float], object], stopped: Callable[[], bool]) -> None:
+        self._rest = 1 / min(max(share, 0.01), 1.0) - 1
+        self._pause = pause
+        self._stopped = stopped
+        self._began = time.thread_time()
+
+    def step(self) -> None:
+        """To be called often: it rests when that is worth it."""
+        if self._stopped():
+            raise Stopped
+        worked = time.thread_time() - self._began
+        if self._rest and worked >= SLICE_SECONDS:
+            self._pause(worked * self._rest)
+            self._began = time.thread_time()
+
+
+def seal(
+    path: Path,
+    share: float = 1.0,
+    pause: Callable[[float], object] = time.sleep,
+    stopped: Callable[[], bool] = lambda: False,
+    disk: Disk = DISK,
+) -> Path | None:
+    """The sealed segment; None if there are no messages, or if it was stopped.
+
+    Damage raises LogDamageError and leaves all as it was; so does an OSError.
+    """
+    target = path.with_suffix(SEALED)
+    temporary = target.with_name(target.name + TEMPORARY)
+    pace = Pace(share, pause, stopped)
+    try:
+        if not _write(path, temporary, pace, disk):
+            return None
+        _check(temporary, pace)
+        disk.rename(temporary, target)
+    except Stopped:
+        return None
+    finally:
+        temporary.unlink(missing_ok=True)
+    path.unlink()
+    return target
+
+
+def _write(path: Path, temporary: Path, pace: Pace, disk: Disk) -> bool:
+    """Whether there was anything to write."""
+    reader = HotReader(path)
+    sink = _Sink(temporary, disk)
+    try:
+        found = _Found()
+        with to_writer(pa.PythonFile(sink, mode="w"), page_checksums=True) as writer:
+            for table in _row_groups(reader, found, pace):
+                found.row_groups.append(_describe(table))
+                writer.write_table(table)
+                pace.step()
+            if not found.stamps:
+                return False
+            _check_end(reader, found.stamps[-1].next)
+            writer.add_key_value_metadata(to_metadata(found.to_about(reader.layout.seed)))
+        sink.sync()
+    finally:
+        sink.release()
+        reader.close()
+    return True
+
+
+def _check_end(reader: HotReader, after: int) -> None:
+    end = reader.position
+    if reader.find(after):
+        raise LogDamageError(f"{reader.path}, byte {end:,}: nothing is there, and groups follow behind it")
+
+
+def _row_groups(reader: HotReader, found: _Found, pace: Pace) -> Iterator[pa.Table]:
+    parts: list[pa.RecordBatch] = []
+    rows = size = 0
+    for group in reader.groups():
+        pace.step()
+        found.stamps.append(group.stamp)
+        for part in _cut(group):
+            parts.append(part)
+            rows += part.num_rows
+            size += group.stamp.size * part.num_rows // group.stamp.count
+            if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
+                yield _join(parts)
+                parts, rows, size = [], 0, 0
+    if parts:
+        yield _join(parts)
+
+
+def _join(parts: list[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(parts).replace_schema_metadata().combine_chunks()
+
+
+def _cut(group: Group) -> Iterator[pa.RecordBatch]:
+    count = group.stamp.count
+    rows = min(ROW_GROUP_ROWS, max(1, count * ROW_GROUP_BYTES // group.stamp.size))
+    for start in range(0, count, rows):
+        yield group.batch.slice(start, rows) if rows < count else group.batch
+
+
+def _describe(table: pa.Table) -> RowGroup:
+    offsets, times = table["offset"], table["time"]
+    sequences = pc.min_max(table["sequence"]).as_py()
+    topics = sorted(pc.unique(table["topic"]).to_pylist())
+    few = len(topics) <= LISTED_TOPICS
+    return RowGroup(
+        first=offsets[0].as_py(),
+        next=offsets[-1].as_py() + 1,
+        count=table.num_rows,
+        first_time=times[0].value,
+        last_time=times[-1].value,
+        columns=[digest_of(column) for column in table.columns],
+        sequences=(sequences["min"], sequences["max"]),
+        topics=topics if few else [topics[0], topics[-1]],
+        all_topics=few,
+    )
+
+
+class _Found:
+    """What is known about a segment when all of it was read."""
+
+    def __init__(self) -> None:
+        self.stamps: list[Stamp] = []
+        self.row_groups: list[RowGroup] = []
+
+    def to_about(self, seed: int) -> About:
+        stamps, groups = self.stamps, self.row_groups
+        gaps: list[Gap] = [stamp.gap for stamp in stamps if stamp.gap]
+        return About(
+            version=VERSION,
+            seed=f"{seed:016x}",
+            first=stamps[0].first,
+            next=stamps[-1].next,
+            count=sum(group.count for group in groups),
+            previous=stamps[0].previous,
+            checksum=stamps[-1].checksum,
+            gaps=gaps,
+            batches=[batch for stamp in stamps for batch in stamp.batches],
+            first_time=groups[0].first_time,
+            last_time=groups[-1].last_time,
+            content=content_of(groups),
+            row_groups=groups,
+        )
+
+
+def to_writer(file: object, page_checksums: bool = False) -> pq.ParquetWriter:
+    """For rows of the log. Statistics of payloads help nobody; DuckDB, Polars and Spark since 3.3 read deltas."""
+    return pq.ParquetWriter(
+        file,
+        SCHEMA,
+        compression="zstd",
+        use_dictionary=REPEATED,
+        column_encoding=dict.fromkeys(COUNTED, "DELTA_BINARY_PACKED") | {"payload": "PLAIN"},
+        write_statistics=[*COUNTED, *REPEATED],
+        write_page_checksum=page_checksums,
+        store_schema=False,
+    )
+
+
+class _Sink:
+    """A file as pyarrow writes to it, by way of the disk."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self._disk = disk
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        self._size = 0
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        self._disk.write(self._fd, data, self._size)
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        """What pyarrow is done with is not yet safe."""
+
+    def sync(self) -> None:
+        self._disk.sync(self._fd)
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)  # what is read again comes from the disk
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def _check(temporary: Path, pace: Pace) -> None:
+    """Raises OSError: the hot segment is not at fault."""
+    try:
+        with SealedReader(temporary) as written:
+            for number in range(len(written.about.row_groups)):
+                written.read(number)
+                pace.step()
+    except LogDamageError as error:
+        raise OSError(errno.EIO, f"what was written is not what can be read: {error}") from error

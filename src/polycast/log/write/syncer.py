@@ -1,0 +1,144 @@
+"""The second half of group commit: what is written becomes safe, and whoever waits for it is told.
+
+While the disk works, the writer goes on. All that it has written meanwhile is made safe by the next sync, at
+once, and settled in the order of its offsets. After a failed sync nobody knows what is on the disk: everything
+from there on is refused, and nothing is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from polycast.declare import Histogram
+from polycast.log.files.hot import HotSegment
+from polycast.log.settings import LogSettings
+from polycast.log.write.outcome import Settled
+
+log = logging.getLogger("polycast.log")
+
+
+class Written(NamedTuple):
+    """To be settled when the segment is safe; no segment: at once."""
+
+    segment: HotSegment | None
+    settled: Settled
+
+
+class Full(NamedTuple):
+    """Nothing more is written to that segment, and it ends before this offset."""
+
+    segment: HotSegment
+    next: int
+    done: threading.Event
+    """Set when it is closed, or never will be."""
+
+
+Item = Written | Full
+
+
+class Syncer:
+    def __init__(
+        self, settings: LogSettings, on_settled: Callable[[Settled], None], on_closed: Callable[[int], None]
+    ) -> None:
+        self._always = settings.sync == "always"
+        self._seconds = settings.sync_seconds if settings.sync == "interval" else None
+        self._on_settled = on_settled
+        self._on_closed = on_closed
+        self._queue: SimpleQueue[Item | None] = SimpleQueue()
+        self._dirty: HotSegment | None = None
+        self._synced = 0.0
+        self.failed = ""
+        """Why nothing is kept any more."""
+        self.times = Histogram()
+        """How long each sync took."""
+        self._thread = threading.Thread(target=self._run, name="log-syncer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, item: Item) -> None:
+        self._queue.put(item)
+
+    def close(self) -> None:
+        """Everything that was put is settled when this returns."""
+        self._queue.put(None)
+        self._thread.join()
+
+    # -- in the thread -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        running = True
+        while running:
+            items, running = self._take()
+            waiting: list[Settled] = []
+            for item in items:
+                if isinstance(item, Full):
+                    self._settle(waiting)
+                    waiting = []
+                    self._close(item)
+                    continue
+                if item.segment:
+                    self._dirty = item.segment
+                waiting.append(item.settled)
+            self._settle(waiting)
+            self._sync_in_time()
+
+    def _take(self) -> tuple[list[Item], bool]:
+        """All that there is, and whether there may be more."""
+        items: list[Item] = []
+        while True:
+            try:
+                found = self._queue.get(block=not items, timeout=self._patience())
+            except Empty:
+                return items, True
+            if found is None:
+                return items, False
+            items.append(found)
+
+    def _patience(self) -> float | None:
+        """How long to wait for more before the next sync is due."""
+        if self._seconds is None or not self._dirty:
+            return None
+        return max(0.0, self._synced + self._seconds - time.monotonic())
+
+    def _settle(self, waiting: list[Settled]) -> None:
+        if waiting and self._always:
+            self._sync()
+        for settled in waiting:
+            self._on_settled(settled._replace(reason=settled.reason or self.failed))
+
+    def _sync_in_time(self) -> None:
+        if self._seconds is not None and self._patience() == 0.0:
+            self._sync()
+
+    def _sync(self) -> None:
+        segment, self._dirty = self._dirty, None
+        if segment is None or self.failed:
+            return
+        began = time.monotonic()
+        try:
+            segment.sync()
+        except OSError as error:
+            self._fail(segment, error)
+        self._synced = time.monotonic()
+        self.times.add(self._synced - began)
+
+    def _close(self, full: Full) -> None:
+        self._dirty = None
+        try:
+            if not self.failed:
+                full.segment.close()
+                self._on_closed(full.next)
+        except OSError as error:
+            self._fail(full.segment, error)
+        finally:
+            full.done.set()
+
+    def _fail(self, segment: HotSegment, error: OSError) -> None:
+        self.failed = f"the disk failed to sync: {error.strerror}; nothing is kept until the broker starts again"
+        log.critical("%s: %s", segment.path, self.failed)

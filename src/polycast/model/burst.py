@@ -1,0 +1,171 @@
+"""The waist: what every dialect is translated to and from.
+
+A burst is what one read brought, as columns:
+
+    block    the bytes that were read, shared by everything that is cut from it
+    starts   where each payload begins in the block          one int64 per message
+    ends     where it ends                                   one int64 per message
+    topics   the topic of each run, as UTF-8 bytes           one per run
+    formats  the format of each run                          one per run
+    run_ends the message index after each run                one per run (Arrow calls this run-end encoding)
+    native   the form whose frames these are already, so that slices of the block can go out as they came in
+    bounds   then: where each frame begins, and the end of the last
+    digests  the sha1 of each payload in hex digits, where somebody has computed it already
+
+A run is a stretch of consecutive messages with one topic and one format. The hub looks up one topic per run
+and cuts slices, never messages. Bursts are on the hot path and mutable for that reason only; everything else
+here is frozen.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import accumulate
+from typing import NamedTuple
+
+Block = bytes | bytearray
+"""What was read. A bytearray where a large frame was assembled in place; nobody writes to it afterwards."""
+
+Buffer = bytes | bytearray | memoryview
+"""What can be handed to a socket."""
+
+
+class Format(StrEnum):
+    BYTES = "bytes"
+    TEXT = "text"
+    JSON = "json"
+    NONE = "none"
+
+
+class Body(NamedTuple):
+    """What a request or its answer carries."""
+
+    payload: bytes = b""
+    format: Format = Format.NONE
+
+
+class Message(NamedTuple):
+    """One message, for edges where people are: clients, the CLI, tests."""
+
+    topic: str
+    payload: bytes
+    format: Format = Format.BYTES
+    sequence: int | None = None
+    """Its place in its topic, where the dialect that brought it tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a session checks a length against before it keeps a byte."""
+
+    payload_bytes: int = 16 * 1024 * 1024
+    topic_bytes: int = 1024
+    line_bytes: int = 64 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Burst:
+    dialect: str
+    block: Block
+    starts: Sequence[int]
+    ends: Sequence[int]
+    topics: list[bytes]
+    formats: list[Format]
+    run_ends: list[int]
+    bounds: Sequence[int] = ()
+    native: Form | None = None
+    digests: list[bytes] | None = None
+    sequences: list[int] = field(default_factory=list)
+    """The sequence of each run's first message, once the hub has numbered the burst."""
+    offset: int = -1
+    """The place of its first message in the log, by then; those of the others follow without a gap."""
+
+    @classmethod
+    def of(cls, dialect: str, messages: Iterable[tuple[bytes, bytes, Format]]) -> Burst:
+        """Columns from rows, for whatever did not come as a block of its own frames."""
+        topics: list[bytes] = []
+        formats: list[Format] = []
+        run_ends: list[int] = []
+        payloads: list[bytes] = []
+        for topic, payload, format_ in messages:
+            payloads.append(payload)
+            if topics and topics[-1] == topic and formats[-1] is format_:
+                run_ends[-1] += 1
+            else:
+                topics.append(topic)
+                formats.append(format_)
+                run_ends.append(len(payloads))
+        edges = array("q", accumulate(map(len, payloads), initial=0))
+        return cls(dialect, b"".join(payloads), edges[:-1], edges[1:], topics, formats, run_ends)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def rename(self, topics: list[bytes]) -> Burst:
+        """The same payloads under other topics, one for each run."""
+        return Burst(
+            self.dialect, self.block, self.starts, self.ends, topics, self.formats, self.run_ends,
+            digests=self.digests,
+        )  # fmt: skip
+
+    def cut(self, start: int, stop: int) -> Burst:
+        """The messages from `start` up to `stop`, on the same block."""
+        first = bisect_right(self.run_ends, start)
+        last = bisect_right(self.run_ends, stop - 1)
+        return Burst(
+            self.dialect,
+            self.block,
+            self.starts[start:stop],
+            self.ends[start:stop],
+            self.topics[first : last + 1],
+            self.formats[first : last + 1],
+            [min(end, stop) - start for end in self.run_ends[first : last + 1]],
+            self.bounds[start : stop + 1],
+            self.native,
+            self.digests[start:stop] if self.digests else None,
+        )
+
+    def runs(self, slices: Slices | None = None) -> Iterator[tuple[int, int, int]]:
+        """(run, first message, message after the last) for each run that has messages in the slices."""
+        for begin, stop in slices if slices is not None else [(0, len(self))]:
+            start = begin
+            run = bisect_right(self.run_ends, start)
+            while start < stop:
+                end = min(self.run_ends[run], stop)
+                yield run, start, end
+                start = end
+                run += 1
+
+    def messages(self) -> Iterator[Message]:
+        """Rows again. For edges and tests, never on the way from socket to socket."""
+        for run, first, last in self.runs():
+            topic = self.topics[run].decode()
+            for i in range(first, last):
+                yield Message(topic, bytes(self.block[self.starts[i] : self.ends[i]]), self.formats[run])
+
+
+Slices = list[tuple[int, int]]
+"""Stretches of messages of a burst, each from its first message up to the one after its last."""
+
+
+class Encoded(NamedTuple):
+    """Slices of a burst as some dialect sends them. `lossy` counts payloads that had to be changed."""
+
+    blocks: list[Buffer]
+    size: int
+    lossy: int = 0
+
+
+class Form:
+    """How a subscription wants its messages: an encoder, shared by all who want the same."""
+
+    name: str
+    prevails = False
+    """Whether it is the one that counts where another subscription of the same connection matches, too."""
+
+    def encode(self, burst: Burst, slices: Slices) -> Encoded:
+        raise NotImplementedError

@@ -1,0 +1,157 @@
+"""Topics whose rate is extraordinary: a surge, a drop, or silence where there was none.
+
+Each topic is compared with its own recent past; `rates` says how. What begins is told once, and so is its end:
+
+    polycast/alerts/TOPIC   {"topic": "orders", "kind": "surge", "state": "began", "rate": 512.0, "median": 20.0,
+                             "z": 48.1, "window": {"start": "2026-11-15T20:00:10Z", "seconds": 10},
+                             "since": "2026-11-15T20:00:10Z"}
+
+Rates are in messages per second. Time is that of the messages, so a run over what was kept tells what a run at
+that time would have told. A window is over when messages have come that are some seconds younger than its end, on
+whatever topic: where nothing at all is published, no time passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+from polycast.declare import setting
+from polycast.log.files.format import MICROS
+from polycast.pipelines import SUMMARIES
+from polycast.pipelines.alerts.rates import Judgement, Rules, Watch, add, advance, due
+from polycast.pipelines.runtime.definition import Pipeline, Run
+from polycast.pipelines.runtime.report_topics import to_topic
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+TOPIC = "polycast/alerts/"
+NEEDED = "topic string, time timestamp"
+COUNTED = "topic string, window long, messages long, time timestamp"
+KEPT = "watch binary"
+FOUND = "topic string, payload string, format string"
+LATE = "2 seconds"
+"""How far clocks may go back."""
+MILLIS = 1000
+
+
+@dataclass(frozen=True)
+class Settings:
+    subscribe: str = setting(">", "patterns of the topics to watch, comma-separated")
+    window_seconds: int = setting(10, "how long a window is", low=1)
+    history: int = setting(60, "with how many windows one is compared", low=2)
+    least: int = setting(12, "how many windows there must be before anything is extraordinary", low=2)
+    threshold: float = setting(6.0, "how far from the median a rate is extraordinary, in spreads", low=1)
+    silent: int = setting(3, "how many empty windows are silence, for a topic that had none", low=1)
+    batch_messages: int = setting(2_000_000, "how many messages one batch takes at most", low=1)
+
+
+def rules_of(settings: Settings) -> Rules:
+    return Rules(settings.window_seconds, settings.history, settings.least, settings.threshold, settings.silent)
+
+
+# -- counting --------------------------------------------------------------------------------------------
+
+
+def count(rows: DataFrame, seconds: int) -> DataFrame:
+    """Grain: topic, window and partition. `time` is that of the last message."""
+    return rows.mapInArrow(partial(count_batches, seconds), COUNTED)
+
+
+def count_batches(seconds: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In the task: what is left of a partition is small."""
+    counted = [_count(batch, seconds) for batch in batches if batch.num_rows]
+    if counted:
+        whole = pa.concat_tables(counted).group_by(["topic", "window"], use_threads=False)
+        yield from _named(whole.aggregate([("messages", "sum"), ("time", "max")])).to_batches()
+
+
+def _count(batch: pa.RecordBatch, seconds: int) -> pa.Table:
+    micros = batch["time"].cast(pa.int64())
+    windows = pc.divide(micros, seconds * MICROS)
+    table = pa.table({"topic": batch["topic"], "window": windows, "time": batch["time"]})
+    grouped = table.group_by(["topic", "window"], use_threads=False)
+    return _named(grouped.aggregate([([], "count_all"), ("time", "max")]))
+
+
+def _named(table: pa.Table) -> pa.Table:
+    return table.rename_columns(["topic", "window", "messages", "time"]).combine_chunks()
+
+
+# -- judging ---------------------------------------------------------------------------------------------
+
+
+def watch_topic(
+    rules: Rules, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """In the task, for a topic that has messages in this batch, or windows that are over since the last one."""
+    import pandas as pd
+
+    [topic] = key
+    watch = msgspec.msgpack.decode(state.get[0], type=Watch) if state.exists else Watch()
+    judged = advance(watch, state.getCurrentWatermarkMs() // (rules.seconds * MILLIS), rules)
+    if not state.hasTimedOut:
+        for frame in frames:
+            add(watch, frame.groupby("window")["messages"].sum().to_dict())
+    state.update((msgspec.msgpack.encode(watch),))
+    if (window := due(watch)) is not None:
+        state.setTimeoutTimestamp((window + 1) * rules.seconds * MILLIS)
+    payloads = [to_alert(topic, each, rules) for each in judged]
+    yield pd.DataFrame({"topic": to_topic(TOPIC, topic), "payload": payloads, "format": "json"})
+
+
+def to_alert(topic: str, judged: Judgement, rules: Rules) -> str:
+    alert = {
+        "topic": topic,
+        "kind": judged.kind,
+        "state": "began" if judged.began else "over",
+        "rate": judged.messages / rules.seconds,
+        "median": judged.median / rules.seconds,
+        "z": round(judged.z, 2),
+        "window": {"start": _to_time(judged.window, rules), "seconds": rules.seconds},
+        "since": _to_time(judged.since, rules),
+    }
+    return msgspec.json.encode(alert).decode()
+
+
+def _to_time(window: int, rules: Rules) -> str:
+    return datetime.fromtimestamp(window * rules.seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def find_alerts(counted: DataFrame, rules: Rules) -> DataFrame:
+    """Grain: something that begins or is over, as a message. From a stream of counts."""
+    return (
+        counted.withWatermark("time", LATE)
+        .groupBy("topic")
+        .applyInPandasWithState(
+            partial(watch_topic, rules), FOUND, KEPT, "append", GroupStateTimeout.EventTimeTimeout
+        )
+    )
+
+
+def start(run: Run) -> StreamingQuery:
+    settings: Settings = run.settings
+    rows = run.messages(settings.subscribe, NEEDED, maxOffsetsPerTrigger=settings.batch_messages)
+    alerts = find_alerts(count(rows, settings.window_seconds), rules_of(settings))
+    return run.write(alerts).foreachBatch(run.publish).start()
+
+
+PIPELINE = Pipeline(
+    name="alerts",
+    summary=SUMMARIES["alerts"],
+    settings=Settings,
+    start=start,
+    writes="polycast/alerts/TOPIC",
+    publishes=lambda settings: True,
+)

@@ -1,0 +1,119 @@
+"""An index that lets `polycast find` pass over most of the log.
+
+Workers read the log themselves, block by block, and hand back one filter for each; `blocks` says how these are
+kept and `grams` what they can tell. The stream tells how far the log has come. Blocks that are there already are
+not made again, so that a batch that comes twice changes nothing. What the log has in its last, unfinished block
+is not in the index: there `find` looks at every message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from polycast.declare import setting
+from polycast.log.files.folder import log_of
+from polycast.log.read.query import Wanted
+from polycast.log.read.seek import first_offset
+from polycast.pipelines import SUMMARIES
+from polycast.pipelines.deliveries.pipeline import end_of
+from polycast.pipelines.index.blocks import BLOCK_OFFSETS, Index, index_of, to_rows
+from polycast.pipelines.index.grams import Builder
+from polycast.pipelines.runtime.definition import Pipeline, Run
+from polycast.pipelines.runtime.sweep import Part, parts_of_log, sweep
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+FILTERS = "first long, next long, rows long, grams binary, tokens binary, escapes boolean"
+COLUMNS = ("offset", "payload")
+EVERYTHING = ">,polycast/>"
+"""What is looked for may be anywhere."""
+BLOCKS_PER_JOB = 64
+STINT_BLOCKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    trigger_seconds: float = setting(60.0, "the time from one batch to the next", low=0)
+    block_messages: int = setting(BLOCK_OFFSETS, "how many messages share a filter", low=1)
+
+
+class Stint(NamedTuple):
+    """Blocks that one worker takes, and where their messages are: close together, so that little is read twice."""
+
+    blocks: tuple[int, ...]
+    size: int
+    parts: Sequence[Part]
+
+
+def make_filters(spark: SparkSession, folder: Path, blocks: Sequence[int], size: int) -> DataFrame:
+    """Grain: one row for each block of the log. `blocks` are the offsets they begin at."""
+    stints = [
+        Stint(some, size, parts_of_log(folder, Wanted(), COLUMNS, some[0], some[-1] + size))
+        for some in (tuple(blocks[n : n + STINT_BLOCKS]) for n in range(0, len(blocks), STINT_BLOCKS))
+    ]
+    return sweep(spark, stints, filter_blocks, FILTERS)
+
+
+def filter_blocks(stint: Stint) -> Iterator[pa.RecordBatch]:
+    """In a worker."""
+    built = {first: Builder() for first in stint.blocks}
+    rows = dict.fromkeys(stint.blocks, 0)
+    for part in stint.parts:
+        for batch in part.read():
+            for first, some in split(batch, stint.size):
+                if first in built:
+                    built[first].add(some["payload"])
+                    rows[first] += some.num_rows
+    yield to_rows((first, first + stint.size, built[first], rows[first]) for first in stint.blocks)
+
+
+def split(batch: pa.RecordBatch, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows, which come by offset, and the block that they are in."""
+    begin = 0
+    while begin < batch.num_rows:
+        first = batch["offset"][begin].as_py() // size * size
+        inside = pc.sum(pc.less(batch["offset"].slice(begin), first + size)).as_py()
+        yield first, batch.slice(begin, inside)
+        begin += inside
+
+
+def start(run: Run) -> StreamingQuery:
+    rows = run.messages(EVERYTHING, "offset long")
+    writer = run.write(rows, every=f"{run.settings.trigger_seconds} seconds")
+    index = Index(index_of(run.data), run.settings.block_messages)
+    folder = log_of(run.data)
+    return writer.foreachBatch(lambda _, number: extend(run.spark, folder, index, end_of(run, number))).start()
+
+
+def extend(spark: SparkSession, folder: Path, index: Index, end: int) -> None:
+    """Indexes what is not indexed yet, up to that offset."""
+    missing = index.missing(first_offset(folder) or 0, end)
+    for place in range(0, len(missing), BLOCKS_PER_JOB):
+        some = missing[place : place + BLOCKS_PER_JOB]
+        index.write(make_filters(spark, folder, some, index.block).toArrow())
+
+
+def finish(run: Run) -> list[str]:
+    index = Index(index_of(run.data))
+    files = index.files()
+    size = sum(file.path.stat().st_size for file in files)
+    end = max((file.next for file in files), default=0)
+    return [f"{index.folder}: {len(files):,} files, {size:,} bytes, offsets up to {end:,}"]
+
+
+PIPELINE = Pipeline(
+    name="index",
+    summary=SUMMARIES["index"],
+    settings=Settings,
+    start=start,
+    finish=finish,
+    writes="DIR/index/",
+)

@@ -1,0 +1,1 @@
+"""How a pipeline runs: its definition, settings, runner and progress."""

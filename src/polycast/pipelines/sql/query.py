@@ -1,0 +1,81 @@
+"""SQL over topics, of what is there.
+
+Each pattern that a query names is a view with the rows of the log. A result comes back batch by batch, so that a
+large one does not have to fit anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
+from pyspark.sql.types import CalendarIntervalType, DataType, VariantType, YearMonthIntervalType
+
+from polycast.model import Pattern
+from polycast.pipelines.sql.gate import Passed, pass_gate, to_frame
+from polycast.pipelines.sql.mistakes import marking
+from polycast.pipelines.sql.statement import Statement, to_views
+from polycast.spark.table import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+NOT_ARROW = (CalendarIntervalType, YearMonthIntervalType)
+
+
+def ask(spark: SparkSession, log: Path, statement: Statement) -> DataFrame:
+    """The result, which nobody has computed yet."""
+    passed = pass_gate(spark, statement.text)
+    return ask_passed(spark, log, passed, to_views(statement, passed))
+
+
+def ask_passed(
+    spark: SparkSession,
+    log: Path,
+    passed: Passed,
+    views: Mapping[str, str],
+    only: Sequence[Pattern] | None = None,
+) -> DataFrame:
+    """With `only`, the views have no topics but those that one of these patterns covers."""
+    for name, patterns in views.items():
+        show_as(name, table(spark, str(log), patterns, fail_on_data_loss=False, only=only))
+    return to_frame(spark, passed)
+
+
+def show_as(name: str, rows: DataFrame) -> None:
+    escaped = name.replace("`", "``")
+    rows.createOrReplaceTempView(f"`{escaped}`")
+
+
+def to_batches(rows: DataFrame, query: str) -> Iterator[pa.RecordBatch]:
+    """The rows in their order, a partition at a time. The columns are those of the result; names may repeat."""
+    packed = _to_arrow(rows).mapInArrow(_pack, "batch binary")
+    with marking(query):
+        for row in packed.toLocalIterator(prefetchPartitions=True):
+            with pa.ipc.open_stream(row["batch"]) as stream:
+                for batch in stream:
+                    yield batch.rename_columns(rows.columns)
+
+
+def _to_arrow(rows: DataFrame) -> DataFrame:
+    """With a name for each column, and a type that Arrow has."""
+    numbered = rows.toDF(*map(str, range(len(rows.columns))))
+    return numbered.select([_to_column(F.col(field.name), field.dataType) for field in numbered.schema.fields])
+
+
+def _to_column(column: Column, kind: DataType) -> Column:
+    if isinstance(kind, VariantType):
+        return F.to_json(column)
+    return column.cast("string") if isinstance(kind, NOT_ARROW) else column
+
+
+def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In the task: a batch as one cell, since Spark hands rows over one by one."""
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], ["batch"])

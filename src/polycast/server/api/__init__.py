@@ -1,0 +1,1 @@
+"""The routes under `polycast/` that the broker answers itself."""

@@ -1,0 +1,141 @@
+"""`polycast/history`: what was said, by request.
+
+    {"pattern": P, "from"?: as hermod has it, "since"?: offset, "limit"?: N}
+    [{"topic", "sequence", "offset", "dialect", "time", "format", "body"}, ...]
+
+Without `from` these are the last N messages, else the first N from there on; oldest first either way. With `since`
+only what has that offset or a higher one is looked at: who has read up to there need not wait for more.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+from msgspec import Meta, Raw, Struct, field
+
+from polycast.dialects.hermod.starts import read_starts
+from polycast.dialects.ubre.messages import to_json
+from polycast.log.read import query
+from polycast.log.read.seek import first_offset, seek_sequence, seek_time
+from polycast.log.read.segment_index import Index
+from polycast.log.read.work import Work
+from polycast.model import Exact, Format, Pattern, Start, parse_pattern
+
+LIMIT = 10_000
+LARGEST = 2**63 - 1
+BYTES_AT_MOST = 8 * 1024 * 1024
+"""What one answer may hold; it ends early where that is reached."""
+COLUMNS = ("topic", "sequence", "offset", "dialect", "time", "format", "payload")
+
+
+class History(Struct, forbid_unknown_fields=True):
+    pattern: str
+    from_: Any = field(name="from", default=None)
+    since: Annotated[int, Meta(ge=0, le=LARGEST)] = 0
+    limit: Annotated[int, Meta(ge=1, le=LIMIT)] = 100
+
+
+class Row(Struct):
+    topic: str
+    sequence: int
+    offset: int
+    dialect: str
+    time: str
+    format: str
+    body: Raw
+
+
+class Wanted(Struct, frozen=True):
+    pattern: Pattern
+    start: Start | None
+    limit: int
+    since: int = 0
+    ended: bool = False
+    """Whether nothing that was kept so far is asked for."""
+
+
+def to_wanted(asked: History) -> Wanted:
+    """Raises UsageError or ProtocolError for what cannot be."""
+    pattern = parse_pattern(asked.pattern)
+    if asked.from_ is None:
+        return Wanted(pattern, None, asked.limit, asked.since)
+    exact = [pattern.value] if isinstance(pattern, Exact) else []
+    start = read_starts(asked.from_, exact).of(pattern.value)
+    return Wanted(pattern, start, asked.limit, asked.since, ended=start is None)
+
+
+def read_history(index: Index, wanted: Wanted, newest: Work[int], stop: int) -> Work[list[Row]]:
+    """Of what lies before the offset `stop`, and before that which `newest` finds for the pattern."""
+    if wanted.ended:
+        return []
+    stop = min(stop, (yield from newest))
+    if stop <= wanted.since:
+        return []
+    if wanted.start is None:
+        return (yield from _last(index, wanted, stop))
+    found = yield from _seek(index.folder, wanted.pattern, wanted.start)
+    return (yield from _collect(index, wanted, max(found, wanted.since), stop))
+
+
+def _seek(folder: Path, pattern: Pattern, start: Start) -> Work[int]:
+    if start.sequence is not None:
+        return (yield from seek_sequence(folder, pattern.value, start.sequence))
+    if start.seconds is not None:
+        return (yield from seek_time(folder, start.seconds))
+    return first_offset(folder) or 0
+
+
+def _collect(index: Index, wanted: Wanted, offset: int, stop: int) -> Work[list[Row]]:
+    rows: list[Row] = []
+    size = 0
+    rule = query.Wanted((wanted.pattern,))
+    for stretches in index.stretches(rule, offset, stop):
+        yield
+        for stretch in stretches:
+            for batch in query.scan(index.folder, [stretch], rule, COLUMNS):
+                found = batch.slice(0, wanted.limit - len(rows))
+                size += found.nbytes
+                rows += _to_rows(found)
+                if len(rows) >= wanted.limit or size >= BYTES_AT_MOST:
+                    return rows
+            yield
+    return rows
+
+
+def _last(index: Index, wanted: Wanted, stop: int) -> Work[list[Row]]:
+    """From the newest stretch to older ones, until there are enough."""
+    parts: list[pa.RecordBatch] = []
+    rule = query.Wanted((wanted.pattern,))
+    for stretches in index.stretches_back(rule, wanted.since, stop):
+        yield
+        for stretch in stretches:
+            parts = _last_parts([*query.scan(index.folder, [stretch], rule, COLUMNS), *parts], wanted)
+            yield
+            if _suffice(parts, wanted):
+                return _to_last_rows(parts, wanted)
+    return _to_last_rows(parts, wanted)
+
+
+def _last_parts(parts: list[pa.RecordBatch], wanted: Wanted) -> list[pa.RecordBatch]:
+    """As many as suffice, from the end."""
+    while _suffice(parts[1:], wanted):
+        parts = parts[1:]
+    return parts
+
+
+def _to_last_rows(parts: list[pa.RecordBatch], wanted: Wanted) -> list[Row]:
+    return [row for part in parts for row in _to_rows(part)][-wanted.limit :]
+
+
+def _suffice(parts: list[pa.RecordBatch], wanted: Wanted) -> bool:
+    count, size = sum(part.num_rows for part in parts), sum(part.nbytes for part in parts)
+    return bool(count >= wanted.limit or size >= BYTES_AT_MOST)
+
+
+def _to_rows(batch: pa.RecordBatch) -> list[Row]:
+    *columns, times, formats, payloads = (batch[name].to_pylist() for name in COLUMNS)
+    pairs = zip(payloads, map(Format, formats), strict=True)
+    bodies = [Raw(to_json(payload, format_) or b"null") for payload, format_ in pairs]
+    return list(map(Row, *columns, (time.isoformat() for time in times), formats, bodies))

@@ -1,0 +1,182 @@
+"""What there is, by request: topics, connections, counters.
+
+    polycast/topics        {"limit"?, "search"?, "topic"?}   {"total", "time", "topics": [{"topic", ...}]}
+    polycast/connections   {"limit"?, "patterns"?}           {"total", "connections": [{"name", "listener", ...}]}
+    polycast/stats                                           counters, for each listener and dialect
+
+Topics come in no order, just one with `topic`, and with `search` those that have this in their name, the one that
+was heard last first. A connection's row has as many of its patterns as `patterns` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import fields
+from datetime import UTC, datetime
+from heapq import nlargest
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct
+
+from polycast.broker import requests
+from polycast.model import Body
+from polycast.routing import Topic
+from polycast.server.api.bodies import Nothing, RouteError, read_asked
+from polycast.server.io.connection import Connection
+from polycast.server.observe.counters import Counters, Totals
+from polycast.server.observe.pages import measure_queues, times_of, totals_of
+from polycast.version import VERSION
+
+if TYPE_CHECKING:
+    from polycast.server.server import Server
+
+ROWS_AT_MOST = 10_000
+ROWS_A_TURN = 20_000
+"""What may be listed for all requests of one read. Nobody else is served meanwhile."""
+PATTERNS_AT_MOST = 100
+
+Limit = Annotated[int, Meta(ge=0, le=ROWS_AT_MOST)]
+Name = Annotated[str, Meta(max_length=65_536)]
+
+
+class TopicListing(Struct, forbid_unknown_fields=True):
+    limit: Limit = 1000
+    search: Name | None = None
+    topic: Name | None = None
+
+
+class ConnectionListing(Struct, forbid_unknown_fields=True):
+    limit: Limit = 1000
+    patterns: Annotated[int, Meta(ge=0, le=PATTERNS_AT_MOST)] = 0
+
+
+class Listings:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._router = server.exchange.hub.router
+        self._started = time.monotonic()
+        self._turn, self._rows = 0.0, 0
+        self._searching = asyncio.Lock()
+        """One at a time: each holds a list of all topics."""
+
+    # -- topics ------------------------------------------------------------------------------------------
+
+    def topics(self, asked: TopicListing) -> dict[str, Any]:
+        if asked.topic is not None:
+            found = self._router.topics.get(asked.topic.encode())
+            return self._to_listing([found] if found else [])
+        return self._to_listing(islice(self._router.topics, asked.limit))
+
+    async def search(self, asked: TopicListing, text: str) -> dict[str, Any]:
+        async with self._searching:
+            return self._to_listing(await self._find(text.lower(), asked.limit))
+
+    async def _find(self, wanted: str, limit: int) -> list[Topic]:
+        """There may be a million: others are served in between."""
+        topics = list(self._router.topics)
+        found: list[Topic] = []
+        for begin in range(0, len(topics), ROWS_A_TURN):
+            part = (topic for topic in topics[begin : begin + ROWS_A_TURN] if wanted in topic.name.lower())
+            found = nlargest(limit, [*found, *part], key=lambda topic: topic.last_offset)
+            await asyncio.sleep(0)
+        return found
+
+    def _to_listing(self, topics: Iterable[Topic]) -> dict[str, Any]:
+        now = time.time()
+        rows = [self._to_topic(self._router.refresh(topic), now) for topic in topics]
+        return {"total": len(self._router.topics), "time": now, "topics": rows}
+
+    def _to_topic(self, topic: Topic, now: float) -> dict[str, Any]:
+        last = self._server.marks.time_of(topic.last_offset, now)
+        return {
+            "topic": topic.name,
+            "sequence": topic.next_sequence,
+            "subscribers": len(topic.audience.members),
+            "last": last and datetime.fromtimestamp(last, UTC).isoformat(timespec="milliseconds"),
+        }
+
+    # -- connections -------------------------------------------------------------------------------------
+
+    def connections(self, body: Body, now: float) -> dict[str, Any]:
+        asked = read_asked(body, ConnectionListing)
+        self.spend(asked.limit * (1 + asked.patterns), now)
+        connections = self._server.connections
+        rows = [self._to_connection(each, asked.patterns) for each in islice(connections, asked.limit)]
+        return {"total": len(connections), "connections": rows}
+
+    def _to_connection(self, connection: Connection, patterns: int) -> dict[str, Any]:
+        name, _, address = connection.name.partition(" ")
+        now = time.monotonic()
+        subscribed = connection.subscriber.patterns
+        return {
+            "name": name,
+            "listener": connection.port.role.listener,
+            "dialect": connection.port.role.dialect,
+            "address": address,
+            "identity": connection.guard.identity,
+            "state": _state_of(connection),
+            "subscriptions": len(subscribed),
+            **({"patterns": [str(pattern) for pattern in islice(subscribed, patterns)]} if patterns else {}),
+            "queue_bytes": connection.queued(),
+            "messages_in": connection.messages_in,
+            "messages_out": connection.messages_out,
+            "bytes_out": connection.bytes_out,
+            "open_seconds": round(now - connection.opened_at, 3),
+            "idle_seconds": round(now - connection.touched_at, 3),
+        }
+
+    # -- counters ----------------------------------------------------------------------------------------
+
+    def stats(self, body: Body, now: float) -> dict[str, Any]:
+        read_asked(body, Nothing)
+        server = self._server
+        self.spend(min(len(server.connections), ROWS_AT_MOST), now)
+        measure_queues(server)
+        limits = server.settings.limits.for_dialects()
+        return {
+            "version": VERSION,
+            "uptime_seconds": round(time.monotonic() - self._started, 3),
+            "connections": len(server.connections),
+            "routes": len(server.exchange.requests.routes()),
+            **_to_counts(totals_of(server)),
+            **_syncs_of(server),
+            "limits": {field.name: getattr(limits, field.name) for field in fields(limits)},
+            "addresses": [{"listener": name, "address": str(address)} for name, address in server.addresses],
+            "listeners": [
+                {"listener": listener, "dialect": dialect, **_to_counts(counters)}
+                for (listener, dialect), counters in server.counters.items()
+            ],
+        }
+
+    def spend(self, rows: int, now: float) -> None:
+        """Raises RouteError where that is too much for one turn."""
+        if now != self._turn:
+            self._turn, self._rows = now, 0
+        self._rows += rows
+        if self._rows > ROWS_A_TURN:
+            raise RouteError(requests.BUSY)
+
+
+def _state_of(connection: Connection) -> str:
+    if connection.closing:
+        return "closing"
+    if not connection.session.handshaken:
+        return "handshake"
+    if connection.spilled:
+        return "from the log"
+    budget = connection.port.budget
+    if budget.has_paused(connection):
+        return "paused"
+    return "behind" if connection in budget.behind else "open"
+
+
+def _to_counts(counts: Counters | Totals) -> dict[str, Any]:
+    return {field.name: getattr(counts, field.name) for field in fields(counts)}
+
+
+def _syncs_of(server: Server) -> dict[str, Any]:
+    times = times_of(server).log_sync_seconds
+    return {"log_syncs": sum(times.counts()), "log_sync_seconds": round(times.sum, 6)}

@@ -1,0 +1,170 @@
+"""The log in columns, by request: for those who read it from another machine.
+
+    polycast/log                                          {"first", "next", "segments", "bytes", "node", "folder"}
+    polycast/rows     {"from", "to", "columns"?, "patterns"?, "bytes"?}     bytes: an Arrow IPC stream
+    polycast/places   {"time": microseconds} or {"sequences": {topic: n}}   {"offset"}
+
+The rows are those from one offset up to another, as far as they match and are safely kept. The metadata of their
+schema has one key, `polycast`, and there as JSON {"next", "skipped": [{"first", "next", "reason"}, ...]}: what is
+answered may end before `to`, and `next` is where to go on. `skipped` are offsets that should have been there and
+were not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta, Struct, field
+
+from polycast.errors import UsageError
+from polycast.log.files.folder import segments
+from polycast.log.files.folder import size_of as bytes_of
+from polycast.log.files.format import KEY, MICROS, SCHEMA, Gap
+from polycast.log.read.masks import matching
+from polycast.log.read.reader import Reader
+from polycast.log.read.seek import first_offset, seek_sequence, seek_sequences, seek_time
+from polycast.log.read.work import Work
+from polycast.model import Pattern, parse_pattern
+
+BYTES_AT_MOST = 8 * 1024 * 1024
+SECONDS_AT_MOST = 0.25
+"""How long the log is read for one request, without the wait for turns."""
+LARGEST = 2**63 - 1
+LAST_MICROS = 253_402_300_799_999_999
+"""Of the year 9999."""
+
+Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
+
+
+class Asked(Struct, forbid_unknown_fields=True):
+    """What `polycast/rows` is asked for."""
+
+    from_: Offset = field(name="from")
+    to: Offset
+    columns: Annotated[list[str], Meta(min_length=1)] = field(default_factory=lambda: list(SCHEMA.names))
+    patterns: list[str] | None = None
+    bytes: Annotated[int, Meta(ge=1, le=BYTES_AT_MOST)] = BYTES_AT_MOST
+
+
+class Place(Struct, forbid_unknown_fields=True):
+    """What `polycast/places` is asked for."""
+
+    time: Annotated[int, Meta(ge=0, le=LAST_MICROS)] | None = None
+    sequences: dict[str, Offset] | None = None
+
+
+class Wanted(Struct, frozen=True):
+    first: int
+    next: int
+    columns: Sequence[str]
+    patterns: list[Pattern] | None
+    bytes: int
+
+
+# -- rows ------------------------------------------------------------------------------------------------
+
+
+def to_wanted(asked: Asked, most: int) -> Wanted:
+    """Raises UsageError for what cannot be."""
+    unknown = [name for name in asked.columns if name not in SCHEMA.names]
+    if unknown:
+        raise UsageError(f"there is no column {unknown[0]!r}, the columns are {', '.join(SCHEMA.names)}")
+    if len(set(asked.columns)) < len(asked.columns):
+        raise UsageError(f"a column is there twice in {', '.join(asked.columns)}")
+    patterns = None if asked.patterns is None else [parse_pattern(text) for text in asked.patterns]
+    return Wanted(asked.from_, asked.to, asked.columns, patterns, min(asked.bytes, most))
+
+
+def read_rows(folder: Path, wanted: Wanted, settled: int) -> Work[bytes]:
+    """Of what lies before the offset `settled`."""
+    stop = max(wanted.first, min(wanted.next, settled))
+    reader = Reader(folder, wanted.first, _needed(wanted))
+    try:
+        parts, after = yield from _collect(reader, wanted, stop)
+    finally:
+        reader.close()
+    lost = [gap for gap in reader.skipped if gap.first < after]
+    skipped = [Gap(gap.first, min(gap.next, after), gap.reason) for gap in lost]
+    return _to_stream(parts, wanted.columns, after, skipped)
+
+
+def _needed(wanted: Wanted) -> list[str]:
+    more = ["offset", "topic"] if wanted.patterns else ["offset"]
+    return list(dict.fromkeys((*more, *wanted.columns)))
+
+
+def _collect(reader: Reader, wanted: Wanted, stop: int) -> Work[tuple[list[pa.RecordBatch], int]]:
+    """The rows, and the offset to go on with."""
+    parts: list[pa.RecordBatch] = []
+    room, spent = wanted.bytes, 0.0
+    while room > 0 and reader.offset < stop and spent < SECONDS_AT_MOST:
+        began = time.monotonic()
+        batch = reader.read(stop)
+        if batch is None:
+            return parts, stop
+        found = batch if wanted.patterns is None else matching(batch, wanted.patterns)
+        part = _fitting(found, room, first=not parts)
+        parts.append(part)
+        if part.num_rows < found.num_rows:
+            return parts, int(found["offset"][part.num_rows].as_py())
+        room -= part.nbytes
+        spent += time.monotonic() - began
+        yield
+    return parts, min(reader.offset, stop)
+
+
+def _fitting(batch: pa.RecordBatch, room: int, first: bool) -> pa.RecordBatch:
+    """As many rows as there is room for; of those that come first, at least one."""
+    rows = batch.num_rows
+    while rows and batch.slice(0, rows).nbytes > room:
+        rows //= 2
+    return batch.slice(0, max(rows, min(1, batch.num_rows)) if first else rows)
+
+
+def _to_stream(parts: list[pa.RecordBatch], columns: Sequence[str], after: int, skipped: list[Gap]) -> bytes:
+    about = msgspec.json.encode({"next": after, "skipped": skipped})
+    schema = pa.schema([SCHEMA.field(name) for name in columns], {KEY: about})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        for part in parts:
+            stream.write_batch(pa.RecordBatch.from_arrays([part[name] for name in columns], schema=schema))
+    return bytes(sink.getvalue())
+
+
+# -- places ----------------------------------------------------------------------------------------------
+
+
+def check_place(place: Place) -> None:
+    if (place.time is None) == (not place.sequences):
+        raise UsageError('expected {"time": microseconds} or {"sequences": {topic: sequence, ...}}')
+
+
+def find_place(folder: Path, place: Place, settled: int) -> Work[int]:
+    """The first message that is meant; with several sequences, some place before which none of them is."""
+    if place.time is not None:
+        found = yield from seek_time(folder, place.time / MICROS)
+    else:
+        sequences = place.sequences or {}
+        if len(sequences) == 1:
+            [(topic, sequence)] = sequences.items()
+            found = yield from seek_sequence(folder, topic, sequence)
+        else:
+            found = yield from seek_sequences(folder, sequences)
+    return min(found, settled)
+
+
+def size_of(folder: Path) -> dict[str, int]:
+    """What the log takes on the disk."""
+    found = segments(folder)
+    return {"segments": len(found), "bytes": sum(map(bytes_of, found))}
+
+
+def first_of(folder: Path, settled: int) -> int:
+    """Where the log begins; where it would, if there is nothing."""
+    first = first_offset(folder)
+    return settled if first is None else min(first, settled)

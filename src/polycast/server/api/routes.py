@@ -1,0 +1,226 @@
+"""The routes that the broker answers itself: what goes on in it, and publishing by request.
+
+    polycast/topics, polycast/connections, polycast/stats    see `listings`
+    polycast/close         {"name"}                          {"name"}: this connection ends
+    polycast/publish                                         see `publishing`
+    polycast/history       {"pattern", "from"?, "limit"?}    [{"topic", "sequence", "offset", ...}]
+    polycast/log, polycast/rows, polycast/places             see `rows`
+    polycast/positions, polycast/pipelines                   see `positions`
+
+A request that cannot be answered fails with a word, and where it helps, with a sentence behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+
+from polycast.broker import requests
+from polycast.model import Body, Format
+from polycast.server.api.bodies import Nothing, RouteError, checked, read_asked, to_json_body
+from polycast.server.api.listings import Listings, TopicListing
+from polycast.server.api.publish import Publishing, to_burst
+from polycast.server.dispatch.request_handler import FORBIDDEN
+from polycast.server.io.connection import Connection
+from polycast.server.observe.pipeline_progress import Position
+
+if TYPE_CHECKING:
+    from polycast.log.log import Log
+    from polycast.log.read.work import Work
+    from polycast.server.replay.replays import Replays
+    from polycast.server.server import Server
+
+logger = logging.getLogger("polycast.routes")
+
+T = TypeVar("T")
+
+Answer = Callable[[bool, Body], None]
+"""Takes whether it went well, and what is answered."""
+
+
+class Ending(Struct, forbid_unknown_fields=True):
+    name: str
+
+
+class Routes:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._limits = server.settings.limits.for_dialects()
+        self._listings = Listings(server)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._routes: dict[str, Callable[[Connection, Body, float], Any]] = {
+            "polycast/connections": lambda requester, body, now: self._listings.connections(body, now),
+            "polycast/stats": lambda requester, body, now: self._listings.stats(body, now),
+            "polycast/close": self._close,
+            "polycast/positions": self._positions,
+            "polycast/pipelines": self._pipelines,
+        }
+        self._slow: dict[str, Callable[[Connection, Body, float, Answer], None]] = {
+            "polycast/topics": self._topics,
+            "polycast/publish": self._publish,
+            "polycast/history": self._history,
+            "polycast/log": self._log,
+            "polycast/rows": self._rows_between,
+            "polycast/places": self._places,
+        }
+
+    def __call__(self, requester: Connection, route: str, body: Body, now: float, answer: Answer) -> None:
+        """`answer` is called once, now or later."""
+        try:
+            if route in self._slow:
+                self._slow[route](requester, body, now, answer)
+            elif route in self._routes:
+                answer(True, requests.value(self._routes[route](requester, body, now)))
+            else:
+                answer(False, requests.word(requests.NOT_FOUND))
+        except RouteError as error:
+            answer(False, requests.word(str(error)))
+
+    # -- what there is -----------------------------------------------------------------------------------
+
+    def _topics(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+        asked = read_asked(body, TopicListing)
+        self._listings.spend(asked.limit, now)
+        if asked.search is None:
+            answer(True, requests.value(self._listings.topics(asked)))
+        else:
+            self._later(self._search(asked, asked.search, answer))
+
+    async def _search(self, asked: TopicListing, text: str, answer: Answer) -> None:
+        answer(True, requests.value(await self._listings.search(asked, text)))
+        self._server.exchange.outgoing.flush()
+
+    def _close(self, requester: Connection, body: Body, now: float) -> Any:
+        """Not before the answer is on its way: it may be the requester itself."""
+        name = read_asked(body, Ending).name
+        named = name + " "
+        for connection in self._server.connections:
+            if f"{connection.name} ".startswith(named) and not connection.closing:
+                reason = f"closed by {requester}"
+                asyncio.get_running_loop().call_soon(connection.dismiss, reason)
+                return {"name": name}
+        raise RouteError(f"NoConnection: there is no connection {name!r}, or not any more")
+
+    def _positions(self, requester: Connection, body: Body, now: float) -> Any:
+        position = read_asked(body, Position)
+        self._server.positions.put(position, time.monotonic())
+        return {"lag": position.lag(self._server.exchange.hub.next_offset)}
+
+    def _pipelines(self, requester: Connection, body: Body, now: float) -> Any:
+        read_asked(body, Nothing)
+        log_next = self._server.exchange.hub.next_offset
+        return {"pipelines": self._server.positions.to_rows(log_next, time.monotonic())}
+
+    # -- publishing --------------------------------------------------------------------------------------
+
+    def _publish(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+        asked = read_asked(body, Publishing)
+        port, exchange = requester.port, self._server.exchange
+        burst = to_burst(asked, port.role.dialect, self._limits)
+        disguised = burst.dialect != port.role.dialect
+        if not requester.guard.may_publish(burst.topics[0]) or (disguised and not requester.guard.admin):
+            raise RouteError(FORBIDDEN)
+        if exchange.rates:
+            exchange.rates.charge(requester, 1, len(burst.block))
+        [published, *_] = exchange.publish(burst, now, requester.name).bursts
+        [sequence] = published.sequences
+        port.counters.messages_in += 1
+        requester.messages_in += 1
+        if exchange.keeping is None:
+            answer(True, requests.value({"offset": None, "sequence": sequence}))
+            return
+        told = requests.value({"offset": published.offset, "sequence": sequence})
+        exchange.keeping.when_settled(
+            lambda reason: answer(not reason, requests.word(f"NotStored: {reason}") if reason else told)
+        )
+
+    # -- the log -----------------------------------------------------------------------------------------
+
+    def _history(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+        log, replays = self._kept(requester)
+        from polycast.server.api.history import History, read_history, to_wanted  # needs pyarrow, as the log does
+
+        wanted = checked(to_wanted, read_asked(body, History))
+        if not requester.guard.may_subscribe(wanted.pattern):
+            raise RouteError(FORBIDDEN)
+        newest = replays.newest.end(wanted.pattern)
+        rows = read_history(replays.index, wanted, newest, log.settled)
+        self._read_log(requester, answer, rows, to_json_body)
+
+    def _log(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+        log, _ = self._kept(requester)
+        node = self._server.node
+        from polycast.log.read.work import once
+        from polycast.server.api.log_rows import first_of, size_of
+
+        read_asked(body, Nothing)
+
+        def look() -> dict[str, Any]:
+            after = log.settled
+            place = {"first": first_of(log.folder, after), "next": after, **size_of(log.folder)}
+            return {**place, "node": node, "folder": str(log.folder.absolute())}
+
+        self._read_log(requester, answer, once(look), to_json_body)
+
+    def _rows_between(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+        log, _ = self._kept(requester)
+        from polycast.server.api.log_rows import Asked, read_rows, to_wanted
+
+        wanted = checked(to_wanted, read_asked(body, Asked), requester.port.queue_bytes // 2)
+        rows = read_rows(log.folder, wanted, log.settled)
+        self._read_log(requester, answer, rows, lambda found: Body(found, Format.BYTES))
+
+    def _places(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+        log, _ = self._kept(requester)
+        from polycast.server.api.log_rows import Place, check_place, find_place
+
+        place = read_asked(body, Place)
+        checked(check_place, place)
+        offset = find_place(log.folder, place, log.settled)
+        self._read_log(requester, answer, offset, lambda found: to_json_body({"offset": found}))
+
+    def _kept(self, requester: Connection) -> tuple[Log, Replays]:
+        """What there is to read, for a requester that may have another request waiting."""
+        log, replays = self._server.log, self._server.exchange.replays
+        if log is None or replays is None:
+            raise RouteError("NotKept: that is in the log, and this broker keeps none")
+        replays.readers.admit(requester)
+        return log, replays
+
+    def _read_log(
+        self, requester: Connection, answer: Answer, work: Work[T], to_body: Callable[[T], Body]
+    ) -> None:
+        """In the turns of the requester. Past its limits the request fails at once."""
+        replays = self._server.exchange.replays
+        assert replays
+        read = replays.readers.request(requester, _to_work(work, to_body))
+        read.add_done_callback(partial(self._answer_read, requester, answer))
+
+    def _answer_read(self, requester: Connection, answer: Answer, read: asyncio.Future[Body]) -> None:
+        if read.cancelled():  # the requester is gone
+            return
+        match read.exception():
+            case None:
+                answer(True, read.result())
+            case RouteError() as error:
+                answer(False, requests.word(str(error)))
+            case error:
+                logger.error("%s: its request failed", requester, exc_info=error)
+                answer(False, requests.word("Failed: the log cannot be read; the broker's own words say why"))
+        self._server.exchange.outgoing.flush()
+
+    def _later(self, answering: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(answering)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _to_work(work: Work[T], to_body: Callable[[T], Body]) -> Work[Body]:
+    """What is found is encoded in the thread as well."""
+    return to_body((yield from work))

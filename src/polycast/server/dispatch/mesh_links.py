@@ -1,0 +1,138 @@
+"""The other brokers: whom to dial, what to announce, which announcements to follow.
+
+An announcement is a claim by anybody who may publish it. It is followed only into networks that the configuration
+names, and only where the rules give the broker there any right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from ipaddress import ip_address, ip_network
+
+from polycast.address import Address, parse_address
+from polycast.broker import Peer
+from polycast.broker.announcements import to_announcement
+from polycast.broker.mesh import Unlink
+from polycast.dialects.base import SHOWN_CHARACTERS
+from polycast.dialects.registry import ROLES
+from polycast.errors import UsageError
+from polycast.model import Contains
+from polycast.server.access.access import Access, Pass
+from polycast.server.config import parse_announce
+from polycast.server.dispatch.dispatcher import Exchange
+from polycast.server.dispatch.request_handler import DETAILS_AT_MOST
+from polycast.server.io.connection import Connection
+from polycast.server.io.outbound import Dial, Links, Place
+from polycast.server.settings import SimplestSettings
+
+log = logging.getLogger("polycast.neighbours")
+
+ROLE = "simplest.peer"
+DIALECT = ROLES[ROLE].dialect
+PLACES_PER_HOST = 4
+"""How many announced brokers of one address are linked."""
+
+
+class Neighbours:
+    def __init__(self, settings: SimplestSettings, exchange: Exchange, access: Access, dial: Dial) -> None:
+        self._settings = settings
+        self._exchange = exchange
+        self._access = access
+        self._networks = [ip_network(text) for text in settings.discover_networks]
+        self._told: OrderedDict[str, None] = OrderedDict()
+        """Reasons why a peer is not linked that are in the log already, the newest last."""
+        self._own: list[Address] = []
+        self._announcing: asyncio.Task[None] | None = None
+        self.links = Links(dial)
+        exchange.on_unlink = self._unlink
+
+    def start(self, listeners: list[tuple[str, Address]]) -> None:
+        """To be called when it is known where this broker listens."""
+        settings = self._settings
+        self._own = [address for _, address in listeners]
+        for peer in settings.peers:
+            self.links.add(Place(ROLE, parse_address(peer, "tcp")))
+        if settings.discover:
+            if not self._networks:
+                log.warning("no announced broker is dialled: set simplest.discover_networks, as in 10.0.0.0/8")
+            self._exchange.mesh.want(Contains(f"//peers/{org}/") for org in settings.discover)
+            self._exchange.on_peer = self._discover
+        if settings.announce:
+            links = [address for name, address in listeners if name == ROLE]
+            self._exchange.announcement = _announcement(settings.announce, links)
+            self._announcing = asyncio.create_task(self._announce())
+
+    async def stop(self) -> None:
+        if self._announcing:
+            self._announcing.cancel()
+        await self.links.stop()
+
+    def _unlink(self, connection: Connection, effect: Unlink) -> None:
+        twin: Connection | None = effect.twin.owner if effect.twin else None
+        log.info("%s: closed: it leads to %s", connection, f"the same broker as {twin}" if twin else "this broker")
+        self.links.give_up(connection, twin)
+        connection.leave()
+
+    async def _announce(self) -> None:
+        while True:
+            self._exchange.announce(time.time())
+            await asyncio.sleep(self._settings.announce_seconds)
+
+    def _discover(self, peer: Peer) -> None:
+        settings = self._settings
+        scheme = "tls" if settings.discover_tls else "tcp"
+        place = Place(ROLE, Address(scheme, peer.host, peer.port), found=True)
+        if peer.org not in settings.discover or place in self.links or self._is_own(peer):
+            return
+        name = repr(f"{peer.org}/{peer.name}"[:SHOWN_CHARACTERS])
+        if reason := self._why_not(peer.host):
+            self._tell(f"peer {name}: not linked: {reason}")
+            return
+        log.info("peer %s: announced at %s:%s", name, peer.host, peer.port)
+        self.links.add(place)
+
+    def _why_not(self, host: str) -> str:
+        """Why a broker that is announced at this address is not dialled; empty: it is."""
+        settings, address = self._settings, ip_address(host)
+        if not any(address in network for network in self._networks):
+            return f"{host} is in none of simplest.discover_networks"
+        identity = self._access.identify_dialled(host, None, found=True)
+        if not settings.discover_tls and Pass(self._access, identity, DIALECT).useless:
+            return f"{identity} may do nothing here; add a rule such as '{identity} may publish+subscribe a.>'"
+        if self.links.found_at(host) >= PLACES_PER_HOST:
+            return f"{host} is linked at {PLACES_PER_HOST} ports already, the limit for one address"
+        if self.links.found >= settings.links:
+            return f"{settings.links} links is the limit (simplest.links)"
+        return ""
+
+    def _tell(self, reason: str) -> None:
+        """Once: announcements come again and again. Of very many reasons, the newest are remembered."""
+        if reason in self._told:
+            self._told.move_to_end(reason)
+            return
+        self._told[reason] = None
+        if len(self._told) > DETAILS_AT_MOST:
+            self._told.popitem(last=False)
+        log.warning("%s", reason)
+
+    def _is_own(self, peer: Peer) -> bool:
+        announced = self._exchange.announcement
+        own = {(address.host, address.port) for address in self._own}
+        here = announced is not None and announced[1].decode() == f"{peer.host} {peer.port}"
+        return here or (peer.host, peer.port) in own
+
+
+def _announcement(text: str, own: list[Address]) -> tuple[bytes, bytes]:
+    org, name, address = parse_announce(text)
+    if address is None:
+        address = next((address for address in own if address.port), None)
+        if address is None:
+            hint = "add --listen simplest.peer=tcp://HOST:PORT, or write --announce ORG/NAME=HOST:PORT"
+            raise UsageError("--announce needs an address that others can link to", hint)
+        if address.host in ("0.0.0.0", "::"):
+            hint = f"write --announce {text}=HOST:{address.port} with the address that others see"
+            raise UsageError(f"{address.host} is no address that others can link to", hint)
+    return to_announcement(org, name, address.host, address.port)

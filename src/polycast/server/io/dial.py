@@ -1,0 +1,76 @@
+"""How the broker connects to others: the address decides what kind of transport it takes, and who is there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from ipaddress import ip_address
+
+from polycast.address import SECURE, Address, parse_address
+from polycast.dialects.registry import ROLES
+from polycast.server.access.access import Access, Pass
+from polycast.server.io import sockets
+from polycast.server.io.connection import Connection
+from polycast.server.settings import Settings
+
+log = logging.getLogger("polycast.links")
+
+PEER = "simplest.peer"
+SHUTDOWN_SECONDS = 5.0
+"""How long a peer may take to end TLS in its turn."""
+
+
+async def dial(connection: Connection, address: Address, context: ssl.SSLContext | None = None) -> None:
+    """Brings the connection up, or raises OSError and leaves nothing behind.
+
+    `context` is for addresses that are encrypted: the certificate there must be for the host of the address.
+    """
+    loop = asyncio.get_running_loop()
+    transport: asyncio.BaseTransport
+    try:
+        if address.scheme == "ipc":
+            transport, _ = await loop.create_unix_connection(lambda: connection, address.path)
+        else:
+            tls = _context_for(address, context)
+            patience = SHUTDOWN_SECONDS if tls else None
+            transport, _ = await loop.create_connection(
+                lambda: connection, address.host, address.port, ssl=tls, ssl_shutdown_timeout=patience
+            )
+    except BaseException:
+        connection.discard()
+        raise
+    sock = transport.get_extra_info("socket")
+    if sock is not None and address.scheme != "ipc":  # it may be lost already
+        sockets.set_keepalive(sock)
+
+
+def _context_for(address: Address, context: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    if address.scheme not in SECURE:
+        return None
+    if context is None:  # asyncio would take that for a connection that is not encrypted
+        raise ValueError(f"no TLS context for {address}")
+    return context
+
+
+def warn_of_useless(access: Access, settings: Settings) -> None:
+    """Names the configured addresses at which a server may do nothing: the rules have nothing for its identity."""
+    places = [(PEER, text) for text in settings.simplest.peers]
+    places += [(role, text) for role, texts in settings.connect.items() for text in texts]
+    for role, text in places:
+        identity = _expected_identity(access, parse_address(text, "tcp"))
+        if identity and Pass(access, identity, ROLES[role].dialect, configured=True).useless:
+            hint = f"add a rule such as '{identity} may everything'"
+            log.warning("%s %s: %s may do nothing here; %s", role, text, identity, hint)
+
+
+def _expected_identity(access: Access, address: Address) -> str:
+    """Empty where only a connection can tell: by a certificate, or by the address that a name leads to."""
+    if address.scheme == "ipc":
+        return access.identify_dialled(None, None, found=False)
+    host = "127.0.0.1" if address.host == "localhost" else address.host
+    try:
+        known = address.scheme not in SECURE and bool(ip_address(host))
+    except ValueError:
+        known = False
+    return access.identify_dialled(host, None, found=False) if known else ""

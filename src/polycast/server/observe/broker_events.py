@@ -1,0 +1,267 @@
+"""What the broker says about itself: messages on topics under `polycast/events/`, in JSON.
+
+    start, stop    {"version", "node"}
+    connect        {"connection", "dialect", "listener", "address"}, which all that follow have, too
+    disconnect     {..., "reason", "detail"}
+    subscribe      {..., "pattern", "kind", "value", "echo", "from"?}
+    unsubscribe    {..., "pattern", "kind", "value", "echo"}
+    drop           {..., "count", "bytes", "first", "next"}       messages that a slow connection did not get
+    refuse         {..., "reason", "count"}                       input that was passed over
+    summary        {"events": [{"event", "listener", "dialect", "reason", "count"}]}
+
+Their place in the log is exact: a subscription gets what comes live between the event that begins it and the one
+that ends it, which is an `unsubscribe`, the connection's `disconnect`, or a `start` or `stop` of the broker. So an
+event that waits is published before any message is. What happens in one turn of the loop is one burst. Drops and
+refusals are added up, and told once in a second.
+
+Peers without a known identity cannot fill the log: past `events.unknown_per_second` their connects, disconnects
+and refusals are counted, and told in one summary a second. A connect that was only counted is told when the peer
+shows an identity with rights, or subscribes: the events of a subscription are always complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from polycast.model import RESERVED, Burst, Format, Pattern, Start, Subscribe
+from polycast.server.io.connection import Connection
+from polycast.version import VERSION
+
+if TYPE_CHECKING:
+    from polycast.server.dispatch.dispatcher import Exchange
+
+log = logging.getLogger("polycast.events")
+
+TOPIC = RESERVED + "events/"
+DIALECT = "polycast"
+COUNT_SECONDS = 1.0
+"""Between two events that tell of what was counted."""
+
+
+@dataclass(slots=True)
+class Counted:
+    """What a connection did not get, and what was not taken from it, since that was told last."""
+
+    messages: int = 0
+    bytes: int = 0
+    first: int = 0
+    next: int = 0
+    """The messages lie between these offsets."""
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+class Events:
+    def __init__(self, exchange: Exchange, unknown_per_second: int) -> None:
+        self._exchange = exchange
+        self._unknown_per_second = unknown_per_second
+        self._unknown_told = (0.0, 0)
+        """When the second began in which events about unknown peers are counted, and how many were told."""
+        self._summary: Counter[tuple[str, str, str, str]] = Counter()
+        """What was not told: event, listener, dialect and reason."""
+        self._open = False
+        self.rows: list[tuple[bytes, bytes, Format]] = []
+        """What waits to be published."""
+        self._heads: dict[Connection, bytes] = {}
+        """How every event of a connection begins, for those whose `connect` was told."""
+        self._counted: dict[Connection, Counted] = {}
+        self._timed = False
+        self._own_turn = False
+
+    def start(self, node: str) -> None:
+        self._open = True
+        self._add("start", _to_json({"version": VERSION, "node": node}))
+        self.publish()
+
+    def stop(self, node: str) -> None:
+        """This is the last."""
+        if self._open:
+            self._tell_counted()
+            self._add("stop", _to_json({"version": VERSION, "node": node}))
+            self.publish()
+            self._open = False
+            self._heads.clear()
+
+    def publish(self) -> None:
+        """All that wait; before anything else is."""
+        rows, self.rows = self.rows, []
+        if not rows:
+            return
+        keeping = self._exchange.keeping
+        if keeping and not keeping.log.has_room(len(rows)):
+            log.error("%s events are neither published nor kept: the log is behind", f"{len(rows):,}")
+        else:
+            self._exchange.publish(Burst.of(DIALECT, rows), time.time())
+
+    # -- what happens ------------------------------------------------------------------------------------
+
+    def connect(self, connection: Connection) -> None:
+        """Whoever only looks at a page of the http port is not worth a message."""
+        if self._takes_part(connection):
+            if _is_known(connection) or self._may_tell_unknown():
+                self.admit(connection)
+            else:
+                self._sum_up(connection, "connect")
+
+    def admit(self, connection: Connection) -> None:
+        """It is known, or takes part in something: its events are told, from `connect` on."""
+        if self._takes_part(connection) and connection not in self._heads:
+            self._heads[connection] = _to_json(_about(connection))[:-1]
+            self._add_about(connection, "connect")
+
+    def disconnect(self, connection: Connection) -> None:
+        reason, detail = connection.parting
+        if connection in self._heads:
+            if counted := self._counted.pop(connection, None):
+                self._tell(connection, counted)
+            self._add_about(connection, "disconnect", reason=reason, detail=detail)
+            del self._heads[connection]
+        elif self._takes_part(connection):
+            self._sum_up(connection, "disconnect", reason)
+
+    def subscribe(self, connection: Connection, event: Subscribe) -> None:
+        """To be said before it begins."""
+        self.admit(connection)
+        if connection not in self._heads:
+            return
+        last = connection.port.replay == "last" and event.start is None
+        start = {"from": "last"} if last else _to_from(event.pattern, event.start)
+        self._add_about(connection, "subscribe", **_to_words(connection, event.pattern), **start)
+        if event.pattern.value.startswith(RESERVED):
+            self.publish()  # before it hears of events itself
+
+    def unsubscribe(self, connection: Connection, pattern: Pattern) -> None:
+        """To be said before it ends."""
+        if connection not in self._heads:
+            return
+        if pattern.value.startswith(RESERVED):
+            self.publish()  # as long as it hears of them
+        self._add_about(connection, "unsubscribe", **_to_words(connection, pattern))
+
+    def drop(self, connection: Connection, messages: int, size: int) -> None:
+        if connection in self._heads:
+            first, after = self._exchange.due()
+            fresh = connection not in self._counted or not self._counted[connection].messages
+            counted = self._count(connection)
+            counted.messages += messages
+            counted.bytes += size
+            counted.first = first if fresh else counted.first
+            counted.next = after
+
+    def refuse(self, connection: Connection, reason: str, count: int) -> None:
+        if connection in self._heads:
+            self._count(connection).refused[reason] += count
+        elif self._takes_part(connection):
+            self._sum_up(connection, "refuse", reason, count)
+
+    def _takes_part(self, connection: Connection) -> bool:
+        return self._open and connection.session.takes_part
+
+    # -- what is summed up -------------------------------------------------------------------------------
+
+    def _may_tell_unknown(self) -> bool:
+        (began, told), now = self._unknown_told, time.monotonic()
+        if now - began >= COUNT_SECONDS:
+            began, told = now, 0
+        self._unknown_told = began, told + 1
+        return told < self._unknown_per_second
+
+    def _sum_up(self, connection: Connection, event: str, reason: str = "", count: int = 1) -> None:
+        self._start_timer()
+        role = connection.port.role
+        self._summary[event, role.listener, role.dialect, reason] += count
+
+    def _tell_summary(self) -> None:
+        summary, self._summary = self._summary, Counter()
+        if summary:
+            names = ("event", "listener", "dialect", "reason", "count")
+            rows = [dict(zip(names, (*key, count), strict=True)) for key, count in summary.items()]
+            self._add("summary", _to_json({"events": rows}))
+
+    # -- what is counted ---------------------------------------------------------------------------------
+
+    def _count(self, connection: Connection) -> Counted:
+        """What is dropped because of an event waits for something else to tell: it would never end."""
+        if not self._own_turn:
+            self._start_timer()
+        return self._counted.setdefault(connection, Counted())
+
+    def _start_timer(self) -> None:
+        if not self._timed:
+            self._timed = True
+            asyncio.get_running_loop().call_later(COUNT_SECONDS, self._time)
+
+    def _time(self) -> None:
+        self._timed = False
+        self._tell_counted()
+
+    def _tell_counted(self) -> None:
+        self._tell_summary()
+        told, self._counted = self._counted, {}
+        for connection, counted in told.items():
+            self._tell(connection, counted)
+
+    def _tell(self, connection: Connection, counted: Counted) -> None:
+        if connection not in self._heads:
+            return
+        if counted.messages:
+            place = {"first": counted.first, "next": counted.next}
+            self._add_about(connection, "drop", count=counted.messages, bytes=counted.bytes, **place)
+        for reason, count in counted.refused.items():
+            if _is_known(connection) or self._may_tell_unknown():
+                self._add_about(connection, "refuse", reason=reason, count=count)
+            else:
+                self._sum_up(connection, "refuse", reason, count)
+
+    # -- what is said ------------------------------------------------------------------------------------
+
+    def _add_about(self, connection: Connection, kind: str, /, **more: Any) -> None:
+        head = self._heads[connection]
+        self._add(kind, head + (b"," + _to_json(more)[1:] if more else b"}"))
+
+    def _add(self, kind: str, payload: bytes) -> None:
+        if not self.rows:
+            asyncio.get_running_loop().call_soon(self._take_turn)
+        self.rows.append(((TOPIC + kind).encode(), payload, Format.JSON))
+
+    def _take_turn(self) -> None:
+        """Unless somebody published in this turn already."""
+        self.publish()
+        self._own_turn = True
+        try:
+            self._exchange.outgoing.flush()
+        finally:
+            self._own_turn = False
+
+
+_to_json = msgspec.json.encode
+
+
+def _is_known(connection: Connection) -> bool:
+    return connection.guard.known and not connection.guard.useless
+
+
+def _about(connection: Connection) -> dict[str, str]:
+    role = connection.port.role
+    address = connection.name.partition(" ")[2]
+    return {"connection": connection.name, "dialect": role.dialect, "listener": role.listener, "address": address}
+
+
+def _to_words(connection: Connection, pattern: Pattern) -> dict[str, Any]:
+    kind = type(pattern).__name__.lower()
+    return {"pattern": str(pattern), "kind": kind, "value": pattern.value, "echo": connection.subscriber.echo}
+
+
+def _to_from(pattern: Pattern, start: Start | None) -> dict[str, Any]:
+    """As hermod has it."""
+    if start is None:
+        return {}
+    if start.sequence is not None:
+        return {"from": {"topics": {pattern.value: start.sequence}}}
+    return {"from": "earliest" if start.seconds is None else {"time": round(start.seconds * 1000)}}

@@ -1,0 +1,1 @@
+"""Subscribers served from the log: replay from a position, the last message per topic, and spill."""

@@ -1,0 +1,48 @@
+"""Where the newest message of a pattern is, by the broker's table of topics: nothing behind it has to be read.
+
+The table has every topic of the log with its last offset, unless topics were forgotten (`limits.topics`), or an
+earlier run did not stop cleanly. Where it does not have all of them, it still has those of this run.
+"""
+
+from __future__ import annotations
+
+from polycast.log.read.work import Work
+from polycast.model import Exact, Pattern
+from polycast.routing import Topic, Topics
+
+ANYWHERE = 2**63 - 1
+TOPICS_AT_MOST = 100_000
+"""Patterns that are not exact are compared with all topics; with more of them than this they are not."""
+TOPICS_A_PIECE = 2_000
+
+
+class Newest:
+    def __init__(self, topics: Topics, first: int) -> None:
+        """`first`: the first offset of this run."""
+        self._topics = topics
+        self._first = first
+        self._complete = topics.floor == 0
+        """Whether the table began with all topics of the log: else `floor` is past what is missing."""
+
+    def end(self, pattern: Pattern) -> Work[int]:
+        """An offset: no message that matches has it or a higher one. The work may be done in a thread."""
+        if isinstance(pattern, Exact):
+            found = self._topics.get(pattern.value.encode())
+            return self._compare(pattern, [found] if found else [])
+        if len(self._topics) > TOPICS_AT_MOST or self._topics.forgotten:
+            return self._compare(pattern, None)
+        return self._compare(pattern, list(self._topics))
+
+    def _compare(self, pattern: Pattern, topics: list[Topic] | None) -> Work[int]:
+        if topics is None:
+            return ANYWHERE
+        last = -1
+        for start in range(0, len(topics), TOPICS_A_PIECE):
+            piece = topics[start : start + TOPICS_A_PIECE]
+            last = max([last, *(topic.last_offset for topic in piece if pattern.matches(topic.name))])
+            yield
+        if last >= self._first:
+            return last + 1
+        if self._topics.forgotten:
+            return ANYWHERE
+        return last + 1 if self._complete else self._first

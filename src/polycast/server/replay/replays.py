@@ -1,0 +1,165 @@
+"""All replays that are under way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from polycast.log.log import Log
+from polycast.log.read.segment_index import Index
+from polycast.log.read.work import Work, once
+from polycast.model import Form, Pattern, Start
+from polycast.routing import Audience, Topics
+from polycast.server.io.connection import Connection
+from polycast.server.replay.last_offsets import Newest
+from polycast.server.replay.reader_pool import Readers
+from polycast.server.replay.replay import Replay
+from polycast.server.replay.silent import SILENT
+from polycast.server.replay.spill import SpillReplay
+from polycast.server.replay.start_replay import FromReplay, LastReplay
+
+if TYPE_CHECKING:
+    from polycast.server.dispatch.dispatcher import Exchange
+    from polycast.server.settings import LimitSettings
+
+log = logging.getLogger("polycast.replay")
+
+T = TypeVar("T")
+
+LINKS_AT_MOST = 10_000
+
+
+class Replays:
+    def __init__(self, exchange: Exchange, log: Log, limits: LimitSettings) -> None:
+        self._exchange = exchange
+        self.log = log
+        self.first = log.next
+        """Everything from here on was published while this broker ran."""
+        self.committed = log.settings.delivery == "committed"
+        self.readers = Readers(limits.reads, limits.read_seconds)
+        self.index = Index(log.folder)
+        self.newest = Newest(exchange.hub.router.topics, log.next)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._begun: dict[tuple[Connection, type[FromReplay]], FromReplay] = {}
+        """Those to which more may be added in this turn."""
+        self._open: dict[Connection, set[FromReplay]] = {}
+        self._spilled: dict[Connection, SpillReplay] = {}
+        self.links: OrderedDict[str, None] = OrderedDict()
+        """The names of connections to other brokers, the newest last; also of such that are gone."""
+        self.stopped = False
+        self.spills = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._tasks)
+
+    # -- subscriptions -----------------------------------------------------------------------------------
+
+    def begin(self, connection: Connection, pattern: Pattern, form: Form, start: Start | None) -> None:
+        """Without a start: with the last message of each topic."""
+        self.drop(connection, pattern)
+        key = connection, FromReplay if start else LastReplay
+        if key not in self._begun:
+            replay = self._begun[key] = key[1](self, connection)
+            self._open.setdefault(connection, set()).add(replay)
+            asyncio.get_running_loop().call_soon(self._begin, key)
+        self._begun[key].add(pattern, form, start or Start())
+        self._exchange.hub.subscribe(connection.subscriber, pattern, SILENT)
+
+    def change(self, connection: Connection, pattern: Pattern, form: Form) -> bool:
+        """Another form for what is being served from the log; False where that is not the case."""
+        if connection.subscriber.patterns.get(pattern) is not SILENT:
+            return False
+        for replay in self._open.get(connection, ()):
+            replay.wishes.change(pattern, form)
+        return True
+
+    def drop(self, connection: Connection, pattern: Pattern) -> None:
+        """Nobody waits for it any more."""
+        for replay in self._open.get(connection, ()):
+            replay.drop(pattern)
+
+    def note(self, connection: Connection, pattern: Pattern) -> None:
+        """It was subscribed to just now; what is older does not concern it."""
+        if connection.spilled:
+            self._spilled[connection].note_made(pattern)
+
+    def go_live(self, connection: Connection, pattern: Pattern, form: Form, offset: int) -> None:
+        """It has been served up to that offset."""
+        if connection.spilled:
+            self._spilled[connection].note_served(pattern, offset)
+        self._exchange.hub.subscribe(connection.subscriber, pattern, form)
+
+    def spill(self, connection: Connection, offset: int, slow: bool = True) -> None:
+        """Not `slow`: nobody can take at once what is coming."""
+        self.spills += slow
+        replay = self._spilled[connection] = SpillReplay(self, connection, offset, slow)
+        self._run(replay)
+
+    def note_link(self, connection: Connection) -> None:
+        """What comes over one link does not go to another."""
+        self.links[connection.name] = None
+        if len(self.links) > LINKS_AT_MOST:
+            self.links.popitem(last=False)
+
+    # -- what replays need -------------------------------------------------------------------------------
+
+    def audience(self, topic: bytes) -> Audience:
+        return self._exchange.hub.router.topic(topic).audience
+
+    @property
+    def topics(self) -> Topics:
+        return self._exchange.hub.router.topics
+
+    async def in_thread(self, connection: Connection, act: Callable[..., T], *args: Any) -> T:
+        """In a turn of that connection."""
+        return await self.readers.read(connection, once(act, *args))
+
+    async def in_turns(self, connection: Connection, work: Work[T]) -> T:
+        return await self.readers.read(connection, work)
+
+    def leave(self, connection: Connection) -> None:
+        """The connection closes. Its reads are cancelled; the one that a thread works on, after that turn."""
+        self.readers.leave(connection)
+
+    # -- tasks -------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """None is cancelled: a thread may be reading for it."""
+        self.stopped = True
+        self.readers.abandon()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.readers.stop()
+        self.index.close()
+
+    def _begin(self, key: tuple[Connection, type[FromReplay]]) -> None:
+        self._run(self._begun.pop(key))
+
+    def _run(self, replay: Replay) -> None:
+        if self.stopped:
+            return
+        task = asyncio.get_running_loop().create_task(replay.run())
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._ended(task, replay))
+
+    def _ended(self, task: asyncio.Task[None], replay: Replay) -> None:
+        self._tasks.discard(task)
+        if isinstance(replay, FromReplay):
+            self._forget(replay)
+        elif self._spilled.get(replay.connection) is replay:
+            del self._spilled[replay.connection]
+        if task.cancelled():  # its connection closed
+            return
+        if error := task.exception():
+            log.error("%s: its replay failed", replay.connection, exc_info=error)
+            replay.connection.end("replay", "what it waits for cannot be had from the log")
+            replay.connection.abort()
+
+    def _forget(self, replay: FromReplay) -> None:
+        mine = self._open[replay.connection]
+        mine.discard(replay)
+        if not mine:
+            del self._open[replay.connection]

@@ -1,0 +1,1 @@
+"""Stage and commit: rows that wait under a batch id until one commit publishes them."""

@@ -1,0 +1,280 @@
+"""Commits: what was staged becomes one batch of the log.
+
+Nothing of a batch is on the disk before its commit is, and then all is, in one group that has its id. A broker
+that dies before that has published nothing; one that dies after that knows the id, and a repeat publishes nothing.
+
+What takes long is done in a thread. Meanwhile the connection that asked for it is not read, and what had been
+read of it waits.
+
+A batch that is small is published like any burst. One that is not would overrun the queues of those who hear it:
+they are turned to the log, and read it from there, each at its own pace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from polycast.dialects.base import Guard
+from polycast.dialects.hermod.forms import NAME
+from polycast.log.files.columns import COLUMN_BYTES_AT_MOST
+from polycast.log.log import NAMES, Log
+from polycast.log.write import bulk
+from polycast.log.write.bulk import Bulk, Numbered
+from polycast.log.write.outcome import ANOTHER_COUNT
+from polycast.log.write.writer import ROW_BYTES
+from polycast.model import Abort, BatchKey, Burst, Commit, Event, Limits, Receipt, Stage
+from polycast.routing import Audience
+from polycast.server.dispatch.request_handler import FORBIDDEN
+from polycast.server.io.connection import Connection
+from polycast.server.replay.silent import SILENT
+from polycast.server.staging.arrow_frames import StageError, read_frame
+from polycast.server.staging.stages import Stages
+
+if TYPE_CHECKING:
+    from polycast.server.dispatch.dispatcher import Exchange
+
+log = logging.getLogger("polycast.stages")
+
+T = TypeVar("T")
+
+LIVE_BYTES = 1024 * 1024
+"""Up to here a batch is handed out at once."""
+NOT_TAKEN = "what was staged"
+"""What it is counted under if it is refused."""
+
+
+class Commits:
+    def __init__(self, exchange: Exchange, log: Log, stages: Stages, limits: Limits) -> None:
+        assert exchange.keeping and exchange.replays
+        self._exchange = exchange
+        self._keeping = exchange.keeping
+        self._replays = exchange.replays
+        self._log = log
+        self._limits = limits
+        self.stages = stages
+        self.waiting: dict[Connection, list[Event]] = {}
+        """What connections said while something takes long that they said before."""
+        self._under_way: dict[BatchKey, asyncio.Event] = {}
+        """The batches that are being committed."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- what connections say ----------------------------------------------------------------------------
+
+    def handle(self, connection: Connection, event: Stage | Commit | Abort) -> None:
+        if not connection.guard.publishes:
+            self._deny(connection, event, StageError(403, FORBIDDEN))
+            return
+        if isinstance(event, Abort):
+            self.stages.drop(event.batch, event.names)
+            self._reply(connection, event.answer)
+            return
+        self.waiting[connection] = []
+        self._exchange.budget.hold(connection)
+        work = self._stage(connection, event) if isinstance(event, Stage) else self._commit(connection, event)
+        task = asyncio.get_running_loop().create_task(self._run(connection, event, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def forget(self, connection: Connection) -> None:
+        self.waiting.pop(connection, None)
+
+    def expire(self) -> None:
+        self.stages.expire(but=self._under_way)
+
+    async def stop(self) -> None:
+        """What is not published by now never will be."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self, connection: Connection, event: Stage | Commit, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except StageError as error:
+            self._deny(connection, event, error)
+        except Exception as error:
+            log.exception("%s: what it staged could not be handled", connection)
+            self._reply(connection, event.denial(500, f"{type(error).__name__}; the broker's log says more"))
+        if connection in self.waiting:
+            self._exchange.budget.release(connection)
+            self._exchange.resume(connection, self.waiting.pop(connection))
+
+    async def _stage(self, connection: Connection, event: Stage) -> None:
+        """A frame that is not taken costs its stage: a part of it is worth nothing."""
+        staged, size = self.stages.begin(event)
+        try:
+            parts = await _in_thread(_read_allowed, connection.guard, event, staged.rows, self._limits)
+        except StageError:
+            self.stages.abandon(event, staged)
+            raise
+        finally:
+            self.stages.release(event.batch.owner, size)
+        rows = self.stages.add(event, staged, parts)
+        self._reply(connection, event.answer(rows))
+        self._exchange.budget.charge(connection)
+
+    # -- commits -----------------------------------------------------------------------------------------
+
+    async def _commit(self, connection: Connection, event: Commit) -> None:
+        """One at a time for each id."""
+        while other := self._under_way.get(event.batch):
+            await other.wait()
+        self._under_way[event.batch] = asyncio.Event()
+        try:
+            if not self._is_known(connection, event):
+                await self._publish(connection, event, self.stages.find(event))
+        finally:
+            self._under_way.pop(event.batch).set()
+
+    def _is_known(self, connection: Connection, event: Commit) -> bool:
+        """A repeat publishes nothing; one of another count is none."""
+        known = self._log.batches.find(event.batch, time.time())
+        if known is None:
+            return False
+        if event.count is not None and event.count != known.count:
+            raise StageError(422, ANOTHER_COUNT % known.beside(event.batch, event.count))
+        self._finish(connection, event, known.first, known.count)
+        return True
+
+    async def _publish(self, connection: Connection, event: Commit, parts: list[pa.RecordBatch]) -> None:
+        if not any(part.num_rows for part in parts):
+            self.stages.drop(event.batch)
+            self._reply(connection, event.answer(0))
+            return
+        forwards = self._exchange.mesh.forwards
+        batch = await _in_thread(_prepare, parts, connection.name.encode(), forwards)
+        del parts
+        await self._make_room(len(batch) if isinstance(batch, Bulk) else NAMES * len(batch))
+        if self._exchange.deaf or self._is_known(connection, event):
+            return
+        _check_rights(connection.guard, batch.names if isinstance(batch, Bulk) else batch.topics)
+        if isinstance(batch, Bulk):
+            first = self._append(connection, batch, event.batch)
+        else:
+            first = self._hand_out(connection, batch, event.batch)
+        self._finish(connection, event, first, len(batch))
+        self._exchange.budget.charge(connection)
+
+    async def _make_room(self, count: int) -> None:
+        """Waits until there are as many offsets to hand out, and takes none."""
+        loop = asyncio.get_running_loop()
+        while not self._log.has_offsets(count):
+            made: asyncio.Future[str] = loop.create_future()
+            self._log.make_room(count, lambda reason, made=made: loop.call_soon_threadsafe(_tell, made, reason))  # type: ignore[misc]
+            if reason := await made:
+                raise StageError(500, f"not stored: {reason}")
+
+    def _append(self, connection: Connection, batch: Bulk, key: BatchKey) -> int:
+        """Straight to the log; whoever hears it reads it there."""
+        self._exchange.events.publish()
+        self._turn_to_log(batch.names, links=True)
+        offset, sequences = self._exchange.hub.number_bulk(batch.names, batch.counts, batch.lasts)
+        self._log.append_bulk(Numbered(batch, offset, sequences), connection.name, time.time(), key)
+        size = self.stages.take(key)
+        self._keeping.when_settled(lambda _: self.stages.release(key.owner, size))
+        if self._exchange.rates:
+            self._exchange.rates.charge(connection, len(batch), size)
+        connection.port.counters.messages_in += len(batch)
+        connection.messages_in += len(batch)
+        return offset
+
+    def _hand_out(self, connection: Connection, burst: Burst, key: BatchKey) -> int:
+        """What goes to other links as well, under its other names, is no bulk, whatever its size."""
+        self._exchange.events.publish()
+        if _size_of(burst) > LIVE_BYTES:
+            self._turn_to_log(set(burst.topics), links=False)
+        offset = self._exchange.hub.next_offset
+        self._exchange.publish_for(connection, burst, time.time(), key)
+        return offset
+
+    def _turn_to_log(self, topics: Iterable[bytes], links: bool) -> None:
+        """Everybody who hears one of these, from here on."""
+        exchange = self._exchange
+        exchange.outgoing.flush()
+        _, undelivered = exchange.due()
+        for connection in _hearing({exchange.hub.router.topic(topic).audience for topic in topics}):
+            if not connection.spilled and not connection.closing and (links or not connection.subscriber.link):
+                connection.turn_to_log()
+                self._replays.spill(connection, undelivered, slow=False)
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    def _finish(self, connection: Connection, event: Commit, first: int, count: int) -> None:
+        """The batch is in the log; that is answered when it is safe there."""
+        self.stages.drop(event.batch)
+        if connection.subscriber.owner is None:
+            self._keeping.forget(connection)
+            return
+        self._keeping.note_again(connection, first, count)
+        self._keeping.answer(connection, Receipt(event.answer(count), event.refusal))
+
+    def _deny(self, connection: Connection, event: Stage | Commit | Abort, error: StageError) -> None:
+        if error.code == 403:
+            self._exchange.refuse(connection, FORBIDDEN)
+        else:
+            self._exchange.refuse(connection, NOT_TAKEN)
+        self._reply(connection, event.denial(error.code, str(error)))
+
+    def _reply(self, connection: Connection, data: bytes) -> None:
+        """In its turn."""
+        if connection.subscriber.owner is not None:
+            self._keeping.reply(connection, data)
+
+
+def _hearing(audiences: Iterable[Audience]) -> set[Connection]:
+    return {
+        member.owner
+        for audience in audiences
+        for form, members in audience.groups
+        if form is not SILENT
+        for member in members
+        if member.owner is not None
+    }
+
+
+def _prepare(parts: list[pa.RecordBatch], source: bytes, forwards: bool) -> Bulk | Burst:
+    if too_large := bulk.overflow(parts, source):
+        name, size = too_large
+        raise StageError(
+            422,
+            f"the column {name} of the batch has {size:,} bytes, and one batch can have {COLUMN_BYTES_AT_MOST:,}; "
+            "commit fewer rows at a time (maxOffsetsPerTrigger)",
+        )
+    columns = bulk.to_columns(parts)
+    small = bulk.size_of([columns]) + ROW_BYTES * columns.num_rows <= LIVE_BYTES
+    return bulk.to_burst(NAME, columns) if small or forwards else bulk.to_bulk(NAME, columns)
+
+
+def _read_allowed(guard: Guard, event: Stage, before: int, limits: Limits) -> list[pa.RecordBatch]:
+    """The rows of a frame, all of which its publisher may publish."""
+    parts = read_frame(event, before, limits)
+    for part in parts if guard.restricted else ():
+        topics = part["topic"].unique().cast(pa.binary())
+        if not all(guard.may_publish(topic.as_py()) for topic in topics):
+            raise StageError(403, FORBIDDEN)
+    return parts
+
+
+def _check_rights(guard: Guard, topics: Iterable[bytes]) -> None:
+    """The rights as they are now, of a connection that may have ended: rows wait long for their commit."""
+    if not guard.renew() or (guard.restricted and not all(map(guard.may_publish, topics))):
+        raise StageError(403, FORBIDDEN)
+
+
+def _size_of(burst: Burst) -> int:
+    return len(burst.block) + ROW_BYTES * len(burst)
+
+
+def _tell(made: asyncio.Future[str], reason: str) -> None:
+    if not made.done():
+        made.set_result(reason)
+
+
+async def _in_thread(act: Callable[..., T], *args: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, act, *args)
