@@ -101,7 +101,7 @@ def test_what_is_configured_may_do_everything_until_there_are_rules(tmp_path: Pa
     configured = Pass(access, "dialled", "simplest", configured=True)
     found = Pass(access, "dialled", "simplest")
     assert not configured.restricted
-    assert found.useless
+    assert found.has_no_rights
     access.adopt(AccessSettings(rules=["loopback may everything", "dialled may subscribe a.>"]))
     for held in (configured, found):
         assert held.renew()

@@ -12,7 +12,7 @@ import pytest
 
 from access.gate import counted, gated, write_config
 from kit.broker import Broker
-from kit.http import Answer, read_answer
+from kit.http import Response, read_answer
 from kit.websocket import upgrade
 
 HOSTS = 'hosts = ["broker", "Gate.Example:9000"]\norigins = ["https://friend", "HTTP://Other.Example:80"]'
@@ -35,7 +35,7 @@ def answer_to(broker: Broker, host: str, origin: str = "", here: bool = False) -
         return int(peer.read_until(b" "))
 
 
-def ask(broker: Broker, host: str, *headers: str, path: str = "/metrics", method: str = "GET") -> Answer:
+def ask(broker: Broker, host: str, *headers: str, path: str = "/metrics", method: str = "GET") -> Response:
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *headers, "", ""]
     with broker.connect("http") as peer:
         peer.send("\r\n".join(lines).encode())

@@ -14,8 +14,8 @@ from polycast.server.access.sites import Sites, parse_host, parse_origin
 
 def test_the_host_in_the_address_of_the_listener() -> None:
     sites = Sites(AccessSettings())
-    assert sites.is_called("gate.example:8080", "Gate.Example")
-    assert not sites.is_called("gate.example:8080", "0.0.0.0")
+    assert sites.allows_host("gate.example:8080", "Gate.Example")
+    assert not sites.allows_host("gate.example:8080", "0.0.0.0")
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ def test_pages_that_came_without_tls_are_no_pages_of_a_listener_with_tls(
     origin: str, plain: bool, secure: bool
 ) -> None:
     sites = Sites(AccessSettings())
-    assert sites.welcomes(origin, "broker.example", secure=False) == plain
-    assert sites.welcomes(origin, "broker.example", secure=True) == secure
+    assert sites.allows_origin(origin, "broker.example", secure=False) == plain
+    assert sites.allows_origin(origin, "broker.example", secure=True) == secure

@@ -9,9 +9,9 @@ from typing import cast
 
 from polycast.broker import Hub, Mesh, Publication
 from polycast.broker.mesh import Ask, Effect, Unask, Unlink
-from polycast.dialects.base import LinkSession, Terms
+from polycast.dialects.base import LinkSession, SessionContext
 from polycast.dialects.registry import ROLES
-from polycast.dialects.simplest import FORM
+from polycast.dialects.simplest import ENCODER
 from polycast.model import Burst, Closing, Event, Format, Limits, Pattern, Refused, Subscribe, Unsubscribe
 from polycast.routing import Subscriber
 
@@ -83,7 +83,7 @@ class Node:
         return client
 
     def subscribe(self, subscriber: Subscriber, pattern: Pattern) -> None:
-        if self.hub.subscribe(subscriber, pattern, FORM):
+        if self.hub.subscribe(subscriber, pattern, ENCODER):
             self.apply(self.mesh.subscribed(subscriber, pattern))
 
     def unsubscribe(self, subscriber: Subscriber, pattern: Pattern) -> None:
@@ -100,7 +100,7 @@ class Node:
     # -- links -------------------------------------------------------------------------------------------
 
     def accept(self, end: End) -> None:
-        end.session = cast(LinkSession, ROLES["simplest.peer"].session(Terms(self.limits)))
+        end.session = cast(LinkSession, ROLES["simplest.peer"].session(SessionContext(self.limits)))
         end.subscriber = self.hub.join(end, echo=False, link=True)
         self.ends.append(end)
         self.apply(self.mesh.join(end.subscriber, end.dialed, end.identity, end.trust))
@@ -155,7 +155,7 @@ class Node:
         publication = self.mesh.publish(burst, origin, self.now)
         for audience, said, slices, skip in publication.deliveries:
             rows = [(m.topic, m.payload) for start, stop in slices for m in said.cut(start, stop).messages()]
-            wire = b"".join(FORM.encode(said, slices).blocks)
+            wire = b"".join(ENCODER.encode(said, slices).blocks)
             for subscriber, _ in audience.members:
                 if subscriber is not skip:
                     self.hand(subscriber.owner, rows, wire)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from polycast.broker import Delivery, Hub, Publication
 from polycast.broker.hub import readable_parts
-from polycast.model import Burst, Contains, Everything, Exact, Form, Format, Pattern, Prefix
+from polycast.model import Burst, Contains, Encoder, Everything, Exact, Format, Pattern, Prefix
 from polycast.routing import Subscriber
 
-FORM = Form()
-OTHER_FORM = Form()
+ENCODER = Encoder()
+OTHER_ENCODER = Encoder()
 Rows = list[tuple[bytes, bytes]]
 NOT_UTF8 = b"\xff"
 
@@ -63,17 +63,19 @@ bursts = st.lists(
     min_size=1,
     max_size=3,
 )
-subscriptions = st.lists(st.tuples(st.integers(0, 3), patterns, st.sampled_from([FORM, OTHER_FORM])), max_size=10)
+subscriptions = st.lists(
+    st.tuples(st.integers(0, 3), patterns, st.sampled_from([ENCODER, OTHER_ENCODER])), max_size=10
+)
 
 
 @given(subscriptions, bursts, st.integers(0, 3))
 def test_every_subscriber_gets_its_messages_once_and_in_order(
-    held: list[tuple[int, Pattern, Form]], said: list[list[bytes]], speaker: int
+    held: list[tuple[int, Pattern, Encoder]], said: list[list[bytes]], speaker: int
 ) -> None:
     hub = Hub()
     members = [hub.join(i, echo=i % 2 == 0, link=i == 3) for i in range(4)]
-    for who, pattern, form in held:
-        hub.subscribe(members[who], pattern, form)
+    for who, pattern, encoder in held:
+        hub.subscribe(members[who], pattern, encoder)
     origin = members[speaker]
     for topics in said:
         burst = numbered(*topics)
@@ -117,16 +119,16 @@ def test_several_matching_subscriptions_give_one_delivery() -> None:
     hub = Hub()
     one, publisher = hub.join(1), hub.join(2)
     for pattern in (Exact("ab"), Prefix("a"), Contains("b"), Everything()):
-        hub.subscribe(one, pattern, FORM)
+        hub.subscribe(one, pattern, ENCODER)
     assert publish(hub, publisher, b"ab") == {one: [(b"ab", b"0")]}
 
 
 def test_a_duplicate_subscription_is_none() -> None:
     hub = Hub()
     one = hub.join(1)
-    assert hub.subscribe(one, Exact("a"), FORM)
-    assert not hub.subscribe(one, Exact("a"), FORM)
-    assert not hub.subscribe(one, Exact("a"), OTHER_FORM)
+    assert hub.subscribe(one, Exact("a"), ENCODER)
+    assert not hub.subscribe(one, Exact("a"), ENCODER)
+    assert not hub.subscribe(one, Exact("a"), OTHER_ENCODER)
     assert hub.unsubscribe(one, Exact("a"))
     assert publish(hub, hub.join(2), b"a") == {}
 
@@ -134,7 +136,7 @@ def test_a_duplicate_subscription_is_none() -> None:
 def test_unsubscribing_what_was_not_subscribed_is_nothing() -> None:
     hub = Hub()
     one = hub.join(1)
-    hub.subscribe(one, Everything(), FORM)
+    hub.subscribe(one, Everything(), ENCODER)
     assert not hub.unsubscribe(one, Exact("all"))
     assert publish(hub, hub.join(2), b"all") == {one: [(b"all", b"0")]}
 
@@ -143,7 +145,7 @@ def test_echo() -> None:
     hub = Hub()
     loud, shy = hub.join("loud", echo=True), hub.join("shy", echo=False)
     for subscriber in (loud, shy):
-        hub.subscribe(subscriber, Everything(), FORM)
+        hub.subscribe(subscriber, Everything(), ENCODER)
     assert publish(hub, loud, b"a") == {loud: [(b"a", b"0")], shy: [(b"a", b"0")]}
     assert publish(hub, shy, b"a") == {loud: [(b"a", b"0")]}
 
@@ -152,7 +154,7 @@ def test_what_came_over_a_link_goes_to_no_link() -> None:
     hub = Hub()
     client, one, two = hub.join(0), hub.join(1, False, link=True), hub.join(2, False, link=True)
     for subscriber in (client, one, two):
-        hub.subscribe(subscriber, Everything(), FORM)
+        hub.subscribe(subscriber, Everything(), ENCODER)
     assert set(publish(hub, one, b"a")) == {client}
     assert set(publish(hub, client, b"a")) == {client, one, two}
 
@@ -170,9 +172,9 @@ def test_nobody_hears_and_it_is_numbered_all_the_same() -> None:
 def test_reserved_topics_go_to_those_who_name_them() -> None:
     hub = Hub()
     curious, insider = hub.join(1), hub.join(2)
-    hub.subscribe(curious, Everything(), FORM)
-    hub.subscribe(curious, Contains("events"), FORM)
-    hub.subscribe(insider, Prefix("polycast/"), FORM)
+    hub.subscribe(curious, Everything(), ENCODER)
+    hub.subscribe(curious, Contains("events"), ENCODER)
+    hub.subscribe(insider, Prefix("polycast/"), ENCODER)
     assert set(publish(hub, hub.join(3), b"polycast/events/open")) == {insider}
 
 
@@ -181,8 +183,8 @@ def test_leaving_ends_everything() -> None:
     one, two = hub.join(1), hub.join(2)
     held: list[Pattern] = [Exact("a"), Prefix("a"), Contains("a"), Everything()]
     for pattern in held:
-        hub.subscribe(one, pattern, FORM)
-    hub.subscribe(two, Exact("a"), FORM)
+        hub.subscribe(one, pattern, ENCODER)
+    hub.subscribe(two, Exact("a"), ENCODER)
     assert set(publish(hub, two, b"a")) == {one, two}
     assert hub.leave(one) == held
     assert one.patterns == {}
@@ -199,7 +201,7 @@ class Owner:
 def test_what_left_is_not_kept_alive_by_topics() -> None:
     hub = Hub()
     one = hub.join(Owner())
-    hub.subscribe(one, Everything(), FORM)
+    hub.subscribe(one, Everything(), ENCODER)
     publish(hub, hub.join("publisher"), b"once/in/a/lifetime")
     owner = weakref.ref(one.owner)
     hub.leave(one)
@@ -211,8 +213,8 @@ def test_what_left_is_not_kept_alive_by_topics() -> None:
 def test_what_left_is_not_kept_alive_by_comparing_audiences() -> None:
     hub = Hub()
     one, two = hub.join(Owner()), hub.join(Owner())
-    hub.subscribe(one, Exact("a"), FORM)
-    hub.subscribe(two, Exact("b"), FORM)
+    hub.subscribe(one, Exact("a"), ENCODER)
+    hub.subscribe(two, Exact("b"), ENCODER)
     publish(hub, two, b"a", b"b", b"a", b"b")
     owner = weakref.ref(one.owner)
     hub.leave(one)
@@ -228,7 +230,7 @@ def test_what_left_is_not_kept_alive_by_comparing_audiences() -> None:
 def test_topics_that_are_not_utf8_cost_only_themselves() -> None:
     hub = Hub()
     one = hub.join(1)
-    hub.subscribe(one, Everything(), FORM)
+    hub.subscribe(one, Everything(), ENCODER)
     burst = numbered(b"a", NOT_UTF8, NOT_UTF8, b"a", b"b", b"\xc3")
     publication = hub.publish(burst, hub.join(2))
     assert received(publication.deliveries) == {one: [(b"a", b"0"), (b"a", b"3"), (b"b", b"4")]}
@@ -259,14 +261,14 @@ def slices_by_owner(hub: Hub, *topics: bytes) -> list[tuple[set[object], list[tu
 
 def test_neighbours_with_one_audience_are_one_slice() -> None:
     hub = Hub()
-    hub.subscribe(hub.join(1), Everything(), FORM)
+    hub.subscribe(hub.join(1), Everything(), ENCODER)
     assert slices_by_owner(hub, b"a", b"b", b"b", b"c") == [({1}, [(0, 4)])]
 
 
 def test_slices_of_strangers_are_gathered() -> None:
     hub = Hub()
-    hub.subscribe(hub.join(1), Exact("a"), FORM)
-    hub.subscribe(hub.join(2), Exact("b"), FORM)
+    hub.subscribe(hub.join(1), Exact("a"), ENCODER)
+    hub.subscribe(hub.join(2), Exact("b"), ENCODER)
     found = slices_by_owner(hub, b"a", b"b", b"a", b"nobody", b"b", b"a")
     assert found == [({1}, [(0, 1), (2, 3), (5, 6)]), ({2}, [(1, 2), (4, 5)])]
 
@@ -274,9 +276,9 @@ def test_slices_of_strangers_are_gathered() -> None:
 def test_slices_are_not_gathered_where_somebody_could_tell() -> None:
     hub = Hub()
     both = hub.join(3)
-    hub.subscribe(hub.join(1), Exact("a"), FORM)
-    hub.subscribe(hub.join(2), Exact("b"), FORM)
-    hub.subscribe(both, Everything(), FORM)
+    hub.subscribe(hub.join(1), Exact("a"), ENCODER)
+    hub.subscribe(hub.join(2), Exact("b"), ENCODER)
+    hub.subscribe(both, Everything(), ENCODER)
     found = slices_by_owner(hub, b"a", b"b", b"a")
     assert found == [({1, 3}, [(0, 1)]), ({2, 3}, [(1, 2)]), ({1, 3}, [(2, 3)])]
 

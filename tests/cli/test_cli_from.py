@@ -15,7 +15,7 @@ from kit.broker import Broker
 from kit.program import POLYCAST, Program, polycast, polycast_here
 from polycast.cli.start import parse_start
 from polycast.errors import UsageError
-from polycast.model import Start
+from polycast.model import StartPosition
 
 HELLO = b'{"batch_type":"End"}'
 NOW = 1_700_000_000.0
@@ -39,22 +39,22 @@ def read_header(connection: socket.socket) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("text", "start"),
     [
-        ("earliest", Start()),
+        ("earliest", StartPosition()),
         ("latest", "latest"),
-        ("0", Start(0)),
-        ("9223372036854775807", Start(2**63 - 1)),
-        ("2026", Start(2026)),
-        ("-30s", Start(seconds=NOW - 30)),
-        ("-10m", Start(seconds=NOW - 600)),
-        ("-2h", Start(seconds=NOW - 7200)),
-        ("-1d", Start(seconds=NOW - 86400)),
-        ("-999999999d", Start(seconds=0.0)),
-        ("2026-11-15T20:00", Start(seconds=EVENING)),
-        ("2026-11-15 20:00:00.5", Start(seconds=EVENING + 0.5)),
-        ("2026-11-15T20:00Z", Start(seconds=EVENING)),
-        ("2026-11-15T22:00+02:00", Start(seconds=EVENING)),
-        ("2026-11-15", Start(seconds=EVENING - 72_000)),
-        ("1815-12-10", Start(seconds=0.0)),
+        ("0", StartPosition(0)),
+        ("9223372036854775807", StartPosition(2**63 - 1)),
+        ("2026", StartPosition(2026)),
+        ("-30s", StartPosition(seconds=NOW - 30)),
+        ("-10m", StartPosition(seconds=NOW - 600)),
+        ("-2h", StartPosition(seconds=NOW - 7200)),
+        ("-1d", StartPosition(seconds=NOW - 86400)),
+        ("-999999999d", StartPosition(seconds=0.0)),
+        ("2026-11-15T20:00", StartPosition(seconds=EVENING)),
+        ("2026-11-15 20:00:00.5", StartPosition(seconds=EVENING + 0.5)),
+        ("2026-11-15T20:00Z", StartPosition(seconds=EVENING)),
+        ("2026-11-15T22:00+02:00", StartPosition(seconds=EVENING)),
+        ("2026-11-15", StartPosition(seconds=EVENING - 72_000)),
+        ("1815-12-10", StartPosition(seconds=0.0)),
     ],
 )
 def test_where_to_begin(text: str, start: object) -> None:

@@ -84,6 +84,6 @@ def test_a_table_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 
 def test_no_rows(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    for form, expected in (("", "a  b\n"), ("csv", "a,b\n"), ("json", "")):
-        results.show(["a", "b"], [], form)
+    for encoder, expected in (("", "a  b\n"), ("csv", "a,b\n"), ("json", "")):
+        results.show(["a", "b"], [], encoder)
         assert capsysbinary.readouterr().out.decode() == expected

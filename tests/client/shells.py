@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from kit.broker import Broker
 from kit.wire import GUARD_SECONDS
-from polycast.client import DIALECTS, NO_BODY, Answer, AsyncClient, Handler, connect, connect_async
+from polycast.client import DIALECTS, NO_BODY, AsyncClient, Handler, Response, connect, connect_async
 from polycast.client.side import Begin
 from polycast.model import Body, Message, Pattern
 
@@ -26,7 +26,7 @@ class Shell(AbstractContextManager["Shell"], Protocol):
     def publish_once(self, messages: Iterable[Message], batch_id: str) -> int: ...
     def subscribe(self, patterns: Iterable[Pattern], start: Begin | None = None) -> None: ...
     def messages(self) -> Iterator[list[Message]]: ...
-    def request(self, route: str, body: Body = NO_BODY, timeout: float = GUARD_SECONDS) -> Answer: ...
+    def request(self, route: str, body: Body = NO_BODY, timeout: float = GUARD_SECONDS) -> Response: ...
     def serve(self, route: str, handler: Handler) -> None: ...
     def close(self) -> None: ...
 
@@ -62,7 +62,7 @@ class Awaited(Shell):
         while batch := self._run(anext(arriving, None)):
             yield batch
 
-    def request(self, route: str, body: Body = NO_BODY, timeout: float = GUARD_SECONDS) -> Answer:
+    def request(self, route: str, body: Body = NO_BODY, timeout: float = GUARD_SECONDS) -> Response:
         return self._run(self._client.request(route, body, timeout))
 
     def serve(self, route: str, handler: Handler) -> None:

@@ -17,7 +17,7 @@ from kit.frames import pub
 from kit.room import Room
 from polycast.client import DIALECTS, connect, to_side
 from polycast.errors import RemoteError, UsageError
-from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, Start
+from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, StartPosition
 
 PAYLOADS = [b"", b"x", b"a|b {} \x00!", "größer".encode(), bytes(range(11, 256)), b"y" * 60_000]
 """Such as all dialects can carry."""
@@ -134,7 +134,7 @@ def test_who_knows_no_patterns_names_those_who_do(
 def test_who_cannot_replay_names_those_who_can(broker: Broker, kind: str, dialect: str) -> None:
     with dial(kind, broker, dialect) as client:
         with pytest.raises(UsageError, match="what was said before") as caught:
-            client.subscribe([Exact("a")], Start())
+            client.subscribe([Exact("a")], StartPosition())
         assert all(name in caught.value.hint for name in REPLAYING)
     with dial(kind, broker, dialect, publishing=True) as client:
         with pytest.raises(UsageError, match="no batches with an id") as caught:

@@ -13,7 +13,7 @@ from client.shells import KINDS, take
 from kit import hermod
 from polycast.client.side import Begin
 from polycast.errors import RefusedError, UsageError
-from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, Start
+from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, StartPosition
 
 HELLO = b'{"batch_type":"End"}'
 
@@ -40,14 +40,14 @@ def read_header(connection: socket.socket) -> dict[str, Any]:
         ([Exact("a"), Exact("b.>")], None, {"topics": ["a", "b.>"]}),
         ([Prefix("a."), Contains("x"), Everything()], None, {"topics": [], "patterns": ["a.>", "~x", ">"]}),
         ([Exact("a"), Prefix("a")], "latest", {"topics": ["a"], "patterns": ["a>"], "from": "latest"}),
-        ([Exact("a")], Start(), {"topics": ["a"], "from": "earliest"}),
-        ([Everything()], Start(), {"topics": [], "patterns": [">"], "from": "earliest"}),
+        ([Exact("a")], StartPosition(), {"topics": ["a"], "from": "earliest"}),
+        ([Everything()], StartPosition(), {"topics": [], "patterns": [">"], "from": "earliest"}),
         (
             [Exact("time"), Exact("b")],
-            Start(5),
+            StartPosition(5),
             {"topics": ["time", "b"], "from": {"topics": {"time": 5, "b": 5}}},
         ),
-        ([Everything()], Start(seconds=2.25), {"topics": [], "patterns": [">"], "from": {"time": 2250}}),
+        ([Everything()], StartPosition(seconds=2.25), {"topics": [], "patterns": [">"], "from": {"time": 2250}}),
     ],
 )
 def test_where_to_begin(kind: str, patterns: list[Pattern], start: Begin | None, said: object) -> None:
@@ -67,7 +67,7 @@ def test_what_was_said_before_comes_first(kind: str) -> None:
         read_to_end(connection)
 
     with Scripted(script) as at, KINDS[kind]("hermod", at) as client:
-        client.subscribe([Prefix("a.")], Start(seconds=1.0))
+        client.subscribe([Prefix("a.")], StartPosition(seconds=1.0))
         assert [(message.payload, message.sequence) for message in take(client, 3)] == [
             (b"3", 3),
             (b"4", 4),
@@ -84,7 +84,7 @@ def test_a_sequence_is_of_one_topic(kind: str) -> None:
         KINDS[kind]("hermod", at) as client,
         pytest.raises(UsageError, match=r"'a\.>' may match many"),
     ):
-        client.subscribe([Exact("b"), Prefix("a.")], Start(7))
+        client.subscribe([Exact("b"), Prefix("a.")], StartPosition(7))
     with Scripted(script) as at, KINDS[kind]("hermod", at) as client:
         pass
 
@@ -97,7 +97,7 @@ def test_a_broker_without_a_log_says_so(kind: str) -> None:
 
     with Scripted(script) as at, KINDS[kind]("hermod", at) as client:
         with pytest.raises(RefusedError, match="501 from needs the log") as caught:
-            client.subscribe([Exact("a")], Start())
+            client.subscribe([Exact("a")], StartPosition())
         assert caught.value.code == 501
 
 

@@ -17,7 +17,7 @@ from kit.broker import Broker
 from kit.frames import pub
 from kit.room import Room
 from kit.wire import GUARD_SECONDS
-from polycast.client import NO_BODY, Answer, Handler, connect, from_body, to_body
+from polycast.client import NO_BODY, Handler, Response, connect, from_body, to_body
 from polycast.errors import RefusedError, RemoteError, UsageError
 from polycast.model import Body, Exact, Format, Message
 
@@ -64,7 +64,7 @@ def test_a_request_goes_to_who_serves_the_route(broker: Broker, kind: str, value
 
 def test_a_request_without_a_body(broker: Broker, kind: str) -> None:
     with serving(broker, "echo", lambda body: body), dial(kind, broker) as client:
-        assert client.request("echo") == Answer(True, NO_BODY)
+        assert client.request("echo") == Response(True, NO_BODY)
 
 
 def test_answers_find_their_requests(broker: Broker, kind: str) -> None:
@@ -86,7 +86,7 @@ def test_what_a_handler_raises_is_a_failure(broker: Broker, kind: str, caplog: p
 RESULTS: dict[str, Any] = {
     "None": None, "text": "text", "a tuple": (True, Body()),
     "a body of text": Body(cast(Any, "text"), Format.TEXT),
-    "no format": Body(b"{}", cast(Any, "json")), "an answer without a body": Answer(True, cast(Any, "text")),
+    "no format": Body(b"{}", cast(Any, "json")), "an answer without a body": Response(True, cast(Any, "text")),
 }  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def test_what_is_no_answer_is_a_failure(
 
 
 def test_a_handler_may_say_no(broker: Broker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    no = Answer(False, to_body({"reason": "too late"}))
+    no = Response(False, to_body({"reason": "too late"}))
     with serving(broker, "no", lambda body: no), dial(kind, broker) as client:
         assert client.request("no") == no
     assert caplog.text == ""
@@ -119,7 +119,7 @@ def test_the_words_of_an_error_need_not_be_utf8(
         raise ValueError("\udcff")
 
     with serving(broker, "odd", refuse), dial(kind, broker) as client:
-        assert client.request("odd") == Answer(False, to_body("?"))
+        assert client.request("odd") == Response(False, to_body("?"))
 
 
 async def answer_later(body: Body) -> Body:
@@ -146,7 +146,7 @@ def test_a_request_with_something_else_than_a_body(broker: Broker, kind: str) ->
 
 def test_a_route_that_nobody_serves(broker: Broker, kind: str) -> None:
     with dial(kind, broker) as client:
-        assert client.request("nowhere") == Answer(False, Body(b"NotFound", Format.TEXT))
+        assert client.request("nowhere") == Response(False, Body(b"NotFound", Format.TEXT))
 
 
 def test_a_client_can_serve_itself_while_it_waits(broker: Broker, kind: str) -> None:

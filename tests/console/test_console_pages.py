@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from access.gate import gated
-from kit.http import Answer, get, read_answer
+from kit.http import Response, get, read_answer
 from kit.room import Room
 from kit.websocket import upgrade
 from polycast.console import pages
@@ -23,7 +23,7 @@ TYPES = {
 PATHS = sorted(pages())
 
 
-def ask(room: Room, path: str) -> Answer:
+def ask(room: Room, path: str) -> Response:
     peer = room.connect("http")
     peer.send(get(path))
     return read_answer(peer)

@@ -6,25 +6,25 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from polycast.dialects.base import Session, Terms
+from polycast.dialects.base import Session, SessionContext
 from polycast.dialects.registry import ROLES
 from polycast.model import (
     Abort,
-    Answer,
+    Ack,
     Burst,
     Closing,
     Commit,
-    Deferred,
+    DeferredReply,
     Event,
     Format,
     Limits,
-    Once,
-    Receipt,
+    PublishBatch,
     Refused,
     Reply,
     Request,
+    Response,
     Stage,
-    Start,
+    StartPosition,
     Subscribe,
     Unsubscribe,
     Upgrade,
@@ -74,10 +74,10 @@ class Feeder:
         if not self.closed:
             self.events += self.session.end(self.kept, NOW)
 
-    def farewell(self) -> bytes:
+    def closing_bytes(self) -> bytes:
         last = self.events[-1]
         assert isinstance(last, Closing) and last.error
-        return self.session.farewell(last.error)
+        return self.session.closing_bytes(last.error)
 
 
 def feed(
@@ -91,7 +91,7 @@ def feed(
     """`settings` are those of the role's dialect; `kept`: there is a log."""
     dialect = ROLES[role].dialect
     tables = {dialect: TABLES[dialect](**settings)} if settings else {}
-    feeder = Feeder(ROLES[role].session(Terms(limits, tables=tables, kept=kept)), patient)
+    feeder = Feeder(ROLES[role].session(SessionContext(limits, tables=tables, kept=kept)), patient)
     for part in parts:
         feeder.give(part)
     return feeder
@@ -140,14 +140,14 @@ def settled(found: Iterable[Row]) -> list[Row]:
     return rows
 
 
-Other = Subscribe | Unsubscribe | Reply | Receipt | Deferred | Refused | Request | Answer | Upgrade | Closing
+Other = Subscribe | Unsubscribe | Reply | Ack | DeferredReply | Refused | Request | Response | Upgrade | Closing
 
 
 def _rows_of(event: Event, dialect: str) -> list[Row]:
     if isinstance(event, Burst):
         assert event.dialect == dialect
         return burst_rows(event)
-    if isinstance(event, Once):
+    if isinstance(event, PublishBatch):
         answer = event.answer(len(event.burst))
         return [("once", event.batch.batch_id.encode()), *_rows_of(event.burst, dialect), ("reply", answer)]
     if isinstance(event, Stage | Commit | Abort):
@@ -171,21 +171,21 @@ def _texts(*values: object) -> list[bytes]:
 
 def _rows_of_other(event: Other, dialect: str) -> list[Row]:
     match event:
-        case Subscribe(pattern, form, serve, start):
-            assert form.name == dialect
+        case Subscribe(pattern, encoder, serve, start):
+            assert encoder.name == dialect
             return [("subscribe", str(pattern).encode(), *([b"serve"] if serve else []), *_start_fields(start))]
         case Unsubscribe(pattern):
             return [("unsubscribe", str(pattern).encode())]
-        case Reply(data) | Receipt(data):
+        case Reply(data) | Ack(data):
             return [("reply", data)]
-        case Deferred(make):
+        case DeferredReply(make):
             data = make()
             return [("reply", data)] if data else []
         case Refused(reason, count, _):
             return [("refused", reason.encode())] * count
         case Request(route, _, body):
             return [("request", route.encode(), body.payload, body.format.encode())]
-        case Answer(number, success, body):
+        case Response(number, success, body):
             kind = "success" if success else "fail"
             return [(kind, str(number).encode(), body.payload, body.format.encode())]
         case Upgrade(dialect, _):
@@ -194,7 +194,7 @@ def _rows_of_other(event: Other, dialect: str) -> list[Row]:
             return [("closed", error.kind.encode() if error else b"")]
 
 
-def _start_fields(start: Start | None) -> list[bytes]:
+def _start_fields(start: StartPosition | None) -> list[bytes]:
     if start is None:
         return []
     if start.sequence is not None:
@@ -204,7 +204,7 @@ def _start_fields(start: Start | None) -> list[bytes]:
 
 def bursts(events: Iterable[Event]) -> list[Burst]:
     """All that was published, in whatever way."""
-    found = [event.burst if isinstance(event, Once) else event for event in events]
+    found = [event.burst if isinstance(event, PublishBatch) else event for event in events]
     return [event for event in found if isinstance(event, Burst)]
 
 

@@ -7,9 +7,9 @@ from collections import Counter
 
 from dialects.feed import NOW
 from kit import hermod
-from polycast.dialects.base import Terms
+from polycast.dialects.base import SessionContext
 from polycast.dialects.hermod.session import HermodSession
-from polycast.model import Burst, Deferred, Form, Format, Receipt, Reply, Subscribe
+from polycast.model import Ack, Burst, DeferredReply, Encoder, Format, Reply, Subscribe
 
 Place = tuple[str, int]
 """Topic and sequence."""
@@ -19,8 +19,8 @@ class Subscriber:
     """A session with its subscriptions, and a broker that numbers messages and sends what is due."""
 
     def __init__(self, handshake: bytes) -> None:
-        self.session = HermodSession(Terms())
-        self.forms: dict[str, Form] = {}
+        self.session = HermodSession(SessionContext())
+        self.forms: dict[str, Encoder] = {}
         self._next: Counter[str] = Counter()
         self._offset = 0
         self.say(handshake)
@@ -30,13 +30,13 @@ class Subscriber:
         sent = []
         for event in self.session.receive(data, NOW).events:
             match event:
-                case Subscribe(pattern, form):
-                    self.forms[pattern.value] = form
+                case Subscribe(pattern, encoder):
+                    self.forms[pattern.value] = encoder
                 case Burst():
                     sent.append(self.deliver(event))
-                case Deferred(make):
+                case DeferredReply(make):
                     sent.append(make())
-                case Reply(reply) | Receipt(reply):
+                case Reply(reply) | Ack(reply):
                     sent.append(reply.replace(hermod.OK, b""))
         return b"".join(sent)
 
@@ -53,10 +53,10 @@ class Subscriber:
             burst.sequences.append(self._next[topic])
             self._next[topic] += last - first
         sent: list[bytes] = []
-        for form in dict.fromkeys(self.forms.values()):
-            wanted = [s for s in burst.runs() if self.forms.get(burst.topics[s[0]].decode()) is form]
+        for encoder in dict.fromkeys(self.forms.values()):
+            wanted = [s for s in burst.runs() if self.forms.get(burst.topics[s[0]].decode()) is encoder]
             if wanted:
-                encoded = form.encode(burst, [(first, last) for _, first, last in wanted])
+                encoded = encoder.encode(burst, [(first, last) for _, first, last in wanted])
                 assert encoded.size == sum(map(len, encoded.blocks))
                 sent += map(bytes, encoded.blocks)
         return b"".join(sent)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dialects.feed import Feeder, bursts, feed, in_two, one_by_one, rows, settled
 from dialects.wires import PUBLISHERS, SUBSCRIBERS, WIRES, Wire
 from kit.http import request
-from polycast.dialects.base import Terms
+from polycast.dialects.base import SessionContext
 from polycast.dialects.registry import ROLES
 from polycast.model import Burst, Closing, Limits, Subscribe
 from vectors import Row
@@ -122,13 +122,15 @@ def test_what_is_kept_unfinished_is_bounded(role: str, data: st.DataObject) -> N
 
 @each_role
 def test_an_empty_block_is_nothing(role: str) -> None:
-    received = ROLES[role].session(Terms(SMALL[role])).receive(b"", 0.0)
+    received = ROLES[role].session(SessionContext(SMALL[role])).receive(b"", 0.0)
     assert (received.events, received.consumed) == ([], 0)
 
 
 @each_role
 def test_opening_closes_nothing_and_publishes_nothing(role: str) -> None:
-    assert not any(isinstance(event, Closing | Burst) for event in ROLES[role].session(Terms(Limits())).open())
+    assert not any(
+        isinstance(event, Closing | Burst) for event in ROLES[role].session(SessionContext(Limits())).open()
+    )
 
 
 BROWSERS = {

@@ -11,19 +11,20 @@ from hypothesis import strategies as st
 from dialects.feed import feed, number
 from dialects.wires import READERS, SEEN, delivered, numbered, publish_fanout, publish_simplest
 from polycast.dialects import fanout, simplest
-from polycast.dialects.base import Terms
-from polycast.dialects.hermod import forms as hermod_forms
-from polycast.dialects.nanomsg import forms as nanomsg_forms
-from polycast.dialects.ubre import forms as ubre_forms
-from polycast.model import Burst, Form, Format, Limits, Slices
+from polycast.dialects.base import SessionContext
+from polycast.dialects.hermod import encoders as hermod_encoders
+from polycast.dialects.nanomsg import encoders as nanomsg_encoders
+from polycast.dialects.ubre import encoders as ubre_encoders
+from polycast.model import Burst, Encoder, Format, Limits, Slices
 
-FORMS: dict[str, Form] = {
-    form.name: form for form in (simplest.FORM, fanout.FORM, hermod_forms.FORM, ubre_forms.JSON_LINES)
-} | {"nanomsg": nanomsg_forms.form_of("tcp", "|")}
+FORMS: dict[str, Encoder] = {
+    encoder.name: encoder
+    for encoder in (simplest.ENCODER, fanout.ENCODER, hermod_encoders.ENCODER, ubre_encoders.JSON_LINES)
+} | {"nanomsg": nanomsg_encoders.encoder_of("tcp", "|")}
 Messages = list[tuple[bytes, bytes]]
 T = TypeVar("T")
 
-each_form = pytest.mark.parametrize("dialect", FORMS)
+each_encoder = pytest.mark.parametrize("dialect", FORMS)
 
 topics = st.text("ab é!%\r\n/", min_size=1, max_size=5).map(str.encode)
 payloads = st.one_of(st.binary(max_size=8), st.sampled_from([b"\n", b"a\nb\n", b"x\r", b"!", b"\\n"]))
@@ -60,7 +61,7 @@ def encode(dialect: str, burst: Burst, slices: Slices) -> bytes:
 # -- conversion ------------------------------------------------------------------------------------------
 
 
-@each_form
+@each_encoder
 @given(rows=messages, data=st.data())
 def test_a_stranger_reads_the_messages_back(dialect: str, rows: Messages, data: st.DataObject) -> None:
     slices = data.draw(slices_of(len(rows)))
@@ -68,7 +69,7 @@ def test_a_stranger_reads_the_messages_back(dialect: str, rows: Messages, data: 
     assert READERS[dialect](encode(dialect, burst_of(rows), slices)) == expected
 
 
-@each_form
+@each_encoder
 @given(rows=messages, data=st.data())
 def test_only_line_feeds_towards_fanout_are_lossy(dialect: str, rows: Messages, data: st.DataObject) -> None:
     slices = data.draw(slices_of(len(rows)))
@@ -76,7 +77,7 @@ def test_only_line_feeds_towards_fanout_are_lossy(dialect: str, rows: Messages, 
     assert FORMS[dialect].encode(burst_of(rows), slices).lossy == len(changed)
 
 
-@each_form
+@each_encoder
 def test_a_dialect_of_the_same_name_without_bounds_is_converted_too(dialect: str) -> None:
     burst = burst_of([(b"a b", b"x")], dialect)
     assert READERS[dialect](encode(dialect, burst, [(0, 1)])) == [SEEN[dialect](b"a b", b"x")]
@@ -155,7 +156,7 @@ def test_renamed_frames_are_not_sent_as_they_came(dialect: str) -> None:
 
 def test_a_small_slice_does_not_keep_the_block_alive() -> None:
     burst = plain_burst("simplest", [(b"a", b"x" * 100)] * 100)
-    [block] = simplest.FORM.encode(burst, [(3, 4)]).blocks
+    [block] = simplest.ENCODER.encode(burst, [(3, 4)]).blocks
     assert not isinstance(block, memoryview)
     assert len(block) < 120
 
@@ -163,22 +164,22 @@ def test_a_small_slice_does_not_keep_the_block_alive() -> None:
 def test_a_large_slice_is_shared() -> None:
     burst = plain_burst("simplest", [(b"a", b"x" * 100)] * 100)
     for slices in ([(0, 100)], [(10, 90)]):
-        [block] = simplest.FORM.encode(burst, slices).blocks
+        [block] = simplest.ENCODER.encode(burst, slices).blocks
         assert isinstance(block, memoryview)
         assert block.obj is burst.block
 
 
 def test_a_frame_that_was_assembled_in_place_is_shared() -> None:
-    session = simplest.SimplestSession(Terms())
+    session = simplest.SimplestSession(SessionContext())
     block = bytearray(publish_simplest(b"a", b"x" * 200_000))
     [burst] = session.receive(block, 0.0).events
     assert isinstance(burst, Burst)
-    [sent] = simplest.FORM.encode(burst, [(0, 1)]).blocks
+    [sent] = simplest.ENCODER.encode(burst, [(0, 1)]).blocks
     assert isinstance(sent, memoryview)
     assert sent.obj is block
 
 
 def test_several_slices_do_not_keep_the_block_alive() -> None:
     burst = plain_burst("simplest", [(b"a", b"x" * 100)] * 100)
-    blocks = simplest.FORM.encode(burst, [(0, 1), (50, 51)]).blocks
+    blocks = simplest.ENCODER.encode(burst, [(0, 1), (50, 51)]).blocks
     assert not any(isinstance(block, memoryview) for block in blocks)

@@ -14,17 +14,18 @@ import pytest
 from dialects.feed import NOW, Feeder, bursts, feed, in_two, number, one_by_one, rows, settled
 from dialects.wires import DELIVERED, READERS, SEEN, WIRES, delivered, numbered
 from polycast.dialects import fanout, simplest
-from polycast.dialects.base import Terms
-from polycast.dialects.hermod import forms as hermod_forms
-from polycast.dialects.nanomsg import forms as nanomsg_forms
+from polycast.dialects.base import SessionContext
+from polycast.dialects.hermod import encoders as hermod_encoders
+from polycast.dialects.nanomsg import encoders as nanomsg_encoders
 from polycast.dialects.registry import ROLES
-from polycast.dialects.ubre import forms as ubre_forms
-from polycast.model import Burst, Closing, Event, Form, Format, Limits
+from polycast.dialects.ubre import encoders as ubre_encoders
+from polycast.model import Burst, Closing, Encoder, Event, Format, Limits
 from vectors import InputVector, OutputVector, Row, input_vectors, output_vectors
 
-FORMS: dict[str, Form] = {
-    form.name: form for form in (simplest.FORM, fanout.FORM, hermod_forms.FORM, ubre_forms.JSON_LINES)
-} | {"nanomsg": nanomsg_forms.form_of("tcp", "|")}
+FORMS: dict[str, Encoder] = {
+    encoder.name: encoder
+    for encoder in (simplest.ENCODER, fanout.ENCODER, hermod_encoders.ENCODER, ubre_encoders.JSON_LINES)
+} | {"nanomsg": nanomsg_encoders.encoder_of("tcp", "|")}
 INPUTS = input_vectors()
 OUTPUTS = output_vectors()
 
@@ -62,7 +63,7 @@ def fed(vector: InputVector, parts: Iterable[bytes], patient: bool = False) -> F
 
 
 def events_of(vector: InputVector, parts: Iterable[bytes], patient: bool = False) -> list[Event]:
-    opening = ROLES[vector.role].session(Terms(Limits(**vector.limits))).open() if vector.opening else []
+    opening = ROLES[vector.role].session(SessionContext(Limits(**vector.limits))).open() if vector.opening else []
     return opening + fed(vector, parts, patient).events
 
 
@@ -121,9 +122,9 @@ def test_what_happens_at_the_end(vector: InputVector) -> None:
             assert settled(rows(feeder.events, ROLES[vector.role].dialect)) == settled(vector.at_end)
 
 
-@for_each(vector for vector in INPUTS if vector.farewell)
+@for_each(vector for vector in INPUTS if vector.closing_bytes)
 def test_last_words(vector: InputVector) -> None:
-    assert vector.farewell in fed(vector, [vector.input]).farewell()
+    assert vector.closing_bytes in fed(vector, [vector.input]).closing_bytes()
 
 
 @for_each(vector for vector in INPUTS if ROLES[vector.role].dialect in DELIVERED)
@@ -157,7 +158,7 @@ def _is_utf8(topic: bytes) -> bool:
 def test_output(vector: OutputVector) -> None:
     burst = Burst.of("another", [(topic, payload, Format.BYTES) for topic, payload in vector.messages])
     number([burst])
-    encoded = FORMS[vector.form].encode(burst, [(0, len(burst))])
+    encoded = FORMS[vector.encoder].encode(burst, [(0, len(burst))])
     assert b"".join(encoded.blocks) == vector.output
     assert encoded.size == len(vector.output)
     assert encoded.lossy == vector.lossy
@@ -165,8 +166,8 @@ def test_output(vector: OutputVector) -> None:
 
 @each_output
 def test_output_is_read_by_a_stranger(vector: OutputVector) -> None:
-    expected = [SEEN[vector.form](*message) for message in vector.messages]
-    assert READERS[vector.form](vector.output) == expected
+    expected = [SEEN[vector.encoder](*message) for message in vector.messages]
+    assert READERS[vector.encoder](vector.output) == expected
 
 
 def test_every_role_has_vectors() -> None:
@@ -176,7 +177,7 @@ def test_every_role_has_vectors() -> None:
 def test_every_dialect_has_vectors_both_ways() -> None:
     dialects = {role.dialect for role in ROLES.values()}
     assert {ROLES[vector.role].dialect for vector in INPUTS} == dialects
-    assert {vector.form for vector in OUTPUTS} == dialects - {"http"}  # which carries no messages itself
+    assert {vector.encoder for vector in OUTPUTS} == dialects - {"http"}  # which carries no messages itself
 
 
 def test_names_are_unique() -> None:

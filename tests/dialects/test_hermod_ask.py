@@ -10,8 +10,8 @@ import pytest
 from dialects.feed import feed
 from polycast.address import parse_address
 from polycast.client.hermod import HermodSide
-from polycast.client.requests import Answer, to_body
-from polycast.dialects.hermod.asks import to_answer
+from polycast.client.requests import Response, to_body
+from polycast.dialects.hermod.asks import to_response
 from polycast.dialects.hermod.session import HermodSession
 from polycast.errors import UsageError
 from polycast.model import Body, Format, Limits, Request
@@ -67,18 +67,20 @@ def test_answers_come_as_they_went_however_they_are_cut(body: Body, step: int) -
     client.open()
     first, second = client.to_request("a", Body())[1], client.to_request("b", Body())[1]
     said = b'{"status": "OK", "count": 0}\n'
-    data = to_answer(second, True, body) + said + to_answer(first, False, Body(b"NotFound", Format.TEXT)) + said
+    data = (
+        to_response(second, True, body) + said + to_response(first, False, Body(b"NotFound", Format.TEXT)) + said
+    )
     for start in range(0, len(data), step):
         client.receive(data[start : start + step])
     assert client.broken is None and client.goodbye is None
-    assert client.answers == {first: Answer(False, Body(b"NotFound", Format.TEXT)), second: Answer(True, body)}
+    assert client.answers == {first: Response(False, Body(b"NotFound", Format.TEXT)), second: Response(True, body)}
     assert not client.owed
 
 
 def test_an_answer_that_nobody_waits_for_any_more_is_passed_over() -> None:
     client = side()
     client.receive(
-        to_answer(7, True, Body(b"late", Format.TEXT)) + to_answer(7, False, Body(b"late", Format.TEXT))
+        to_response(7, True, Body(b"late", Format.TEXT)) + to_response(7, False, Body(b"late", Format.TEXT))
     )
     assert client.broken is None and client.answers == {}
 
@@ -88,12 +90,12 @@ def test_an_answer_that_nobody_waits_for_any_more_is_passed_over() -> None:
     [("NotFound", 404), ("BadRequest: limit", 400), ("Busy", 503), ("NotKept: no log", 501), ("own: words", 500)],
 )
 def test_failures_have_codes_and_end_nothing(word: str, code: int) -> None:
-    data = to_answer(1, False, Body(word.encode(), Format.TEXT))
+    data = to_response(1, False, Body(word.encode(), Format.TEXT))
     assert json.loads(data) == {"status": "ERROR", "id": 1, "code": code, "message": word}
     client = side()
     client.to_request("a", Body())
     client.receive(data)
-    assert client.goodbye is None and client.answers[1] == Answer(False, Body(word.encode(), Format.TEXT))
+    assert client.goodbye is None and client.answers[1] == Response(False, Body(word.encode(), Format.TEXT))
 
 
 def test_a_format_that_nobody_knows() -> None:

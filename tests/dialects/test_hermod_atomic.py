@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from dialects.feed import Feeder, burst_rows, feed, one_by_one, rows, settled
 from kit import hermod
-from polycast.dialects.base import Terms
+from polycast.dialects.base import SessionContext
 from polycast.dialects.hermod.session import HermodSession, HermodSettings
-from polycast.model import Burst, Closing, Event, Limits, Once, Receipt
+from polycast.model import Ack, Burst, Closing, Event, Limits, PublishBatch
 
 MESSAGE_BYTES = 100
 """What each message counts beside its topic and its payload."""
@@ -21,20 +21,20 @@ BAD = hermod.message("a", b"xx", "0" * 40)
 
 def feeder_of(batch_bytes: int = 2**20) -> Feeder:
     tables = {"hermod": HermodSettings(batch_bytes=batch_bytes)}
-    return Feeder(HermodSession(Terms(tables=tables, kept=True)))
+    return Feeder(HermodSession(SessionContext(tables=tables, kept=True)))
 
 
 def gathered(feeder: Feeder) -> int:
     assert isinstance(feeder.session, HermodSession)
-    return feeder.session.gathered_bytes
+    return feeder.session.buffered_bytes
 
 
 def batch(*messages: bytes, batch_id: str = "x") -> bytes:
     return hermod.count(len(messages), batch_id=batch_id) + b"".join(messages)
 
 
-def once_in(events: list[Event]) -> Once:
-    [event] = [event for event in events if isinstance(event, Once)]
+def once_in(events: list[Event]) -> PublishBatch:
+    [event] = [event for event in events if isinstance(event, PublishBatch)]
     return event
 
 
@@ -45,7 +45,7 @@ def test_it_is_answered_with_what_was_kept() -> None:
     feeder = feeder_of()
     feeder.give(batch(hermod.message("a", b"1"), hermod.message("b", b"2")))
     [once] = feeder.events
-    assert isinstance(once, Once)
+    assert isinstance(once, PublishBatch)
     assert once.batch.batch_id == "x"
     assert once.answer(2) == hermod.ok(2)
     assert once.answer(7) == hermod.ok(7), "as many as there were when it first came"
@@ -71,7 +71,7 @@ def test_promises_and_batches_keep_their_order() -> None:
     single = hermod.message("s", b"x")
     feeder = feeder_of()
     feeder.give(single * 2 + batch(single, batch_id="1") + batch(single, batch_id="2") + hermod.count(1) + single)
-    assert [type(event) for event in feeder.events] == [Burst, Receipt, Once, Once, Burst, Receipt]
+    assert [type(event) for event in feeder.events] == [Burst, Ack, PublishBatch, PublishBatch, Burst, Ack]
 
 
 frames = st.builds(
@@ -91,7 +91,7 @@ def test_it_is_the_same_however_it_was_cut(messages: list[bytes], data: st.DataO
     once = once_in(feeder.events)
     assert burst_rows(once.burst) == burst_rows(single)
     assert once.burst.topics == single.topics and once.burst.run_ends == single.run_ends
-    assert [type(event) for event in feeder.events] == [Burst, Receipt, Once, Burst, Receipt]
+    assert [type(event) for event in feeder.events] == [Burst, Ack, PublishBatch, Burst, Ack]
     assert gathered(feeder) == 0
 
 
@@ -177,4 +177,4 @@ def test_a_payload_past_the_limit_is_told_of_before_it_comes(size: int) -> None:
         f"an atomic batch of {size + MESSAGE_BYTES + 1:,} exceeds the limit of 1,000; "
         "raise hermod.batch_bytes to accept it"
     )
-    assert json.loads(feeder.farewell())["code"] == 413
+    assert json.loads(feeder.closing_bytes())["code"] == 413

@@ -9,7 +9,7 @@ from hashlib import sha1
 import pytest
 
 from polycast.dialects.hermod import scan
-from polycast.dialects.hermod.forms import digests_of
+from polycast.dialects.hermod.encoders import digests_of
 from polycast.model import Block, Burst, Format
 
 BLOCK_BYTES = 64

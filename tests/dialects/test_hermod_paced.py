@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from dialects.subscriber import A, B, Place, Subscriber, group, one, read_groups
 from kit import hermod
-from polycast.dialects.hermod.forms import FORM, PacedForm
+from polycast.dialects.hermod.encoders import ENCODER, PacedEncoder
 
 # -- window ----------------------------------------------------------------------------------------------
 
 
 def test_who_asks_for_nothing_shares_one_form() -> None:
-    assert Subscriber(hermod.topics("a")).forms == {"a": FORM}
+    assert Subscriber(hermod.topics("a")).forms == {"a": ENCODER}
     assert Subscriber(hermod.topics("a")).publish(A, A) == one("a", 0) + one("a", 1)
 
 
@@ -31,11 +31,11 @@ def test_no_more_than_the_window_is_sent_ahead() -> None:
 
 def test_what_is_held_counts() -> None:
     subscriber = Subscriber(hermod.topics("a", window=1))
-    assert subscriber.session.held_bytes == 0
+    assert subscriber.session.withheld_bytes == 0
     subscriber.publish(A, ("a", b"y" * 1000))
-    assert subscriber.session.held_bytes == len(one("a", 1, b"y" * 1000))
+    assert subscriber.session.withheld_bytes == len(one("a", 1, b"y" * 1000))
     subscriber.say(hermod.OK)
-    assert subscriber.session.held_bytes == 0
+    assert subscriber.session.withheld_bytes == 0
 
 
 def test_an_ok_too_many_is_no_credit() -> None:
@@ -181,7 +181,7 @@ def test_every_message_comes_once_in_order_and_in_time(window: int, batch: int, 
                 sent = subscriber.say(hermod.acknowledgement(topic, sequence))
         assert read_groups(sent) == model.release()
         held = [hermod.delivery(topic, b"x", sequence) for topic, sequence in model.held]
-        assert subscriber.session.held_bytes == sum(map(len, held))
+        assert subscriber.session.withheld_bytes == sum(map(len, held))
 
 
 def test_what_was_acknowledged_is_forgotten() -> None:
@@ -191,6 +191,6 @@ def test_what_was_acknowledged_is_forgotten() -> None:
     for number in range(100):
         assert subscriber.publish(A) == one("a", number)
         subscriber.say(hermod.acknowledgement("a", number))
-    form = subscriber.forms["a"]
-    assert isinstance(form, PacedForm)
-    assert form.unacknowledged == 1
+    encoder = subscriber.forms["a"]
+    assert isinstance(encoder, PacedEncoder)
+    assert encoder.unacknowledged == 1

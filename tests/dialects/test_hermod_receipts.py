@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dialects.feed import feed
 from kit import hermod
-from polycast.model import Burst, Event, Limits, Receipt, Refused, Reply
+from polycast.model import Ack, Burst, Event, Limits, Refused, Reply
 
 BAD = "0" * 40
 ONE = hermod.message("a", b"1")
@@ -21,8 +21,8 @@ def events_of(*parts: bytes, kept: bool = True) -> list[Event]:
     return feed("hermod.pub", Limits(), parts, kept=kept).events
 
 
-def receipts(events: list[Event]) -> list[Receipt]:
-    return [event for event in events if isinstance(event, Receipt)]
+def receipts(events: list[Event]) -> list[Ack]:
+    return [event for event in events if isinstance(event, Ack)]
 
 
 def statuses(data: bytes) -> list[dict[str, object]]:
@@ -30,7 +30,7 @@ def statuses(data: bytes) -> list[dict[str, object]]:
     return [json.loads(line) for line in data.splitlines()]
 
 
-def taken_back(receipt: Receipt, kept: int = 0) -> list[dict[str, object]]:
+def taken_back(receipt: Ack, kept: int = 0) -> list[dict[str, object]]:
     return statuses(receipt.refusal(REASON, kept))
 
 
@@ -40,14 +40,14 @@ def taken_back(receipt: Receipt, kept: int = 0) -> list[dict[str, object]]:
 def test_a_read_of_thousands_is_one_receipt() -> None:
     for message in (ONE, hermod.message("a", b"1", gap=b"\n")):
         burst, receipt = events_of(message * 4000)
-        assert isinstance(burst, Burst) and isinstance(receipt, Receipt)
+        assert isinstance(burst, Burst) and isinstance(receipt, Ack)
         assert receipt.data == hermod.OK * 4000
         assert taken_back(receipt) == [NOT_STORED] * 4000
 
 
 def test_a_promise_is_the_same_without_a_log() -> None:
     """Whether there is one is not for the session to know when it answers."""
-    assert [type(event) for event in events_of(ONE, kept=False)] == [Burst, Receipt]
+    assert [type(event) for event in events_of(ONE, kept=False)] == [Burst, Ack]
 
 
 def test_what_answers_no_accepted_message_promises_nothing() -> None:
@@ -84,7 +84,7 @@ def test_what_of_a_batch_was_bad_is_no_matter_where_nothing_was_kept() -> None:
 def test_a_refusal_turns_the_oks_into_errors_and_nothing_else() -> None:
     said = [ONE, hermod.count(2) + ONE * 2, hermod.END, hermod.count(0), ONE * 2]
     burst, receipt = events_of(b"".join(said))
-    assert isinstance(burst, Burst) and isinstance(receipt, Receipt)
+    assert isinstance(burst, Burst) and isinstance(receipt, Ack)
     assert receipt.data == hermod.OK + hermod.ok(2) + hermod.ok(0) * 2 + hermod.OK * 2
     nothing = {"status": "OK", "count": 0}
     batch = NOT_STORED | {"count": 0}
@@ -94,7 +94,7 @@ def test_a_refusal_turns_the_oks_into_errors_and_nothing_else() -> None:
 def test_words_about_a_bad_message_stay_as_they_are() -> None:
     before, ok, refused, behind, receipt = events_of(ONE + hermod.message("a", b"2", BAD) + ONE)
     assert isinstance(before, Burst) and isinstance(behind, Burst) and isinstance(refused, Refused)
-    assert isinstance(ok, Receipt) and isinstance(receipt, Receipt)
+    assert isinstance(ok, Ack) and isinstance(receipt, Ack)
     assert taken_back(ok) == [NOT_STORED]
     bad, _ = statuses(receipt.data)
     assert bad["code"] == 422
@@ -106,7 +106,7 @@ def test_a_batch_of_two_reads_is_answered_by_itself() -> None:
     first, rest, receipt, more, others = events_of(hermod.count(3) + ONE * 2, ONE + ONE * 2)
     assert isinstance(first, Burst) and isinstance(rest, Burst) and isinstance(more, Burst)
     assert [len(first), len(rest), len(more)] == [2, 1, 2]
-    assert isinstance(receipt, Receipt) and isinstance(others, Receipt)
+    assert isinstance(receipt, Ack) and isinstance(others, Ack)
     assert receipt.data == hermod.ok(3)
     assert taken_back(receipt, kept=1) == [NOT_STORED | {"count": 1}]
     assert others.data == hermod.OK * 2
@@ -139,7 +139,7 @@ def test_a_promise_comes_behind_its_messages_and_can_be_taken_back(said: list[by
             published += len(event)
         if isinstance(event, Reply):
             assert all(not status.get("count") for status in statuses(event.data))
-        if isinstance(event, Receipt):
+        if isinstance(event, Ack):
             told, instead = statuses(event.data), taken_back(event)
             assert len(told) == len(instead)
             promised += sum(_promised(status) for status in told)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from dialects.feed import Feeder, feed, one_by_one, rows, settled
 from kit import hermod
-from polycast.dialects.base import Terms
+from polycast.dialects.base import SessionContext
 from polycast.dialects.hermod import session as dialect
 from polycast.dialects.hermod.headers import Header, HeaderEnd, HermodError, read_header
 from polycast.dialects.hermod.session import HermodSession
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
-from polycast.model import Burst, Closing, Event, Limits, Receipt, Refused, Reply, Subscribe
+from polycast.model import Ack, Burst, Closing, Event, Limits, Refused, Reply, Subscribe
 
 BAD = "0" * 40
 
@@ -38,7 +38,7 @@ def error_in(words: bytes) -> dict[str, object]:
 def test_one_read_is_one_burst_with_one_receipt_behind_it() -> None:
     sent = [hermod.message("a", b"1"), hermod.message("b", b"2", gap=b"\n"), hermod.message("b", b"3", "")]
     burst, receipt = events_of(b"".join(sent))
-    assert isinstance(burst, Burst) and isinstance(receipt, Receipt)
+    assert isinstance(burst, Burst) and isinstance(receipt, Ack)
     assert [message.payload for message in burst.messages()] == [b"1", b"2", b"3"]
     assert receipt.data == hermod.OK * 3
 
@@ -47,7 +47,7 @@ def test_a_refused_message_is_counted_in_its_place() -> None:
     sent = [hermod.message("a", b"1"), hermod.message("b", b"2", BAD), hermod.message("b", b"3", "")]
     before, ok, refused, behind, receipt = events_of(b"".join(sent))
     assert isinstance(before, Burst) and isinstance(behind, Burst)
-    assert isinstance(ok, Receipt) and isinstance(receipt, Receipt)
+    assert isinstance(ok, Ack) and isinstance(receipt, Ack)
     assert ok.data == hermod.OK
     assert refused == Refused("checksum does not fit")
     bad, last = receipt.data.splitlines(keepends=True)
@@ -86,7 +86,7 @@ def test_no_reply_comes_before_what_it_answers(kinds: list[str], data: st.DataOb
     for event in feed("hermod.pub", Limits(), parts).events:
         if isinstance(event, Burst):
             published += len(event)
-        elif isinstance(event, Reply | Receipt):
+        elif isinstance(event, Reply | Ack):
             promised += sum(_promised(line) for line in event.data.splitlines())
         else:
             promised -= isinstance(event, Subscribe)
@@ -102,7 +102,7 @@ def _promised(line: bytes) -> int:
 
 def test_a_handshake_is_answered_before_the_first_message() -> None:
     kinds = [type(event) for event in events_of(hermod.topics("a", "b") + hermod.message("a", b"x"))]
-    assert kinds == [Subscribe, Subscribe, Reply, Burst, Receipt]
+    assert kinds == [Subscribe, Subscribe, Reply, Burst, Ack]
 
 
 def test_a_checked_checksum_is_kept_for_those_who_need_it() -> None:
@@ -204,20 +204,20 @@ def test_a_header_is_not_read_again_for_each_piece_of_its_payload(monkeypatch: p
     ],
 )
 def test_last_words_have_a_code(error: PeerError | None, code: int) -> None:
-    assert error_in(HermodSession(Terms()).farewell(error)) == {"code": code}
+    assert error_in(HermodSession(SessionContext()).closing_bytes(error)) == {"code": code}
 
 
 def test_last_words_inside_a_batch_tell_what_was_accepted() -> None:
-    feeder = Feeder(HermodSession(Terms()))
+    feeder = Feeder(HermodSession(SessionContext()))
     feeder.give(hermod.count(5) + hermod.message("a", b"1") + hermod.message("a", b"2"))
-    assert error_in(feeder.session.farewell(None)) == {"code": 503, "count": 2}
+    assert error_in(feeder.session.closing_bytes(None)) == {"code": 503, "count": 2}
     feeder.give(hermod.message("a", b"3") * 3)
-    assert error_in(feeder.session.farewell(None)) == {"code": 503}
+    assert error_in(feeder.session.closing_bytes(None)) == {"code": 503}
 
 
 def test_a_batch_that_did_not_begin_has_no_count() -> None:
     feeder = feed("hermod.pub", Limits(), [b'{"batch_type": "Count", "count": -1}'])
-    assert error_in(feeder.farewell()) == {"code": 400}
+    assert error_in(feeder.closing_bytes()) == {"code": 400}
 
 
 def test_an_error_says_what_was_wrong_and_what_was_expected() -> None:
@@ -244,7 +244,7 @@ def test_an_error_does_not_repeat_everything_that_was_said() -> None:
 @pytest.mark.parametrize("digits", [20, 4300, 4301, 60_000])
 def test_an_error_does_not_repeat_a_number_without_end(words: bytes, digits: int) -> None:
     feeder = feed("hermod.pub", Limits(), [words % (b"9" * digits)])
-    assert len(feeder.farewell()) < 300
+    assert len(feeder.closing_bytes()) < 300
 
 
 def test_a_number_that_no_machine_has_is_no_trouble() -> None:

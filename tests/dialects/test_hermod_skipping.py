@@ -7,10 +7,10 @@ import random
 import pytest
 
 from kit.hermod import checksum, message
-from polycast.dialects.base import Guard, Terms
+from polycast.dialects.base import Guard, SessionContext
 from polycast.dialects.hermod.session import HermodSession
 from polycast.dialects.hermod.skipping import WHOLE_BYTES
-from polycast.model import Receipt, Refused, Reply
+from polycast.model import Ack, Refused, Reply
 
 SIZES = (0, 1, 2, WHOLE_BYTES, WHOLE_BYTES + 1, 3 * WHOLE_BYTES)
 BEGINNINGS = (b"", b"\n", b"\r\n", b"\r", b"\r\r", b"\n\n")
@@ -25,7 +25,7 @@ class Nobody(Guard):
 
 def answers(stream: bytes, cuts: list[int]) -> tuple[bytes, int]:
     """What is answered to a stream that comes in these pieces, and how many refusals are counted."""
-    session = HermodSession(Terms())
+    session = HermodSession(SessionContext())
     session.guard = Nobody()
     said, refused, rest = b"", 0, b""
     for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
@@ -34,7 +34,7 @@ def answers(stream: bytes, cuts: list[int]) -> tuple[bytes, int]:
         rest = block[received.consumed :]
         assert len(rest) <= WHOLE_BYTES + 300, "a large payload was kept"
         for event in received.events:
-            said += event.data if isinstance(event, Receipt | Reply) else b""
+            said += event.data if isinstance(event, Ack | Reply) else b""
             refused += isinstance(event, Refused)
     return said, refused
 

@@ -8,7 +8,7 @@ import pytest
 
 from dialects.feed import Feeder, feed, one_by_one, rows, settled
 from kit import hermod
-from polycast.dialects.hermod.forms import to_error
+from polycast.dialects.hermod.encoders import to_error
 from polycast.model import Abort, BatchKey, Closing, Commit, Event, Limits, Refused, Reply, Stage
 
 BATCH = BatchKey("", "x")
@@ -103,7 +103,7 @@ def test_where_checksums_are_required_a_frame_without_costs_its_stage() -> None:
 def test_what_ends_the_connection(frame: bytes, code: int, words: str) -> None:
     feeder = feeder_of(frame)
     assert feeder.closed
-    told = json.loads(feeder.farewell())
+    told = json.loads(feeder.closing_bytes())
     assert told["code"] == code and words in told["message"]
     assert not staged_in(feeder)
 
@@ -117,4 +117,4 @@ def test_a_frame_may_be_a_little_larger_than_a_payload() -> None:
     feeder = feeder_of(hermod.stage("x", "s", b"", payload_size=most + 1), limits=limits)
     [closing] = feeder.events
     assert isinstance(closing, Closing)
-    assert json.loads(feeder.farewell())["code"] == 413
+    assert json.loads(feeder.closing_bytes())["code"] == 413

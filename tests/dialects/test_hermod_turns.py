@@ -64,9 +64,9 @@ def test_nothing_is_kept_for_who_has_gone() -> None:
     subscriber = Subscriber(hermod.topics("a", window=1))
     subscriber.publish(A, ("a", b"y" * 1000))
     subscriber.session.close()
-    assert subscriber.session.held_bytes == 0
+    assert subscriber.session.withheld_bytes == 0
     assert subscriber.publish(A, A) == b""
-    assert subscriber.session.held_bytes == 0
+    assert subscriber.session.withheld_bytes == 0
     assert subscriber.say(hermod.OK + hermod.topics(window=0)) == b""
 
 

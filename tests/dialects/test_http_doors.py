@@ -9,7 +9,7 @@ import pytest
 from dialects.feed import Feeder, in_two
 from kit.http import read_all, request
 from kit.websocket import PING, frame, read_frames, upgrade, welcome
-from polycast.dialects.base import Terms
+from polycast.dialects.base import SessionContext
 from polycast.dialects.nanomsg.sessions import PubWebSocketSession, SubWebSocketSession
 from polycast.dialects.ubre.sessions import UbreWebSocketSession
 from polycast.dialects.web.http import HttpSession
@@ -19,7 +19,7 @@ PUB, SUB = "pub.sp.nanomsg.org", "sub.sp.nanomsg.org"
 
 
 def fed(*parts: bytes) -> Feeder:
-    feeder = Feeder(HttpSession(Terms()))
+    feeder = Feeder(HttpSession(SessionContext()))
     for part in parts:
         feeder.give(part)
     return feeder
@@ -97,7 +97,7 @@ def test_frames_right_behind_the_request() -> None:
 
 
 def test_a_long_frame_behind_the_request_says_how_long_it_is() -> None:
-    received = HttpSession(Terms()).receive(upgrade() + frame(2, b"x" * 300)[:10], 0.0)
+    received = HttpSession(SessionContext()).receive(upgrade() + frame(2, b"x" * 300)[:10], 0.0)
     assert (received.consumed, received.need) == (len(upgrade()), 308)
 
 

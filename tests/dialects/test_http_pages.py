@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dialects.feed import NOW, Feeder, one_by_one
 from kit.http import get, read_all, request
-from polycast.dialects.base import Page, Terms
+from polycast.dialects.base import Page, SessionContext
 from polycast.dialects.web.http import PIPELINED, HttpSession
 from polycast.errors import PeerError, TimeoutPeerError
 from polycast.model import Closing, Limits, Refused, Reply
@@ -30,7 +30,7 @@ def replies(feeder: Feeder) -> bytes:
 
 
 def fed(*parts: bytes, shelf: Shelf | None = None, limits: Limits | None = None) -> Feeder:
-    feeder = Feeder(HttpSession(Terms(limits or Limits(), pages=shelf or Shelf())))
+    feeder = Feeder(HttpSession(SessionContext(limits or Limits(), pages=shelf or Shelf())))
     for part in parts:
         feeder.give(part)
     return feeder
@@ -96,9 +96,9 @@ def test_an_upgrade_to_something_else_is_passed_over() -> None:
 
 def test_handshaken_when_a_request_is_whole() -> None:
     feeder = fed(get("/")[:-1])
-    assert not feeder.session.handshaken
+    assert not feeder.session.handshake_done
     feeder.give(b"\n")
-    assert feeder.session.handshaken
+    assert feeder.session.handshake_done
 
 
 # -- many requests ---------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_too_many_at_once_have_to_come_again() -> None:
     ],
 )
 def test_last_words(sent: bytes, error: PeerError | None, status: int) -> None:
-    words = fed(sent).session.farewell(error)
+    words = fed(sent).session.closing_bytes(error)
     assert read_all(words) == ([status] if status else [])
     assert not words or b"\r\nConnection: close\r\n" in words
 
@@ -158,12 +158,12 @@ def test_last_words(sent: bytes, error: PeerError | None, status: int) -> None:
 )
 def test_whatever_is_asked_there_is_an_answer(method: str, target: str, version: str, headers: list[str]) -> None:
     feeder = fed(request(method, target, *headers, body=b"abc", version=version))
-    words = feeder.farewell() if isinstance(feeder.events[-1], Closing) and feeder.events[-1].error else b""
+    words = feeder.closing_bytes() if isinstance(feeder.events[-1], Closing) and feeder.events[-1].error else b""
     assert replies(feeder) + words
 
 
 def test_last_words_to_who_asked_for_the_head_alone() -> None:
-    words = fed(request("HEAD", "/", "Content-Length: 9")).session.farewell(None)
+    words = fed(request("HEAD", "/", "Content-Length: 9")).session.closing_bytes(None)
     assert words.endswith(b"\r\n\r\n")
 
 
@@ -182,5 +182,5 @@ def test_a_head_that_drips_is_searched_once() -> None:
 
 
 def test_the_clock_is_the_one_that_came_with_the_bytes() -> None:
-    [_, reply] = HttpSession(Terms()).receive(get("/"), NOW + 86_400).events
+    [_, reply] = HttpSession(SessionContext()).receive(get("/"), NOW + 86_400).events
     assert isinstance(reply, Reply) and b"\r\nDate: Wed, 15 Nov 2023 22:13:20 GMT\r\n" in reply.data

@@ -10,7 +10,7 @@ import pytest
 from dialects.feed import Feeder, rows
 from kit.nanomsg import PUB, message, typed
 from kit.websocket import BINARY, frame
-from polycast.dialects.base import Session, Terms
+from polycast.dialects.base import Session, SessionContext
 from polycast.dialects.nanomsg.sessions import NanomsgSettings, SubSession, SubWebSocketSession
 from polycast.errors import LimitError
 from polycast.model import Closing, Limits
@@ -27,7 +27,7 @@ class Way(NamedTuple):
     write: Callable[[bytes], bytes]
 
     def fed(self, *bodies: bytes, limits: Limits = LIMITS, own: NanomsgSettings | None = None) -> Feeder:
-        feeder = Feeder(self.session(Terms(limits, self.scheme, tables={"nanomsg": own})))
+        feeder = Feeder(self.session(SessionContext(limits, self.scheme, tables={"nanomsg": own})))
         feeder.give(self.head + b"".join(map(self.write, bodies)))
         return feeder
 
@@ -75,6 +75,6 @@ def test_limits_that_no_machine_has_are_no_trouble(way: Way) -> None:
 
 @pytest.mark.parametrize("size", [2**62, 2**63 - 1, 2**63, 2**64 - 1])
 def test_sizes_that_no_machine_has_are_refused_whatever_the_limit(size: int) -> None:
-    feeder = Feeder(SubSession(Terms(NONE, tables={"nanomsg": HUGE})))
+    feeder = Feeder(SubSession(SessionContext(NONE, tables={"nanomsg": HUGE})))
     feeder.give(PUB + size.to_bytes(8, "big"))
     assert error_of(feeder).startswith(f"a message of {size:,} exceeds")

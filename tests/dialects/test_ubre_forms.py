@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from dialects.feed import feed
 from kit import ubre
 from kit.websocket import BINARY, TEXT, frame, read_frames
-from polycast.dialects.base import Terms
-from polycast.dialects.ubre.forms import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES
+from polycast.dialects.base import SessionContext
+from polycast.dialects.ubre.encoders import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES
 from polycast.dialects.ubre.sessions import UbreWebSocketSession
-from polycast.model import Burst, Form, Format, Limits, Slices
+from polycast.model import Burst, Encoder, Format, Limits, Slices
 
 JSON_ROWS: list[tuple[bytes, Format, bytes]] = [
     (b"hello", Format.TEXT, b',"body":"hello"'),
@@ -46,8 +46,8 @@ NO_JSON = [
 ]
 
 
-def encode(form: Form, burst: Burst, slices: Slices | None = None) -> bytes:
-    encoded = form.encode(burst, slices or [(0, len(burst))])
+def encode(encoder: Encoder, burst: Burst, slices: Slices | None = None) -> bytes:
+    encoded = encoder.encode(burst, slices or [(0, len(burst))])
     joined = b"".join(encoded.blocks)
     assert encoded.size == len(joined)
     return joined
@@ -137,7 +137,7 @@ def check_messages(bursts: list[Burst], published: Publications) -> None:
 
 
 def over_websocket(texts: list[bytes]) -> list[Burst]:
-    received = UbreWebSocketSession(Terms()).receive(b"".join(frame(TEXT, text) for text in texts), 0.0)
+    received = UbreWebSocketSession(SessionContext()).receive(b"".join(frame(TEXT, text) for text in texts), 0.0)
     bursts = [event for event in received.events if isinstance(event, Burst)]
     assert bursts == received.events
     return bursts
@@ -163,22 +163,22 @@ def compacted(line: bytes) -> bytes:
 
 @given(publications)
 def test_what_websocket_messages_say_is_said_on(published: Publications) -> None:
-    received = UbreWebSocketSession(Terms()).receive(
+    received = UbreWebSocketSession(SessionContext()).receive(
         b"".join(frame(TEXT, text) for text in written(published)), 0.0
     )
     bursts = [burst for burst in received.events if isinstance(burst, Burst)]
     assert bursts == received.events
     check_messages(bursts, published)
-    for form in (JSON_FRAMES, JSON_LINES):
-        out = b"".join(encode(form, burst) for burst in bursts)
-        texts = [each.payload for each in read_frames(out)[0]] if form is JSON_FRAMES else out.splitlines()
+    for encoder in (JSON_FRAMES, JSON_LINES):
+        out = b"".join(encode(encoder, burst) for burst in bursts)
+        texts = [each.payload for each in read_frames(out)[0]] if encoder is JSON_FRAMES else out.splitlines()
         assert [json.loads(text) for text in texts] == expected(published)
 
 
 @given(publications, st.data())
 def test_slices(published: Publications, data: st.DataObject) -> None:
     """Whether or not the bytes that came in are the bytes that go out."""
-    received = UbreWebSocketSession(Terms()).receive(
+    received = UbreWebSocketSession(SessionContext()).receive(
         b"".join(frame(TEXT, text) for text in written(published)), 0.0
     )
     messages = iter(expected(published))
@@ -205,7 +205,9 @@ PLAIN = [
 
 def plain_burst(texts: list[str]) -> Burst:
     [burst] = (
-        UbreWebSocketSession(Terms()).receive(b"".join(frame(TEXT, text.encode()) for text in texts), 0.0).events
+        UbreWebSocketSession(SessionContext())
+        .receive(b"".join(frame(TEXT, text.encode()) for text in texts), 0.0)
+        .events
     )
     assert isinstance(burst, Burst)
     return burst

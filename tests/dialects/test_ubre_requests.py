@@ -8,7 +8,7 @@ import pytest
 
 from kit import ubre
 from kit.websocket import BINARY, TEXT, frame
-from polycast.dialects.base import RequestSession, Terms
+from polycast.dialects.base import RequestSession, SessionContext
 from polycast.dialects.ubre.sessions import UbreSession, UbreWebSocketSession
 from polycast.model import Body, Format, Request
 
@@ -34,15 +34,15 @@ def handle_of(session: RequestSession, sent: bytes) -> Any:
 @each_body
 def test_a_request_in_json(body: Body, member: bytes, alone: bytes) -> None:
     message = b'{"request":"add \\"","id":12%b}' % member
-    assert UbreSession(Terms()).to_request(12, 'add "', body) == message + b"\n"
-    assert UbreWebSocketSession(Terms()).to_request(12, 'add "', body) == frame(TEXT, message, mask=b"")
+    assert UbreSession(SessionContext()).to_request(12, 'add "', body) == message + b"\n"
+    assert UbreWebSocketSession(SessionContext()).to_request(12, 'add "', body) == frame(TEXT, message, mask=b"")
 
 
 @each_body
 def test_a_request_in_binary(body: Body, member: bytes, alone: bytes) -> None:
     offer = ubre.frame("S", 'add "', b'{"serve":true}')
     message = ubre.frame("R", "12", b'{"route":"add \\""%b}' % member)
-    stream, socket = UbreSession(Terms()), UbreWebSocketSession(Terms())
+    stream, socket = UbreSession(SessionContext()), UbreWebSocketSession(SessionContext())
     stream.receive(offer, 0.0)
     socket.receive(frame(BINARY, offer), 0.0)
     assert stream.to_request(12, 'add "', body) == message
@@ -50,7 +50,7 @@ def test_a_request_in_binary(body: Body, member: bytes, alone: bytes) -> None:
 
 
 def test_the_last_offer_says_in_which_form() -> None:
-    session = UbreSession(Terms())
+    session = UbreSession(SessionContext())
     json_offer, binary_offer = (
         ubre.line(subscribe="a", body={"serve": True}),
         ubre.frame("S", "a", b'{"serve":true}'),
@@ -73,19 +73,19 @@ def test_the_last_offer_says_in_which_form() -> None:
 @each_body
 @pytest.mark.parametrize("id_", [b"7", b'"7"', b"7.0", b"null", b'{"a": [1, 2]}', b'"\\u0041"', '"é"'.encode()])
 def test_an_answer_in_json(id_: bytes, body: Body, member: bytes, alone: bytes) -> None:
-    session = UbreWebSocketSession(Terms())
+    session = UbreWebSocketSession(SessionContext())
     by_route = handle_of(session, frame(TEXT, b'{"request":"a","id":%b}' % id_))
     by_id = handle_of(session, frame(TEXT, b'{"request":%b,"body":{"route":"a"}}' % id_))
     for handle in (by_route, by_id):
         success, fail = b'{"success":%b%b}' % (id_, member), b'{"fail":%b%b}' % (id_, member)
-        assert session.to_answer(handle, True, body) == frame(TEXT, success, mask=b"")
-        assert session.to_answer(handle, False, body) == frame(TEXT, fail, mask=b"")
+        assert session.to_response(handle, True, body) == frame(TEXT, success, mask=b"")
+        assert session.to_response(handle, False, body) == frame(TEXT, fail, mask=b"")
 
 
 @each_body
 @pytest.mark.parametrize("id_", [b"7", b"", b"\xff\x00", b"{"])
 def test_an_answer_in_binary(id_: bytes, body: Body, member: bytes, alone: bytes) -> None:
-    session = UbreSession(Terms())
+    session = UbreSession(SessionContext())
     handle = handle_of(session, ubre.frame("R", id_, b'{"route":"a"}'))
-    assert session.to_answer(handle, True, body) == ubre.frame("s", id_, alone)
-    assert session.to_answer(handle, False, body) == ubre.frame("f", id_, alone)
+    assert session.to_response(handle, True, body) == ubre.frame("s", id_, alone)
+    assert session.to_response(handle, False, body) == ubre.frame("f", id_, alone)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from dialects.feed import Feeder, in_two, one_by_one, rows, settled
 from kit import ubre
 from kit.websocket import BINARY, CLOSE, CONTINUATION, PING, TEXT, close_frame, frame, read_frames
-from polycast.dialects.base import Terms
-from polycast.dialects.ubre.forms import BINARY_FRAMES, JSON_FRAMES
+from polycast.dialects.base import SessionContext
+from polycast.dialects.ubre.encoders import BINARY_FRAMES, JSON_FRAMES
 from polycast.dialects.ubre.sessions import UbreWebSocketSession
 from polycast.model import Limits, Reply, Subscribe
 from vectors import InputVector, Row, input_vectors
@@ -20,7 +20,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 
 def fed(parts: list[bytes], limits: Limits | None = None) -> Feeder:
-    feeder = Feeder(UbreWebSocketSession(Terms(limits or Limits())))
+    feeder = Feeder(UbreWebSocketSession(SessionContext(limits or Limits())))
     for part in parts:
         feeder.give(part)
     return feeder
@@ -35,7 +35,7 @@ def text(message: str) -> bytes:
 
 
 def code_of(feeder: Feeder) -> int:
-    [[opcode, payload, _]], _ = read_frames(feeder.farewell())
+    [[opcode, payload, _]], _ = read_frames(feeder.closing_bytes())
     assert opcode == CLOSE
     return int.from_bytes(payload[:2], "big")
 
@@ -111,7 +111,7 @@ def test_a_subscription_is_served_in_the_form_it_was_made_in() -> None:
     events = fed(
         [text('{"subscribe":"a"}'), frame(BINARY, ubre.frame("S", "a")), text('{"subscribe":"a"}')]
     ).events
-    assert [event.form for event in events if isinstance(event, Subscribe)] == [
+    assert [event.encoder for event in events if isinstance(event, Subscribe)] == [
         JSON_FRAMES,
         BINARY_FRAMES,
         JSON_FRAMES,
@@ -119,13 +119,13 @@ def test_a_subscription_is_served_in_the_form_it_was_made_in() -> None:
 
 
 def test_topics_that_the_peer_publishes_are_asked_for() -> None:
-    events = UbreWebSocketSession(Terms(), ["orders", 'é"']).open()
+    events = UbreWebSocketSession(SessionContext(), ["orders", 'é"']).open()
     replies = [event.data for event in events if isinstance(event, Reply)]
     assert replies == [
         frame(TEXT, b'{"subscribe":"orders"}', mask=b""),
         frame(TEXT, '{"subscribe":"é\\""}'.encode(), mask=b""),
     ]
-    assert UbreWebSocketSession(Terms()).open() == []
+    assert UbreWebSocketSession(SessionContext()).open() == []
 
 
 # -- what closes, and with which code --------------------------------------------------------------------

@@ -21,7 +21,7 @@ from kit.websocket import (
     masked,
     read_frames,
 )
-from polycast.dialects.base import Reading, Terms
+from polycast.dialects.base import Reading, SessionContext
 from polycast.dialects.web.websocket import Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
 from polycast.model import Burst, Closing, Format, Received, Reply
@@ -37,7 +37,7 @@ class Listener(WebSocketSession):
     dialect = "double"
 
     def __init__(self, client: bool = False) -> None:
-        super().__init__(Terms(), LIMIT)
+        super().__init__(SessionContext(), LIMIT)
         self.client = client
 
     def read_messages(self, frames: Frames, now: float, reading: Reading) -> None:
@@ -96,7 +96,7 @@ def code_of(data: bytes) -> int:
     """The close code that this input ends with."""
     feeder = fed([data])
     assert rows(feeder)[-1][0] == "closed"
-    [(opcode, payload, final)], rest = read_frames(feeder.farewell())
+    [(opcode, payload, final)], rest = read_frames(feeder.closing_bytes())
     assert (opcode, final, rest) == (CLOSE, True, b"")
     payload[2:].decode()
     return int.from_bytes(payload[:2], "big")
@@ -189,7 +189,7 @@ def test_a_close_with_a_code_that_nobody_may_send(code: int) -> None:
     ],
 )
 def test_last_words(error: PeerError | None, code: int) -> None:
-    [(opcode, payload, _)], _ = read_frames(Listener().farewell(error))
+    [(opcode, payload, _)], _ = read_frames(Listener().closing_bytes(error))
     assert (opcode, int.from_bytes(payload[:2], "big")) == (CLOSE, code)
     assert len(payload) <= 125
     assert payload[2:].decode() in (str(error) if error else "the broker stops")
@@ -298,7 +298,7 @@ def test_a_client_gets_no_masks_and_sends_masks() -> None:
 
 
 def test_a_client_says_goodbye_with_a_mask() -> None:
-    words = Listener(client=True).farewell(None)
+    words = Listener(client=True).closing_bytes(None)
     assert words[0] == 0x88 and words[1] & 0x80
     assert masked(words[6:], words[2:6])[:2] == (1001).to_bytes(2, "big")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dialects.feed import Feeder, bursts, rows, settled
 from fuzz.corpus import EXAMPLES, inputs
-from polycast.dialects.base import Terms
+from polycast.dialects.base import SessionContext
 from polycast.dialects.registry import ROLES
 from polycast.model import Closing, Limits
 
@@ -22,7 +22,7 @@ many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list
 
 
 def fed(role: str, parts: list[bytes], kept: bool) -> Feeder:
-    feeder = Feeder(ROLES[role].session(Terms(LIMITS, kept=kept)))
+    feeder = Feeder(ROLES[role].session(SessionContext(LIMITS, kept=kept)))
     for part in parts:
         feeder.give(part)
     return feeder

@@ -40,13 +40,13 @@ WORDS = (
 )
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
 
 
-def read_answer(peer: Peer, body: bool = True) -> Answer:
+def read_answer(peer: Peer, body: bool = True) -> Response:
     """The next answer; `body` is False for what was asked for with HEAD."""
     line, *lines = peer.read_until(b"\r\n\r\n").decode().removesuffix("\r\n\r\n").split("\r\n")
     version, status, _ = line.split(" ", 2)
@@ -58,7 +58,7 @@ def read_answer(peer: Peer, body: bool = True) -> Answer:
         assert more, "closed before the answer was whole"
         peer.read += more
     content, peer.read = peer.read[:size], peer.read[size:]
-    return Answer(int(status), headers, content)
+    return Response(int(status), headers, content)
 
 
 def read_all(data: bytes) -> list[int]:

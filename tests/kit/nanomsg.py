@@ -99,11 +99,11 @@ class Listening:
         assert asked[0] == f"GET /{path} HTTP/1.1"
         assert fields["sec-websocket-protocol"] == protocol
         accepted = base64.b64encode(hashlib.sha1(fields["sec-websocket-key"].encode() + GUID).digest()).decode()
-        peer.send(to_answer(accepted, agreed or protocol))
+        peer.send(to_response(accepted, agreed or protocol))
         return peer
 
 
-def to_answer(accepted: str, protocol: str) -> bytes:
+def to_response(accepted: str, protocol: str) -> bytes:
     return (
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Accept: {accepted}\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n"

@@ -11,10 +11,12 @@ from polycast.log.read.masks import mask_of, matching
 from polycast.model import Contains, Everything, Exact, Pattern, Prefix
 
 ALPHABET = "ab./%_\\*é\0🐟"
-RESERVED = ["polycast/", "polycast/a", "polycast", "polycast.a", "apolycast/", "olycast/"]
+RESERVED_PREFIX = ["polycast/", "polycast/a", "polycast", "polycast.a", "apolycast/", "olycast/"]
 
-values = st.one_of(st.text(ALPHABET, max_size=4), st.sampled_from(RESERVED))
-topics = st.one_of(st.text(ALPHABET, max_size=6), st.sampled_from(RESERVED), values.map("polycast/".__add__))
+values = st.one_of(st.text(ALPHABET, max_size=4), st.sampled_from(RESERVED_PREFIX))
+topics = st.one_of(
+    st.text(ALPHABET, max_size=6), st.sampled_from(RESERVED_PREFIX), values.map("polycast/".__add__)
+)
 patterns: st.SearchStrategy[Pattern] = st.one_of(
     st.builds(Exact, values), st.builds(Prefix, values), st.builds(Contains, values), st.just(Everything())
 )

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from log.pieces import Row, numbered, pieces, rows_of
-from polycast.dialects.hermod.forms import FORM
+from polycast.dialects.hermod.encoders import ENCODER
 from polycast.log.files.columns import Piece, to_batch
 from polycast.log.read import bursts
 from polycast.log.read.bursts import spans_in_python, stretches_in_python, to_bursts
@@ -63,8 +63,8 @@ def test_a_run_ends_only_where_something_changes(pieces: list[Piece]) -> None:
 
 @given(pieces())
 def test_forms_take_them_as_they_took_the_first(pieces: list[Piece]) -> None:
-    live = [FORM.encode(piece.burst, [(0, len(piece.burst))]) for piece in pieces]
-    kept = [FORM.encode(burst, [(0, len(burst))]) for burst in to_bursts(to_batch(pieces))]
+    live = [ENCODER.encode(piece.burst, [(0, len(piece.burst))]) for piece in pieces]
+    kept = [ENCODER.encode(burst, [(0, len(burst))]) for burst in to_bursts(to_batch(pieces))]
     assert b"".join(b"".join(each.blocks) for each in kept) == b"".join(b"".join(each.blocks) for each in live)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polycast.model import Burst, Form, Format, Message, Slices
+from polycast.model import Burst, Encoder, Format, Message, Slices
 
 Rows = list[tuple[bytes, bytes, Format]]
 
@@ -82,7 +82,7 @@ def test_cut_takes_the_bounds_along(rows: Rows, data: st.DataObject) -> None:
 @given(rows_of_some)
 def test_rename(rows: Rows) -> None:
     burst = Burst.of("some", rows)
-    burst.bounds, burst.native = list(range(1 + len(rows))), Form()
+    burst.bounds, burst.native = list(range(1 + len(rows))), Encoder()
     renamed = burst.rename([b"new/" + topic for topic in burst.topics])
     expected = [(b"new/" + topic, payload, format_) for topic, payload, format_ in rows]
     assert list(renamed.messages()) == as_messages(expected)

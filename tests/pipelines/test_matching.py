@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polycast.broker import Hub
-from polycast.model import Burst, Contains, Encoded, Everything, Exact, Form, Format, Pattern, Prefix, Slices
+from polycast.model import Burst, Contains, Encoded, Encoder, Everything, Exact, Format, Pattern, Prefix, Slices
 from polycast.pipelines.deliveries.matching import Audiences, Span, match, merge, to_spans
 from polycast.pipelines.deliveries.subscriptions import EVENTS, Event, Subscriptions, Told, to_told
 from polycast.routing import Subscriber
@@ -39,7 +39,7 @@ def test_pairs_are_those_that_match(names: list[str], several: list[Pattern]) ->
 # -- beside the hub --------------------------------------------------------------------------------------
 
 
-class Plain(Form):
+class Plain(Encoder):
     name = "plain"
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from polycast.pipelines.deliveries.subscriptions import Event, Told
-from polycast.pipelines.deliveries.why import Asked, to_answer
+from polycast.pipelines.deliveries.why import Asked, to_response
 
 MESSAGE = Asked(10, "a.b", 3, 5_000_000, "hermod", "simplest-1 x:1", 7, 0)
 
@@ -16,7 +16,7 @@ def subscribe(offset: int, name: str, pattern: str = "a.b", echo: bool = True, s
 
 
 def receivers(*told: Told, follower: int | None = None) -> list[tuple[str, str, int]]:
-    answer = to_answer(MESSAGE, list(told), follower)
+    answer = to_response(MESSAGE, list(told), follower)
     return [(row["connection"], row["how"], row["since_offset"]) for row in answer["receivers"]]
 
 
@@ -29,7 +29,7 @@ def test_who_was_subscribed_then() -> None:
         subscribe(11, "comes later"),
     ]
     assert receivers(*told) == [("stays", "live", 1)]
-    assert to_answer(MESSAGE, told)["note"] == ""
+    assert to_response(MESSAGE, told)["note"] == ""
     assert receivers(*told, Told(12, 0, "disconnect", Event("stays"))) == [("stays", "live", 1)]
 
 
@@ -51,7 +51,7 @@ def test_who_asked_for_the_past() -> None:
 
 def test_who_does_not_hear_it_although_it_matches() -> None:
     own = subscribe(1, "simplest-1 x:1", echo=False)
-    answer = to_answer(MESSAGE, [own, subscribe(2, "simplest-2 x:2", echo=False)])
+    answer = to_response(MESSAGE, [own, subscribe(2, "simplest-2 x:2", echo=False)])
     assert [row["connection"] for row in answer["receivers"]] == ["simplest-2 x:2"]
     assert answer["silent"] == [
         {"connection": "simplest-1 x:1", "reason": "it published the message, and does not hear itself"}
@@ -59,14 +59,14 @@ def test_who_does_not_hear_it_although_it_matches() -> None:
     over_link = MESSAGE._replace(source="#7 x:7")
     link = Event("#8 x:8", listener="simplest.peer", pattern="a.b", kind="exact", value="a.b", echo=False)
     told = [Told(0, 0, "connect", Event("#7 x:7", listener="simplest.peer")), Told(1, 0, "subscribe", link)]
-    linked = to_answer(over_link, told)
+    linked = to_response(over_link, told)
     assert (linked["receivers"], len(linked["silent"])) == ([], 1)
-    assert len(to_answer(MESSAGE, told)["receivers"]) == 1
+    assert len(to_response(MESSAGE, told)["receivers"]) == 1
 
 
 def test_who_lost_messages_near_it() -> None:
     drop = Told(30, 0, "drop", Event("slow", address="x:9", count=4, first=8, next=12))
-    answer = to_answer(MESSAGE, [subscribe(1, "slow"), subscribe(2, "quick"), drop])
+    answer = to_response(MESSAGE, [subscribe(1, "slow"), subscribe(2, "quick"), drop])
     assert [(row["connection"], row["may_have_lost_it"]) for row in answer["receivers"]] == [
         ("slow", True),
         ("quick", False),
@@ -75,7 +75,7 @@ def test_who_lost_messages_near_it() -> None:
 
 
 def test_what_is_not_known() -> None:
-    assert "events.enabled" in to_answer(MESSAGE, [])["note"]
+    assert "events.enabled" in to_response(MESSAGE, [])["note"]
     late = MESSAGE._replace(log_first=4)
-    assert to_answer(late, [subscribe(5, "c")])["note"] == "subscriptions before offset 4 are not known"
-    assert to_answer(late, [subscribe(5, "c"), Told(20, 0, "start", Event())])["note"] != ""
+    assert to_response(late, [subscribe(5, "c")])["note"] == "subscriptions before offset 4 are not known"
+    assert to_response(late, [subscribe(5, "c"), Told(20, 0, "start", Event())])["note"] != ""

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from polycast.model import Contains, Everything, Exact, Form, Pattern, Prefix
+from polycast.model import Contains, Encoder, Everything, Exact, Pattern, Prefix
 from polycast.routing import Subscriber, are_disjoint
 from polycast.routing.audience import Audience
 from polycast.routing.index import PatternIndex
 
 MANY = 100_000
-FORM = Form()
+ENCODER = Encoder()
 
 KINDS: dict[str, Callable[[int], Pattern]] = {
     "exact": lambda i: Exact(f"sensors/{i}/temperature"),
@@ -30,7 +30,7 @@ def test_many_subscriptions(kind: str) -> None:
     index = PatternIndex()
     held = [(Subscriber(i), KINDS[kind](i)) for i in range(MANY)]
     for subscriber, pattern in held:
-        index.add(subscriber, pattern, FORM)
+        index.add(subscriber, pattern, ENCODER)
     topic = "sensors/4711/temperature"
     assert {s.owner for s, pattern in held if pattern.matches(topic)} == {4_711}
     for i in range(0, MANY, 1_000):
@@ -50,7 +50,7 @@ def test_many_subscribers_of_everything() -> None:
     index = PatternIndex()
     subscribers = [Subscriber(i) for i in range(MANY)]
     for subscriber in subscribers:
-        index.add(subscriber, Everything(), FORM)
+        index.add(subscriber, Everything(), ENCODER)
     assert len(index.match("anything").members) == MANY
     assert index.match("polycast/events").members == frozenset()
     for subscriber in subscribers:
@@ -63,7 +63,7 @@ def test_many_subscribers_of_one_pattern() -> None:
         index = PatternIndex()
         subscribers = [Subscriber(i) for i in range(1000)]
         for subscriber in subscribers:
-            index.add(subscriber, pattern, FORM)
+            index.add(subscriber, pattern, ENCODER)
         for subscriber in subscribers[:-1]:
             index.remove(subscriber, pattern)
         assert owners(index, "topic") == {999}
@@ -83,7 +83,7 @@ def assert_empty(index: PatternIndex) -> None:
 
 def test_disjoint() -> None:
     one, two, three = (Subscriber(i) for i in range(3))
-    a, b, c = (Audience(frozenset((s, FORM) for s in group)) for group in ([one], [two, three], [three]))
+    a, b, c = (Audience(frozenset((s, ENCODER) for s in group)) for group in ([one], [two, three], [three]))
     assert are_disjoint(frozenset([a, b]))
     assert are_disjoint(frozenset([a, c]))
     assert not are_disjoint(frozenset([b, c]))
@@ -92,11 +92,11 @@ def test_disjoint() -> None:
 
 def test_one_subscriber_in_two_forms_is_not_disjoint() -> None:
     one = Subscriber(1)
-    a, b = Audience(frozenset([(one, FORM)])), Audience(frozenset([(one, Form())]))
+    a, b = Audience(frozenset([(one, ENCODER)])), Audience(frozenset([(one, Encoder())]))
     assert not are_disjoint(frozenset([a, b]))
 
 
 def test_the_empty_substring_is_in_the_empty_topic() -> None:
     index = PatternIndex()
-    index.add(Subscriber(1), Contains(""), FORM)
+    index.add(Subscriber(1), Contains(""), ENCODER)
     assert owners(index, "") == owners(index, "a") == {1}

@@ -10,17 +10,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from polycast.model import Contains, Everything, Exact, Form, Pattern, Prefix
+from polycast.model import Contains, Encoder, Everything, Exact, Pattern, Prefix
 from polycast.routing import Audience, Router, Subscriber
 from polycast.routing.index import PatternIndex
 
 
-class PrevailingForm(Form):
-    prevails = True
+class PrecedingEncoder(Encoder):
+    takes_precedence = True
 
 
-FORMS = [Form(), Form()]
-ALL_FORMS = [*FORMS, PrevailingForm()]
+FORMS = [Encoder(), Encoder()]
+ALL_ENCODERS = [*FORMS, PrecedingEncoder()]
 ALPHABET = "abé/"
 
 values = st.one_of(
@@ -54,14 +54,14 @@ class RouterAgainstBruteForce(RuleBasedStateMachine):
         super().__init__()
         self.router = Router()
         self.subscribers = [Subscriber(i) for i in range(4)]
-        self.held: dict[Subscriber, dict[Pattern, Form]] = {s: {} for s in self.subscribers}
+        self.held: dict[Subscriber, dict[Pattern, Encoder]] = {s: {} for s in self.subscribers}
 
-    @rule(who=st.integers(0, 3), pattern=patterns, form=st.sampled_from(ALL_FORMS))
-    def subscribe(self, who: int, pattern: Pattern, form: Form) -> None:
+    @rule(who=st.integers(0, 3), pattern=patterns, encoder=st.sampled_from(ALL_ENCODERS))
+    def subscribe(self, who: int, pattern: Pattern, encoder: Encoder) -> None:
         subscriber = self.subscribers[who]
-        changes = self.held[subscriber].get(pattern) is not form
-        assert self.router.subscribe(subscriber, pattern, form) is changes
-        self.held[subscriber][pattern] = form
+        changes = self.held[subscriber].get(pattern) is not encoder
+        assert self.router.subscribe(subscriber, pattern, encoder) is changes
+        self.held[subscriber][pattern] = encoder
 
     @rule(who=st.integers(0, 3), pattern=patterns)
     def unsubscribe(self, who: int, pattern: Pattern) -> None:
@@ -77,10 +77,10 @@ class RouterAgainstBruteForce(RuleBasedStateMachine):
         assert self.router.unsubscribe(subscriber, pattern)
 
     @precondition(lambda self: any(self.held.values()))
-    @rule(data=st.data(), form=st.sampled_from(ALL_FORMS))
-    def subscribe_again(self, data: st.DataObject, form: Form) -> None:
+    @rule(data=st.data(), encoder=st.sampled_from(ALL_ENCODERS))
+    def subscribe_again(self, data: st.DataObject, encoder: Encoder) -> None:
         subscriber, pattern = data.draw(st.sampled_from(self._subscriptions()))
-        self.subscribe(self.subscribers.index(subscriber), pattern, form)
+        self.subscribe(self.subscribers.index(subscriber), pattern, encoder)
 
     @rule(topic=topics)
     def look_up(self, topic: str) -> None:
@@ -116,24 +116,24 @@ class RouterAgainstBruteForce(RuleBasedStateMachine):
         topic = self.router.topic(name.encode())
         assert topic.name == name
         wanted = {
-            subscriber: [form for pattern, form in held.items() if pattern.matches(name)]
+            subscriber: [encoder for pattern, encoder in held.items() if pattern.matches(name)]
             for subscriber, held in self.held.items()
         }
         assert {subscriber for subscriber, _ in topic.audience.members} == {
             s for s, forms in wanted.items() if forms
         }
         assert len(topic.audience.members) == len({subscriber for subscriber, _ in topic.audience.members})
-        assert all(form in wanted[subscriber] for subscriber, form in topic.audience.members)
+        assert all(encoder in wanted[subscriber] for subscriber, encoder in topic.audience.members)
         assert all(
-            form.prevails == any(each.prevails for each in wanted[subscriber])
-            for subscriber, form in topic.audience.members
+            encoder.takes_precedence == any(each.takes_precedence for each in wanted[subscriber])
+            for subscriber, encoder in topic.audience.members
         )
         check_groups(topic.audience)
         return topic.audience
 
 
 def check_groups(audience: Audience) -> None:
-    grouped = [(subscriber, form) for form, subscribers in audience.groups for subscriber in subscribers]
+    grouped = [(subscriber, encoder) for encoder, subscribers in audience.groups for subscriber in subscribers]
     assert len(grouped) == len(audience.members)
     assert frozenset(grouped) == audience.members
     assert bool(audience) is bool(audience.members)
@@ -210,9 +210,9 @@ def test_a_subscription_that_changes_nothing_outdates_nothing(asked: list[str]) 
 def test_a_second_subscription_replaces_the_form() -> None:
     router, one = Router(), Subscriber(1)
     for pattern in (Exact("a"), Prefix("a"), Contains("a"), Everything()):
-        for form in FORMS:
-            assert router.subscribe(one, pattern, form)
-            assert router.topic(b"a").audience.members == {(one, form)}
+        for encoder in FORMS:
+            assert router.subscribe(one, pattern, encoder)
+            assert router.topic(b"a").audience.members == {(one, encoder)}
         router.unsubscribe(one, pattern)
 
 

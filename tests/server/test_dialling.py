@@ -18,7 +18,7 @@ from kit.nanomsg import (
     message,
     publish_until_heard,
     read_masked,
-    to_answer,
+    to_response,
     typed,
 )
 from kit.proxy import Proxy
@@ -161,7 +161,7 @@ def test_it_publishes_to_a_remote_sub_over_websocket() -> None:
     ("answer", "reason"),
     [
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "404"),
-        (to_answer("bm9uc2Vuc2U=", PUB_PROTOCOL), "another request"),
+        (to_response("bm9uc2Vuc2U=", PUB_PROTOCOL), "another request"),
         (b"\x00SP\x00\x00\x20\x00\x00\r\n\r\n", "not HTTP"),
         (b"x" * 20_000, "no end"),
     ],

@@ -15,7 +15,7 @@ from polycast.log.read.reader import Reader
 from polycast.log.read.segment_index import Index
 from polycast.log.read.work import finish, once
 from polycast.log.upkeep.sealing import seal
-from polycast.model import Start, parse_pattern
+from polycast.model import StartPosition, parse_pattern
 from polycast.routing import Topic, Topics
 from polycast.server.api.history import Row, Wanted, read_history
 from polycast.server.replay.last_offsets import ANYWHERE, Newest
@@ -66,27 +66,31 @@ def topics_of(shelf: Shelf) -> Topics:
     return topics
 
 
-def ask(index: Index, newest: Newest, pattern: str, limit: int = 100, start: Start | None = None) -> list[Row]:
+def ask(
+    index: Index, newest: Newest, pattern: str, limit: int = 100, start: StartPosition | None = None
+) -> list[Row]:
     wanted = Wanted(parse_pattern(pattern), start, limit)
     return finish(read_history(index, wanted, newest.end(wanted.pattern), 610))
 
 
 @pytest.mark.parametrize("pattern", ["absent", "absent.>", "~absent", "polycast/>"])
-@pytest.mark.parametrize("start", [None, Start(), Start(seconds=0.0)])
-def test_no_topic_no_read(shelf: Shelf, index: Index, reads: list[int], pattern: str, start: Start | None) -> None:
+@pytest.mark.parametrize("start", [None, StartPosition(), StartPosition(seconds=0.0)])
+def test_no_topic_no_read(
+    shelf: Shelf, index: Index, reads: list[int], pattern: str, start: StartPosition | None
+) -> None:
     assert ask(index, Newest(topics_of(shelf), 610), pattern, start=start) == []
     assert reads == []
 
 
 def test_from_a_sequence_of_no_topic_nothing_is_read(shelf: Shelf, index: Index, reads: list[int]) -> None:
-    assert ask(index, Newest(topics_of(shelf), 610), "absent", start=Start(sequence=5)) == []
+    assert ask(index, Newest(topics_of(shelf), 610), "absent", start=StartPosition(sequence=5)) == []
     assert reads == []
 
 
 def test_an_old_topic_is_read_where_it_is(shelf: Shelf, index: Index, reads: list[int]) -> None:
     newest = Newest(topics_of(shelf), 610)
     for pattern in ("old", "ol>", "~ld"):
-        for start in (None, Start()):
+        for start in (None, StartPosition()):
             assert [row.offset for row in ask(index, newest, pattern, 1000, start)] == list(range(100))
     assert reads == [0] * 6
 
@@ -192,5 +196,7 @@ def test_a_segment_that_is_damaged(shelf: Shelf, index: Index) -> None:
     wanted = Wanted(parse_pattern("busy"), None, 1000)
     rows = finish(read_history(index, wanted, once(lambda: 610), 610))
     assert [row.offset for row in rows] == [*range(100, 200), *range(400, 600)]
-    rows = finish(read_history(index, Wanted(parse_pattern("busy"), Start(), 1000), once(lambda: 610), 610))
+    rows = finish(
+        read_history(index, Wanted(parse_pattern("busy"), StartPosition(), 1000), once(lambda: 610), 610)
+    )
     assert [row.offset for row in rows] == [*range(100, 200), *range(400, 600)]

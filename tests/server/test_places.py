@@ -10,17 +10,17 @@ from polycast.server.io.slots import DISPLACED, Places
 
 
 class Somebody(Guard):
-    def __init__(self, known: bool, useless: bool) -> None:
-        self.known, self.useless = known, useless
+    def __init__(self, known: bool, has_no_rights: bool) -> None:
+        self.known, self.has_no_rights = known, has_no_rights
 
 
 class Peer:
     """As much of a connection as places know."""
 
-    def __init__(self, kind: str, origin: str = "", introduces: bool = True) -> None:
-        self.guard = Somebody(known=kind == "known", useless=kind == "silent")
+    def __init__(self, kind: str, origin: str = "", accepts_token: bool = True) -> None:
+        self.guard = Somebody(known=kind == "known", has_no_rights=kind == "silent")
         self.origin = origin
-        self.session = SimpleNamespace(introduces=introduces)
+        self.session = SimpleNamespace(accepts_token=accepts_token)
         self.on_trial = False
         self.ended = ""
         self.reason = ""
@@ -38,10 +38,10 @@ class Peer:
         assert self.ended
 
 
-def enter(places: Any, kind: str, count: int, origin: str = "", introduces: bool = True) -> list[Peer]:
+def enter(places: Any, kind: str, count: int, origin: str = "", accepts_token: bool = True) -> list[Peer]:
     """Those of so many who got a place."""
     origins = [f"{origin}{number}" if origin == "many" else origin for number in range(count)]
-    peers = [Peer(kind, each, introduces) for each in origins]
+    peers = [Peer(kind, each, accepts_token) for each in origins]
     return [peer for peer in peers if places.enter(peer)]
 
 
@@ -86,7 +86,7 @@ def test_a_part_is_reserved_for_the_known() -> None:
     assert sum(not peer.on_trial and not peer.ended for peer in unknown) == 900
     assert sum(peer.on_trial and not peer.ended for peer in unknown) == 100
     assert len(enter(places, "known", 200)) == 100
-    assert enter(places, "unknown", 1, introduces=False) == []
+    assert enter(places, "unknown", 1, accepts_token=False) == []
 
 
 def test_whoever_finds_no_lasting_place_can_still_introduce_itself() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit.broker import Broker
-from kit.http import Answer, get, read_answer
+from kit.http import Response, get, read_answer
 from log.desk import FaultyDisk, desk
 from polycast.dialects.base import Page
 from polycast.server import load
@@ -19,7 +19,7 @@ from polycast.server.server import Server
 LISTEN = {"http": "tcp://127.0.0.1:0", "simplest": "tcp://127.0.0.1:0", "fanout.client": "tcp://127.0.0.1:0"}
 
 
-def ask(broker: Broker, path: str) -> Answer:
+def ask(broker: Broker, path: str) -> Response:
     with broker.connect("http") as peer:
         peer.send(get(path))
         return read_answer(peer)

@@ -66,16 +66,16 @@ def test_those_who_do_not_read_take_little_memory(long: Broker) -> None:
 
 
 @pytest.mark.parametrize("farewell", ["close", "CLOSE", "reset", "half"])
-def test_one_that_ends_in_the_middle_leaves_nothing_behind(long: Broker, farewell: str) -> None:
+def test_one_that_ends_in_the_middle_leaves_nothing_behind(long: Broker, closing_bytes: str) -> None:
     with ExitStack() as stack:
         peer = begin(long, stack)
         read_messages(peer, 10)
         wait_for_total(long, "replays_open", 1)
-        if farewell == "close":
+        if closing_bytes == "close":
             peer.close()
-        elif farewell == "CLOSE":
+        elif closing_bytes == "CLOSE":
             peer.send(hermod.CLOSE)
-        elif farewell == "half":
+        elif closing_bytes == "half":
             peer.shut()
         else:
             peer.send(b"?")

@@ -16,7 +16,7 @@ from kit.ears import LISTEN, ask
 from kit.kept import numbered, publish, total
 from kit.wire import wait_for
 from polycast.client import Client, connect
-from polycast.client.requests import Answer, to_body
+from polycast.client.requests import Response, to_body
 from polycast.log.files.folder import log_of
 from polycast.log.files.format import SCHEMA
 from polycast.log.read.masks import matching
@@ -67,7 +67,7 @@ def read_here(data: Path) -> pa.Table:
         reader.close()
 
 
-def to_table(answer: Answer) -> tuple[pa.Table, dict[str, Any]]:
+def to_table(answer: Response) -> tuple[pa.Table, dict[str, Any]]:
     assert answer.success, answer.value
     found = pa.ipc.open_stream(answer.body.payload).read_all()
     return found.replace_schema_metadata(), json.loads(found.schema.metadata[b"polycast"])

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kit.staged import numbered, to_frame, to_stream
-from polycast.dialects.hermod.forms import to_error, to_ok
+from polycast.dialects.hermod.encoders import to_error, to_ok
 from polycast.dialects.hermod.session import HermodSettings
 from polycast.log.write.writer import ROW_BYTES
 from polycast.model import BatchKey, Limits, Stage

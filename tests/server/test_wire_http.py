@@ -6,12 +6,12 @@ import pytest
 
 from kit.broker import Broker
 from kit.frames import pub
-from kit.http import Answer, get, read_all, read_answer, request
+from kit.http import Response, get, read_all, read_answer, request
 from kit.room import Room
 from kit.websocket import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, close_frame, frame, upgrade, welcome
 
 
-def ask(room: Room, path: str) -> Answer:
+def ask(room: Room, path: str) -> Response:
     peer = room.connect("http")
     peer.send(get(path))
     return read_answer(peer)

@@ -17,7 +17,7 @@ from kit.program import Finished, polycast_here
 from kit.wire import wait_for
 from polycast.client import Client, connect
 from polycast.log.read.query import Wanted
-from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, Start
+from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, StartPosition
 from polycast.pipelines import find
 from polycast.pipelines.deliveries.subscriptions import read_events
 from polycast.pipelines.runtime.definition import Run
@@ -134,7 +134,7 @@ def test_beside_a_real_broker(spark: SparkSession, room: Room, monkeypatch: pyte
     assert take(spark, room) == first | {"a": (14, 14, 2, 1)}
     assert len(published(room)) == len(told) + 1
     late = connect("hermod", f"tcp://127.0.0.1:{room.broker.ports['hermod.sub']}")
-    late.subscribe([Exact("ab")], Start())
+    late.subscribe([Exact("ab")], StartPosition())
     room.wait_for("subscribe")
     check_commands(spark, room, monkeypatch)
     for client in (prefix, contains, everything, late):

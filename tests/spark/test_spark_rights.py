@@ -11,7 +11,7 @@ from pyspark.errors import NumberFormatException
 from pyspark.sql import SparkSession
 
 from log.shelf import Shelf
-from polycast.client import Answer, to_body
+from polycast.client import Response, to_body
 from polycast.model import parse_pattern, parse_patterns
 from polycast.pipelines.service.sql_service import Answering
 from polycast.spark.table import restrict, to_condition
@@ -82,7 +82,7 @@ def answering(spark: SparkSession, shelf: Shelf, tmp_path: Path, request: pytest
     return Answering(spark, tmp_path / "other", "", SECONDS)
 
 
-def ask(answering: Answering, query: str, rights: list[str] | None, **more: Any) -> Answer:
+def ask(answering: Answering, query: str, rights: list[str] | None, **more: Any) -> Response:
     body = {"identity": "somebody", "query": rights, "body": {"query": query, **more}}
     return answering.answer(to_body(body))
 

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from kit.broker import Broker, clean_environment
 from log.shelf import Shelf
-from polycast.client import Answer, Client, connect, to_body
-from polycast.model import Body, Message, Start, parse_pattern
+from polycast.client import Client, Response, connect, to_body
+from polycast.model import Body, Message, StartPosition, parse_pattern
 from polycast.pipelines.service import NOT_HERE
 from polycast.pipelines.service.sql_service import Answering
 from polycast.server.access.tokens import add_token
@@ -55,7 +55,7 @@ def standing(broker: Broker, data: Path, token: str) -> Iterator[subprocess.Pope
                 os.kill(process.pid, signal.SIGKILL)
 
 
-def sql(client: Client, query: str, **more: Any) -> Answer:
+def sql(client: Client, query: str, **more: Any) -> Response:
     return client.request("spark/sql", to_body({"query": query, **more}), SPARK_SECONDS)
 
 
@@ -145,7 +145,7 @@ def check_refusals(client: Client) -> None:
 def next_traffic(broker: Broker) -> dict[str, Any]:
     """What was found out about the orders."""
     with connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.sub']}") as client:
-        client.subscribe([parse_pattern("polycast/traffic/orders")], Start())
+        client.subscribe([parse_pattern("polycast/traffic/orders")], StartPosition())
         for messages in client.messages():
             found = json.loads(messages[0].payload)
             return {key: found[key] for key in ("topic", "dialect", "messages")}

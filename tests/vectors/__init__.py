@@ -24,7 +24,7 @@ class InputVector:
     limits: dict[str, int]
     settings: dict[str, Any]
     at_end: tuple[Row, ...]
-    farewell: bytes
+    closing_bytes: bytes
     kept: bool
 
     @property
@@ -35,7 +35,7 @@ class InputVector:
 @dataclass(frozen=True)
 class OutputVector:
     id: str
-    form: str
+    encoder: str
     messages: tuple[tuple[bytes, bytes], ...]
     output: bytes
     lossy: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from polycast.model import Burst, Form, Pattern, Slices
+from polycast.model import Burst, Encoder, Pattern, Slices
 from polycast.routing import Audience, Router, Subscriber, Topic, are_disjoint
 
 
@@ -50,10 +50,10 @@ class Hub:
         subscriber.owner = None
         return patterns
 
-    def subscribe(self, subscriber: Subscriber, pattern: Pattern, form: Form) -> bool:
+    def subscribe(self, subscriber: Subscriber, pattern: Pattern, encoder: Encoder) -> bool:
         """Whether this is a new subscription."""
         new = pattern not in subscriber.patterns
-        self.router.subscribe(subscriber, pattern, form)
+        self.router.subscribe(subscriber, pattern, encoder)
         return new
 
     def unsubscribe(self, subscriber: Subscriber, pattern: Pattern) -> bool:

@@ -35,11 +35,11 @@ from typing import NamedTuple
 from polycast.broker.duplicate_links import Link, rank, to_give_up
 from polycast.broker.forwarded_cache import Key, Memory
 from polycast.broker.hub import Delivery, Hub, Publication, readable_parts
-from polycast.model import RESERVED, Burst, Contains, Pattern
+from polycast.model import RESERVED_PREFIX, Burst, Contains, Pattern
 from polycast.routing import Audience, Subscriber
 
 FORWARDED = "//fwd/"
-NODE = RESERVED + "node/"
+NODE = RESERVED_PREFIX + "node/"
 EVERYTHING = ""
 
 
@@ -74,12 +74,12 @@ def to_forwarded(topic: bytes) -> bytes:
 def to_direct(topic: bytes) -> tuple[bytes, ...]:
     """The names a forwarded message may have been published under: `//fwd/X` tells not whether `//X` or `X`."""
     rest = topic.removeprefix(FORWARDED.encode())
-    return (b"//" + rest, rest) if rest and not rest.startswith(RESERVED.encode()) else ()
+    return (b"//" + rest, rest) if rest and not rest.startswith(RESERVED_PREFIX.encode()) else ()
 
 
 def second_names(topic: bytes) -> tuple[bytes, ...]:
     """What else a message of this topic may be asked for as. What the broker says of itself has one name."""
-    if topic.startswith(RESERVED.encode()):
+    if topic.startswith(RESERVED_PREFIX.encode()):
         return ()
     forwarded = to_forwarded(topic)
     return to_direct(topic) if forwarded == topic else (forwarded,)
@@ -91,7 +91,7 @@ def to_texts(pattern: Pattern, forward: bool) -> tuple[str, ...]:
     Where a pattern concerns both names of a message, the direct one is first.
     """
     text = pattern.value
-    if text.startswith(RESERVED) or "\n" in text or text.endswith("\r"):
+    if text.startswith(RESERVED_PREFIX) or "\n" in text or text.endswith("\r"):
         return ()
     if forward and text.startswith(FORWARDED):
         return "//" + text.removeprefix(FORWARDED), text
@@ -261,8 +261,8 @@ class Mesh:
             links = (name == forwarded and forward) or (name == topic and not origin.link)
             audience = self._hub.router.topic(name).audience
             members = frozenset(
-                (subscriber, form)
-                for subscriber, form in audience.members
+                (subscriber, encoder)
+                for subscriber, encoder in audience.members
                 if subscriber not in reached and (links or not subscriber.link)
             )
             if members:

@@ -11,7 +11,7 @@ What begins with `//fwd/polycast/` cannot have been published as `polycast/...`:
 from __future__ import annotations
 
 from polycast.broker.mesh import FORWARDED
-from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix
+from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern, Prefix
 
 NESTED_AT_MOST = 4
 """A broker puts `//fwd/` before a name once. What has it more often than this may stand for anything."""
@@ -54,5 +54,5 @@ def _unwrap(patterns: list[Exact | Prefix]) -> list[Pattern]:
 
 def _published_as(kind: type[Exact] | type[Prefix], rest: str) -> list[Exact | Prefix]:
     """What `//fwd/` and this rest may stand for."""
-    plain = [] if rest.startswith(RESERVED) else [kind(rest)]
+    plain = [] if rest.startswith(RESERVED_PREFIX) else [kind(rest)]
     return [kind("//" + rest), *plain]

@@ -12,7 +12,7 @@ from polycast.cli.log.place import DATA, open_log
 from polycast.cli.messages import to_lines
 from polycast.cli.question import MASTER, PLACES, asking, parse_place
 from polycast.errors import UsageError
-from polycast.model import Everything, Start, parse_pattern
+from polycast.model import Everything, StartPosition, parse_pattern
 
 if TYPE_CHECKING:
     from polycast.log.read.query import Condition, Wanted
@@ -90,7 +90,7 @@ def _to_condition(flag: str, text: str, test: str) -> Condition | None:
 
     if not text:
         return None
-    found: Start = parse_place(flag, text)
+    found: StartPosition = parse_place(flag, text)
     if found.seconds is not None:
         return Condition("time", test, round(found.seconds * MICROS))
     return Condition("offset", test, found.sequence or 0)

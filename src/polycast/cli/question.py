@@ -12,7 +12,7 @@ import typer
 
 from polycast.cli.start import parse_start
 from polycast.errors import UsageError
-from polycast.model import Start
+from polycast.model import StartPosition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ def asking(command: str, master: str) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def parse_place(flag: str, text: str) -> Start:
+def parse_place(flag: str, text: str) -> StartPosition:
     """An offset, as `sequence`, or a time."""
     try:
         found = parse_start(text, time.time())

@@ -27,9 +27,9 @@ LEAST = 8
 GAP = "  "
 
 
-def show(names: Sequence[str], batches: Iterable[pa.RecordBatch], form: str) -> None:
-    """`form` is json, csv, or empty for people."""
-    write = {"json": _to_json, "csv": _to_csv}.get(form)
+def show(names: Sequence[str], batches: Iterable[pa.RecordBatch], encoder: str) -> None:
+    """`encoder` is json, csv, or empty for people."""
+    write = {"json": _to_json, "csv": _to_csv}.get(encoder)
     try:
         if write:
             _write(write(names, batches))

@@ -72,14 +72,14 @@ def _check_options(into: str, to: str, as_json: bool, as_csv: bool, once: bool) 
         raise UsageError(f"--into is a topic of {size:,} bytes, and {limit:,} are allowed", "choose a shorter one")
 
 
-def _answer(statement: Statement, data: Path, master: str, form: str) -> None:
+def _answer(statement: Statement, data: Path, master: str, encoder: str) -> None:
     from polycast.cli import results
     from polycast.pipelines.sql.query import ask, to_batches
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
     with asking(NAME, master) as spark:
         rows = ask(spark, data / "log", statement)
-        results.show(rows.columns, to_batches(rows, statement.text), form)
+        results.show(rows.columns, to_batches(rows, statement.text), encoder)
 
 
 def _follow(statement: Statement, into: str, to: str, data: Path, at: str, master: str, once: bool) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from polycast.errors import UsageError
-from polycast.model import Start
+from polycast.model import StartPosition
 
 FORMS = "earliest, latest, a sequence, -10m (s, m, h or d) or a time such as 2026-11-15T20:00 (UTC)"
 AGO = re.compile(r"-([0-9]{1,9})([smhd])")
@@ -15,16 +15,16 @@ UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LAST_SEQUENCE = 2**63 - 1
 
 
-def parse_start(text: str, now: float) -> Start | Literal["latest"]:
+def parse_start(text: str, now: float) -> StartPosition | Literal["latest"]:
     if text == "latest":
         return "latest"
     if text == "earliest":
-        return Start()
+        return StartPosition()
     if ago := AGO.fullmatch(text):
-        return Start(seconds=max(0.0, now - int(ago[1]) * UNIT_SECONDS[ago[2]]))
+        return StartPosition(seconds=max(0.0, now - int(ago[1]) * UNIT_SECONDS[ago[2]]))
     if re.fullmatch("[0-9]{1,19}", text) and int(text) <= LAST_SEQUENCE:
-        return Start(sequence=int(text))
-    return Start(seconds=_parse_time(text))
+        return StartPosition(sequence=int(text))
+    return StartPosition(seconds=_parse_time(text))
 
 
 def _parse_time(text: str) -> float:

@@ -3,15 +3,15 @@
 from polycast.client.awaiting import AsyncClient
 from polycast.client.blocking import Client
 from polycast.client.connect import DIALECTS, connect, connect_async, to_side
-from polycast.client.requests import NO_BODY, Answer, Handler, from_body, to_body
+from polycast.client.requests import NO_BODY, Handler, Response, from_body, to_body
 
 __all__ = [
     "DIALECTS",
     "NO_BODY",
-    "Answer",
     "AsyncClient",
     "Client",
     "Handler",
+    "Response",
     "connect",
     "connect_async",
     "from_body",

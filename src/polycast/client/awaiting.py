@@ -21,7 +21,7 @@ from polycast.client.reach import (
     to_seconds,
     unreachable,
 )
-from polycast.client.requests import NO_BODY, Answer, Handler
+from polycast.client.requests import NO_BODY, Handler, Response
 from polycast.client.secure import to_context
 from polycast.client.side import WINDOW, Begin, Receipt, Said, Side
 from polycast.errors import RemoteError
@@ -109,7 +109,7 @@ class AsyncClient:
                 return
             yield side.take()
 
-    async def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Answer:
+    async def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Response:
         """Whoever answers may say no: that is an answer as well, with `success` false."""
         seconds, answers = to_seconds(timeout), self._side.answers
         data, number = self._side.to_request(route, body)
@@ -156,7 +156,7 @@ class AsyncClient:
             raise await self._to_end()
 
     async def _leave(self) -> None:
-        self._writer.write(self._side.farewell())
+        self._writer.write(self._side.closing_bytes())
         await self._writer.drain()
         if not self._writer.can_write_eof():  # TLS says goodbye by itself, and waits for that of the broker
             return

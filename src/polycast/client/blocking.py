@@ -19,7 +19,7 @@ from polycast.client.reach import (
     to_seconds,
     unreachable,
 )
-from polycast.client.requests import NO_BODY, Answer, Handler
+from polycast.client.requests import NO_BODY, Handler, Response
 from polycast.client.secure import TlsSocket, to_context
 from polycast.client.side import WINDOW, Begin, Receipt, Said, Side
 from polycast.model import Body, Message, Pattern
@@ -88,7 +88,7 @@ class Client:
                 self._side.check_end()
                 return
 
-    def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Answer:
+    def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Response:
         """Whoever answers may say no: that is an answer as well, with `success` false."""
         seconds, answers = to_seconds(timeout), self._side.answers
         data, number = self._side.to_request(route, body)
@@ -127,7 +127,7 @@ class Client:
             self._socket.settimeout(ACK_SECONDS)
         else:
             self._socket.settimeout(self._timeout)
-        self._socket.sendall(self._side.farewell())
+        self._socket.sendall(self._side.closing_bytes())
         self._socket.shutdown(socket.SHUT_WR)
         while data := self._socket.recv(READ_BYTES):
             self._side.receive(data)

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from polycast.address import Address
-from polycast.client.requests import Answer, check_body, to_failure
+from polycast.client.requests import Response, check_body, to_failure
 from polycast.client.side import SHOWN_BYTES, Begin, Receipt, Said, Side, utf8
-from polycast.dialects.hermod.forms import NAME
+from polycast.dialects.hermod.encoders import NAME
 from polycast.dialects.hermod.headers import (
     UNSET,
     Header,
@@ -23,7 +23,7 @@ from polycast.dialects.hermod.headers import (
 )
 from polycast.dialects.ubre.messages import to_member
 from polycast.errors import ProtocolError, RefusedError, UsageError
-from polycast.model import Body, Exact, Format, Message, Pattern, Start
+from polycast.model import Body, Exact, Format, Message, Pattern, StartPosition
 
 HEADER_BYTES = 2**20
 TOPIC_BYTES = 2**16 - 1
@@ -106,7 +106,7 @@ class HermodSide(Side):
 
     def check_start(self, patterns: list[Pattern], start: Begin) -> None:
         others = [str(pattern) for pattern in patterns if not isinstance(pattern, Exact)]
-        if isinstance(start, Start) and start.sequence is not None and others:
+        if isinstance(start, StartPosition) and start.sequence is not None and others:
             hint = "name the topics, or begin at a time"
             raise UsageError(f"a sequence is of one topic, and {others[0]!r} may match many", hint)
 
@@ -120,7 +120,7 @@ class HermodSide(Side):
         asks = {"topics": topics} | ({"patterns": others} if others else {}) | more
         return Said(msgspec.json.encode(asks), self.owe(Receipt()))
 
-    def farewell(self) -> bytes:
+    def closing_bytes(self) -> bytes:
         return b"" if self.publishing else b'{"status":"CLOSE"}'
 
     # -- hearing -----------------------------------------------------------------------------------------
@@ -153,12 +153,12 @@ class HermodSide(Side):
         if after > len(block):
             return position, after - position
         if header.id is not UNSET:
-            self._handle_answer(header, Answer(True, _to_body(header, block[end:after])))
+            self._handle_answer(header, Response(True, _to_body(header, block[end:after])))
         else:
             arrived.append(_to_message(header, block[end:after]))
         return after, 0
 
-    def _handle_answer(self, header: Header, answer: Answer) -> None:
+    def _handle_answer(self, header: Header, answer: Response) -> None:
         """Unless nobody waits for it any more."""
         number = to_natural(header.id, "id")
         if number in self.answers:
@@ -189,7 +189,7 @@ def _to_header(batch_type: str, batch_id: str, **more: Any) -> bytes:
 
 
 def _to_from(patterns: list[Pattern], start: Begin) -> Any:
-    if not isinstance(start, Start):
+    if not isinstance(start, StartPosition):
         return start
     if start.sequence is not None:
         return {"topics": {pattern.value: start.sequence for pattern in patterns}}

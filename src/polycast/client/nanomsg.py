@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 from polycast.address import UNDER, Address
 from polycast.client.side import Receipt, Said, Side, utf8
 from polycast.client.websocket import Attentive, to_farewell, to_refusal
-from polycast.dialects.base import Session, Terms
-from polycast.dialects.nanomsg.forms import HEADS, NAME
+from polycast.dialects.base import Session, SessionContext
+from polycast.dialects.nanomsg.encoders import HEADS, NAME
 from polycast.dialects.nanomsg.sessions import (
     DialedPubSession,
     DialedSubSession,
@@ -22,7 +22,7 @@ from polycast.dialects.nanomsg.sessions import (
 )
 from polycast.dialects.web.websocket import BINARY, to_masked_frame
 from polycast.errors import UsageError
-from polycast.model import RESERVED, Everything, Limits, Message, Pattern, Reply
+from polycast.model import RESERVED_PREFIX, Everything, Limits, Message, Pattern, Reply
 
 SEPARATOR = b"|"
 LIMITS = Limits(payload_bytes=2**31, topic_bytes=2**16)
@@ -45,9 +45,9 @@ class NanomsgSide(Side):
         token = self.credentials.token
         path = f"{address.path or '/'}?{urlencode({'token': token})}" if token else address.path
         self._scheme = UNDER.get(address.scheme, address.scheme)
-        terms = Terms(LIMITS, self._scheme, tables={NAME: SETTINGS}, dialed=replace(address, path=path))
+        context = SessionContext(LIMITS, self._scheme, tables={NAME: SETTINGS}, dialed=replace(address, path=path))
         kinds = (AttentivePub, AttentiveSub) if self._scheme == "ws" else (PubSession, SubSession)
-        self._session: Session = kinds[0](terms) if publishing else kinds[1](terms)
+        self._session: Session = kinds[0](context) if publishing else kinds[1](context)
 
     def open(self) -> Said:
         words = (event.data for event in self._session.open() if isinstance(event, Reply))
@@ -64,15 +64,15 @@ class NanomsgSide(Side):
         return HEADS[self._scheme](len(body)) + body
 
     def check_pattern(self, pattern: Pattern) -> None:
-        if not isinstance(pattern, Everything) and pattern.value.startswith(RESERVED):
-            raise UsageError(f"nanomsg never hears topics under {RESERVED}", "hermod, ubre and simplest do")
+        if not isinstance(pattern, Everything) and pattern.value.startswith(RESERVED_PREFIX):
+            raise UsageError(f"nanomsg never hears topics under {RESERVED_PREFIX}", "hermod, ubre and simplest do")
 
     def to_asks(self, patterns: list[Pattern]) -> Said:
         return Said(b"", Receipt())
 
     def read(self, block: bytes) -> tuple[int, int]:
         received = self._session.receive(block, 0.0)
-        if self._session.handshaken:
+        if self._session.handshake_done:
             self.settle()
         for event in received.events:
             self.handle(event)
@@ -80,7 +80,7 @@ class NanomsgSide(Side):
             self.goodbye = self.goodbye or to_refusal(self._session.goodbye, self.address)
         return received.consumed, received.need
 
-    def farewell(self) -> bytes:
+    def closing_bytes(self) -> bytes:
         return to_farewell() if self._scheme == "ws" else b""
 
 

@@ -13,7 +13,7 @@ from polycast.model import Body, Format
 NO_BODY = Body()
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What became of a request. `success` is whether whoever answered says that it went well."""
 
     success: bool
@@ -25,8 +25,8 @@ class Answer(NamedTuple):
         return from_body(self.body)
 
 
-Handler = Callable[[Body], Body | Answer]
-"""From the body of a request to that of its answer, or to an `Answer` that may be a failure.
+Handler = Callable[[Body], Body | Response]
+"""From the body of a request to that of its answer, or to an `Response` that may be a failure.
 
 What it raises makes the answer a failure, and so does a result that is neither. It is called while somebody reads,
 and nothing else is read until it returns.
@@ -69,14 +69,14 @@ def check_handler(handler: Any) -> None:
         raise UsageError(f"{handler!r} cannot answer requests: it is async", "a plain function can")
 
 
-def to_answer(result: Any) -> Answer:
+def to_response(result: Any) -> Response:
     """What a handler returned."""
     if inspect.iscoroutine(result):
         result.close()  # it will never be awaited, which Python would warn of
-    answer = result if isinstance(result, Answer) else Answer(True, result)
+    answer = result if isinstance(result, Response) else Response(True, result)
     check_body(answer.body)
     return answer
 
 
-def to_failure(words: str) -> Answer:
-    return Answer(False, Body(words.encode(errors="replace"), Format.TEXT))
+def to_failure(words: str) -> Response:
+    return Response(False, Body(words.encode(errors="replace"), Format.TEXT))

@@ -1,7 +1,7 @@
 """The client's side of a dialect: what it says to a broker, and what it makes of what it hears. No I/O, no clock.
 
 A client (`blocking.Client`, `awaiting.AsyncClient`) is a thin shell around one: it sends what `open`, `blocks`,
-`asks` and `farewell` return, hands what arrives to `receive`, and waits until nothing is owed on a receipt, or
+`asks` and `closing_bytes` return, hands what arrives to `receive`, and waits until no ack is outstanding, or
 until there are `messages`.
 """
 
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from polycast.address import Address
-from polycast.client.requests import Answer, Handler
+from polycast.client.requests import Handler, Response
 from polycast.client.secure import take_credentials
 from polycast.errors import PeerError, RefusedError, RemoteError, UsageError
-from polycast.model import Body, Burst, Closing, Event, Exact, Limits, Message, Pattern, Reply, Start
+from polycast.model import Body, Burst, Closing, Event, Exact, Limits, Message, Pattern, Reply, StartPosition
 
 BLOCK_BYTES = 256 * 1024
 SHOWN_BYTES = 40
 WINDOW = 8
 """How many answers a broker may owe before it is told more."""
 
-Begin = Start | Literal["latest"]
+Begin = StartPosition | Literal["latest"]
 """Where in the broker's log to begin."""
 
 
@@ -61,7 +61,7 @@ class Side:
         self.publishing = publishing
         self.messages: list[Message] = []
         """What arrived, matches, and was not taken yet."""
-        self.answers: dict[int, Answer | None] = {}
+        self.answers: dict[int, Response | None] = {}
         """What became of the requests that somebody waits for, by their numbers."""
         self.owed: deque[tuple[Receipt, int]] = deque()
         """The answers that are still to come, in their order: to whom, and for how many messages."""
@@ -115,7 +115,7 @@ class Side:
         """The offer to answer requests; they are answered while somebody reads."""
         raise UsageError(f"{self.dialect} answers no requests", "ubre does")
 
-    def farewell(self) -> bytes:
+    def closing_bytes(self) -> bytes:
         return b""
 
     def read(self, block: bytes) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polycast.address import Address
 from polycast.client.side import SHOWN_BYTES, Receipt, Said, Side, utf8
-from polycast.dialects.base import Terms
+from polycast.dialects.base import SessionContext
 from polycast.dialects.simplest import NAME, SimplestSession, to_name
 from polycast.errors import ProtocolError, UsageError
 from polycast.model import Limits, Message, Pattern, Refused
@@ -18,7 +18,7 @@ class SimplestSide(Side):
 
     def __init__(self, address: Address, publishing: bool) -> None:
         super().__init__(address, publishing)
-        self._session = SimplestSession(Terms(LIMITS))
+        self._session = SimplestSession(SessionContext(LIMITS))
 
     def encode(self, message: Message) -> bytes:
         name = utf8(message.topic)

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any
 
 from polycast.address import WEB, Address
-from polycast.client.requests import Answer, Handler, check_body, check_handler, to_answer, to_failure
+from polycast.client.requests import Handler, Response, check_body, check_handler, to_failure, to_response
 from polycast.client.side import Receipt, Said, Side, check_topic, utf8
 from polycast.client.websocket import Attentive, to_farewell, to_refusal
-from polycast.dialects.base import Terms
-from polycast.dialects.ubre.forms import BINARY_FRAMES, JSON_FRAMES, NAME
+from polycast.dialects.base import SessionContext
+from polycast.dialects.ubre.encoders import BINARY_FRAMES, JSON_FRAMES, NAME
 from polycast.dialects.ubre.messages import (
     HEADER,
     INVALID,
@@ -34,8 +34,8 @@ from polycast.dialects.ubre.speaker import Wire
 from polycast.dialects.web.handshake import ClientHandshake
 from polycast.dialects.web.websocket import BINARY, PING, TEXT, to_masked_frame
 from polycast.errors import UsageError
-from polycast.model import Answer as Answered
 from polycast.model import Body, Burst, Event, Format, Limits, Message, Pattern, Request
+from polycast.model import Response as Answered
 
 log = logging.getLogger("polycast.client")
 
@@ -61,7 +61,7 @@ class UbreSide(Side):
         host = str(Address("tcp", address.host or "localhost", address.port)).removeprefix("tcp://")
         path = address.path if address.scheme in WEB else ""
         self._handshake = ClientHandshake(host, path.rstrip("/") or PATH, token=self.credentials.token)
-        self._session = ClientSession(Terms(LIMITS, "ws"))
+        self._session = ClientSession(SessionContext(LIMITS, "ws"))
         self._upgraded = False
         self._requests = 0
         self._handlers: dict[str, Handler] = {}
@@ -106,7 +106,7 @@ class UbreSide(Side):
         offer = b'{"subscribe":%b,"body":{"serve":true}}' % to_string(route)
         return Said(self._session.wire.to_json(offer) + PING_FRAME, self.owe(Receipt()))
 
-    def farewell(self) -> bytes:
+    def closing_bytes(self) -> bytes:
         return to_farewell()
 
     # -- hearing -----------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class UbreSide(Side):
             case Burst():
                 self.hear(map(_plain, event.messages()))
             case Answered(number, success, body) if number in self.answers:
-                self.answers[number] = Answer(success, body)
+                self.answers[number] = Response(success, body)
             case Request(route, handle, body):
                 self._reply += self._answer(route, handle, body)
             case _:
@@ -141,12 +141,12 @@ class UbreSide(Side):
     def _answer(self, route: str, handle: Any, body: Body) -> bytes:
         handler = self._handlers.get(route)
         if handler is None:
-            return self._session.to_answer(handle, *to_failure("NotFound"))
+            return self._session.to_response(handle, *to_failure("NotFound"))
         try:
-            return self._session.to_answer(handle, *to_answer(handler(body)))
+            return self._session.to_response(handle, *to_response(handler(body)))
         except Exception as error:
             log.exception("a request for %s failed", route)
-            return self._session.to_answer(handle, *to_failure(str(error) or type(error).__name__))
+            return self._session.to_response(handle, *to_failure(str(error) or type(error).__name__))
 
 
 def _check_format(message: Message) -> None:

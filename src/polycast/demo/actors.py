@@ -11,7 +11,7 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
-from polycast.client import Answer, AsyncClient, connect_async, from_body, to_body
+from polycast.client import AsyncClient, Response, connect_async, from_body, to_body
 from polycast.client.connect import DIALECTS
 from polycast.demo.scenes import SYMBOLS, Chat, Orders, Sensors, Ticker, Visits
 from polycast.errors import PolycastError
@@ -88,10 +88,10 @@ async def listen(patterns: Sequence[str], client: AsyncClient) -> None:
 
 
 async def answer(ticker: Ticker, client: AsyncClient) -> None:
-    def price(body: Body) -> Body | Answer:
+    def price(body: Body) -> Body | Response:
         symbol = from_body(body)
         found = ticker.price(symbol) if isinstance(symbol, str) else None
-        return to_body({"symbol": symbol, "price": found}) if found else Answer(False, to_body("NoSuchSymbol"))
+        return to_body({"symbol": symbol, "price": found}) if found else Response(False, to_body("NoSuchSymbol"))
 
     await client.serve(PRICE, price)
     async for _ in client.messages():

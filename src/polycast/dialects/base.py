@@ -22,8 +22,8 @@ from polycast.model import (
     Burst,
     Closing,
     Encoded,
+    Encoder,
     Event,
-    Form,
     Format,
     Limits,
     Pattern,
@@ -51,7 +51,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class SessionContext:
     """What a session is told when it begins."""
 
     limits: Limits = field(default_factory=Limits)
@@ -84,7 +84,7 @@ class Guard:
     """Whether the peer has shown who it is, or came from where that is known."""
     restricted = False
     """Whether anything is forbidden to it; where that is false nothing else need be asked."""
-    useless = False
+    has_no_rights = False
     """Whether it may do nothing at all."""
     publishes = True
     """Whether there is any topic that it may publish to."""
@@ -101,7 +101,7 @@ class Guard:
         """Whether that is a token, and the peer from here on whom it belongs to; None: it shows none."""
         return True
 
-    def says_no(self, to: str, what: str) -> str:
+    def denial_text(self, to: str, what: str) -> str:
         """For those who read the log; the peer itself is told less."""
         return f"{self.identity} may not {to} {what[:SHOWN_CHARACTERS]!r}"
 
@@ -127,11 +127,11 @@ class Guard:
         """What of it the peer may hear, as far as that can be said in patterns."""
         return [pattern]
 
-    def is_called(self, host: str, own: str) -> bool:
+    def allows_host(self, host: str, own: str) -> bool:
         """Whether an HTTP request may call the broker `host`; `own` is the host in the listener's address."""
         return True
 
-    def welcomes(self, origin: str, host: str, secure: bool) -> bool:
+    def allows_origin(self, origin: str, host: str, secure: bool) -> bool:
         """Whether a page that came from `origin` may ask for anything at `host`, as the browser calls it."""
         return True
 
@@ -140,27 +140,27 @@ class Session:
     """One connection's side of a dialect. What is said here is what most of them do."""
 
     guard = Guard()
-    introduces = False
+    accepts_token = False
     """Whether the peer can show a token, now or later."""
 
-    handshaken = True
+    handshake_done = True
     """Whether the peer has said all that it must say before it may stay."""
     takes_part = True
     """Whether it can publish and subscribe, now or when it is handshaken."""
     acknowledges = False
-    """Whether it answers what its peer publishes, with a `Receipt`."""
-    held_bytes = 0
+    """Whether it answers what its peer publishes, with a `Ack`."""
+    withheld_bytes = 0
     """What this session keeps back until the peer has room for it."""
     began = False
     """Whether the first line is known not to be a browser's; whoever reads lines finds out with `begin`."""
-    gathered_bytes = 0
+    buffered_bytes = 0
     """What this session keeps of input that is not complete, beside the frame that it left in the block."""
     served = 0
     """How many requests were answered that need no rights."""
 
-    def __init__(self, terms: Terms) -> None:
-        self._limits = terms.limits
-        self._http_places = terms.http
+    def __init__(self, context: SessionContext) -> None:
+        self._limits = context.limits
+        self._http_places = context.http
 
     def begin(self, block: Block) -> None:
         """Call it before anything of the first line is used. HttpPeerError, TlsPeerError: it is a browser's."""
@@ -186,7 +186,7 @@ class Session:
     def close(self) -> None:
         """It is over, whoever ended it: nothing need be kept for the peer."""
 
-    def farewell(self, error: PeerError | None) -> bytes:
+    def closing_bytes(self, error: PeerError | None) -> bytes:
         """The last words when the broker ends the connection: for this error, or because it stops."""
         return b""
 
@@ -227,7 +227,7 @@ class RequestSession(Session):
         """A request for this peer, which offered to answer that route."""
         raise NotImplementedError
 
-    def to_answer(self, handle: Any, success: bool, body: Body) -> bytes:
+    def to_response(self, handle: Any, success: bool, body: Body) -> bytes:
         """The answer to a request of this peer; `handle` came with its `Request`."""
         raise NotImplementedError
 
@@ -238,7 +238,7 @@ class Role:
 
     listener: str
     dialect: str
-    session: Callable[[Terms], Session]
+    session: Callable[[SessionContext], Session]
     default: str = ""
     """Where it listens unless told otherwise; empty: only when asked to."""
     echo: bool = True
@@ -269,7 +269,7 @@ class Reading:
     def add_message(self, topic: bytes, payload: bytes, format_: Format) -> None:
         self._rows.append((topic, payload, format_))
 
-    def add_scan(self, block: Block, scan: Scan, native: Form | None) -> None:
+    def add_scan(self, block: Block, scan: Scan, native: Encoder | None) -> None:
         topics, run_ends, starts, ends, bounds, *_ = scan
         if topics:
             formats = [Format.BYTES] * len(topics)
@@ -289,7 +289,7 @@ class ScanningSession(Session):
     """A session whose plain frames are found by a scan, and everything else one by one."""
 
     dialect: str
-    native: Form
+    native: Encoder
     """The form in which the frames that the scan finds can go out as they came in."""
 
     def receive(self, block: Block, now: float) -> Received:
@@ -320,7 +320,7 @@ class ScanningSession(Session):
         raise NotImplementedError
 
 
-def as_it_came(burst: Burst, slices: Slices) -> Encoded:
+def pass_through(burst: Burst, slices: Slices) -> Encoded:
     """Slices of a burst in its native form: the bytes that were read are the bytes to send."""
     bounds = burst.bounds
     if len(slices) > 1:

@@ -18,10 +18,10 @@ from polycast.model import (
     Burst,
     Closing,
     Encoded,
+    Encoder,
     Event,
     Everything,
     Exact,
-    Form,
     Format,
     Pattern,
     Prefix,
@@ -44,7 +44,7 @@ def to_channel(topic: str) -> bytes:
     return topic.translate(ESCAPES).encode()
 
 
-class FanoutForm(Form):
+class FanoutEncoder(Encoder):
     name = NAME
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
@@ -76,7 +76,7 @@ def _with_marks(burst: Burst, slices: Slices) -> Encoded:
     return Encoded([out], len(out))
 
 
-FORM = FanoutForm()
+ENCODER = FanoutEncoder()
 
 
 def to_pattern(channel: str) -> Pattern:
@@ -87,7 +87,7 @@ def to_pattern(channel: str) -> Pattern:
 
 class ClientSession(Session):
     def open(self) -> list[Event]:
-        return [Reply(GREETING), Subscribe(Exact("all"), FORM)]
+        return [Reply(GREETING), Subscribe(Exact("all"), ENCODER)]
 
     def receive(self, block: Block, now: float) -> Received:
         events: list[Event] = []
@@ -121,12 +121,12 @@ class ClientSession(Session):
             pattern = to_pattern(channel.decode())
         except UnicodeDecodeError:
             return Refused("subscription not UTF-8")
-        return Subscribe(pattern, FORM) if command == b"subscribe" else Unsubscribe(pattern)
+        return Subscribe(pattern, ENCODER) if command == b"subscribe" else Unsubscribe(pattern)
 
 
 class ControllerSession(ScanningSession):
     dialect = NAME
-    native = FORM
+    native = ENCODER
 
     def scan(self, block: Block, position: int) -> Scan:
         limits = self._limits

@@ -14,7 +14,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from polycast.dialects.base import LinkSession, Reading, Role, ScanningSession, Terms, as_it_came, read_line
+from polycast.dialects.base import (
+    LinkSession,
+    Reading,
+    Role,
+    ScanningSession,
+    SessionContext,
+    pass_through,
+    read_line,
+)
 from polycast.dialects.scan import Scan, pubs
 from polycast.errors import LimitError, ProtocolError
 from polycast.model import (
@@ -23,9 +31,9 @@ from polycast.model import (
     Burst,
     Contains,
     Encoded,
+    Encoder,
     Event,
     Everything,
-    Form,
     Format,
     Pattern,
     Refused,
@@ -47,12 +55,12 @@ def to_name(topic: str) -> bytes:
     return topic.translate(SPACES).encode() or b"%"
 
 
-class SimplestForm(Form):
+class SimplestEncoder(Encoder):
     name = NAME
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         if burst.native is self:
-            return as_it_came(burst, slices)
+            return pass_through(burst, slices)
         view = memoryview(burst.block)
         pieces: list[Buffer] = []
         for run, first, last in burst.runs(slices):
@@ -64,12 +72,12 @@ class SimplestForm(Form):
         return Encoded([joined], len(joined))
 
 
-FORM = SimplestForm()
+ENCODER = SimplestEncoder()
 
 
 class SimplestSession(ScanningSession, LinkSession):
     dialect = NAME
-    native = FORM
+    native = ENCODER
 
     def scan(self, block: Block, position: int) -> Scan:
         return pubs(block, position, self._limits.topic_bytes, self._limits.payload_bytes)
@@ -130,7 +138,7 @@ class SimplestSession(ScanningSession, LinkSession):
         except UnicodeDecodeError:
             return Refused("subscription not UTF-8")
         pattern: Pattern = Contains(text) if text else Everything()
-        return Subscribe(pattern, FORM) if command == b"sub" else Unsubscribe(pattern)
+        return Subscribe(pattern, ENCODER) if command == b"sub" else Unsubscribe(pattern)
 
     def ask(self, text: str) -> bytes:
         return b"sub %b\n" % text.encode()
@@ -156,8 +164,8 @@ def _after_line_end(block: Block, position: int) -> int:
 class PeerSession(SimplestSession):
     """The other end is a broker: its names may be longer than topics are, by escapes and by `//fwd/`."""
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(context)
         self._limits = replace(self._limits, topic_bytes=3 * self._limits.topic_bytes + len("//fwd/"))
 
 

@@ -77,7 +77,7 @@ class Burst:
     formats: list[Format]
     run_ends: list[int]
     bounds: Sequence[int] = ()
-    native: Form | None = None
+    native: Encoder | None = None
     digests: list[bytes] | None = None
     sequences: list[int] = field(default_factory=list)
     """The sequence of each run's first message, once the hub has numbered the burst."""
@@ -160,11 +160,11 @@ class Encoded(NamedTuple):
     lossy: int = 0
 
 
-class Form:
+class Encoder:
     """How a subscription wants its messages: an encoder, shared by all who want the same."""
 
     name: str
-    prevails = False
+    takes_precedence = False
     """Whether it is the one that counts where another subscription of the same connection matches, too."""
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from polycast.errors import PeerError
-from polycast.model.burst import Body, Burst, Form
+from polycast.model.burst import Body, Burst, Encoder
 from polycast.model.patterns import Pattern
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartPosition:
     """Where in the log a subscription begins: at a sequence of its topic, at a time, or else at the beginning."""
 
     sequence: int | None = None
@@ -23,10 +23,10 @@ class Start:
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     pattern: Pattern
-    form: Form
+    encoder: Encoder
     serve: bool = False
     """Whether this is also an offer to answer requests for a route of that name."""
-    start: Start | None = None
+    start: StartPosition | None = None
     """None: with what comes from now on."""
 
 
@@ -47,7 +47,7 @@ Refusal = Callable[[str, int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Ack:
     """Bytes for this connection alone, once all that it published before them is kept as the log promises."""
 
     data: bytes
@@ -66,7 +66,7 @@ Denial = Callable[[int, str], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class PublishBatch:
     """A burst that is kept as a whole or not at all, and only once, however often its owner sends it.
 
     `answer` makes the reply from how many messages were kept under the id, now or when it first came.
@@ -99,7 +99,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What was staged under these names is a batch now, kept as `Once` says; other stages of the id go."""
+    """What was staged under these names is a batch now, kept as `PublishBatch` says; other stages of the id go."""
 
     batch: BatchKey
     names: tuple[str, ...]
@@ -122,7 +122,7 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Deferred:
+class DeferredReply:
     """Bytes for this connection alone, to be made when all before them has happened."""
 
     make: Callable[[], bytes]
@@ -148,7 +148,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What a connection that serves a route made of the request with that number."""
 
     number: int
@@ -173,18 +173,18 @@ class Closing:
 
 Event = (
     Burst
-    | Once
+    | PublishBatch
     | Stage
     | Commit
     | Abort
     | Subscribe
     | Unsubscribe
     | Reply
-    | Receipt
-    | Deferred
+    | Ack
+    | DeferredReply
     | Refused
     | Request
-    | Answer
+    | Response
     | Upgrade
     | Closing
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from polycast.errors import UsageError
 
-RESERVED = "polycast/"
+RESERVED_PREFIX = "polycast/"
 """Topics the broker and its pipelines speak about themselves on."""
 
 
@@ -50,7 +50,7 @@ class Everything:
     value: str = ""
 
     def matches(self, topic: str) -> bool:
-        return not topic.startswith(RESERVED)
+        return not topic.startswith(RESERVED_PREFIX)
 
     def __str__(self) -> str:
         return ">"
@@ -63,7 +63,7 @@ MARKS = "~=^"
 
 
 def _open_to(value: str, topic: str) -> bool:
-    return value.startswith(RESERVED) or not topic.startswith(RESERVED)
+    return value.startswith(RESERVED_PREFIX) or not topic.startswith(RESERVED_PREFIX)
 
 
 def parse_pattern(text: str) -> Pattern:

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import h11
 
-from polycast.dialects.base import Page, Session, Terms
+from polycast.dialects.base import Page, Session, SessionContext
 from polycast.dialects.web.doors import Welcome, knock
 from polycast.dialects.web.handshake import with_path, words_of
 from polycast.errors import LimitError, PeerError, ProtocolError
@@ -19,11 +19,11 @@ PROTOCOL = b"sec-websocket-protocol"
 class DoorSession(Session):
     """Whatever was asked for, the request is the last thing that this session reads."""
 
-    handshaken = False
+    handshake_done = False
 
-    def __init__(self, terms: Terms, protocol: str) -> None:
-        super().__init__(terms)
-        self._terms = terms
+    def __init__(self, context: SessionContext, protocol: str) -> None:
+        super().__init__(context)
+        self._context = context
         self._protocol = protocol
         self._http = h11.Connection(h11.SERVER)
 
@@ -60,7 +60,7 @@ class DoorSession(Session):
             return Page(f"only the sub-protocol {self._protocol} is spoken here\n".encode(), status=400)
         others = [(name, value) for name, value in request.headers if name != PROTOCOL]
         headers = [*others, (PROTOCOL, self._protocol.encode())]
-        return knock(request.method, headers, "", "", self._terms)
+        return knock(request.method, headers, "", "", self._context)
 
     def _write(self, page: Page) -> bytes:
         headers = [

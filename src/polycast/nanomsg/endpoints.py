@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 
 from polycast.address import Address
-from polycast.dialects.base import Session, Terms
+from polycast.dialects.base import Session, SessionContext
 from polycast.nanomsg import inproc
 from polycast.nanomsg.end import End, Kind
 from polycast.nanomsg.pipe import Pipe
 from polycast.nanomsg.places import file_number, remove_file
-from polycast.nanomsg.sessions import to_dialling_session, to_form, to_listening_session, to_terms
+from polycast.nanomsg.sessions import to_dialling_session, to_encoder, to_listening_session, to_session_context
 
 log = logging.getLogger("polycast.nanomsg")
 
@@ -37,10 +37,10 @@ class Endpoint:
         raise NotImplementedError
 
     def to_pipe(
-        self, to_session: Callable[[Kind, Terms], Session], scheme: str, dialed: Address | None = None
+        self, to_session: Callable[[Kind, SessionContext], Session], scheme: str, dialed: Address | None = None
     ) -> Pipe:
-        terms = to_terms(scheme, self._end.options.message_bytes, dialed)
-        return Pipe(self._end, to_session(self._end.kind, terms), to_form(terms), self._url)
+        context = to_session_context(scheme, self._end.options.message_bytes, dialed)
+        return Pipe(self._end, to_session(self._end.kind, context), to_encoder(context), self._url)
 
     async def join(self, connected: socket.socket) -> Pipe:
         """One side of an inproc pair. To its session it is like tcp."""

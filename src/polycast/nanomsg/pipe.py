@@ -9,7 +9,7 @@ from typing import cast
 
 from polycast.dialects.base import Session
 from polycast.errors import PeerError, TimeoutPeerError
-from polycast.model import Burst, Closing, Encoded, Event, Form, Reply, Upgrade
+from polycast.model import Burst, Closing, Encoded, Encoder, Event, Reply, Upgrade
 from polycast.nanomsg.end import End
 from polycast.nanomsg.places import keep_alive
 from polycast.nanomsg.sessions import with_argument
@@ -23,8 +23,8 @@ FAREWELL_SECONDS = 1.0
 
 
 class Pipe(asyncio.Protocol):
-    def __init__(self, end: End, session: Session, form: Form, name: str) -> None:
-        self.form = form
+    def __init__(self, end: End, session: Session, encoder: Encoder, name: str) -> None:
+        self.encoder = encoder
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._end = end
         self._session = with_argument(session)
@@ -92,7 +92,7 @@ class Pipe(asyncio.Protocol):
         self._greet()
 
     def _greet(self) -> None:
-        if not self._is_up and self._session.handshaken and not self._closing:
+        if not self._is_up and self._session.handshake_done and not self._closing:
             self._is_up = True
             self._stop_timer()
             self._end.joined(self)
@@ -107,7 +107,7 @@ class Pipe(asyncio.Protocol):
     def _fail(self, error: PeerError | None) -> None:
         if error is not None:
             log.warning("%s: closed: %s", self._name, error)
-            self._say(self._session.farewell(error))
+            self._say(self._session.closing_bytes(error))
         self._part()
         self._transport.close()
         self._timer = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self.abort)
@@ -139,7 +139,7 @@ class Pipe(asyncio.Protocol):
     def finish(self) -> None:
         """What waits is still sent."""
         self._closing = True
-        self._say(self._session.farewell(None))
+        self._say(self._session.closing_bytes(None))
         self._transport.close()
 
     def _say(self, words: bytes) -> None:

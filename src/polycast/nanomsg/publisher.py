@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from polycast.model import Burst, Encoded, Form, Format
+from polycast.model import Burst, Encoded, Encoder, Format
 from polycast.nanomsg.end import MESSAGE_OVERHEAD_BYTES, End, Kind, Options
 
 HANDOVER_BYTES = 256 * 1024
@@ -50,9 +50,9 @@ class Publisher(End):
         if not messages or not self.peers:
             return
         burst = Burst.of("nanomsg", [(b"", message, Format.BYTES) for message in messages])
-        encoded: dict[Form, Encoded] = {}
+        encoded: dict[Encoder, Encoded] = {}
         for pipe in self.peers:
-            if pipe.form not in encoded:
-                encoded[pipe.form] = pipe.form.encode(burst, [(0, len(messages))])
-            if not pipe.write(encoded[pipe.form], self.options.queue_bytes):
+            if pipe.encoder not in encoded:
+                encoded[pipe.encoder] = pipe.encoder.encode(burst, [(0, len(messages))])
+            if not pipe.write(encoded[pipe.encoder], self.options.queue_bytes):
                 self.missed += len(messages)

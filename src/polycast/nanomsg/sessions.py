@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from polycast.address import Address
-from polycast.dialects.base import Session, Terms
-from polycast.dialects.nanomsg.forms import NAME, NanomsgForm, form_of
+from polycast.dialects.base import Session, SessionContext
+from polycast.dialects.nanomsg.encoders import NAME, NanomsgEncoder, encoder_of
 from polycast.dialects.nanomsg.sessions import (
     PROTOCOLS,
     NanomsgSettings,
@@ -24,8 +24,8 @@ SEPARATOR = "|"
 LIMIT_ARGUMENT = "the socket's message_bytes"
 
 
-def to_terms(scheme: str, message_bytes: int, dialed: Address | None = None) -> Terms:
-    return Terms(
+def to_session_context(scheme: str, message_bytes: int, dialed: Address | None = None) -> SessionContext:
+    return SessionContext(
         Limits(payload_bytes=message_bytes, topic_bytes=0),
         scheme,
         tables={NAME: NanomsgSettings(message_bytes, SEPARATOR)},
@@ -33,19 +33,19 @@ def to_terms(scheme: str, message_bytes: int, dialed: Address | None = None) -> 
     )
 
 
-def to_dialling_session(kind: Kind, terms: Terms) -> Session:
-    return to_pub(terms) if kind is Kind.PUB else to_sub(terms)
+def to_dialling_session(kind: Kind, context: SessionContext) -> Session:
+    return to_pub(context) if kind is Kind.PUB else to_sub(context)
 
 
-def to_form(terms: Terms) -> NanomsgForm:
-    return form_of(terms.scheme, SEPARATOR, terms.scheme == "ws" and terms.dialed is not None)
+def to_encoder(context: SessionContext) -> NanomsgEncoder:
+    return encoder_of(context.scheme, SEPARATOR, context.scheme == "ws" and context.dialed is not None)
 
 
-def to_listening_session(kind: Kind, terms: Terms) -> Session:
+def to_listening_session(kind: Kind, context: SessionContext) -> Session:
     """For a pipe that somebody else dialled."""
-    if terms.scheme != "ws":
-        return to_dialling_session(kind, terms)
-    return DoorSession(terms, PROTOCOLS[kind])
+    if context.scheme != "ws":
+        return to_dialling_session(kind, context)
+    return DoorSession(context, PROTOCOLS[kind])
 
 
 def with_argument(session: Session) -> Session:

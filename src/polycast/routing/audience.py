@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
-from polycast.model import Form, Pattern
+from polycast.model import Encoder, Pattern
 
 
 class Subscriber:
@@ -23,12 +23,12 @@ class Subscriber:
         self.owner = owner
         self.echo = echo
         self.link = link
-        self.patterns: dict[Pattern, Form] = {}
+        self.patterns: dict[Pattern, Encoder] = {}
         self.may_hear: Callable[[str], bool] | None = None
         """Which topics it gets of those that match its patterns; None: all. `Router.limit` sets it."""
 
 
-Member = tuple[Subscriber, Form]
+Member = tuple[Subscriber, Encoder]
 
 
 class Audience:
@@ -36,7 +36,7 @@ class Audience:
 
     def __init__(self, members: frozenset[Member]) -> None:
         self.members = members
-        self.groups = _by_form(members)
+        self.groups = _by_encoder(members)
         """Each form with those who want it: encode once, hand to all."""
         self._local: Audience | None = None
 
@@ -52,11 +52,11 @@ class Audience:
         return self._local
 
 
-def _by_form(members: Iterable[Member]) -> tuple[tuple[Form, tuple[Subscriber, ...]], ...]:
-    groups: dict[Form, list[Subscriber]] = {}
-    for subscriber, form in members:
-        groups.setdefault(form, []).append(subscriber)
-    return tuple((form, tuple(subscribers)) for form, subscribers in groups.items())
+def _by_encoder(members: Iterable[Member]) -> tuple[tuple[Encoder, tuple[Subscriber, ...]], ...]:
+    groups: dict[Encoder, list[Subscriber]] = {}
+    for subscriber, encoder in members:
+        groups.setdefault(encoder, []).append(subscriber)
+    return tuple((encoder, tuple(subscribers)) for encoder, subscribers in groups.items())
 
 
 @lru_cache(maxsize=256)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polycast.model import RESERVED, Contains, Everything, Exact, Form, Pattern, Prefix
+from polycast.model import RESERVED_PREFIX, Contains, Encoder, Everything, Exact, Pattern, Prefix
 from polycast.routing.audience import Audience, Audiences, Subscriber
 from polycast.routing.shelves import ContainsShelf, ExactShelf, PrefixShelf, Takers
 
@@ -19,11 +19,11 @@ class PatternIndex:
         self.limited = False
         """Whether there are subscribers that may not get all that matches."""
 
-    def add(self, subscriber: Subscriber, pattern: Pattern, form: Form) -> None:
+    def add(self, subscriber: Subscriber, pattern: Pattern, encoder: Encoder) -> None:
         if isinstance(pattern, Everything):
-            self._everything[subscriber] = form
+            self._everything[subscriber] = encoder
         else:
-            self._shelves[type(pattern)].put(pattern.value)[subscriber] = form
+            self._shelves[type(pattern)].put(pattern.value)[subscriber] = encoder
 
     def remove(self, subscriber: Subscriber, pattern: Pattern) -> None:
         """The subscription must be there."""
@@ -43,14 +43,16 @@ class PatternIndex:
         if over:
             found.update(over._find(topic))
         if self.limited:
-            found = {each: form for each, form in found.items() if each.may_hear is None or each.may_hear(topic)}
+            found = {
+                each: encoder for each, encoder in found.items() if each.may_hear is None or each.may_hear(topic)
+            }
         return self._audiences.intern(found.items())
 
     def _find(self, topic: str) -> Takers:
-        reserved = topic.startswith(RESERVED)
+        reserved = topic.startswith(RESERVED_PREFIX)
         found: Takers = {} if reserved else dict(self._everything)
         for shelf in self._shelves.values():
             for value, takers in shelf.find(topic):
-                if not reserved or value.startswith(RESERVED):
+                if not reserved or value.startswith(RESERVED_PREFIX):
                     found.update(takers)
         return found

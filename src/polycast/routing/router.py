@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polycast.model import Exact, Form, Pattern
+from polycast.model import Encoder, Exact, Pattern
 from polycast.routing.audience import Subscriber
 from polycast.routing.index import PatternIndex
 from polycast.routing.topics import Topic, Topics
@@ -18,23 +18,23 @@ class Router:
         self.topics = Topics(capacity)
         self._stamp = 0
 
-    def subscribe(self, subscriber: Subscriber, pattern: Pattern, form: Form) -> bool:
+    def subscribe(self, subscriber: Subscriber, pattern: Pattern, encoder: Encoder) -> bool:
         """False if nothing changed. A second subscription to one pattern replaces the form of the first."""
         before = subscriber.patterns.get(pattern)
-        if before is form:
+        if before is encoder:
             return False
-        if before and before.prevails is not form.prevails:
+        if before and before.takes_precedence is not encoder.takes_precedence:
             self._index_of(before).remove(subscriber, pattern)
-        subscriber.patterns[pattern] = form
-        self._index_of(form).add(subscriber, pattern, form)
+        subscriber.patterns[pattern] = encoder
+        self._index_of(encoder).add(subscriber, pattern, encoder)
         self._outdate(pattern)
         return True
 
     def unsubscribe(self, subscriber: Subscriber, pattern: Pattern) -> bool:
-        form = subscriber.patterns.pop(pattern, None)
-        if form is None:
+        encoder = subscriber.patterns.pop(pattern, None)
+        if encoder is None:
             return False
-        self._index_of(form).remove(subscriber, pattern)
+        self._index_of(encoder).remove(subscriber, pattern)
         self._outdate(pattern)
         return True
 
@@ -45,8 +45,8 @@ class Router:
             self._index.limited = True
             self._stamp += 1
 
-    def _index_of(self, form: Form) -> PatternIndex:
-        return self._prevailing if form.prevails else self._index
+    def _index_of(self, encoder: Encoder) -> PatternIndex:
+        return self._prevailing if encoder.takes_precedence else self._index
 
     def topic(self, key: bytes) -> Topic:
         """A topic with its audience as of now. A key that is not UTF-8 raises UnicodeDecodeError."""

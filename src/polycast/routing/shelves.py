@@ -11,10 +11,10 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator
 
-from polycast.model import Form
+from polycast.model import Encoder
 from polycast.routing.audience import Subscriber
 
-Takers = dict[Subscriber, Form]
+Takers = dict[Subscriber, Encoder]
 
 STEP = 8
 """How many characters of a substring lie between two of its stems."""

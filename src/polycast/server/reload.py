@@ -120,7 +120,7 @@ def _may_stay(connection: Connection, served: Iterable[str]) -> bool:
     guard = connection.guard
     if not guard.renew():
         return False
-    if guard.useless and not connection.session.introduces:
+    if guard.has_no_rights and not connection.session.accepts_token:
         return False
     if not guard.restricted:
         return True

@@ -14,7 +14,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, cast
 
 from polycast.address import SECURE, UNDER, Address, parse_address
-from polycast.dialects.base import Page, Terms
+from polycast.dialects.base import Page, SessionContext
 from polycast.dialects.registry import ROLES
 from polycast.errors import ForbiddenError, TimeoutPeerError
 from polycast.server.access.access import Access
@@ -91,11 +91,11 @@ class Server:
     def inbox(self) -> Inbox:
         return Inbox(self._shared)
 
-    def terms(self, address: Address, dialed: bool = False) -> Terms:
+    def session_context(self, address: Address, dialed: bool = False) -> SessionContext:
         settings = self.settings
         tables = {name: getattr(settings, name) for name in TABLES}
         there = address if dialed else None
-        return Terms(
+        return SessionContext(
             settings.limits.for_dialects(),
             UNDER.get(address.scheme, address.scheme),
             address.options,
@@ -131,7 +131,7 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         counters = connection.port.counters
-        if connection.guard.useless and not connection.session.introduces:
+        if connection.guard.has_no_rights and not connection.session.accepts_token:
             counters.closed[ForbiddenError.kind] += 1
             worth = counters.closed[ForbiddenError.kind] <= DETAILS_AT_MOST
             level = logging.WARNING if worth else logging.DEBUG
@@ -245,7 +245,7 @@ class Server:
         await self._wait_until(self._all_sent, deadline)
         await self._wait_until(lambda: not self.connections, time.monotonic() + GOODBYE_SECONDS)
         for connection in list(self.connections):
-            if left := connection.undelivered() + connection.session.held_bytes:
+            if left := connection.undelivered() + connection.session.withheld_bytes:
                 logger.warning("%s: %s bytes were not taken in time", connection, f"{left:,}")
             connection.abort()
         await asyncio.sleep(0)
@@ -267,7 +267,7 @@ class Server:
     def _all_finished(self) -> bool:
         """Whoever is owed messages that it may not have yet goes on acknowledging; all others are done."""
         for connection in list(self.connections):
-            if not connection.closing and not connection.session.held_bytes:
+            if not connection.closing and not connection.session.withheld_bytes:
                 connection.finish()
         return all(connection.closing for connection in self.connections)
 

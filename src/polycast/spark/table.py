@@ -18,7 +18,7 @@ from polycast.log.files.folder import Segment, segments
 from polycast.log.files.sealed import About, SealedReader
 from polycast.log.read.reader import covering
 from polycast.log.read.survey import ends_of
-from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix, parse_patterns
+from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern, Prefix, parse_patterns
 from polycast.spark.source import NAME, ROWS
 from polycast.spark.views import find_log
 
@@ -111,9 +111,9 @@ def to_condition(pattern: Pattern) -> Column:
         case Exact(value):
             return topic == F.lit(value)
         case Everything():
-            return ~topic.startswith(RESERVED)
+            return ~topic.startswith(RESERVED_PREFIX)
         case Prefix(value):
             found = topic.startswith(value)
         case Contains(value):
             found = topic.contains(value)
-    return found if value.startswith(RESERVED) else found & to_condition(Everything())
+    return found if value.startswith(RESERVED_PREFIX) else found & to_condition(Everything())

@@ -12,7 +12,7 @@ from polycast.cli import streams
 from polycast.cli.log.place import DATA, open_log
 from polycast.cli.messages import to_lines
 from polycast.cli.start import parse_start
-from polycast.model import Start, parse_pattern
+from polycast.model import StartPosition, parse_pattern
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ def run(
         streams.let_go(sys.stdout)
 
 
-def _batches(folder: Path, start: Start | str, patterns: list[Any]) -> Iterator[pa.RecordBatch]:
+def _batches(folder: Path, start: StartPosition | str, patterns: list[Any]) -> Iterator[pa.RecordBatch]:
     from polycast.log.read.masks import matching
     from polycast.log.read.reader import Reader
 
@@ -67,7 +67,7 @@ def _batches(folder: Path, start: Start | str, patterns: list[Any]) -> Iterator[
         reader.close()
 
 
-def _find(folder: Path, start: Start | str) -> int | None:
+def _find(folder: Path, start: StartPosition | str) -> int | None:
     from polycast.log.read.seek import find_time, first_offset
 
     if isinstance(start, str):

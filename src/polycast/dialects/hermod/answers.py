@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 from polycast.dialects.hermod.batches import NOT_STORED, Batch
-from polycast.dialects.hermod.forms import OK, to_error
-from polycast.model import Receipt, Reply
+from polycast.dialects.hermod.encoders import OK, to_error
+from polycast.model import Ack, Reply
 
 Part = int | bytes | Batch
 """So many OKs to single messages, words that promise nothing, or the reply to a batch."""
@@ -36,14 +36,14 @@ class Answers:
         self._promises = self._promises or batch.accepted > 0
         self._parts.append(batch)
 
-    def take(self) -> Receipt | Reply | None:
+    def take(self) -> Ack | Reply | None:
         """All of them, if there are any."""
         parts, promises = self._parts, self._promises
         self._parts, self._promises = [], False
         if not parts:
             return None
         data = b"".join(map(_said, parts))
-        return Receipt(data, partial(_taken_back, parts)) if promises else Reply(data)
+        return Ack(data, partial(_taken_back, parts)) if promises else Reply(data)
 
 
 def _said(part: Part) -> bytes:

@@ -49,7 +49,7 @@ def _to_body(raw: msgspec.Raw | msgspec.UnsetType) -> Body:
         raise HermodError(400, f"body is no JSON: {error}") from error
 
 
-def to_answer(number: int, success: bool, body: Body) -> bytes:
+def to_response(number: int, success: bool, body: Body) -> bytes:
     if success:
         head = b'{"status": "OK", "id": %d, "format": "%b", "payload_size": %d}'
         return head % (number, body.format.encode(), len(body.payload)) + body.payload + b"\n"

@@ -12,11 +12,11 @@ from enum import Enum, auto
 from itertools import accumulate
 
 from polycast.dialects.hermod.columns import Columns
-from polycast.dialects.hermod.forms import NAME, to_error, to_ok
+from polycast.dialects.hermod.encoders import NAME, to_error, to_ok
 from polycast.dialects.hermod.headers import UNSET, Header, HermodError, shown
 from polycast.dialects.hermod.scan import Messages
 from polycast.errors import LimitError
-from polycast.model import BatchKey, Block, Once
+from polycast.model import BatchKey, Block, PublishBatch
 
 NEEDS_THE_LOG = "%s needs the log"
 """What it is counted under."""
@@ -36,7 +36,7 @@ class State(Enum):
 class Batch:
     """A refused one is read to its end, and none of it is published."""
 
-    gathered_bytes = 0
+    buffered_bytes = 0
 
     def __init__(self, expected: int = sys.maxsize, error: tuple[int, str] | None = None) -> None:
         self.expected = expected
@@ -70,7 +70,7 @@ class Batch:
 
     # -- its end -----------------------------------------------------------------------------------------
 
-    def to_once(self, block: Block) -> Once | None:
+    def to_once(self, block: Block) -> PublishBatch | None:
         """All of it, where it is to be published now and only now."""
         return None
 
@@ -101,20 +101,20 @@ class WholeBatch(Batch):
 
     def add(self, topic: bytes, start: int, end: int, digest: bytes, columns: Columns) -> None:
         if not self.refused:
-            self.gathered_bytes += MESSAGE_BYTES + len(topic) + end - start
+            self.buffered_bytes += MESSAGE_BYTES + len(topic) + end - start
             self._columns.add(topic, start, end, digest)
 
     def extend(self, found: Messages, columns: Columns) -> int:
         more = bytes_of(found)
         self._check(more)
-        self.gathered_bytes += more
+        self.buffered_bytes += more
         return self._columns.extend(found)
 
     def accept(self, count: int) -> None:
         pass
 
     def _check(self, more: int) -> None:
-        size, limit = self.gathered_bytes + more, self._limit_bytes
+        size, limit = self.buffered_bytes + more, self._limit_bytes
         if size > limit:
             raise LimitError("an atomic batch", size, limit, "hermod.batch_bytes")
 
@@ -132,7 +132,7 @@ class WholeBatch(Batch):
         self._payloads += b"".join(payloads)
         self._kept.extend((came.topics, came.run_ends, edges[:-1], edges[1:], came.digests, 0))
 
-    def to_once(self, block: Block) -> Once | None:
+    def to_once(self, block: Block) -> PublishBatch | None:
         """A batch that came in one read is never copied."""
         if self.refused:
             return None
@@ -142,11 +142,11 @@ class WholeBatch(Batch):
         else:
             burst = self._columns.to_burst(NAME, block)
         self._forget()
-        return Once(burst, self._batch, to_ok, _refuse_whole, _deny_whole)
+        return PublishBatch(burst, self._batch, to_ok, _refuse_whole, _deny_whole)
 
     def _forget(self) -> None:
         self._columns, self._kept, self._payloads = Columns(), Columns(), bytearray()
-        self.gathered_bytes = 0
+        self.buffered_bytes = 0
 
 
 def _refuse_whole(reason: str, kept: int) -> bytes:
@@ -176,7 +176,7 @@ def to_batch(header: Header, count: int, kept: bool, limit_bytes: int, owner: st
 
 
 def to_stream(header: Header, kept: bool) -> Batch:
-    """The batch that a `Start` begins."""
+    """The batch that a `StartPosition` begins."""
     if header.batch_id is UNSET:
         return Batch()
     if not kept:

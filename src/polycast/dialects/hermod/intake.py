@@ -8,8 +8,8 @@ from functools import partial
 from polycast.dialects.hermod.answers import Answers
 from polycast.dialects.hermod.batches import Batch
 from polycast.dialects.hermod.columns import Columns
-from polycast.dialects.hermod.forms import NAME, PacedForm
-from polycast.model import Block, Closing, Deferred, Event, Received
+from polycast.dialects.hermod.encoders import NAME, PacedEncoder
+from polycast.model import Block, Closing, DeferredReply, Event, Received
 
 Act = Callable[[], None]
 
@@ -40,12 +40,12 @@ class Intake:
         if batch.accepted > self.columns.count:
             self._end_burst()
 
-    def defer(self, act: Act, form: PacedForm) -> None:
+    def defer(self, act: Act, encoder: PacedEncoder) -> None:
         """`act` makes room in the form when its turn comes; what several in a row make room for comes at once."""
         self._end_burst()
-        if not self._events or not isinstance(self._events[-1], Deferred):
+        if not self._events or not isinstance(self._events[-1], DeferredReply):
             self._acts = []
-            self._events.append(Deferred(partial(_release, self._acts, form)))
+            self._events.append(DeferredReply(partial(_release, self._acts, encoder)))
         self._acts.append(act)
 
     def close(self, consumed: int, need: int = 0) -> Received:
@@ -60,7 +60,7 @@ class Intake:
             self._events.append(answer)
 
 
-def _release(acts: list[Act], form: PacedForm) -> bytes:
+def _release(acts: list[Act], encoder: PacedEncoder) -> bytes:
     for act in acts:
         act()
-    return form.release()
+    return encoder.release()

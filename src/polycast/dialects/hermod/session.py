@@ -25,10 +25,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from polycast.declare import setting
-from polycast.dialects.base import RequestSession, Role, Terms
+from polycast.dialects.base import RequestSession, Role, SessionContext
 from polycast.dialects.hermod import asks, stages
 from polycast.dialects.hermod.batches import NEEDS_THE_LOG, Batch, State, to_batch, to_stream
-from polycast.dialects.hermod.forms import NAME, to_error
+from polycast.dialects.hermod.encoders import NAME, to_error
 from polycast.dialects.hermod.headers import (
     FORBIDDEN,
     OPENING,
@@ -82,18 +82,18 @@ class HermodSettings:
 
 class HermodSession(RequestSession):
     acknowledges = True
-    introduces = True
+    accepts_token = True
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
-        settings: HermodSettings = terms.tables.get(NAME) or HermodSettings()
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(context)
+        settings: HermodSettings = context.tables.get(NAME) or HermodSettings()
         self._unchecked = not settings.require_checksum
         self._scan_limits = (
-            min(terms.limits.topic_bytes, sys.maxsize),
-            min(terms.limits.payload_bytes, sys.maxsize),
-            min(terms.limits.line_bytes, sys.maxsize),
+            min(context.limits.topic_bytes, sys.maxsize),
+            min(context.limits.payload_bytes, sys.maxsize),
+            min(context.limits.line_bytes, sys.maxsize),
         )
-        self._kept = terms.kept
+        self._kept = context.kept
         self._batch_bytes = settings.batch_bytes
         self._header_end = HeaderEnd()
         self._need = 0
@@ -104,16 +104,16 @@ class HermodSession(RequestSession):
         """The payload of a refused message or stage that is still to come."""
         self._state = State.SINGLE
         self._batch = Batch()
-        self._subscriptions = Subscriptions(terms.limits, terms.kept)
+        self._subscriptions = Subscriptions(context.limits, context.kept)
 
     @property
-    def held_bytes(self) -> int:  # type: ignore[override]
-        return self._subscriptions.held_bytes
+    def withheld_bytes(self) -> int:  # type: ignore[override]
+        return self._subscriptions.withheld_bytes
 
     @property
-    def gathered_bytes(self) -> int:  # type: ignore[override]
+    def buffered_bytes(self) -> int:  # type: ignore[override]
         """What this session keeps of a batch that must be whole before it is published."""
-        return self._batch.gathered_bytes
+        return self._batch.buffered_bytes
 
     def receive(self, block: Block, now: float) -> Received:
         if len(block) < self._need:
@@ -148,7 +148,7 @@ class HermodSession(RequestSession):
         self._batch = Batch()
         self._subscriptions.close()
 
-    def farewell(self, error: PeerError | None) -> bytes:
+    def closing_bytes(self, error: PeerError | None) -> bytes:
         accepted = None if self._state is State.SINGLE else self._batch.accepted
         if error is None:
             return to_error(503, "the broker is shutting down; connect again later", accepted)
@@ -229,7 +229,7 @@ class HermodSession(RequestSession):
         return begin + size, 0
 
     def _forbid(self, header: Header, intake: Intake) -> None:
-        self._refuse(FORBIDDEN, FORBIDDEN, intake, 403, self.guard.says_no("publish to", header.topic))
+        self._refuse(FORBIDDEN, FORBIDDEN, intake, 403, self.guard.denial_text("publish to", header.topic))
 
     def _skip(self, block: Block, position: int) -> int:
         assert self._skipping
@@ -307,7 +307,7 @@ class HermodSession(RequestSession):
     def _refuse_stages(self, intake: Intake) -> bool:
         """Whether this peer can have no stages here; it is told so before any of their rows is read."""
         if not self.guard.publishes:
-            intake.add(Refused(FORBIDDEN, detail=self.guard.says_no("publish", "anything")))
+            intake.add(Refused(FORBIDDEN, detail=self.guard.denial_text("publish", "anything")))
             intake.add(Reply(to_error(403, FORBIDDEN)))
         elif not self._kept:
             intake.add(Refused(stages.NEEDS_THE_LOG))
@@ -322,8 +322,8 @@ class HermodSession(RequestSession):
     def _ask(self, header: Header, intake: Intake) -> None:
         intake.add(asks.to_request(header, self._limits))
 
-    def to_answer(self, handle: int, success: bool, body: Body) -> bytes:
-        return asks.to_answer(handle, success, body)
+    def to_response(self, handle: int, success: bool, body: Body) -> bytes:
+        return asks.to_response(handle, success, body)
 
     def _handle_status(self, header: Header, intake: Intake) -> None:
         status = to_text(header.status, "status").upper()

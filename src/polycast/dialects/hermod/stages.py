@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from polycast.dialects.hermod.batches import NOT_STORED, to_batch_id
-from polycast.dialects.hermod.forms import OK, to_error, to_ok
+from polycast.dialects.hermod.encoders import OK, to_error, to_ok
 from polycast.dialects.hermod.headers import (
     UNSET,
     Header,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from polycast.dialects.hermod.headers import HermodError, shown, to_natural
-from polycast.model import Start
+from polycast.model import StartPosition
 
 EXPECTED = 'earliest, latest, {"TOPIC": sequence, ...} or {"time": ISO 8601 or milliseconds}'
 LAST_SEQUENCE = 2**63 - 1
@@ -23,11 +23,11 @@ LAST_MILLISECOND = 253_402_300_799_999
 
 
 class Starts(NamedTuple):
-    all: Start | None
+    all: StartPosition | None
     sequences: dict[str, int]
 
-    def of(self, topic: str) -> Start | None:
-        return Start(self.sequences[topic]) if topic in self.sequences else self.all
+    def of(self, topic: str) -> StartPosition | None:
+        return StartPosition(self.sequences[topic]) if topic in self.sequences else self.all
 
 
 LATEST = Starts(None, {})
@@ -38,11 +38,11 @@ def read_starts(value: Any, topics: Collection[str]) -> Starts:
     if value == "latest":
         return LATEST
     if value == "earliest":
-        return Starts(Start(), {})
+        return Starts(StartPosition(), {})
     if not isinstance(value, dict) or not value:
         raise HermodError(400, f"from is {shown(value)}, expected {EXPECTED}")
     if "time" in value:
-        return Starts(Start(seconds=_read_time(value)), {})
+        return Starts(StartPosition(seconds=_read_time(value)), {})
     return Starts(None, _read_sequences(value, topics))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from polycast.dialects.base import Guard
 from polycast.dialects.hermod.batches import NEEDS_THE_LOG, NEEDS_THE_LOG_HERE
-from polycast.dialects.hermod.forms import FORM, OK, PacedForm, to_error
+from polycast.dialects.hermod.encoders import ENCODER, OK, PacedEncoder, to_error
 from polycast.dialects.hermod.headers import (
     FORBIDDEN,
     UNSET,
@@ -21,7 +21,7 @@ from polycast.dialects.hermod.headers import (
 )
 from polycast.dialects.hermod.intake import Intake
 from polycast.dialects.hermod.starts import LATEST, read_starts
-from polycast.model import Exact, Limits, Pattern, Refused, Reply, Start, Subscribe
+from polycast.model import Exact, Limits, Pattern, Refused, Reply, StartPosition, Subscribe
 
 
 class Subscriptions:
@@ -31,11 +31,11 @@ class Subscriptions:
         """Whether there is a log to begin in."""
         self._shared: dict[Pattern, None] = {}
         """What is subscribed to in the form that all share."""
-        self._paced: PacedForm | None = None
+        self._paced: PacedEncoder | None = None
 
     @property
-    def held_bytes(self) -> int:
-        return self._paced.held_bytes if self._paced else 0
+    def withheld_bytes(self) -> int:
+        return self._paced.withheld_bytes if self._paced else 0
 
     def close(self) -> None:
         if self._paced:
@@ -48,48 +48,48 @@ class Subscriptions:
             intake.add(Reply(to_error(501, NEEDS_THE_LOG_HERE % "from")))
             return
         if guard.restricted and not all(map(guard.may_subscribe, asked)):
-            intake.add(Refused(FORBIDDEN, detail=guard.says_no("subscribe to", ", ".join(map(str, asked)))))
+            intake.add(Refused(FORBIDDEN, detail=guard.denial_text("subscribe to", ", ".join(map(str, asked)))))
             intake.add(Reply(to_error(403, FORBIDDEN)))
             return
         window, batch = _to_pace(header.window, "window"), _to_pace(header.batch, "batch")
         paces = window is not None or batch is not None
         if paces and not self._paced:
-            self._paced = PacedForm()
-        for pattern, start in self._to_form(asked).items():
-            intake.add(Subscribe(pattern, self._paced or FORM, start=start))
+            self._paced = PacedEncoder()
+        for pattern, start in self._to_encoder(asked).items():
+            intake.add(Subscribe(pattern, self._paced or ENCODER, start=start))
         intake.add(Reply(OK))
         if self._paced and paces:
             intake.defer(partial(self._paced.set, window, batch), self._paced)
 
-    def _read_asked(self, header: Header) -> dict[Pattern, Start | None] | None:
+    def _read_asked(self, header: Header) -> dict[Pattern, StartPosition | None] | None:
         """Each pattern, and where it begins; None where that needs the log, and there is none."""
         topics = [to_topic(topic, "one of the topics", self._limits) for topic in _to_list(header, "topics")]
         patterns = [to_pattern(text, self._limits) for text in _to_list(header, "patterns")]
         if header.from_ is not UNSET and header.from_ != "latest" and not self._kept:
             return None
         starts = LATEST if header.from_ is UNSET else read_starts(header.from_, set(topics))
-        asked: dict[Pattern, Start | None] = {Exact(topic): starts.of(topic) for topic in topics}
+        asked: dict[Pattern, StartPosition | None] = {Exact(topic): starts.of(topic) for topic in topics}
         return asked | {pattern: starts.all for pattern in patterns if pattern not in asked}
 
-    def _to_form(self, asked: dict[Pattern, Start | None]) -> dict[Pattern, Start | None]:
+    def _to_encoder(self, asked: dict[Pattern, StartPosition | None]) -> dict[Pattern, StartPosition | None]:
         """What has to be subscribed to, so that all comes in the one form of the connection."""
         if not self._paced:
             self._shared |= dict.fromkeys(asked)
             return asked
-        before: dict[Pattern, Start | None] = dict.fromkeys(self._shared)
+        before: dict[Pattern, StartPosition | None] = dict.fromkeys(self._shared)
         self._shared = {}
         return before | asked
 
     def acknowledge(self, header: Header, intake: Intake) -> None:
         """Who asked for no window need not say OK, but may."""
-        form = self._paced
+        encoder = self._paced
         if header.sequence is not UNSET:
             topic = to_text(header.topic, "topic").encode()
             sequence = to_natural(header.sequence, "sequence")
-            if form:
-                intake.defer(partial(form.acknowledge_up_to, topic, sequence), form)
-        elif form:
-            intake.defer(form.acknowledge, form)
+            if encoder:
+                intake.defer(partial(encoder.acknowledge_up_to, topic, sequence), encoder)
+        elif encoder:
+            intake.defer(encoder.acknowledge, encoder)
 
 
 def _to_list(header: Header, key: str) -> list[Any]:

@@ -18,9 +18,9 @@ from operator import sub
 
 from polycast.address import Address
 from polycast.declare import setting
-from polycast.dialects.base import Reading, Role, ScanningSession, Session, Terms, narrowed
+from polycast.dialects.base import Reading, Role, ScanningSession, Session, SessionContext, narrowed
 from polycast.dialects.nanomsg import headers
-from polycast.dialects.nanomsg.forms import NAME, form_of
+from polycast.dialects.nanomsg.encoders import NAME, encoder_of
 from polycast.dialects.nanomsg.headers import PUB, SUB
 from polycast.dialects.scan import SIZE, TYPE, Scan, bodies, divided
 from polycast.dialects.web.handshake import ClientHandshake
@@ -30,9 +30,9 @@ from polycast.model import (
     Block,
     Burst,
     Closing,
+    Encoder,
     Event,
     Everything,
-    Form,
     Format,
     Limits,
     Prefix,
@@ -53,8 +53,8 @@ class NanomsgSettings:
     separator: str = setting("|", "the character between topic and payload in a message")
 
 
-def settings_of(terms: Terms) -> NanomsgSettings:
-    found = terms.tables.get(NAME)
+def settings_of(context: SessionContext) -> NanomsgSettings:
+    found = context.tables.get(NAME)
     return found if isinstance(found, NanomsgSettings) else NanomsgSettings()
 
 
@@ -65,24 +65,24 @@ class SpSession(ScanningSession):
     """What PUB and SUB have in common: both say who they are before anything else."""
 
     dialect = NAME
-    handshaken = False
+    handshake_done = False
     began = True  # the header says the same, and sooner
     own: int
     peer: int
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
-        self._settings = settings_of(terms)
-        self.native = form_of(terms.scheme, self._settings.separator)
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(context)
+        self._settings = settings_of(context)
+        self.native = encoder_of(context.scheme, self._settings.separator)
 
     def open(self) -> list[Event]:
         return [Reply(headers.to_header(self.own))]
 
     def scan(self, block: Block, position: int) -> Scan:
-        return self.find_bodies(block, position) if self.handshaken else _nothing(position)
+        return self.find_bodies(block, position) if self.handshake_done else _nothing(position)
 
     def read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
-        if self.handshaken:
+        if self.handshake_done:
             if position < len(block):
                 self.refuse(block, position)
             return position, 0
@@ -90,7 +90,7 @@ class SpSession(ScanningSession):
         headers.check_header(head, self.peer)
         if len(head) < headers.SIZE:
             return position, 0
-        self.handshaken = True
+        self.handshake_done = True
         return position + len(head), 0
 
     def find_bodies(self, block: Block, position: int) -> Scan:
@@ -113,9 +113,9 @@ class PubSession(SpSession):
 
     own, peer = PUB, SUB
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
-        self._subscription = _subscription(terms, self.native)
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(context)
+        self._subscription = _subscription(context, self.native)
 
     def open(self) -> list[Event]:
         return [*super().open(), self._subscription]
@@ -129,9 +129,9 @@ class SubSession(SpSession):
 
     own, peer = SUB, PUB
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
-        self._typed = terms.scheme == "ipc"
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(context)
+        self._typed = context.scheme == "ipc"
         self._separator = ord(self._settings.separator)
         self._topic_limit = min(self._limits.topic_bytes, MOST)
         self._payload_limit = min(self._limits.payload_bytes, MOST)
@@ -160,9 +160,9 @@ class SubSession(SpSession):
         raise LimitError("a payload", begin + size - start, self._payload_limit, "limits.payload_bytes")
 
 
-def _subscription(terms: Terms, form: Form) -> Subscribe:
-    prefix = terms.options.get("prefix", "")
-    return Subscribe(Prefix(prefix) if prefix else Everything(), form)
+def _subscription(context: SessionContext, encoder: Encoder) -> Subscribe:
+    prefix = context.options.get("prefix", "")
+    return Subscribe(Prefix(prefix) if prefix else Everything(), encoder)
 
 
 def _not_expected(size: int) -> str:
@@ -183,10 +183,10 @@ def _body_limit(limits: Limits, settings: NanomsgSettings) -> tuple[int, str]:
 class NanomsgWebSocket(WebSocketSession):
     dialect = NAME
 
-    def __init__(self, terms: Terms) -> None:
-        self._settings = settings_of(terms)
-        limit, self.limit_setting = _body_limit(terms.limits, self._settings)
-        super().__init__(terms, limit)
+    def __init__(self, context: SessionContext) -> None:
+        self._settings = settings_of(context)
+        limit, self.limit_setting = _body_limit(context.limits, self._settings)
+        super().__init__(context, limit)
 
     def read_messages(self, frames: Frames, now: float, reading: Reading) -> None:
         text = frames.opcodes.find(TEXT)
@@ -199,15 +199,15 @@ class NanomsgWebSocket(WebSocketSession):
     def read_bodies(self, frames: Frames, reading: Reading) -> None:
         raise NotImplementedError
 
-    def farewell(self, error: PeerError | None) -> bytes:
+    def closing_bytes(self, error: PeerError | None) -> bytes:
         """Only who spoke wrongly is told so: nanomsg never dials again after a close frame, whatever its code."""
-        return super().farewell(error) if isinstance(error, WebSocketError | LimitError) else b""
+        return super().closing_bytes(error) if isinstance(error, WebSocketError | LimitError) else b""
 
 
 class PubWebSocketSession(NanomsgWebSocket):
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
-        self._subscription = _subscription(terms, form_of("ws", self._settings.separator, self.client))
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(context)
+        self._subscription = _subscription(context, encoder_of("ws", self._settings.separator, self.client))
 
     def open(self) -> list[Event]:
         return [self._subscription]
@@ -217,10 +217,10 @@ class PubWebSocketSession(NanomsgWebSocket):
 
 
 class SubWebSocketSession(NanomsgWebSocket):
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(context)
         self._separator = ord(self._settings.separator)
-        self._native = form_of("ws", self._settings.separator)
+        self._native = encoder_of("ws", self._settings.separator)
 
     def read_bodies(self, frames: Frames, reading: Reading) -> None:
         limit, topic_limit = self._limits.payload_bytes, min(self._limits.topic_bytes, MOST)
@@ -245,12 +245,12 @@ class DialedSession(NanomsgWebSocket):
     """A WebSocket that the broker asks for; what it opens with happens when the peer has agreed."""
 
     client = True
-    handshaken = False
+    handshake_done = False
     listener: int
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
-        address = terms.dialed or Address("ws")
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(context)
+        address = context.dialed or Address("ws")
         place = str(Address("tcp", address.host, address.port)).removeprefix("tcp://")
         self._handshake = ClientHandshake(place, address.path, PROTOCOLS[self.listener])
 
@@ -258,7 +258,7 @@ class DialedSession(NanomsgWebSocket):
         return [Reply(self._handshake.request)]
 
     def receive(self, block: Block, now: float) -> Received:
-        if self.handshaken:
+        if self.handshake_done:
             return super().receive(block, now)
         try:
             after = self._handshake.read(block)
@@ -266,13 +266,13 @@ class DialedSession(NanomsgWebSocket):
             return Received([Closing(error)], len(block))
         if not after:
             return Received([], 0)
-        self.handshaken = True
+        self.handshake_done = True
         rest = super().receive(block[after:], now)
         begun = narrowed(self.guard, super().open())
         return Received([*begun, *rest.events], after + rest.consumed, rest.need)
 
-    def farewell(self, error: PeerError | None) -> bytes:
-        return super().farewell(error) if self.handshaken else b""
+    def closing_bytes(self, error: PeerError | None) -> bytes:
+        return super().closing_bytes(error) if self.handshake_done else b""
 
 
 class DialedPubSession(DialedSession, PubWebSocketSession):
@@ -283,12 +283,12 @@ class DialedSubSession(DialedSession, SubWebSocketSession):
     listener = PUB
 
 
-def to_pub(terms: Terms) -> Session:
-    return DialedPubSession(terms) if terms.scheme == "ws" else PubSession(terms)
+def to_pub(context: SessionContext) -> Session:
+    return DialedPubSession(context) if context.scheme == "ws" else PubSession(context)
 
 
-def to_sub(terms: Terms) -> Session:
-    return DialedSubSession(terms) if terms.scheme == "ws" else SubSession(terms)
+def to_sub(context: SessionContext) -> Session:
+    return DialedSubSession(context) if context.scheme == "ws" else SubSession(context)
 
 
 ROLES = (

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from polycast.declare import setting
-from polycast.dialects.base import Reading, Role, Terms
+from polycast.dialects.base import Reading, Role, SessionContext
 from polycast.dialects.ubre import scan
-from polycast.dialects.ubre.forms import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES, NAME
+from polycast.dialects.ubre.encoders import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES, NAME
 from polycast.dialects.ubre.messages import BLANKS, HEADER, KINDS, PUBLISH, STREAMING, to_string
 from polycast.dialects.ubre.scan import Publications
 from polycast.dialects.ubre.speaker import Speaker, Wire, message_limit
 from polycast.dialects.web import websocket
 from polycast.dialects.web.websocket import Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError
-from polycast.model import Block, Burst, Closing, Event, Form, Received, Reply
+from polycast.model import Block, Burst, Closing, Encoder, Event, Received, Reply
 
 BRACE = ord("{")
 
@@ -48,9 +48,9 @@ class UbreWebSocketSession(WebSocketSession, Speaker):
         partial(websocket.to_frame, websocket.BINARY),
     )
 
-    def __init__(self, terms: Terms, publishes: Sequence[str] = ()) -> None:
+    def __init__(self, context: SessionContext, publishes: Sequence[str] = ()) -> None:
         """`publishes` are topics that the peer will send only to who has subscribed to them."""
-        super().__init__(terms, message_limit(terms.limits))
+        super().__init__(context, message_limit(context.limits))
         self._publishes = publishes
 
     def open(self) -> list[Event]:
@@ -180,7 +180,7 @@ class UbreSession(Speaker):
         return end, 0
 
 
-def add_publications(found: Publications, native: Form, reading: Reading) -> int:
+def add_publications(found: Publications, native: Encoder, reading: Reading) -> int:
     """Where the scan stopped."""
     block, topics, formats, run_ends, starts, ends, bounds, position = found
     if topics:

@@ -12,23 +12,23 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from polycast.dialects.base import Reading, RequestSession, Terms
+from polycast.dialects.base import Reading, RequestSession, SessionContext
 from polycast.dialects.ubre import messages
 from polycast.dialects.ubre.messages import INVALID, NOTHING, JsonMessage
 from polycast.dialects.web import websocket
 from polycast.dialects.web.websocket import WebSocketError
 from polycast.errors import LimitError
 from polycast.model import (
-    Answer,
     Body,
+    Encoder,
     Event,
     Exact,
-    Form,
     Format,
     Limits,
     Refused,
     Reply,
     Request,
+    Response,
     Subscribe,
     Unsubscribe,
 )
@@ -49,8 +49,8 @@ class Handle(NamedTuple):
 class Wire(NamedTuple):
     """How messages travel."""
 
-    json_form: Form
-    binary_form: Form
+    json_encoder: Encoder
+    binary_encoder: Encoder
     to_json: Callable[[bytes], bytes]
     to_binary: Callable[[bytes], bytes]
 
@@ -64,8 +64,8 @@ class Speaker(RequestSession):
 
     wire: Wire
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(context)
         self._malformed = 0
         self._binary_routes: set[str] = set()
         """What this peer offered in binary, and so wants to be asked for in binary."""
@@ -77,7 +77,7 @@ class Speaker(RequestSession):
         text = b'{"request":%b,"id":%d%b}' % (messages.to_string(route), number, messages.to_member(body))
         return self.wire.to_json(text)
 
-    def to_answer(self, handle: Handle, success: bool, body: Body) -> bytes:
+    def to_response(self, handle: Handle, success: bool, body: Body) -> bytes:
         if handle.binary:
             kind = messages.SUCCESS if success else messages.FAIL
             answer = body.payload if body.format is Format.BYTES else messages.to_json(*body)
@@ -143,8 +143,8 @@ class Speaker(RequestSession):
     def _subscribe(self, topic: str, serve: bool, *, binary: bool) -> Event:
         if serve:
             (self._binary_routes.add if binary else self._binary_routes.discard)(topic)
-        form = self.wire.binary_form if binary else self.wire.json_form
-        return Subscribe(Exact(topic), form, serve)
+        encoder = self.wire.binary_encoder if binary else self.wire.json_encoder
+        return Subscribe(Exact(topic), encoder, serve)
 
     def _unsubscribe(self, topic: str) -> Event:
         self._binary_routes.discard(topic)
@@ -173,7 +173,7 @@ class Speaker(RequestSession):
         return Request(envelope.route, handle, body)
 
     def _refuse_request(self, handle: Handle) -> Reply:
-        return Reply(self.to_answer(handle, False, BAD_REQUEST))
+        return Reply(self.to_response(handle, False, BAD_REQUEST))
 
     # -- parts of messages -------------------------------------------------------------------------------
 
@@ -225,4 +225,4 @@ def _to_answer(name: bytes, success: bool, body: Body) -> Event:
     """The ids of what we ask are numbers; any other was never asked."""
     if NUMBER.fullmatch(name) is None:
         return Refused("answer that nobody waits for")
-    return Answer(int(name), success, body)
+    return Response(int(name), success, body)

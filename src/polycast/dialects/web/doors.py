@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from polycast.dialects.base import SHOWN_CHARACTERS, Guard, Page, Session, Terms
+from polycast.dialects.base import SHOWN_CHARACTERS, Guard, Page, Session, SessionContext
 from polycast.dialects.nanomsg.sessions import PubWebSocketSession, SubWebSocketSession
 from polycast.dialects.ubre.sessions import UbreWebSocketSession
 from polycast.dialects.web.handshake import VERSION, accept_key, is_key, words_of
@@ -17,7 +17,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 class Door(NamedTuple):
     dialect: str
-    session: Callable[[Terms, str], Session]
+    session: Callable[[SessionContext, str], Session]
     """Made of the terms and what stands behind the `?` of the path; ValueError: that cannot be understood."""
     protocol: str
     """The sub-protocol that is agreed on, where it was offered."""
@@ -29,20 +29,20 @@ class Welcome(NamedTuple):
     headers: list[tuple[str, str]]
 
 
-def _to_ubre(terms: Terms, query: str) -> Session:
+def _to_ubre(context: SessionContext, query: str) -> Session:
     lists = [value.split(",") for key, value in parse_qsl(query, errors="strict") if key == "publishes"]
     topics = dict.fromkeys(topic for topics in lists for topic in topics if topic)
     longest = max((len(topic.encode()) for topic in topics), default=0)
-    if longest > terms.limits.topic_bytes:
-        raise ValueError(f"a topic of {longest:,} bytes, the limit is {terms.limits.topic_bytes:,}")
-    return UbreWebSocketSession(terms, list(topics))
+    if longest > context.limits.topic_bytes:
+        raise ValueError(f"a topic of {longest:,} bytes, the limit is {context.limits.topic_bytes:,}")
+    return UbreWebSocketSession(context, list(topics))
 
 
 ANYWHERE = {
     door.protocol: door
     for door in (
-        Door("nanomsg", lambda terms, query: PubWebSocketSession(terms), "pub.sp.nanomsg.org"),
-        Door("nanomsg", lambda terms, query: SubWebSocketSession(terms), "sub.sp.nanomsg.org"),
+        Door("nanomsg", lambda context, query: PubWebSocketSession(context), "pub.sp.nanomsg.org"),
+        Door("nanomsg", lambda context, query: SubWebSocketSession(context), "sub.sp.nanomsg.org"),
     )
 }
 """Doors that are on every path, by their sub-protocol."""
@@ -64,7 +64,7 @@ def wants_websocket(headers: Headers) -> bool:
 
 
 def knock(
-    method: bytes, headers: Headers, path: str, query: str, terms: Terms, guard: Guard = Session.guard
+    method: bytes, headers: Headers, path: str, query: str, context: SessionContext, guard: Guard = Session.guard
 ) -> Page | Welcome:
     """Who may come in is welcome; the others get a page that says why not."""
     if refusal := _refusal(method, headers):
@@ -74,11 +74,11 @@ def knock(
     if door is None:
         return Page(f"no WebSocket here: {SIGN}\n".encode(), status=400)
     try:
-        session = door.session(replace(terms, scheme="ws"), query)
+        session = door.session(replace(context, scheme="ws"), query)
     except ValueError as error:
         return Page(f"cannot understand what stands behind the ?: {error}\n".encode(), status=400)
     guard.speak(door.dialect)
-    if guard.useless:
+    if guard.has_no_rights:
         return keep_out(guard)
     session.guard = guard
     [key] = words_of(headers, b"sec-websocket-key")
@@ -106,7 +106,7 @@ def _refusal(method: bytes, headers: Headers) -> Page | None:
     return None
 
 
-def turn_away(headers: Headers, authority: str, terms: Terms, guard: Guard, probe: bool) -> Page | None:
+def turn_away(headers: Headers, authority: str, context: SessionContext, guard: Guard, probe: bool) -> Page | None:
     """The refusal of a request by a wrong name, or from a page of another site, before anything is looked up.
 
     `authority` is the host in the request line, where there is one. Whoever names no host at all is no browser. A
@@ -114,11 +114,11 @@ def turn_away(headers: Headers, authority: str, terms: Terms, guard: Guard, prob
     """
     hosts = [host for host in (*_values(headers, b"host"), authority) if host]
     for host in hosts:
-        if not probe and not guard.is_called(host, terms.host):
+        if not probe and not guard.allows_host(host, context.host):
             detail = f"Host {_shown(host)} is not a name of the broker; add it to access.hosts to accept it"
             return replace(MISDIRECTED, detail=detail)
     origin, host = _origin(headers), hosts[0] if hosts else ""
-    if origin is None or guard.welcomes(origin, host, terms.secure):
+    if origin is None or guard.allows_origin(origin, host, context.secure):
         return None
     site = f"Origin {_shown(origin)}" if origin else "a page, with no Origin,"
     detail = f"{site} is another site than Host {_shown(host)}; add the site to access.origins to accept it"

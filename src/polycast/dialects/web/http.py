@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import h11
 
-from polycast.dialects.base import Page, Role, Session, Terms, opening
+from polycast.dialects.base import Page, Role, Session, SessionContext, opening
 from polycast.dialects.web.doors import (
     INVITATION,
     PATHS,
@@ -54,13 +54,13 @@ class HttpError(ProtocolError):
 
 
 class HttpSession(Session):
-    handshaken = False
+    handshake_done = False
     takes_part = False
-    introduces = True
+    accepts_token = True
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
-        self._terms = terms
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(context)
+        self._context = context
         self._http = self._new_exchange()
         self._request: h11.Request | None = None
         """The request whose body is being read."""
@@ -81,7 +81,7 @@ class HttpSession(Session):
                 position, whole = self._read_request(block, position, events)
                 if not whole:
                     return Received(events, position)
-                most = PIPELINED_WITHOUT_RIGHTS if self.guard.useless else PIPELINED
+                most = PIPELINED_WITHOUT_RIGHTS if self.guard.has_no_rights else PIPELINED
                 events += self._answer(number >= most, now)
                 if isinstance(events[-1], Upgrade):
                     return _hand_over(events, events[-1].session, block, position, now)
@@ -94,7 +94,7 @@ class HttpSession(Session):
     def end(self, rest: Block, now: float) -> list[Event]:
         return [Closing(HttpError(400, "a request that does not end"))] if rest or self._request else []
 
-    def farewell(self, error: PeerError | None) -> bytes:
+    def closing_bytes(self, error: PeerError | None) -> bytes:
         """Nobody expects an answer before a request has begun."""
         nobody_asked = not self._waiting and not self._request and isinstance(error, TimeoutPeerError | None)
         if nobody_asked or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
@@ -184,7 +184,7 @@ class HttpSession(Session):
     def _answer(self, close: bool, now: float) -> list[Event]:
         request, self._request = self._request, None
         assert request is not None
-        self.handshaken = True
+        self.handshake_done = True
         self.served += 1
         found = self._find(request)
         if isinstance(found, Welcome):
@@ -203,23 +203,23 @@ class HttpSession(Session):
         path = unquote(path)
         upgrading = wants_websocket(request.headers) and request.http_version != b"1.0"
         probe = not upgrading and path in OPEN
-        return turn_away(request.headers, authority, self._terms, self.guard, probe) or self._look_up(
+        return turn_away(request.headers, authority, self._context, self.guard, probe) or self._look_up(
             request, path, query, upgrading
         )
 
     def _look_up(self, request: h11.Request, path: str, query: str, upgrading: bool) -> Page | Welcome:
-        is_open = not upgrading and (path in OPEN or path in self._terms.open)
+        is_open = not upgrading and (path in OPEN or path in self._context.open)
         if not is_open and not self.guard.show(to_token(request.headers, query)):
             return UNAUTHORIZED
         if upgrading:
-            return knock(request.method, request.headers, path, query, self._terms, self.guard)
+            return knock(request.method, request.headers, path, query, self._context, self.guard)
         if request.method not in (b"GET", b"HEAD"):
             return Page(b"pages are for GET and HEAD\n", status=405, headers=(("Allow", "GET, HEAD"),))
         self.guard.speak(NAME)
         if not is_open and not self.guard.admin:
             return keep_out(self.guard)
         if path not in self._pages:
-            self._pages[path] = self._terms.pages(path)
+            self._pages[path] = self._context.pages(path)
         if page := self._pages[path]:
             return page
         if path in PATHS:

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from polycast.dialects.base import Reading, Session, Terms
+from polycast.dialects.base import Reading, Session, SessionContext
 from polycast.dialects.web.frames import MASK_BYTES, MASKED, frames, mask
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.model import Block, Closing, Received, Reply
@@ -69,8 +69,8 @@ class WebSocketSession(Session):
     limit_setting = "limits.payload_bytes"
     """What raises the limit of a message."""
 
-    def __init__(self, terms: Terms, message_limit: int) -> None:
-        super().__init__(terms)
+    def __init__(self, context: SessionContext, message_limit: int) -> None:
+        super().__init__(context)
         self._message_limit = message_limit
         self._opcode = CONTINUATION
         """What the message is whose fragments are being gathered; CONTINUATION: there is none."""
@@ -81,7 +81,7 @@ class WebSocketSession(Session):
         """Whether the peer said goodbye; nothing behind that is looked at."""
 
     @property
-    def gathered_bytes(self) -> int:  # type: ignore[override]
+    def buffered_bytes(self) -> int:  # type: ignore[override]
         """The fragments of a message."""
         return len(self._fragments)
 
@@ -94,7 +94,7 @@ class WebSocketSession(Session):
     def to_control(self, opcode: int, payload: bytes) -> bytes:
         return to_masked_frame(opcode, payload) if self.client else to_frame(opcode, payload)
 
-    def farewell(self, error: PeerError | None) -> bytes:
+    def closing_bytes(self, error: PeerError | None) -> bytes:
         return self.to_control(CLOSE, to_close(*_close_code(error)))
 
     def receive(self, block: Block, now: float) -> Received:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix
+from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern, Prefix
 
 
 def matching(batch: pa.RecordBatch, patterns: Sequence[Pattern]) -> pa.RecordBatch:
@@ -23,9 +23,9 @@ def mask_of(topics: pa.Array, pattern: Pattern) -> pa.BooleanArray:
         case Exact(value):
             return pc.equal(topics, value)
         case Everything():
-            return pc.invert(pc.starts_with(topics, RESERVED))
+            return pc.invert(pc.starts_with(topics, RESERVED_PREFIX))
         case Prefix(value):
             found = pc.starts_with(topics, value)
         case Contains(value):
             found = pc.match_substring(topics, value)
-    return found if value.startswith(RESERVED) else pc.and_(found, mask_of(topics, Everything()))
+    return found if value.startswith(RESERVED_PREFIX) else pc.and_(found, mask_of(topics, Everything()))

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from polycast.declare import setting
 from polycast.log.files.disk import DISK
 from polycast.log.files.folder import log_of, make
-from polycast.model import RESERVED
+from polycast.model import RESERVED_PREFIX
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.deliveries.matching import Audiences, Span, to_spans
 from polycast.pipelines.deliveries.subscriptions import Subscriptions, read_events
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-TOPIC = RESERVED + "deliveries/"
+TOPIC = RESERVED_PREFIX + "deliveries/"
 COLUMNS = "offset long, topic string, source string"
 COUNTS = "topic string, messages long, deliveries long, subscribers long, unheard long"
 TOTALS = pa.schema([("topic", pa.string())] + [(name.split()[0], pa.int64()) for name in COUNTS.split(", ")[1:]])

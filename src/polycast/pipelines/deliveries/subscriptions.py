@@ -19,9 +19,9 @@ import pyarrow as pa
 from polycast.dialects.registry import ROLES
 from polycast.log.read.query import Condition, Wanted, scan, to_stretches
 from polycast.log.read.survey import Survey
-from polycast.model import RESERVED, Contains, Everything, Exact, Pattern, Prefix
+from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern, Prefix
 
-EVENTS = RESERVED + "events/"
+EVENTS = RESERVED_PREFIX + "events/"
 BROKER = "polycast"
 """The source of what the broker says by itself; others may not speak for it."""
 WANTED = Wanted((Prefix(EVENTS),), (Condition("source", "=", BROKER),))

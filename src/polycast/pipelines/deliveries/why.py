@@ -85,7 +85,7 @@ def why(spark: SparkSession, folder: Path, asked: Asked) -> dict[str, Any]:
     rows = sweep(spark, parts, lambda part: keep_relevant(part, asked), SCHEMA).toArrow()
     told = [each for batch in rows.sort_by("offset").to_batches() for each in to_told(batch)]
     follower = next_of_topic(spark, folder, asked) if any(_wants_last(each) for each in told) else None
-    return to_answer(asked, told, follower)
+    return to_response(asked, told, follower)
 
 
 def keep_relevant(part: Part, asked: Asked) -> Iterator[pa.RecordBatch]:
@@ -129,7 +129,7 @@ def next_of_topic(spark: SparkSession, folder: Path, asked: Asked) -> int | None
 # -- the answer ------------------------------------------------------------------------------------------
 
 
-def to_answer(asked: Asked, told: list[Told], follower: int | None = None) -> dict[str, Any]:
+def to_response(asked: Asked, told: list[Told], follower: int | None = None) -> dict[str, Any]:
     before = Subscriptions()
     for each in told:
         if each.offset < asked.offset:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.model import RESERVED, Format
+from polycast.model import RESERVED_PREFIX, Format
 from polycast.pipelines.quality.shapes import fields_of, shape_of
 
-REFUSALS = RESERVED + "events/refuse"
+REFUSALS = RESERVED_PREFIX + "events/refuse"
 """Where the broker tells of input that it did not take."""
 BEGINNINGS = pa.array([b"{", b"["], pa.binary())
 EXAMPLES = 20

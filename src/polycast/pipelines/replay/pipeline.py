@@ -29,7 +29,7 @@ from polycast.log.files.format import MICROS
 from polycast.log.read.query import Wanted
 from polycast.log.read.seek import find_time
 from polycast.log.read.survey import ends_of
-from polycast.model import RESERVED, parse_patterns
+from polycast.model import RESERVED_PREFIX, parse_patterns
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.archive.files import HOUR_MICROS, hour_name
 from polycast.pipelines.replay.pace import Pace, napping, with_slices
@@ -62,8 +62,8 @@ class Settings:
     name: str = setting("", "the same replay once more needs another name")
 
     def __post_init__(self) -> None:
-        if self.prefix.startswith(RESERVED):
-            raise UsageError(f"--set prefix={self.prefix}: topics under {RESERVED} are the broker's own")
+        if self.prefix.startswith(RESERVED_PREFIX):
+            raise UsageError(f"--set prefix={self.prefix}: topics under {RESERVED_PREFIX} are the broker's own")
         to_place("start", self.start)
         end = to_place("end", self.end)
         if not self.prefix and (end is None or (end.micros is not None and end.micros > time.time() * MICROS)):

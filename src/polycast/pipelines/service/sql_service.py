@@ -26,7 +26,7 @@ from msgspec import Meta, Struct
 from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
 from pyspark.sql.types import BinaryType, StringType, StructField
 
-from polycast.client import Answer, connect
+from polycast.client import Response, connect
 from polycast.errors import PolycastError, UsageError
 from polycast.model import Body, Format, parse_pattern
 from polycast.pipelines.runtime.values import to_plain, to_rows
@@ -90,14 +90,14 @@ class Answering:
                     pass
             threading.Event().wait(AGAIN_SECONDS)
 
-    def answer(self, body: Body) -> Answer:
+    def answer(self, body: Body) -> Response:
         try:
             attested = msgspec.json.decode(body.payload, type=Attested)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _to_failure(f"BadRequest: {error}")
         log.info("%s queries %s", attested.identity, ascii(attested.body.query[:SHOWN_LETTERS]))
         try:
-            return Answer(True, Body(self._find(attested), Format.JSON))
+            return Response(True, Body(self._find(attested), Format.JSON))
         except PolycastError as error:
             return _to_failure(str(error))
         except Exception as error:
@@ -186,5 +186,5 @@ def take(rows: DataFrame, query: str, limit: int) -> tuple[list[Any], bool]:
     return found, False
 
 
-def _to_failure(words: str) -> Answer:
-    return Answer(False, Body(words.encode(errors="replace"), Format.TEXT))
+def _to_failure(words: str) -> Response:
+    return Response(False, Body(words.encode(errors="replace"), Format.TEXT))

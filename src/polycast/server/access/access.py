@@ -97,7 +97,7 @@ class Pass(Guard):
         self._rights = rights
         self.known = identity != ANONYMOUS
         self.restricted = rights is not None
-        self.useless = rights is not None and rights.none
+        self.has_no_rights = rights is not None and rights.none
         self.publishes = rights is None or rights.publishes
         self.admin = rights is None or rights.admin
 
@@ -134,8 +134,8 @@ class Pass(Guard):
     def within(self, pattern: Pattern) -> list[Pattern]:
         return [pattern] if self._rights is None else self._rights.within(pattern)
 
-    def is_called(self, host: str, own: str) -> bool:
-        return self._access.sites.is_called(host, own)
+    def allows_host(self, host: str, own: str) -> bool:
+        return self._access.sites.allows_host(host, own)
 
-    def welcomes(self, origin: str, host: str, secure: bool) -> bool:
-        return self._access.sites.welcomes(origin, host, secure)
+    def allows_origin(self, origin: str, host: str, secure: bool) -> bool:
+        return self._access.sites.allows_origin(origin, host, secure)

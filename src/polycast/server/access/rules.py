@@ -21,7 +21,7 @@ from typing import TypeVar
 from polycast.broker.original_names import originals, with_copies
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
-from polycast.model import RESERVED, Contains, Exact, Pattern, Prefix, parse_pattern
+from polycast.model import RESERVED_PREFIX, Contains, Exact, Pattern, Prefix, parse_pattern
 
 PUBLISH, SUBSCRIBE, SERVE, QUERY = "publish", "subscribe", "serve", "query"
 ADMIN, EVERYTHING = "admin", "everything"
@@ -33,7 +33,7 @@ RESERVED_NAMES = (LOOPBACK, ANONYMOUS, DIALLED)
 """Identities that no token and no certificate can have."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:/*-]{0,254}")
 RULE = re.compile(r"(\S+) may (\S+)(?: (.*?))??(?: over (\S+))?", re.DOTALL)
-FORM = "write IDENTITY may publish+subscribe+serve+query PATTERN, IDENTITY may admin or IDENTITY may everything"
+ENCODER = "write IDENTITY may publish+subscribe+serve+query PATTERN, IDENTITY may admin or IDENTITY may everything"
 K = TypeVar("K")
 
 REMEMBERED = 100_000
@@ -56,16 +56,16 @@ class Rule:
 def parse_rule(text: str) -> Rule:
     match = RULE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no rule", FORM)
+        raise UsageError(f"{text!r} is no rule", ENCODER)
     identity, words, topics, over = match.groups()
     check_name(identity)
     actions = frozenset(words.split("+"))
     about_topics = actions <= ABOUT_TOPICS
     if not about_topics and actions not in ({ADMIN}, {EVERYTHING}):
-        raise UsageError(f"{text!r}: nobody can be allowed to {words}", FORM)
+        raise UsageError(f"{text!r}: nobody can be allowed to {words}", ENCODER)
     if about_topics != (topics is not None):
         expected = "a pattern is missing" if about_topics else f"{words} has no pattern"
-        raise UsageError(f"{text!r}: {expected}", FORM)
+        raise UsageError(f"{text!r}: {expected}", ENCODER)
     return Rule(identity, actions, None if topics is None else parse_pattern(topics), _to_dialects(text, over))
 
 
@@ -87,7 +87,9 @@ def covers(rule: Pattern, asked: Pattern) -> bool:
     """Whether every topic that matches `asked` also matches `rule`."""
     if isinstance(asked, Exact):
         return rule.matches(asked.value)
-    if isinstance(rule, Exact) or (asked.value.startswith(RESERVED) and not rule.value.startswith(RESERVED)):
+    if isinstance(rule, Exact) or (
+        asked.value.startswith(RESERVED_PREFIX) and not rule.value.startswith(RESERVED_PREFIX)
+    ):
         return False
     if isinstance(rule, Prefix) and isinstance(asked, Contains):
         return not rule.value

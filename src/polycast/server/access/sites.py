@@ -27,7 +27,7 @@ class Sites:
         self._hosts = {"localhost", socket.gethostname().lower(), *map(parse_host, settings.hosts)}
         self._origins = set(map(parse_origin, settings.origins))
 
-    def is_called(self, host: str, own: str) -> bool:
+    def allows_host(self, host: str, own: str) -> bool:
         """Whether `host`, as a request has it, is one of the broker's names; `own` is the listener's.
 
         An address is no name: nobody can make it lead elsewhere.
@@ -38,7 +38,7 @@ class Sites:
         name, port = found.groups()
         return is_address(name) or name == own.lower() or not self._hosts.isdisjoint((name, f"{name}:{port}"))
 
-    def welcomes(self, origin: str, host: str, secure: bool) -> bool:
+    def allows_origin(self, origin: str, host: str, secure: bool) -> bool:
         """Whether pages from `origin` may call: those of the broker itself, and those that are listed.
 
         Without TLS here, a proxy may have taken it off: then the broker's own pages can have come over https.

@@ -21,7 +21,7 @@ from polycast.log.read import query
 from polycast.log.read.seek import first_offset, seek_sequence, seek_time
 from polycast.log.read.segment_index import Index
 from polycast.log.read.work import Work
-from polycast.model import Exact, Format, Pattern, Start, parse_pattern
+from polycast.model import Exact, Format, Pattern, StartPosition, parse_pattern
 
 LIMIT = 10_000
 LARGEST = 2**63 - 1
@@ -49,7 +49,7 @@ class Row(Struct):
 
 class Wanted(Struct, frozen=True):
     pattern: Pattern
-    start: Start | None
+    start: StartPosition | None
     limit: int
     since: int = 0
     ended: bool = False
@@ -79,7 +79,7 @@ def read_history(index: Index, wanted: Wanted, newest: Work[int], stop: int) -> 
     return (yield from _collect(index, wanted, max(found, wanted.since), stop))
 
 
-def _seek(folder: Path, pattern: Pattern, start: Start) -> Work[int]:
+def _seek(folder: Path, pattern: Pattern, start: StartPosition) -> Work[int]:
     if start.sequence is not None:
         return (yield from seek_sequence(folder, pattern.value, start.sequence))
     if start.seconds is not None:

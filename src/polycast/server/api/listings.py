@@ -163,7 +163,7 @@ class Listings:
 def _state_of(connection: Connection) -> str:
     if connection.closing:
         return "closing"
-    if not connection.session.handshaken:
+    if not connection.session.handshake_done:
         return "handshake"
     if connection.spilled:
         return "from the log"

@@ -40,7 +40,7 @@ logger = logging.getLogger("polycast.routes")
 
 T = TypeVar("T")
 
-Answer = Callable[[bool, Body], None]
+Response = Callable[[bool, Body], None]
 """Takes whether it went well, and what is answered."""
 
 
@@ -61,7 +61,7 @@ class Routes:
             "polycast/positions": self._positions,
             "polycast/pipelines": self._pipelines,
         }
-        self._slow: dict[str, Callable[[Connection, Body, float, Answer], None]] = {
+        self._slow: dict[str, Callable[[Connection, Body, float, Response], None]] = {
             "polycast/topics": self._topics,
             "polycast/publish": self._publish,
             "polycast/history": self._history,
@@ -70,7 +70,7 @@ class Routes:
             "polycast/places": self._places,
         }
 
-    def __call__(self, requester: Connection, route: str, body: Body, now: float, answer: Answer) -> None:
+    def __call__(self, requester: Connection, route: str, body: Body, now: float, answer: Response) -> None:
         """`answer` is called once, now or later."""
         try:
             if route in self._slow:
@@ -84,7 +84,7 @@ class Routes:
 
     # -- what there is -----------------------------------------------------------------------------------
 
-    def _topics(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+    def _topics(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
         asked = read_asked(body, TopicListing)
         self._listings.spend(asked.limit, now)
         if asked.search is None:
@@ -92,7 +92,7 @@ class Routes:
         else:
             self._later(self._search(asked, asked.search, answer))
 
-    async def _search(self, asked: TopicListing, text: str, answer: Answer) -> None:
+    async def _search(self, asked: TopicListing, text: str, answer: Response) -> None:
         answer(True, requests.value(await self._listings.search(asked, text)))
         self._server.exchange.outgoing.flush()
 
@@ -119,7 +119,7 @@ class Routes:
 
     # -- publishing --------------------------------------------------------------------------------------
 
-    def _publish(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+    def _publish(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
         asked = read_asked(body, Publishing)
         port, exchange = requester.port, self._server.exchange
         burst = to_burst(asked, port.role.dialect, self._limits)
@@ -142,7 +142,7 @@ class Routes:
 
     # -- the log -----------------------------------------------------------------------------------------
 
-    def _history(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+    def _history(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
         log, replays = self._kept(requester)
         from polycast.server.api.history import History, read_history, to_wanted  # needs pyarrow, as the log does
 
@@ -153,7 +153,7 @@ class Routes:
         rows = read_history(replays.index, wanted, newest, log.settled)
         self._read_log(requester, answer, rows, to_json_body)
 
-    def _log(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+    def _log(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
         log, _ = self._kept(requester)
         node = self._server.node
         from polycast.log.read.work import once
@@ -168,7 +168,7 @@ class Routes:
 
         self._read_log(requester, answer, once(look), to_json_body)
 
-    def _rows_between(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+    def _rows_between(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
         log, _ = self._kept(requester)
         from polycast.server.api.log_rows import Asked, read_rows, to_wanted
 
@@ -176,7 +176,7 @@ class Routes:
         rows = read_rows(log.folder, wanted, log.settled)
         self._read_log(requester, answer, rows, lambda found: Body(found, Format.BYTES))
 
-    def _places(self, requester: Connection, body: Body, now: float, answer: Answer) -> None:
+    def _places(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
         log, _ = self._kept(requester)
         from polycast.server.api.log_rows import Place, check_place, find_place
 
@@ -194,7 +194,7 @@ class Routes:
         return log, replays
 
     def _read_log(
-        self, requester: Connection, answer: Answer, work: Work[T], to_body: Callable[[T], Body]
+        self, requester: Connection, answer: Response, work: Work[T], to_body: Callable[[T], Body]
     ) -> None:
         """In the turns of the requester. Past its limits the request fails at once."""
         replays = self._server.exchange.replays
@@ -202,7 +202,7 @@ class Routes:
         read = replays.readers.request(requester, _to_work(work, to_body))
         read.add_done_callback(partial(self._answer_read, requester, answer))
 
-    def _answer_read(self, requester: Connection, answer: Answer, read: asyncio.Future[Body]) -> None:
+    def _answer_read(self, requester: Connection, answer: Response, read: asyncio.Future[Body]) -> None:
         if read.cancelled():  # the requester is gone
             return
         match read.exception():

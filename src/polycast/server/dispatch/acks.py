@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polycast.broker import Publication
 from polycast.log.write.outcome import Settled
-from polycast.model import BatchKey, Receipt
+from polycast.model import Ack, BatchKey
 from polycast.server.io.connection import Connection
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Keeping:
             self._published.setdefault(connection, []).append((BEHIND.first, count))
             self._lost.insert(0, BEHIND)
 
-    def answer(self, connection: Connection, receipt: Receipt) -> None:
+    def answer(self, connection: Connection, receipt: Ack) -> None:
         """In its turn, when all that it is about is settled."""
         published = self._published.pop(connection, [])
         self._owed[connection] += 1
@@ -110,7 +110,7 @@ class Keeping:
             settled = self._lost.pop()._replace(next=settled.next, reason=settled.reason)
         self._lost.append(settled)
 
-    def _answer(self, connection: Connection, receipt: Receipt, published: list[tuple[int, int]]) -> None:
+    def _answer(self, connection: Connection, receipt: Ack, published: list[tuple[int, int]]) -> None:
         if not self._lost:
             self._pay(connection, receipt.data)
             return

@@ -23,10 +23,10 @@ class Outgoing:
         for audience, burst, slices, skip in deliveries:
             count = sum([stop - start for start, stop in slices])
             self.delivered += count
-            for form, members in audience.groups:
-                if form is SILENT or (len(members) == 1 and _is_spilled(members[0])):
+            for encoder, members in audience.groups:
+                if encoder is SILENT or (len(members) == 1 and _is_spilled(members[0])):
                     continue
-                blocks, size, lossy = form.encode(burst, slices)
+                blocks, size, lossy = encoder.encode(burst, slices)
                 for member in members:
                     if member is not skip and member.owner is not None:
                         connection: Connection = member.owner
@@ -46,7 +46,7 @@ class Outgoing:
             members = {member for member, _ in audience.members}
             for run, first, last in burst.runs(slices):
                 now = self._hub.router.topic(burst.topics[run]).audience
-                both = frozenset((member, form) for member, form in now.members if member in members)
+                both = frozenset((member, encoder) for member, encoder in now.members if member in members)
                 self.deliver([Delivery(Audience(both), burst, [(first, last)], skip)])
 
     def send(self, connection: Connection, data: bytes) -> None:

@@ -23,18 +23,18 @@ from polycast.errors import ForbiddenError, PeerError
 from polycast.log.write.outcome import ANOTHER_COUNT, Settled
 from polycast.model import (
     Abort,
-    Answer,
+    Ack,
     BatchKey,
     Burst,
     Closing,
     Commit,
-    Deferred,
+    DeferredReply,
     Event,
-    Once,
-    Receipt,
+    PublishBatch,
     Refused,
     Reply,
     Request,
+    Response,
     Stage,
     Subscribe,
     Unsubscribe,
@@ -61,7 +61,7 @@ log = logging.getLogger("polycast.exchange")
 ITSELF = "polycast"
 """The source of what the broker says by itself."""
 
-PUBLISHING = (Burst, Once, Receipt, Request, Stage, Commit, Abort)
+PUBLISHING = (Burst, PublishBatch, Ack, Request, Stage, Commit, Abort)
 
 
 class Held(NamedTuple):
@@ -192,7 +192,7 @@ class Exchange:
                 published = True
             else:
                 self._handle_other(connection, event, now)
-                published |= type(event) is Request or type(event) is Once
+                published |= type(event) is Request or type(event) is PublishBatch
         self.outgoing.flush()
         self._flushed = self._undelivered()
         self._began = 0.0
@@ -255,7 +255,7 @@ class Exchange:
     def _is_too_late(self, connection: Connection, event: Event) -> bool:
         if type(event) in PUBLISHING:
             self._unheard.add(connection)
-        return connection in self._unheard and type(event) not in (Deferred, Closing)
+        return connection in self._unheard and type(event) not in (DeferredReply, Closing)
 
     async def end_replays(self) -> None:
         if self.commits:
@@ -311,7 +311,7 @@ class Exchange:
         """
         topic = burst.topics[bisect_right(burst.run_ends, forbidden)].decode(errors="replace")
         if connection.subscriber.link or connection.dialed:
-            detail = connection.guard.says_no("publish to", topic)
+            detail = connection.guard.denial_text("publish to", topic)
             allowed = parts_where(burst, connection.guard.may_publish)
             for part in allowed:
                 self.publish_for(connection, part, now)
@@ -348,7 +348,7 @@ class Exchange:
         self.keeping.keep(publication, source, now, batch, len(burst))
         return publication
 
-    def _publish_once(self, connection: Connection, event: Once, now: float) -> None:
+    def _publish_once(self, connection: Connection, event: PublishBatch, now: float) -> None:
         """All of it, or nothing: the rights may have changed since it was read."""
         assert self.keeping
         count = len(event.burst)
@@ -364,7 +364,7 @@ class Exchange:
                 self.keeping.note_again(connection, known.first, known.count)
             else:
                 self.publish_for(connection, event.burst, now, event.batch)
-            self.keeping.answer(connection, Receipt(event.answer(count), event.refusal))
+            self.keeping.answer(connection, Ack(event.answer(count), event.refusal))
 
     def _settle(self, settled: Settled) -> None:
         """The log has kept these, or will not."""
@@ -398,7 +398,7 @@ class Exchange:
                 self._end(connection, error)
             case Request():
                 self.asking.ask(connection, event, now)
-            case Answer():
+            case Response():
                 self._take_answer(connection, event)
             case _:
                 self._handle_words(connection, event, now)
@@ -406,20 +406,20 @@ class Exchange:
     def _handle_words(self, connection: Connection, event: Event, now: float) -> None:
         """What is said to the connection alone; for some of it the log must have done its work."""
         match event:
-            case Deferred(make):
+            case DeferredReply(make):
                 self.outgoing.send(connection, make())
             case Reply(data) if self.keeping:
                 self.keeping.reply(connection, data)
-            case Receipt() if self.keeping:
+            case Ack() if self.keeping:
                 self.keeping.answer(connection, event)
-            case Reply(data) | Receipt(data):
+            case Reply(data) | Ack(data):
                 self.outgoing.send(connection, data)
-            case Once():
+            case PublishBatch():
                 self._publish_once(connection, event, now)
             case Stage() | Commit() | Abort() if self.commits:
                 self.commits.handle(connection, event)
 
-    def _take_answer(self, connection: Connection, answer: Answer) -> None:
+    def _take_answer(self, connection: Connection, answer: Response) -> None:
         if not self.asking.answer(connection, answer):
             self.refuse(connection, "answer that nobody waits for")
 

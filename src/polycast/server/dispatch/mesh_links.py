@@ -100,7 +100,7 @@ class Neighbours:
         if not any(address in network for network in self._networks):
             return f"{host} is in none of simplest.discover_networks"
         identity = self._access.identify_dialled(host, None, found=True)
-        if not settings.discover_tls and Pass(self._access, identity, DIALECT).useless:
+        if not settings.discover_tls and Pass(self._access, identity, DIALECT).has_no_rights:
             return f"{identity} may do nothing here; add a rule such as '{identity} may publish+subscribe a.>'"
         if self.links.found_at(host) >= PLACES_PER_HOST:
             return f"{host} is linked at {PLACES_PER_HOST} ports already, the limit for one address"

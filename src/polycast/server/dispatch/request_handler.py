@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from polycast.broker import Requests, requests
 from polycast.dialects.base import Guard, RequestSession
-from polycast.model import RESERVED, Answer, Body, Format, Request
+from polycast.model import RESERVED_PREFIX, Body, Format, Request, Response
 from polycast.routing import Subscriber
 from polycast.server.api.bodies import RouteError, read_asked, to_json_body
 from polycast.server.dispatch.delivery import Outgoing
@@ -26,7 +26,7 @@ log = logging.getLogger("polycast.exchange")
 FORBIDDEN = "Forbidden"
 DETAILS_AT_MOST = 1000
 """So many refusals of a kind are told in the log; the others are only counted."""
-MANAGED = (RESERVED, "spark/")
+MANAGED = (RESERVED_PREFIX, "spark/")
 """Routes of the broker and of its pipelines: they show everything, whatever somebody may hear."""
 QUERY = "spark/sql"
 """The route of SQL: it has a right of its own, and the responder is told what the requester may query."""
@@ -34,7 +34,7 @@ QUERY_CHARACTERS = 500
 """So much of a query is in the log."""
 REQUEST_BYTES = 256 * 1024
 """The largest body of a request for a pipeline."""
-OWN_RULES = (RESERVED + "publish", RESERVED + "history")
+OWN_RULES = (RESERVED_PREFIX + "publish", RESERVED_PREFIX + "history")
 """Routes that are about topics: they look at what is allowed by themselves."""
 
 
@@ -93,7 +93,7 @@ class Asking:
         if connection.guard.restricted and not may_ask(connection.guard, route):
             self._refuse(connection, route)
             self._answer(requester, handle, False, requests.word(FORBIDDEN))
-        elif route.startswith(RESERVED):
+        elif route.startswith(RESERVED_PREFIX):
             self._asked[requester] += 1
             self.routes(connection, route, body, now, partial(self._answer_itself, requester, handle))
         elif route == QUERY:
@@ -116,9 +116,9 @@ class Asking:
         refused[FORBIDDEN] += 1
         worth = refused[FORBIDDEN] <= DETAILS_AT_MOST
         level = logging.INFO if worth else logging.DEBUG
-        log.log(level, "%s: %s", connection, connection.guard.says_no("ask", route))
+        log.log(level, "%s: %s", connection, connection.guard.denial_text("ask", route))
 
-    def answer(self, connection: Connection, answer: Answer) -> bool:
+    def answer(self, connection: Connection, answer: Response) -> bool:
         """Whether somebody waits for it."""
         effects = self._requests.answer(connection.subscriber, answer.number, answer.success, answer.body)
         self._pass(effects or [])
@@ -151,7 +151,7 @@ class Asking:
     def _answer(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
         connection: Connection = requester.owner
         session = cast(RequestSession, connection.session)
-        self._outgoing.send_owed(connection, session.to_answer(handle, success, body))
+        self._outgoing.send_owed(connection, session.to_response(handle, success, body))
 
     def _answer_itself(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
         """The broker's own answer, unless nobody is there any more to hear it."""

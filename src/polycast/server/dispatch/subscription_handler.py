@@ -44,9 +44,9 @@ class Subscribing:
         replays = exchange.replays
         if replays and _is_replayed(connection, event):
             exchange.events.subscribe(connection, event)
-            replays.begin(connection, event.pattern, event.form, event.start)
+            replays.begin(connection, event.pattern, event.encoder, event.start)
             exchange.apply(exchange.mesh.subscribed(subscriber, event.pattern) if new else [])
-        elif not (replays and replays.change(connection, event.pattern, event.form)):
+        elif not (replays and replays.change(connection, event.pattern, event.encoder)):
             self._begin_now(connection, event)
         return None
 
@@ -66,7 +66,7 @@ class Subscribing:
         exchange, subscriber = self._exchange, connection.subscriber
         if event.pattern not in subscriber.patterns:
             exchange.events.subscribe(connection, event)
-        if exchange.hub.subscribe(subscriber, event.pattern, event.form):
+        if exchange.hub.subscribe(subscriber, event.pattern, event.encoder):
             exchange.apply(exchange.mesh.subscribed(subscriber, event.pattern))
             self._introduce(connection, event)
             if exchange.replays:
@@ -104,7 +104,7 @@ class Subscribing:
         topic, payload = exchange.announcement
         may_hear = connection.subscriber.may_hear
         if event.pattern.matches(topic.decode()) and (may_hear is None or may_hear(topic.decode())):
-            encoded = event.form.encode(to_announcement(topic, payload), [(0, 1)])
+            encoded = event.encoder.encode(to_announcement(topic, payload), [(0, 1)])
             exchange.outgoing.touch(connection)
             connection.push(encoded.blocks, encoded.size, 1)
 

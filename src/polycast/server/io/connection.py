@@ -195,12 +195,12 @@ class Connection(asyncio.BufferedProtocol):
         now = time.time()
         received = self.session.receive(block, now)
         self._inbox.keep(block, received.consumed, received.need, received.until)
-        if self.trial_since or self.guard.useless:
+        if self.trial_since or self.guard.has_no_rights:
             self._review()
         if received.events:
             self._port.received(self, received.events, now)
-        if self._counted or self._inbox.held > COUNTED_BYTES or self.session.gathered_bytes > COUNTED_BYTES:
-            self._count_unfinished(received.consumed > 0 and not self.session.gathered_bytes)
+        if self._counted or self._inbox.held > COUNTED_BYTES or self.session.buffered_bytes > COUNTED_BYTES:
+            self._count_unfinished(received.consumed > 0 and not self.session.buffered_bytes)
         taken = time.monotonic() - began
         self._inbox.adapt(taken)
         if taken > TURN_SECONDS or self._port.budget.behind:
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _count_unfinished(self, begins: bool) -> None:
         """What is kept of a frame counts with that of all others; a peer without rights may keep little."""
-        gathered = self.session.gathered_bytes
+        gathered = self.session.buffered_bytes
         held = self._inbox.held + gathered
         unfinished = self._port.unfinished
         self._counted = held > COUNTED_BYTES and not self.closing
@@ -220,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
             unfinished.note(self, held, self._inbox.wanted + gathered, self.touched_at, begins)
 
     def _is_forbidden_to_hold(self) -> bool:
-        if self.guard.useless:
+        if self.guard.has_no_rights:
             return self._inbox.expected > self._port.trial_bytes or self._port.unfinished.is_full
         topic = self.session.begun_topic(self._inbox.head(COUNTED_BYTES))
         if topic is None or self.guard.may_publish(topic):
@@ -234,14 +234,14 @@ class Connection(asyncio.BufferedProtocol):
         self._port.unfinished.forget(self)
 
     def unfinished_bytes(self) -> int:
-        return self._inbox.filled + self.session.gathered_bytes
+        return self._inbox.filled + self.session.buffered_bytes
 
     # -- rights ------------------------------------------------------------------------------------------
 
     def forbid(self, act: str, what: str) -> None:
         """For whoever reads the log; the connection ends for it."""
         worth = self._port.counters.closed[ForbiddenError.kind] < DETAILS_AT_MOST
-        log.log(logging.INFO if worth else logging.DEBUG, "%s: %s", self, self.guard.says_no(act, what))
+        log.log(logging.INFO if worth else logging.DEBUG, "%s: %s", self, self.guard.denial_text(act, what))
 
     def begin_trial(self) -> None:
         """It may do nothing, and has some time to show that it is somebody who may."""
@@ -325,12 +325,12 @@ class Connection(asyncio.BufferedProtocol):
         self.push(encoded.blocks, 0, 0)
         self._pending_bytes, self._pending_messages = encoded.size, messages
         self._port.counters.lossy += encoded.lossy
-        self._hold(self.session.held_bytes)
+        self._hold(self.session.withheld_bytes)
         self._write()
         self._clear()
 
     def flush(self) -> None:
-        held = self.session.held_bytes
+        held = self.session.withheld_bytes
         if held or self._holding:
             self._hold(held)
         elif not self._pending:
@@ -357,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def queued(self) -> int:
         """What waits to be sent, or to be allowed to be sent."""
-        return self.unsent() + self.session.held_bytes
+        return self.unsent() + self.session.withheld_bytes
 
     def unsent(self) -> int:
         """What waits for nothing but the peer to read it."""
@@ -461,7 +461,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _say_farewell(self, error: PeerError | None) -> bytes:
-        words = b"" if self.closing else self.session.farewell(error)
+        words = b"" if self.closing else self.session.closing_bytes(error)
         if words:
             self.push((words,), len(words), 0)
         self.flush()

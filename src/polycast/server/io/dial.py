@@ -59,7 +59,7 @@ def warn_of_useless(access: Access, settings: Settings) -> None:
     places += [(role, text) for role, texts in settings.connect.items() for text in texts]
     for role, text in places:
         identity = _expected_identity(access, parse_address(text, "tcp"))
-        if identity and Pass(access, identity, ROLES[role].dialect, configured=True).useless:
+        if identity and Pass(access, identity, ROLES[role].dialect, configured=True).has_no_rights:
             hint = f"add a rule such as '{identity} may everything'"
             log.warning("%s %s: %s may do nothing here; %s", role, text, identity, hint)
 

@@ -27,7 +27,7 @@ class Listener:
         self._address = address
         self._dialed = dialed
         self._found = found
-        self._terms = server.terms(address, dialed)
+        self._context = server.session_context(address, dialed)
         self.role = role
         policy = address.options.get("policy", server.settings.limits.policy)
         self.policy = "disconnect" if role.link else policy  # a link that lost a command would stay wrong
@@ -39,7 +39,7 @@ class Listener:
         self.unfinished = server.unfinished
 
     def connection(self) -> Connection:
-        session = self.role.session(self._terms)
+        session = self.role.session(self._context)
         return Connection(self, session, self._server.inbox(), self._server.next_name(), self._dialed)
 
     def speaking(self, dialect: str) -> Listener:

@@ -47,7 +47,7 @@ class Places:
         """False: there is no place for it."""
         if self._settle(connection):
             return True
-        return connection.session.introduces and self._put_on_trial(connection)
+        return connection.session.accepts_token and self._put_on_trial(connection)
 
     def why_not(self, connection: Connection) -> str:
         """For the log: why there was no place for it."""
@@ -71,19 +71,19 @@ class Places:
 
     def review(self, connection: Connection) -> None:
         """Its rights may have changed since it got its place."""
-        useless = connection.guard.useless
+        has_no_rights = connection.guard.has_no_rights
         if connection not in self._on_trial:
-            if useless:
+            if has_no_rights:
                 self.leave(connection)
                 self._put_on_trial(connection)
-        elif not useless:
+        elif not has_no_rights:
             self._on_trial.discard(connection)
             if not self._settle(connection):
                 self._on_trial.add(connection, connection.origin)
 
     def _settle(self, connection: Connection) -> bool:
         guard, origin = connection.guard, connection.origin
-        if guard.useless or not (guard.known or self._has_room_for_unknown(origin)) or not self._make_room():
+        if guard.has_no_rights or not (guard.known or self._has_room_for_unknown(origin)) or not self._make_room():
             return False
         if guard.known:
             self._known.add(connection)

@@ -8,8 +8,8 @@ from polycast.server.settings import LimitSettings
 
 def why_late(connection: Connection, limits: LimitSettings, now: float) -> str:
     """What the peer did not say in time; empty: nothing."""
-    session, held = connection.session, connection.session.held_bytes
-    if not session.handshaken and now - connection.opened_at >= limits.handshake_seconds:
+    session, held = connection.session, connection.session.withheld_bytes
+    if not session.handshake_done and now - connection.opened_at >= limits.handshake_seconds:
         return f"no handshake within {limits.handshake_seconds:g} s (limits.handshake_seconds)"
     on_trial = connection.trial_since and not session.served
     if on_trial and now - connection.trial_since >= limits.handshake_seconds:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from polycast.model import RESERVED, Burst, Format, Pattern, Start, Subscribe
+from polycast.model import RESERVED_PREFIX, Burst, Format, Pattern, StartPosition, Subscribe
 from polycast.server.io.connection import Connection
 from polycast.version import VERSION
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("polycast.events")
 
-TOPIC = RESERVED + "events/"
+TOPIC = RESERVED_PREFIX + "events/"
 DIALECT = "polycast"
 COUNT_SECONDS = 1.0
 """Between two events that tell of what was counted."""
@@ -133,14 +133,14 @@ class Events:
         last = connection.port.replay == "last" and event.start is None
         start = {"from": "last"} if last else _to_from(event.pattern, event.start)
         self._add_about(connection, "subscribe", **_to_words(connection, event.pattern), **start)
-        if event.pattern.value.startswith(RESERVED):
+        if event.pattern.value.startswith(RESERVED_PREFIX):
             self.publish()  # before it hears of events itself
 
     def unsubscribe(self, connection: Connection, pattern: Pattern) -> None:
         """To be said before it ends."""
         if connection not in self._heads:
             return
-        if pattern.value.startswith(RESERVED):
+        if pattern.value.startswith(RESERVED_PREFIX):
             self.publish()  # as long as it hears of them
         self._add_about(connection, "unsubscribe", **_to_words(connection, pattern))
 
@@ -244,7 +244,7 @@ _to_json = msgspec.json.encode
 
 
 def _is_known(connection: Connection) -> bool:
-    return connection.guard.known and not connection.guard.useless
+    return connection.guard.known and not connection.guard.has_no_rights
 
 
 def _about(connection: Connection) -> dict[str, str]:
@@ -258,7 +258,7 @@ def _to_words(connection: Connection, pattern: Pattern) -> dict[str, Any]:
     return {"pattern": str(pattern), "kind": kind, "value": pattern.value, "echo": connection.subscriber.echo}
 
 
-def _to_from(pattern: Pattern, start: Start | None) -> dict[str, Any]:
+def _to_from(pattern: Pattern, start: StartPosition | None) -> dict[str, Any]:
     """As hermod has it."""
     if start is None:
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from polycast.model import Burst, Form, Pattern
+from polycast.model import Burst, Encoder, Pattern
 from polycast.routing import PatternIndex, Subscriber
 
 TOPICS_AT_MOST = 20_000
@@ -13,7 +13,7 @@ TOPICS_AT_MOST = 20_000
 
 
 class Wish(NamedTuple):
-    form: Form
+    encoder: Encoder
     since: int = 0
     sequence: int = 0
     """Of the topic; nothing is wanted before it, nor before that offset."""
@@ -46,10 +46,10 @@ class Wishes:
         if self._wishes.pop(pattern, None):
             self._outdate()
 
-    def change(self, pattern: Pattern, form: Form) -> None:
+    def change(self, pattern: Pattern, encoder: Encoder) -> None:
         """In another form from here on."""
         if pattern in self._wishes:
-            self.put(pattern, self._wishes[pattern]._replace(form=form))
+            self.put(pattern, self._wishes[pattern]._replace(encoder=encoder))
 
     def hasten(self, pattern: Pattern, since: int) -> None:
         """From that offset on, if it is an earlier one."""
@@ -72,7 +72,7 @@ class Wishes:
         if self._index is None:
             self._index = PatternIndex()
             for pattern, wish in self._wishes.items():
-                self._index.add(Subscriber(wish), pattern, wish.form)
+                self._index.add(Subscriber(wish), pattern, wish.encoder)
         return self._index
 
     def _outdate(self) -> None:

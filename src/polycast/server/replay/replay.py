@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from polycast.log.read.bursts import to_bursts
 from polycast.log.read.reader import Reader
 from polycast.log.write.writer import Entry
-from polycast.model import Burst, Form, Slices
+from polycast.model import Burst, Encoder, Slices
 from polycast.server.io.connection import Connection
 from polycast.server.replay.interest import Wish
 
@@ -140,17 +140,17 @@ class Replay:
         return batch.filter(pc.or_(before, pc.invert(unheard)))
 
     def push_burst(self, burst: Burst, start: int, stop: int) -> None:
-        parts: list[tuple[Form, Slices]] = []
+        parts: list[tuple[Encoder, Slices]] = []
         for run, first, last in burst.runs([(start, stop)]):
             wishes = self.wishes_for(burst.topics[run])
             begin = min([wish.begin(burst, run, first) for wish in wishes], default=last)
             if begin < last:
-                form = wishes[0].form
-                if not parts or parts[-1][0] is not form:
-                    parts.append((form, []))
+                encoder = wishes[0].encoder
+                if not parts or parts[-1][0] is not encoder:
+                    parts.append((encoder, []))
                 _add(parts[-1][1], begin, last)
-        for form, slices in parts:
-            self.connection.feed(form.encode(burst, slices), sum(end - begin for begin, end in slices))
+        for encoder, slices in parts:
+            self.connection.feed(encoder.encode(burst, slices), sum(end - begin for begin, end in slices))
 
     def _push_tail(self) -> bool:
         """From memory. Whether that was all there is."""

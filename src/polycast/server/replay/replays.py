@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from polycast.log.log import Log
 from polycast.log.read.segment_index import Index
 from polycast.log.read.work import Work, once
-from polycast.model import Form, Pattern, Start
+from polycast.model import Encoder, Pattern, StartPosition
 from polycast.routing import Audience, Topics
 from polycast.server.io.connection import Connection
 from polycast.server.replay.last_offsets import Newest
@@ -58,7 +58,9 @@ class Replays:
 
     # -- subscriptions -----------------------------------------------------------------------------------
 
-    def begin(self, connection: Connection, pattern: Pattern, form: Form, start: Start | None) -> None:
+    def begin(
+        self, connection: Connection, pattern: Pattern, encoder: Encoder, start: StartPosition | None
+    ) -> None:
         """Without a start: with the last message of each topic."""
         self.drop(connection, pattern)
         key = connection, FromReplay if start else LastReplay
@@ -66,15 +68,15 @@ class Replays:
             replay = self._begun[key] = key[1](self, connection)
             self._open.setdefault(connection, set()).add(replay)
             asyncio.get_running_loop().call_soon(self._begin, key)
-        self._begun[key].add(pattern, form, start or Start())
+        self._begun[key].add(pattern, encoder, start or StartPosition())
         self._exchange.hub.subscribe(connection.subscriber, pattern, SILENT)
 
-    def change(self, connection: Connection, pattern: Pattern, form: Form) -> bool:
+    def change(self, connection: Connection, pattern: Pattern, encoder: Encoder) -> bool:
         """Another form for what is being served from the log; False where that is not the case."""
         if connection.subscriber.patterns.get(pattern) is not SILENT:
             return False
         for replay in self._open.get(connection, ()):
-            replay.wishes.change(pattern, form)
+            replay.wishes.change(pattern, encoder)
         return True
 
     def drop(self, connection: Connection, pattern: Pattern) -> None:
@@ -87,11 +89,11 @@ class Replays:
         if connection.spilled:
             self._spilled[connection].note_made(pattern)
 
-    def go_live(self, connection: Connection, pattern: Pattern, form: Form, offset: int) -> None:
+    def go_live(self, connection: Connection, pattern: Pattern, encoder: Encoder, offset: int) -> None:
         """It has been served up to that offset."""
         if connection.spilled:
             self._spilled[connection].note_served(pattern, offset)
-        self._exchange.hub.subscribe(connection.subscriber, pattern, form)
+        self._exchange.hub.subscribe(connection.subscriber, pattern, encoder)
 
     def spill(self, connection: Connection, offset: int, slow: bool = True) -> None:
         """Not `slow`: nobody can take at once what is coming."""

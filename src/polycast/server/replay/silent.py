@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from polycast.model import Burst, Encoded, Form, Slices
+from polycast.model import Burst, Encoded, Encoder, Slices
 
 
-class SilentForm(Form):
+class SilentEncoder(Encoder):
     name = "silent"
-    prevails = True
+    takes_precedence = True
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         return Encoded([], 0)
 
 
-SILENT = SilentForm()
+SILENT = SilentEncoder()

@@ -57,14 +57,14 @@ class SpillReplay(Replay):
 
     def _find(self, topic: bytes, audience: Audience) -> tuple[Wish, ...]:
         mine = self.connection.subscriber
-        form = next((form for form, members in audience.groups if mine in members), SILENT)
-        if form is SILENT:
+        encoder = next((encoder for encoder, members in audience.groups if mine in members), SILENT)
+        if encoder is SILENT:
             return ()
         if not self._made and not self._served:
-            return (Wish(form),)
+            return (Wish(encoder),)
         matching = [pattern for pattern in mine.patterns if pattern.matches(topic.decode())]
         made = min(self._made.get(pattern, 0) for pattern in matching)
-        return (Wish(form, max(made, *(self._served.get(pattern, 0) for pattern in matching))),)
+        return (Wish(encoder, max(made, *(self._served.get(pattern, 0) for pattern in matching))),)
 
     def go_live(self) -> None:
         self.connection.spilled = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from polycast.log.read.seek import first_offset, rows_at, seek_sequences, seek_time
 from polycast.log.read.work import Work
-from polycast.model import Exact, Form, Pattern, Start
+from polycast.model import Encoder, Exact, Pattern, StartPosition
 from polycast.server.io.connection import Connection
 from polycast.server.replay.interest import Wish, Wishes
 from polycast.server.replay.replay import Replay
@@ -29,14 +29,14 @@ class FromReplay(Replay):
     def __init__(self, replays: Replays, connection: Connection) -> None:
         super().__init__(replays, connection)
         self.wishes = Wishes()
-        self._starts: dict[Pattern, Start] = {}
+        self._starts: dict[Pattern, StartPosition] = {}
         self._over = False
 
-    def add(self, pattern: Pattern, form: Form, start: Start) -> None:
+    def add(self, pattern: Pattern, encoder: Encoder, start: StartPosition) -> None:
         """Wherever it starts, it is not later than now."""
         self._over = False
         self._starts[pattern] = start
-        self.wishes.put(pattern, Wish(form, self.log.next, start.sequence or 0))
+        self.wishes.put(pattern, Wish(encoder, self.log.next, start.sequence or 0))
 
     def drop(self, pattern: Pattern) -> None:
         """Nobody wants it any more."""
@@ -60,7 +60,7 @@ class FromReplay(Replay):
 
     def go_live(self) -> None:
         for pattern, wish in self.wishes:
-            self.replays.go_live(self.connection, pattern, wish.form, self.offset)
+            self.replays.go_live(self.connection, pattern, wish.encoder, self.offset)
 
 
 class LastReplay(FromReplay):
@@ -121,7 +121,7 @@ class LastReplay(FromReplay):
         return sorted(offset for offset in found if 0 <= offset < self._since)
 
 
-def find_starts(folder: Path, starts: dict[Pattern, Start]) -> Work[dict[Pattern, int]]:
+def find_starts(folder: Path, starts: dict[Pattern, StartPosition]) -> Work[dict[Pattern, int]]:
     """Where to begin to read for each: what is wanted of those with a sequence may come a little later."""
     sequences = {pattern.value: start.sequence for pattern, start in starts.items() if start.sequence is not None}
     began = (yield from seek_sequences(folder, sequences)) if sequences else 0

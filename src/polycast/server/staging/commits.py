@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from polycast.dialects.base import Guard
-from polycast.dialects.hermod.forms import NAME
+from polycast.dialects.hermod.encoders import NAME
 from polycast.log.files.columns import COLUMN_BYTES_AT_MOST
 from polycast.log.log import NAMES, Log
 from polycast.log.write import bulk
 from polycast.log.write.bulk import Bulk, Numbered
 from polycast.log.write.outcome import ANOTHER_COUNT
 from polycast.log.write.writer import ROW_BYTES
-from polycast.model import Abort, BatchKey, Burst, Commit, Event, Limits, Receipt, Stage
+from polycast.model import Abort, Ack, BatchKey, Burst, Commit, Event, Limits, Stage
 from polycast.routing import Audience
 from polycast.server.dispatch.request_handler import FORBIDDEN
 from polycast.server.io.connection import Connection
@@ -212,7 +212,7 @@ class Commits:
             self._keeping.forget(connection)
             return
         self._keeping.note_again(connection, first, count)
-        self._keeping.answer(connection, Receipt(event.answer(count), event.refusal))
+        self._keeping.answer(connection, Ack(event.answer(count), event.refusal))
 
     def _deny(self, connection: Connection, event: Stage | Commit | Abort, error: StageError) -> None:
         if error.code == 403:
@@ -231,8 +231,8 @@ def _hearing(audiences: Iterable[Audience]) -> set[Connection]:
     return {
         member.owner
         for audience in audiences
-        for form, members in audience.groups
-        if form is not SILENT
+        for encoder, members in audience.groups
+        if encoder is not SILENT
         for member in members
         if member.owner is not None
     }

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from polycast.dialects.hermod.scan import FRAME, Run, digests, frames
-from polycast.model import Burst, Encoded, Form, Slices
+from polycast.model import Burst, Encoded, Encoder, Slices
 
 NAME = "hermod"
 OK = b'{"status": "OK"}\n'
@@ -67,7 +67,7 @@ def _shift(burst: Burst, run: int) -> int:
     return burst.sequences[run] - (burst.run_ends[run - 1] if run else 0)
 
 
-class HermodForm(Form):
+class HermodEncoder(Encoder):
     name = NAME
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
@@ -80,10 +80,10 @@ def to_array(column: Sequence[int]) -> array[int]:
     return column if isinstance(column, array) else array("q", column)
 
 
-FORM = HermodForm()
+ENCODER = HermodEncoder()
 
 
-class PacedForm(Form):
+class PacedEncoder(Encoder):
     """For one subscriber: at most `window` messages are with it unacknowledged, at most `batch` come as one.
 
     0 means that there is no such bound.
@@ -102,7 +102,7 @@ class PacedForm(Form):
         """The same by topic: the sequences."""
         self._group = 0
         self._closed = False
-        self.held_bytes = 0
+        self.withheld_bytes = 0
 
     @property
     def unacknowledged(self) -> int:
@@ -122,7 +122,7 @@ class PacedForm(Form):
         self._held.clear()
         self._sent.clear()
         self._by_topic.clear()
-        self.held_bytes = 0
+        self.withheld_bytes = 0
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         if self._closed:
@@ -132,7 +132,7 @@ class PacedForm(Form):
             topic, shift = burst.topics[run], _shift(burst, run)
             for i, frame in zip(range(first, last), frames, strict=False):
                 self._held.append((frame, topic, i + shift))
-                self.held_bytes += len(frame)
+                self.withheld_bytes += len(frame)
         released = self.release()
         return Encoded([released] if released else [], len(released))
 
@@ -151,7 +151,7 @@ class PacedForm(Form):
             self._group += 1
             for _ in range(count):
                 frame, topic, sequence = self._held.popleft()
-                self.held_bytes -= len(frame)
+                self.withheld_bytes -= len(frame)
                 if self._window:
                     self._sent[topic, sequence] = self._group
                     self._by_topic.setdefault(topic, deque()).append(sequence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polycast.dialects.base import as_it_came
+from polycast.dialects.base import pass_through
 from polycast.dialects.ubre.messages import (
     HEADER,
     NAME_BYTES_AT_MOST,
@@ -14,7 +14,7 @@ from polycast.dialects.ubre.messages import (
     to_string,
 )
 from polycast.dialects.web import websocket
-from polycast.model import Buffer, Burst, Encoded, Form, Format, Slices
+from polycast.model import Buffer, Burst, Encoded, Encoder, Format, Slices
 
 NAME = "ubre"
 
@@ -22,7 +22,7 @@ Before = Callable[[int], bytes]
 """From the size of a message to what stands before it."""
 
 
-class JsonForm(Form):
+class JsonEncoder(Encoder):
     name = NAME
 
     def __init__(self, before: Before, after: bytes) -> None:
@@ -31,7 +31,7 @@ class JsonForm(Form):
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         if burst.native is self:
-            return as_it_came(burst, slices)
+            return pass_through(burst, slices)
         pieces: list[Buffer] = []
         before, close = self._before, b"}" + self._after
         for run, first, last in burst.runs(slices):
@@ -55,7 +55,7 @@ def _bodies(burst: Burst, run: int, first: int, last: int) -> list[bytes]:
     return [to_json(payload, format_) for payload in payloads]
 
 
-class BinaryForm(Form):
+class BinaryEncoder(Encoder):
     name = NAME
 
     def __init__(self, before: Before) -> None:
@@ -91,7 +91,7 @@ def _binary_header(size: int) -> bytes:
     return websocket.header(websocket.BINARY, size)
 
 
-JSON_LINES = JsonForm(_nothing, b"\n")
-JSON_FRAMES = JsonForm(_text_header, b"")
-BINARY_STREAM = BinaryForm(_nothing)
-BINARY_FRAMES = BinaryForm(_binary_header)
+JSON_LINES = JsonEncoder(_nothing, b"\n")
+JSON_FRAMES = JsonEncoder(_text_header, b"")
+BINARY_STREAM = BinaryEncoder(_nothing)
+BINARY_FRAMES = BinaryEncoder(_binary_header)

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from functools import cache, partial
 from struct import Struct
 
-from polycast.dialects.base import as_it_came
+from polycast.dialects.base import pass_through
 from polycast.dialects.scan import SIZE, TYPE
 from polycast.dialects.web.websocket import BINARY, header, to_masked_frame
-from polycast.model import Buffer, Burst, Encoded, Form, Slices
+from polycast.model import Buffer, Burst, Encoded, Encoder, Slices
 
 NAME = "nanomsg"
 TYPED_SIZE = Struct(">BQ")
 
 
-class NanomsgForm(Form):
+class NanomsgEncoder(Encoder):
     name = NAME
 
     def __init__(self, head: Callable[[int], bytes], separator: bytes) -> None:
@@ -24,7 +24,7 @@ class NanomsgForm(Form):
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         if burst.native is self:
-            return as_it_came(burst, slices)
+            return pass_through(burst, slices)
         pieces: list[Buffer] = []
         view = memoryview(burst.block)
         for run, first, last in burst.runs(slices):
@@ -43,7 +43,7 @@ class NanomsgForm(Form):
         return topic + self._separator if topic else b""
 
 
-class MaskedForm(NanomsgForm):
+class MaskedEncoder(NanomsgEncoder):
     """For a WebSocket that the broker dialled. Each frame has a mask of its own, so none goes out as it came."""
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
@@ -66,5 +66,5 @@ HEADS: dict[str, Callable[[int], bytes]] = {
 
 
 @cache
-def form_of(scheme: str, separator: str, masked: bool = False) -> NanomsgForm:
-    return (MaskedForm if masked else NanomsgForm)(HEADS[scheme], separator.encode())
+def encoder_of(scheme: str, separator: str, masked: bool = False) -> NanomsgEncoder:
+    return (MaskedEncoder if masked else NanomsgEncoder)(HEADS[scheme], separator.encode())
