@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 from kit.broker import Broker
 from kit.kept import numbered, publish
 from polycast.errors import StartError
-from polycast.spark.source import ROWS, PolycastSource
+from polycast.spark.schema import ROWS
+from polycast.spark.source import PolycastSource
 from polycast.spark.stream import LogStream
 
 COUNT = 3000

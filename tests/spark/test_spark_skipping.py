@@ -20,7 +20,8 @@ from polycast.log.files.sealed import SealedReader
 from polycast.log.upkeep import sealing
 from polycast.log.upkeep.sealing import seal
 from polycast.spark.options import read_source_options
-from polycast.spark.source import ROWS, PushingReader, PushingSource
+from polycast.spark.schema import ROWS
+from polycast.spark.source import PushingReader, PushingSource
 from polycast.spark.stream import LogStream
 
 EPOCH = datetime.fromtimestamp(BEGAN / 1e6, UTC)

@@ -18,6 +18,6 @@ from polycast.spark.faults import explain
 from polycast.spark.session import register, session
 from polycast.spark.table import table
 
-worker.settle()
+worker.freeze_imports()
 
 __all__ = ["explain", "register", "session", "table"]

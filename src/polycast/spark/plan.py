@@ -85,7 +85,7 @@ def check_range(view: View, wanted: Range, fail_on_data_loss: bool) -> Range:
         last = min(first, wanted.stop) - 1
         raise GoneError(
             f"offsets {wanted.start:,} to {last:,} are gone: the log begins at {first:,}",
-            "failOnDataLoss=false goes on without them; log.retention_seconds and log.retention_bytes keep more",
+            "failOnDataLoss=false goes on without them; log.retain_seconds and log.retain_bytes keep more",
         )
     beyond = max(wanted.start, wanted.stop)
     if beyond > first and beyond > (after := view.next()):

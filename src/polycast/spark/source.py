@@ -9,39 +9,26 @@ to is in Spark's checkpoint, as {"offset": N}, and nowhere else.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructType
 
-from polycast.errors import GoneError, UsageError
-from polycast.log.files.format import Gap
 from polycast.log.read.query import Condition, Wanted
 from polycast.spark.faults import telling
-from polycast.spark.fetch import STRETCHES, to_batch
+from polycast.spark.fetch import STRETCHES
 from polycast.spark.filters import to_conditions
 from polycast.spark.options import SourceOptions, read_sink_options, read_source_options
-from polycast.spark.plan import Share, check_range, find_range, narrow, share_out, to_wanted
+from polycast.spark.partition_reader import read_share
+from polycast.spark.plan import check_range, find_range, narrow, share_out, to_wanted
+from polycast.spark.schema import ROWS, to_columns
+from polycast.spark.sink import BatchSink, StreamSink
+from polycast.spark.stream import LogStream
 from polycast.spark.views import open_view
 
-log = logging.getLogger("polycast.spark")
-
 NAME = "polycast"
-ROWS = StructType(
-    [
-        StructField("offset", LongType()),
-        StructField("topic", StringType()),
-        StructField("sequence", LongType()),
-        StructField("time", TimestampType()),
-        StructField("dialect", StringType()),
-        StructField("format", StringType()),
-        StructField("payload", BinaryType()),
-        StructField("source", StringType()),
-    ]
-)
 
 
 class PolycastSource(DataSource):
@@ -57,8 +44,6 @@ class PolycastSource(DataSource):
             return LogReader(read_source_options(self.options, streaming=False), self._columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
-        from polycast.spark.stream import LogStream
-
         with telling():
             return LogStream(read_source_options(self.options, streaming=True), self._columns(schema))
 
@@ -66,14 +51,10 @@ class PolycastSource(DataSource):
         return to_columns(schema, self.schema())
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        from polycast.spark.sink import BatchSink
-
         with telling():
             return BatchSink(read_sink_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
-        from polycast.spark.sink import StreamSink
-
         with telling():
             return StreamSink(read_sink_options(self.options), schema)
 
@@ -113,46 +94,3 @@ class PushingReader(LogReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         self.conditions, left = to_conditions(filters)
         return left
-
-
-def read_share(
-    options: SourceOptions, wanted: Wanted, columns: Sequence[str], share: InputPartition
-) -> Iterator[pa.RecordBatch]:
-    """In the task. Where there is nothing to read, Spark asks for one share that is none."""
-    if not isinstance(share, Share):
-        return
-    if options.stretches:
-        yield to_batch(share.stretches).select(columns)
-        return
-    with telling():
-        view = open_view(options)
-        try:
-            yield from view.scan(share.stretches, wanted, columns, to_loss(options.fail_on_data_loss))
-        finally:
-            view.close()
-
-
-def to_loss(fail: bool) -> Callable[[Gap], None]:
-    """What to do about messages that should be there."""
-
-    def lose(gap: Gap) -> None:
-        what = f"offsets {gap.first:,} to {gap.next - 1:,} cannot be read: {gap.reason}"
-        if fail:
-            raise GoneError(what, "failOnDataLoss=false goes on without them")
-        log.warning("%s", what)
-
-    return lose
-
-
-def to_columns(schema: StructType, whole: StructType = ROWS) -> list[str]:
-    """The columns that are asked for: all, or some of them."""
-    known = {field.name: field.dataType for field in whole.fields}
-    for field in schema.fields:
-        if field.name not in known:
-            rows = "messages" if whole is ROWS else "stretches"
-            raise UsageError(f"{rows} have no column {field.name!r}", f"they have {', '.join(known)}")
-        if field.dataType != known[field.name]:
-            right = known[field.name].simpleString()
-            found = field.dataType.simpleString()
-            raise UsageError(f"the column {field.name} is {right}, not {found}", f"ask for {right}, and cast it")
-    return [field.name for field in schema.fields]

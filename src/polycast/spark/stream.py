@@ -18,8 +18,8 @@ from pyspark.sql.streaming.datasource import (
 
 from polycast.spark.faults import telling
 from polycast.spark.options import LATEST, SourceOptions
+from polycast.spark.partition_reader import read_share
 from polycast.spark.plan import Range, check_range, find_start, share_out, to_wanted
-from polycast.spark.source import read_share
 from polycast.spark.views import View, open_view
 
 Offset = dict[str, int]

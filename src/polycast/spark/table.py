@@ -19,7 +19,8 @@ from polycast.log.files.sealed import About, SealedReader
 from polycast.log.read.reader import covering
 from polycast.log.read.survey import ends_of
 from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern, Prefix, parse_patterns
-from polycast.spark.source import NAME, ROWS
+from polycast.spark.schema import ROWS
+from polycast.spark.source import NAME
 from polycast.spark.views import find_log
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from importlib import import_module
 from pathlib import Path
 
 from polycast.log.files.arrow import leave_pandas_out
@@ -23,9 +22,8 @@ if is_worker and sys.argv[1:] and sys.argv[1].startswith(PLANNERS):
     leave_pandas_out()
 
 
-def settle() -> None:
+def freeze_imports() -> None:
+    """Excludes everything imported so far from garbage collection, in worker processes only."""
     if is_worker:
-        for name in ("source", "stream", "sink"):
-            import_module(f"polycast.spark.{name}")
         gc.collect()
         gc.freeze()

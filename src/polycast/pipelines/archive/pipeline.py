@@ -69,8 +69,8 @@ def plan(options: SourceOptions, start: int, stop: int) -> list[Share]:
 
 def reading(options: SourceOptions, shares: Sequence[Share]) -> Read:
     def read(number: int) -> Iterator[pa.RecordBatch]:
+        from polycast.spark.partition_reader import read_share
         from polycast.spark.plan import to_wanted
-        from polycast.spark.source import read_share
 
         return read_share(options, to_wanted(options), SCHEMA.names, shares[number])
 

@@ -34,7 +34,7 @@ def counting(log: Path, wanted: Wanted, seconds: int, now: Callable[[], float]) 
 
     def count(stretches: Batches) -> Batches:
         from polycast.spark.fetch import fetch
-        from polycast.spark.source import to_loss
+        from polycast.spark.partition_reader import to_loss
 
         for batch in fetch(log, stretches, wanted, NEEDED, to_loss(fail=False)):
             yield count_batch(batch, seconds, now())

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from log.shelf import half_sealed
+from polycast.errors import GoneError
+from polycast.log.settings import LogSettings
+from polycast.spark.plan import Range, check_range
+from polycast.spark.views import FolderView
+
+
+def test_the_hint_for_removed_offsets_names_existing_settings(tmp_path: Path) -> None:
+    shelf = half_sealed(tmp_path / "log")
+    (shelf.folder / "00000000000000000000.parquet").unlink()
+    with pytest.raises(GoneError) as raised:
+        check_range(FolderView(shelf.folder), Range(50, 200), fail_on_data_loss=True)
+    named = re.findall(r"\blog\.(\w+)", raised.value.hint)
+    assert named == ["retain_seconds", "retain_bytes"]
+    assert {*named} <= {field.name for field in fields(LogSettings)}
