@@ -65,17 +65,17 @@ def test_those_who_do_not_read_take_little_memory(long: Broker) -> None:
     wait_for_total(long, "replays_open", 0)
 
 
-@pytest.mark.parametrize("farewell", ["close", "CLOSE", "reset", "half"])
-def test_one_that_ends_in_the_middle_leaves_nothing_behind(long: Broker, closing_bytes: str) -> None:
+@pytest.mark.parametrize("ending", ["close", "CLOSE", "reset", "half"])
+def test_one_that_ends_in_the_middle_leaves_nothing_behind(long: Broker, ending: str) -> None:
     with ExitStack() as stack:
         peer = begin(long, stack)
         read_messages(peer, 10)
         wait_for_total(long, "replays_open", 1)
-        if closing_bytes == "close":
+        if ending == "close":
             peer.close()
-        elif closing_bytes == "CLOSE":
+        elif ending == "CLOSE":
             peer.send(hermod.CLOSE)
-        elif closing_bytes == "half":
+        elif ending == "half":
             peer.shut()
         else:
             peer.send(b"?")
