@@ -12,7 +12,8 @@ import pytest
 from kit.program import Finished, polycast_here
 from log.shelf import Shelf, stop
 from polycast.pipelines import NAMES, SUMMARIES, find
-from polycast.pipelines.runtime.progress import Progress, position_of, to_progress
+from polycast.pipelines.runtime.checkpoint import committed_offset
+from polycast.pipelines.runtime.progress import BatchProgress, to_progress
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_progress_from_what_spark_tells() -> None:
         "durationMs": {"triggerExecution": 250},
         "sources": [{"startOffset": {"offset": 0}, "endOffset": {"offset": 500}, "latestOffset": {"offset": 800}}],
     }
-    assert to_progress("x", told) == Progress("x", 7, 500, 2000.0, 0.25, 500, 300)
+    assert to_progress("x", told) == BatchProgress("x", 7, 500, 2000.0, 0.25, 500, 300)
     texts = [{"endOffset": '{"offset": 500}', "latestOffset": '{"offset": 800}'}]
     assert to_progress("x", told | {"sources": texts}) == to_progress("x", told)
     two = [{"endOffset": {"offset": 9}, "latestOffset": {"offset": 9}}, *texts]
@@ -147,16 +148,16 @@ def test_progress_from_what_spark_tells() -> None:
 
 def test_progress_of_a_query_that_has_nothing_to_do() -> None:
     nothing = [{"startOffset": None, "endOffset": None, "latestOffset": None}]
-    assert to_progress("x", {"batchId": 0, "sources": nothing}) == Progress("x", 0, 0, 0.0, 0.0, 0, 0)
+    assert to_progress("x", {"batchId": 0, "sources": nothing}) == BatchProgress("x", 0, 0, 0.0, 0.0, 0, 0)
     assert to_progress("x", {"batchId": 0, "sources": []})[5:] == (0, 0)
 
 
 def test_the_position_is_that_of_the_last_batch_that_was_done(tmp_path: Path) -> None:
-    assert position_of(tmp_path) == 0
+    assert committed_offset(tmp_path) == 0
     for number in (8, 9, 10, 11):
         (tmp_path / "offsets").mkdir(exist_ok=True)
         (tmp_path / "offsets" / str(number)).write_text(f'v1\n{{"conf": {{}}}}\n{{"offset": {number * 100}}}')
     (tmp_path / "commits").mkdir()
     for name in ("8", "9", "10", ".10.crc"):
         (tmp_path / "commits" / name).write_text("v1\n{}")
-    assert position_of(tmp_path) == 1000
+    assert committed_offset(tmp_path) == 1000

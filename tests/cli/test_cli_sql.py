@@ -10,7 +10,7 @@ import pytest
 from kit.program import Finished, polycast_here
 from log.shelf import Shelf, stop
 from polycast.errors import UsageError
-from polycast.pipelines.sql.mistakes import mark
+from polycast.pipelines.sql.query_errors import mark
 from polycast.pipelines.sql.statement import read_statement
 
 ALL = "SELECT * FROM messages"

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polycast.errors import UsageError
-from polycast.pipelines.index.blocks import SCHEMA, Index, to_rows
-from polycast.pipelines.index.grams import Builder, Filter
-from polycast.pipelines.index.search import Field, Sought, found_in, to_field, value_at
+from polycast.pipelines.index.blocks import SCHEMA, PayloadIndex, to_rows
+from polycast.pipelines.index.grams import FilterBuilder, PayloadFilter
+from polycast.pipelines.index.search import FieldMatch, SearchTerms, matching, to_field, value_at
 
 words = st.text('ab1_ -."\\{}:,é', max_size=12).map(str.encode)
 payloads = st.lists(st.one_of(words, st.binary(max_size=12)), max_size=8)
@@ -38,14 +38,14 @@ def to_batch(values: list[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"payload": pa.array(values, pa.binary())})
 
 
-def to_filter(values: list[bytes]) -> Filter:
-    built = Builder()
+def to_filter(values: list[bytes]) -> PayloadFilter:
+    built = FilterBuilder()
     built.add(to_batch(values)["payload"])
     return built.to_filter()
 
 
-def found(values: list[bytes], sought: Sought) -> list[bytes]:
-    result: list[bytes] = found_in(to_batch(values), sought)["payload"].to_pylist()
+def found(values: list[bytes], terms: SearchTerms) -> list[bytes]:
+    result: list[bytes] = matching(to_batch(values), terms)["payload"].to_pylist()
     return result
 
 
@@ -54,14 +54,14 @@ def test_what_is_there_is_not_denied(values: list[bytes], data: st.DataObject) -
     whole = data.draw(st.sampled_from(values or [b""]))
     begin = data.draw(st.integers(0, len(whole)))
     text = whole[begin : data.draw(st.integers(begin, len(whole)))]
-    assert found(values, Sought(text)) == [value for value in values if text in value]
+    assert found(values, SearchTerms(text)) == [value for value in values if text in value]
     assert not values or to_filter(values).may_have_text(text)
 
 
 @given(payloads, words)
 def test_what_is_denied_is_not_there(values: list[bytes], text: bytes) -> None:
-    if not Sought(text).may_be_in(to_filter(values)):
-        assert not found(values, Sought(text))
+    if not SearchTerms(text).may_be_in(to_filter(values)):
+        assert not found(values, SearchTerms(text))
 
 
 def paths_of(value: Any, before: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
@@ -81,11 +81,11 @@ def test_fields_are_found_however_they_are_written(rows: list[Any], escaped: boo
         text = value if isinstance(value, str) else json.dumps(value)
         if isinstance(value, list) or not path:
             continue  # these are no values
-        sought = Sought(fields=(Field(path, text),))
+        terms = SearchTerms(fields=(FieldMatch(path, text),))
         right = [each for each in values if value_at(each, path) == text]
-        assert found(values, sought) == right
+        assert found(values, terms) == right
         assert right
-        assert sought.may_be_in(to_filter(values))
+        assert terms.may_be_in(to_filter(values))
 
 
 def test_a_field_is_its_value_as_it_is_written() -> None:
@@ -96,7 +96,7 @@ def test_a_field_is_its_value_as_it_is_written() -> None:
 
 
 def test_a_field_on_the_command_line() -> None:
-    assert to_field("a.b=c=d") == Field(("a", "b"), "c=d")
+    assert to_field("a.b=c=d") == FieldMatch(("a", "b"), "c=d")
     for wrong in ("a", "=b", "a..b=c", ""):
         with pytest.raises(UsageError, match="names no field"):
             to_field(wrong)
@@ -114,9 +114,11 @@ def orders(first: int, count: int) -> list[bytes]:
 
 def test_it_tells_one_order_from_all_others() -> None:
     kept = to_filter(orders(1000, 2000))
-    denied = [n for n in range(5000, 6000) if not Sought(fields=(Field(("order",), str(n)),)).may_be_in(kept)]
+    denied = [
+        n for n in range(5000, 6000) if not SearchTerms(fields=(FieldMatch(("order",), str(n)),)).may_be_in(kept)
+    ]
     assert len(denied) > 900
-    assert all(Sought(fields=(Field(("order",), str(n)),)).may_be_in(kept) for n in range(1000, 3000))
+    assert all(SearchTerms(fields=(FieldMatch(("order",), str(n)),)).may_be_in(kept) for n in range(1000, 3000))
     assert not kept.may_have_text(b'"order":5000,')
     assert kept.may_have_text(b'"order":1500,')
     assert not kept.may_have_text(b"customs")
@@ -133,35 +135,35 @@ def test_random_bytes_say_perhaps() -> None:
 # -- on disk ---------------------------------------------------------------------------------------------
 
 
-def to_table(index: Index, firsts: list[int]) -> pa.Table:
+def to_table(index: PayloadIndex, firsts: list[int]) -> pa.Table:
     blocks = []
     for first in firsts:
-        built = Builder()
+        built = FilterBuilder()
         built.add(pa.array([b"block %d here" % first], pa.binary()))
         blocks.append((first, first + index.block, built, 1))
     return pa.Table.from_batches([to_rows(blocks)], SCHEMA)
 
 
 def test_blocks_are_indexed_once_and_files_become_few(tmp_path: Path) -> None:
-    index = Index(tmp_path / "index", block=10)
+    index = PayloadIndex(tmp_path / "index", block=10)
     assert index.missing(25, 55) == [20, 30, 40]
     index.write(to_table(index, [20, 40]))
     assert [(file.first, file.next) for file in index.files()] == [(20, 30), (40, 50)]
     assert index.missing(25, 55) == [30]
     index.write(to_table(index, [30, 40]))
     assert index.missing(0, 55) == [0, 10]
-    sought = Sought(b"block 30 here")
-    assert index.skippable(0, 1000, sought.may_be_in) == [(20, 30), (40, 50)]
-    assert index.skippable(25, 30, sought.may_be_in) == [(20, 30)]
+    terms = SearchTerms(b"block 30 here")
+    assert index.skippable(0, 1000, terms.may_be_in) == [(20, 30), (40, 50)]
+    assert index.skippable(25, 30, terms.may_be_in) == [(20, 30)]
     index.write(to_table(index, [first for first in range(0, 640, 10) if first != 30]))
     assert [(file.first, file.next) for file in index.files()] == [(0, 640)]
-    skipped = index.skippable(0, 640, sought.may_be_in)
+    skipped = index.skippable(0, 640, terms.may_be_in)
     assert len(skipped) == 63
     assert (30, 40) not in skipped
 
 
 def test_a_file_that_cannot_be_read_skips_nothing(tmp_path: Path) -> None:
-    index = Index(tmp_path / "index", block=10)
+    index = PayloadIndex(tmp_path / "index", block=10)
     index.write(to_table(index, [0]))
     index.files()[0].path.write_bytes(b"no Parquet")
     assert index.skippable(0, 10, lambda kept: False) == []

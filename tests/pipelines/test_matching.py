@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 
 from polycast.broker import Hub
 from polycast.model import Burst, Contains, Encoded, Encoder, Everything, Exact, Format, Pattern, Prefix, Slices
-from polycast.pipelines.deliveries.matching import Audiences, Span, match, merge, to_spans
-from polycast.pipelines.deliveries.subscriptions import EVENTS, Event, Subscriptions, Told, to_told
+from polycast.pipelines.deliveries.matching import Span, TopicAudiences, match, merge, to_spans
+from polycast.pipelines.deliveries.subscription_history import (
+    EVENTS,
+    BrokerEvent,
+    LoggedEvent,
+    SubscriptionHistory,
+    to_events,
+)
 from polycast.routing import Subscriber
 
 ALPHABET = "ab./é"
@@ -71,7 +77,7 @@ class Model:
     """A hub, and what its log would be."""
 
     def __init__(self) -> None:
-        self.events: list[Told] = []
+        self.events: list[LoggedEvent] = []
         self.messages: list[tuple[int, str, str]] = []
         self.sizes: list[int] = []
         self.offset = 0
@@ -82,21 +88,21 @@ class Model:
         self.joined = {name: self._join(name) for name in CONNECTIONS}
 
     def _join(self, name: str) -> Subscriber:
-        self._tell("connect", name, None)
+        self._record("connect", name, None)
         self.offset += 1
         _, echo, link = CONNECTIONS[name]
         return self.hub.join(name, echo, link)
 
-    def take(self, word: str, name: str, what: Any) -> None:
-        if word == "publish":
+    def take(self, action: str, name: str, what: Any) -> None:
+        if action == "publish":
             self._publish(name, what)
         else:
-            self._tell(word, name, what)
+            self._record(action, name, what)
             self.offset += 1
-            self._change(word, self.joined[name], what)
+            self._change(action, self.joined[name], what)
 
-    def _change(self, word: str, who: Subscriber, what: Any) -> None:
-        match word:
+    def _change(self, action: str, who: Subscriber, what: Any) -> None:
+        match action:
             case "subscribe":
                 self.hub.subscribe(who, what, PLAIN)
             case "unsubscribe":
@@ -108,11 +114,11 @@ class Model:
             case "start":
                 self._begin()
 
-    def _tell(self, word: str, name: str, pattern: Pattern | None) -> None:
+    def _record(self, action: str, name: str, pattern: Pattern | None) -> None:
         kind, value = (type(pattern).__name__.lower(), pattern.value) if pattern else ("", "")
         listener, echo, _ = CONNECTIONS[name]
-        event = Event(name, listener=listener, pattern=str(pattern), kind=kind, value=value, echo=echo)
-        self.events.append(Told(self.offset, 0, word, event))
+        event = BrokerEvent(name, listener=listener, pattern=str(pattern), kind=kind, value=value, echo=echo)
+        self.events.append(LoggedEvent(self.offset, 0, action, event))
 
     def _publish(self, name: str, topic: str) -> None:
         burst = Burst.of("hermod", [(topic.encode(), b"", Format.BYTES)])
@@ -137,31 +143,31 @@ def to_batch(messages: Sequence[tuple[int, str, str]]) -> pa.RecordBatch:
 @settings(deadline=None)
 @given(st.lists(steps, max_size=60))
 def test_the_log_tells_who_heard_a_message(taken: list[tuple[str, str, Any]]) -> None:
-    model, known = Model(), Subscriptions()
+    model, known = Model(), SubscriptionHistory()
     for step in taken:
         model.take(*step)
-    for told in model.events:
-        known.take(told)
-    found = Audiences(to_spans(known.all()), known.links).sizes(to_batch(model.messages))
+    for logged in model.events:
+        known.take(logged)
+    found = TopicAudiences(to_spans(known.all()), known.links).sizes(to_batch(model.messages))
     assert found.tolist() == model.sizes
 
 
 @settings(deadline=None)
 @given(st.lists(steps, max_size=40), st.data())
 def test_it_may_be_told_in_two_parts(taken: list[tuple[str, str, Any]], data: st.DataObject) -> None:
-    model, known = Model(), Subscriptions()
+    model, known = Model(), SubscriptionHistory()
     for step in taken:
         model.take(*step)
     cut = data.draw(st.integers(0, model.offset))
     sizes: list[int] = []
     for low, high in ((0, cut), (cut, model.offset)):
         known.forget_ended()
-        for told in model.events:
-            if low <= told.offset < high:
-                known.take(told)
-        kept = msgspec.json.decode(msgspec.json.encode(known), type=Subscriptions)
+        for logged in model.events:
+            if low <= logged.offset < high:
+                known.take(logged)
+        kept = msgspec.json.decode(msgspec.json.encode(known), type=SubscriptionHistory)
         part = [message for message in model.messages if low <= message[0] < high]
-        sizes += Audiences(to_spans(kept.all()), kept.links).sizes(to_batch(part)).tolist()
+        sizes += TopicAudiences(to_spans(kept.all()), kept.links).sizes(to_batch(part)).tolist()
     assert sizes == model.sizes
 
 
@@ -184,16 +190,16 @@ def test_what_is_no_event_is_passed_over() -> None:
             "payload": pa.array(payloads, pa.binary()),
         }
     )
-    assert list(to_told(batch)) == [Told(0, 7, "disconnect", Event("c"))]
+    assert list(to_events(batch)) == [LoggedEvent(0, 7, "disconnect", BrokerEvent("c"))]
 
 
 def test_when_everything_is_known() -> None:
-    known = Subscriptions()
-    subscribe = Event("c", kind="exact", value="a", pattern="a")
-    known.take(Told(4, 0, "subscribe", subscribe))
+    known = SubscriptionHistory()
+    subscribe = BrokerEvent("c", kind="exact", value="a", pattern="a")
+    known.take(LoggedEvent(4, 0, "subscribe", subscribe))
     assert (known.known_from, known.next) == (None, 5)
-    known.take(Told(9, 0, "start", Event()))
-    known.take(Told(10, 0, "subscribe", subscribe))
-    known.take(Told(11, 0, "stop", Event()))
+    known.take(LoggedEvent(9, 0, "start", BrokerEvent()))
+    known.take(LoggedEvent(10, 0, "subscribe", subscribe))
+    known.take(LoggedEvent(11, 0, "stop", BrokerEvent()))
     assert (known.known_from, known.next) == (9, 12)
     assert Counter((each.since, each.until) for each in known.all()) == {(4, 9): 1, (10, 11): 1}

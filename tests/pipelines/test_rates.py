@@ -8,33 +8,33 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polycast.pipelines.alerts.rates import (
+from polycast.pipelines.alerts.anomalies import (
     DROP,
     SILENCE,
     SURGE,
-    Judgement,
-    Rules,
-    Watch,
+    RateAlert,
+    RateHistory,
+    RateRules,
     add,
     advance,
-    due,
-    rests,
+    is_idle,
+    next_window,
     to_z,
 )
 from polycast.pipelines.runtime.report_topics import LIMIT_BYTES, to_topic
 
-RULES = Rules(history=20, least=5)
+RULES = RateRules(history=20, least=5)
 FIRST = 1000
 COUNTS = st.lists(st.sampled_from([0, 0, 1, 5, 6, 7, 100, 1000]), min_size=1, max_size=60)
 
 
-def judge(counts: list[int], rules: Rules = RULES) -> list[Judgement]:
-    watch = Watch()
+def judge(counts: list[int], rules: RateRules = RULES) -> list[RateAlert]:
+    watch = RateHistory()
     add(watch, {FIRST + place: count for place, count in enumerate(counts) if count})
     return advance(watch, FIRST + len(counts), rules)
 
 
-def told(counts: list[int], rules: Rules = RULES) -> list[tuple[str, bool, int, int]]:
+def told(counts: list[int], rules: RateRules = RULES) -> list[tuple[str, bool, int, int]]:
     return [(each.kind, each.began, each.window - FIRST, each.since - FIRST) for each in judge(counts, rules)]
 
 
@@ -76,7 +76,7 @@ def test_noise_is_not_extraordinary() -> None:
     chance = random.Random(7)
     for rate in (2, 20, 200, 20_000):
         counts = [max(0, round(chance.gauss(rate, rate**0.5))) for _ in range(2000)]
-        assert [each for each in told(counts, Rules()) if each[0] != SILENCE] == []
+        assert [each for each in told(counts, RateRules()) if each[0] != SILENCE] == []
 
 
 def test_z_is_in_units_of_spread_and_of_the_noise_of_counting() -> None:
@@ -88,21 +88,21 @@ def test_z_is_in_units_of_spread_and_of_the_noise_of_counting() -> None:
 @given(COUNTS, st.lists(st.integers(1, 7), max_size=60))
 def test_pieces_make_no_difference(counts: list[int], steps: list[int]) -> None:
     """As Spark does it: remembered from piece to piece, and looked at only when that is due or messages come."""
-    kept, found, at = msgspec.msgpack.encode(Watch()), [], 0
+    kept, found, at = msgspec.msgpack.encode(RateHistory()), [], 0
     for step in [*steps, len(counts)]:
-        watch = msgspec.msgpack.decode(kept, type=Watch)
+        watch = msgspec.msgpack.decode(kept, type=RateHistory)
         piece = {FIRST + n: counts[n] for n in range(at, min(at + step, len(counts))) if counts[n]}
-        wanted = due(watch)
+        wanted = next_window(watch)
         if piece or (wanted is not None and wanted < FIRST + at):
             found += advance(watch, FIRST + at, RULES)
             add(watch, piece)
         at = min(at + step, len(counts))
         kept = msgspec.msgpack.encode(watch)
-    last = msgspec.msgpack.decode(kept, type=Watch)
-    if due(last) is not None:
+    last = msgspec.msgpack.decode(kept, type=RateHistory)
+    if next_window(last) is not None:
         found += advance(last, FIRST + len(counts), RULES)
     assert found == judge(counts)
-    assert rests(last) == (due(last) is None or bool(last.waiting))
+    assert is_idle(last) == (next_window(last) is None or bool(last.waiting))
 
 
 def test_topics_of_reports_are_never_too_long() -> None:

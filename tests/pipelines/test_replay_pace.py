@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polycast.errors import UsageError
-from polycast.pipelines.replay.pace import Pace
-from polycast.pipelines.replay.pipeline import Place, Settings, take_checkpoint, to_place, within_hours
+from polycast.pipelines.replay.pipeline import (
+    ReplayPosition,
+    ReplaySettings,
+    select_checkpoint,
+    to_position,
+    within_hours,
+)
+from polycast.pipelines.replay.schedule import ReplaySchedule
 from polycast.pipelines.replay.steps import to_steps, write_steps
 
 
@@ -22,7 +28,7 @@ class Clock:
         self.now = 1000.0
         self.naps: list[float] = []
 
-    def nap(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.naps.append(seconds)
         self.now += seconds
 
@@ -30,21 +36,21 @@ class Clock:
 @pytest.mark.parametrize(("speed", "due"), [(1.0, 1010.0), (10.0, 1001.0), (0.5, 1020.0)])
 def test_gaps_are_as_they_were(speed: float, due: float) -> None:
     clock = Clock()
-    pace = Pace(speed, clock.nap, lambda: clock.now)
-    pace.wait(5_000_000)
+    schedule = ReplaySchedule(speed, clock.sleep, lambda: clock.now)
+    schedule.wait(5_000_000)
     assert clock.naps == []
-    pace.wait(15_000_000)
+    schedule.wait(15_000_000)
     assert clock.now == due
     clock.now += 3
-    pace.wait(16_000_000)
+    schedule.wait(16_000_000)
     assert clock.now == max(due + 3, 1000 + 11 / speed)
 
 
 def test_long_waits_are_naps() -> None:
     clock = Clock()
-    pace = Pace(1.0, clock.nap, lambda: clock.now)
-    pace.wait(0)
-    pace.wait(3600 * 1_000_000)
+    schedule = ReplaySchedule(1.0, clock.sleep, lambda: clock.now)
+    schedule.wait(0)
+    schedule.wait(3600 * 1_000_000)
     assert clock.now == 4600.0
     assert len(clock.naps) == 60
 
@@ -77,9 +83,9 @@ def test_steps_are_decided_once(tmp_path: Path) -> None:
 
 def test_hours_that_cannot_have_any_are_left_out() -> None:
     files = [(n, n, Path(f"lake/date=2026-11-15/hour={n:02}/x.parquet")) for n in range(24)]
-    start, end = to_place("start", "2026-11-15T20:30"), to_place("end", "2026-11-15T22:00")
+    start, end = to_position("start", "2026-11-15T20:30"), to_position("end", "2026-11-15T22:00")
     assert [file[0] for file in within_hours(files, start, end)] == [20, 21, 22]
-    assert within_hours(files, Place(offset=3), None) == files
+    assert within_hours(files, ReplayPosition(offset=3), None) == files
 
 
 # -- settings --------------------------------------------------------------------------------------------
@@ -98,24 +104,24 @@ def test_hours_that_cannot_have_any_are_left_out() -> None:
 )
 def test_settings_that_cannot_be(given: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        Settings(**given)
+        ReplaySettings(**given)
 
 
 def test_the_same_settings_are_the_same_replay(tmp_path: Path) -> None:
-    assert Settings().id == Settings().id
-    assert len({Settings().id, Settings(name="again").id, Settings(end="17").id}) == 3
-    assert Settings(prefix="", end="2020-01-01").prefix == ""
+    assert ReplaySettings().id == ReplaySettings().id
+    assert len({ReplaySettings().id, ReplaySettings(name="again").id, ReplaySettings(end="17").id}) == 3
+    assert ReplaySettings(prefix="", end="2020-01-01").prefix == ""
     checkpoint = tmp_path / "checkpoints" / "replay"
-    take_checkpoint(checkpoint, "one")
+    select_checkpoint(checkpoint, "one")
     (checkpoint / "metadata").write_text("1")
-    take_checkpoint(checkpoint, "two")
+    select_checkpoint(checkpoint, "two")
     assert not (checkpoint / "metadata").exists()
-    take_checkpoint(checkpoint, "one")
+    select_checkpoint(checkpoint, "one")
     assert (checkpoint / "metadata").read_text() == "1"
 
 
 def test_a_place_is_an_offset_or_a_time() -> None:
-    assert to_place("start", "earliest") is None
-    assert to_place("start", "17") == Place(offset=17)
-    assert to_place("end", "1970-01-01T00:01") == Place(micros=60_000_000)
-    assert to_place("end", "1970-01-01T01:01+01:00") == Place(micros=60_000_000)
+    assert to_position("start", "earliest") is None
+    assert to_position("start", "17") == ReplayPosition(offset=17)
+    assert to_position("end", "1970-01-01T00:01") == ReplayPosition(micros=60_000_000)
+    assert to_position("end", "1970-01-01T01:01+01:00") == ReplayPosition(micros=60_000_000)

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from polycast.pipelines.deliveries.subscriptions import Event, Told
-from polycast.pipelines.deliveries.why import Asked, to_response
+from polycast.pipelines.deliveries.receivers import LoggedMessage, to_response
+from polycast.pipelines.deliveries.subscription_history import BrokerEvent, LoggedEvent
 
-MESSAGE = Asked(10, "a.b", 3, 5_000_000, "hermod", "simplest-1 x:1", 7, 0)
-
-
-def subscribe(offset: int, name: str, pattern: str = "a.b", echo: bool = True, start: Any = None) -> Told:
-    event = Event(name, "hermod", "hermod.sub", "x:9", pattern, "exact", "a.b", echo, start)
-    return Told(offset, 1000, "subscribe", event)
+MESSAGE = LoggedMessage(10, "a.b", 3, 5_000_000, "hermod", "simplest-1 x:1", 7, 0)
 
 
-def receivers(*told: Told, follower: int | None = None) -> list[tuple[str, str, int]]:
-    answer = to_response(MESSAGE, list(told), follower)
+def subscribe(offset: int, name: str, pattern: str = "a.b", echo: bool = True, start: Any = None) -> LoggedEvent:
+    event = BrokerEvent(name, "hermod", "hermod.sub", "x:9", pattern, "exact", "a.b", echo, start)
+    return LoggedEvent(offset, 1000, "subscribe", event)
+
+
+def receivers(*logged: LoggedEvent, follower: int | None = None) -> list[tuple[str, str, int]]:
+    answer = to_response(MESSAGE, list(logged), follower)
     return [(row["connection"], row["how"], row["since_offset"]) for row in answer["receivers"]]
 
 
 def test_who_was_subscribed_then() -> None:
-    told = [
-        Told(0, 0, "start", Event()),
+    logged = [
+        LoggedEvent(0, 0, "start", BrokerEvent()),
         subscribe(1, "stays"),
         subscribe(2, "goes"),
-        Told(3, 0, "disconnect", Event("goes")),
+        LoggedEvent(3, 0, "disconnect", BrokerEvent("goes")),
         subscribe(11, "comes later"),
     ]
-    assert receivers(*told) == [("stays", "live", 1)]
-    assert to_response(MESSAGE, told)["note"] == ""
-    assert receivers(*told, Told(12, 0, "disconnect", Event("stays"))) == [("stays", "live", 1)]
+    assert receivers(*logged) == [("stays", "live", 1)]
+    assert to_response(MESSAGE, logged)["note"] == ""
+    assert receivers(*logged, LoggedEvent(12, 0, "disconnect", BrokerEvent("stays"))) == [("stays", "live", 1)]
 
 
 def test_who_asked_for_the_past() -> None:
-    told = [
+    logged = [
         subscribe(20, "all", start="earliest"),
         subscribe(21, "from then", start={"time": 5000}),
         subscribe(22, "too late", start={"time": 5001}),
@@ -42,11 +42,11 @@ def test_who_asked_for_the_past() -> None:
         subscribe(24, "past it", start={"topics": {"a.b": 4}}),
         subscribe(25, "the last one", start="last"),
     ]
-    assert [name for name, how, _ in receivers(*told) if how == "replay"] == [
+    assert [name for name, how, _ in receivers(*logged) if how == "replay"] == [
         "all", "from then", "by sequence", "the last one",
     ]  # fmt: skip
-    assert "the last one" not in [name for name, _, _ in receivers(*told, follower=15)]
-    assert "the last one" in [name for name, _, _ in receivers(*told, follower=26)]
+    assert "the last one" not in [name for name, _, _ in receivers(*logged, follower=15)]
+    assert "the last one" in [name for name, _, _ in receivers(*logged, follower=26)]
 
 
 def test_who_does_not_hear_it_although_it_matches() -> None:
@@ -57,15 +57,18 @@ def test_who_does_not_hear_it_although_it_matches() -> None:
         {"connection": "simplest-1 x:1", "reason": "it published the message, and does not hear itself"}
     ]
     over_link = MESSAGE._replace(source="#7 x:7")
-    link = Event("#8 x:8", listener="simplest.peer", pattern="a.b", kind="exact", value="a.b", echo=False)
-    told = [Told(0, 0, "connect", Event("#7 x:7", listener="simplest.peer")), Told(1, 0, "subscribe", link)]
-    linked = to_response(over_link, told)
+    link = BrokerEvent("#8 x:8", listener="simplest.peer", pattern="a.b", kind="exact", value="a.b", echo=False)
+    logged = [
+        LoggedEvent(0, 0, "connect", BrokerEvent("#7 x:7", listener="simplest.peer")),
+        LoggedEvent(1, 0, "subscribe", link),
+    ]
+    linked = to_response(over_link, logged)
     assert (linked["receivers"], len(linked["silent"])) == ([], 1)
-    assert len(to_response(MESSAGE, told)["receivers"]) == 1
+    assert len(to_response(MESSAGE, logged)["receivers"]) == 1
 
 
 def test_who_lost_messages_near_it() -> None:
-    drop = Told(30, 0, "drop", Event("slow", address="x:9", count=4, first=8, next=12))
+    drop = LoggedEvent(30, 0, "drop", BrokerEvent("slow", address="x:9", count=4, first=8, next=12))
     answer = to_response(MESSAGE, [subscribe(1, "slow"), subscribe(2, "quick"), drop])
     assert [(row["connection"], row["may_have_lost_it"]) for row in answer["receivers"]] == [
         ("slow", True),
@@ -78,4 +81,4 @@ def test_what_is_not_known() -> None:
     assert "events.enabled" in to_response(MESSAGE, [])["note"]
     late = MESSAGE._replace(log_first=4)
     assert to_response(late, [subscribe(5, "c")])["note"] == "subscriptions before offset 4 are not known"
-    assert to_response(late, [subscribe(5, "c"), Told(20, 0, "start", Event())])["note"] != ""
+    assert to_response(late, [subscribe(5, "c"), LoggedEvent(20, 0, "start", BrokerEvent())])["note"] != ""

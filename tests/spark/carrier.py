@@ -16,9 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from polycast.pipelines import find
-from polycast.pipelines.runtime.definition import Run
+from polycast.pipelines.runtime.definition import PipelineRun
 from polycast.spark import session
-from polycast.spark.faults import unwrap
+from polycast.spark.error_text import unwrap
 
 OFFSETS_A_BATCH = 20_000
 
@@ -40,7 +40,7 @@ def start_echo(spark: SparkSession, folder: Path, at: str) -> StreamingQuery:
 
 def start_archive(spark: SparkSession, folder: Path, at: str) -> StreamingQuery:
     pipeline = find("archive")
-    return pipeline.start(Run(spark, pipeline, folder / "data", at, pipeline.settings()))
+    return pipeline.start(PipelineRun(spark, pipeline, folder / "data", at, pipeline.settings()))
 
 
 STARTS = {"echo": start_echo, "archive": start_archive}

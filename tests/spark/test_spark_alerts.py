@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kit.broker import Broker
-from polycast.pipelines.runtime.runner import run_in, to_order
+from polycast.pipelines.runtime.runner import prepare_run, run_in_session
 from spark.written import BEGAN, Said, write_log
 
 SECONDS = 400
@@ -39,8 +39,8 @@ def test_what_is_extraordinary_is_told_once(spark: SparkSession, data: Path) -> 
     """In several batches, and published."""
     with Broker(listen=("hermod.pub",), data=data.parent / "broker") as broker:
         at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
-        order = to_order("alerts", data, at, ["least=5", "batch_messages=4000"], once=True)
-        report = run_in(spark, order, lambda progress: None, threading.Event())
+        order = prepare_run("alerts", data, at, ["least=5", "batch_messages=4000"], once=True)
+        report = run_in_session(spark, order, lambda progress: None, threading.Event())
     assert report.batches > 2
     read = spark.read.format("polycast").option("path", str(data.parent / "broker"))
     rows = read.option("subscribe", "polycast/alerts/>").load().orderBy("offset").collect()

@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 from log.shelf import BEGAN, SECOND, Shelf
 from polycast.errors import StartError, UsageError
 from polycast.log.upkeep.sealing import seal
-from polycast.pipelines.archive.compaction import FIRST_STEP_BYTES, Compactor, Sizes, merge, step_of
+from polycast.pipelines.archive.compaction import FIRST_STEP_BYTES, Compactor, MergeLimits, merge, step_of
 from polycast.pipelines.archive.compaction import plan as plan_merges
-from polycast.pipelines.archive.files import Files, hour_name, split_by_hour, staging
+from polycast.pipelines.archive.files import StagingWriter, hour_name, split_by_hour, to_stager
 from polycast.pipelines.archive.lake import RECORD, STAGING, Lake, LakeFile, StagedFile
-from polycast.pipelines.archive.pipeline import plan, reading
+from polycast.pipelines.archive.pipeline import plan, to_reader
 from polycast.pipelines.runtime import runner
-from polycast.pipelines.runtime.progress import Progress
-from polycast.pipelines.runtime.runner import Report, run_in, to_order
+from polycast.pipelines.runtime.progress import BatchProgress
+from polycast.pipelines.runtime.runner import RunReport, prepare_run, run_in_session
 from polycast.spark.options import read_source_options
 
 HOUR = 3600
@@ -76,7 +76,7 @@ def test_rows_are_split_by_their_hour_in_utc() -> None:
 
 def test_files_are_by_offset_with_statistics_and_as_large_as_they_may_be(tmp_path: Path) -> None:
     batch = rows_of(5000)
-    files = Files(tmp_path, "x", target_bytes=1)
+    files = StagingWriter(tmp_path, "x", target_bytes=1)
     for start in range(0, 5000, 1000):
         files.add(batch.slice(start, 1000))
     done = files.close()
@@ -98,7 +98,7 @@ def test_no_more_files_are_open_than_may_be(tmp_path: Path) -> None:
     batch = rows_of(20)
     hours = pa.array([BEGAN + n * HOUR * SECOND for n in range(20)]).cast(pa.timestamp("us", tz="UTC"))
     spread = batch.set_column(3, "time", hours)
-    done = Files(tmp_path, "x", MIB)
+    done = StagingWriter(tmp_path, "x", MIB)
     done.add(spread)
     assert len(list((tmp_path / "x").iterdir())) == 20
     assert len(done._open) == 8
@@ -113,7 +113,7 @@ def stage(lake: Lake, end: int, below: str) -> list[StagedFile]:
     options = read_source_options({"path": str(lake.folder.parent / "log")}, streaming=False)
     shares = plan(options, lake.record.next, end)
     numbers = iter([pa.RecordBatch.from_pydict({"id": range(len(shares))})])
-    [told] = staging(reading(options, shares), lake.folder, below, MIB)(numbers)
+    [told] = to_stager(to_reader(options, shares), lake.folder, below, MIB)(numbers)
     return [StagedFile(**row) for row in told.to_pylist()]
 
 
@@ -174,14 +174,14 @@ def test_killed_while_files_are_merged(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             dying(patch, moment)
             try:
-                Compactor(lake, Sizes(MIB, 4)).run()
+                Compactor(lake, MergeLimits(MIB, 4)).run()
                 break
             except Killed:
                 pass
         seen = {row["offset"] for row in read(folder)}
         assert len(seen) == 2000  # nothing is missing, not even now
         lake = add(folder, 2000, 3)
-        Compactor(lake, Sizes(MIB, 4)).run()
+        Compactor(lake, MergeLimits(MIB, 4)).run()
         assert [row["offset"] for row in read(folder)] == list(range(2000))
         assert len(lake.files(lake.hours()[0])) == 1
         assert not list((folder / STAGING).rglob("*.part"))
@@ -234,7 +234,7 @@ def files(*sizes: int) -> list[LakeFile]:
     ],
 )
 def test_what_is_merged(sizes: list[int], over: bool, groups: list[int]) -> None:
-    assert [len(group) for group in plan_merges(files(*sizes), over, Sizes(100 * MIB, 4))] == groups
+    assert [len(group) for group in plan_merges(files(*sizes), over, MergeLimits(100 * MIB, 4))] == groups
 
 
 def test_the_steps_of_sizes() -> None:
@@ -245,7 +245,7 @@ def test_an_hour_that_is_over_ends_with_one_file_and_another_goes_on(tmp_path: P
     write_log(tmp_path / "log", 4000)
     for number in range(8):
         lake = add(tmp_path / "lake", number * 500 + 500, number)
-    compactor = Compactor(lake, Sizes(MIB, 16))
+    compactor = Compactor(lake, MergeLimits(MIB, 16))
     assert compactor.run(at_most=0) == 0
     assert compactor.run() == 1
     assert [len(lake.files(hour)) for hour in lake.hours()] == [1, 3]
@@ -268,11 +268,11 @@ def test_a_merged_file_says_which_offsets_it_has(tmp_path: Path) -> None:
 # -- with Spark ------------------------------------------------------------------------------------------
 
 
-def run(spark: SparkSession, data: Path, *settings: str) -> tuple[Report, list[Progress]]:
-    told: list[Progress] = []
-    order = to_order("archive", data, "tcp://127.0.0.1:1", settings, once=True)
-    with runner.alone(order):
-        return run_in(spark, order, told.append, threading.Event()), told
+def run(spark: SparkSession, data: Path, *settings: str) -> tuple[RunReport, list[BatchProgress]]:
+    told: list[BatchProgress] = []
+    order = prepare_run("archive", data, "tcp://127.0.0.1:1", settings, once=True)
+    with runner.exclusive(order):
+        return run_in_session(spark, order, told.append, threading.Event()), told
 
 
 def test_from_log_to_lake_and_on_from_the_checkpoint(spark: SparkSession, tmp_path: Path) -> None:

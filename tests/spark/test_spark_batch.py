@@ -15,7 +15,7 @@ from log.shelf import BEGAN, Row, Shelf
 from polycast.errors import StartError, UsageError
 from polycast.log.read.query import Wanted
 from polycast.model import Exact
-from polycast.spark.faults import unwrap
+from polycast.spark.error_text import unwrap
 from polycast.spark.fetch import fetch, from_batch, to_batch
 
 

@@ -19,9 +19,9 @@ from polycast.client import Client, connect
 from polycast.log.read.query import Wanted
 from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, StartPosition
 from polycast.pipelines import find
-from polycast.pipelines.deliveries.subscriptions import read_events
-from polycast.pipelines.runtime.definition import Run
-from polycast.pipelines.runtime.sweep import parts_of_log
+from polycast.pipelines.deliveries.subscription_history import read_events
+from polycast.pipelines.runtime.definition import PipelineRun
+from polycast.pipelines.runtime.read_tasks import log_tasks
 from spark.here import ask_here
 
 LISTEN = ("simplest", "hermod.pub", "hermod.sub", "nanomsg.pub", "fanout.client")
@@ -45,13 +45,13 @@ class Room:
         self.wait_for("subscribe")
         return client
 
-    def wait_for(self, word: str) -> None:
+    def wait_for(self, name: str) -> None:
         """That the broker says so once more."""
 
         def tells() -> int:
-            return max((t.offset for t in self._events() if t.word == word and t.offset > self._told), default=0)
+            return max((t.offset for t in self._events() if t.name == name and t.offset > self._told), default=0)
 
-        self._told = wait_for(tells, f"a {word} in the log")
+        self._told = wait_for(tells, f"a {name} in the log")
 
     def _events(self) -> list[Any]:
         return list(read_events(self.data / "log", 0, 1 << 40))
@@ -71,7 +71,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 def take(spark: SparkSession, room: Room) -> dict[str, tuple[int, ...]]:
     """Runs it once; messages, deliveries, subscribers, unheard of each topic."""
-    run = Run(spark, DELIVERIES, room.data, room.at, DELIVERIES.settings(batch_messages=40), once=True)
+    run = PipelineRun(spark, DELIVERIES, room.data, room.at, DELIVERIES.settings(batch_messages=40), once=True)
     DELIVERIES.start(run).awaitTermination()
     rows = pq.read_table(room.data / "deliveries" / "totals.parquet").to_pylist()
     return {row.pop("topic"): tuple(row.values()) for row in rows}
@@ -81,14 +81,14 @@ def published(room: Room) -> list[dict[str, Any]]:
     wanted = Wanted((Prefix("polycast/deliveries/"),))
     return [
         json.loads(payload)
-        for part in parts_of_log(room.data / "log", wanted, ["payload"])
+        for part in log_tasks(room.data / "log", wanted, ["payload"])
         for batch in part.read()
         for payload in batch["payload"].to_pylist()
     ]
 
 
 def offsets_of(room: Room, topic: str) -> list[int]:
-    parts = parts_of_log(room.data / "log", Wanted((Exact(topic),)), ["offset"])
+    parts = log_tasks(room.data / "log", Wanted((Exact(topic),)), ["offset"])
     return [number for part in parts for batch in part.read() for number in batch["offset"].to_pylist()]
 
 
@@ -119,20 +119,20 @@ def test_beside_a_real_broker(spark: SparkSession, room: Room, monkeypatch: pyte
         "c.x": (11, 2, 2, 10),
         "nobody": (1, 0, 0, 1),
     }
-    told = published(room)
-    assert {row["topic"]: row for row in told}["a"] == {
+    logged = published(room)
+    assert {row["topic"]: row for row in logged}["a"] == {
         "topic": "a", "messages": 13, "deliveries": 13, "subscribers": 2, "unheard": 1, "known_from": 0,
     }  # fmt: skip
     assert DELIVERIES.finish
-    lines = DELIVERIES.finish(Run(spark, DELIVERIES, room.data, "", DELIVERIES.settings()))
+    lines = DELIVERIES.finish(PipelineRun(spark, DELIVERIES, room.data, "", DELIVERIES.settings()))
     assert lines == ["6 topics, 1 of them heard by nobody", "           1 messages  nobody"]
 
     assert take(spark, room) == first
-    assert published(room) == told
+    assert published(room) == logged
     repeat_last_batch(room)
     room.say("a")
     assert take(spark, room) == first | {"a": (14, 14, 2, 1)}
-    assert len(published(room)) == len(told) + 1
+    assert len(published(room)) == len(logged) + 1
     late = connect("hermod", f"tcp://127.0.0.1:{room.broker.ports['hermod.sub']}")
     late.subscribe([Exact("ab")], StartPosition())
     room.wait_for("subscribe")

@@ -16,10 +16,10 @@ from polycast.log.read.query import Wanted
 from polycast.log.upkeep.sealing import seal
 from polycast.model import Everything
 from polycast.pipelines import find
-from polycast.pipelines.index.blocks import Index, index_of
-from polycast.pipelines.index.search import COLUMNS, Field, Sought, find_all, without_skippable
-from polycast.pipelines.runtime.definition import Run
-from polycast.pipelines.runtime.sweep import Part, parts_of_lake, parts_of_log
+from polycast.pipelines.index.blocks import PayloadIndex, index_of
+from polycast.pipelines.index.search import COLUMNS, FieldMatch, SearchTerms, search_all, without_skippable
+from polycast.pipelines.runtime.definition import PipelineRun
+from polycast.pipelines.runtime.read_tasks import ReadTask, lake_tasks, log_tasks
 from spark.here import ask_here
 from spark.written import Said, write_log
 
@@ -45,7 +45,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_log(folder, said)
     rows = pa.concat_tables(
         pa.Table.from_batches([batch])
-        for part in parts_of_log(folder / "log", WANTED, COLUMNS)
+        for part in log_tasks(folder / "log", WANTED, COLUMNS)
         for batch in part.read()
     )
     for hour, begin in enumerate((0, 1000)):
@@ -59,23 +59,23 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(spark: SparkSession, data: Path) -> list[str]:
-    run = Run(spark, INDEX, data, "", INDEX.settings(block_messages=BLOCK), once=True)
+    run = PipelineRun(spark, INDEX, data, "", INDEX.settings(block_messages=BLOCK), once=True)
     INDEX.start(run).awaitTermination()
     assert INDEX.finish
     return INDEX.finish(run)
 
 
-def brute(sought: Sought) -> list[int]:
+def brute(terms: SearchTerms) -> list[int]:
     found = []
     for n in range(2050):
         payload = to_payload(n)
-        if n == 70 or sought.text not in payload or not all(_has(payload, field) for field in sought.fields):
+        if n == 70 or terms.text not in payload or not all(_has(payload, field) for field in terms.fields):
             continue
         found.append(n)
     return found
 
 
-def _has(payload: bytes, field: Field) -> bool:
+def _has(payload: bytes, field: FieldMatch) -> bool:
     try:
         value: Any = json.loads(payload)
     except ValueError:
@@ -86,49 +86,49 @@ def _has(payload: bytes, field: Field) -> bool:
 
 
 ASKED = [
-    Sought(b"pear"),
-    Sought(b'"id": 1234,'),
-    Sought(b"\xff\x00 no text 507"),
-    Sought(b"nowhere at all"),
-    Sought(b"ap"),
-    Sought(fields=(Field(("of", "word"), "\u00e9t\u00e9"),)),
-    Sought(fields=(Field(("id",), "1999"),)),
-    Sought(b"plum", (Field(("price",), "312.5"),)),
+    SearchTerms(b"pear"),
+    SearchTerms(b'"id": 1234,'),
+    SearchTerms(b"\xff\x00 no text 507"),
+    SearchTerms(b"nowhere at all"),
+    SearchTerms(b"ap"),
+    SearchTerms(fields=(FieldMatch(("of", "word"), "\u00e9t\u00e9"),)),
+    SearchTerms(fields=(FieldMatch(("id",), "1999"),)),
+    SearchTerms(b"plum", (FieldMatch(("price",), "312.5"),)),
 ]
 
 
 def offsets(
-    spark: SparkSession, parts: list[Part], sought: Sought, index: Path | None, limit: int = 0
+    spark: SparkSession, parts: list[ReadTask], terms: SearchTerms, index: Path | None, limit: int = 0
 ) -> list[int]:
-    return [n for batch in find_all(spark, parts, sought, index, limit) for n in batch["offset"].to_pylist()]
+    return [n for batch in search_all(spark, parts, terms, index, limit) for n in batch["offset"].to_pylist()]
 
 
 def test_the_same_is_found_with_an_index_and_without(spark: SparkSession, data: Path) -> None:
-    log = parts_of_log(data / "log", WANTED, COLUMNS)
-    lake = parts_of_lake(data / "lake", WANTED, COLUMNS)
-    scanned = [offsets(spark, log, sought, None) for sought in ASKED[:3]]
-    assert scanned == [brute(sought) for sought in ASKED[:3]]
+    log = log_tasks(data / "log", WANTED, COLUMNS)
+    lake = lake_tasks(data / "lake", WANTED, COLUMNS)
+    scanned = [offsets(spark, log, terms, None) for terms in ASKED[:3]]
+    assert scanned == [brute(terms) for terms in ASKED[:3]]
 
     lines = build(spark, data)
     assert lines[0].endswith("offsets up to 2,000")
     index = index_of(data)
-    for sought in ASKED:
-        assert offsets(spark, log, sought, index) == brute(sought)
-    for sought in ASKED[1:6:2]:
-        assert offsets(spark, lake, sought, index) == brute(sought)
+    for terms in ASKED:
+        assert offsets(spark, log, terms, index) == brute(terms)
+    for terms in ASKED[1:6:2]:
+        assert offsets(spark, lake, terms, index) == brute(terms)
     assert offsets(spark, log, ASKED[0], index, limit=5) == brute(ASKED[0])[:5]
 
-    before = {file.path.name: file.path.read_bytes() for file in Index(index).files()}
+    before = {file.path.name: file.path.read_bytes() for file in PayloadIndex(index).files()}
     build(spark, data)
-    assert {file.path.name: file.path.read_bytes() for file in Index(index).files()} == before
+    assert {file.path.name: file.path.read_bytes() for file in PayloadIndex(index).files()} == before
     check_what_is_skipped(data, log)
 
 
-def check_what_is_skipped(data: Path, parts: list[Part]) -> None:
+def check_what_is_skipped(data: Path, parts: list[ReadTask]) -> None:
     """Of 2,050 messages in 20 blocks and a rest."""
 
-    def left(sought: Sought) -> int:
-        found = [without_skippable(part, sought, Index(index_of(data))) for part in parts]
+    def left(terms: SearchTerms) -> int:
+        found = [without_skippable(part, terms, PayloadIndex(index_of(data))) for part in parts]
         return sum(piece.next - piece.first for part in found for piece in part.pieces)
 
     assert left(ASKED[3]) == 50

@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 
 from polycast.errors import UsageError
 from polycast.pipelines.sql import allowed
-from polycast.pipelines.sql.gate import Passed, parse, pass_gate, to_frame
+from polycast.pipelines.sql.gate import CheckedQuery, check_query, parse, to_frame
 
-Gate = Callable[[str], Passed]
+Gate = Callable[[str], CheckedQuery]
 
 
 @pytest.fixture(scope="module")
 def gate(spark: SparkSession) -> Gate:
     session = spark.newSession()
-    return lambda text: pass_gate(session, text)
+    return lambda text: check_query(session, text)
 
 
 FINE = """
@@ -182,7 +182,7 @@ def test_variables_are_not_substituted(spark: SparkSession) -> None:
     session = spark.newSession()
     text = "${env:HOME} ${system:user.name} ${spark:app.id}"
     assert os.environ["HOME"]
-    assert to_frame(session, pass_gate(session, f"SELECT '{text}' AS x")).collect()[0]["x"] == text
+    assert to_frame(session, check_query(session, f"SELECT '{text}' AS x")).collect()[0]["x"] == text
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from kit.broker import Broker
 from polycast.pipelines.quality import pipeline as quality
 from polycast.pipelines.quality.inspection import REFUSALS
-from polycast.pipelines.quality.pipeline import PIPELINE, Settings
-from polycast.pipelines.runtime.definition import Run
-from polycast.pipelines.runtime.runner import run_in, to_order
+from polycast.pipelines.quality.pipeline import PIPELINE, QualitySettings
+from polycast.pipelines.runtime.definition import PipelineRun
+from polycast.pipelines.runtime.runner import prepare_run, run_in_session
 from spark.written import Said, write_log
 
 BATCH = 250
-SETTINGS = Settings(learn=50, gone=100, batch_messages=BATCH)
+SETTINGS = QualitySettings(learn=50, gone=100, batch_messages=BATCH)
 
 
 def order(number: int) -> bytes:
@@ -52,12 +52,12 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """A whole run, with what it told in each batch; each batch but the first comes twice, as after a crash."""
     data: Path = tmp_path_factory.mktemp("quality")
     write_log(data, said(), gaps=[(450, 40, "unclean stop")])
-    run = Run(spark, PIPELINE, data, "", SETTINGS, once=True)
+    run = PipelineRun(spark, PIPELINE, data, "", SETTINGS, once=True)
     published: list[list[tuple[str, Any]]] = []
 
     def take(rows: Any, batch: int) -> None:
-        first = quality.add(run, rows, batch)
-        assert quality.add(run, rows, batch) == first
+        first = quality.process_batch(run, rows, batch)
+        assert quality.process_batch(run, rows, batch) == first
         published.append([(topic, json.loads(payload)) for topic, payload, _ in first])
 
     rows = run.messages(f">,{REFUSALS}", quality.NEEDED, maxOffsetsPerTrigger=BATCH)
@@ -125,8 +125,8 @@ def test_a_run_publishes_what_it_finds(spark: SparkSession, tmp_path: Path) -> N
     write_log(tmp_path / "data", said())
     with Broker(listen=("hermod.pub",), data=tmp_path / "broker") as broker:
         at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
-        order = to_order("quality", tmp_path / "data", at, ["gone=100"], once=True)
-        report = run_in(spark, order, lambda progress: None, threading.Event())
+        order = prepare_run("quality", tmp_path / "data", at, ["gone=100"], once=True)
+        report = run_in_session(spark, order, lambda progress: None, threading.Event())
     assert report.lines[0].startswith("report: ")
     read = spark.read.format("polycast").option("path", str(tmp_path / "broker"))
     rows = read.option("subscribe", "polycast/quality/>").load().collect()

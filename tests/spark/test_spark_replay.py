@@ -18,8 +18,8 @@ from polycast.log.read.query import Wanted
 from polycast.model import Everything, Prefix
 from polycast.pipelines import find
 from polycast.pipelines.index.search import COLUMNS
-from polycast.pipelines.runtime.definition import Run
-from polycast.pipelines.runtime.sweep import parts_of_log
+from polycast.pipelines.runtime.definition import PipelineRun
+from polycast.pipelines.runtime.read_tasks import log_tasks
 from spark.written import Said, write_log
 
 REPLAY = find("replay")
@@ -38,12 +38,12 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 def begin(spark: SparkSession, broker: Broker, data: Path, **settings: Any) -> Any:
     at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
-    return REPLAY.start(Run(spark, REPLAY, data, at, REPLAY.settings(**settings), once=True))
+    return REPLAY.start(PipelineRun(spark, REPLAY, data, at, REPLAY.settings(**settings), once=True))
 
 
 def rows(data: Path, prefix: str) -> list[Row]:
     wanted = Wanted((Prefix(prefix),))
-    batches = [b for part in parts_of_log(data / "log", wanted, ["topic", "payload"]) for b in part.read()]
+    batches = [b for part in log_tasks(data / "log", wanted, ["topic", "payload"]) for b in part.read()]
     return [
         (topic.removeprefix(prefix), payload)
         for batch in batches
@@ -83,14 +83,14 @@ def test_from_the_log(spark: SparkSession, broker: Broker, tmp_path: Path) -> No
 def test_from_the_lake(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """Two hours whose offsets lie across each other, as after a clock was set back."""
     data = tmp_path / "data"
-    parts = parts_of_log(data / "log", Wanted((Everything(),)), COLUMNS)
+    parts = log_tasks(data / "log", Wanted((Everything(),)), COLUMNS)
     table = pa.Table.from_batches([batch for part in parts for batch in part.read()])
     for hour, (begin_at, step) in enumerate(((0, 2), (1, 2))):
         some = table.take(list(range(begin_at, table.num_rows, step)))
-        place = data / "lake" / f"date=2023-11-14/hour={22 + hour}"
-        place.mkdir(parents=True)
+        position = data / "lake" / f"date=2023-11-14/hour={22 + hour}"
+        position.mkdir(parents=True)
         first, last = some["offset"][0].as_py(), some["offset"][-1].as_py()
-        pq.write_table(some, place / f"{first:020}-{last:020}-0a1b2c3d.parquet")
+        pq.write_table(some, position / f"{first:020}-{last:020}-0a1b2c3d.parquet")
     settings = {"source": "lake", "prefix": "lake/", "batch_messages": 120}
     begin(spark, broker, data, **settings).awaitTermination()
     assert rows(data, "lake/") == original()

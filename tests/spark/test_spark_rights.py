@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from log.shelf import Shelf
 from polycast.client import Response, to_body
 from polycast.model import parse_pattern, parse_patterns
-from polycast.pipelines.service.sql_service import Answering
+from polycast.pipelines.service.sql_service import SqlService
 from polycast.spark.table import restrict, to_condition
 from spark.written import Said, write_log
 
@@ -73,27 +73,27 @@ def test_both_conditions_count(spark: SparkSession) -> None:
 
 
 @pytest.fixture(params=["hot", "sealed"])
-def answering(spark: SparkSession, shelf: Shelf, tmp_path: Path, request: pytest.FixtureRequest) -> Answering:
+def answering(spark: SparkSession, shelf: Shelf, tmp_path: Path, request: pytest.FixtureRequest) -> SqlService:
     """Topics of the shelf are in hot and sealed segments; the other log is hot."""
     if request.param == "sealed":
-        return Answering(spark, shelf.folder.parent, "", SECONDS)
+        return SqlService(spark, shelf.folder.parent, "", SECONDS)
     said = [Said("mine.1", b"1"), Said("secret.1", b"one"), Said("secret.2", b"two"), Said("mine.2", b"2")]
     write_log(tmp_path / "other", said)
-    return Answering(spark, tmp_path / "other", "", SECONDS)
+    return SqlService(spark, tmp_path / "other", "", SECONDS)
 
 
-def ask(answering: Answering, query: str, rights: list[str] | None, **more: Any) -> Response:
+def run_query(answering: SqlService, query: str, rights: list[str] | None, **more: Any) -> Response:
     body = {"identity": "somebody", "query": rights, "body": {"query": query, **more}}
     return answering.answer(to_body(body))
 
 
-def rows(answering: Answering, query: str, rights: list[str] | None) -> list[list[Any]]:
-    found = ask(answering, query, rights)
+def rows(answering: SqlService, query: str, rights: list[str] | None) -> list[list[Any]]:
+    found = run_query(answering, query, rights)
     assert found.success, found.value
     return list(found.value["rows"])
 
 
-def test_other_topics_are_not_there(answering: Answering) -> None:
+def test_other_topics_are_not_there(answering: SqlService) -> None:
     every = {topic for [topic] in rows(answering, "SELECT DISTINCT topic FROM messages", None)}
     one = sorted(every)[0]
     for query in (
@@ -109,7 +109,7 @@ def test_other_topics_are_not_there(answering: Answering) -> None:
     assert rows(answering, "SELECT count(*) FROM messages", []) == [[0]]
 
 
-def test_no_view_of_another_requester_is_left(answering: Answering, spark: SparkSession) -> None:
+def test_no_view_of_another_requester_is_left(answering: SqlService, spark: SparkSession) -> None:
     every = sorted(topic for [topic] in rows(answering, "SELECT DISTINCT topic FROM messages", None))
     one, other = every[0], every[-1]
     assert rows(answering, f"SELECT DISTINCT topic FROM `{other}`", None) == [[other]]
@@ -118,7 +118,7 @@ def test_no_view_of_another_requester_is_left(answering: Answering, spark: Spark
     assert answering._spark.catalog.listTables() == []
 
 
-def test_what_fails_on_other_rows_does_not_tell_them(answering: Answering) -> None:
+def test_what_fails_on_other_rows_does_not_tell_them(answering: SqlService) -> None:
     """Spark infers conditions from others and puts them first: a cast that fails tells the value."""
     for query in (
         "SELECT topic FROM messages WHERE source = format AND cast(source AS int) = 1",
@@ -141,15 +141,15 @@ def test_rows_are_filtered_before_the_query_sees_them(spark: SparkSession, tmp_p
         assert [row["topic"] for row in seen] == ["mine"]
 
 
-def test_paths_are_not_told(answering: Answering) -> None:
+def test_paths_are_not_told(answering: SqlService) -> None:
     hidden = "SELECT _metadata.file_path FROM messages"
     for query in ("EXPLAIN SELECT * FROM messages", hidden, "DESC EXTENDED messages"):
-        refused = ask(answering, query, None)
+        refused = run_query(answering, query, None)
         assert not refused.success and "file:" not in refused.value, query
     assert [row[0] for row in rows(answering, "DESCRIBE messages", [])][:2] == ["offset", "topic"]
 
 
-def test_an_envelope_is_needed(answering: Answering) -> None:
+def test_an_envelope_is_needed(answering: SqlService) -> None:
     asked = {"query": "SELECT 1"}
     for body in (asked, {"identity": "x", "body": asked}, {"identity": "x", "query": None}):
         refused = answering.answer(to_body(body))

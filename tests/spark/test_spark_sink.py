@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 from kit.broker import Broker
 from kit.ears import EARS, LISTEN
 from polycast.errors import StartError, UsageError
-from polycast.spark.faults import unwrap
+from polycast.spark.error_text import unwrap
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from kit.program import Finished, polycast_here
 from polycast.client import connect
 from polycast.errors import UsageError
 from polycast.model import Message
-from polycast.pipelines.runtime.runner import Report, order_of, run_in
-from polycast.pipelines.sql.following import Changes, Target, check_target, to_pipeline
+from polycast.pipelines.runtime.runner import RunReport, prepare_pipeline, run_in_session
 from polycast.pipelines.sql.statement import read_statement
+from polycast.pipelines.sql.stream_query import ChangedTotals, StreamTarget, check_target, to_pipeline
 from spark.here import ask_here
 
 ORDERS = [{"id": number, "price": number * 1.5} for number in range(4)]
@@ -51,7 +51,7 @@ def say(broker: Broker, *messages: Message) -> None:
 
 
 @pytest.fixture
-def ask(spark: SparkSession, broker: Broker, data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run_query(spark: SparkSession, broker: Broker, data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ask_here(spark, monkeypatch)
 
     def sql(query: str, *arguments: str) -> Finished:
@@ -68,32 +68,32 @@ def rows_of(finished: Finished) -> list[dict[str, Any]]:
 # -- answers ---------------------------------------------------------------------------------------------
 
 
-def test_what_is_there(ask: Any) -> None:
-    counted = ask(
+def test_what_is_there(run_query: Any) -> None:
+    counted = run_query(
         "SELECT topic, count(*) AS n FROM messages WHERE offset < 6 GROUP BY topic ORDER BY n DESC, topic"
     )
     assert counted.out.decode().split() == ["topic", "n", "orders.new", "4", "orders.paid", "1", "raw", "1"]
-    prices = rows_of(ask(PRICES, "--json"))
+    prices = rows_of(run_query(PRICES, "--json"))
     assert [row["price"] for row in prices] == ["0.0", "0.5", "1.5", "3.0", "4.5"]
-    named = ask(
+    named = run_query(
         "SELECT payload, topic, topic FROM mine WHERE topic = 'raw'", "--csv", "--view", "mine=raw,orders.>"
     )
     assert named.out == b"payload,topic,topic\n/wA=,raw,raw\n"
 
 
-def test_every_kind_of_value(ask: Any) -> None:
+def test_every_kind_of_value(run_query: Any) -> None:
     query = """
         SELECT payload, time IS NULL AS timeless, parse_json('{"a": [1]}') AS variant, INTERVAL 2 MONTHS AS months,
                from_json('{"a": {"b": 1}}', 'a map<string, int>') AS parsed, array(1.5) AS listed
         FROM `raw`
     """
-    [row] = rows_of(ask(query, "--json"))
+    [row] = rows_of(run_query(query, "--json"))
     assert row == {
         "payload": {"$base64": "/wA="}, "timeless": False, "variant": '{"a":[1]}', "months": "INTERVAL '2' MONTH",
         "parsed": {"a": {"b": 1}}, "listed": [1.5],
     }  # fmt: skip
-    assert [row["col_name"] for row in rows_of(ask("DESCRIBE `raw`", "--json"))][:2] == ["offset", "topic"]
-    [explained] = rows_of(ask("EXPLAIN SELECT topic FROM messages", "--json"))
+    assert [row["col_name"] for row in rows_of(run_query("DESCRIBE `raw`", "--json"))][:2] == ["offset", "topic"]
+    [explained] = rows_of(run_query("EXPLAIN SELECT topic FROM messages", "--json"))
     assert "== Physical Plan ==" in explained["plan"]
 
 
@@ -108,8 +108,8 @@ def test_every_kind_of_value(ask: Any) -> None:
         ("SELECT cast(topic AS int) FROM `raw`", "cannot be cast to", "       ^^^^^^^^^^^^^^^^^^"),
     ],
 )
-def test_mistakes_are_marked(ask: Any, query: str, words: str, marked: str) -> None:
-    failed = ask(query)
+def test_mistakes_are_marked(run_query: Any, query: str, words: str, marked: str) -> None:
+    failed = run_query(query)
     assert (failed.code, failed.out) == (2, b"")
     assert words in failed.err.splitlines()[0]
     assert f"  {marked}" in failed.err.splitlines()
@@ -128,8 +128,8 @@ def test_mistakes_are_marked(ask: Any, query: str, words: str, marked: str) -> N
         ("SELECT 1 FROM orders", "there is no view orders", "goes in back-ticks: `orders`"),
     ],
 )
-def test_queries_that_are_none(ask: Any, query: str, said: str, cure: str) -> None:
-    failed = ask(query)
+def test_queries_that_are_none(run_query: Any, query: str, said: str, cure: str) -> None:
+    failed = run_query(query)
     message, _, hint = failed.err.partition("\nhint: ")
     assert (failed.code, failed.out) == (2, b"")
     assert said in message
@@ -139,51 +139,51 @@ def test_queries_that_are_none(ask: Any, query: str, said: str, cure: str) -> No
 # -- queries that go on ----------------------------------------------------------------------------------
 
 
-Follow = Callable[..., Report]
+Follow = Callable[..., RunReport]
 
 
 @pytest.fixture
 def follow(spark: SparkSession, broker: Broker, data: Path) -> Follow:
     """Once."""
 
-    def run(query: str, **target: Any) -> Report:
-        statement, where = read_statement(query), Target(**target)
+    def run(query: str, **target: Any) -> RunReport:
+        statement, where = read_statement(query), StreamTarget(**target)
         check_target(where)
-        order = order_of(to_pipeline(statement, where), data, at(broker), (), "", True)
-        return run_in(spark, order, lambda progress: None, threading.Event())
+        order = prepare_pipeline(to_pipeline(statement, where), data, at(broker), (), "", True)
+        return run_in_session(spark, order, lambda progress: None, threading.Event())
 
     return run
 
 
-def published(ask: Any, topic: str) -> list[tuple[str, Any]]:
+def published(run_query: Any, topic: str) -> list[tuple[str, Any]]:
     query = f"SELECT topic, payload, format FROM `{topic}` ORDER BY offset"
-    return [(row["topic"], row["payload"]) for row in rows_of(ask(query, "--json"))]
+    return [(row["topic"], row["payload"]) for row in rows_of(run_query(query, "--json"))]
 
 
-def test_totals_are_published_when_they_change(follow: Follow, broker: Broker, ask: Any) -> None:
+def test_totals_are_published_when_they_change(follow: Follow, broker: Broker, run_query: Any) -> None:
     query = "SELECT topic, count(*) AS n FROM messages WHERE topic LIKE 'orders%' GROUP BY topic"
     follow(query, into="totals")
-    first = [json.loads(payload) for _, payload in published(ask, "totals")]
+    first = [json.loads(payload) for _, payload in published(run_query, "totals")]
     assert sorted(first, key=str) == [{"topic": "orders.new", "n": 4}, {"topic": "orders.paid", "n": 1}]
     say(broker, Message("orders.paid", b"{}"))
     follow(query, into="totals")
-    after = [json.loads(payload) for _, payload in published(ask, "totals")]
+    after = [json.loads(payload) for _, payload in published(run_query, "totals")]
     assert after[2:] == [{"topic": "orders.paid", "n": 2}]
 
 
 def test_a_total_over_everything_is_told_when_it_changes(spark: SparkSession) -> None:
     told: list[int] = []
-    changes = Changes(lambda rows, batch: told.append(batch))
+    changes = ChangedTotals(lambda rows, batch: told.append(batch))
     for batch, numbers in enumerate([[1], [1], [2], [1, 2], [1, 2], [2]]):
         changes(spark.createDataFrame([(number,) for number in numbers], "n int"), batch)
     assert told == [0, 2, 3, 4, 5]
 
 
-def test_rows_can_name_their_topics(follow: Follow, broker: Broker, ask: Any) -> None:
+def test_rows_can_name_their_topics(follow: Follow, broker: Broker, run_query: Any) -> None:
     follow("SELECT topic, payload FROM messages WHERE topic = 'raw'", into="copy.>")
-    assert published(ask, "copy.>") == [("copy.raw", {"$base64": "/wA="})]
+    assert published(run_query, "copy.>") == [("copy.raw", {"$base64": "/wA="})]
     follow("SELECT payload FROM `raw`", into="single")
-    assert published(ask, "single") == [("single", {"$base64": "/wA="})]
+    assert published(run_query, "single") == [("single", {"$base64": "/wA="})]
 
 
 def test_rows_are_kept_as_parquet(follow: Follow, broker: Broker, tmp_path: Path) -> None:

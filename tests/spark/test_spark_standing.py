@@ -20,8 +20,8 @@ from kit.broker import Broker, clean_environment
 from log.shelf import Shelf
 from polycast.client import Client, Response, connect, to_body
 from polycast.model import Body, Message, StartPosition, parse_pattern
-from polycast.pipelines.service import NOT_HERE
-from polycast.pipelines.service.sql_service import Answering
+from polycast.pipelines.service import SPARK_UNAVAILABLE
+from polycast.pipelines.service.sql_service import SqlService
 from polycast.server.access.tokens import add_token
 
 STANDING = (sys.executable, "-m", "polycast.pipelines.service")
@@ -170,7 +170,7 @@ def test_without_java_it_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_PYPI.format(arguments, "polycast.pipelines.service")]
     environment = {**clean_environment(), "PATH": "", "JAVA_HOME": ""}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == NOT_HERE
+    assert ended.returncode == SPARK_UNAVAILABLE
     assert ended.stderr.splitlines() == [
         "polycast: Spark needs Java 17 or newer, and there is none here",
         "hint: pip install 'polycast[spark]' brings one, JAVA_HOME names another",
@@ -190,12 +190,12 @@ def attested(query: str) -> Body:
 
 
 def test_a_query_that_takes_too_long_is_cancelled(spark: SparkSession, shelf: Shelf) -> None:
-    answering = Answering(spark, shelf.folder.parent, "", seconds=0.5)
+    answering = SqlService(spark, shelf.folder.parent, "", seconds=0.5)
     endless = "SELECT count(*) FROM range(1000000000000) WHERE sqrt(id) < 0"
     failed = answering.answer(attested(endless))
     assert (failed.success, failed.value) == (False, "the query took longer than 0.5 s, and was cancelled")
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
-    patient = Answering(spark, shelf.folder.parent, "", SPARK_SECONDS)
+    patient = SqlService(spark, shelf.folder.parent, "", SPARK_SECONDS)
     answered = patient.answer(attested("SELECT count(*) AS n FROM messages"))
     assert answered.value == {"columns": ["n"], "rows": [[300]], "more": False}
 
@@ -204,7 +204,7 @@ def test_an_answer_that_is_too_large_ends_early(
     spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("polycast.pipelines.service.sql_service.ANSWER_BYTES", 1000)
-    answering = Answering(spark, shelf.folder.parent, "", SPARK_SECONDS)
+    answering = SqlService(spark, shelf.folder.parent, "", SPARK_SECONDS)
     query = "SELECT repeat('x', 300) AS x FROM messages"
     answered = answering.answer(attested(query)).value
     assert (len(answered["rows"]), answered["more"]) == (3, True)

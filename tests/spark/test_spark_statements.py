@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from polycast.errors import UsageError
-from polycast.pipelines.sql.gate import pass_gate
+from polycast.pipelines.sql.gate import check_query
 
 PARSER = "org.apache.spark.sql.catalyst.parser.SqlBaseParser"
 
@@ -189,9 +189,9 @@ def test_examples_are_what_they_are_called(spark: SparkSession, kind: str, query
 @pytest.mark.parametrize("query", REFUSED_EXAMPLES.values(), ids=REFUSED_EXAMPLES)
 def test_statements_are_refused(spark: SparkSession, query: str) -> None:
     with pytest.raises(UsageError):
-        pass_gate(spark, query)
+        check_query(spark, query)
 
 
 @pytest.mark.parametrize("query", PASSED.values(), ids=PASSED)
 def test_statements_pass(spark: SparkSession, query: str) -> None:
-    pass_gate(spark, query)
+    check_query(spark, query)

@@ -13,7 +13,7 @@ from log.shelf import Shelf
 from polycast.errors import StartError
 from polycast.log.upkeep.sealing import seal
 from polycast.spark import register
-from polycast.spark.faults import unwrap
+from polycast.spark.error_text import unwrap
 from polycast.spark.source import PolycastSource
 
 

@@ -22,7 +22,7 @@ from polycast.client import connect
 from polycast.errors import RemoteError
 from polycast.log.files.format import SCHEMA
 from polycast.model import Message
-from polycast.pipelines.runtime.runner import Report, run_in, to_order
+from polycast.pipelines.runtime.runner import RunReport, prepare_run, run_in_session
 from polycast.pipelines.traffic.counts import count_batch, to_bucket, to_delays
 from polycast.pipelines.traffic.windows import upsert
 
@@ -169,9 +169,9 @@ def test_a_key_is_kept_once_with_its_newest_values(tmp_path: Path) -> None:
 # -- with Spark ------------------------------------------------------------------------------------------
 
 
-def run(spark: SparkSession, data: Path, at: str, *settings: str) -> Report:
-    order = to_order("traffic", data, at, settings, once=True)
-    return run_in(spark, order, lambda progress: None, threading.Event())
+def run(spark: SparkSession, data: Path, at: str, *settings: str) -> RunReport:
+    order = prepare_run("traffic", data, at, settings, once=True)
+    return run_in_session(spark, order, lambda progress: None, threading.Event())
 
 
 def kept(data: Path) -> pa.Table:
@@ -240,5 +240,5 @@ def test_without_a_broker_it_does_not_begin(tmp_path: Path) -> None:
     with pytest.raises(
         RemoteError, match=r"traffic publishes what it finds, and cannot reach tcp://127\.0\.0\.1:1"
     ):
-        to_order("traffic", tmp_path, "tcp://127.0.0.1:1")
-    assert to_order("traffic", tmp_path, "tcp://127.0.0.1:1", ["publish=false"]).settings.window_seconds == 60
+        prepare_run("traffic", tmp_path, "tcp://127.0.0.1:1")
+    assert prepare_run("traffic", tmp_path, "tcp://127.0.0.1:1", ["publish=false"]).settings.window_seconds == 60

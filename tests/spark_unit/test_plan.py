@@ -9,8 +9,8 @@ import pytest
 from log.shelf import half_sealed
 from polycast.errors import GoneError
 from polycast.log.settings import LogSettings
-from polycast.spark.plan import Range, check_range
-from polycast.spark.views import FolderView
+from polycast.spark.log_view import FolderView
+from polycast.spark.partitions import Range, check_range
 
 
 def test_the_hint_for_removed_offsets_names_existing_settings(tmp_path: Path) -> None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from polycast.pipelines.service import NOT_HERE
-from polycast.pipelines.service.backoff import LIVED_SECONDS, Rest
+from polycast.pipelines.service import SPARK_UNAVAILABLE
+from polycast.pipelines.service.backoff import HEALTHY_SECONDS, Backoff
 from polycast.up.life import TABLE, WRONG_USAGE, Event, Life, State
 
 KILLED = -9
 
 
 def test_longer_each_time_up_to_a_minute() -> None:
-    rest = Rest()
+    rest = Backoff()
     assert [rest.after(0.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_anew_after_a_while() -> None:
-    rest = Rest()
-    assert [rest.after(lived) for lived in (0, 0, LIVED_SECONDS - 1, LIVED_SECONDS, 0)] == [1, 2, 4, 1, 2]
+    rest = Backoff()
+    assert [rest.after(lived) for lived in (0, 0, HEALTHY_SECONDS - 1, HEALTHY_SECONDS, 0)] == [1, 2, 4, 1, 2]
 
 
 def running(life: Life, now: float) -> Life:
@@ -43,11 +43,11 @@ def test_the_time_that_it_takes_to_start_is_no_life() -> None:
         life.end(1000.0, 1, "")
         assert life.due == 1000.0 + expected
     running(life, 2000.0)
-    life.end(2000.0 + LIVED_SECONDS, 1, "")
-    assert life.due == 2000.0 + LIVED_SECONDS + 1.0
+    life.end(2000.0 + HEALTHY_SECONDS, 1, "")
+    assert life.due == 2000.0 + HEALTHY_SECONDS + 1.0
 
 
-@pytest.mark.parametrize("code", [NOT_HERE, WRONG_USAGE])
+@pytest.mark.parametrize("code", [SPARK_UNAVAILABLE, WRONG_USAGE])
 def test_what_cannot_work_here_is_not_tried_again(code: int) -> None:
     life = Life()
     life.begin(0.0)

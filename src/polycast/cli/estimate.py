@@ -31,7 +31,7 @@ def run(
     runner.check_spark()
     folder = open_log(data)
     with asking(NAME, master) as spark:
-        from polycast.pipelines.deliveries.estimate import estimate
+        from polycast.pipelines.deliveries.volume import estimate
 
         answer = to_shown(estimate(spark, folder, wanted, begin, time.time()))
     if as_json:

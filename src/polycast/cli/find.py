@@ -16,8 +16,8 @@ from polycast.model import Everything, StartPosition, parse_pattern
 
 if TYPE_CHECKING:
     from polycast.log.read.query import Condition, Wanted
-    from polycast.pipelines.index.search import Sought
-    from polycast.pipelines.runtime.sweep import Part
+    from polycast.pipelines.index.search import SearchTerms
+    from polycast.pipelines.runtime.read_tasks import ReadTask
 
 NAME = "find"
 HELP = """Find messages by a text anywhere in the payload, or by the value of a field of a JSON object, or by both.
@@ -50,16 +50,16 @@ def run(
     from polycast.pipelines.runtime import runner
 
     runner.check_spark()
-    sought = to_sought(text, field)
+    terms = to_sought(text, field)
     wanted = to_wanted(topic, begin, end)
     parts = to_parts(place, data, wanted)
     index = None if scan else to_index(data)
     with asking(NAME, master) as spark:
-        from polycast.pipelines.index.search import find_all
+        from polycast.pipelines.index.search import search_all
 
         found = 0
         try:
-            for batch in find_all(spark, parts, sought, index, limit):
+            for batch in search_all(spark, parts, terms, index, limit):
                 sys.stdout.buffer.write(to_lines(batch, as_json))
                 sys.stdout.buffer.flush()
                 found += batch.num_rows
@@ -68,12 +68,12 @@ def run(
     _conclude(found, limit)
 
 
-def to_sought(text: str, fields: list[str]) -> Sought:
-    from polycast.pipelines.index.search import Sought, to_field
+def to_sought(text: str, fields: list[str]) -> SearchTerms:
+    from polycast.pipelines.index.search import SearchTerms, to_field
 
     if not text and not fields:
         raise UsageError("what is to be found?", "give a text, or --field NAME=VALUE")
-    return Sought(os.fsencode(text), tuple(map(to_field, fields)))
+    return SearchTerms(os.fsencode(text), tuple(map(to_field, fields)))
 
 
 def to_wanted(topics: list[str], begin: str, end: str) -> Wanted:
@@ -96,15 +96,15 @@ def _to_condition(flag: str, text: str, test: str) -> Condition | None:
     return Condition("offset", test, found.sequence or 0)
 
 
-def to_parts(place: str, data: str, wanted: Wanted) -> list[Part]:
+def to_parts(place: str, data: str, wanted: Wanted) -> list[ReadTask]:
     from polycast.pipelines.index.search import COLUMNS
-    from polycast.pipelines.runtime.sweep import parts_of_lake, parts_of_log
+    from polycast.pipelines.runtime.read_tasks import lake_tasks, log_tasks
 
     if place not in ("log", "lake"):
         raise UsageError(f"--in {place} is not a place to look", "there are log and lake")
     if place == "lake":
-        return parts_of_lake(Path(data).absolute() / "lake", wanted, COLUMNS)
-    return parts_of_log(open_log(data).absolute(), wanted, COLUMNS)
+        return lake_tasks(Path(data).absolute() / "lake", wanted, COLUMNS)
+    return log_tasks(open_log(data).absolute(), wanted, COLUMNS)
 
 
 def to_index(data: str) -> Path | None:

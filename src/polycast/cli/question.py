@@ -28,7 +28,7 @@ def asking(command: str, master: str) -> Iterator[SparkSession]:
     from pyspark.errors import PySparkException
 
     from polycast.spark import session
-    from polycast.spark.faults import unwrap
+    from polycast.spark.error_text import unwrap
 
     spark = session(master, f"polycast {command}")
     try:

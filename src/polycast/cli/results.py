@@ -13,7 +13,7 @@ import pyarrow as pa
 import typer
 
 from polycast.cli import streams
-from polycast.pipelines.runtime.values import Rows, to_plain, to_rows, to_text
+from polycast.pipelines.runtime.json_values import Rows, to_plain, to_rows, to_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -74,19 +74,19 @@ def _check_options(into: str, to: str, as_json: bool, as_csv: bool, once: bool) 
 
 def _answer(statement: Statement, data: Path, master: str, encoder: str) -> None:
     from polycast.cli import results
-    from polycast.pipelines.sql.query import ask, to_batches
+    from polycast.pipelines.sql.batch_query import run_query, to_batches
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
     with asking(NAME, master) as spark:
-        rows = ask(spark, data / "log", statement)
+        rows = run_query(spark, data / "log", statement)
         results.show(rows.columns, to_batches(rows, statement.text), encoder)
 
 
 def _follow(statement: Statement, into: str, to: str, data: Path, at: str, master: str, once: bool) -> None:
     from polycast.cli.pipeline.running import follow
     from polycast.pipelines.runtime import runner
-    from polycast.pipelines.sql.following import Target, check_target, to_pipeline
+    from polycast.pipelines.sql.stream_query import StreamTarget, check_target, to_pipeline
 
-    target = Target(into, Path(to) if to else None)
+    target = StreamTarget(into, Path(to) if to else None)
     check_target(target)
-    follow(runner.order_of(to_pipeline(statement, target), data, at, (), master, once))
+    follow(runner.prepare_pipeline(to_pipeline(statement, target), data, at, (), master, once))

@@ -33,11 +33,11 @@ def run(
     number = parse_offset(offset)
     runner.check_spark()
     folder = open_log(data)
-    from polycast.pipelines.deliveries.why import find_message, why
+    from polycast.pipelines.deliveries.receivers import explain_delivery, find_message
 
     asked = find_message(folder, number)
     with asking(NAME, master) as spark:
-        answer = to_shown(why(spark, folder, asked))
+        answer = to_shown(explain_delivery(spark, folder, asked))
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
     else:

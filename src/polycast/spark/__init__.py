@@ -14,7 +14,7 @@ if find_spec("pyspark") is None:
     raise StartError("there is no Spark here", "pip install 'polycast[spark]' brings it")
 
 from polycast.spark import worker  # first: it decides what the others import
-from polycast.spark.faults import explain
+from polycast.spark.error_text import explain
 from polycast.spark.session import register, session
 from polycast.spark.table import table
 

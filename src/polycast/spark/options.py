@@ -34,12 +34,12 @@ SINK_OPTIONS = {
     "topic": "the topic of all rows, where they have no column of that name",
     "batchId": "for batches: publish once only, however often it is written under this id",
 }
-SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode", "trigger")
+SPARK_OPTIONS = ("checkpointlocation", "queryname", "outputmode", "trigger")
 """What Spark hands on though it is meant for itself."""
 EARLIEST, LATEST = "earliest", "latest"
 """Words for places."""
 
-Place = str | int | dict[str, int]
+Position = str | int | dict[str, int]
 """`earliest`, `latest`, an offset, or a sequence for each of some topics."""
 
 
@@ -49,8 +49,8 @@ class SourceOptions:
     at: str = ""
     patterns: tuple[Pattern, ...] | None = None
     """None: everything but what the broker and its pipelines say about themselves."""
-    start: Place | None = None
-    end: Place | None = None
+    start: Position | None = None
+    end: Position | None = None
     start_micros: int | None = None
     """Since the epoch."""
     end_micros: int | None = None
@@ -69,7 +69,7 @@ class SinkOptions:
 
 
 def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
-    options = _named(given, SOURCE_OPTIONS)
+    options = _known_options(given, SOURCE_OPTIONS)
     if ("path" in options) == ("at" in options):
         found = "both path and at are given" if "at" in options else "neither path nor at is given"
         raise UsageError(
@@ -80,7 +80,7 @@ def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOpti
     for one, other in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
         if one in options and other in options:
             raise UsageError(f"{one} and {other} are two answers to one question", "give one of them")
-    start, end = _place(options, "startingOffsets"), _place(options, "endingOffsets")
+    start, end = _position(options, "startingOffsets"), _position(options, "endingOffsets")
     if not streaming and start == LATEST:
         raise UsageError(
             "startingOffsets is latest, where nothing follows", "batches begin at earliest or at an offset"
@@ -106,7 +106,7 @@ def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOpti
 
 
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    options = _named(given, SINK_OPTIONS)
+    options = _known_options(given, SINK_OPTIONS)
     if not options.get("at"):
         raise UsageError(
             "the option at is missing", 'option("at", "tcp://127.0.0.1:7878") is a broker on this machine'
@@ -114,11 +114,11 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(options["at"], options.get("topic", ""), options.get("batchId", ""))
 
 
-def _named(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+def _known_options(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
     """With the names as they are written here. What Spark itself adds has dots in it."""
     names = {name.lower(): name for name in known}
     ours = [name for name in given if "." not in name and not name.startswith("__")]
-    unknown = [name for name in ours if name.lower() not in (*names, *SPARKS_OWN)]
+    unknown = [name for name in ours if name.lower() not in (*names, *SPARK_OPTIONS)]
     if unknown:
         raise UsageError(f"there is no option {unknown[0]!r}", f"there are {', '.join(known)}")
     return {names[name.lower()]: value for name, value in given.items() if name.lower() in names}
@@ -129,7 +129,7 @@ def _absolute(path: str) -> str:
     return str(Path(path.removeprefix("file://")).expanduser().absolute()) if path else ""
 
 
-def _place(options: Mapping[str, str], name: str) -> Place | None:
+def _position(options: Mapping[str, str], name: str) -> Position | None:
     text = options.get(name)
     if text is None or text.lower() in (EARLIEST, LATEST):
         return text.lower() if text else None

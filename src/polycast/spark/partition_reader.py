@@ -11,33 +11,33 @@ from pyspark.sql.datasource import InputPartition
 from polycast.errors import GoneError
 from polycast.log.files.format import Gap
 from polycast.log.read.query import Wanted
-from polycast.spark.faults import telling
+from polycast.spark.error_text import one_line_errors
 from polycast.spark.fetch import to_batch
+from polycast.spark.log_view import open_view
 from polycast.spark.options import SourceOptions
-from polycast.spark.plan import Share
-from polycast.spark.views import open_view
+from polycast.spark.partitions import LogPartition
 
 log = logging.getLogger("polycast.spark")
 
 
-def read_share(
+def read_partition(
     options: SourceOptions, wanted: Wanted, columns: Sequence[str], share: InputPartition
 ) -> Iterator[pa.RecordBatch]:
     """In the task. Where there is nothing to read, Spark asks for one share that is none."""
-    if not isinstance(share, Share):
+    if not isinstance(share, LogPartition):
         return
     if options.stretches:
         yield to_batch(share.stretches).select(columns)
         return
-    with telling():
+    with one_line_errors():
         view = open_view(options)
         try:
-            yield from view.scan(share.stretches, wanted, columns, to_loss(options.fail_on_data_loss))
+            yield from view.scan(share.stretches, wanted, columns, to_gap_handler(options.fail_on_data_loss))
         finally:
             view.close()
 
 
-def to_loss(fail: bool) -> Callable[[Gap], None]:
+def to_gap_handler(fail: bool) -> Callable[[Gap], None]:
     """What to do about messages that should be there."""
 
     def lose(gap: Gap) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql.utils import is_remote
 from polycast.client.secure import SECRETS, TOKEN_FILE
 from polycast.errors import StartError
 from polycast.log.files.permissions import restrict
-from polycast.spark.faults import unwrap
+from polycast.spark.error_text import unwrap
 from polycast.spark.java import find_java
 from polycast.spark.source import PolycastSource, PushingSource
 
@@ -72,16 +72,16 @@ def session(
     builder = SparkSession.Builder().master(master).appName(name)
     for key, value in wanted.items():
         builder = builder.config(key, value)
-    with _quiet(master), _secrets_kept():
+    with _startup_output_captured(master), _token_in_file():
         spark: SparkSession = builder.getOrCreate()
     if is_local(master):
-        _leave_checksums_out(spark)
+        _disable_checksum_files(spark)
     register(spark)
     return spark
 
 
 @contextlib.contextmanager
-def _secrets_kept() -> Iterator[None]:
+def _token_in_file() -> Iterator[None]:
     """Java and all that it starts get a token as a file for this user alone, not in their environment.
 
     Workers publish what they find and need it; a query can read an environment more easily than a file.
@@ -109,7 +109,7 @@ def _to_file(token: str) -> str:
     return str(path)
 
 
-def _leave_checksums_out(spark: SparkSession) -> None:
+def _disable_checksum_files(spark: SparkSession) -> None:
     """Hadoop would write a second file beside each one on this machine. No setting is about it, only a method."""
     java = spark.sparkContext._jvm
     assert java
@@ -131,7 +131,7 @@ def to_settings(master: str) -> dict[str, str]:
     return SETTINGS | LOCAL_SETTINGS | cores | warehouse | modes
 
 
-RACED = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
+SHARED_ENVIRONMENT = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
 """Each stream that starts writes these into a map that all streams of a source share, and no lock is held.
 
 Two that start at once can break the map, and then no task of the session can be read any more. Where the names are
@@ -142,13 +142,13 @@ there beforehand, nothing but their values is written.
 def register(spark: SparkSession) -> None:
     """Makes the format `polycast` known to a session. Filters are pushed down where the session allows it."""
     if not is_remote():
-        spark.sparkContext.environment.update(dict.fromkeys(RACED, ""))
+        spark.sparkContext.environment.update(dict.fromkeys(SHARED_ENVIRONMENT, ""))
     pushes = str(spark.conf.get(PUSH_DOWN, "false")).lower() == "true"
     spark.dataSource.register(PushingSource if pushes else PolycastSource)
 
 
 @contextlib.contextmanager
-def _quiet(master: str) -> Iterator[None]:
+def _startup_output_captured(master: str) -> Iterator[None]:
     """What Java has to say while it starts is only of interest if it does not."""
     sys.stderr.flush()
     kept = os.dup(2)

@@ -19,13 +19,13 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from polycast.client.staging import Stager
 from polycast.errors import UsageError
-from polycast.spark.faults import telling
+from polycast.spark.error_text import one_line_errors
 from polycast.spark.options import SinkOptions
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
 
-TAKEN: dict[str, tuple[type[DataType], ...]] = {
+COLUMN_TYPES: dict[str, tuple[type[DataType], ...]] = {
     "topic": (StringType,),
     "payload": (StringType, BinaryType),
     "format": (StringType,),
@@ -33,7 +33,7 @@ TAKEN: dict[str, tuple[type[DataType], ...]] = {
 
 
 @dataclass(frozen=True)
-class Staged(WriterCommitMessage):
+class TaskStage(WriterCommitMessage):
     """What one task has staged."""
 
     batch_id: str
@@ -49,7 +49,7 @@ class BatchSink(DataSourceArrowWriter):
         self.has_topic = check_schema(schema, options.topic)
         self.batch_id = options.batch_id or uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStage:
         return stage(self.options, self.batch_id, to_messages(iterator, self.options.topic, self.has_topic))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -64,7 +64,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self.options = options
         self.has_topic = check_schema(schema, options.topic)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStage:
         context = _task()
         batch_id = f"{context.getLocalProperty(QUERY_ID)}:{context.getLocalProperty(BATCH)}"
         return stage(self.options, batch_id, to_messages(iterator, self.options.topic, self.has_topic))
@@ -79,12 +79,12 @@ class StreamSink(DataSourceStreamArrowWriter):
 # -- in a task -------------------------------------------------------------------------------------------
 
 
-def stage(options: SinkOptions, batch_id: str, messages: Iterable[pa.RecordBatch]) -> Staged:
+def stage(options: SinkOptions, batch_id: str, messages: Iterable[pa.RecordBatch]) -> TaskStage:
     """Under a name that no other attempt at the same rows has."""
     context = _task()
     name = f"{context.partitionId()}.{context.taskAttemptId()}"
-    with telling(), Stager(options.at, batch_id) as stager:
-        return Staged(batch_id, name, stager.stage(name, messages))
+    with one_line_errors(), Stager(options.at, batch_id) as stager:
+        return TaskStage(batch_id, name, stager.stage(name, messages))
 
 
 def to_messages(batches: Iterable[pa.RecordBatch], topic: str, has_topic: bool) -> Iterator[pa.RecordBatch]:
@@ -113,17 +113,17 @@ def _task() -> TaskContext:
 
 def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Where there are no rows there is nothing to say, and no broker is needed for it."""
-    staged = [each for each in messages if isinstance(each, Staged) and each.rows]
+    staged = [each for each in messages if isinstance(each, TaskStage) and each.rows]
     if staged:
-        with telling(), Stager(options.at, staged[0].batch_id) as stager:
+        with one_line_errors(), Stager(options.at, staged[0].batch_id) as stager:
             stager.commit([each.stage for each in staged], sum(each.rows for each in staged))
 
 
 def abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     """What failed tasks have left, the broker drops when its time is over."""
-    staged = [each for each in messages if isinstance(each, Staged) and each.rows]
+    staged = [each for each in messages if isinstance(each, TaskStage) and each.rows]
     if staged:
-        with telling(), Stager(options.at, staged[0].batch_id) as stager:
+        with one_line_errors(), Stager(options.at, staged[0].batch_id) as stager:
             stager.abort([each.stage for each in staged])
 
 
@@ -137,7 +137,7 @@ def check_schema(schema: StructType, topic: str) -> bool:
         raise UsageError(f"rows have no column payload, they have {', '.join(found)}", "select(... as payload)")
     if "topic" not in found and not topic:
         raise UsageError("rows have no column topic", 'option("topic", "name") is one for all of them')
-    for name, kinds in TAKEN.items():
+    for name, kinds in COLUMN_TYPES.items():
         if name in found and not isinstance(found[name], kinds):
             right = " or ".join(kind.typeName() for kind in kinds)
             hint = "to_json(...) makes a text of a struct, cast(... as string) of the rest"

@@ -17,16 +17,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from polycast.log.read.query import Condition, Wanted
-from polycast.spark.faults import telling
+from polycast.spark.error_text import one_line_errors
 from polycast.spark.fetch import STRETCHES
 from polycast.spark.filters import to_conditions
+from polycast.spark.log_view import open_view
 from polycast.spark.options import SourceOptions, read_sink_options, read_source_options
-from polycast.spark.partition_reader import read_share
-from polycast.spark.plan import check_range, find_range, narrow, share_out, to_wanted
+from polycast.spark.partition_reader import read_partition
+from polycast.spark.partitions import check_range, find_range, narrow, to_partitions, to_wanted
 from polycast.spark.schema import ROWS, to_columns
 from polycast.spark.sink import BatchSink, StreamSink
 from polycast.spark.stream import LogStream
-from polycast.spark.views import open_view
 
 NAME = "polycast"
 
@@ -40,22 +40,22 @@ class PolycastSource(DataSource):
         return STRETCHES if self.options.get("stretches", "").lower() == "true" else ROWS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        with telling():
+        with one_line_errors():
             return LogReader(read_source_options(self.options, streaming=False), self._columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
-        with telling():
+        with one_line_errors():
             return LogStream(read_source_options(self.options, streaming=True), self._columns(schema))
 
     def _columns(self, schema: StructType) -> list[str]:
         return to_columns(schema, self.schema())
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        with telling():
+        with one_line_errors():
             return BatchSink(read_sink_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
-        with telling():
+        with one_line_errors():
             return StreamSink(read_sink_options(self.options), schema)
 
 
@@ -63,7 +63,7 @@ class PushingSource(PolycastSource):
     """For sessions that push filters down. Others refuse a reader that only could take them."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        with telling():
+        with one_line_errors():
             return PushingReader(read_source_options(self.options, streaming=False), self._columns(schema))
 
 
@@ -74,17 +74,19 @@ class LogReader(DataSourceReader):
         self.conditions: list[Condition] = []
 
     def partitions(self) -> Sequence[InputPartition]:
-        with telling():
+        with one_line_errors():
             view = open_view(self.options)
             try:
                 asked = find_range(view, self.options)
                 there = check_range(view, asked, self.options.fail_on_data_loss)
-                return share_out(view, self._wanted(), narrow(there, self.conditions), self.options.min_partitions)
+                return to_partitions(
+                    view, self._wanted(), narrow(there, self.conditions), self.options.min_partitions
+                )
             finally:
                 view.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_share(self.options, self._wanted(), self.columns, partition)
+        return read_partition(self.options, self._wanted(), self.columns, partition)
 
     def _wanted(self) -> Wanted:
         return to_wanted(self.options, self.conditions)

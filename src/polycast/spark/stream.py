@@ -16,11 +16,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from polycast.spark.faults import telling
+from polycast.spark.error_text import one_line_errors
+from polycast.spark.log_view import LogView, open_view
 from polycast.spark.options import LATEST, SourceOptions
-from polycast.spark.partition_reader import read_share
-from polycast.spark.plan import Range, check_range, find_start, share_out, to_wanted
-from polycast.spark.views import View, open_view
+from polycast.spark.partition_reader import read_partition
+from polycast.spark.partitions import Range, check_range, find_start, to_partitions, to_wanted
 
 Offset = dict[str, int]
 
@@ -29,7 +29,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self.options = options
         self.columns = columns
-        self._view: View | None = None
+        self._view: LogView | None = None
         self._end: int | None = None
         """Where it ends, when it is to take only what was there."""
 
@@ -39,12 +39,12 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- where it has come to ----------------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:  # noqa: N802 -- all these are Spark's names
-        with telling():
+        with one_line_errors():
             start = find_start(self._open(), self.options, LATEST)
             return {"offset": check_range(self._open(), Range(start, start), False).start}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        with telling():
+        with one_line_errors():
             begin, end = start["offset"], self._end_now()
             if begin > end:
                 check_range(self._open(), Range(begin, begin), False)
@@ -60,11 +60,11 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
-        with telling():
+        with one_line_errors():
             return {"offset": self._open().next()}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with telling():
+        with one_line_errors():
             self._end = self._open().next()
 
     def _end_now(self) -> int:
@@ -91,14 +91,14 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         if start == end:
             return []
-        with telling():
+        with one_line_errors():
             view = self._open()
             asked = Range(start["offset"], end["offset"])
             there = check_range(view, asked, self.options.fail_on_data_loss)
-            return share_out(view, to_wanted(self.options), there, self.options.min_partitions)
+            return to_partitions(view, to_wanted(self.options), there, self.options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_share(self.options, to_wanted(self.options), self.columns, partition)
+        return read_partition(self.options, to_wanted(self.options), self.columns, partition)
 
     def commit(self, end: Offset) -> None:
         """Nothing is held anywhere."""
@@ -108,7 +108,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._view.close()
         self._view = None
 
-    def _open(self) -> View:
+    def _open(self) -> LogView:
         if self._view is None:
             self._view = open_view(self.options)
         return self._view

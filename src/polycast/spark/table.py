@@ -19,9 +19,9 @@ from polycast.log.files.sealed import About, SealedReader
 from polycast.log.read.reader import covering
 from polycast.log.read.survey import ends_of
 from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern, Prefix, parse_patterns
+from polycast.spark.log_view import find_log
 from polycast.spark.schema import ROWS
 from polycast.spark.source import NAME
-from polycast.spark.views import find_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
 
 
-class Sealed(NamedTuple):
+class SealedPart(NamedTuple):
     """The segments at the beginning of a log that are Parquet, and the offset after them."""
 
     paths: list[str]
@@ -82,7 +82,7 @@ def _table(spark: SparkSession, path: str, subscribe: str, fail_on_data_loss: bo
     return rows.union(source.option("startingOffsets", sealed.next).load())
 
 
-def find_sealed(folder: Path) -> Sealed:
+def find_sealed(folder: Path) -> SealedPart:
     """Up to the first segment that is hot, cannot be opened, or misses what was before: who reads it says why."""
     paths: list[str] = []
     after = 0
@@ -92,7 +92,7 @@ def find_sealed(folder: Path) -> Sealed:
             break
         paths.append(str(segment.path.absolute()))
         after = about.next
-    return Sealed(paths, after)
+    return SealedPart(paths, after)
 
 
 def _about(segment: Segment) -> About | None:

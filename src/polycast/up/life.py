@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from polycast.pipelines.service import NOT_HERE
-from polycast.pipelines.service.backoff import Rest
+from polycast.pipelines.service import SPARK_UNAVAILABLE
+from polycast.pipelines.service.backoff import Backoff
 
 WRONG_USAGE = 2
-HOPELESS = (WRONG_USAGE, NOT_HERE)
+HOPELESS = (WRONG_USAGE, SPARK_UNAVAILABLE)
 """Exit codes of parts that would end with them again."""
 
 
@@ -66,7 +66,7 @@ class Life:
         """Why it is not running, where there is a reason."""
         self.due = 0.0
         """When it is started again, while it rests."""
-        self._rest = Rest()
+        self._rest = Backoff()
         self._came_up = False
 
     def begin(self, now: float) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from polycast.bench.child import temporary_folder
 from polycast.bench.machine import describe_machine
-from polycast.bench.spark.cells import CELLS, Cell, Place
+from polycast.bench.spark.comparisons import COMPARISONS, BenchData, Comparison
 from polycast.bench.spark.live import RATE, Freshness, broker, sink_rate
 from polycast.bench.spark.rows import read_log, write_log
 from polycast.spark import session
@@ -32,38 +32,40 @@ def main(arguments: argparse.Namespace) -> None:
     spark = session(MASTER)
     found: dict[str, Any] = {"machine": asdict(describe_machine()), "settings": to_settings(MASTER)}
     with temporary_folder(arguments.scratch) as folder:
-        place = Place(spark, folder / "rows" / "log", folder / "parquet", folder / "scratch")
+        data = BenchData(spark, folder / "rows" / "log", folder / "parquet", folder / "scratch")
         console.print(
             f"{arguments.rows:,} rows of 100 bytes, {MASTER}, {arguments.rounds} rounds after one to warm up"
         )
-        write_log(place.log, arguments.rows)
-        read_log(spark, place.log).write.option("compression", "zstd").parquet(str(place.parquet))
-        cells = [cell for cell in CELLS if not arguments.cell or cell.name in arguments.cell]
-        found["cells"] = [_measure(cell, place, arguments) for cell in cells]
+        write_log(data.log, arguments.rows)
+        read_log(spark, data.log).write.option("compression", "zstd").parquet(str(data.parquet))
+        cells = [
+            comparison for comparison in COMPARISONS if not arguments.cell or comparison.name in arguments.cell
+        ]
+        found["cells"] = [_measure(comparison, data, arguments) for comparison in cells]
         if not arguments.cell or "live" in arguments.cell:
-            found["live"] = _measure_live(spark, folder, arguments.rounds)
+            found["live"] = _measure_broker(spark, folder, arguments.rounds)
     _show(found)
     arguments.out.mkdir(exist_ok=True)
     (arguments.out / "spark.json").write_text(json.dumps(found, indent=2))
     spark.stop()
 
 
-def _measure(cell: Cell, place: Place, arguments: argparse.Namespace) -> dict[str, Any]:
+def _measure(comparison: Comparison, data: BenchData, arguments: argparse.Namespace) -> dict[str, Any]:
     ours: list[float] = []
     native: list[float] = []
     for number in range(arguments.rounds + 1):
-        turns = [(ours, cell.ours), (native, cell.native)]
+        turns = [(ours, comparison.ours), (native, comparison.native)]
         for rates, act in turns if number % 2 else reversed(turns):
             started = time.perf_counter()
-            act(place)
+            act(data)
             rates.append(arguments.rows / (time.perf_counter() - started))
     ratios = [one / other for one, other in zip(ours[1:], native[1:], strict=True)]
     told = {"ours": median(ours[1:]), "native": median(native[1:]), "ratio": median(ratios)}
-    console.print(f"  {cell.name}: {told['ratio']:.2f}x, aim {cell.aim}")
-    return {"cell": cell.name, "aim": cell.aim, "lowest": min(ratios), "highest": max(ratios), **told}
+    console.print(f"  {comparison.name}: {told['ratio']:.2f}x, aim {comparison.aim}")
+    return {"cell": comparison.name, "aim": comparison.aim, "lowest": min(ratios), "highest": max(ratios), **told}
 
 
-def _measure_live(spark: Any, folder: Path, rounds: int) -> dict[str, Any]:
+def _measure_broker(spark: Any, folder: Path, rounds: int) -> dict[str, Any]:
     with broker(folder) as addresses:
         rates = [sink_rate(spark, addresses["hermod.pub"], SINK_ROWS) for _ in range(rounds + 1)][1:]
         p50, p99 = Freshness(spark, folder / "data", addresses).measure(WARM_SECONDS, FRESH_SECONDS)
@@ -74,10 +76,10 @@ def _show(found: dict[str, Any]) -> None:
     table = Table(title="rows a second, and how many times as fast as native Parquet", title_justify="left")
     for heading in ("cell", "Polycast", "native", "ratio", "range", "aim"):
         table.add_column(heading, justify="left" if heading == "cell" else "right")
-    for cell in found["cells"]:
-        rates = [f"{cell[name] / 1e6:.2f} M" for name in ("ours", "native")]
-        span = f"{cell['lowest']:.2f}-{cell['highest']:.2f}"
-        table.add_row(cell["cell"], *rates, f"{cell['ratio']:.2f}", span, f"{cell['aim']:g}")
+    for comparison in found["cells"]:
+        rates = [f"{comparison[name] / 1e6:.2f} M" for name in ("ours", "native")]
+        span = f"{comparison['lowest']:.2f}-{comparison['highest']:.2f}"
+        table.add_row(comparison["cell"], *rates, f"{comparison['ratio']:.2f}", span, f"{comparison['aim']:g}")
     console.print(table)
     if live := found.get("live"):
         low, high = live["sink_range"]

@@ -23,7 +23,7 @@ from polycast.model import Exact, Message
 LISTENERS = ("hermod.pub", "hermod.sub")
 RATE = 10_000
 BURST = 100
-PUBLISHED, HEARD = "fresh.in", "fresh.out"
+PUBLISHED, RECEIVED = "fresh.in", "fresh.out"
 
 
 @contextmanager
@@ -58,7 +58,7 @@ class Freshness:
     def measure(self, warm_seconds: float, seconds: float) -> tuple[float, float]:
         """The median and the 99th percentile of the time from publish to the subscriber of the sink's topic."""
         query = self._start()
-        threads = [threading.Thread(target=act, daemon=True) for act in (self._hear, self._publish)]
+        threads = [threading.Thread(target=act, daemon=True) for act in (self._receive, self._publish)]
         for thread in threads:
             thread.start()
         try:
@@ -78,7 +78,7 @@ class Freshness:
             .option("subscribe", PUBLISHED)
             .load()
         )
-        writer = rows.select(F.lit(HEARD).alias("topic"), "payload").writeStream.format("polycast")
+        writer = rows.select(F.lit(RECEIVED).alias("topic"), "payload").writeStream.format("polycast")
         writer = writer.option("at", self._addresses["hermod.pub"])
         return writer.option("checkpointLocation", str(self._data / "fresh")).start()
 
@@ -91,9 +91,9 @@ class Freshness:
                 due += BURST / RATE
                 time.sleep(max(0.0, due - time.monotonic()))
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         with connect("hermod", self._addresses["hermod.sub"]) as client:
-            client.subscribe([Exact(HEARD)])
+            client.subscribe([Exact(RECEIVED)])
             for messages in client.messages():
                 now = time.time()
                 self.seconds += [now - json.loads(message.payload) for message in messages]

@@ -18,8 +18,8 @@ from polycast.cli.log.place import DATA
 from polycast.cli.options import AT
 
 if TYPE_CHECKING:
-    from polycast.pipelines.runtime.progress import Progress
-    from polycast.pipelines.runtime.runner import Order, Report
+    from polycast.pipelines.runtime.progress import BatchProgress
+    from polycast.pipelines.runtime.runner import RunConfig, RunReport
 
 NAME = "run"
 HELP = """Run a pipeline: until SIGTERM or ctrl-C, or with --once until all is done that is in the log by now.
@@ -41,10 +41,10 @@ def run(
 ) -> None:
     from polycast.pipelines.runtime import runner
 
-    follow(runner.to_order(name, Path(data), at, set_, master, once))
+    follow(runner.prepare_run(name, Path(data), at, set_, master, once))
 
 
-def follow(order: Order) -> None:
+def follow(order: RunConfig) -> None:
     """To its end, with signs of life."""
     from polycast.pipelines.runtime import runner
 
@@ -74,7 +74,7 @@ def _stopping() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def _showing() -> Iterator[Callable[[Progress], None]]:
+def _showing() -> Iterator[Callable[[BatchProgress], None]]:
     if not sys.stdout.isatty():
         yield lambda progress: _write(progress.to_json())
         return
@@ -100,7 +100,7 @@ def _write(line: str) -> None:
     sys.stdout.flush()
 
 
-def _tell(report: Report) -> None:
+def _tell(report: RunReport) -> None:
     if not sys.stdout.isatty():
         _write(json.dumps({"done": True, **report._asdict()}, ensure_ascii=False))
         return

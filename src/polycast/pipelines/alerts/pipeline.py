@@ -27,8 +27,8 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from polycast.declare import setting
 from polycast.log.files.format import MICROS
 from polycast.pipelines import SUMMARIES
-from polycast.pipelines.alerts.rates import Judgement, Rules, Watch, add, advance, due
-from polycast.pipelines.runtime.definition import Pipeline, Run
+from polycast.pipelines.alerts.anomalies import RateAlert, RateHistory, RateRules, add, advance, next_window
+from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
 from polycast.pipelines.runtime.report_topics import to_topic
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 TOPIC = "polycast/alerts/"
 NEEDED = "topic string, time timestamp"
 COUNTED = "topic string, window long, messages long, time timestamp"
-KEPT = "watch binary"
+STATE = "watch binary"
 FOUND = "topic string, payload string, format string"
 LATE = "2 seconds"
 """How far clocks may go back."""
@@ -47,7 +47,7 @@ MILLIS = 1000
 
 
 @dataclass(frozen=True)
-class Settings:
+class AlertsSettings:
     subscribe: str = setting(">", "patterns of the topics to watch, comma-separated")
     window_seconds: int = setting(10, "how long a window is", low=1)
     history: int = setting(60, "with how many windows one is compared", low=2)
@@ -57,8 +57,10 @@ class Settings:
     batch_messages: int = setting(2_000_000, "how many messages one batch takes at most", low=1)
 
 
-def rules_of(settings: Settings) -> Rules:
-    return Rules(settings.window_seconds, settings.history, settings.least, settings.threshold, settings.silent)
+def to_rules(settings: AlertsSettings) -> RateRules:
+    return RateRules(
+        settings.window_seconds, settings.history, settings.least, settings.threshold, settings.silent
+    )
 
 
 # -- counting --------------------------------------------------------------------------------------------
@@ -74,7 +76,7 @@ def count_batches(seconds: int, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     counted = [_count(batch, seconds) for batch in batches if batch.num_rows]
     if counted:
         whole = pa.concat_tables(counted).group_by(["topic", "window"], use_threads=False)
-        yield from _named(whole.aggregate([("messages", "sum"), ("time", "max")])).to_batches()
+        yield from _with_names(whole.aggregate([("messages", "sum"), ("time", "max")])).to_batches()
 
 
 def _count(batch: pa.RecordBatch, seconds: int) -> pa.Table:
@@ -82,36 +84,36 @@ def _count(batch: pa.RecordBatch, seconds: int) -> pa.Table:
     windows = pc.divide(micros, seconds * MICROS)
     table = pa.table({"topic": batch["topic"], "window": windows, "time": batch["time"]})
     grouped = table.group_by(["topic", "window"], use_threads=False)
-    return _named(grouped.aggregate([([], "count_all"), ("time", "max")]))
+    return _with_names(grouped.aggregate([([], "count_all"), ("time", "max")]))
 
 
-def _named(table: pa.Table) -> pa.Table:
+def _with_names(table: pa.Table) -> pa.Table:
     return table.rename_columns(["topic", "window", "messages", "time"]).combine_chunks()
 
 
 # -- judging ---------------------------------------------------------------------------------------------
 
 
-def watch_topic(
-    rules: Rules, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState
+def update_topic(
+    rules: RateRules, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
     """In the task, for a topic that has messages in this batch, or windows that are over since the last one."""
     import pandas as pd
 
     [topic] = key
-    watch = msgspec.msgpack.decode(state.get[0], type=Watch) if state.exists else Watch()
+    watch = msgspec.msgpack.decode(state.get[0], type=RateHistory) if state.exists else RateHistory()
     judged = advance(watch, state.getCurrentWatermarkMs() // (rules.seconds * MILLIS), rules)
     if not state.hasTimedOut:
         for frame in frames:
             add(watch, frame.groupby("window")["messages"].sum().to_dict())
     state.update((msgspec.msgpack.encode(watch),))
-    if (window := due(watch)) is not None:
+    if (window := next_window(watch)) is not None:
         state.setTimeoutTimestamp((window + 1) * rules.seconds * MILLIS)
     payloads = [to_alert(topic, each, rules) for each in judged]
     yield pd.DataFrame({"topic": to_topic(TOPIC, topic), "payload": payloads, "format": "json"})
 
 
-def to_alert(topic: str, judged: Judgement, rules: Rules) -> str:
+def to_alert(topic: str, judged: RateAlert, rules: RateRules) -> str:
     alert = {
         "topic": topic,
         "kind": judged.kind,
@@ -125,32 +127,32 @@ def to_alert(topic: str, judged: Judgement, rules: Rules) -> str:
     return msgspec.json.encode(alert).decode()
 
 
-def _to_time(window: int, rules: Rules) -> str:
+def _to_time(window: int, rules: RateRules) -> str:
     return datetime.fromtimestamp(window * rules.seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def find_alerts(counted: DataFrame, rules: Rules) -> DataFrame:
+def find_alerts(counted: DataFrame, rules: RateRules) -> DataFrame:
     """Grain: something that begins or is over, as a message. From a stream of counts."""
     return (
         counted.withWatermark("time", LATE)
         .groupBy("topic")
         .applyInPandasWithState(
-            partial(watch_topic, rules), FOUND, KEPT, "append", GroupStateTimeout.EventTimeTimeout
+            partial(update_topic, rules), FOUND, STATE, "append", GroupStateTimeout.EventTimeTimeout
         )
     )
 
 
-def start(run: Run) -> StreamingQuery:
-    settings: Settings = run.settings
+def start(run: PipelineRun) -> StreamingQuery:
+    settings: AlertsSettings = run.settings
     rows = run.messages(settings.subscribe, NEEDED, maxOffsetsPerTrigger=settings.batch_messages)
-    alerts = find_alerts(count(rows, settings.window_seconds), rules_of(settings))
+    alerts = find_alerts(count(rows, settings.window_seconds), to_rules(settings))
     return run.write(alerts).foreachBatch(run.publish).start()
 
 
 PIPELINE = Pipeline(
     name="alerts",
     summary=SUMMARIES["alerts"],
-    settings=Settings,
+    settings=AlertsSettings,
     start=start,
     writes="polycast/alerts/TOPIC",
     publishes=lambda settings: True,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from polycast.pipelines.archive.files import Files
+from polycast.pipelines.archive.files import StagingWriter
 from polycast.pipelines.archive.lake import STAGING, Lake, LakeFile, StagedFile
 
 FIRST_STEP_BYTES = 1024 * 1024
@@ -21,7 +21,7 @@ BELOW = "merge"
 EVERYTHING_BYTES = 2**62
 
 
-class Sizes(NamedTuple):
+class MergeLimits(NamedTuple):
     target_bytes: int
     """What is less than half as large is small."""
     many: int
@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
 class Compactor:
     """Remembers which hours it has to look at."""
 
-    def __init__(self, lake: Lake, sizes: Sizes) -> None:
+    def __init__(self, lake: Lake, sizes: MergeLimits) -> None:
         self._lake = lake
         self._sizes = sizes
         self._due = set(lake.hours())
@@ -45,27 +45,27 @@ class Compactor:
         """How many times it merged. `at_most`: a stream cannot wait for long."""
         done = 0
         for hour in sorted(self._due):
-            over = hour < self._newest
-            while group := next(iter(plan(self._lake.files(hour), over, self._sizes)), None):
+            is_complete = hour < self._newest
+            while group := next(iter(plan(self._lake.files(hour), is_complete, self._sizes)), None):
                 if done == at_most:
                     return done
                 merge(self._lake, hour, group)
                 done += 1
-            if over:
+            if is_complete:
                 self._due.discard(hour)
         return done
 
 
-def plan(files: Sequence[LakeFile], over: bool, sizes: Sizes) -> list[list[LakeFile]]:
+def plan(files: Sequence[LakeFile], is_complete: bool, sizes: MergeLimits) -> list[list[LakeFile]]:
     """Groups of files that are to become one each. They follow each other: rows stay in order of their offsets."""
     small = [file.size < sizes.target_bytes / 2 for file in files]
     steps = [step_of(file.size, sizes.many) for file in files]
-    for step in [max(steps, default=0)] if over else sorted(set(steps)):
+    for step in [max(steps, default=0)] if is_complete else sorted(set(steps)):
         fit = [is_small and at <= step for is_small, at in zip(small, steps, strict=True)]
         groups = [
             group
             for run in _runs(files, fit)
-            if over or _is_worth_it(run, sizes.many)
+            if is_complete or _is_worth_it(run, sizes.many)
             for group in _pack(run, sizes.target_bytes)
             if len(group) > 1
         ]
@@ -107,7 +107,7 @@ def _pack(files: Sequence[LakeFile], target_bytes: int) -> list[list[LakeFile]]:
 
 
 def merge(lake: Lake, hour: str, group: Sequence[LakeFile]) -> StagedFile:
-    files = Files(lake.folder, f"{STAGING}/{BELOW}", EVERYTHING_BYTES)
+    files = StagingWriter(lake.folder, f"{STAGING}/{BELOW}", EVERYTHING_BYTES)
     for file in group:
         with pq.ParquetFile(lake.folder / file.name) as opened:
             for batch in opened.iter_batches(BATCH_ROWS):

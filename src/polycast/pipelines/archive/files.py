@@ -32,11 +32,11 @@ Read = Callable[[int], Batches]
 """The rows of a share of the log, by its number."""
 
 
-def staging(read: Read, lake: Path, below: str, target_bytes: int) -> Callable[[Batches], Batches]:
+def to_stager(read: Read, lake: Path, subfolder: str, target_bytes: int) -> Callable[[Batches], Batches]:
     """For `mapInArrow`: from numbers of shares of the log to what was written of their rows."""
 
     def write(numbers: Batches) -> Batches:
-        files = Files(lake, f"{STAGING}/{below}", target_bytes)
+        files = StagingWriter(lake, f"{STAGING}/{subfolder}", target_bytes)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 for rows in read(number):
@@ -52,14 +52,14 @@ def to_batch(files: list[StagedFile]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=FIELDS)
 
 
-class Files:
+class StagingWriter:
     """Rows come by offset, and go to the file of their hour."""
 
-    def __init__(self, lake: Path, below: str, target_bytes: int) -> None:
+    def __init__(self, lake: Path, subfolder: str, target_bytes: int) -> None:
         self._lake = lake
-        self._below = below
+        self._below = subfolder
         self._target_bytes = target_bytes
-        self._open: dict[int, GrowingFile] = {}
+        self._open: dict[int, StagedFileWriter] = {}
         self._done: list[StagedFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -78,7 +78,7 @@ class Files:
     def _begin(self, hour: int) -> None:
         if len(self._open) >= OPEN_HOURS:
             self._end(min(self._open))
-        self._open[hour] = GrowingFile(self._lake, f"{self._below}/{uuid4().hex}{STAGED}", hour_name(hour))
+        self._open[hour] = StagedFileWriter(self._lake, f"{self._below}/{uuid4().hex}{STAGED}", hour_name(hour))
 
     def _end(self, hour: int) -> None:
         self._done.append(self._open.pop(hour).close())
@@ -101,7 +101,7 @@ def hour_name(hour: int) -> str:
     return datetime.fromtimestamp(hour * 3600, UTC).strftime("date=%Y-%m-%d/hour=%H")
 
 
-class GrowingFile:
+class StagedFileWriter:
     """A staged file. Its rows are by offset, as they come."""
 
     def __init__(self, lake: Path, staged: str, hour: str) -> None:

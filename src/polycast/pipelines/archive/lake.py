@@ -95,8 +95,8 @@ class Lake:
         if log and self.record.log and log != self.record.log:
             hint = "move the lake away, or take another data folder with --data DIR"
             raise UsageError(f"{self.folder} has the messages of another log", hint)
-        self._settle()
-        self.sweep("")
+        self._apply_record()
+        self.remove_staged("")
         self.record = msgspec.structs.replace(self.record, log=log or self.record.log)
 
     def has(self, query: str, batch: int) -> bool:
@@ -105,16 +105,16 @@ class Lake:
     def commit(self, query: str, batch: int, files: Sequence[StagedFile], end: int) -> None:
         """What these files hold is in the lake from here on, and it is complete up to the offset `end`."""
         if end > self.record.next:
-            self._decide(files, [], msgspec.structs.replace(self.record, query=query, batch=batch, next=end))
-        self.sweep(f"{query}/{batch}")
+            self._write_record(files, [], msgspec.structs.replace(self.record, query=query, batch=batch, next=end))
+        self.remove_staged(f"{query}/{batch}")
 
     def merge(self, merged: StagedFile, files: Iterable[LakeFile]) -> None:
         """One file in place of several that have the same rows."""
-        self._decide([merged], [file.name for file in files], self.record)
+        self._write_record([merged], [file.name for file in files], self.record)
 
-    def sweep(self, below: str) -> None:
+    def remove_staged(self, subfolder: str) -> None:
         """Removes what is staged there: attempts that failed."""
-        shutil.rmtree(self.folder / STAGING / below, ignore_errors=True)
+        shutil.rmtree(self.folder / STAGING / subfolder, ignore_errors=True)
 
     def hours(self) -> list[str]:
         """By time."""
@@ -135,7 +135,7 @@ class Lake:
         except msgspec.DecodeError as error:
             raise StartError(f"{self.folder / RECORD} cannot be read: {error}", "move the lake away") from error
 
-    def _decide(self, added: Sequence[StagedFile], removed: Sequence[str], record: Record) -> None:
+    def _write_record(self, added: Sequence[StagedFile], removed: Sequence[str], record: Record) -> None:
         """The last record is carried out by now, so that a new one may take its place."""
         names = [(file.staged, file.target) for file in added]
         for folder in {(self.folder / staged).parent for staged, _ in names}:
@@ -143,9 +143,9 @@ class Lake:
         record = msgspec.structs.replace(record, added=names, removed=list(removed))
         self._disk.replace(self.folder / RECORD, msgspec.json.encode(record))
         self.record = record
-        self._settle()
+        self._apply_record()
 
-    def _settle(self) -> None:
+    def _apply_record(self) -> None:
         """As often as one likes. First what comes, then what goes: so nothing is ever missing."""
         changed = set()
         for staged, target in self.record.added:

@@ -23,17 +23,18 @@ from polycast.log.files.folder import log_of
 from polycast.log.files.format import SCHEMA
 from polycast.log.files.state import read_state
 from polycast.pipelines import SUMMARIES
-from polycast.pipelines.archive.compaction import Compactor, Sizes
-from polycast.pipelines.archive.files import DESCRIPTION, Read, staging
+from polycast.pipelines.archive.compaction import Compactor, MergeLimits
+from polycast.pipelines.archive.files import DESCRIPTION, Read, to_stager
 from polycast.pipelines.archive.lake import Lake, StagedFile
-from polycast.pipelines.runtime.definition import Pipeline, Run
+from polycast.pipelines.runtime.checkpoint import batch_end
+from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from polycast.spark.options import SourceOptions
-    from polycast.spark.plan import Share
+    from polycast.spark.partitions import LogPartition
 
 log = logging.getLogger("polycast.pipelines")
 
@@ -42,7 +43,7 @@ MERGES_PER_BATCH = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ArchiveSettings:
     subscribe: str = setting(">", "patterns of the topics to keep, comma-separated")
     trigger_seconds: float = setting(10.0, "the time from one batch to the next", low=0)
     batch_bytes: int = setting(1024 * MIB, "how much of the log one batch takes at most", low=1)
@@ -50,10 +51,10 @@ class Settings:
     compact_files: int = setting(16, "merge when an hour that goes on has so many files of a size", low=2)
 
 
-def plan(options: SourceOptions, start: int, stop: int) -> list[Share]:
+def plan(options: SourceOptions, start: int, stop: int) -> list[LogPartition]:
     """What the workers read, of the offsets from `start` to before `stop`."""
-    from polycast.spark.plan import Range, check_range, share_out, to_wanted
-    from polycast.spark.views import open_view
+    from polycast.spark.log_view import open_view
+    from polycast.spark.partitions import Range, check_range, to_partitions, to_wanted
 
     view = open_view(options)
     try:
@@ -62,24 +63,28 @@ def plan(options: SourceOptions, start: int, stop: int) -> list[Share]:
             log.warning(
                 "offsets %s to %s are gone before they were archived", f"{start:,}", f"{there.start - 1:,}"
             )
-        return share_out(view, to_wanted(options), there, None)
+        return to_partitions(view, to_wanted(options), there, None)
     finally:
         view.close()
 
 
-def reading(options: SourceOptions, shares: Sequence[Share]) -> Read:
+def to_reader(options: SourceOptions, shares: Sequence[LogPartition]) -> Read:
     def read(number: int) -> Iterator[pa.RecordBatch]:
-        from polycast.spark.partition_reader import read_share
-        from polycast.spark.plan import to_wanted
+        from polycast.spark.partition_reader import read_partition
+        from polycast.spark.partitions import to_wanted
 
-        return read_share(options, to_wanted(options), SCHEMA.names, shares[number])
+        return read_partition(options, to_wanted(options), SCHEMA.names, shares[number])
 
     return read
 
 
-def stage(spark: SparkSession, read: Read, shares: int, lake: Path, below: str, target_bytes: int) -> DataFrame:
+def stage(
+    spark: SparkSession, read: Read, shares: int, lake: Path, subfolder: str, target_bytes: int
+) -> DataFrame:
     """Grain: one row for each file that was staged."""
-    return spark.range(0, shares, 1, shares).mapInArrow(staging(read, lake, below, target_bytes), DESCRIPTION)
+    return spark.range(0, shares, 1, shares).mapInArrow(
+        to_stager(read, lake, subfolder, target_bytes), DESCRIPTION
+    )
 
 
 class Archive:
@@ -89,12 +94,12 @@ class Archive:
     the log, write the files and hand back only what they wrote. That is several times as fast.
     """
 
-    def __init__(self, spark: SparkSession, options: SourceOptions, lake: Lake, settings: Settings) -> None:
+    def __init__(self, spark: SparkSession, options: SourceOptions, lake: Lake, settings: ArchiveSettings) -> None:
         self._spark = spark
         self._options = options
         self._lake = lake
         self._settings = settings
-        self._compactor = Compactor(lake, sizes_of(settings))
+        self._compactor = Compactor(lake, to_limits(settings))
 
     def add(self, query: str, batch: int, end: int) -> int:
         """As often as Spark likes to bring that batch, which ends before `end`. How many rows were added."""
@@ -106,57 +111,56 @@ class Archive:
         self._compactor.run(MERGES_PER_BATCH)
         return sum(file.rows for file in files)
 
-    def _stage(self, below: str, end: int) -> list[StagedFile]:
+    def _stage(self, subfolder: str, end: int) -> list[StagedFile]:
         """It begins where the lake ends: nothing else makes each row be there once."""
         shares = plan(self._options, self._lake.record.next, end)
         if not shares:
             return []
-        read = reading(self._options, shares)
+        read = to_reader(self._options, shares)
         size = self._settings.target_bytes
-        staged = stage(self._spark, read, len(shares), self._lake.folder, below, size)
+        staged = stage(self._spark, read, len(shares), self._lake.folder, subfolder, size)
         return [StagedFile(*row) for row in staged.collect()]
 
 
-def start(run: Run) -> StreamingQuery:
-    from polycast.pipelines.runtime.progress import end_of
+def start(run: PipelineRun) -> StreamingQuery:
     from polycast.spark.options import read_source_options
 
-    settings: Settings = run.settings
+    settings: ArchiveSettings = run.settings
     log_folder = log_of(run.data.absolute())
     asked = {"path": str(log_folder), "subscribe": settings.subscribe, "failOnDataLoss": "false"}
     archive = Archive(run.spark, read_source_options(asked, streaming=False), open_lake(run), settings)
 
     def add(rows: DataFrame, batch: int) -> None:
-        run.rows[batch] = archive.add(run.query_id, batch, end_of(run.checkpoint, batch))
+        run.rows[batch] = archive.add(run.query_id, batch, batch_end(run.checkpoint, batch))
 
     rows = run.messages(settings.subscribe, "offset long", maxBytesPerTrigger=settings.batch_bytes)
     every = f"{round(settings.trigger_seconds * 1000)} milliseconds"
     return run.write(rows, every=every).foreachBatch(add).start()
 
 
-def finish(run: Run) -> list[str]:
+def finish(run: PipelineRun) -> list[str]:
     lake = open_lake(run)
-    merges = Compactor(lake, sizes_of(run.settings)).run()
+    merges = Compactor(lake, to_limits(run.settings)).run()
     files = [file for hour in lake.hours() for file in lake.files(hour)]
     size = sum(file.size for file in files)
     return [f"{lake.folder}: {len(files):,} files, {size:,} bytes, {merges:,} merges"]
 
 
-def open_lake(run: Run) -> Lake:
+def open_lake(run: PipelineRun) -> Lake:
     lake = Lake(run.data.absolute() / "lake")
     state = read_state(log_of(run.data))
     lake.open(state.seed if state else "")
     return lake
 
 
-def sizes_of(settings: Settings) -> Sizes:
-    return Sizes(settings.target_bytes, settings.compact_files)
+def to_limits(settings: ArchiveSettings) -> MergeLimits:
+    return MergeLimits(settings.target_bytes, settings.compact_files)
 
 
 PIPELINE = Pipeline(
     name="archive",
     summary=SUMMARIES["archive"],
-    settings=Settings,
+    settings=ArchiveSettings,
     start=start,
     finish=finish,
     writes="DIR/lake/date=YYYY-MM-DD/hour=HH/*.parquet",

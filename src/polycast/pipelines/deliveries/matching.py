@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from polycast.log.read.masks import mask_of
 from polycast.model import Exact, Pattern
-from polycast.pipelines.deliveries.subscriptions import Subscription
+from polycast.pipelines.deliveries.subscription_history import Subscription
 
 Numbers = npt.NDArray[np.int64]
 
@@ -68,22 +68,22 @@ def _mask(array: pa.Array) -> npt.NDArray[np.bool_]:
 # -- one topic -------------------------------------------------------------------------------------------
 
 
-class Hearers(NamedTuple):
+class Receivers(NamedTuple):
     """Of a topic: spans that no longer overlap for any one connection."""
 
     firsts: Numbers
     nexts: Numbers
     links: npt.NDArray[np.bool_]
-    deaf: list[Span]
+    no_echo: list[Span]
     """Those who do not hear themselves, and are no links."""
 
 
-def merge(spans: Iterable[Span]) -> Hearers:
+def merge(spans: Iterable[Span]) -> Receivers:
     by_connection: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         by_connection[span.connection].append(span)
     merged = [span for theirs in by_connection.values() for span in _merged(theirs)]
-    return Hearers(
+    return Receivers(
         np.array([span.first for span in merged], np.int64),
         np.array([span.next for span in merged], np.int64),
         np.array([span.link for span in merged], bool),
@@ -111,14 +111,14 @@ class Sources(NamedTuple):
     """Which of the names are links to other brokers."""
 
 
-def count(offsets: Numbers, sources: Sources, hearers: Hearers) -> Numbers:
+def count(offsets: Numbers, sources: Sources, receivers: Receivers) -> Numbers:
     """How many hear each message of one topic."""
-    total = _covering(offsets, hearers.firsts, hearers.nexts)
+    total = _covering(offsets, receivers.firsts, receivers.nexts)
     linked = sources.links[sources.numbers]
-    if hearers.links.any() and linked.any():
-        links = _covering(offsets, hearers.firsts[hearers.links], hearers.nexts[hearers.links])
+    if receivers.links.any() and linked.any():
+        links = _covering(offsets, receivers.firsts[receivers.links], receivers.nexts[receivers.links])
         total[linked] -= links[linked]
-    for span in hearers.deaf:
+    for span in receivers.no_echo:
         if span.connection in sources.names:
             own = sources.numbers == sources.names.index(span.connection)
             total[own & (offsets >= span.first) & (offsets < span.next)] -= 1
@@ -136,7 +136,7 @@ def _covering(offsets: Numbers, firsts: Numbers, nexts: Numbers) -> Numbers:
 # -- all topics ------------------------------------------------------------------------------------------
 
 
-class Audiences:
+class TopicAudiences:
     """Of all topics, while these subscriptions are what counts. Each topic is looked up once."""
 
     def __init__(self, spans: Sequence[Span], links: Collection[str] = ()) -> None:
@@ -144,7 +144,7 @@ class Audiences:
         self._by_pattern: dict[Pattern, list[Span]] = defaultdict(list)
         for span in spans:
             self._by_pattern[span.pattern].append(span)
-        self._known: dict[str, Hearers] = {}
+        self._known: dict[str, Receivers] = {}
 
     def sizes(self, batch: pa.RecordBatch) -> Numbers:
         """How many connections hear each message; of the batch `offset`, `topic` and `source` are needed."""

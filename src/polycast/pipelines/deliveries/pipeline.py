@@ -17,7 +17,6 @@ the offset from which on all of them are, and null where the broker has not said
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -35,9 +34,10 @@ from polycast.log.files.disk import DISK
 from polycast.log.files.folder import log_of, make
 from polycast.model import RESERVED_PREFIX
 from polycast.pipelines import SUMMARIES
-from polycast.pipelines.deliveries.matching import Audiences, Span, to_spans
-from polycast.pipelines.deliveries.subscriptions import Subscriptions, read_events
-from polycast.pipelines.runtime.definition import Pipeline, Run
+from polycast.pipelines.deliveries.matching import Span, TopicAudiences, to_spans
+from polycast.pipelines.deliveries.subscription_history import SubscriptionHistory, read_events
+from polycast.pipelines.runtime.checkpoint import batch_end
+from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,7 +53,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DeliveriesSettings:
     subscribe: str = setting(">", "patterns of the topics to count, comma-separated")
     publish: bool = setting(
         True, "publish the totals of each topic that had messages to polycast/deliveries/TOPIC"
@@ -73,7 +73,7 @@ def count_deliveries(rows: DataFrame, spans: list[Span], links: Collection[str] 
     from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        audiences = Audiences(spans, links)
+        audiences = TopicAudiences(spans, links)
         for batch in batches:
             if batch.num_rows:
                 yield to_counts(batch["topic"], audiences.sizes(batch))
@@ -84,8 +84,8 @@ def count_deliveries(rows: DataFrame, spans: list[Span], links: Collection[str] 
 
 
 def to_counts(topics: pa.Array, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> pa.RecordBatch:
-    silent = pa.array((sizes == 0).astype(np.int64))
-    rows = pa.table({"topic": topics, "size": pa.array(sizes), "silent": silent})
+    undelivered = pa.array((sizes == 0).astype(np.int64))
+    rows = pa.table({"topic": topics, "size": pa.array(sizes), "silent": undelivered})
     found = rows.group_by("topic").aggregate(
         [("size", "count"), ("size", "sum"), ("size", "max"), ("silent", "sum")]
     )
@@ -117,28 +117,28 @@ def to_messages(totals: pa.Table, known_from: int | None) -> pa.Table:
 # -- what is kept ----------------------------------------------------------------------------------------
 
 
-class Kept:
+class TotalsStore:
     """The state after each batch. The one before the last stays: the last may come again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._batches = folder / "batches"
 
-    def read(self, query: str, batch: int) -> tuple[pa.Table, Subscriptions | None]:
+    def read(self, query: str, batch: int) -> tuple[pa.Table, SubscriptionHistory | None]:
         """As it was after that batch. Another checkpoint begins anew."""
         path = self._batches / query / f"{batch}.parquet"
         if not path.exists():
             return TOTALS.empty_table(), None
-        state = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=Subscriptions)
+        state = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=SubscriptionHistory)
         return pq.read_table(path).cast(TOTALS), state
 
-    def write(self, query: str, batch: int, totals: pa.Table, state: Subscriptions) -> None:
-        place = self._batches / query
-        make(place, DISK)
+    def write(self, query: str, batch: int, totals: pa.Table, state: SubscriptionHistory) -> None:
+        folder = self._batches / query
+        make(folder, DISK)
         state.forget_ended()
-        DISK.replace(place / f"{batch}.json", msgspec.json.encode(state))
+        DISK.replace(folder / f"{batch}.json", msgspec.json.encode(state))
         data = _to_parquet(totals)
-        DISK.replace(place / f"{batch}.parquet", data)
+        DISK.replace(folder / f"{batch}.parquet", data)
         DISK.replace(self.folder / "totals.parquet", data)
         self._clear(query, batch)
 
@@ -164,51 +164,45 @@ def _to_parquet(table: pa.Table) -> bytes:
 # -- the pipeline ----------------------------------------------------------------------------------------
 
 
-def start(run: Run) -> StreamingQuery:
-    settings: Settings = run.settings
+def start(run: PipelineRun) -> StreamingQuery:
+    settings: DeliveriesSettings = run.settings
     rows = run.messages(settings.subscribe, COLUMNS, maxOffsetsPerTrigger=settings.batch_messages)
     writer = run.write(rows, every=f"{settings.trigger_seconds} seconds")
-    return writer.foreachBatch(lambda batch, number: take(run, batch, number)).start()
+    return writer.foreachBatch(lambda batch, number: process_batch(run, batch, number)).start()
 
 
-def take(run: Run, rows: DataFrame, batch: int) -> None:
+def process_batch(run: PipelineRun, rows: DataFrame, batch: int) -> None:
     """One batch, as often as Spark likes to bring it."""
-    kept = Kept(run.data / "deliveries")
-    before, state = kept.read(run.query_id, batch - 1)
-    known = state or Subscriptions()
-    end = end_of(run, batch)
-    for told in read_events(log_of(run.data), known.next, end):
-        known.take(told)
+    store = TotalsStore(run.data / "deliveries")
+    before, state = store.read(run.query_id, batch - 1)
+    known = state or SubscriptionHistory()
+    end = batch_end(run.checkpoint, batch)
+    for logged in read_events(log_of(run.data), known.next, end):
+        known.take(logged)
     known.next = end
     counts = count_deliveries(rows, to_spans(known.all()), list(known.links)).toArrow()
     totals = add(before, counts)
-    kept.write(run.query_id, batch, totals, known)
+    store.write(run.query_id, batch, totals, known)
     if run.settings.publish and counts.num_rows:
         changed = totals.filter(pc.is_in(totals["topic"], value_set=counts["topic"].combine_chunks()))
         run.publish(run.spark.createDataFrame(to_messages(changed, known.known_from)), batch)
 
 
-def end_of(run: Run, batch: int) -> int:
-    """The offset that a batch ends before: Spark writes it down before the batch begins."""
-    lines = (run.checkpoint / "offsets" / str(batch)).read_text().splitlines()
-    return int(json.loads(lines[-1])["offset"])
-
-
-def finish(run: Run) -> list[str]:
-    totals = Kept(run.data / "deliveries").totals()
-    silent = totals.filter(pc.equal(totals["deliveries"], 0)).sort_by([("messages", "descending")])
-    lines = [f"{totals.num_rows:,} topics, {silent.num_rows:,} of them heard by nobody"]
-    for row in silent.slice(0, SHOWN).to_pylist():
+def finish(run: PipelineRun) -> list[str]:
+    totals = TotalsStore(run.data / "deliveries").totals()
+    undelivered = totals.filter(pc.equal(totals["deliveries"], 0)).sort_by([("messages", "descending")])
+    lines = [f"{totals.num_rows:,} topics, {undelivered.num_rows:,} of them heard by nobody"]
+    for row in undelivered.slice(0, SHOWN).to_pylist():
         lines.append(f"{row['messages']:>12,} messages  {row['topic']}")
-    if silent.num_rows > SHOWN:
-        lines.append(f"and {silent.num_rows - SHOWN:,} more in {run.data / 'deliveries' / 'totals.parquet'}")
+    if undelivered.num_rows > SHOWN:
+        lines.append(f"and {undelivered.num_rows - SHOWN:,} more in {run.data / 'deliveries' / 'totals.parquet'}")
     return lines
 
 
 PIPELINE = Pipeline(
     name="deliveries",
     summary=SUMMARIES["deliveries"],
-    settings=Settings,
+    settings=DeliveriesSettings,
     start=start,
     finish=finish,
     writes="DIR/deliveries/totals.parquet, polycast/deliveries/TOPIC",

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from polycast.log.files.disk import DISK
 from polycast.log.files.folder import DIGITS, log_of, make
 from polycast.log.files.state import read_state
-from polycast.pipelines.index.grams import Builder, Filter
+from polycast.pipelines.index.grams import FilterBuilder, PayloadFilter
 
 BLOCK_OFFSETS = 65_536
 UNKNOWN = "unknown"
@@ -53,7 +53,7 @@ class IndexFile(NamedTuple):
     path: Path
 
 
-class Index:
+class PayloadIndex:
     def __init__(self, folder: Path, block: int = BLOCK_OFFSETS) -> None:
         self.folder = folder
         self.block = block
@@ -84,7 +84,7 @@ class Index:
         for group in pc.unique(groups).to_pylist():
             for run in _runs(rows.filter(pc.equal(groups, group))):
                 self._write_file(run)
-            self._fold(group * self.block * BLOCKS_PER_FILE)
+            self._merge_files(group * self.block * BLOCKS_PER_FILE)
 
     def _write_file(self, rows: pa.Table) -> None:
         first, after = rows["first"][0].as_py(), rows["next"][-1].as_py()
@@ -92,7 +92,7 @@ class Index:
         pq.write_table(rows, sink, row_group_size=ROW_GROUP_BLOCKS, compression="zstd", use_dictionary=False)
         DISK.replace(self.folder / f"{first:0{DIGITS}}-{after:0{DIGITS}}.parquet", sink.getvalue())
 
-    def _fold(self, begin: int) -> None:
+    def _merge_files(self, begin: int) -> None:
         """The files of a whole group into one; those that were there go afterwards."""
         end = begin + self.block * BLOCKS_PER_FILE
         parts = [file for file in self.files() if begin <= file.first and file.next <= end]
@@ -104,7 +104,7 @@ class Index:
             if (file.first, file.next) != (begin, end):
                 file.path.unlink()
 
-    def skippable(self, start: int, stop: int, may_have: Callable[[Filter], bool]) -> list[tuple[int, int]]:
+    def skippable(self, start: int, stop: int, may_have: Callable[[PayloadFilter], bool]) -> list[tuple[int, int]]:
         """The offsets, from block to block, of those that for certain have nothing."""
         skipped: set[tuple[int, int]] = set()
         for file in self.files():
@@ -124,7 +124,7 @@ def _runs(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def _skippable(
-    file: IndexFile, start: int, stop: int, may_have: Callable[[Filter], bool]
+    file: IndexFile, start: int, stop: int, may_have: Callable[[PayloadFilter], bool]
 ) -> Iterator[tuple[int, int]]:
     """A file that is gone was folded into another, or is of no use: then there is more to read."""
     wanted = (pc.field("first") < stop) & (pc.field("next") > start)
@@ -133,11 +133,11 @@ def _skippable(
     except (OSError, pa.ArrowException):
         return
     for row in rows.to_pylist():
-        if not may_have(Filter(row["grams"], row["tokens"], row["escapes"])):
+        if not may_have(PayloadFilter(row["grams"], row["tokens"], row["escapes"])):
             yield row["first"], row["next"]
 
 
-def to_rows(blocks: Iterable[tuple[int, int, Builder, int]]) -> pa.RecordBatch:
+def to_rows(blocks: Iterable[tuple[int, int, FilterBuilder, int]]) -> pa.RecordBatch:
     """From (first, next, what was built, rows) of each block; there must be one."""
     rows = [(first, after, rows, *built.to_filter()) for first, after, built, rows in blocks]
     columns = zip(*rows, strict=True)

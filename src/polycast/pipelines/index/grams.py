@@ -36,7 +36,7 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)
 GRAM_SPREAD = np.uint32(0x9E3779B1)
 
 
-class Filter(NamedTuple):
+class PayloadFilter(NamedTuple):
     grams: bytes
     tokens: bytes
     escapes: bool
@@ -59,7 +59,7 @@ class Filter(NamedTuple):
         return all(bool(_are_set(bits, places).all()) for places in _places(hashes, len(bits) * 8))
 
 
-class Builder:
+class FilterBuilder:
     """Takes payloads, gives their filter."""
 
     def __init__(self) -> None:
@@ -73,13 +73,13 @@ class Builder:
             self._tokens = np.union1d(self._tokens, token_hashes(values, starts))
             self._escapes = self._escapes or bool((values == ord("\\")).any())
 
-    def to_filter(self) -> Filter:
+    def to_filter(self) -> PayloadFilter:
         wanted = int(len(self._tokens) * BITS_PER_TOKEN).bit_length()
         size = 1 << min(max(wanted, TOKEN_BITS_LEAST), TOKEN_BITS_MOST)
         tokens = np.zeros(size, bool)
         for places in _places(self._tokens, size):
             tokens[places] = True
-        return Filter(np.packbits(self._grams).tobytes(), np.packbits(tokens).tobytes(), self._escapes)
+        return PayloadFilter(np.packbits(self._grams).tobytes(), np.packbits(tokens).tobytes(), self._escapes)
 
 
 def _steps(payloads: pa.Array) -> Iterator[tuple[Bytes, npt.NDArray[np.int64]]]:

@@ -21,11 +21,11 @@ from polycast.log.files.folder import log_of
 from polycast.log.read.query import Wanted
 from polycast.log.read.seek import first_offset
 from polycast.pipelines import SUMMARIES
-from polycast.pipelines.deliveries.pipeline import end_of
-from polycast.pipelines.index.blocks import BLOCK_OFFSETS, Index, index_of, to_rows
-from polycast.pipelines.index.grams import Builder
-from polycast.pipelines.runtime.definition import Pipeline, Run
-from polycast.pipelines.runtime.sweep import Part, parts_of_log, sweep
+from polycast.pipelines.index.blocks import BLOCK_OFFSETS, PayloadIndex, index_of, to_rows
+from polycast.pipelines.index.grams import FilterBuilder
+from polycast.pipelines.runtime.checkpoint import batch_end
+from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
+from polycast.pipelines.runtime.read_tasks import ReadTask, log_tasks, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,43 +36,43 @@ COLUMNS = ("offset", "payload")
 EVERYTHING = ">,polycast/>"
 """What is looked for may be anywhere."""
 BLOCKS_PER_JOB = 64
-STINT_BLOCKS = 4
+TASK_BLOCKS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class IndexSettings:
     trigger_seconds: float = setting(60.0, "the time from one batch to the next", low=0)
     block_messages: int = setting(BLOCK_OFFSETS, "how many messages share a filter", low=1)
 
 
-class Stint(NamedTuple):
+class BlockTask(NamedTuple):
     """Blocks that one worker takes, and where their messages are: close together, so that little is read twice."""
 
     blocks: tuple[int, ...]
     size: int
-    parts: Sequence[Part]
+    parts: Sequence[ReadTask]
 
 
 def make_filters(spark: SparkSession, folder: Path, blocks: Sequence[int], size: int) -> DataFrame:
     """Grain: one row for each block of the log. `blocks` are the offsets they begin at."""
-    stints = [
-        Stint(some, size, parts_of_log(folder, Wanted(), COLUMNS, some[0], some[-1] + size))
-        for some in (tuple(blocks[n : n + STINT_BLOCKS]) for n in range(0, len(blocks), STINT_BLOCKS))
+    tasks = [
+        BlockTask(some, size, log_tasks(folder, Wanted(), COLUMNS, some[0], some[-1] + size))
+        for some in (tuple(blocks[n : n + TASK_BLOCKS]) for n in range(0, len(blocks), TASK_BLOCKS))
     ]
-    return sweep(spark, stints, filter_blocks, FILTERS)
+    return run_tasks(spark, tasks, filter_blocks, FILTERS)
 
 
-def filter_blocks(stint: Stint) -> Iterator[pa.RecordBatch]:
+def filter_blocks(task: BlockTask) -> Iterator[pa.RecordBatch]:
     """In a worker."""
-    built = {first: Builder() for first in stint.blocks}
-    rows = dict.fromkeys(stint.blocks, 0)
-    for part in stint.parts:
+    built = {first: FilterBuilder() for first in task.blocks}
+    rows = dict.fromkeys(task.blocks, 0)
+    for part in task.parts:
         for batch in part.read():
-            for first, some in split(batch, stint.size):
+            for first, some in split(batch, task.size):
                 if first in built:
                     built[first].add(some["payload"])
                     rows[first] += some.num_rows
-    yield to_rows((first, first + stint.size, built[first], rows[first]) for first in stint.blocks)
+    yield to_rows((first, first + task.size, built[first], rows[first]) for first in task.blocks)
 
 
 def split(batch: pa.RecordBatch, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -85,15 +85,17 @@ def split(batch: pa.RecordBatch, size: int) -> Iterator[tuple[int, pa.RecordBatc
         begin += inside
 
 
-def start(run: Run) -> StreamingQuery:
+def start(run: PipelineRun) -> StreamingQuery:
     rows = run.messages(EVERYTHING, "offset long")
     writer = run.write(rows, every=f"{run.settings.trigger_seconds} seconds")
-    index = Index(index_of(run.data), run.settings.block_messages)
+    index = PayloadIndex(index_of(run.data), run.settings.block_messages)
     folder = log_of(run.data)
-    return writer.foreachBatch(lambda _, number: extend(run.spark, folder, index, end_of(run, number))).start()
+    return writer.foreachBatch(
+        lambda _, number: extend(run.spark, folder, index, batch_end(run.checkpoint, number))
+    ).start()
 
 
-def extend(spark: SparkSession, folder: Path, index: Index, end: int) -> None:
+def extend(spark: SparkSession, folder: Path, index: PayloadIndex, end: int) -> None:
     """Indexes what is not indexed yet, up to that offset."""
     missing = index.missing(first_offset(folder) or 0, end)
     for place in range(0, len(missing), BLOCKS_PER_JOB):
@@ -101,8 +103,8 @@ def extend(spark: SparkSession, folder: Path, index: Index, end: int) -> None:
         index.write(make_filters(spark, folder, some, index.block).toArrow())
 
 
-def finish(run: Run) -> list[str]:
-    index = Index(index_of(run.data))
+def finish(run: PipelineRun) -> list[str]:
+    index = PayloadIndex(index_of(run.data))
     files = index.files()
     size = sum(file.path.stat().st_size for file in files)
     end = max((file.next for file in files), default=0)
@@ -112,7 +114,7 @@ def finish(run: Run) -> list[str]:
 PIPELINE = Pipeline(
     name="index",
     summary=SUMMARIES["index"],
-    settings=Settings,
+    settings=IndexSettings,
     start=start,
     finish=finish,
     writes="DIR/index/",

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from polycast.errors import UsageError
 from polycast.log.files.format import SCHEMA
-from polycast.pipelines.index.blocks import Index
-from polycast.pipelines.index.grams import Filter
-from polycast.pipelines.runtime.sweep import Part, sweep
+from polycast.pipelines.index.blocks import PayloadIndex
+from polycast.pipelines.index.grams import PayloadFilter
+from polycast.pipelines.runtime.read_tasks import ReadTask, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ ROWS = "offset long, topic string, sequence long, time timestamp, dialect string
 ROWS += "source string"
 
 
-class Field(NamedTuple):
+class FieldMatch(NamedTuple):
     path: tuple[str, ...]
     value: str
 
@@ -44,41 +44,41 @@ class Field(NamedTuple):
         return tuple(text.encode(errors="surrogateescape") for text in (self.value, *self.path))
 
 
-class Sought(NamedTuple):
+class SearchTerms(NamedTuple):
     text: bytes = b""
-    fields: tuple[Field, ...] = ()
+    fields: tuple[FieldMatch, ...] = ()
 
-    def may_be_in(self, payloads: Filter) -> bool:
+    def may_be_in(self, payloads: PayloadFilter) -> bool:
         """Whether a block whose payloads have that filter is to be looked at."""
         return payloads.may_have_text(self.text) and all(
             payloads.may_have_value(*field.texts) for field in self.fields
         )
 
 
-def to_field(text: str) -> Field:
+def to_field(text: str) -> FieldMatch:
     name, equals, value = text.partition("=")
     path = tuple(name.split("."))
     if not equals or not all(path):
         raise UsageError(f"--field {text} names no field and its value", "write it as order.id=17")
-    return Field(path, value)
+    return FieldMatch(path, value)
 
 
 # -- one batch -------------------------------------------------------------------------------------------
 
 
-def found_in(batch: pa.RecordBatch, sought: Sought) -> pa.RecordBatch:
+def matching(batch: pa.RecordBatch, terms: SearchTerms) -> pa.RecordBatch:
     """The rows that have all of it."""
-    if sought.text:
-        batch = batch.filter(pc.match_substring(batch["payload"], sought.text))
-    for field in sought.fields:
+    if terms.text:
+        batch = batch.filter(pc.match_substring(batch["payload"], terms.text))
+    for field in terms.fields:
         batch = batch.filter(_may_have(batch["payload"], field))
-    if not sought.fields or not batch.num_rows:
+    if not terms.fields or not batch.num_rows:
         return batch
-    mask = [_has_all(payload.as_buffer(), sought.fields) for payload in batch["payload"]]
+    mask = [_has_all(payload.as_buffer(), terms.fields) for payload in batch["payload"]]
     return batch.filter(pa.array(mask, pa.bool_()))
 
 
-def _may_have(payloads: pa.Array, field: Field) -> pa.Array:
+def _may_have(payloads: pa.Array, field: FieldMatch) -> pa.Array:
     escaped = pc.match_substring(payloads, BACKSLASH)
     plain = pc.match_substring(payloads, field.texts[0])
     for text in field.texts[1:]:
@@ -86,7 +86,7 @@ def _may_have(payloads: pa.Array, field: Field) -> pa.Array:
     return pc.or_(escaped, plain)
 
 
-def _has_all(payload: pa.Buffer, fields: Sequence[Field]) -> bool:
+def _has_all(payload: pa.Buffer, fields: Sequence[FieldMatch]) -> bool:
     return all(value_at(payload, field.path) == field.value for field in fields)
 
 
@@ -113,47 +113,47 @@ OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def search(
-    spark: SparkSession, parts: Sequence[Part], sought: Sought, index: Path | None = None, limit: int = 0
+    spark: SparkSession, parts: Sequence[ReadTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
 ) -> DataFrame:
     """Grain: one row for each message that was found, all columns of the log, in the order of the parts.
 
     With a limit, no part has more than that.
     """
 
-    def work(part: Part) -> Iterator[pa.RecordBatch]:
+    def work(part: ReadTask) -> Iterator[pa.RecordBatch]:
         left = limit or UNLIMITED
-        for batch in (without_skippable(part, sought, Index(index)) if index else part).read():
-            rows = found_in(batch, sought).slice(0, left)
+        for batch in (without_skippable(part, terms, PayloadIndex(index)) if index else part).read():
+            rows = matching(batch, terms).slice(0, left)
             left -= rows.num_rows
             if rows.num_rows:
                 yield rows
             if not left:
                 return
 
-    return sweep(spark, parts, work, ROWS)
+    return run_tasks(spark, parts, work, ROWS)
 
 
-def find_all(
-    spark: SparkSession, parts: Sequence[Part], sought: Sought, index: Path | None = None, limit: int = 0
+def search_all(
+    spark: SparkSession, parts: Sequence[ReadTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """By offset, some parts at a time: more and more where there is a limit, since then results stay small."""
     count = 2 * spark.sparkContext.defaultParallelism
     left = limit or UNLIMITED
     while parts and left:
         some, parts = parts[:count], parts[count:]
-        rows = search(spark, some, sought, index, limit and left).toArrow().sort_by("offset").slice(0, left)
+        rows = search(spark, some, terms, index, limit and left).toArrow().sort_by("offset").slice(0, left)
         left -= rows.num_rows
         count *= GROWTH if limit else 1
         yield from rows.to_batches()
 
 
-def without_skippable(part: Part, sought: Sought, index: Index) -> Part:
+def without_skippable(part: ReadTask, terms: SearchTerms, index: PayloadIndex) -> ReadTask:
     """In a worker: what the index knows about this part's offsets."""
     if not part.pieces:
         return part
     start = min(piece.first for piece in part.pieces)
     stop = max(piece.next for piece in part.pieces)
-    return part.without(index.skippable(start, stop, sought.may_be_in))
+    return part.without(index.skippable(start, stop, terms.may_be_in))
 
 
 COLUMNS = tuple(SCHEMA.names)

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from polycast.log.files.format import Gap
-from polycast.pipelines.quality.inspection import Inspected, Run, Seen, Spot
-from polycast.pipelines.quality.shapes import NULL
+from polycast.pipelines.quality.inspection import Inspection, MessageRef, SequenceRun, TopicInspection
+from polycast.pipelines.quality.json_shapes import NULL
 
 LISTED = 100
 """Gaps, payloads and changes of a topic that are remembered one by one: the last of them. All are counted."""
@@ -23,19 +23,19 @@ CONNECTIONS_LIMIT = 1000
 OTHERS = "others"
 APPEARED, CHANGED, GONE = "appeared", "changed", "gone"
 
-Known = Callable[[], list[Gap]]
+LogGaps = Callable[[], list[Gap]]
 """The gaps that the log itself knows, by offset."""
 
 
 @dataclass(frozen=True)
-class Rules:
+class FieldRules:
     learn: int = 100
     """Fields that are in the first so many messages belong to a topic from the beginning."""
     gone: int = 1000
     """After so many messages without it a field is gone."""
 
 
-class Missing(msgspec.Struct):
+class SequenceGap(msgspec.Struct):
     """Sequences from `first` up to `next` that are not in the log."""
 
     first: int
@@ -55,7 +55,7 @@ class Change(msgspec.Struct):
     micros: int
 
 
-class Field(msgspec.Struct):
+class FieldHistory(msgspec.Struct):
     types: list[str]
     first: int
     last: int
@@ -81,10 +81,10 @@ class Findings(msgspec.Struct):
     bad: int = 0
     doubtful: int = 0
     changes: int = 0
-    gaps_listed: list[Missing] = []
-    bad_listed: list[Spot] = []
+    gaps_listed: list[SequenceGap] = []
+    bad_listed: list[MessageRef] = []
     changes_listed: list[Change] = []
-    fields: dict[str, Field] = {}
+    fields: dict[str, FieldHistory] = {}
 
     @property
     def not_json(self) -> int:
@@ -96,12 +96,12 @@ class Findings(msgspec.Struct):
         return self.gaps, self.repeats, self.not_json, self.changes
 
 
-class State(msgspec.Struct):
+class QualityState(msgspec.Struct):
     topics: dict[str, Findings] = {}
     refused: dict[str, dict[str, int]] = {}
 
 
-def merge(state: State, pieces: Iterable[Inspected], rules: Rules, known: Known) -> list[str]:
+def merge(state: QualityState, pieces: Iterable[Inspection], rules: FieldRules, known: LogGaps) -> list[str]:
     """Returns the topics about which there is something new to tell."""
     before: dict[str, tuple[int, ...]] = {}
     for piece in pieces:
@@ -123,7 +123,7 @@ def _add_refused(refused: dict[str, dict[str, int]], connection: str, reasons: d
         counts[reason] = counts.get(reason, 0) + count
 
 
-def _add_seen(found: Findings, seen: Seen, rules: Rules, known: Known) -> None:
+def _add_seen(found: Findings, seen: TopicInspection, rules: FieldRules, known: LogGaps) -> None:
     found.messages += seen.messages
     for run in seen.runs:
         _add_run(found, run, known)
@@ -135,12 +135,12 @@ def _add_seen(found: Findings, seen: Seen, rules: Rules, known: Known) -> None:
     found.json += seen.json
 
 
-def _add_run(found: Findings, run: Run, known: Known) -> None:
+def _add_run(found: Findings, run: SequenceRun, known: LogGaps) -> None:
     if found.next >= 0 and run.first > found.next:
         found.gaps += 1
         found.missing += run.first - found.next
         reason = _reason(known(), found.offset, run.offset)
-        _list(found.gaps_listed, Missing(found.next, run.first, run.offset, run.micros, reason))
+        _list(found.gaps_listed, SequenceGap(found.next, run.first, run.offset, run.micros, reason))
     if run.first < found.next:
         found.repeats += min(run.next, found.next) - run.first
     found.next = max(found.next, run.next)
@@ -155,7 +155,7 @@ def _reason(gaps: list[Gap], before: int, after: int) -> str:
 # -- fields ----------------------------------------------------------------------------------------------
 
 
-def _add_fields(found: Findings, seen: Seen, rules: Rules) -> None:
+def _add_fields(found: Findings, seen: TopicInspection, rules: FieldRules) -> None:
     spotted = [
         (spot.number, path, kind, spot) for path, kinds in seen.fields.items() for kind, spot in kinds.items()
     ]
@@ -173,14 +173,14 @@ def _add_fields(found: Findings, seen: Seen, rules: Rules) -> None:
             field.count += count
 
 
-def _add_field(found: Findings, path: str, kind: str, spot: Spot) -> str:
+def _add_field(found: Findings, path: str, kind: str, spot: MessageRef) -> str:
     """What is new about it."""
     field = found.fields.get(path)
     if field is None:
         if len(found.fields) >= FIELDS_LIMIT:
             return ""
         number = found.json + spot.number
-        found.fields[path] = Field([kind], number, number)
+        found.fields[path] = FieldHistory([kind], number, number)
         return APPEARED
     was_gone, field.gone = field.gone, False
     known = kind in field.types or kind == NULL or field.types == [NULL]
@@ -194,7 +194,7 @@ def _is_within(path: str, others: set[str]) -> bool:
     return any(path.startswith((f"{other}.", f"{other}[")) for other in others)
 
 
-def _find_gone(found: Findings, rules: Rules) -> None:
+def _find_gone(found: Findings, rules: FieldRules) -> None:
     """Only what was in most messages as long as it was there is missed."""
     new: set[str] = set()
     for path, field in sorted(found.fields.items()):
@@ -220,7 +220,7 @@ def _list(listed: list[Any], new: Any) -> None:
 # -- what is told ----------------------------------------------------------------------------------------
 
 
-def trouble_of(found: Findings) -> int:
+def count_problems(found: Findings) -> int:
     return found.missing + found.repeats + found.not_json + found.changes
 
 

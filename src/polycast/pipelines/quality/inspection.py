@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.model import RESERVED_PREFIX, Format
-from polycast.pipelines.quality.shapes import fields_of, shape_of
+from polycast.pipelines.quality.json_shapes import fields_of, shape_of
 
 REFUSALS = RESERVED_PREFIX + "events/refuse"
 """Where the broker tells of input that it did not take."""
@@ -27,7 +27,7 @@ SHAPES_LIMIT = 2000
 INSPECTED = "first long, inspected binary"
 
 
-class Run(msgspec.Struct, array_like=True):
+class SequenceRun(msgspec.Struct, array_like=True):
     """Messages whose sequences follow each other."""
 
     first: int
@@ -40,7 +40,7 @@ class Run(msgspec.Struct, array_like=True):
     last_micros: int
 
 
-class Spot(msgspec.Struct, array_like=True):
+class MessageRef(msgspec.Struct, array_like=True):
     """A message: its place among those of its topic that are JSON, its offset and its time."""
 
     number: int
@@ -48,31 +48,31 @@ class Spot(msgspec.Struct, array_like=True):
     micros: int
 
 
-class Seen(msgspec.Struct):
+class TopicInspection(msgspec.Struct):
     """A topic in a piece of the log."""
 
     messages: int = 0
-    runs: list[Run] = []
+    runs: list[SequenceRun] = []
     json: int = 0
     bad: int = 0
     """Said to be JSON, and is not."""
     doubtful: int = 0
     """Begins like JSON, and is not; nobody said it was."""
-    examples: list[Spot] = []
-    fields: dict[str, dict[str, Spot]] = {}
+    examples: list[MessageRef] = []
+    fields: dict[str, dict[str, MessageRef]] = {}
     """By name and type: where it was first."""
     spans: dict[str, tuple[int, int]] = {}
     """By name: the number of the last message that has it, and how many do."""
 
 
-class Inspected(msgspec.Struct):
-    topics: dict[str, Seen] = {}
+class Inspection(msgspec.Struct):
+    topics: dict[str, TopicInspection] = {}
     refused: dict[str, dict[str, int]] = {}
     """How often, by connection and reason, a checksum was wrong or missing."""
 
 
 class Shape(NamedTuple):
-    first: Spot
+    first: MessageRef
     last: int
     times: int
 
@@ -92,7 +92,7 @@ def inspect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 class Inspector:
     def __init__(self) -> None:
-        self._found = Inspected()
+        self._found = Inspection()
         self._shapes: dict[str, dict[Hashable, Shape]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -104,9 +104,9 @@ class Inspector:
             self._add_runs(batch)
             self._add_json(batch)
 
-    def end(self) -> Inspected:
+    def end(self) -> Inspection:
         for topic, shapes in self._shapes.items():
-            _take_apart(shapes, self._found.topics[topic])
+            _add_fields_of(shapes, self._found.topics[topic])
         return self._found
 
     def _add_refusals(self, payloads: pa.Array) -> None:
@@ -118,7 +118,7 @@ class Inspector:
 
     def _add_runs(self, batch: pa.RecordBatch) -> None:
         for topic, count, run in to_runs(batch):
-            seen = self._found.topics.setdefault(topic, Seen())
+            seen = self._found.topics.setdefault(topic, TopicInspection())
             seen.messages += count
             last = seen.runs[-1] if seen.runs else None
             if last and last.next == run.first:
@@ -144,7 +144,7 @@ class Inspector:
         decode = msgspec.json.Decoder().decode
         for topic, payload, offset, micros, sure in zip(*(each.to_pylist() for each in columns), strict=True):
             seen = self._found.topics[topic]
-            spot = Spot(seen.json, offset, micros)
+            spot = MessageRef(seen.json, offset, micros)
             try:
                 shape = shape_of(decode(payload))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -153,7 +153,7 @@ class Inspector:
             self._add_shape(topic, shape, spot)
             seen.json += 1
 
-    def _add_shape(self, topic: str, shape: Hashable, spot: Spot) -> None:
+    def _add_shape(self, topic: str, shape: Hashable, spot: MessageRef) -> None:
         shapes = self._shapes.setdefault(topic, {})
         known = shapes.get(shape)
         if known:
@@ -162,14 +162,14 @@ class Inspector:
             shapes[shape] = Shape(spot, spot.number, 1)
 
 
-def _add_bad(seen: Seen, spot: Spot, sure: bool) -> None:
+def _add_bad(seen: TopicInspection, spot: MessageRef, sure: bool) -> None:
     seen.bad += sure
     seen.doubtful += not sure
     if len(seen.examples) < EXAMPLES:
         seen.examples.append(spot)
 
 
-def _take_apart(shapes: dict[Hashable, Shape], seen: Seen) -> None:
+def _add_fields_of(shapes: dict[Hashable, Shape], seen: TopicInspection) -> None:
     for shape, (first, last, count) in shapes.items():
         fields = set(fields_of(shape))
         for path, kind in fields:
@@ -181,7 +181,7 @@ def _take_apart(shapes: dict[Hashable, Shape], seen: Seen) -> None:
             seen.spans[path] = (max(last, latest), so_far + count)
 
 
-def to_runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, Run]]:
+def to_runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, SequenceRun]]:
     """Topic, number of messages and run, each topic's in the order of their offsets."""
     topics = batch["topic"].dictionary_encode()
     codes = topics.indices.to_numpy()
@@ -200,7 +200,7 @@ def to_runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, Run]]:
         offsets[ends],
         micros[ends],
     )
-    runs = map(Run, *(column.tolist() for column in columns))
+    runs = map(SequenceRun, *(column.tolist() for column in columns))
     yield from zip(
         [names[code] for code in codes[begins].tolist()], (ends - begins + 1).tolist(), runs, strict=True
     )

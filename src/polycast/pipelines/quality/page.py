@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from polycast.pipelines.quality.drawing import COLOURS, Lane, draw_bars, draw_lanes, draw_strips
-from polycast.pipelines.quality.findings import Findings, State, trouble_of
+from polycast.pipelines.quality.charts import COLOURS, TimeLane, draw_bars, draw_lanes, draw_strips
+from polycast.pipelines.quality.findings import Findings, QualityState, count_problems
 
 TOPICS_SHOWN = 30
 ROWS_SHOWN = 200
@@ -27,7 +27,7 @@ svg { display: block; width: 100%; height: auto; } svg text { font: 12px system-
 Row = Sequence[Any]
 
 
-def to_page(state: State) -> str:
+def to_page(state: QualityState) -> str:
     parts = [_facts(state), *_pictures(state), *_tables(state)]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Quality of topics</title>'
@@ -35,7 +35,7 @@ def to_page(state: State) -> str:
     )
 
 
-def _facts(state: State) -> str:
+def _facts(state: QualityState) -> str:
     topics = state.topics.values()
     facts = {
         "topics": len(topics),
@@ -54,15 +54,15 @@ def _wrong(reasons: dict[str, int]) -> int:
     return sum(reasons.values())
 
 
-def _worst(state: State) -> list[tuple[str, Findings]]:
-    troubled = [(topic, found) for topic, found in state.topics.items() if trouble_of(found)]
-    return sorted(troubled, key=lambda item: (-trouble_of(item[1]), item[0]))[:TOPICS_SHOWN]
+def _worst(state: QualityState) -> list[tuple[str, Findings]]:
+    troubled = [(topic, found) for topic, found in state.topics.items() if count_problems(found)]
+    return sorted(troubled, key=lambda item: (-count_problems(item[1]), item[0]))[:TOPICS_SHOWN]
 
 
 # -- pictures --------------------------------------------------------------------------------------------
 
 
-def _pictures(state: State) -> Iterator[str]:
+def _pictures(state: QualityState) -> Iterator[str]:
     worst = _worst(state)
     if not worst:
         yield "<p>Nothing is missing, nothing came twice, and every payload is what it is said to be.</p>\n"
@@ -80,12 +80,14 @@ def _pictures(state: State) -> Iterator[str]:
         yield f"<h2>Where sequences are missing</h2>\n{draw_strips(strips)}\n"
 
 
-def _lanes(state: State) -> list[Lane]:
+def _lanes(state: QualityState) -> list[TimeLane]:
     found = state.topics.values()
     return [
-        Lane("missing", [gap.micros for each in found for gap in each.gaps_listed], COLOURS[0]),
-        Lane("not JSON", [spot.micros for each in found if each.not_json for spot in each.bad_listed], COLOURS[2]),
-        Lane("changes", [change.micros for each in found for change in each.changes_listed], COLOURS[3]),
+        TimeLane("missing", [gap.micros for each in found for gap in each.gaps_listed], COLOURS[0]),
+        TimeLane(
+            "not JSON", [spot.micros for each in found if each.not_json for spot in each.bad_listed], COLOURS[2]
+        ),
+        TimeLane("changes", [change.micros for each in found for change in each.changes_listed], COLOURS[3]),
     ]
 
 
@@ -96,7 +98,7 @@ def _stretches(found: Findings) -> list[tuple[int, int]]:
 # -- tables ----------------------------------------------------------------------------------------------
 
 
-def _tables(state: State) -> Iterator[str]:
+def _tables(state: QualityState) -> Iterator[str]:
     gaps = [
         (
             topic,

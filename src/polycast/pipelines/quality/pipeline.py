@@ -27,11 +27,11 @@ import msgspec
 from polycast.declare import setting
 from polycast.log.files.folder import log_of
 from polycast.pipelines import SUMMARIES
-from polycast.pipelines.quality.findings import Rules, State, merge, to_report, trouble_of
-from polycast.pipelines.quality.inspection import INSPECTED, REFUSALS, Inspected, inspect
-from polycast.pipelines.quality.lost import known_gaps
+from polycast.pipelines.quality.findings import FieldRules, QualityState, count_problems, merge, to_report
+from polycast.pipelines.quality.inspection import INSPECTED, REFUSALS, Inspection, inspect
+from polycast.pipelines.quality.log_gaps import known_gaps
 from polycast.pipelines.quality.page import to_page
-from polycast.pipelines.runtime.definition import Pipeline, Run
+from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
 from polycast.pipelines.runtime.report_topics import to_topic
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Settings:
+class QualitySettings:
     subscribe: str = setting(">", "patterns of the topics to look at, comma-separated")
     publish: bool = setting(True, "tell what is found on polycast/quality/TOPIC; without, no broker is needed")
     learn: int = setting(
@@ -63,16 +63,16 @@ def to_pieces(rows: DataFrame) -> DataFrame:
     return rows.mapInArrow(inspect, INSPECTED)
 
 
-def read_pieces(rows: DataFrame) -> list[Inspected]:
+def read_pieces(rows: DataFrame) -> list[Inspection]:
     """In the order of their offsets."""
     found = sorted(to_pieces(rows).collect(), key=lambda row: int(row["first"]))
-    return [msgspec.msgpack.decode(row["inspected"], type=Inspected) for row in found]
+    return [msgspec.msgpack.decode(row["inspected"], type=Inspection) for row in found]
 
 
 # -- what is kept ----------------------------------------------------------------------------------------
 
 
-class Shelf:
+class StateStore:
     """What was known after each batch: one file, whose name says so, in place of the one before the last.
 
     A batch that comes again begins with what was known before it, and comes to the same end.
@@ -82,14 +82,14 @@ class Shelf:
         self.folder = folder
         self._query = query
 
-    def read(self, before: int | None = None) -> State:
+    def read(self, before: int | None = None) -> QualityState:
         """After the last batch, or after the last one before that."""
         numbers = [number for number in self._numbers() if before is None or number < before]
         if not numbers:
-            return State()
-        return msgspec.json.decode(self._path(max(numbers)).read_bytes(), type=State)
+            return QualityState()
+        return msgspec.json.decode(self._path(max(numbers)).read_bytes(), type=QualityState)
 
-    def write(self, batch: int, state: State) -> None:
+    def write(self, batch: int, state: QualityState) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         unfinished = self.folder / f".{self._query}"
         unfinished.write_bytes(msgspec.json.encode(state))
@@ -108,14 +108,14 @@ class Shelf:
 # -- the run ---------------------------------------------------------------------------------------------
 
 
-def add(run: Run, rows: DataFrame, batch: int) -> list[tuple[str, str, str]]:
+def process_batch(run: PipelineRun, rows: DataFrame, batch: int) -> list[tuple[str, str, str]]:
     """As often as Spark brings that batch; returns what there is to tell, as messages."""
-    settings: Settings = run.settings
-    shelf = open_shelf(run)
+    settings: QualitySettings = run.settings
+    shelf = open_store(run)
     state = shelf.read(before=batch)
     refused = msgspec.json.encode(state.refused)
     known = cache(lambda: known_gaps(log_of(run.data)))
-    topics = merge(state, read_pieces(rows), Rules(settings.learn, settings.gone), known)
+    topics = merge(state, read_pieces(rows), FieldRules(settings.learn, settings.gone), known)
     shelf.write(batch, state)
     messages = [_to_message(topic, to_report(topic, state.topics[topic])) for topic in topics]
     if msgspec.json.encode(state.refused) != refused:
@@ -127,17 +127,17 @@ def _to_message(topic: str, report: dict[str, Any]) -> tuple[str, str, str]:
     return to_topic(TOPIC, topic), msgspec.json.encode(report).decode(), "json"
 
 
-def open_shelf(run: Run) -> Shelf:
-    return Shelf(run.data.absolute() / "quality", run.query_id)
+def open_store(run: PipelineRun) -> StateStore:
+    return StateStore(run.data.absolute() / "quality", run.query_id)
 
 
-def start(run: Run) -> StreamingQuery:
-    settings: Settings = run.settings
+def start(run: PipelineRun) -> StreamingQuery:
+    settings: QualitySettings = run.settings
     subscribe = f"{settings.subscribe},{REFUSALS}"
     rows = run.messages(subscribe, NEEDED, maxOffsetsPerTrigger=settings.batch_messages)
 
     def take(batch_rows: DataFrame, batch: int) -> None:
-        messages = add(run, batch_rows, batch)
+        messages = process_batch(run, batch_rows, batch)
         if messages and settings.publish:
             run.publish(run.spark.createDataFrame(messages, FOUND), batch)
 
@@ -145,17 +145,17 @@ def start(run: Run) -> StreamingQuery:
     return run.write(rows, every=every).foreachBatch(take).start()
 
 
-def finish(run: Run) -> list[str]:
-    state = open_shelf(run).read()
+def finish(run: PipelineRun) -> list[str]:
+    state = open_store(run).read()
     page = run.data.absolute() / "quality" / PAGE
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(to_page(state))
     return [f"report: {page}", *_to_table(state)]
 
 
-def _to_table(state: State) -> list[str]:
+def _to_table(state: QualityState) -> list[str]:
     """The topics with the most trouble."""
-    topics = sorted(state.topics.items(), key=lambda item: (-trouble_of(item[1]), item[0]))[:SHOWN]
+    topics = sorted(state.topics.items(), key=lambda item: (-count_problems(item[1]), item[0]))[:SHOWN]
     width = max((len(topic) for topic, _ in topics), default=0)
     head = f"{'topic':<{width}}  messages  missing  repeats  not JSON  changes"
     lines = [
@@ -170,7 +170,7 @@ def _to_table(state: State) -> list[str]:
 PIPELINE = Pipeline(
     name="quality",
     summary=SUMMARIES["quality"],
-    settings=Settings,
+    settings=QualitySettings,
     start=start,
     finish=finish,
     writes="polycast/quality/TOPIC, DIR/quality/report.html",

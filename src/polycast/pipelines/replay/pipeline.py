@@ -32,11 +32,11 @@ from polycast.log.read.survey import ends_of
 from polycast.model import RESERVED_PREFIX, parse_patterns
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.archive.files import HOUR_MICROS, hour_name
-from polycast.pipelines.replay.pace import Pace, napping, with_slices
+from polycast.pipelines.replay.schedule import ReplaySchedule, interruptible_sleep, with_slices
 from polycast.pipelines.replay.steps import SCHEMA, to_steps, write_steps
-from polycast.pipelines.runtime.definition import Pipeline, Run
-from polycast.pipelines.runtime.sweep import LakeFile, lake_files, parts_of_lake, sweep
-from polycast.spark.views import find_log
+from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
+from polycast.pipelines.runtime.read_tasks import LakeFile, lake_files, lake_tasks, run_tasks
+from polycast.spark.log_view import find_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 LOG, LAKE = "log", "lake"
 ROWS = "offset long, topic string, time timestamp, format string, payload binary"
 COLUMNS = tuple(column.split()[0] for column in ROWS.split(", "))
-PACED_MESSAGES = 10_000
+TIMED_BATCH_MESSAGES = 10_000
 """In a batch that goes out slice by slice: the broker remembers the ids of all its slices."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ReplaySettings:
     source: str = setting(LOG, "log, lake, or the folder of another log or lake")
     subscribe: str = setting(">", "patterns of the topics to replay, comma-separated")
     start: str = setting("earliest", "where to begin: earliest, an offset or a time (UTC)")
@@ -64,8 +64,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.prefix.startswith(RESERVED_PREFIX):
             raise UsageError(f"--set prefix={self.prefix}: topics under {RESERVED_PREFIX} are the broker's own")
-        to_place("start", self.start)
-        end = to_place("end", self.end)
+        to_position("start", self.start)
+        end = to_position("end", self.end)
         if not self.prefix and (end is None or (end.micros is not None and end.micros > time.time() * MICROS)):
             hint = "give it a prefix, or an end that has passed: --set end=2026-11-15T20:00"
             raise UsageError("a replay onto the same topics would hear itself, without end", hint)
@@ -76,54 +76,54 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReplayPosition:
     """One of the two."""
 
     offset: int | None = None
     micros: int | None = None
 
 
-def to_place(name: str, text: str) -> Place | None:
+def to_position(name: str, text: str) -> ReplayPosition | None:
     """None where nothing is said. What is relative to now would mean something else with each run."""
     if text in ("", "earliest"):
         return None
     if text.isascii() and text.isdigit():
-        return Place(offset=int(text))
+        return ReplayPosition(offset=int(text))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         hint = "an offset, or a time such as 2026-11-15T20:00 (UTC)"
         raise UsageError(f"--set {name}={text} is no place in a log", hint) from None
-    return Place(micros=round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * MICROS))
+    return ReplayPosition(micros=round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * MICROS))
 
 
 # -- what is replayed ------------------------------------------------------------------------------------
 
 
-def to_messages(rows: DataFrame, settings: Settings) -> DataFrame:
+def to_messages(rows: DataFrame, settings: ReplaySettings) -> DataFrame:
     """Grain: one row for each message to publish, under its new topic, with its offset and time."""
     from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
 
     if settings.prefix:
         rows = rows.where(~F.col("topic").startswith(settings.prefix))
-    for place, keeps in ((to_place("start", settings.start), ge), (to_place("end", settings.end), lt)):
-        if place and place.offset is not None:
-            rows = rows.where(keeps(F.col("offset"), place.offset))
-        elif place:
-            rows = rows.where(keeps(F.unix_micros("time"), place.micros or 0))
+    for position, keeps in ((to_position("start", settings.start), ge), (to_position("end", settings.end), lt)):
+        if position and position.offset is not None:
+            rows = rows.where(keeps(F.col("offset"), position.offset))
+        elif position:
+            rows = rows.where(keeps(F.unix_micros("time"), position.micros or 0))
     return rows.withColumn("topic", F.concat(F.lit(settings.prefix), "topic"))
 
 
-def publish(run: Run, messages: DataFrame, batch: int, pace: Pace | None) -> None:
+def publish(run: PipelineRun, messages: DataFrame, batch: int, schedule: ReplaySchedule | None) -> None:
     """As often as Spark likes to bring the batch: what is known under its id is not published again."""
-    if pace is None:
+    if schedule is None:
         run.publish(messages.select("topic", "payload", "format"), batch)
         return
     width = max(1, round(run.settings.slice_seconds * run.settings.speed * MICROS))
     sliced = with_slices(messages, width).persist()
     try:
         for row in sliced.select("slice").distinct().orderBy("slice").collect():
-            pace.wait(row["slice"])
+            schedule.wait(row["slice"])
             now = sliced.where(sliced["slice"] == row["slice"]).coalesce(1).sortWithinPartitions("offset")
             run.publish(now.select("topic", "payload", "format"), f"{batch}.{row['slice']}")
     finally:
@@ -133,32 +133,32 @@ def publish(run: Run, messages: DataFrame, batch: int, pace: Pace | None) -> Non
 # -- where it comes from ---------------------------------------------------------------------------------
 
 
-def start(run: Run) -> StreamingQuery:
-    settings: Settings = run.settings
+def start(run: PipelineRun) -> StreamingQuery:
+    settings: ReplaySettings = run.settings
     folder, is_log = find_source(run)
     check_end(run, settings)
-    take_checkpoint(run.checkpoint, settings.id)
+    select_checkpoint(run.checkpoint, settings.id)
     bounded = replace(run, once=run.once or bool(settings.end) or not is_log)
-    pace = Pace(settings.speed, napping(run.spark)) if settings.speed else None
+    schedule = ReplaySchedule(settings.speed, interruptible_sleep(run.spark)) if settings.speed else None
     rows = read_log(bounded, folder) if is_log else read_steps(bounded, folder)
 
     def take(batch: DataFrame, number: int) -> None:
         found = batch if is_log else read_lake(bounded, folder, batch)
-        publish(bounded, to_messages(found, settings), number, pace)
+        publish(bounded, to_messages(found, settings), number, schedule)
 
     return bounded.write(rows).foreachBatch(take).start()
 
 
-def check_end(run: Run, settings: Settings) -> None:
+def check_end(run: PipelineRun, settings: ReplaySettings) -> None:
     """Without a prefix, what it publishes must come after the end."""
-    end = to_place("end", settings.end)
+    end = to_position("end", settings.end)
     _, after = ends_of(log_of(run.data))
     if not settings.prefix and end and end.offset is not None and end.offset > after:
         hint = f"--set end={after} is where the log ends now"
         raise UsageError(f"--set end={end.offset} is not there yet: without a prefix, a replay hears itself", hint)
 
 
-def take_checkpoint(checkpoint: Path, identity: str) -> None:
+def select_checkpoint(checkpoint: Path, identity: str) -> None:
     """Each replay has one of its own; the pipeline's name leads to that of the replay at hand."""
     own = checkpoint.with_name(f"{checkpoint.name}-{identity}")
     own.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def take_checkpoint(checkpoint: Path, identity: str) -> None:
     link.replace(checkpoint)
 
 
-def find_source(run: Run) -> tuple[Path, bool]:
+def find_source(run: PipelineRun) -> tuple[Path, bool]:
     """Its folder, and whether it is a log."""
     source: str = run.settings.source
     if source in (LOG, LAKE):
@@ -183,63 +183,69 @@ def find_source(run: Run) -> tuple[Path, bool]:
         raise UsageError(f"--set source={source}: there is neither a log nor a lake") from None
 
 
-def batch_messages(settings: Settings) -> int:
-    return min(settings.batch_messages, PACED_MESSAGES) if settings.speed else settings.batch_messages
+def batch_messages(settings: ReplaySettings) -> int:
+    return min(settings.batch_messages, TIMED_BATCH_MESSAGES) if settings.speed else settings.batch_messages
 
 
-def read_log(run: Run, folder: Path) -> DataFrame:
+def read_log(run: PipelineRun, folder: Path) -> DataFrame:
     reader = run.spark.readStream.format("polycast").schema(ROWS).option("path", str(folder.absolute()))
     reader = reader.option("subscribe", run.settings.subscribe).option("failOnDataLoss", "false")
-    reader = reader.option("startingOffsets", str(first_of(folder, to_place("start", run.settings.start))))
+    reader = reader.option(
+        "startingOffsets", str(first_offset_of(folder, to_position("start", run.settings.start)))
+    )
     return reader.option("maxOffsetsPerTrigger", str(batch_messages(run.settings))).load()
 
 
-def first_of(folder: Path, place: Place | None) -> int:
+def first_offset_of(folder: Path, position: ReplayPosition | None) -> int:
     """Within what there is."""
     first, after = ends_of(folder)
-    if place is None:
+    if position is None:
         return first
-    offset = place.offset if place.offset is not None else find_time(folder, (place.micros or 0) / MICROS)
+    offset = position.offset if position.offset is not None else find_time(folder, (position.micros or 0) / MICROS)
     return min(max(offset, first), after)
 
 
-def read_steps(run: Run, folder: Path) -> DataFrame:
-    settings: Settings = run.settings
-    files = within_hours(lake_files(folder), to_place("start", settings.start), to_place("end", settings.end))
+def read_steps(run: PipelineRun, folder: Path) -> DataFrame:
+    settings: ReplaySettings = run.settings
+    files = within_hours(
+        lake_files(folder), to_position("start", settings.start), to_position("end", settings.end)
+    )
     steps = run.checkpoint.with_name(f"{run.checkpoint.name}-{settings.id}.steps")
     write_steps(steps, to_steps([(first, last) for first, last, _ in files], batch_messages(settings)))
     return run.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(steps))
 
 
-def within_hours(files: list[LakeFile], start: Place | None, end: Place | None) -> list[LakeFile]:
+def within_hours(
+    files: list[LakeFile], start: ReplayPosition | None, end: ReplayPosition | None
+) -> list[LakeFile]:
     """Those whose folders say that they may have messages between these times."""
-    low, high = (_hour_of(place, default) for place, default in ((start, ""), (end, "~")))
+    low, high = (_hour_of(position, default) for position, default in ((start, ""), (end, "~")))
     return [file for file in files if low <= "/".join(file[2].parts[-3:-1]) <= high]
 
 
-def _hour_of(place: Place | None, default: str) -> str:
+def _hour_of(position: ReplayPosition | None, default: str) -> str:
     """As the folders of the lake are called."""
-    if place is None or place.micros is None:
+    if position is None or position.micros is None:
         return default
-    return hour_name(place.micros // HOUR_MICROS)
+    return hour_name(position.micros // HOUR_MICROS)
 
 
-def read_lake(run: Run, folder: Path, step: DataFrame) -> DataFrame:
+def read_lake(run: PipelineRun, folder: Path, step: DataFrame) -> DataFrame:
     """By offset: files of two hours may lie across each other where a clock was set back."""
     [(first, after)] = step.collect()
     wanted = Wanted(parse_patterns(run.settings.subscribe))
-    parts = parts_of_lake(folder, wanted, COLUMNS, first, after)
-    return sweep(run.spark, parts, lambda part: part.read(), ROWS).coalesce(1).sortWithinPartitions("offset")
+    parts = lake_tasks(folder, wanted, COLUMNS, first, after)
+    return run_tasks(run.spark, parts, lambda part: part.read(), ROWS).coalesce(1).sortWithinPartitions("offset")
 
 
-def finish(run: Run) -> list[str]:
+def finish(run: PipelineRun) -> list[str]:
     return ["the same settings go on from here; --set name=NAME replays the same once more"]
 
 
 PIPELINE = Pipeline(
     name="replay",
     summary=SUMMARIES["replay"],
-    settings=Settings,
+    settings=ReplaySettings,
     start=start,
     finish=finish,
     writes="PREFIX + the topics that are replayed",

@@ -25,8 +25,8 @@ class Pipeline:
     """One line."""
     settings: type
     """A frozen dataclass of `declare.setting` fields, all with a default."""
-    start: Callable[[Run], StreamingQuery]
-    finish: Callable[[Run], list[str]] | None = None
+    start: Callable[[PipelineRun], StreamingQuery]
+    finish: Callable[[PipelineRun], list[str]] | None = None
     """After a run with `--once`: writes what that run is for, a report for example, and returns lines to print."""
     writes: str = ""
     """Where results go, for people: folders, topics."""
@@ -35,7 +35,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
-class Run:
+class PipelineRun:
     """One run of a pipeline."""
 
     spark: SparkSession

@@ -16,11 +16,11 @@ from polycast.errors import PolycastError
 ROUTE = "polycast/positions"
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
-AGAIN_SECONDS = 10.0
+RETRY_SECONDS = 10.0
 """How long a broker that was not there is left alone."""
 
 
-class Teller:
+class LagReporter:
     """`tell` never waits: what is not told yet gives way to what is newer."""
 
     def __init__(self, at: str) -> None:
@@ -65,7 +65,7 @@ class Teller:
             self._client.request(ROUTE, to_body(position), ANSWER_SECONDS)
         except (PolycastError, OSError):
             self._hang_up()
-            self._silent_until = time.monotonic() + AGAIN_SECONDS
+            self._silent_until = time.monotonic() + RETRY_SECONDS
 
     def _hang_up(self) -> None:
         client, self._client = self._client, None

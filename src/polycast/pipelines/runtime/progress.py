@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import queue
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import (
@@ -16,13 +15,13 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from polycast.pipelines.runtime.checkpoint import read_offset
+
 COUNTED = "counted"
 """The name under which pipelines observe their `rows`."""
-SOURCES_LINE = 2
-"""The line of a checkpoint's file of offsets from which on each is a source; Spark's own words are before it."""
 
 
-class Progress(NamedTuple):
+class BatchProgress(NamedTuple):
     """After one batch, or after a while without any."""
 
     pipeline: str
@@ -37,31 +36,31 @@ class Progress(NamedTuple):
     lag: int
     """How many offsets the log has from there on."""
 
-    def with_rows(self, rows: int) -> Progress:
+    def with_rows(self, rows: int) -> BatchProgress:
         return self._replace(rows=rows, rows_per_second=round(rows / self.seconds, 1) if self.seconds else 0.0)
 
     def to_json(self) -> str:
         return json.dumps(self._asdict())
 
 
-class Idle(NamedTuple):
+class QueryIdle(NamedTuple):
     """There was nothing to do for a while."""
 
 
-class Ended(NamedTuple):
+class QueryEnded(NamedTuple):
     """There is nothing after it."""
 
     failed: bool
 
 
-def to_progress(pipeline: str, told: Mapping[str, Any]) -> Progress:
+def to_progress(pipeline: str, told: Mapping[str, Any]) -> BatchProgress:
     """From what Spark tells. Where there are several sources, the one that is last counts."""
     sources = told.get("sources") or [{}]
-    offsets = [_offset(source.get("endOffset")) for source in sources]
-    ends = [_offset(source.get("latestOffset")) for source in sources]
+    offsets = [read_offset(source.get("endOffset")) for source in sources]
+    ends = [read_offset(source.get("latestOffset")) for source in sources]
     seconds = told.get("durationMs", {}).get("triggerExecution", 0) / 1000
     rows = int(_counted(told) or told.get("numInputRows") or 0)
-    return Progress(
+    return BatchProgress(
         pipeline,
         batch=int(told["batchId"]),
         rows=rows,
@@ -78,37 +77,15 @@ def _counted(told: Mapping[str, Any]) -> int | None:
     return observed["rows"] if observed else None
 
 
-def _offset(told: Any) -> int:
-    """0 where nothing is known yet. Spark has it as JSON, sometimes in a text."""
-    if isinstance(told, str) and told:
-        told = json.loads(told)
-    return int(told["offset"]) if isinstance(told, Mapping) and "offset" in told else 0
-
-
-def position_of(checkpoint: Path) -> int:
-    """How far the query with this checkpoint has come: the offset after the last one that it has done."""
-    done = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdigit()]
-    if not done:
-        return 0
-    return end_of(checkpoint, max(done))
-
-
-def end_of(checkpoint: Path, batch: int) -> int:
-    """The offset before which a batch ends. Spark writes it down before the batch begins."""
-    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
-    offsets = [_offset(line) for line in lines[SOURCES_LINE:] if line.startswith("{")]
-    return min(offsets, default=0)
-
-
-class Listener(StreamingQueryListener):
+class ProgressListener(StreamingQueryListener):
     """Hears of one pipeline's query. Spark calls it from a thread of its own; who wants to know asks `next`."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
-        self._told: queue.SimpleQueue[Progress | Idle | Ended] = queue.SimpleQueue()
+        self._told: queue.SimpleQueue[BatchProgress | QueryIdle | QueryEnded] = queue.SimpleQueue()
         self._run = ""
 
-    def next(self, seconds: float) -> Progress | Idle | Ended | None:
+    def next(self, seconds: float) -> BatchProgress | QueryIdle | QueryEnded | None:
         """What comes next; None if nothing comes for so long."""
         try:
             return self._told.get(timeout=seconds)
@@ -125,8 +102,8 @@ class Listener(StreamingQueryListener):
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         if str(event.runId) == self._run:
-            self._told.put(Idle())
+            self._told.put(QueryIdle())
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         if str(event.runId) == self._run:
-            self._told.put(Ended(event.exception is not None))
+            self._told.put(QueryEnded(event.exception is not None))

@@ -26,28 +26,28 @@ from polycast.errors import PolycastError, StartError, UsageError
 from polycast.log.files.folder import log_of
 from polycast.log.read.survey import ends_of
 from polycast.pipelines import check, find
-from polycast.pipelines.runtime.definition import Pipeline, Run
+from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
 from polycast.pipelines.runtime.settings import read_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from polycast.pipelines.runtime.lag_reporter import Teller
-    from polycast.pipelines.runtime.progress import Listener, Progress
+    from polycast.pipelines.runtime.lag_reporter import LagReporter
+    from polycast.pipelines.runtime.progress import BatchProgress, ProgressListener
 
 CONNECT_SECONDS = 10.0
-ASK_SECONDS = 0.2
-LEAST_SECONDS = 0.001
+POLL_SECONDS = 0.2
+MIN_INTERVAL_SECONDS = 0.001
 """Two batches are never less than this apart."""
-LAST_WORDS_SECONDS = 10.0
+TERMINATION_SECONDS = 10.0
 """How long Spark's last words about a query are waited for."""
 STOP_SECONDS = 10.0
 """How long the batch at hand is waited for."""
 
 
 @dataclass(frozen=True)
-class Order:
+class RunConfig:
     """What was asked for, and can be done as far as one can tell without Spark."""
 
     pipeline: Pipeline
@@ -58,7 +58,7 @@ class Order:
     once: bool
 
 
-class Report(NamedTuple):
+class RunReport(NamedTuple):
     """What a whole run came to."""
 
     pipeline: str
@@ -71,20 +71,22 @@ class Report(NamedTuple):
     """What the pipeline itself has to say."""
 
 
-def to_order(
+def prepare_run(
     name: str,
     data: Path,
     at: str = "",
     given: Sequence[str] = (),
     master: str = "local[*]",
     once: bool = False,
-) -> Order:
+) -> RunConfig:
     check(name)
     check_spark()
-    return order_of(find(name), data, at, given, master, once)
+    return prepare_pipeline(find(name), data, at, given, master, once)
 
 
-def order_of(pipeline: Pipeline, data: Path, at: str, given: Sequence[str], master: str, once: bool) -> Order:
+def prepare_pipeline(
+    pipeline: Pipeline, data: Path, at: str, given: Sequence[str], master: str, once: bool
+) -> RunConfig:
     """The same for a pipeline that is at hand."""
     from polycast.client.connect import to_side
 
@@ -93,7 +95,7 @@ def order_of(pipeline: Pipeline, data: Path, at: str, given: Sequence[str], mast
     check_log(data)
     if pipeline.publishes(settings):
         _check_broker(address, pipeline.name)
-    return Order(pipeline, data.absolute(), address, settings, master, once)
+    return RunConfig(pipeline, data.absolute(), address, settings, master, once)
 
 
 def check_spark() -> None:
@@ -102,7 +104,7 @@ def check_spark() -> None:
 
 
 def check_log(data: Path) -> None:
-    from polycast.spark.views import find_log
+    from polycast.spark.log_view import find_log
 
     try:
         find_log(str(data / "log"))
@@ -121,7 +123,7 @@ def _check_broker(address: str, name: str) -> None:
 
 
 @contextlib.contextmanager
-def alone(order: Order) -> Iterator[None]:
+def exclusive(order: RunConfig) -> Iterator[None]:
     """One run of a pipeline at a time has its checkpoint, for as long as the process lives."""
     path = order.data / "checkpoints" / f"{order.pipeline.name}.lock"
     try:
@@ -143,21 +145,21 @@ def alone(order: Order) -> Iterator[None]:
         os.close(fd)
 
 
-def run(order: Order, show: Callable[[Progress], None], stop: threading.Event | None = None) -> Report:
+def run(order: RunConfig, show: Callable[[BatchProgress], None], stop: threading.Event | None = None) -> RunReport:
     """In the session of this process, or in one that begins and ends with the run."""
     from pyspark.sql import SparkSession
 
-    with alone(order):
+    with exclusive(order):
         ours = SparkSession.getActiveSession() is None
         spark = _begin(order)
         try:
-            return run_in(spark, order, show, stop or threading.Event())
+            return run_in_session(spark, order, show, stop or threading.Event())
         finally:
             if ours:
                 spark.stop()
 
 
-def _begin(order: Order) -> SparkSession:
+def _begin(order: RunConfig) -> SparkSession:
     """Spark takes the interrupt for itself when it begins; whoever had it before gets it back."""
     from polycast.spark import session
 
@@ -168,16 +170,18 @@ def _begin(order: Order) -> SparkSession:
     return spark
 
 
-def run_in(spark: SparkSession, order: Order, show: Callable[[Progress], None], stop: threading.Event) -> Report:
+def run_in_session(
+    spark: SparkSession, order: RunConfig, show: Callable[[BatchProgress], None], stop: threading.Event
+) -> RunReport:
     """In a session that is there. The caller sees to it that no other run has the checkpoint."""
-    from polycast.pipelines.runtime.lag_reporter import Teller
-    from polycast.pipelines.runtime.progress import Listener
-    from polycast.spark.faults import unwrap
+    from polycast.pipelines.runtime.lag_reporter import LagReporter
+    from polycast.pipelines.runtime.progress import ProgressListener
+    from polycast.spark.error_text import unwrap
 
-    running = Run(spark, order.pipeline, order.data, order.at, order.settings, order.once)
-    listener, teller = Listener(order.pipeline.name), Teller(order.at)
+    running = PipelineRun(spark, order.pipeline, order.data, order.at, order.settings, order.once)
+    listener, teller = ProgressListener(order.pipeline.name), LagReporter(order.at)
     spark.streams.addListener(listener)
-    tally = Tally(running, show, teller)
+    tally = RunTotals(running, show, teller)
     tally.tell("running")
     try:
         if not stop.is_set():
@@ -196,28 +200,31 @@ def run_in(spark: SparkSession, order: Order, show: Callable[[Progress], None], 
         teller.close()
 
 
-class Tally:
+class RunTotals:
     """What has been done so far, and who wants to know."""
 
-    def __init__(self, run: Run, show: Callable[[Progress], None], teller: Teller) -> None:
+    def __init__(self, run: PipelineRun, show: Callable[[BatchProgress], None], teller: LagReporter) -> None:
         self._run = run
         self._pipeline = run.pipeline.name
         self._show = show
         self._teller = teller
         self._began = self._added = time.monotonic()
         self._batches = self._rows = 0
-        self._last: Progress | None = None
+        self._last: BatchProgress | None = None
         self._speeds = (0.0, 0.0)
         """Of rows that come in, and of rows that are worked on."""
 
-    def add(self, progress: Progress) -> None:
+    def add(self, progress: BatchProgress) -> None:
         """Without rows it is no batch that anybody would count."""
         progress = progress.with_rows(self._run.rows.pop(progress.batch, progress.rows))
         self._batches += progress.rows > 0
         self._rows += progress.rows
         self._last = progress
         now = time.monotonic()
-        self._speeds = round(progress.rows / max(now - self._added, LEAST_SECONDS), 1), progress.rows_per_second
+        self._speeds = (
+            round(progress.rows / max(now - self._added, MIN_INTERVAL_SECONDS), 1),
+            progress.rows_per_second,
+        )
         self._added = now
         self._show(progress)
         self.tell("running")
@@ -234,40 +241,40 @@ class Tally:
         position["input_rows_per_second"], position["rows_per_second"] = self._speeds
         self._teller.tell(self._pipeline, **position)
 
-    def to_report(self, lines: list[str]) -> Report:
+    def to_report(self, lines: list[str]) -> RunReport:
         offset = self._offset()
         _, end = ends_of(log_of(self._run.data))
         lag = max(0, end - offset)
         seconds = round(time.monotonic() - self._began, 3)
-        return Report(self._pipeline, self._batches, self._rows, offset, lag, seconds, lines)
+        return RunReport(self._pipeline, self._batches, self._rows, offset, lag, seconds, lines)
 
     def _offset(self) -> int:
         """As long as there was nothing to do, the checkpoint knows."""
-        from polycast.pipelines.runtime.progress import position_of
+        from polycast.pipelines.runtime.checkpoint import committed_offset
 
-        return self._last.offset if self._last else position_of(self._run.checkpoint)
+        return self._last.offset if self._last else committed_offset(self._run.checkpoint)
 
 
-def _follow(query: StreamingQuery, listener: Listener, tally: Tally, stop: threading.Event) -> None:
+def _follow(query: StreamingQuery, listener: ProgressListener, tally: RunTotals, stop: threading.Event) -> None:
     """To its end. What Spark tells comes a little later than it happens; its last word is that it has ended."""
-    from polycast.pipelines.runtime.progress import Ended, Idle, Progress
+    from polycast.pipelines.runtime.progress import BatchProgress, QueryEnded, QueryIdle
 
-    leave = Leave(query)
+    leave = GracefulStop(query)
     while True:
         active = query.isActive
-        told = listener.next(ASK_SECONDS if active else LAST_WORDS_SECONDS)
-        if isinstance(told, Progress):
+        told = listener.next(POLL_SECONDS if active else TERMINATION_SECONDS)
+        if isinstance(told, BatchProgress):
             tally.add(told)
-        elif isinstance(told, Idle):
+        elif isinstance(told, QueryIdle):
             tally.rest()
-        elif isinstance(told, Ended) or not active:
+        elif isinstance(told, QueryEnded) or not active:
             break
         if active and stop.is_set():
-            leave.take(isinstance(told, Progress))
+            leave.take(isinstance(told, BatchProgress))
     query.awaitTermination()  # raises what it failed with
 
 
-class Leave:
+class GracefulStop:
     """Stops a query between two batches, if that comes about soon."""
 
     def __init__(self, query: StreamingQuery) -> None:

@@ -10,5 +10,5 @@ answering   the route `spark/sql`
 from __future__ import annotations
 
 NAMES = ("archive", "traffic")
-NOT_HERE = 69
+SPARK_UNAVAILABLE = 69
 """The exit code where Spark or Java is missing (EX_UNAVAILABLE): to try again would not help."""

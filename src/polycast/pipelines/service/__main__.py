@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from polycast.errors import PolycastError, StartError, UsageError
 from polycast.log.files.permissions import restrict, umask_of
-from polycast.pipelines.service import NAMES, NOT_HERE
+from polycast.pipelines.service import NAMES, SPARK_UNAVAILABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,12 +49,12 @@ def _run(asked: argparse.Namespace) -> None:
     stop = _stop_signal()
     _check_here()
     given = {name: _settings_of(name, asked.settings) for name in NAMES}
-    from polycast.pipelines.service.supervised import Keeping
+    from polycast.pipelines.service.supervised import SupervisedPipeline
     from polycast.spark import session
 
     spark = session(asked.master, "polycast", SETTINGS)
     _stop_signal(stop)  # Spark takes the interrupt for itself when it begins
-    keepings = [Keeping(name, asked.data, asked.hermod, given[name], _say) for name in NAMES]
+    keepings = [SupervisedPipeline(name, asked.data, asked.hermod, given[name], _say) for name in NAMES]
     threads = [_start(each.run, spark, stop) for each in keepings]
     _answer(spark, asked)
     _say("running")
@@ -112,7 +112,7 @@ def _check_here() -> None:
 
         find_java()
     except StartError as error:
-        error.exit_code = NOT_HERE
+        error.exit_code = SPARK_UNAVAILABLE
         raise
 
 
@@ -132,9 +132,9 @@ def _settings_of(name: str, settings: list[str]) -> list[str]:
 
 
 def _answer(spark: SparkSession, asked: argparse.Namespace) -> None:
-    from polycast.pipelines.service.sql_service import Answering
+    from polycast.pipelines.service.sql_service import SqlService
 
-    answering = Answering(spark, asked.data, asked.http, asked.sql_seconds)
+    answering = SqlService(spark, asked.data, asked.http, asked.sql_seconds)
     _start(answering.run)
     answering.offered.wait(OFFER_SECONDS)
 

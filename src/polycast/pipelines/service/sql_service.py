@@ -29,12 +29,12 @@ from pyspark.sql.types import BinaryType, StringType, StructField
 from polycast.client import Response, connect
 from polycast.errors import PolycastError, UsageError
 from polycast.model import Body, Format, parse_pattern
-from polycast.pipelines.runtime.values import to_plain, to_rows
-from polycast.pipelines.sql.gate import pass_gate
-from polycast.pipelines.sql.query import ask_passed, to_batches
+from polycast.pipelines.runtime.json_values import to_plain, to_rows
+from polycast.pipelines.sql.batch_query import run_checked, to_batches
+from polycast.pipelines.sql.gate import check_query
 from polycast.pipelines.sql.statement import read_statement, to_views
 from polycast.spark import register
-from polycast.spark.faults import unwrap
+from polycast.spark.error_text import unwrap
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -46,7 +46,7 @@ CELL_LETTERS = 32 * 1024
 ANSWER_BYTES = 4 * 1024 * 1024
 """About. With what comes behind it an answer ends early."""
 CANCEL_SECONDS = 0.2
-AGAIN_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 POOL = "sql"
 """Of Spark's scheduler, beside that of the pipelines: neither waits for all that the other has to do."""
 SHOWN_LETTERS = 500
@@ -55,20 +55,20 @@ SHOWN_LETTERS = 500
 log = logging.getLogger("polycast.sql")
 
 
-class Asked(Struct, forbid_unknown_fields=True):
+class SqlRequest(Struct, forbid_unknown_fields=True):
     query: Annotated[str, Meta(max_length=100_000)]
     limit: Annotated[int, Meta(ge=1, le=AT_MOST)] = 100
 
 
-class Attested(Struct, forbid_unknown_fields=True):
+class AttestedRequest(Struct, forbid_unknown_fields=True):
     """As the broker passes it on."""
 
     identity: str
     query: list[str] | None
-    body: Asked
+    body: SqlRequest
 
 
-class Answering:
+class SqlService:
     """`run` is for a thread of its own, which ends with the process."""
 
     def __init__(self, spark: SparkSession, data: Path, at: str, seconds: float) -> None:
@@ -88,11 +88,11 @@ class Answering:
                 self.offered.set()
                 for _ in client.messages():
                     pass
-            threading.Event().wait(AGAIN_SECONDS)
+            threading.Event().wait(RETRY_SECONDS)
 
     def answer(self, body: Body) -> Response:
         try:
-            attested = msgspec.json.decode(body.payload, type=Attested)
+            attested = msgspec.json.decode(body.payload, type=AttestedRequest)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _to_failure(f"BadRequest: {error}")
         log.info("%s queries %s", attested.identity, ascii(attested.body.query[:SHOWN_LETTERS]))
@@ -103,17 +103,17 @@ class Answering:
         except Exception as error:
             return _to_failure(str(unwrap(error)))
 
-    def _find(self, attested: Attested) -> bytes:
+    def _find(self, attested: AttestedRequest) -> bytes:
         asked = attested.body
         only = None if attested.query is None else [parse_pattern(text) for text in attested.query]
         statement = read_statement(asked.query)
         with self._limited():
-            passed = pass_gate(self._spark, statement.text)
-            if passed.command == "EXPLAIN":
+            checked = check_query(self._spark, statement.text)
+            if checked.command == "EXPLAIN":
                 raise UsageError("EXPLAIN tells where files are: it is for polycast sql on the broker's machine")
-            views = to_views(statement, passed)
+            views = to_views(statement, checked)
             with self._dropping(views):
-                rows = ask_passed(self._spark, self._log, passed, views, only)
+                rows = run_checked(self._spark, self._log, checked, views, only)
                 found, more = take(cut(rows.limit(asked.limit + 1)), statement.text, asked.limit)
         encode = msgspec.json.Encoder(decimal_format="number").encode
         return encode({"columns": rows.columns, "rows": found, "more": more})

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polycast.pipelines import find
-from polycast.pipelines.runtime.progress import Progress
-from polycast.pipelines.runtime.runner import alone, order_of, run_in
-from polycast.pipelines.service.backoff import Rest
-from polycast.spark.faults import to_line, unwrap
+from polycast.pipelines.runtime.progress import BatchProgress
+from polycast.pipelines.runtime.runner import exclusive, prepare_pipeline, run_in_session
+from polycast.pipelines.service.backoff import Backoff
+from polycast.spark.error_text import to_line, unwrap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("polycast.standing")
 
 
-class Keeping:
+class SupervisedPipeline:
     """`run` is for a thread of its own."""
 
     def __init__(self, name: str, data: Path, at: str, given: Sequence[str], say: Callable[[str], None]) -> None:
@@ -36,7 +36,7 @@ class Keeping:
         self._silent = True
 
     def run(self, spark: SparkSession, stop: threading.Event) -> None:
-        rest = Rest()
+        rest = Backoff()
         while not stop.is_set():
             began = time.monotonic()
             try:
@@ -49,11 +49,11 @@ class Keeping:
                 stop.wait(seconds)
 
     def _run_once(self, spark: SparkSession, stop: threading.Event) -> None:
-        order = order_of(find(self.name), self._data, self._at, self._given, "", once=False)
-        with alone(order):
-            run_in(spark, order, self._show, stop)
+        order = prepare_pipeline(find(self.name), self._data, self._at, self._given, "", once=False)
+        with exclusive(order):
+            run_in_session(spark, order, self._show, stop)
 
-    def _show(self, progress: Progress) -> None:
+    def _show(self, progress: BatchProgress) -> None:
         if self._silent:
             self._silent = False
             self._say(f"{self.name} running")

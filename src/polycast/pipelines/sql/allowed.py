@@ -8,7 +8,7 @@ from __future__ import annotations
 CATALYST = "org.apache.spark.sql.catalyst."
 
 
-def _named(package: str, names: str) -> frozenset[str]:
+def _class_names(package: str, names: str) -> frozenset[str]:
     return frozenset(f"{package}.{name}" for name in names.split())
 
 
@@ -18,12 +18,12 @@ def _words(text: str) -> frozenset[str]:
 
 # -- classes of the plan ---------------------------------------------------------------------------------
 
-OPERATORS = _named(
+OPERATORS = _class_names(
     CATALYST + "plans.logical",
     "Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LimitAll LocalLimit"
     " Offset OneRowRelation Pivot Project RepartitionByExpression Sample Sort SubqueryAlias"
     " Union Unpivot UnresolvedWith WithWindowDefinition",
-) | _named(
+) | _class_names(
     CATALYST + "analysis",
     "UnresolvedEventTimeWatermark UnresolvedHaving UnresolvedInlineTable UnresolvedQualify UnresolvedRelation"
     " UnresolvedSubqueryColumnAliases UnresolvedTVFAliases UnresolvedTableValuedFunction",
@@ -39,7 +39,7 @@ COMMANDS = {
 DESCRIBED = frozenset({CATALYST + "analysis.UnresolvedTableOrView"})
 
 EXPRESSIONS = (
-    _named(
+    _class_names(
         CATALYST + "expressions",
         "Add Alias And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Coalesce Collate Concat"
         " CreateNamedStruct Cube CurrentRow$ Divide EqualNullSafe EqualTo Exists GreaterThan GreaterThanOrEqual"
@@ -52,8 +52,8 @@ EXPRESSIONS = (
         " UnboundedFollowing$ UnboundedPreceding$ Unnest UnresolvedCollation UnresolvedNamedLambdaVariable"
         " UnresolvedWindowExpression UnspecifiedFrame$ WindowExpression WindowSpecDefinition",
     )
-    | _named(CATALYST + "expressions.aggregate", "AggregateExpression AnyValue First Last")
-    | _named(
+    | _class_names(CATALYST + "expressions.aggregate", "AggregateExpression AnyValue First Last")
+    | _class_names(
         CATALYST + "analysis",
         "MultiAlias UnresolvedAlias UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction"
         " UnresolvedGenerator UnresolvedOrdinal UnresolvedStar UnresolvedStarExceptOrReplace",
@@ -62,39 +62,41 @@ EXPRESSIONS = (
 """Expressions as the parser makes them. Calls of functions are `UnresolvedFunction`, checked by name."""
 
 HOLDERS = (
-    _named("scala", "None$ Some Tuple2 Tuple3")
-    | _named(
+    _class_names("scala", "None$ Some Tuple2 Tuple3")
+    | _class_names(
         "scala.collection.immutable",
         "$colon$colon Nil$ Vector0$ Vector1 Vector2 Vector3 Map$EmptyMap$ Map$Map1 Map$Map2 Map$Map3 Map$Map4"
         " HashMap ArraySeq$ofRef",
     )
-    | _named("scala.collection.mutable", "ArrayBuffer ListBuffer ArraySeq$ofRef")
-    | _named(CATALYST + "plans", "NaturalJoin UsingJoin")
-    | _named(CATALYST[:-1], "AliasIdentifier FunctionIdentifier")
-    | _named(CATALYST + "plans.logical", "JoinHint")
-    | _named(CATALYST + "expressions", "WindowSpecReference")
+    | _class_names("scala.collection.mutable", "ArrayBuffer ListBuffer ArraySeq$ofRef")
+    | _class_names(CATALYST + "plans", "NaturalJoin UsingJoin")
+    | _class_names(CATALYST[:-1], "AliasIdentifier FunctionIdentifier")
+    | _class_names(CATALYST + "plans.logical", "JoinHint")
+    | _class_names(CATALYST + "expressions", "WindowSpecReference")
 )
 """Values that hold others, which are checked in turn."""
 
 VALUES = (
-    _named(CATALYST + "plans", "Cross$ FullOuter$ Inner$ LeftAnti$ LeftOuter$ LeftSemi$ RightOuter$")
-    | _named(CATALYST + "plans.logical", "SampleMethod$Bernoulli$ SampleMethod$System$")
-    | _named(
+    _class_names(CATALYST + "plans", "Cross$ FullOuter$ Inner$ LeftAnti$ LeftOuter$ LeftSemi$ RightOuter$")
+    | _class_names(CATALYST + "plans.logical", "SampleMethod$Bernoulli$ SampleMethod$System$")
+    | _class_names(
         CATALYST + "expressions",
         "Ascending$ Descending$ NullsFirst$ NullsLast$ RangeFrame$ RowFrame$ ExprId NumericEvalContext"
         " PipeOperator",
     )
-    | _named(CATALYST + "expressions.aggregate", "Complete$")
-    | _named(CATALYST + "analysis", "UnresolvedTableOrViewSearchPathMode$QueryLike$")
-    | _named("org.apache.spark.sql.execution", "SimpleMode$ ExtendedMode$ FormattedMode$ CostMode$ CodegenMode$")
-    | _named(
+    | _class_names(CATALYST + "expressions.aggregate", "Complete$")
+    | _class_names(CATALYST + "analysis", "UnresolvedTableOrViewSearchPathMode$QueryLike$")
+    | _class_names(
+        "org.apache.spark.sql.execution", "SimpleMode$ ExtendedMode$ FormattedMode$ CostMode$ CodegenMode$"
+    )
+    | _class_names(
         "org.apache.spark.sql.types",
         "ArrayType BinaryType$ BooleanType$ ByteType$ CalendarIntervalType$ DateType$ DayTimeIntervalType"
         " DecimalType DoubleType$ FloatType$ IntegerType$ LongType$ MapType NullType$ ShortType$ StringType"
         " StringType$ StructType TimeType TimestampNTZType$ TimestampType$ VariantType$ YearMonthIntervalType"
         " CharType VarcharType",
     )
-    | _named("org.apache.spark.unsafe.types", "CalendarInterval UTF8String")
+    | _class_names("org.apache.spark.unsafe.types", "CalendarInterval UTF8String")
     | frozenset({"scala.Enumeration$Val"})
 )
 """Values with nothing inside that would have to be looked at."""

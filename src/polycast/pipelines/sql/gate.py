@@ -17,9 +17,9 @@ from py4j.java_gateway import JavaObject
 
 from polycast.errors import UsageError
 from polycast.pipelines.sql import allowed
-from polycast.pipelines.sql.mistakes import mark, marking
-from polycast.pipelines.sql.objects import Java, all_of, class_of, items, parts_of, place_of
-from polycast.pipelines.sql.sizes import Sizes
+from polycast.pipelines.sql.java_objects import Java, class_of, elements_of, items, location_of, members_of
+from polycast.pipelines.sql.query_errors import mark, query_errors
+from polycast.pipelines.sql.size_limits import SizeChecker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ class Relation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Passed:
+class CheckedQuery:
     """A query that may run, if the relations are views of the log."""
 
     text: str
@@ -59,11 +59,11 @@ class Passed:
     """EXPLAIN or DESCRIBE, where it is one of these."""
 
 
-def pass_gate(spark: SparkSession, text: str) -> Passed:
+def check_query(spark: SparkSession, text: str) -> CheckedQuery:
     """Raises UsageError for anything that is not known to be harmless."""
     check_text(text)
     plan = parse(spark, text)
-    visit = Visit(spark, text)
+    visit = PlanChecker(spark, text)
     command = allowed.COMMANDS.get(class_of(plan), "")
     try:
         if command:
@@ -72,7 +72,7 @@ def pass_gate(spark: SparkSession, text: str) -> Passed:
             visit.enter(plan, {})
     except RecursionError:
         raise UsageError("the query is nested too deeply", "ask for less at once") from None
-    return Passed(text, plan, tuple(visit.relations), command)
+    return CheckedQuery(text, plan, tuple(visit.relations), command)
 
 
 def check_text(text: str) -> None:
@@ -89,22 +89,22 @@ def parse(spark: SparkSession, text: str) -> Java:
     java = spark.sparkContext._jvm
     assert java
     java.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
-    with marking(text):
+    with query_errors(text):
         return spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
 
 
-def to_frame(spark: SparkSession, passed: Passed) -> DataFrame:
+def to_frame(spark: SparkSession, checked: CheckedQuery) -> DataFrame:
     """The result, which nothing has computed yet; that of a command is computed at once."""
     from pyspark.sql import DataFrame
 
     java = spark.sparkContext._jvm
     assert java
-    with marking(passed.text):
-        rows = java.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, passed.plan)
+    with query_errors(checked.text):
+        rows = java.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, checked.plan)
         return DataFrame(rows, spark)
 
 
-class Visit:
+class PlanChecker:
     """Of one plan. `enter` returns how many nodes are below, with each WITH query counted where it is named."""
 
     def __init__(self, spark: SparkSession, text: str) -> None:
@@ -113,7 +113,7 @@ class Visit:
         self._seen = java.java.util.IdentityHashMap()
         self._text = text
         self._nodes = 0
-        self._sizes = Sizes()
+        self._sizes = SizeChecker()
         self.relations: list[Relation] = []
         self._special = {
             f"{allowed.CATALYST}analysis.UnresolvedAttribute": self._check_attribute,
@@ -132,7 +132,7 @@ class Visit:
             self.enter(plan.plan(), {})
         else:
             if plan.isExtended():
-                raise self._refusal("DESCRIBE EXTENDED is not allowed", plan)
+                raise self._reject("DESCRIBE EXTENDED is not allowed", plan)
             self._add_relation(plan.relation())
 
     def enter(self, value: Any, scope: Scope) -> int:
@@ -143,9 +143,9 @@ class Visit:
         if name in allowed.VALUES:
             return 0
         if name in allowed.HOLDERS:
-            return sum(self.enter(each, scope) for each in parts_of(name, value))
+            return sum(self.enter(each, scope) for each in elements_of(name, value))
         if name not in allowed.OPERATORS and name not in allowed.EXPRESSIONS:
-            raise self._refuse_class(name, value)
+            raise self._reject_class(name, value)
         return self._enter_node(name, value, scope)
 
     def _enter_node(self, name: str, node: Java, scope: Scope) -> int:
@@ -163,7 +163,7 @@ class Visit:
                 return self._enter_with(node, scope)
         if check := self._special.get(name):
             check(node)
-        return self._check_expanded(1 + sum(self.enter(each, scope) for each in all_of(node)))
+        return self._check_expanded(1 + sum(self.enter(each, scope) for each in members_of(node)))
 
     def _check_expanded(self, nodes: int) -> int:
         if nodes > allowed.EXPANDED_NODES_AT_MOST:
@@ -178,28 +178,28 @@ class Visit:
     def _enter_relation(self, node: Java, scope: Scope) -> int:
         name = self._name_of(node)
         if not node.options().isEmpty() or node.isStreaming():
-            raise self._refusal("a view takes no options", node)
+            raise self._reject("a view takes no options", node)
         if name.lower() in scope:
             return 1 + scope[name.lower()]
         self._add_relation(node)
         return 1
 
     def _add_relation(self, node: Java) -> None:
-        begin, end = place_of(node)
+        begin, end = location_of(node)
         quoted = self._text[begin : begin + 1] == "`"
         self.relations.append(Relation(self._name_of(node), quoted, begin, end))
 
     def _name_of(self, relation: Java) -> str:
         parts = list(items(relation.multipartIdentifier()))
         if len(parts) != 1:
-            raise self._refusal("only the views of the log can be read, and their names have one part", relation)
+            raise self._reject("only the views of the log can be read, and their names have one part", relation)
         self._check_plain(parts[0])
         return str(parts[0])
 
     def _enter_with(self, node: Java, scope: Scope) -> int:
         """Each WITH query sees those before it."""
         if node.allowRecursion():
-            raise self._refusal("WITH RECURSIVE is not allowed: nothing limits its rows", node)
+            raise self._reject("WITH RECURSIVE is not allowed: nothing limits its rows", node)
         inner = dict(scope)
         for relation in items(node.cteRelations()):
             name = str(relation._1())
@@ -217,11 +217,11 @@ class Visit:
         parts = list(items(node.nameParts()))
         if len(parts) == 1 and parts[0].lower() in allowed.UNQUALIFIED:
             reason = allowed.REFUSED[parts[0].lower()]
-            raise self._refusal(f"{parts[0]} is not allowed: {reason}", node, "choose another name for a column")
+            raise self._reject(f"{parts[0]} is not allowed: {reason}", node, "choose another name for a column")
 
     def _check_function(self, node: Java) -> None:
         name = self._function(node, list(items(node.nameParts())), allowed.FUNCTIONS, allowed.REFUSED)
-        with self._marked(node):
+        with self._located(node):
             self._sizes.check_function(name, list(items(node.arguments())))
 
     def _check_generator(self, node: Java) -> None:
@@ -229,46 +229,46 @@ class Visit:
         name = node.name()
         qualified = [part.get() for part in (name.catalog(), name.database()) if part.isDefined()]
         found = self._function(node, [*qualified, name.funcName()], allowed.FUNCTIONS, allowed.REFUSED)
-        with self._marked(node):
+        with self._located(node):
             self._sizes.check_function(found, list(items(node.children())))
 
     def _check_table_function(self, node: Java) -> None:
         parts = list(items(node.name()))
         found = self._function(node, parts, allowed.TABLE_FUNCTIONS, allowed.REFUSED_TABLE_FUNCTIONS)
-        with self._marked(node):
+        with self._located(node):
             self._sizes.check_function(found, list(items(node.functionArgs())))
 
     def _function(self, node: Java, parts: list[str], known: frozenset[str], refused: Mapping[str, str]) -> str:
         *qualified, last = (part.lower() for part in parts)
         if qualified and tuple(qualified) not in SYSTEM:
-            raise self._refusal(f"the function {'.'.join(parts)} is not one of Spark's own", node)
+            raise self._reject(f"the function {'.'.join(parts)} is not one of Spark's own", node)
         if last not in known:
             reason = refused.get(last)
             what = f"is not allowed: {reason}" if reason else "is not known"
-            raise self._refusal(f"the function {last} {what}", node)
+            raise self._reject(f"the function {last} {what}", node)
         return last
 
     def _check_grouping(self, node: Java) -> None:
-        with self._marked(node):
+        with self._located(node):
             self._sizes.check_grouping(class_of(node).rpartition(".")[2], node)
 
     # -- refusals ----------------------------------------------------------------------------------------
 
-    def _refuse_class(self, name: str, value: Java) -> UsageError:
+    def _reject_class(self, name: str, value: Java) -> UsageError:
         short = name.rpartition(".")[2].partition("$")[0]
         if CHANGES.match(short):
             hint = "--into TOPIC publishes the rows of a query, --to PATH keeps them"
-            return self._refusal(f"a query only reads, and this is {short}", value, hint)
-        return self._refusal(f"{short} is not allowed in a query", value)
+            return self._reject(f"a query only reads, and this is {short}", value, hint)
+        return self._reject(f"{short} is not allowed in a query", value)
 
-    def _refusal(self, words: str, node: Java, hint: str = "") -> UsageError:
-        return to_refusal(words, self._text, *place_of(node), hint)
+    def _reject(self, words: str, node: Java, hint: str = "") -> UsageError:
+        return to_usage_error(words, self._text, *location_of(node), hint)
 
-    def _marked(self, node: Java) -> Marked:
-        return Marked(self._text, node)
+    def _located(self, node: Java) -> ErrorLocation:
+        return ErrorLocation(self._text, node)
 
 
-class Marked:
+class ErrorLocation:
     """Adds the place to what is raised in here."""
 
     def __init__(self, text: str, node: Java) -> None:
@@ -279,9 +279,9 @@ class Marked:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, UsageError):
-            raise to_refusal(str(error), self._text, *place_of(self._node), error.hint) from None
+            raise to_usage_error(str(error), self._text, *location_of(self._node), error.hint) from None
 
 
-def to_refusal(words: str, text: str, begin: int, end: int, hint: str = "") -> UsageError:
+def to_usage_error(words: str, text: str, begin: int, end: int, hint: str = "") -> UsageError:
     """With the place marked, where it is known."""
     return UsageError(f"{words}\n{mark(text, begin, end)}" if begin < end else words, hint)

@@ -14,7 +14,7 @@ from polycast.errors import UsageError
 from polycast.model import parse_patterns
 
 if TYPE_CHECKING:
-    from polycast.pipelines.sql.gate import Passed, Relation
+    from polycast.pipelines.sql.gate import CheckedQuery, Relation
 
 MESSAGES = "messages"
 """The view of all topics."""
@@ -48,12 +48,12 @@ def _read_view(text: str) -> tuple[str, str]:
     return name, pattern
 
 
-def to_views(statement: Statement, passed: Passed) -> dict[str, str]:
+def to_views(statement: Statement, checked: CheckedQuery) -> dict[str, str]:
     """The patterns of each relation that the query reads: a declared view, or a pattern in back-ticks."""
     declared = {name.lower(): (name, patterns) for name, patterns in statement.views.items()}
     views: dict[str, str] = {}
     named: dict[str, str] = {}
-    for relation in passed.relations:
+    for relation in checked.relations:
         if found := declared.get(relation.name.lower()):
             views[found[0]] = found[1]
             continue
@@ -68,9 +68,9 @@ def to_views(statement: Statement, passed: Passed) -> dict[str, str]:
 
 def _check_pattern(statement: Statement, relation: Relation) -> None:
     if not relation.quoted:
-        from polycast.pipelines.sql.gate import to_refusal
+        from polycast.pipelines.sql.gate import to_usage_error
 
         hint = f"there are {', '.join(statement.views)}; a topic or pattern goes in back-ticks: `{relation.name}`"
         words = f"there is no view {relation.name}"
-        raise to_refusal(words, statement.text, relation.begin, relation.end, hint)
+        raise to_usage_error(words, statement.text, relation.begin, relation.end, hint)
     parse_patterns(relation.name)

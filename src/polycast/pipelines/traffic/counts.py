@@ -29,14 +29,14 @@ FIELDS = pa.schema(
 )
 
 
-def counting(log: Path, wanted: Wanted, seconds: int, now: Callable[[], float]) -> Callable[[Batches], Batches]:
+def to_counter(log: Path, wanted: Wanted, seconds: int, now: Callable[[], float]) -> Callable[[Batches], Batches]:
     """For `mapInArrow`: from stretches to PARTIALS, whose `time` is that of the last message counted there."""
 
     def count(stretches: Batches) -> Batches:
         from polycast.spark.fetch import fetch
-        from polycast.spark.partition_reader import to_loss
+        from polycast.spark.partition_reader import to_gap_handler
 
-        for batch in fetch(log, stretches, wanted, NEEDED, to_loss(fail=False)):
+        for batch in fetch(log, stretches, wanted, NEEDED, to_gap_handler(fail=False)):
             yield count_batch(batch, seconds, now())
 
     return count

@@ -25,9 +25,9 @@ from polycast.log.files.folder import log_of
 from polycast.log.read.query import Wanted
 from polycast.model import parse_patterns
 from polycast.pipelines import SUMMARIES
-from polycast.pipelines.runtime.definition import Pipeline, Run
+from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
 from polycast.pipelines.runtime.progress import COUNTED
-from polycast.pipelines.traffic.counts import PARTIALS, counting
+from polycast.pipelines.traffic.counts import PARTIALS, to_counter
 from polycast.pipelines.traffic.windows import upsert
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ KEYS = ["window", "topic", "dialect"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TrafficSettings:
     subscribe: str = setting(">", "patterns of the topics to look at, comma-separated")
     window_seconds: int = setting(60, "how long a window is", low=1)
     late_seconds: float = setting(60.0, "how late a message may come and still be counted", low=0)
@@ -54,7 +54,7 @@ def count(
 ) -> DataFrame:
     """Grain: window, topic, dialect, source and size, as one worker found them in some messages."""
     wanted = Wanted(parse_patterns(subscribe))
-    return stretches.mapInArrow(counting(log, wanted, seconds, now), PARTIALS)
+    return stretches.mapInArrow(to_counter(log, wanted, seconds, now), PARTIALS)
 
 
 def sum_up(counted: DataFrame, seconds: int, late_seconds: float = 0.0) -> DataFrame:
@@ -95,17 +95,17 @@ def to_messages(rows: DataFrame) -> DataFrame:
     )
 
 
-def start(run: Run) -> StreamingQuery:
-    settings: Settings = run.settings
+def start(run: PipelineRun) -> StreamingQuery:
+    settings: TrafficSettings = run.settings
     stretches = run.messages(settings.subscribe, stretches="true", maxBytesPerTrigger=settings.batch_bytes)
     counted = count(stretches, log_of(run.data.absolute()), settings.subscribe, settings.window_seconds)
     counted = counted.observe(COUNTED, F.sum("messages").alias("rows"))
     rows = sum_up(counted, settings.window_seconds, settings.late_seconds)
     writer = run.write(rows, "update", every=f"{round(settings.trigger_seconds * 1000)} milliseconds")
-    return writer.foreachBatch(lambda batch, number: keep(run, batch, number)).start()
+    return writer.foreachBatch(lambda batch, number: write_windows(run, batch, number)).start()
 
 
-def keep(run: Run, rows: DataFrame, batch: int) -> None:
+def write_windows(run: PipelineRun, rows: DataFrame, batch: int) -> None:
     """As often as Spark likes to bring that batch."""
     found = rows.toArrow()
     if not found.num_rows:
@@ -115,7 +115,7 @@ def keep(run: Run, rows: DataFrame, batch: int) -> None:
         run.publish(to_messages(rows.sparkSession.createDataFrame(found)), batch)
 
 
-def finish(run: Run) -> list[str]:
+def finish(run: PipelineRun) -> list[str]:
     folder = run.data.absolute() / "traffic"
     return [f"{folder}: {len(list(folder.glob('*/*.parquet'))):,} files, one for each hour"]
 
@@ -123,7 +123,7 @@ def finish(run: Run) -> list[str]:
 PIPELINE = Pipeline(
     name="traffic",
     summary=SUMMARIES["traffic"],
-    settings=Settings,
+    settings=TrafficSettings,
     start=start,
     finish=finish,
     writes="polycast/traffic/TOPIC, DIR/traffic/date=YYYY-MM-DD/HH.parquet",

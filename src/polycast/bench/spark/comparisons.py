@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 
 from polycast.bench.spark.rows import read_log
 from polycast.log.read.survey import ends_of
-from polycast.pipelines.archive.pipeline import plan, reading, stage
+from polycast.pipelines.archive.pipeline import plan, stage, to_reader
 from polycast.pipelines.traffic.pipeline import count, sum_up
 from polycast.spark.options import read_source_options
 from polycast.spark.table import table
@@ -22,7 +22,7 @@ TARGET_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Place:
+class BenchData:
     """Where the rows are."""
 
     spark: SparkSession
@@ -41,10 +41,10 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Comparison:
     name: str
-    ours: Callable[[Place], object]
-    native: Callable[[Place], object]
+    ours: Callable[[BenchData], object]
+    native: Callable[[BenchData], object]
     aim: float
     """How many times as fast as the other it should be."""
 
@@ -53,53 +53,53 @@ def drain(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def scan_parquet(place: Place) -> None:
-    drain(place.parquet_rows())
+def scan_parquet(data: BenchData) -> None:
+    drain(data.parquet_rows())
 
 
 def two_of(rows: DataFrame) -> DataFrame:
     return rows.select("topic", "offset")
 
 
-def two_of_parquet(place: Place) -> None:
-    drain(two_of(place.parquet_rows()))
+def two_of_parquet(data: BenchData) -> None:
+    drain(two_of(data.parquet_rows()))
 
 
 def group(rows: DataFrame) -> None:
     drain(rows.groupBy("topic").count())
 
 
-def group_parquet(place: Place) -> None:
-    group(place.parquet_rows())
+def group_parquet(data: BenchData) -> None:
+    group(data.parquet_rows())
 
 
-def archive(place: Place) -> None:
+def archive(data: BenchData) -> None:
     """What the pipeline does with a batch: workers write the files, and tell which."""
-    shutil.rmtree(place.scratch, ignore_errors=True)
-    options = read_source_options({"path": str(place.log)}, streaming=False)
-    shares = plan(options, *ends_of(place.log))
-    read = reading(options, shares)
-    stage(place.spark, read, len(shares), place.scratch, "bench/0", TARGET_BYTES).collect()
+    shutil.rmtree(data.scratch, ignore_errors=True)
+    options = read_source_options({"path": str(data.log)}, streaming=False)
+    shares = plan(options, *ends_of(data.log))
+    read = to_reader(options, shares)
+    stage(data.spark, read, len(shares), data.scratch, "bench/0", TARGET_BYTES).collect()
 
 
-def write_parquet(place: Place) -> None:
-    rows = place.parquet_rows()
+def write_parquet(data: BenchData) -> None:
+    rows = data.parquet_rows()
     dated = rows.withColumn("date", F.to_date("time")).withColumn("hour", F.date_format("time", "HH"))
     writer = dated.write.mode("overwrite").partitionBy("date", "hour").option("compression", "zstd")
-    writer.parquet(str(place.scratch))
+    writer.parquet(str(data.scratch))
 
 
-def traffic(place: Place) -> None:
-    reader = place.spark.read.format("polycast").option("path", str(place.log))
+def traffic(data: BenchData) -> None:
+    reader = data.spark.read.format("polycast").option("path", str(data.log))
     stretches = reader.option("stretches", "true").load()
-    drain(sum_up(count(stretches, place.log, ">", WINDOW_SECONDS), WINDOW_SECONDS))
+    drain(sum_up(count(stretches, data.log, ">", WINDOW_SECONDS), WINDOW_SECONDS))
 
 
-def native_traffic(place: Place) -> None:
+def native_traffic(data: BenchData) -> None:
     """The same figures, with what Spark brings."""
     size = F.length("payload")
     delay = (F.unix_millis(F.current_timestamp()) - F.unix_millis("time")).cast("double")
-    groups = place.parquet_rows().groupBy(F.window("time", f"{WINDOW_SECONDS} seconds"), "topic", "dialect")
+    groups = data.parquet_rows().groupBy(F.window("time", f"{WINDOW_SECONDS} seconds"), "topic", "dialect")
     drain(
         groups.agg(
             F.count(F.lit(1)),
@@ -115,15 +115,17 @@ def native_traffic(place: Place) -> None:
 
 TWO = "topic string, offset long"
 
-CELLS = (
-    Cell("full scan, table", lambda place: drain(place.table_rows()), scan_parquet, 1.0),
-    Cell("group by topic, table", lambda place: group(place.table_rows()), group_parquet, 0.8),
-    Cell("two columns, table", lambda place: drain(two_of(place.table_rows())), two_of_parquet, 1.0),
-    Cell("full scan, source", lambda place: drain(place.log_rows()), scan_parquet, 1.0),
-    Cell("group by topic, source", lambda place: group(place.log_rows()), group_parquet, 0.8),
-    Cell("group by topic, source with a schema", lambda place: group(place.log_rows(TWO)), group_parquet, 0.8),
-    Cell("two columns, source, beside all of them", lambda place: drain(place.log_rows(TWO)), scan_parquet, 1.2),
-    Cell("two columns, source", lambda place: drain(place.log_rows(TWO)), two_of_parquet, 1.2),
-    Cell("archive", archive, write_parquet, 2.5),
-    Cell("traffic over history", traffic, native_traffic, 2.0),
+COMPARISONS = (
+    Comparison("full scan, table", lambda data: drain(data.table_rows()), scan_parquet, 1.0),
+    Comparison("group by topic, table", lambda data: group(data.table_rows()), group_parquet, 0.8),
+    Comparison("two columns, table", lambda data: drain(two_of(data.table_rows())), two_of_parquet, 1.0),
+    Comparison("full scan, source", lambda data: drain(data.log_rows()), scan_parquet, 1.0),
+    Comparison("group by topic, source", lambda data: group(data.log_rows()), group_parquet, 0.8),
+    Comparison("group by topic, source with a schema", lambda data: group(data.log_rows(TWO)), group_parquet, 0.8),
+    Comparison(
+        "two columns, source, beside all of them", lambda data: drain(data.log_rows(TWO)), scan_parquet, 1.2
+    ),
+    Comparison("two columns, source", lambda data: drain(data.log_rows(TWO)), two_of_parquet, 1.2),
+    Comparison("archive", archive, write_parquet, 2.5),
+    Comparison("traffic over history", traffic, native_traffic, 2.0),
 )

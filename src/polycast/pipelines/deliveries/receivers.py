@@ -20,20 +20,20 @@ from polycast.errors import GoneError
 from polycast.log.read.query import Condition, Wanted
 from polycast.log.read.seek import rows_at
 from polycast.log.read.survey import Survey
-from polycast.pipelines.deliveries.subscriptions import (
+from polycast.pipelines.deliveries.subscription_history import (
     COLUMNS,
     DECODER,
     EVENTS,
+    EVENTS_WANTED,
     KINDS,
-    WANTED,
+    LoggedEvent,
     Subscription,
-    Subscriptions,
-    Told,
+    SubscriptionHistory,
     is_link,
+    to_events,
     to_subscription,
-    to_told,
 )
-from polycast.pipelines.runtime.sweep import Part, parts_of_log, sweep
+from polycast.pipelines.runtime.read_tasks import ReadTask, log_tasks, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SCHEMA = "offset long, topic string, time timestamp, payload binary"
 
 
-class Asked(NamedTuple):
+class LoggedMessage(NamedTuple):
     """The message that it is about."""
 
     offset: int
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     """The first offset that is still there."""
 
 
-def find_message(folder: Path, offset: int) -> Asked:
+def find_message(folder: Path, offset: int) -> LoggedMessage:
     """Raises GoneError where it is not in the log: not any more, not yet, or never."""
     survey = Survey(folder)
     try:
@@ -72,98 +72,100 @@ def find_message(folder: Path, offset: int) -> Asked:
         [row] = batch.to_pylist()
         micros = batch["time"].cast(pa.int64())[0].as_py()
         words = (row["dialect"], row["source"])
-        return Asked(offset, row["topic"], row["sequence"], micros, *words, len(row["payload"]), first)
+        return LoggedMessage(offset, row["topic"], row["sequence"], micros, *words, len(row["payload"]), first)
     raise GoneError(f"offset {offset:,} was never used, or cannot be read", "polycast log info lists the gaps")
 
 
 # -- from the events -------------------------------------------------------------------------------------
 
 
-def why(spark: SparkSession, folder: Path, asked: Asked) -> dict[str, Any]:
+def explain_delivery(spark: SparkSession, folder: Path, message: LoggedMessage) -> dict[str, Any]:
     """Spark reads the events of the whole log; what comes back is what matters for this message."""
-    parts = parts_of_log(folder, WANTED, COLUMNS)
-    rows = sweep(spark, parts, lambda part: keep_relevant(part, asked), SCHEMA).toArrow()
-    told = [each for batch in rows.sort_by("offset").to_batches() for each in to_told(batch)]
-    follower = next_of_topic(spark, folder, asked) if any(_wants_last(each) for each in told) else None
-    return to_response(asked, told, follower)
+    parts = log_tasks(folder, EVENTS_WANTED, COLUMNS)
+    rows = run_tasks(spark, parts, lambda part: relevant_events(part, message), SCHEMA).toArrow()
+    logged = [each for batch in rows.sort_by("offset").to_batches() for each in to_events(batch)]
+    follower = next_of_topic(spark, folder, message) if any(_replays_last(each) for each in logged) else None
+    return to_response(message, logged, follower)
 
 
-def keep_relevant(part: Part, asked: Asked) -> Iterator[pa.RecordBatch]:
+def relevant_events(part: ReadTask, message: LoggedMessage) -> Iterator[pa.RecordBatch]:
     """In a worker: the events that say something about this message."""
     for batch in part.read():
         kept = [
-            _is_relevant(topic.removeprefix(EVENTS), payload, asked)
+            _is_relevant(topic.removeprefix(EVENTS), payload, message)
             for topic, payload in zip(batch["topic"].to_pylist(), batch["payload"].to_pylist(), strict=True)
         ]
         yield batch.filter(pa.array(kept, pa.bool_()))
 
 
-def _is_relevant(word: str, payload: bytes, asked: Asked) -> bool:
-    match word:
+def _is_relevant(name: str, payload: bytes, message: LoggedMessage) -> bool:
+    match name:
         case "start" | "stop" | "disconnect":
             return True
         case "connect":
             event = DECODER.decode(payload)
-            return event.connection == asked.source and is_link(event.listener)
+            return event.connection == message.source and is_link(event.listener)
         case "subscribe" | "unsubscribe":
             event = DECODER.decode(payload)
-            return event.kind in KINDS and KINDS[event.kind](event.value).matches(asked.topic)
+            return event.kind in KINDS and KINDS[event.kind](event.value).matches(message.topic)
         case "drop":
             event = DECODER.decode(payload)
-            return event.first <= asked.offset < event.next
+            return event.first <= message.offset < event.next
     return False
 
 
-def _wants_last(told: Told) -> bool:
-    return bool(told.event.start == "last")
+def _replays_last(logged: LoggedEvent) -> bool:
+    return bool(logged.event.start == "last")
 
 
-def next_of_topic(spark: SparkSession, folder: Path, asked: Asked) -> int | None:
+def next_of_topic(spark: SparkSession, folder: Path, message: LoggedMessage) -> int | None:
     """The offset of the topic's next message, if there is one."""
-    wanted = Wanted(conditions=(Condition("topic", "=", asked.topic), Condition("sequence", ">", asked.sequence)))
-    parts = parts_of_log(folder, wanted, ["offset"], asked.offset + 1)
-    row = sweep(spark, parts, lambda part: part.read(), "offset long").first()
+    wanted = Wanted(
+        conditions=(Condition("topic", "=", message.topic), Condition("sequence", ">", message.sequence))
+    )
+    parts = log_tasks(folder, wanted, ["offset"], message.offset + 1)
+    row = run_tasks(spark, parts, lambda part: part.read(), "offset long").first()
     return int(row["offset"]) if row else None
 
 
 # -- the answer ------------------------------------------------------------------------------------------
 
 
-def to_response(asked: Asked, told: list[Told], follower: int | None = None) -> dict[str, Any]:
-    before = Subscriptions()
-    for each in told:
-        if each.offset < asked.offset:
+def to_response(message: LoggedMessage, logged: list[LoggedEvent], follower: int | None = None) -> dict[str, Any]:
+    before = SubscriptionHistory()
+    for each in logged:
+        if each.offset < message.offset:
             before.take(each)
     live = [each for theirs in before.open.values() for each in theirs.values()]
-    silent = {each.connection: reason for each in live if (reason := _silence(each, asked, before.links))}
-    drops = {each.event.connection: each for each in told if each.word == "drop"}
+    silent = {each.connection: reason for each in live if (reason := _skip_reason(each, message, before.links))}
+    drops = {each.event.connection: each for each in logged if each.name == "drop"}
     receivers = [_to_row(each, "live", drops) for each in live if each.connection not in silent]
-    later = [to_subscription(each) for each in told if each.word == "subscribe" and each.offset > asked.offset]
-    receivers += [_to_row(each, "replay", {}) for each in later if _reaches(each, asked, follower)]
+    later = [to_subscription(each) for each in logged if each.name == "subscribe" and each.offset > message.offset]
+    receivers += [_to_row(each, "replay", {}) for each in later if _reaches(each, message, follower)]
     return {
-        "offset": asked.offset,
-        "topic": asked.topic,
-        "sequence": asked.sequence,
-        "time_micros": asked.micros,
-        "dialect": asked.dialect,
-        "source": asked.source,
-        "bytes": asked.bytes,
+        "offset": message.offset,
+        "topic": message.topic,
+        "sequence": message.sequence,
+        "time_micros": message.micros,
+        "dialect": message.dialect,
+        "source": message.source,
+        "bytes": message.bytes,
         "receivers": receivers,
         "silent": [{"connection": name, "reason": reason} for name, reason in silent.items()],
         "drops": [_to_drop(each) for each in drops.values()],
-        "note": _note(asked, before, told),
+        "note": _note(message, before, logged),
     }
 
 
-def _silence(subscription: Subscription, asked: Asked, links: Collection[str]) -> str:
-    if subscription.connection == asked.source and not subscription.echo:
+def _skip_reason(subscription: Subscription, message: LoggedMessage, links: Collection[str]) -> str:
+    if subscription.connection == message.source and not subscription.echo:
         return "it published the message, and does not hear itself"
-    if subscription.link and asked.source in links:
+    if subscription.link and message.source in links:
         return "what came over a link goes over no link"
     return ""
 
 
-def _reaches(subscription: Subscription, asked: Asked, follower: int | None) -> bool:
+def _reaches(subscription: Subscription, message: LoggedMessage, follower: int | None) -> bool:
     """Whether it begins early enough in the past."""
     match subscription.start:
         case "earliest":
@@ -171,14 +173,14 @@ def _reaches(subscription: Subscription, asked: Asked, follower: int | None) -> 
         case "last":
             return follower is None or follower > subscription.since
         case {"time": int(millis)}:
-            return asked.micros >= millis * 1000
+            return message.micros >= millis * 1000
         case {"topics": dict(sequences)}:
-            start = sequences.get(asked.topic)
-            return start is not None and asked.sequence >= start
+            start = sequences.get(message.topic)
+            return start is not None and message.sequence >= start
     return False
 
 
-def _to_row(each: Subscription, how: str, drops: dict[str, Told]) -> dict[str, Any]:
+def _to_row(each: Subscription, how: str, drops: dict[str, LoggedEvent]) -> dict[str, Any]:
     return {
         "connection": each.connection,
         "dialect": each.dialect,
@@ -192,8 +194,8 @@ def _to_row(each: Subscription, how: str, drops: dict[str, Told]) -> dict[str, A
     }
 
 
-def _to_drop(told: Told) -> dict[str, Any]:
-    event = told.event
+def _to_drop(logged: LoggedEvent) -> dict[str, Any]:
+    event = logged.event
     return {
         "connection": event.connection,
         "address": event.address,
@@ -203,9 +205,9 @@ def _to_drop(told: Told) -> dict[str, Any]:
     }
 
 
-def _note(asked: Asked, before: Subscriptions, told: list[Told]) -> str:
+def _note(message: LoggedMessage, before: SubscriptionHistory, logged: list[LoggedEvent]) -> str:
     if before.known_from is not None:
         return ""
-    if not told:
+    if not logged:
         return "the broker has told nothing about subscriptions: is events.enabled false?"
-    return f"subscriptions before offset {asked.log_first:,} are not known"
+    return f"subscriptions before offset {message.log_first:,} are not known"

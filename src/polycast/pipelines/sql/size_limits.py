@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from polycast.errors import UsageError
 from polycast.pipelines.sql import allowed
-from polycast.pipelines.sql.objects import Java
+from polycast.pipelines.sql.java_objects import Java
 
 SECONDS = {
     "microsecond": 1e-6, "millisecond": 1e-3, "second": 1, "minute": 60, "hour": 3600, "day": 86400,
@@ -17,7 +17,7 @@ DURATION = re.compile(rf"(?:interval\s+)?(\d{{1,9}})\s+({'|'.join(SECONDS)})s?",
 WIDTH = re.compile(rf"\d{{{allowed.WIDTH_DIGITS + 1},}}")
 
 
-class Sizes:
+class SizeChecker:
     """Of one query."""
 
     def __init__(self) -> None:

@@ -17,10 +17,10 @@ from pyspark.sql.types import BinaryType, DataType, StringType
 
 from polycast.errors import UsageError
 from polycast.model import Exact, parse_patterns
-from polycast.pipelines.runtime.definition import Pipeline, Run
-from polycast.pipelines.sql.gate import Passed, pass_gate, to_frame
-from polycast.pipelines.sql.mistakes import to_mistake
-from polycast.pipelines.sql.query import show_as
+from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
+from polycast.pipelines.sql.batch_query import create_view
+from polycast.pipelines.sql.gate import CheckedQuery, check_query, to_frame
+from polycast.pipelines.sql.query_errors import to_query_error
 from polycast.pipelines.sql.statement import Statement, to_views
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Put = Callable[["DataFrame", int], None]
 
 
 @dataclass(frozen=True)
-class Target:
+class StreamTarget:
     """Where the rows of a stream go: one of the two."""
 
     into: str = ""
@@ -57,7 +57,7 @@ class NoSettings:
     pass
 
 
-def to_pipeline(statement: Statement, target: Target) -> Pipeline:
+def to_pipeline(statement: Statement, target: StreamTarget) -> Pipeline:
     """The same query to the same target goes on where it stopped."""
     place = str(target.to.absolute()) if target.to else ""
     identity = "\0".join([statement.text, *map("=".join, statement.views.items()), target.into, place])
@@ -72,14 +72,14 @@ def to_pipeline(statement: Statement, target: Target) -> Pipeline:
     )
 
 
-def check_target(target: Target) -> None:
+def check_target(target: StreamTarget) -> None:
     """As far as that can be done without Spark."""
     if target.to:
         _check_folder(target.to)
 
 
-def _check_query(passed: Passed, views: Mapping[str, str], target: Target) -> None:
-    if passed.command:
+def _check_query(checked: CheckedQuery, views: Mapping[str, str], target: StreamTarget) -> None:
+    if checked.command:
         raise UsageError("only what SELECT finds can be published or kept", "leave out --into and --to")
     read = next((name for name, patterns in views.items() if _names(patterns, target.into)), "")
     if target.into and read:
@@ -97,43 +97,45 @@ def _names(patterns: str, topic: str) -> bool:
     return Exact(topic) in parse_patterns(patterns)
 
 
-def _start(statement: Statement, target: Target, run: Run) -> StreamingQuery:
-    passed = pass_gate(run.spark, statement.text)
-    views = to_views(statement, passed)
-    _check_query(passed, views, target)
+def _start(statement: Statement, target: StreamTarget, run: PipelineRun) -> StreamingQuery:
+    checked = check_query(run.spark, statement.text)
+    views = to_views(statement, checked)
+    _check_query(checked, views, target)
     for name, patterns in views.items():
-        show_as(name, _without(run.messages(patterns), target))
-    rows = to_frame(run.spark, passed)
+        create_view(name, _without(run.messages(patterns), target))
+    rows = to_frame(run.spark, checked)
     if not rows.isStreaming:
         raise UsageError("the query reads no messages: there is nothing to wait for", "leave out --into and --to")
     if target.to:
-        return _follow(statement, run, rows, target, partial(_keep, run.pipeline.name, target.to))
+        return _follow(statement, run, rows, target, partial(_write_files, run.pipeline.name, target.to))
     return _follow(statement, run, to_messages(rows, target), target, run.publish)
 
 
-def _without(rows: DataFrame, target: Target) -> DataFrame:
+def _without(rows: DataFrame, target: StreamTarget) -> DataFrame:
     """Nothing of what the query itself publishes, or else it would never be done."""
     if target.prefix:
         return rows.where(~F.col("topic").startswith(target.prefix))
     return rows.where(F.col("topic") != target.into) if target.into else rows
 
 
-def _follow(statement: Statement, run: Run, rows: DataFrame, target: Target, put: Put) -> StreamingQuery:
+def _follow(
+    statement: Statement, run: PipelineRun, rows: DataFrame, target: StreamTarget, put: Put
+) -> StreamingQuery:
     """Rows as they are found; for totals that go on changing, those that have changed."""
     try:
         return run.write(rows, "append").foreachBatch(put).start()
     except AnalysisException as error:
         if error.getCondition() != CHANGES:
-            raise _to_refusal(error, statement) from None
+            raise _to_stream_error(error, statement) from None
     if target.to:
         raise UsageError("these totals go on changing, and files do not", WATERMARK)
     try:
-        return run.write(rows, "update").foreachBatch(Changes(put)).start()
+        return run.write(rows, "update").foreachBatch(ChangedTotals(put)).start()
     except AnalysisException as error:
-        raise _to_refusal(error, statement) from None
+        raise _to_stream_error(error, statement) from None
 
 
-class Changes:
+class ChangedTotals:
     """A total over everything comes with every batch, also if it is what it was.
 
     Told each time, it would never end: what is told makes the next batch.
@@ -154,8 +156,8 @@ class Changes:
             kept.unpersist()
 
 
-def _to_refusal(error: AnalysisException, statement: Statement) -> UsageError:
-    said = str(to_mistake(error, statement.text)).partition(";")[0]
+def _to_stream_error(error: AnalysisException, statement: Statement) -> UsageError:
+    said = str(to_query_error(error, statement.text)).partition(";")[0]
     hint = "without --into and --to it is asked once, of what is there"
     return UsageError(f"this query cannot go on with what comes: {said}", hint)
 
@@ -163,7 +165,7 @@ def _to_refusal(error: AnalysisException, statement: Statement) -> UsageError:
 # -- where it goes ---------------------------------------------------------------------------------------
 
 
-def to_messages(rows: DataFrame, target: Target) -> DataFrame:
+def to_messages(rows: DataFrame, target: StreamTarget) -> DataFrame:
     """One message for each row: (topic, payload, format). A payload alone stays as it is, else rows are JSON."""
     kinds = {field.name: type(field.dataType) for field in rows.schema.fields}
     raw = kinds.get("payload") in (StringType, BinaryType)
@@ -203,7 +205,7 @@ def _to_text(column: Column, kind: DataType) -> Column:
     return F.when(F.is_valid_utf8(text), text).otherwise(F.base64(column))
 
 
-def _keep(name: str, folder: Path, rows: DataFrame, batch: int) -> None:
+def _write_files(name: str, folder: Path, rows: DataFrame, batch: int) -> None:
     """As files of this batch, in place of those that an earlier try may have left."""
     made = folder.absolute() / f".{name}-{batch}"
     rows.write.mode("overwrite").parquet(str(made))

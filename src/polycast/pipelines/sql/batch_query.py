@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
 from pyspark.sql.types import CalendarIntervalType, DataType, VariantType, YearMonthIntervalType
 
 from polycast.model import Pattern
-from polycast.pipelines.sql.gate import Passed, pass_gate, to_frame
-from polycast.pipelines.sql.mistakes import marking
+from polycast.pipelines.sql.gate import CheckedQuery, check_query, to_frame
+from polycast.pipelines.sql.query_errors import query_errors
 from polycast.pipelines.sql.statement import Statement, to_views
 from polycast.spark.table import table
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 NOT_ARROW = (CalendarIntervalType, YearMonthIntervalType)
 
 
-def ask(spark: SparkSession, log: Path, statement: Statement) -> DataFrame:
+def run_query(spark: SparkSession, log: Path, statement: Statement) -> DataFrame:
     """The result, which nobody has computed yet."""
-    passed = pass_gate(spark, statement.text)
-    return ask_passed(spark, log, passed, to_views(statement, passed))
+    checked = check_query(spark, statement.text)
+    return run_checked(spark, log, checked, to_views(statement, checked))
 
 
-def ask_passed(
+def run_checked(
     spark: SparkSession,
     log: Path,
-    passed: Passed,
+    checked: CheckedQuery,
     views: Mapping[str, str],
     only: Sequence[Pattern] | None = None,
 ) -> DataFrame:
     """With `only`, the views have no topics but those that one of these patterns covers."""
     for name, patterns in views.items():
-        show_as(name, table(spark, str(log), patterns, fail_on_data_loss=False, only=only))
-    return to_frame(spark, passed)
+        create_view(name, table(spark, str(log), patterns, fail_on_data_loss=False, only=only))
+    return to_frame(spark, checked)
 
 
-def show_as(name: str, rows: DataFrame) -> None:
+def create_view(name: str, rows: DataFrame) -> None:
     escaped = name.replace("`", "``")
     rows.createOrReplaceTempView(f"`{escaped}`")
 
@@ -53,7 +53,7 @@ def show_as(name: str, rows: DataFrame) -> None:
 def to_batches(rows: DataFrame, query: str) -> Iterator[pa.RecordBatch]:
     """The rows in their order, a partition at a time. The columns are those of the result; names may repeat."""
     packed = _to_arrow(rows).mapInArrow(_pack, "batch binary")
-    with marking(query):
+    with query_errors(query):
         for row in packed.toLocalIterator(prefetchPartitions=True):
             with pa.ipc.open_stream(row["batch"]) as stream:
                 for batch in stream:

@@ -12,29 +12,29 @@ from pyspark.errors import ParseException, PySparkException
 from pyspark.errors.exceptions.captured import UnknownException, convert_exception
 
 from polycast.errors import PolycastError, UsageError
-from polycast.spark.faults import unwrap
+from polycast.spark.error_text import unwrap
 
-PLACE = re.compile(r"\(?\bline (\d+),? pos (\d+)\)?")
-END = re.compile(r"\s*SQLSTATE: \w{5}|\n== SQL")
+LINE_AND_COLUMN = re.compile(r"\(?\bline (\d+),? pos (\d+)\)?")
+MESSAGE_END = re.compile(r"\s*SQLSTATE: \w{5}|\n== SQL")
 """What comes behind the words for people."""
 CONDITION = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
-TOO_MUCH = re.compile(r"\nSearch path:.*", re.DOTALL)
+SEARCH_PATH = re.compile(r"\nSearch path:.*", re.DOTALL)
 INDENT = "  "
 
 
 @contextlib.contextmanager
-def marking(query: str) -> Iterator[None]:
+def query_errors(query: str) -> Iterator[None]:
     """What Spark finds wrong with the query in here is the user's mistake. Anything else stays what it is."""
     logging.getLogger("SQLQueryContextLogger").disabled = True  # it would tell all of it a second time, as JSON
     try:
         yield
     except PySparkException as error:
-        raise to_mistake(error, query) from None
+        raise to_query_error(error, query) from None
     except Py4JJavaError as error:
-        raise to_mistake(_caught(error), query) from None
+        raise to_query_error(_find_cause(error), query) from None
 
 
-def _caught(error: Py4JJavaError) -> PySparkException:
+def _find_cause(error: Py4JJavaError) -> PySparkException:
     """Where Spark hands out row by row, Python has to look for the cause by itself."""
     cause = error.java_exception
     while (found := convert_exception(cause)) and isinstance(found, UnknownException) and cause.getCause():
@@ -42,12 +42,12 @@ def _caught(error: Py4JJavaError) -> PySparkException:
     return found
 
 
-def to_mistake(error: PySparkException, query: str) -> PolycastError:
+def to_query_error(error: PySparkException, query: str) -> PolycastError:
     text = str(error)
     begin, end = _find(error, text, query)
     if begin is None and not isinstance(error, ParseException) and "Traceback" in text:
         return unwrap(error)
-    words = " ".join(TOO_MUCH.sub("", CONDITION.sub("", END.split(text)[0])).split()).rstrip(";")
+    words = " ".join(SEARCH_PATH.sub("", CONDITION.sub("", MESSAGE_END.split(text)[0])).split()).rstrip(";")
     if begin is None:
         return UsageError(words.partition("; line")[0])
     return UsageError(f"{words}\n{mark(query, begin, end)}")
@@ -59,7 +59,7 @@ def _find(error: PySparkException, text: str, query: str) -> tuple[int | None, i
         begin, end = context
         if 0 <= begin < end <= len(query):
             return begin, end
-    if place := PLACE.search(text):
+    if place := LINE_AND_COLUMN.search(text):
         line, column = int(place[1]), int(place[2])
         before = query.splitlines(keepends=True)[: line - 1]
         begin = min(sum(map(len, before)) + column, len(query))

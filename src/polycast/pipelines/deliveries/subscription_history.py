@@ -24,13 +24,13 @@ from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern
 EVENTS = RESERVED_PREFIX + "events/"
 BROKER = "polycast"
 """The source of what the broker says by itself; others may not speak for it."""
-WANTED = Wanted((Prefix(EVENTS),), (Condition("source", "=", BROKER),))
+EVENTS_WANTED = Wanted((Prefix(EVENTS),), (Condition("source", "=", BROKER),))
 COLUMNS = ("offset", "topic", "time", "payload")
 FOREVER = 2**63 - 1
 KINDS: dict[str, type[Pattern]] = {kind.__name__.lower(): kind for kind in (Exact, Prefix, Contains, Everything)}
 
 
-class Event(msgspec.Struct, frozen=True):
+class BrokerEvent(msgspec.Struct, frozen=True):
     connection: str = ""
     dialect: str = ""
     listener: str = ""
@@ -50,12 +50,12 @@ class Event(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.value}"
 
 
-class Told(NamedTuple):
+class LoggedEvent(NamedTuple):
     offset: int
     micros: int
-    word: str
+    name: str
     """What happened: the end of the event's topic."""
-    event: Event
+    event: BrokerEvent
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class Subscription(msgspec.Struct, frozen=True):
         return is_link(self.listener)
 
 
-class Subscriptions(msgspec.Struct):
+class SubscriptionHistory(msgspec.Struct):
     """As they are after some events, and those that ended on the way."""
 
     next: int = 0
@@ -95,23 +95,23 @@ class Subscriptions(msgspec.Struct):
     links: dict[str, bool] = msgspec.field(default_factory=dict)
     """Connections to other brokers, and whether they still are."""
 
-    def take(self, told: Told) -> None:
-        match told.word:
+    def take(self, logged: LoggedEvent) -> None:
+        match logged.name:
             case "start" | "stop":
-                self.known_from = told.offset if self.known_from is None else self.known_from
+                self.known_from = logged.offset if self.known_from is None else self.known_from
                 for connection in {*self.open, *self.links}:
-                    self._end_all(connection, told.offset)
-            case "connect" if is_link(told.event.listener):
-                self.links[told.event.connection] = True
+                    self._end_all(connection, logged.offset)
+            case "connect" if is_link(logged.event.listener):
+                self.links[logged.event.connection] = True
             case "disconnect":
-                self._end_all(told.event.connection, told.offset)
+                self._end_all(logged.event.connection, logged.offset)
             case "unsubscribe":
-                found = self.open.get(told.event.connection, {}).pop(told.event.key, None)
-                self._end(found, told.offset)
-            case "subscribe" if told.event.kind in KINDS:
-                theirs = self.open.setdefault(told.event.connection, {})
-                theirs.setdefault(told.event.key, to_subscription(told))
-        self.next = max(self.next, told.offset + 1)
+                found = self.open.get(logged.event.connection, {}).pop(logged.event.key, None)
+                self._end(found, logged.offset)
+            case "subscribe" if logged.event.kind in KINDS:
+                theirs = self.open.setdefault(logged.event.connection, {})
+                theirs.setdefault(logged.event.key, to_subscription(logged))
+        self.next = max(self.next, logged.offset + 1)
 
     def all(self) -> list[Subscription]:
         return self.ended + [each for theirs in self.open.values() for each in theirs.values()]
@@ -136,29 +136,29 @@ def is_link(listener: str) -> bool:
     return listener in ROLES and ROLES[listener].link
 
 
-def to_subscription(told: Told) -> Subscription:
-    event = told.event
+def to_subscription(logged: LoggedEvent) -> Subscription:
+    event = logged.event
     return Subscription(
         event.connection, event.dialect, event.listener, event.address, event.pattern, event.kind, event.value,
-        event.echo, told.offset, told.micros, event.start,
+        event.echo, logged.offset, logged.micros, event.start,
     )  # fmt: skip
 
 
 # -- from the log ----------------------------------------------------------------------------------------
 
 
-def read_events(folder: Path, start: int, stop: int) -> Iterator[Told]:
+def read_events(folder: Path, start: int, stop: int) -> Iterator[LoggedEvent]:
     """In the order of their offsets. Of sealed segments only those parts are read that have events."""
     survey = Survey(folder)
     try:
-        stretches = to_stretches(survey.pieces(start, stop), WANTED, start, stop)
+        stretches = to_stretches(survey.pieces(start, stop), EVENTS_WANTED, start, stop)
     finally:
         survey.close()
-    for batch in scan(folder, stretches, WANTED, COLUMNS):
-        yield from to_told(batch)
+    for batch in scan(folder, stretches, EVENTS_WANTED, COLUMNS):
+        yield from to_events(batch)
 
 
-def to_told(batch: pa.RecordBatch) -> Iterator[Told]:
+def to_events(batch: pa.RecordBatch) -> Iterator[LoggedEvent]:
     """Events are few beside messages, and each of them is looked at. What is no event is passed over."""
     columns = [batch["offset"], batch["topic"], batch["time"].cast(pa.int64()), batch["payload"]]
     for offset, topic, micros, payload in zip(*(column.to_pylist() for column in columns), strict=True):
@@ -166,7 +166,7 @@ def to_told(batch: pa.RecordBatch) -> Iterator[Told]:
             event = DECODER.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
-        yield Told(offset, micros, topic.removeprefix(EVENTS), event)
+        yield LoggedEvent(offset, micros, topic.removeprefix(EVENTS), event)
 
 
-DECODER = msgspec.json.Decoder(Event)
+DECODER = msgspec.json.Decoder(BrokerEvent)

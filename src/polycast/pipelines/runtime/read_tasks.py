@@ -31,7 +31,7 @@ Batches = Iterator[pa.RecordBatch]
 Task = TypeVar("Task")
 
 
-class LakePiece(NamedTuple):
+class LakeRange(NamedTuple):
     """Rows of a file of the lake."""
 
     first: int
@@ -40,13 +40,13 @@ class LakePiece(NamedTuple):
     path: str
 
 
-Piece = Stretch | LakePiece
+Piece = Stretch | LakeRange
 LakeFile = tuple[int, int, Path]
 """The first and the last offset in it."""
 
 
 @dataclass(frozen=True)
-class Part:
+class ReadTask:
     """What one task reads."""
 
     folder: Path
@@ -58,16 +58,16 @@ class Part:
         stretches = [piece for piece in self.pieces if isinstance(piece, Stretch)]
         yield from scan(self.folder, stretches, self.wanted, self.columns)
         for piece in self.pieces:
-            if isinstance(piece, LakePiece):
+            if isinstance(piece, LakeRange):
                 yield from _read_file(piece, self.wanted, self.columns)
 
-    def without(self, ranges: Sequence[tuple[int, int]]) -> Part:
+    def without(self, ranges: Sequence[tuple[int, int]]) -> ReadTask:
         """The same less these offsets."""
         pieces = tuple(left for piece in self.pieces for left in _without(piece, ranges))
         return replace(self, pieces=pieces)
 
 
-def _read_file(piece: LakePiece, wanted: Wanted, columns: Sequence[str]) -> Batches:
+def _read_file(piece: LakeRange, wanted: Wanted, columns: Sequence[str]) -> Batches:
     between = (ds.field("offset") >= piece.first) & (ds.field("offset") < piece.next)
     needed = list(dict.fromkeys([*columns, *wanted.columns]))
     for batch in ds.dataset(piece.path, format="parquet").to_batches(needed, between, use_threads=False):
@@ -92,9 +92,9 @@ def _without(piece: Piece, ranges: Sequence[tuple[int, int]]) -> Iterator[Piece]
 # -- what there is ---------------------------------------------------------------------------------------
 
 
-def parts_of_log(
+def log_tasks(
     folder: Path, wanted: Wanted, columns: Sequence[str], start: int = 0, stop: int | None = None
-) -> list[Part]:
+) -> list[ReadTask]:
     survey = Survey(folder)
     try:
         end = survey.next() if stop is None else stop
@@ -104,12 +104,12 @@ def parts_of_log(
     return _to_parts(folder.absolute(), wanted, columns, stretches)
 
 
-def parts_of_lake(
+def lake_tasks(
     folder: Path, wanted: Wanted, columns: Sequence[str], start: int = 0, stop: int = 2**63 - 1
-) -> list[Part]:
+) -> list[ReadTask]:
     """By the names of its files: they tell their offsets."""
     pieces = [
-        LakePiece(max(start, first), min(stop, last + 1), path.stat().st_size * COMPRESSION, str(path.absolute()))
+        LakeRange(max(start, first), min(stop, last + 1), path.stat().st_size * COMPRESSION, str(path.absolute()))
         for first, last, path in lake_files(folder)
         if first < stop and last >= start
     ]
@@ -123,7 +123,7 @@ def lake_files(folder: Path) -> list[LakeFile]:
     return sorted((*offsets_of(path), path) for path in folder.glob(f"{HOURS}/*{SUFFIX}"))
 
 
-def _to_parts(folder: Path, wanted: Wanted, columns: Sequence[str], pieces: Iterable[Piece]) -> list[Part]:
+def _to_parts(folder: Path, wanted: Wanted, columns: Sequence[str], pieces: Iterable[Piece]) -> list[ReadTask]:
     parts: list[list[Piece]] = [[]]
     size = 0
     for piece in pieces:
@@ -132,13 +132,15 @@ def _to_parts(folder: Path, wanted: Wanted, columns: Sequence[str], pieces: Iter
             size = 0
         parts[-1].append(piece)
         size += piece.size
-    return [Part(folder, wanted, tuple(columns), tuple(part)) for part in parts if part]
+    return [ReadTask(folder, wanted, tuple(columns), tuple(part)) for part in parts if part]
 
 
 # -- what is done with it --------------------------------------------------------------------------------
 
 
-def sweep(spark: SparkSession, parts: Sequence[Task], work: Callable[[Task], Batches], schema: str) -> DataFrame:
+def run_tasks(
+    spark: SparkSession, parts: Sequence[Task], work: Callable[[Task], Batches], schema: str
+) -> DataFrame:
     """What the work makes of each part, in the order of the parts."""
 
     def run(numbers: Batches) -> Batches:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from polycast.errors import PolycastError, StartError, UsageError
 
-OURS = re.compile(r"polycast\.errors\.(\w+): ([^\n]+)")
-RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
-STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
+POLYCAST_ERROR = re.compile(r"polycast\.errors\.(\w+): ([^\n]+)")
+PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 HINT = "; hint: "
 """Between a message and its hint, where both must fit into one line."""
 
@@ -24,7 +24,7 @@ def to_line(error: PolycastError) -> str:
 
 
 @contextlib.contextmanager
-def telling() -> Iterator[None]:
+def one_line_errors() -> Iterator[None]:
     """What is raised in here goes through Spark, which keeps the text of an error and nothing else."""
     try:
         yield
@@ -44,11 +44,13 @@ def unwrap(error: BaseException) -> PolycastError:
     if isinstance(error, PolycastError):
         return error
     text = _text_of(error)
-    if found := OURS.findall(text):
+    if found := POLYCAST_ERROR.findall(text):
         kind, words = found[-1]
         message, _, hint = " ".join(words.split()).partition(HINT)
-        return (UsageError if kind == "UsageError" else StartError)(STATE.sub("", message), STATE.sub("", hint))
-    return StartError(STATE.sub("", _plain(text)))
+        return (UsageError if kind == "UsageError" else StartError)(
+            SQL_STATE.sub("", message), SQL_STATE.sub("", hint)
+        )
+    return StartError(SQL_STATE.sub("", _plain(text)))
 
 
 def _text_of(error: BaseException) -> str:
@@ -57,6 +59,6 @@ def _text_of(error: BaseException) -> str:
 
 
 def _plain(text: str) -> str:
-    if "Traceback (most recent call last)" in text and (raised := RAISED.findall(text)):
+    if "Traceback (most recent call last)" in text and (raised := PYTHON_ERROR.findall(text)):
         return " ".join(raised[-1])
     return next((line.strip() for line in text.splitlines() if line.strip()), "Spark failed without a word")

@@ -21,7 +21,7 @@ COLOURS = ("#d1495b", "#edae49", "#00798c", "#66717e")
 FAINT = "#e4e7eb"
 
 
-class Lane(NamedTuple):
+class TimeLane(NamedTuple):
     name: str
     micros: list[int]
     """When it happened."""
@@ -31,7 +31,7 @@ class Lane(NamedTuple):
 def draw_bars(names: Sequence[str], columns: Mapping[str, Sequence[int]]) -> str:
     """A line for each name, with a bar in each column; every column has its own scale."""
     room = (WIDTH - LABEL) / len(columns)
-    parts = [_text(0, HEAD + place * ROW + BAR, _cut(name)) for place, name in enumerate(names)]
+    parts = [_text(0, HEAD + place * ROW + BAR, _truncate(name)) for place, name in enumerate(names)]
     for place, (head, values) in enumerate(columns.items()):
         left = LABEL + place * room
         most = max(values, default=0)
@@ -45,7 +45,7 @@ def draw_bars(names: Sequence[str], columns: Mapping[str, Sequence[int]]) -> str
     return _svg(HEAD + len(names) * ROW, parts)
 
 
-def draw_lanes(lanes: Sequence[Lane]) -> str:
+def draw_lanes(lanes: Sequence[TimeLane]) -> str:
     """A mark for each time at which something happened, one lane for each kind."""
     times = [micros for lane in lanes for micros in lane.micros]
     first, last = min(times, default=0), max(times, default=0)
@@ -70,7 +70,7 @@ def draw_strips(strips: Iterable[tuple[str, int, list[tuple[int, int]]]]) -> str
     height = 4
     for name, end, stretches in strips:
         room = WIDTH - LABEL - NUMBER - 20
-        parts += [_text(0, height + BAR - 2, _cut(name)), _box(LABEL, height, room, BAR, FAINT)]
+        parts += [_text(0, height + BAR - 2, _truncate(name)), _box(LABEL, height, room, BAR, FAINT)]
         parts.append(_text(LABEL + room + 6, height + BAR - 2, f"{end:,}"))
         for first, after in stretches:
             left, right = room * first / max(1, end), room * after / max(1, end)
@@ -94,7 +94,7 @@ def _box(x: float, y: float, width: float, height: float, colour: str, opacity: 
     )
 
 
-def _cut(name: str) -> str:
+def _truncate(name: str) -> str:
     return name if len(name) <= LABEL_LETTERS else name[: LABEL_LETTERS - 1] + "…"
 
 

@@ -15,11 +15,11 @@ from polycast.log.read.seek import begin_of_sequences, find_time
 from polycast.log.read.survey import Piece, Survey
 from polycast.spark.options import SourceOptions
 
-MARKS = ("state.json", "[0-9]*.arrows", "[0-9]*.parquet")
+LOG_FILES = ("state.json", "[0-9]*.arrows", "[0-9]*.parquet")
 """One of these is in every log."""
 
 
-class View(Protocol):
+class LogView(Protocol):
     def first(self) -> int:
         """The first offset that there is."""
 
@@ -70,9 +70,9 @@ class FolderView:
         return scan(self.folder, stretches, wanted, columns, on_skipped)
 
 
-def open_view(options: SourceOptions) -> View:
+def open_view(options: SourceOptions) -> LogView:
     if options.at:
-        from polycast.spark.remote import BrokerView
+        from polycast.spark.broker_view import BrokerView
 
         return BrokerView(options.at)
     return FolderView(find_log(options.path))
@@ -82,7 +82,7 @@ def find_log(path: str) -> Path:
     """The log's folder: the path itself, or `log` in it."""
     folder = Path(path)
     for candidate in (folder, folder / "log"):
-        if any(any(candidate.glob(mark)) for mark in MARKS):
+        if any(any(candidate.glob(mark)) for mark in LOG_FILES):
             return candidate
     what = "is no log" if folder.exists() else "does not exist"
     raise UsageError(f"{folder} {what}", "polycast serve --data DIR keeps one in DIR/log")

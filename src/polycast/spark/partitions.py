@@ -11,12 +11,12 @@ from pyspark.sql.datasource import InputPartition
 from polycast.errors import GoneError
 from polycast.log.read.query import Condition, Stretch, Wanted, to_stretches
 from polycast.model import Everything, Exact
-from polycast.spark.options import EARLIEST, LATEST, Place, SourceOptions
-from polycast.spark.views import View
+from polycast.spark.log_view import LogView
+from polycast.spark.options import EARLIEST, LATEST, Position, SourceOptions
 
-SHARE_BYTES = 4 * 1024 * 1024
+PARTITION_BYTES = 4 * 1024 * 1024
 """Less is not worth a partition of its own."""
-SHARE_AT_MOST_BYTES = 256 * 1024 * 1024
+MAX_PARTITION_BYTES = 256 * 1024 * 1024
 
 
 class Range(NamedTuple):
@@ -24,7 +24,7 @@ class Range(NamedTuple):
     stop: int
 
 
-class Share(InputPartition):
+class LogPartition(InputPartition):
     """What one task reads."""
 
     def __init__(self, stretches: Sequence[Stretch]) -> None:
@@ -40,16 +40,16 @@ def to_wanted(options: SourceOptions, conditions: Sequence[Condition] = ()) -> W
     )
 
 
-def find_start(view: View, options: SourceOptions, default: str) -> int:
+def find_start(view: LogView, options: SourceOptions, default: str) -> int:
     if options.start_micros is not None:
         return view.at_time(options.start_micros)
     place = default if options.start is None else options.start
     if isinstance(place, dict):
-        return _begin_of(view, options, place)
+        return _first_of_sequences(view, options, place)
     return _offset(view, place)
 
 
-def find_range(view: View, options: SourceOptions) -> Range:
+def find_range(view: LogView, options: SourceOptions) -> Range:
     """Of a batch."""
     start = find_start(view, options, EARLIEST)
     if options.end_micros is not None:
@@ -61,7 +61,7 @@ def find_range(view: View, options: SourceOptions) -> Range:
     return Range(start, max(start, stop))
 
 
-def _begin_of(view: View, options: SourceOptions, sequences: dict[str, int]) -> int:
+def _first_of_sequences(view: LogView, options: SourceOptions, sequences: dict[str, int]) -> int:
     """Topics that are not named begin with what there is."""
     named = all(
         isinstance(each, Exact) and each.value in sequences for each in options.patterns or (Everything(),)
@@ -69,7 +69,7 @@ def _begin_of(view: View, options: SourceOptions, sequences: dict[str, int]) -> 
     return max(view.first(), view.at_sequences(sequences)) if named else view.first()
 
 
-def _offset(view: View, place: Place) -> int:
+def _offset(view: LogView, place: Position) -> int:
     if place == EARLIEST:
         return view.first()
     if place == LATEST:
@@ -78,7 +78,7 @@ def _offset(view: View, place: Place) -> int:
     return place
 
 
-def check_range(view: View, wanted: Range, fail_on_data_loss: bool) -> Range:
+def check_range(view: LogView, wanted: Range, fail_on_data_loss: bool) -> Range:
     """Where it begins before the log does, or after its end, something is not there that was asked for."""
     first = view.first()
     if wanted.start < first and wanted.start < wanted.stop and fail_on_data_loss:
@@ -100,14 +100,14 @@ def narrow(wanted: Range, conditions: Sequence[Condition]) -> Range:
     """What the conditions leave of a range."""
     start, stop = wanted
     for condition in conditions:
-        if condition.column == "offset" and condition.test in EDGES:
-            least, after = EDGES[condition.test]
+        if condition.column == "offset" and condition.test in BOUNDS:
+            least, after = BOUNDS[condition.test]
             start = start if least is None else max(start, condition.value + least)
             stop = stop if after is None else min(stop, condition.value + after)
     return Range(start, max(start, stop))
 
 
-EDGES: dict[str, tuple[int | None, int | None]] = {
+BOUNDS: dict[str, tuple[int | None, int | None]] = {
     "=": (0, 1),
     ">": (1, None),
     ">=": (0, None),
@@ -117,17 +117,17 @@ EDGES: dict[str, tuple[int | None, int | None]] = {
 """How far from its value a test moves the begin and the end of a range."""
 
 
-def share_out(view: View, wanted: Wanted, range_: Range, at_least: int | None) -> list[Share]:
+def to_partitions(view: LogView, wanted: Wanted, range_: Range, at_least: int | None) -> list[LogPartition]:
     stretches = to_stretches(view.pieces(*range_), wanted, *range_)
     total = sum(stretch.size for stretch in stretches)
-    usual = min(max(1, total // SHARE_BYTES), max(os.cpu_count() or 2, total // SHARE_AT_MOST_BYTES))
+    usual = min(max(1, total // PARTITION_BYTES), max(os.cpu_count() or 2, total // MAX_PARTITION_BYTES))
     count = max(usual, at_least or 1)
     if len(stretches) < (at_least or 1):
-        stretches = _cut(stretches, count)
-    return [Share(part) for part in _deal(stretches, count)]
+        stretches = _split(stretches, count)
+    return [LogPartition(part) for part in _group(stretches, count)]
 
 
-def _cut(stretches: Sequence[Stretch], count: int) -> list[Stretch]:
+def _split(stretches: Sequence[Stretch], count: int) -> list[Stretch]:
     """Into so many of about the same length, where there are as many offsets."""
     total = sum(stretch.next - stretch.first for stretch in stretches)
     step = max(1, -(-total // count))
@@ -138,7 +138,7 @@ def _cut(stretches: Sequence[Stretch], count: int) -> list[Stretch]:
     ]
 
 
-def _deal(stretches: Sequence[Stretch], count: int) -> list[list[Stretch]]:
+def _group(stretches: Sequence[Stretch], count: int) -> list[list[Stretch]]:
     """In so many parts of about the same size, each of stretches that follow each other."""
     total = sum(stretch.size for stretch in stretches)
     parts: list[list[Stretch]] = [[] for _ in range(count)]

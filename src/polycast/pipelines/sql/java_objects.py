@@ -24,18 +24,18 @@ def _fields_of(product: Java) -> Iterator[Any]:
         yield product.productElement(number)
 
 
-def parts_of(name: str, holder: Java) -> Iterator[Any]:
+def elements_of(name: str, holder: Java) -> Iterator[Any]:
     return items(holder) if name.startswith("scala.collection.") else _fields_of(holder)
 
 
-def all_of(node: Java) -> Iterator[Any]:
+def members_of(node: Java) -> Iterator[Any]:
     """What a node is made of, and what it calls its children: they are the same, in all versions so far."""
     yield from _fields_of(node)
     yield node.children()
     yield node.innerChildren()
 
 
-def place_of(node: Java) -> tuple[int, int]:
+def location_of(node: Java) -> tuple[int, int]:
     """Where in the text it is; (0, 0) where Spark does not say."""
     try:
         begin, end = node.origin().startIndex(), node.origin().stopIndex()

@@ -16,17 +16,17 @@ from polycast.log.files.format import MICROS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NAP_SECONDS = 60.0
+MAX_SLEEP_SECONDS = 60.0
 
 
-class Pace:
+class ReplaySchedule:
     """Its first slice is due at once; the others follow as they did, `speed` times as fast."""
 
     def __init__(
-        self, speed: float, nap: Callable[[float], None], now: Callable[[], float] = time.monotonic
+        self, speed: float, sleep: Callable[[float], None], now: Callable[[], float] = time.monotonic
     ) -> None:
         self._speed = speed
-        self._nap = nap
+        self._sleep = sleep
         self._now = now
         self._begin: tuple[float, int] | None = None
 
@@ -37,10 +37,10 @@ class Pace:
         began, first = self._begin
         due = began + (micros - first) / MICROS / self._speed
         while (left := due - self._now()) > 0:
-            self._nap(min(left, NAP_SECONDS))
+            self._sleep(min(left, MAX_SLEEP_SECONDS))
 
 
-def napping(spark: SparkSession) -> Callable[[float], None]:
+def interruptible_sleep(spark: SparkSession) -> Callable[[float], None]:
     """Sleeps in Spark's own thread: a stop of the query wakes it, and its batch comes again with the next run."""
     thread = spark._jvm.java.lang.Thread  # type: ignore[union-attr]  # there is one in every classic session
     return lambda seconds: thread.sleep(round(seconds * 1000))

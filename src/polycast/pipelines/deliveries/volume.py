@@ -13,7 +13,7 @@ from polycast.log.files.format import MICROS
 from polycast.log.read.query import Condition, Wanted
 from polycast.log.read.seek import find_time
 from polycast.model import Pattern
-from polycast.pipelines.runtime.sweep import Part, parts_of_log, sweep
+from polycast.pipelines.runtime.read_tasks import ReadTask, log_tasks, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,11 +30,11 @@ SHOWN = 10
 def count_by_minute(spark: SparkSession, folder: Path, pattern: Pattern, since: float) -> DataFrame:
     """Grain: one row for each topic, minute (since the epoch) and part of the log."""
     wanted = Wanted((pattern,), (Condition("time", ">=", round(since * MICROS)),))
-    parts = parts_of_log(folder, wanted, COLUMNS, find_time(folder, since))
-    return sweep(spark, parts, count_part, SCHEMA)
+    parts = log_tasks(folder, wanted, COLUMNS, find_time(folder, since))
+    return run_tasks(spark, parts, count_task, SCHEMA)
 
 
-def count_part(part: Part) -> Iterator[pa.RecordBatch]:
+def count_task(part: ReadTask) -> Iterator[pa.RecordBatch]:
     counted = [to_counts(batch) for batch in part.read()]
     if counted:
         yield from add_up(pa.concat_tables(counted)).combine_chunks().to_batches()

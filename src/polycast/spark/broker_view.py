@@ -25,7 +25,7 @@ ROW_BYTES = 150
 PAUSE_SECONDS = 0.03
 
 
-class About(msgspec.Struct):
+class RowsHeader(msgspec.Struct):
     """What an answer says about itself."""
 
     next: int
@@ -39,19 +39,19 @@ class BrokerView:
         self._asked = 0.0
 
     def first(self) -> int:
-        return int(self._ask("polycast/log", {})["first"])
+        return int(self._request("polycast/log", {})["first"])
 
     def next(self) -> int:
         """Spark asks many times a second while it has nothing to do: the broker is not to notice."""
         time.sleep(max(0.0, self._asked + PAUSE_SECONDS - time.monotonic()))
         self._asked = time.monotonic()
-        return int(self._ask("polycast/log", {})["next"])
+        return int(self._request("polycast/log", {})["next"])
 
     def at_time(self, micros: int) -> int:
-        return int(self._ask("polycast/places", {"time": micros})["offset"])
+        return int(self._request("polycast/places", {"time": micros})["offset"])
 
     def at_sequences(self, sequences: Mapping[str, int]) -> int:
-        return int(self._ask("polycast/places", {"sequences": dict(sequences)})["offset"])
+        return int(self._request("polycast/places", {"sequences": dict(sequences)})["offset"])
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
         edges = [*range(start, stop, STRETCH_OFFSETS), stop]
@@ -84,15 +84,15 @@ class BrokerView:
 
     def _rows(
         self, offset: int, stop: int, columns: list[str], wanted: Wanted
-    ) -> tuple[About, list[pa.RecordBatch]]:
+    ) -> tuple[RowsHeader, list[pa.RecordBatch]]:
         asked = {"from": offset, "to": stop, "columns": columns}
         if wanted.patterns is not None:
             asked["patterns"] = [str(pattern) for pattern in wanted.patterns]
-        with pa.ipc.open_stream(self._ask("polycast/rows", asked)) as stream:
-            about = msgspec.json.decode(stream.schema.metadata[KEY], type=About)
+        with pa.ipc.open_stream(self._request("polycast/rows", asked)) as stream:
+            about = msgspec.json.decode(stream.schema.metadata[KEY], type=RowsHeader)
             return about, [batch.replace_schema_metadata() for batch in stream]
 
-    def _ask(self, route: str, body: dict[str, Any]) -> Any:
+    def _request(self, route: str, body: dict[str, Any]) -> Any:
         if self._client is None:
             self._client = Client(to_side("hermod", self._at, publishing=True))
         answer = self._client.request(route, to_body(body))

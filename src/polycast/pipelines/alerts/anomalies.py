@@ -26,7 +26,7 @@ SURGE, DROP, SILENCE = "surge", "drop", "silence"
 
 
 @dataclass(frozen=True)
-class Rules:
+class RateRules:
     seconds: int = 10
     """How long a window is."""
     history: int = 60
@@ -38,7 +38,7 @@ class Rules:
     """How many empty windows are silence, for a topic that had none."""
 
 
-class Watch(msgspec.Struct):
+class RateHistory(msgspec.Struct):
     """What is remembered of a topic."""
 
     counts: list[int] = []
@@ -55,7 +55,7 @@ class Watch(msgspec.Struct):
     """How many windows without a message came one after the other."""
 
 
-class Judgement(NamedTuple):
+class RateAlert(NamedTuple):
     kind: str
     began: bool
     """Or else it is over."""
@@ -68,7 +68,7 @@ class Judgement(NamedTuple):
     z: float
 
 
-def add(watch: Watch, counts: Mapping[int, int]) -> None:
+def add(watch: RateHistory, counts: Mapping[int, int]) -> None:
     """Messages by the number of their window. What comes for windows that were judged is too late."""
     if not watch.counts and not watch.waiting and counts:
         watch.next = min(counts)
@@ -77,30 +77,30 @@ def add(watch: Watch, counts: Mapping[int, int]) -> None:
             watch.waiting[window] = watch.waiting.get(window, 0) + count
 
 
-def advance(watch: Watch, end: int, rules: Rules) -> list[Judgement]:
+def advance(watch: RateHistory, end: int, rules: RateRules) -> list[RateAlert]:
     """Judges all windows before `end`."""
-    judged: list[Judgement] = []
-    while watch.next < end and (watch.waiting or not rests(watch)):
-        if watch.next not in watch.waiting and rests(watch):
-            _pass_over(watch, min(end, min(watch.waiting)), rules)
+    judged: list[RateAlert] = []
+    while watch.next < end and (watch.waiting or not is_idle(watch)):
+        if watch.next not in watch.waiting and is_idle(watch):
+            _skip_empty(watch, min(end, min(watch.waiting)), rules)
             continue
         judged += _judge(watch, rules)
     return judged
 
 
-def rests(watch: Watch) -> bool:
+def is_idle(watch: RateHistory) -> bool:
     """Whether nothing can happen to it before its next message."""
     return watch.kind == SILENCE or (not watch.kind and (not watch.counts or median(watch.counts) == 0))
 
 
-def due(watch: Watch) -> int | None:
+def next_window(watch: RateHistory) -> int | None:
     """The window after which it must be looked at, if nothing comes before."""
-    if not rests(watch):
+    if not is_idle(watch):
         return watch.next
     return min(watch.waiting) if watch.waiting else None
 
 
-def _pass_over(watch: Watch, to: int, rules: Rules) -> None:
+def _skip_empty(watch: RateHistory, to: int, rules: RateRules) -> None:
     """Windows without a message that could not be extraordinary."""
     if watch.kind != SILENCE:
         passed = min(to - watch.next, rules.history)
@@ -108,18 +108,18 @@ def _pass_over(watch: Watch, to: int, rules: Rules) -> None:
     watch.next = to
 
 
-def _judge(watch: Watch, rules: Rules) -> list[Judgement]:
+def _judge(watch: RateHistory, rules: RateRules) -> list[RateAlert]:
     window, messages = watch.next, watch.waiting.pop(watch.next, 0)
     middle = median(watch.counts) if watch.counts else 0.0
     z = to_z(messages, watch.counts)
     watch.empty = 0 if messages else watch.empty + 1
     kind = _kind_of(watch, messages, z, rules)
-    judged: list[Judgement] = []
+    judged: list[RateAlert] = []
     if watch.kind and kind != watch.kind:
-        judged.append(Judgement(watch.kind, False, window, watch.since, messages, middle, z))
+        judged.append(RateAlert(watch.kind, False, window, watch.since, messages, middle, z))
     if kind and kind != watch.kind:
         watch.since = window - watch.empty + 1 if kind == SILENCE else window
-        judged.append(Judgement(kind, True, window, watch.since, messages, middle, z))
+        judged.append(RateAlert(kind, True, window, watch.since, messages, middle, z))
     watch.kind = kind
     if kind != SILENCE:
         watch.counts = [*watch.counts, messages][-rules.history :]
@@ -135,7 +135,7 @@ def to_z(messages: int, counts: list[int]) -> float:
     return (messages - middle) / (SPREAD * spread + sqrt(middle) + 1)
 
 
-def _kind_of(watch: Watch, messages: int, z: float, rules: Rules) -> str:
+def _kind_of(watch: RateHistory, messages: int, z: float, rules: RateRules) -> str:
     if watch.kind == SILENCE and not messages:
         return SILENCE
     if len(watch.counts) < rules.least:
@@ -147,7 +147,7 @@ def _kind_of(watch: Watch, messages: int, z: float, rules: Rules) -> str:
     return SURGE if z > 0 else DROP
 
 
-def _falls_silent(watch: Watch, rules: Rules) -> bool:
+def _falls_silent(watch: RateHistory, rules: RateRules) -> bool:
     """The empty windows of this silence but the last are in its past already."""
     before = watch.counts[: len(watch.counts) - (watch.empty - 1)]
     return watch.empty >= rules.silent and len(before) >= rules.least and all(before)
