@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +22,14 @@ import pytest
 from kit.wire import GUARD_SECONDS
 from polycast.broker import Hub
 from polycast.log import log
+from polycast.log.batch_ids import KnownBatch
+from polycast.log.durable import Durable
 from polycast.log.files.disk import DISK, Disk
 from polycast.log.log import Log
 from polycast.log.repair import recovery
 from polycast.log.settings import LogSettings
+from polycast.log.times import to_micros
 from polycast.log.write import writer
-from polycast.log.write.batch_ids import Kept
-from polycast.log.write.outcome import Settled
 from polycast.model import BatchKey, Burst, Format
 from polycast.routing import Topic
 
@@ -62,43 +63,46 @@ class Desk:
         self.hub.next_offset = self.log.next
         self.kept: list[Said] = []
         self.lost: list[Said] = []
-        self._settled: SimpleQueue[Settled] = SimpleQueue()
+        self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._announced: list[Durable] = []
         self._me = self.hub.join(self)
-        self.log.start(self._settled.put)
+        self.log.on_durable(self._announced.append)
+        self.log.start(self._posted.put)
 
     def publish(
         self, *messages: tuple[str, bytes], batch_id: str = "", owner: str = ME, now: float = NOW
-    ) -> Settled:
+    ) -> Durable:
         burst = self.say(*messages, batch_id=batch_id, owner=owner, now=now)
-        settled = self.settle()
-        (self.lost if settled.reason else self.kept).extend(said_in(burst))
-        return settled
+        durable = self.wait_durable()
+        (self.lost if durable.reason else self.kept).extend(said_in(burst))
+        return durable
 
     def say(self, *messages: tuple[str, bytes], batch_id: str = "", owner: str = ME, now: float = NOW) -> Burst:
         """Does not wait."""
         burst = Burst.of("some", [(topic.encode(), payload, Format.BYTES) for topic, payload in messages])
         publication = self.hub.publish(burst, self._me)
         batch = BatchKey(owner, batch_id) if batch_id else None
-        self.log.append(publication.bursts, "me", now, batch, len(burst))
+        self.log.append(publication.bursts, "me", max(self.log.micros, to_micros(now)), batch, len(burst))
         return burst
 
-    def find(self, batch_id: str, now: float = NOW, owner: str = ME) -> Kept | None:
+    def find(self, batch_id: str, now: float = NOW, owner: str = ME) -> KnownBatch | None:
         """What is remembered of a batch."""
-        return self.log.batches.find(BatchKey(owner, batch_id), now)
+        return self.log.batches.find(BatchKey(owner, batch_id), to_micros(now))
 
-    def settle(self, patience: float = GUARD_SECONDS) -> Settled:
-        settled = self._settled.get(timeout=patience)
-        self.log.settle(settled)
-        return settled
+    def wait_durable(self, patience: float = GUARD_SECONDS) -> Durable:
+        """The next announcement of the log."""
+        self._posted.get(timeout=patience)()
+        return self._announced.pop()
 
-    def nothing_settled(self) -> bool:
-        return self._settled.empty()
+    def is_silent(self) -> bool:
+        """Whether the log has announced nothing."""
+        return self._posted.empty()
 
     def fill(self, count: int, topics: int = 3, size: int = 20) -> None:
         """So many groups of one message."""
         for number in range(count):
-            settled = self.publish((f"t{number % topics}", b"%d " % self.log.next + bytes(size)))
-            assert not settled.reason
+            durable = self.publish((f"t{number % topics}", b"%d " % self.log.next + bytes(size)))
+            assert not durable.reason
 
     def crash(self, place: Path) -> Path:
         """A copy of the data folder as it is now, at a moment in which no file got another name."""

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from log.desk import NOW
-from polycast.log.files.format import MICROS, UNOWNED
-from polycast.log.files.snapshot import NO_BATCHES
-from polycast.log.write.batch_ids import BatchIds, trim_batches
+from polycast.log.batch_ids import UNOWNED, BatchIds
+from polycast.log.files.snapshot import batch_rows, to_batches, trim_batches
+from polycast.log.times import MICROS, to_micros
 from polycast.model import BatchKey
 
 DAY = 86_400.0
 
 
 def ids_of(most: int, seconds: float = DAY) -> BatchIds:
-    return BatchIds(NO_BATCHES, most, seconds)
+    return BatchIds(most, seconds)
 
 
 class Filling:
@@ -31,11 +31,11 @@ class Filling:
 
     def add(self, owner: str, *batch_ids: object, now: float = NOW) -> None:
         for batch_id in batch_ids:
-            self.ids.add(BatchKey(owner, f"{batch_id}"), self.offset, 1, int(now * MICROS))
+            self.ids.add(BatchKey(owner, f"{batch_id}"), self.offset, 1, to_micros(now))
             self.offset += 1
 
     def known(self, owner: str, *batch_ids: object) -> list[object]:
-        return [each for each in batch_ids if self.ids.find(BatchKey(owner, f"{each}"), NOW)]
+        return [each for each in batch_ids if self.ids.find(BatchKey(owner, f"{each}"), to_micros(NOW))]
 
 
 def test_the_one_with_the_most_loses_its_oldest() -> None:
@@ -89,23 +89,23 @@ def test_restored_at_any_moment_it_goes_on_as_it_would_have(
 ) -> None:
     """From the end of a log that was stopped, and from snapshots and the rows behind them, as after a crash."""
     live = ids_of(most, seconds)
-    snapshot, behind = live.to_table(), ids_of(10**9, 10**9)
+    snapshot, behind = to_batches([]), ids_of(10**9, 10**9)
     micros = 0
     for offset, (owner, number, later) in enumerate(added):
         micros += later * MICROS
         for ids in (live, behind):
             ids.add(BatchKey(owner, f"{number}-{offset // 7}"), offset, 1, micros)
         if offset == moment:
-            live = BatchIds(live.to_table(), most, seconds)
+            live = BatchIds(most, seconds, live.rows())
         if offset % 10 == 9:
             snapshot, behind = trimmed(snapshot, behind, most, seconds, micros), ids_of(10**9, 10**9)
-    crashed = BatchIds(trimmed(snapshot, behind, most, seconds, micros), most, seconds)
-    assert crashed.to_table().equals(live.to_table())
+    crashed = BatchIds(most, seconds, batch_rows(trimmed(snapshot, behind, most, seconds, micros)))
+    assert list(crashed.rows()) == list(live.rows())
     assert len(live) <= most
 
 
 def trimmed(snapshot: pa.Table, behind: BatchIds, most: int, seconds: float, micros: int) -> pa.Table:
-    return trim_batches(pa.concat_tables([snapshot, behind.to_table()]), most, seconds, micros)
+    return trim_batches(pa.concat_tables([snapshot, to_batches(behind.rows())]), most, seconds, micros)
 
 
 @settings(deadline=None)
@@ -118,7 +118,7 @@ def test_who_has_little_loses_nothing(added: list[tuple[str, int, int]], most: i
     for offset, (owner, _, _) in enumerate(added):
         live.add(BatchKey(owner, f"{offset}"), offset, 1, 0)
         counts[owner] += 1
-    kept = Counter(live.to_table()["owner"].to_pylist())
+    kept = Counter(row.owner for row in live.rows())
     for owner in owners:
         share = most // len(owners)
         assert kept[owner] >= min(counts[owner], share)

@@ -18,6 +18,7 @@ from polycast.log.files import hot
 from polycast.log.files.columns import Piece, to_batch
 from polycast.log.files.format import StampedBatch
 from polycast.log.files.hot import HotReader
+from polycast.log.times import to_micros
 from polycast.log.write import bulk
 from polycast.log.write.bulk import STAGED, Bulk, Numbered
 from polycast.model import BatchKey, Format
@@ -52,7 +53,7 @@ def number(hub: Hub, batch: Bulk) -> Numbered:
 
 def put(here: Desk, batch: Bulk, batch_id: str = "id") -> Numbered:
     numbered = number(here.hub, batch)
-    here.log.append_bulk(numbered, "me", NOW, BatchKey(ME, batch_id))
+    here.log.append_bulk(numbered, "me", to_micros(NOW), BatchKey(ME, batch_id))
     return numbered
 
 
@@ -84,7 +85,7 @@ def test_it_is_a_group_of_its_own(tmp_path: Path) -> None:
         put(here, large(100))
         here.say(("t0", b"behind"), batch_id="other")
         put(here, large(50), "second")
-        while here.settle().next < 152:
+        while here.wait_durable().next < 152:
             pass
         check_log(*read_with_pyarrow(here.folder))
         [file] = here.folder.glob("*.arrows")
@@ -105,7 +106,7 @@ def test_it_is_not_looked_for_in_memory(tmp_path: Path) -> None:
         here.say(("a", b"x"))
         assert here.log.tail_first == 103
         assert [entry.first for entry in here.log.tail(103)] == [103]
-        while here.settle().next < 104:
+        while here.wait_durable().next < 104:
             pass
         assert here.log.tail_first == 103
 
@@ -119,7 +120,7 @@ def test_room_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert told.get(timeout=GUARD_SECONDS) == ""
         assert here.log.has_offsets(5000)
         put(here, large(5000))
-        assert not here.settle().reason
+        assert not here.wait_durable().reason
         here.fill(3)
         image = here.crash(tmp_path)
     with desk(image) as again:
@@ -146,11 +147,11 @@ def test_what_could_not_be_written_can_come_again(tmp_path: Path) -> None:
         here.fill(1)
         disk.fail("write", ".arrows")
         put(here, large(100))
-        assert here.settle().reason
+        assert here.wait_durable().reason
         assert not here.find("id", NOW)
         disk.heal()
         put(here, large(100))
-        assert not here.settle().reason
+        assert not here.wait_durable().reason
         assert here.find("id", NOW)
         found, gaps = read_with_pyarrow(here.folder)
         assert [(gap.first, gap.next) for gap in gaps] == [(1, 101)]
@@ -163,7 +164,7 @@ def test_a_large_group_is_not_read_into_memory(tmp_path: Path, monkeypatch: pyte
     with desk(tmp_path) as here:
         here.fill(5)
         put(here, large(5000, 100))
-        here.settle()
+        here.wait_durable()
         here.fill(5)
         [file] = here.folder.glob("*.arrows")
         before = pa.total_allocated_bytes()

@@ -56,8 +56,8 @@ class Scene:
         for number in range(40):
             assert self.desk
             waiting = list(self.say(number))
-            while self.desk.log.settled < self.desk.log.next:
-                assert not self.desk.settle().reason
+            while self.desk.log.durable_next < self.desk.log.next:
+                assert not self.desk.wait_durable().reason
             for batch_id, said in waiting:
                 self.desk.kept += said
                 self.ids += [batch_id] if batch_id else []

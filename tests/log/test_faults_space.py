@@ -41,8 +41,8 @@ def test_a_group_for_which_there_is_no_room(tmp_path: Path, disk: FaultyDisk, ac
     with desk(tmp_path, disk) as here:
         here.fill(3)
         disk.fail(action, ".arrows", FULL)
-        settled = [here.publish(("t0", b"no"), ("t9", b"no")), here.publish(("t0", b"neither"))]
-        assert [(each.first, each.next, each.reason) for each in settled] == [(3, 5, REASON), (5, 6, REASON)]
+        announced = [here.publish(("t0", b"no"), ("t9", b"no")), here.publish(("t0", b"neither"))]
+        assert [(each.first, each.next, each.reason) for each in announced] == [(3, 5, REASON), (5, 6, REASON)]
         assert check(here) == []
         disk.heal()
         assert not here.publish(("t0", b"yes")).reason

@@ -86,12 +86,12 @@ def test_what_waits_meanwhile_is_refused_too(tmp_path: Path, disk: FaultyDisk) -
         disk.fail("sync", ".arrows", errno.EIO)
         for _ in range(20):
             here.say(("t0", b"no"))
-        told = [here.settle() for _ in range(1)]
+        told = [here.wait_durable() for _ in range(1)]
         while told[-1].next < here.log.next:
-            told.append(here.settle())
+            told.append(here.wait_durable())
         assert all(each.reason.startswith(BROKEN) for each in told)
         with pytest.raises(Empty):
-            here.settle(0.0)
+            here.wait_durable(0.0)
 
 
 def test_the_beginning_of_a_segment_cannot_be_synced(tmp_path: Path, disk: FaultyDisk) -> None:

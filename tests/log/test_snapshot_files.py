@@ -13,9 +13,9 @@ from kit.wire import wait_for
 from log.desk import HASTY, NOW, FaultyDisk, Said, desk, reserve_few
 from log.shelf import flip
 from polycast.errors import StartError
+from polycast.log.batch_ids import BatchRow
 from polycast.log.files.disk import DISK
 from polycast.log.files.snapshot import (
-    BatchRow,
     Snapshot,
     advance,
     read_snapshot,

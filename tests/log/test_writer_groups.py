@@ -66,9 +66,9 @@ def test_nothing_is_told_before_it_is_safe(here: Desk, disk: SlowDisk) -> None:
     here.say(("a", b"1"))
     assert disk.begun.wait(GUARD_SECONDS)
     wait_for(lambda: len(stamps(here.folder)) == 2, "the group")  # it is written
-    assert here.nothing_settled()
+    assert here.is_silent()
     disk.free.set()
-    assert here.settle() == (1, 2, "")
+    assert here.wait_durable() == (1, 2, "")
 
 
 def test_all_that_came_during_a_sync_is_made_safe_by_the_next(here: Desk, disk: SlowDisk) -> None:
@@ -81,9 +81,9 @@ def test_all_that_came_during_a_sync_is_made_safe_by_the_next(here: Desk, disk: 
         here.say(("a", b"%d" % number))
     wait_for(lambda: stamps(here.folder)[-1].next == 102, "all groups")
     disk.free.set()
-    told = [here.settle()]
+    told = [here.wait_durable()]
     while told[-1].next < 102:
-        told.append(here.settle())
+        told.append(here.wait_durable())
     assert disk.syncs <= before + 2
     assert [each.first for each in told[1:]] == [each.next for each in told[:-1]]  # in their order, without a hole
     assert len(stamps(here.folder)) < 50
@@ -116,7 +116,7 @@ def test_a_batch_lies_in_one_group(here: Desk, disk: SlowDisk) -> None:
         here.say(("a", b"x"), ("b", b"y"), ("a", b"z"), batch_id=f"id {number}")
     here.say(("a", b"1"))
     disk.free.set()
-    while here.settle().next < 62:
+    while here.wait_durable().next < 62:
         pass
     found = stamps(here.folder)
     kept = [batch for stamp in found for batch in stamp.batches]
@@ -175,11 +175,11 @@ def test_the_next_segment_waits_for_the_last_one(tmp_path: Path, disk: SlowDisk)
         assert disk.begun.wait(GUARD_SECONDS)
         assert firsts(here.folder) == [0]
         disk.free.set()
-        assert here.settle() == (1, 2, "")
+        assert here.wait_durable() == (1, 2, "")
         assert firsts(here.folder) == [0, 1]
 
 
-def test_everything_is_settled_at_the_end(tmp_path: Path) -> None:
+def test_close_waits_until_everything_is_durable(tmp_path: Path) -> None:
     here = Desk(tmp_path)
     bursts = [here.say((f"t{number % 3}", b"%d" % number)) for number in range(50)]
     said = [line for burst in bursts for line in said_in(burst)]
@@ -187,5 +187,5 @@ def test_everything_is_settled_at_the_end(tmp_path: Path) -> None:
     rows, gaps = read_with_pyarrow(here.folder)
     assert [Said(*row) for row in rows] == said
     check_log(rows, gaps)
-    while here.settle().next < 50:
+    while here.wait_durable().next < 50:
         pass

@@ -42,7 +42,7 @@ def run(
 
 def to_shown(answer: dict[str, Any]) -> dict[str, Any]:
     """With times as people read them."""
-    from polycast.log.files.format import MICROS
+    from polycast.log.times import MICROS
 
     peak = answer["peak_minute"]
     at = None if peak is None else to_time(peak * MICROS)

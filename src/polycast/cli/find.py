@@ -85,8 +85,8 @@ def to_wanted(topics: list[str], begin: str, end: str) -> Wanted:
 
 
 def _to_condition(flag: str, text: str, test: str) -> Condition | None:
-    from polycast.log.files.format import MICROS
     from polycast.log.read.query import Condition
+    from polycast.log.times import MICROS
 
     if not text:
         return None

@@ -1,7 +1,7 @@
-"""The log as the broker sees it: what is appended, what is settled, what is remembered.
+"""The log as the broker uses it: append, be told what is durable, read the recent messages from memory.
 
-All of this runs in the thread of the event loop and waits for nothing; the writer and the keeper have threads of
-their own. `open` and `close` do wait.
+Methods run in the thread of the event loop and do not block, except `open` and `close`. The writer, the syncer and
+housekeeping have threads of their own. The log announces each range of offsets once, in order, in the event loop.
 """
 
 from __future__ import annotations
@@ -15,28 +15,40 @@ from itertools import chain
 from pathlib import Path
 
 from polycast.errors import StartError
+from polycast.log.batch_ids import BatchIds
+from polycast.log.durable import Durable
 from polycast.log.files.disk import DISK, Disk
 from polycast.log.files.folder import clear_snapshots, log_of, make
-from polycast.log.files.format import MICROS, SCHEMA, Layout
-from polycast.log.files.snapshot import Snapshot, to_topics, trimmed, write_snapshot
+from polycast.log.files.format import SCHEMA, Layout
+from polycast.log.files.snapshot import (
+    Snapshot,
+    batch_rows,
+    to_batches,
+    to_topics,
+    trim_batches,
+    trimmed,
+    write_snapshot,
+)
 from polycast.log.files.state import Lock, State, write_state
 from polycast.log.repair.recovery import Recovered, recover
 from polycast.log.settings import LogSettings
 from polycast.log.upkeep.housekeeping import Keeper
 from polycast.log.upkeep.snapshots import Snapshots
-from polycast.log.write.batch_ids import BatchIds, trim_batches
 from polycast.log.write.bulk import Numbered, size_of
-from polycast.log.write.outcome import Settled
 from polycast.log.write.writer import GROUP_BYTES, RESERVE, ROW_BYTES, Begun, Entry, Writer
 from polycast.model import BatchKey, Burst
 
 log = logging.getLogger("polycast.log")
 
 TAIL_BYTES = 16 * 1024 * 1024
-"""What of the settled messages stays in memory, for those who have nearly caught up."""
+"""Durable messages that stay in memory, for replays that have nearly caught up."""
 
 NAMES = 3
 """Under how many names one message may be kept: its own, and two that a mesh gives it."""
+
+Listener = Callable[[Durable], None]
+Post = Callable[[Callable[[], None]], object]
+"""Runs a callable in the thread of the event loop that owns the log."""
 
 Row = tuple[str, int, int]
 """A topic, its next sequence, and the offset of its last message."""
@@ -53,25 +65,27 @@ class Log:
         self._lock = lock
         self._topics = topics
         self._seed = int(state.seed, 16)
-        self._micros = state.micros
-        self._on_settled: Callable[[Settled], object] = lambda settled: None
+        self.micros = state.micros
+        """The time of the last message. Times never go back: the caller of `append` sees to that."""
+        self._post: Post = lambda callback: None
+        self._listeners: list[Listener] = []
         self.recovered = self._trim(recovered.snapshot)
         """What was there when it was opened."""
-        self.next = self.settled = state.next
-        """Everything before `settled` is kept, or never will be."""
+        self.next = self.durable_next = state.next
+        """All messages before `durable_next` are durable or lost."""
         self.pending_bytes = 0
         self._bulk_bytes = 0
         """What of that came in bulk; those who brought it wait for it, and nobody else should."""
         self.messages_lost = 0
-        self.batches = BatchIds(self.recovered.batches, settings.batch_ids, settings.batch_id_seconds)
-        self._unsettled: deque[Entry] = deque()
+        self.batches = BatchIds(settings.batch_ids, settings.batch_id_seconds, batch_rows(self.recovered.batches))
+        self._pending: deque[Entry] = deque()
         self._recent: deque[Entry] = deque()
         self._recent_bytes = 0
         self._bulk_end = 0
         """What came in bulk lies before this offset, and is not for those who look into the memory."""
         begun = Begun(self._begin(state), recovered.gap)
         layout = Layout.of(SCHEMA, self._seed)
-        self.writer = Writer(folder, layout, settings, begun, disk, self._tell, self._rolled)
+        self.writer = Writer(folder, layout, settings, begun, disk, self._announce, self._rolled)
         snapshots = Snapshots(folder, self.recovered, self._trim, disk)
         self.keeper = Keeper(
             folder,
@@ -98,9 +112,13 @@ class Log:
             hint = "--data DIR takes another folder, --no-log keeps nothing"
             raise StartError(f"cannot keep a log in {folder}: {error.strerror}", hint) from error
 
-    def start(self, on_settled: Callable[[Settled], object]) -> None:
-        """`on_settled` is called in a thread of the log."""
-        self._on_settled = on_settled
+    def on_durable(self, listener: Listener) -> None:
+        """Listeners are called in the order of registration, after the state of the log has changed."""
+        self._listeners.append(listener)
+
+    def start(self, post: Post) -> None:
+        """`post` is called in threads of the log."""
+        self._post = post
         self.writer.start()
         self.keeper.start()
 
@@ -144,43 +162,51 @@ class Log:
         return self.keeper.warning
 
     def append(
-        self, bursts: list[Burst], source: str, now: float, batch: BatchKey | None = None, count: int = 0
+        self, bursts: list[Burst], source: str, micros: int, batch: BatchKey | None = None, count: int = 0
     ) -> None:
         """`count` is how many messages the batch has, where they are one."""
-        self._micros = max(self._micros, int(now * MICROS))
+        self.micros = micros
         size = sum([len(burst.block) + ROW_BYTES * len(burst) for burst in bursts])
         first, self.next = bursts[0].offset, bursts[-1].offset + len(bursts[-1])
-        self._put(Entry(bursts, source.encode(), self._micros, first, self.next, size, batch, count))
+        self._put(Entry(bursts, source.encode(), micros, first, self.next, size, batch, count))
 
-    def append_bulk(self, numbered: Numbered, source: str, now: float, batch: BatchKey) -> None:
-        """It goes to the disk alone: who wants it waits until it is settled, and reads it there."""
-        self._micros = max(self._micros, int(now * MICROS))
+    def append_bulk(self, numbered: Numbered, source: str, micros: int, batch: BatchKey) -> None:
+        """A bulk batch goes to the disk only: subscribers read it there once it is durable."""
+        self.micros = micros
         size = size_of([numbered.bulk.columns]) + ROW_BYTES * len(numbered)
         first, self.next = numbered.offset, numbered.offset + len(numbered)
         self._bulk_end = self.next
         self._bulk_bytes += size
         count = len(numbered)
-        self._put(Entry([], source.encode(), self._micros, first, self.next, size, batch, count, numbered))
+        self._put(Entry([], source.encode(), micros, first, self.next, size, batch, count, numbered))
 
     def _put(self, entry: Entry) -> None:
         if entry.batch:
             self.batches.add(entry.batch, entry.first, entry.messages, entry.micros)
-        self._unsettled.append(entry)
+        self._pending.append(entry)
         self.pending_bytes += entry.size
         self.writer.put(entry)
 
-    def settle(self, settled: Settled) -> None:
-        """To be called in the event loop with what `on_settled` was told, in its order."""
-        self.settled = settled.next
-        self.messages_lost += settled.next - settled.first if settled.reason else 0
-        while self._unsettled and self._unsettled[0].next <= settled.next:
-            entry = self._unsettled.popleft()
+    def _announce(self, durable: Durable) -> None:
+        """In the thread of the syncer."""
+        self._post(lambda: self._advance(durable))
+
+    def _advance(self, durable: Durable) -> None:
+        self._note(durable)
+        for listener in self._listeners:
+            listener(durable)
+
+    def _note(self, durable: Durable) -> None:
+        self.durable_next = durable.next
+        self.messages_lost += durable.next - durable.first if durable.reason else 0
+        while self._pending and self._pending[0].next <= durable.next:
+            entry = self._pending.popleft()
             self.pending_bytes -= entry.size
             self._bulk_bytes -= entry.size if entry.bulk else 0
-            if settled.reason and entry.batch:
+            if durable.reason and entry.batch:
                 self.batches.forget(entry.batch)
-            if settled.reason and self.settings.delivery == "committed":
-                continue  # nobody ever gets it
+            if durable.reason and self.settings.delivery == "committed":
+                continue  # never delivered
             if entry.bulk:
                 self._recent.clear()
                 self._recent_bytes = 0
@@ -195,13 +221,13 @@ class Log:
     @property
     def tail_first(self) -> int:
         """From this offset on everything is in memory."""
-        oldest = self._recent or self._unsettled
+        oldest = self._recent or self._pending
         return max(oldest[0].first, self._bulk_end) if oldest else self.next
 
     def tail(self, offset: int) -> Iterator[Entry]:
         """What is in memory from this offset on."""
         found: list[Entry] = []
-        for entry in chain(reversed(self._unsettled), reversed(self._recent)):
+        for entry in chain(reversed(self._pending), reversed(self._recent)):
             if entry.next <= offset:
                 break
             found.append(entry)
@@ -221,7 +247,7 @@ class Log:
         return begun
 
     def close(self, topics: Iterable[Row], floor: int) -> None:
-        """Everything that was appended is settled, and the next start need not read it."""
+        """A clean stop: all messages are durable or lost, and the next start need not read them."""
         self.keeper.stop()
         self.writer.close()
         try:
@@ -233,21 +259,18 @@ class Log:
             self._lock.release()
 
     def _write_end(self, topics: Iterable[Row], floor: int) -> None:
-        snapshot = Snapshot(self.next, to_topics(topics), floor, self.batches.to_table())
+        snapshot = Snapshot(self.next, to_topics(topics), floor, to_batches(self.batches.rows()))
         write_snapshot(self.folder, snapshot, self._seed, self._disk)
         state = State(
             seed=f"{self._seed:016x}", clean=True, next=self.next, reserved=self.next,
-            checksum=self.writer.checksum, micros=self._micros, gap=self.writer.gap,
+            checksum=self.writer.checksum, micros=self.micros, gap=self.writer.gap,
         )  # fmt: skip
         write_state(self.folder, state, self._disk)
 
     def _trim(self, snapshot: Snapshot) -> Snapshot:
         settings = self.settings
-        batches = trim_batches(snapshot.batches, settings.batch_ids, settings.batch_id_seconds, self._micros)
+        batches = trim_batches(snapshot.batches, settings.batch_ids, settings.batch_id_seconds, self.micros)
         return trimmed(snapshot, self._topics)._replace(batches=batches)
-
-    def _tell(self, settled: Settled) -> None:
-        self._on_settled(settled)
 
     def _rolled(self) -> None:
         self.keeper.wake()

@@ -253,11 +253,11 @@ class Server:
             sockets.remove(file, known)
 
     async def _end_log(self) -> None:
-        """Nothing more is taken from publishers; what was taken is settled, and they are told so."""
+        """Nothing more is taken from publishers; what was taken becomes durable, and is acknowledged."""
         if not self.log:
             return
         self.exchange.listen_no_more()
-        while self.log.settled < self.log.next:
+        while self.log.durable_next < self.log.next:
             await asyncio.sleep(0.001)
         await self.exchange.end_replays()
         topics = self.exchange.hub.router.topics

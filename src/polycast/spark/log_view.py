@@ -9,10 +9,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from polycast.errors import UsageError
-from polycast.log.files.format import MICROS, Gap
+from polycast.log.files.format import Gap
 from polycast.log.read.query import Stretch, Wanted, scan
 from polycast.log.read.seek import begin_of_sequences, find_time
 from polycast.log.read.survey import Piece, Survey
+from polycast.log.times import MICROS
 from polycast.spark.options import SourceOptions
 
 LOG_FILES = ("state.json", "[0-9]*.arrows", "[0-9]*.parquet")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from polycast.errors import UsageError
-from polycast.log.files.format import MICROS
+from polycast.log.times import MICROS
 from polycast.model import Pattern, parse_patterns
 
 SOURCE_OPTIONS = {

@@ -25,12 +25,9 @@ import pyarrow as pa
 import xxhash
 
 from polycast.errors import LogDamageError
+from polycast.log.batch_ids import UNOWNED
 
 VERSION = 2
-UNOWNED = ""
-"""The owner of batch ids that version 1 wrote. No identity has that name."""
-MICROS = 1_000_000
-"""Of a second, in which times are kept."""
 KEY = b"polycast"
 SCHEMA = pa.schema(
     [

@@ -10,7 +10,7 @@ proves itself like those of the log:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.errors import LogDamageError
+from polycast.log.batch_ids import UNOWNED, BatchIds, BatchRow
 from polycast.log.files.disk import Disk
 from polycast.log.files.folder import BATCHES, TOPICS, name_of
 from polycast.log.files.format import (
     NOTHING_BEFORE,
-    UNOWNED,
     Layout,
     read_batch,
     read_layout,
@@ -30,6 +30,7 @@ from polycast.log.files.format import (
     size_at,
     to_message,
 )
+from polycast.log.times import to_micros
 
 TOPICS_SCHEMA = pa.schema([("topic", pa.string()), ("next_sequence", pa.int64()), ("last_offset", pa.int64())])
 TIME = pa.timestamp("us", tz="UTC")
@@ -39,16 +40,6 @@ BATCHES_SCHEMA_1 = pa.schema(
 BATCHES_SCHEMA = BATCHES_SCHEMA_1.append(pa.field("owner", pa.string()))
 NO_TOPICS = TOPICS_SCHEMA.empty_table()
 NO_BATCHES = BATCHES_SCHEMA.empty_table()
-
-
-class BatchRow(NamedTuple):
-    """One row of the batches."""
-
-    batch_id: str
-    first: int
-    messages: int
-    micros: int
-    owner: str
 
 
 class Snapshot(NamedTuple):
@@ -100,6 +91,18 @@ def to_batches(rows: Iterable[BatchRow]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(BATCHES_SCHEMA)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, BATCHES_SCHEMA, strict=True)]
     return pa.table(arrays, schema=BATCHES_SCHEMA)
+
+
+def batch_rows(table: pa.Table) -> Iterator[BatchRow]:
+    columns = [column.cast(pa.int64()) if column.type == TIME else column for column in table.columns]
+    return map(BatchRow, *(column.to_pylist() for column in columns))
+
+
+def trim_batches(table: pa.Table, limit: int, seconds: float, micros: int) -> pa.Table:
+    """The batch ids that `BatchIds` still has at that time, after these rows were added in their order."""
+    oldest = pa.scalar(micros - to_micros(seconds), TIME)
+    young = table.filter(pc.greater_equal(table["time"], oldest))
+    return young if young.num_rows <= limit else to_batches(BatchIds(limit, seconds, batch_rows(young)).rows())
 
 
 # -- on disk ---------------------------------------------------------------------------------------------

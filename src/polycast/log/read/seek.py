@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from polycast.errors import LogDamageError
 from polycast.log.files.folder import TOPICS, Segment, segments
-from polycast.log.files.format import MICROS
 from polycast.log.files.hot import HotReader
 from polycast.log.files.sealed import SealedReader
 from polycast.log.files.snapshot import read_topics
 from polycast.log.read.reader import Reader
 from polycast.log.read.work import Work, finish
+from polycast.log.times import MICROS
 
 ALL_ROWS = 1 << 30
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from polycast.declare import size_text
 from polycast.log.files.disk import DISK, Disk
 from polycast.log.files.folder import Segment, remove, segments, size_of
-from polycast.log.files.format import MICROS
 from polycast.log.read.outline import Outline, outline_of
 from polycast.log.settings import LogSettings
+from polycast.log.times import MICROS
 from polycast.log.upkeep.free_space import Floor
 
 log = logging.getLogger("polycast.log")

@@ -10,12 +10,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from polycast.errors import LogDamageError
+from polycast.log.batch_ids import BatchRow
 from polycast.log.files.disk import Disk
 from polycast.log.files.folder import Segment, segments
 from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, StampedBatch
 from polycast.log.files.hot import HotReader
 from polycast.log.files.sealed import SealedReader
-from polycast.log.files.snapshot import NO_BATCHES, BatchRow, Snapshot, advance, to_batches, write_snapshot
+from polycast.log.files.snapshot import NO_BATCHES, Snapshot, advance, to_batches, write_snapshot
 
 COLUMNS = ["offset", "topic", "sequence"]
 NO_ROWS = pa.schema([SCHEMA.field(name) for name in COLUMNS]).empty_table()

@@ -1,8 +1,8 @@
-"""The second half of group commit: what is written becomes safe, and whoever waits for it is told.
+"""The second half of group commit: one fsync makes all written groups durable, and announces them.
 
-While the disk works, the writer goes on. All that it has written meanwhile is made safe by the next sync, at
-once, and settled in the order of its offsets. After a failed sync nobody knows what is on the disk: everything
-from there on is refused, and nothing is tried again.
+The writer goes on during an fsync; the next fsync covers all groups written meanwhile, which become durable in the
+order of their offsets. After a failed fsync the state of the disk is unknown: every later group is refused, and no
+fsync is retried.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from polycast.declare import Histogram
+from polycast.log.durable import Durable
 from polycast.log.files.hot import HotSegment
 from polycast.log.settings import LogSettings
-from polycast.log.write.outcome import Settled
 
 log = logging.getLogger("polycast.log")
 
 
 class Written(NamedTuple):
-    """To be settled when the segment is safe; no segment: at once."""
+    """A group that is announced after the next fsync of its segment; without a segment, at once."""
 
     segment: HotSegment | None
-    settled: Settled
+    durable: Durable
 
 
 class Full(NamedTuple):
@@ -43,11 +43,11 @@ Item = Written | Full
 
 class Syncer:
     def __init__(
-        self, settings: LogSettings, on_settled: Callable[[Settled], None], on_closed: Callable[[int], None]
+        self, settings: LogSettings, on_durable: Callable[[Durable], None], on_closed: Callable[[int], None]
     ) -> None:
         self._always = settings.sync == "always"
         self._seconds = settings.sync_seconds if settings.sync == "interval" else None
-        self._on_settled = on_settled
+        self._on_durable = on_durable
         self._on_closed = on_closed
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
         self._dirty: HotSegment | None = None
@@ -65,7 +65,7 @@ class Syncer:
         self._queue.put(item)
 
     def close(self) -> None:
-        """Everything that was put is settled when this returns."""
+        """Returns when every item that was put is announced."""
         self._queue.put(None)
         self._thread.join()
 
@@ -75,17 +75,17 @@ class Syncer:
         running = True
         while running:
             items, running = self._take()
-            waiting: list[Settled] = []
+            waiting: list[Durable] = []
             for item in items:
                 if isinstance(item, Full):
-                    self._settle(waiting)
+                    self._announce(waiting)
                     waiting = []
                     self._close(item)
                     continue
                 if item.segment:
                     self._dirty = item.segment
-                waiting.append(item.settled)
-            self._settle(waiting)
+                waiting.append(item.durable)
+            self._announce(waiting)
             self._sync_in_time()
 
     def _take(self) -> tuple[list[Item], bool]:
@@ -106,11 +106,11 @@ class Syncer:
             return None
         return max(0.0, self._synced + self._seconds - time.monotonic())
 
-    def _settle(self, waiting: list[Settled]) -> None:
+    def _announce(self, waiting: list[Durable]) -> None:
         if waiting and self._always:
             self._sync()
-        for settled in waiting:
-            self._on_settled(settled._replace(reason=settled.reason or self.failed))
+        for durable in waiting:
+            self._on_durable(durable._replace(reason=durable.reason or self.failed))
 
     def _sync_in_time(self) -> None:
         if self._seconds is not None and self._patience() == 0.0:

@@ -1,8 +1,8 @@
 """Group commit: whatever arrived while the last group was on its way to the disk is the next one.
 
 A thread of its own takes what the event loop puts into a queue, makes one record batch of it, writes it, and
-hands it to the syncer; there it is settled, in the order of its offsets: kept, or not, and why. A group that could
-not be written leaves a gap, which is on record in the next one.
+hands it to the syncer, which reports it durable or lost, in the order of offsets. A group that could not be
+written leaves a gap, which the next group records.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from polycast.log.durable import Durable
 from polycast.log.files.columns import Piece, to_batch
 from polycast.log.files.disk import Disk
 from polycast.log.files.folder import HOT, name_of
@@ -26,7 +27,6 @@ from polycast.log.files.hot import HotSegment
 from polycast.log.files.state import State, write_state
 from polycast.log.settings import LogSettings
 from polycast.log.write.bulk import Numbered, to_rows
-from polycast.log.write.outcome import Settled
 from polycast.log.write.syncer import Full, Syncer, Written
 from polycast.model import BatchKey, Burst
 
@@ -66,7 +66,7 @@ class Begun(NamedTuple):
 class Writer:
     def __init__(
         self, folder: Path, layout: Layout, settings: LogSettings, begun: Begun, disk: Disk,
-        on_settled: Callable[[Settled], None], on_roll: Callable[[], None],
+        on_durable: Callable[[Durable], None], on_roll: Callable[[], None],
     ) -> None:  # fmt: skip
         self._folder = folder
         self._layout = layout
@@ -81,7 +81,7 @@ class Writer:
         self._closing = threading.Event()
         self._closing.set()
         self._on_roll = on_roll
-        self.syncer = Syncer(settings, on_settled, self._ended)
+        self.syncer = Syncer(settings, on_durable, self._ended)
         self.closed = begun.state.next
         """Segments that begin before this offset are written to no more."""
         self.gap = begun.gap
@@ -115,7 +115,7 @@ class Writer:
         self._queue.put(act)
 
     def close(self) -> None:
-        """Everything that was put is settled when this returns."""
+        """Returns when every entry that was put is durable or lost."""
         self._queue.put(None)
         self._thread.join()
         self.syncer.close()
@@ -171,7 +171,7 @@ class Writer:
             self._report(reason)
         if reason:
             self._lose(first, after, reason)
-        self.syncer.put(Written(None if reason else self._segment, Settled(first, after, reason)))
+        self.syncer.put(Written(None if reason else self._segment, Durable(first, after, reason)))
 
     def _keep(self, entries: list[Entry], first: int) -> None:
         segment = self._segment_for(first)

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from polycast.declare import setting
-from polycast.log.files.format import MICROS
+from polycast.log.times import MICROS
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.alerts.anomalies import RateAlert, RateHistory, RateRules, add, advance, next_window
 from polycast.pipelines.runtime.definition import Pipeline, PipelineRun

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.log.files.format import MICROS
 from polycast.log.read.query import Condition, Wanted
 from polycast.log.read.seek import find_time
+from polycast.log.times import MICROS
 from polycast.model import Pattern
 from polycast.pipelines.runtime.read_tasks import ReadTask, log_tasks, run_tasks
 

@@ -25,10 +25,10 @@ import msgspec
 from polycast.declare import setting
 from polycast.errors import UsageError
 from polycast.log.files.folder import log_of
-from polycast.log.files.format import MICROS
 from polycast.log.read.query import Wanted
 from polycast.log.read.seek import find_time
 from polycast.log.read.survey import ends_of
+from polycast.log.times import MICROS
 from polycast.model import RESERVED_PREFIX, parse_patterns
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.archive.files import HOUR_MICROS, hour_name

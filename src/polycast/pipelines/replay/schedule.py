@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from polycast.log.files.format import MICROS
+from polycast.log.times import MICROS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

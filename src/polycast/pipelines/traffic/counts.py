@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.log.files.format import MICROS
 from polycast.log.read.query import Wanted
+from polycast.log.times import MICROS
 
 Batches = Iterator[pa.RecordBatch]
 

@@ -24,11 +24,12 @@ from msgspec import Meta, Struct, field
 from polycast.errors import UsageError
 from polycast.log.files.folder import segments
 from polycast.log.files.folder import size_of as bytes_of
-from polycast.log.files.format import KEY, MICROS, SCHEMA, Gap
+from polycast.log.files.format import KEY, SCHEMA, Gap
 from polycast.log.read.masks import matching
 from polycast.log.read.reader import Reader
 from polycast.log.read.seek import first_offset, seek_sequence, seek_sequences, seek_time
 from polycast.log.read.work import Work
+from polycast.log.times import MICROS
 from polycast.model import Pattern, parse_pattern
 
 BYTES_AT_MOST = 8 * 1024 * 1024
@@ -80,9 +81,9 @@ def to_wanted(asked: Asked, most: int) -> Wanted:
     return Wanted(asked.from_, asked.to, asked.columns, patterns, min(asked.bytes, most))
 
 
-def read_rows(folder: Path, wanted: Wanted, settled: int) -> Work[bytes]:
-    """Of what lies before the offset `settled`."""
-    stop = max(wanted.first, min(wanted.next, settled))
+def read_rows(folder: Path, wanted: Wanted, durable_next: int) -> Work[bytes]:
+    """Of the messages before the offset `durable_next`."""
+    stop = max(wanted.first, min(wanted.next, durable_next))
     reader = Reader(folder, wanted.first, _needed(wanted))
     try:
         parts, after = yield from _collect(reader, wanted, stop)
@@ -144,7 +145,7 @@ def check_place(place: Place) -> None:
         raise UsageError('expected {"time": microseconds} or {"sequences": {topic: sequence, ...}}')
 
 
-def find_place(folder: Path, place: Place, settled: int) -> Work[int]:
+def find_place(folder: Path, place: Place, durable_next: int) -> Work[int]:
     """The first message that is meant; with several sequences, some place before which none of them is."""
     if place.time is not None:
         found = yield from seek_time(folder, place.time / MICROS)
@@ -155,7 +156,7 @@ def find_place(folder: Path, place: Place, settled: int) -> Work[int]:
             found = yield from seek_sequence(folder, topic, sequence)
         else:
             found = yield from seek_sequences(folder, sequences)
-    return min(found, settled)
+    return min(found, durable_next)
 
 
 def size_of(folder: Path) -> dict[str, int]:
@@ -164,7 +165,7 @@ def size_of(folder: Path) -> dict[str, int]:
     return {"segments": len(found), "bytes": sum(map(bytes_of, found))}
 
 
-def first_of(folder: Path, settled: int) -> int:
+def first_of(folder: Path, durable_next: int) -> int:
     """Where the log begins; where it would, if there is nothing."""
     first = first_offset(folder)
-    return settled if first is None else min(first, settled)
+    return durable_next if first is None else min(first, durable_next)

@@ -136,7 +136,7 @@ class Routes:
             answer(True, requests.value({"offset": None, "sequence": sequence}))
             return
         told = requests.value({"offset": published.offset, "sequence": sequence})
-        exchange.keeping.when_settled(
+        exchange.keeping.when_durable(
             lambda reason: answer(not reason, requests.word(f"NotStored: {reason}") if reason else told)
         )
 
@@ -150,7 +150,7 @@ class Routes:
         if not requester.guard.may_subscribe(wanted.pattern):
             raise RouteError(FORBIDDEN)
         newest = replays.newest.end(wanted.pattern)
-        rows = read_history(replays.index, wanted, newest, log.settled)
+        rows = read_history(replays.index, wanted, newest, log.durable_next)
         self._read_log(requester, answer, rows, to_json_body)
 
     def _log(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
@@ -162,7 +162,7 @@ class Routes:
         read_asked(body, Nothing)
 
         def look() -> dict[str, Any]:
-            after = log.settled
+            after = log.durable_next
             place = {"first": first_of(log.folder, after), "next": after, **size_of(log.folder)}
             return {**place, "node": node, "folder": str(log.folder.absolute())}
 
@@ -173,7 +173,7 @@ class Routes:
         from polycast.server.api.log_rows import Asked, read_rows, to_wanted
 
         wanted = checked(to_wanted, read_asked(body, Asked), requester.port.queue_bytes // 2)
-        rows = read_rows(log.folder, wanted, log.settled)
+        rows = read_rows(log.folder, wanted, log.durable_next)
         self._read_log(requester, answer, rows, lambda found: Body(found, Format.BYTES))
 
     def _places(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
@@ -182,7 +182,7 @@ class Routes:
 
         place = read_asked(body, Place)
         checked(check_place, place)
-        offset = find_place(log.folder, place, log.settled)
+        offset = find_place(log.folder, place, log.durable_next)
         self._read_log(requester, answer, offset, lambda found: to_json_body({"offset": found}))
 
     def _kept(self, requester: Connection) -> tuple[Log, Replays]:

@@ -1,6 +1,6 @@
 """What waits for the log: answers that promise that something is kept, and deliveries where only that counts.
 
-Everything waits in one line, by offset: the log settles in that order. A connection's answers keep their order:
+Everything waits in one line, by offset: the log announces in that order. A connection's answers keep their order:
 behind one that waits, all wait.
 """
 
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from polycast.broker import Publication
-from polycast.log.write.outcome import Settled
+from polycast.log.durable import Durable
+from polycast.log.times import to_micros
 from polycast.model import Ack, BatchKey
 from polycast.server.io.connection import Connection
 
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
     from polycast.log.log import Log
 
 Then = Callable[[str], None]
-"""What to do when it is settled; with why it was not kept, or an empty text."""
+"""What to do when it is durable; with why it was not kept, or an empty text."""
 
 
 class Waiting(NamedTuple):
     next: int
-    """Everything before this offset must be settled."""
+    """Everything before this offset must be durable or lost."""
     then: Then
 
 
-BEHIND = Settled(-1, 0, "the log is behind")
+BEHIND = Durable(-1, 0, "the log is behind")
 """What got no offset."""
 
 
@@ -40,13 +41,17 @@ class Keeping:
         self._published: dict[Connection, list[tuple[int, int]]] = {}
         """What a connection that is answered has published since its last answer: offsets and counts."""
         self._owed: Counter[Connection] = Counter()
-        self._lost: list[Settled] = []
+        self._lost: list[Durable] = []
 
     def keep(
         self, publication: Publication, source: str, now: float, batch: BatchKey | None = None, count: int = 0
     ) -> None:
         if publication.bursts:
-            self.log.append(publication.bursts, source, now, batch, count)
+            self.log.append(publication.bursts, source, self.micros(now), batch, count)
+
+    def micros(self, now: float) -> int:
+        """Never earlier than the last message in the log."""
+        return max(self.log.micros, to_micros(now))
 
     def note(self, connection: Connection, publication: Publication) -> None:
         """This connection will be told what became of it."""
@@ -54,7 +59,7 @@ class Keeping:
         published += [(burst.offset, len(burst)) for burst in publication.bursts]
 
     def note_again(self, connection: Connection, first: int, count: int) -> None:
-        """The same for what was published before: it may not be settled yet."""
+        """The same for what was published before: it may not be durable yet."""
         self._published.setdefault(connection, []).append((first, count))
 
     def refuse(self, connection: Connection, count: int) -> None:
@@ -64,10 +69,10 @@ class Keeping:
             self._lost.insert(0, BEHIND)
 
     def answer(self, connection: Connection, receipt: Ack) -> None:
-        """In its turn, when all that it is about is settled."""
+        """In its turn, when all that it is about is durable."""
         published = self._published.pop(connection, [])
         self._owed[connection] += 1
-        self.when_settled(lambda reason: self._answer(connection, receipt, published))
+        self.when_durable(lambda reason: self._answer(connection, receipt, published))
 
     def reply(self, connection: Connection, data: bytes) -> None:
         """Not before the answers that it owes already."""
@@ -75,16 +80,16 @@ class Keeping:
             self._send(connection, data)
             return
         self._owed[connection] += 1
-        self.when_settled(lambda reason: self._pay(connection, data))
+        self.when_durable(lambda reason: self._pay(connection, data))
 
     def end(self, connection: Connection, act: Callable[[], None]) -> None:
         """`act` comes when everything is answered that was asked before."""
         self._owed[connection] += 1
-        self.when_settled(lambda reason: self._end_debt(connection, act))
+        self.when_durable(lambda reason: self._end_debt(connection, act))
 
-    def when_settled(self, then: Then) -> None:
-        """When everything is settled that has an offset now."""
-        if self.log.settled >= self.log.next and not self._line:
+    def when_durable(self, then: Then) -> None:
+        """When everything that has an offset now is durable or lost."""
+        if self.log.durable_next >= self.log.next and not self._line:
             then("")
         else:
             self._line.append(Waiting(self.log.next, then))
@@ -96,19 +101,18 @@ class Keeping:
         self._published.pop(connection, None)
         del self._owed[connection]
 
-    def settle(self, settled: Settled) -> None:
-        self.log.settle(settled)
-        if settled.reason:
-            self._lose(settled)
-        while self._line and self._line[0].next <= settled.next:
-            self._line.popleft().then(settled.reason)
+    def on_durable(self, durable: Durable) -> None:
+        if durable.reason:
+            self._lose(durable)
+        while self._line and self._line[0].next <= durable.next:
+            self._line.popleft().then(durable.reason)
         if self._lost and not self._line and not self._published:
             self._lost.clear()
 
-    def _lose(self, settled: Settled) -> None:
-        if self._lost and self._lost[-1].next == settled.first:
-            settled = self._lost.pop()._replace(next=settled.next, reason=settled.reason)
-        self._lost.append(settled)
+    def _lose(self, lost: Durable) -> None:
+        if self._lost and self._lost[-1].next == lost.first:
+            lost = self._lost.pop()._replace(next=lost.next, reason=lost.reason)
+        self._lost.append(lost)
 
     def _answer(self, connection: Connection, receipt: Ack, published: list[tuple[int, int]]) -> None:
         if not self._lost:

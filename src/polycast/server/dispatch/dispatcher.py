@@ -20,7 +20,7 @@ from polycast.broker.hub import parts_where
 from polycast.declare import Histogram
 from polycast.dialects.base import Guard, LinkSession, opening
 from polycast.errors import ForbiddenError, PeerError
-from polycast.log.write.outcome import ANOTHER_COUNT, Settled
+from polycast.log.durable import Durable
 from polycast.model import (
     Abort,
     Ack,
@@ -137,7 +137,8 @@ class Exchange:
         self.budget.staged = lambda: stages.size
         self.commits = Commits(self, log, stages, self._settings.limits.for_dialects())
         loop = asyncio.get_running_loop()
-        log.start(lambda settled: loop.call_soon_threadsafe(self._settle, settled))
+        log.on_durable(self._on_durable)
+        log.start(loop.call_soon_threadsafe)
 
     # -- a connection's life -----------------------------------------------------------------------------
 
@@ -352,13 +353,13 @@ class Exchange:
         """All of it, or nothing: the rights may have changed since it was read."""
         assert self.keeping
         count = len(event.burst)
-        known = self.keeping.log.batches.find(event.batch, now)
+        known = self.keeping.log.batches.find(event.batch, self.keeping.micros(now))
         if connection.guard.restricted and self._first_forbidden(connection, event.burst) is not None:
             self.refuse(connection, FORBIDDEN)
             self.keeping.reply(connection, event.denial(403, FORBIDDEN))
         elif known and known.count != count:
             self.refuse(connection, "batch id with another count")
-            self.keeping.reply(connection, event.denial(422, ANOTHER_COUNT % known.beside(event.batch, count)))
+            self.keeping.reply(connection, event.denial(422, known.mismatch(event.batch, count)))
         else:
             if known:
                 self.keeping.note_again(connection, known.first, known.count)
@@ -366,16 +367,15 @@ class Exchange:
                 self.publish_for(connection, event.burst, now, event.batch)
             self.keeping.answer(connection, Ack(event.answer(count), event.refusal))
 
-    def _settle(self, settled: Settled) -> None:
-        """The log has kept these, or will not."""
+    def _on_durable(self, durable: Durable) -> None:
         assert self.keeping
         due: list[Held] = []
-        while self._held and self._held[0].next <= settled.next:
+        while self._held and self._held[0].next <= durable.next:
             held = self._held.popleft()
-            if not settled.reason:
+            if not durable.reason:
                 self.outgoing.deliver_held(held.deliveries)
                 due.append(held)
-        self.keeping.settle(settled)
+        self.keeping.on_durable(durable)
         self.outgoing.flush()
         self._flushed = self._undelivered()
         now = time.monotonic() if due else 0.0

@@ -84,7 +84,7 @@ def _log_totals(server: Server) -> dict[str, int]:
         return {}
     return {
         "log_next_offset": log.next,
-        "log_settled_offset": log.settled,
+        "log_settled_offset": log.durable_next,
         "log_pending_bytes": log.pending_bytes,
         "log_groups": log.writer.groups,
         "log_bytes": log.writer.bytes_written,

@@ -84,10 +84,10 @@ class Replay:
             if self._reader:
                 self._reader.close()
 
-    async def settled(self, offset: int) -> None:
+    async def until_durable(self, offset: int) -> None:
         """Whatever was published before is on the disk, or never will be."""
         wait = SHORTEST_WAIT
-        while self.log.settled < offset and not self.is_over():
+        while self.log.durable_next < offset and not self.is_over():
             await asyncio.sleep(wait)
             wait = min(1.5 * wait, LONGEST_WAIT)
 
@@ -106,10 +106,10 @@ class Replay:
     async def _push_piece(self) -> None:
         """From the disk."""
         await self.room()
-        await self.settled(self.offset + 1)
+        await self.until_durable(self.offset + 1)
         if self._reader is None:
             self._reader = Reader(self.log.folder, self.offset)
-        stop = self.log.settled
+        stop = self.log.durable_next
         batch = await self.replays.in_thread(self.connection, _read, self._reader, self.offset, stop)
         if batch is None:
             self.offset = stop
@@ -156,7 +156,7 @@ class Replay:
         """From memory. Whether that was all there is."""
         size = 0
         for entry in self.log.tail(self.offset):
-            if self.replays.committed and entry.next > self.log.settled:
+            if self.replays.committed and entry.next > self.log.durable_next:
                 break
             if not self.is_own(entry):
                 for burst in entry.bursts:

@@ -46,7 +46,7 @@ class FromReplay(Replay):
 
     async def find_start(self) -> int:
         """Only what is on the disk can be looked for."""
-        await self.settled(self.log.next)
+        await self.until_durable(self.log.next)
         found = await self.replays.in_turns(self.connection, find_starts(self.log.folder, dict(self._starts)))
         for pattern in self._starts:
             self.wishes.hasten(pattern, found[pattern])
@@ -73,7 +73,7 @@ class LastReplay(FromReplay):
     async def find_start(self) -> int:
         for pattern, _ in self.wishes:
             self.wishes.hasten(pattern, 0)
-        await self.settled(self._since)
+        await self.until_durable(self._since)
         left = await self._offsets()
         while left and not self.is_over():
             old = bisect_left(left, self.log.tail_first)

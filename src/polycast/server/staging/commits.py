@@ -26,7 +26,6 @@ from polycast.log.files.columns import COLUMN_BYTES_AT_MOST
 from polycast.log.log import NAMES, Log
 from polycast.log.write import bulk
 from polycast.log.write.bulk import Bulk, Numbered
-from polycast.log.write.outcome import ANOTHER_COUNT
 from polycast.log.write.writer import ROW_BYTES
 from polycast.model import Abort, Ack, BatchKey, Burst, Commit, Event, Limits, Stage
 from polycast.routing import Audience
@@ -134,11 +133,11 @@ class Commits:
 
     def _is_known(self, connection: Connection, event: Commit) -> bool:
         """A repeat publishes nothing; one of another count is none."""
-        known = self._log.batches.find(event.batch, time.time())
+        known = self._log.batches.find(event.batch, self._keeping.micros(time.time()))
         if known is None:
             return False
         if event.count is not None and event.count != known.count:
-            raise StageError(422, ANOTHER_COUNT % known.beside(event.batch, event.count))
+            raise StageError(422, known.mismatch(event.batch, event.count))
         self._finish(connection, event, known.first, known.count)
         return True
 
@@ -175,9 +174,10 @@ class Commits:
         self._exchange.events.publish()
         self._turn_to_log(batch.names, links=True)
         offset, sequences = self._exchange.hub.number_bulk(batch.names, batch.counts, batch.lasts)
-        self._log.append_bulk(Numbered(batch, offset, sequences), connection.name, time.time(), key)
+        micros = self._keeping.micros(time.time())
+        self._log.append_bulk(Numbered(batch, offset, sequences), connection.name, micros, key)
         size = self.stages.take(key)
-        self._keeping.when_settled(lambda _: self.stages.release(key.owner, size))
+        self._keeping.when_durable(lambda _: self.stages.release(key.owner, size))
         if self._exchange.rates:
             self._exchange.rates.charge(connection, len(batch), size)
         connection.port.counters.messages_in += len(batch)
