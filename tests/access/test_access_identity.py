@@ -9,8 +9,8 @@ import pytest
 
 from polycast.errors import UsageError
 from polycast.model import Exact, Prefix
-from polycast.server.access.access import Access, Pass
-from polycast.server.access.identity import from_certificate, from_place, parse_networks
+from polycast.server.access.access_control import AccessControl, ConnectionGuard
+from polycast.server.access.identity import from_address, from_certificate, parse_networks
 from polycast.server.access.settings import AccessSettings
 from polycast.server.access.tokens import add_token
 
@@ -35,7 +35,7 @@ NETWORKS = parse_networks(["wide=10.0.0.0/8", "narrow=10.1.0.0/16", "six=2001:db
     ],
 )
 def test_from_a_place(host: str | None, identity: str) -> None:
-    assert from_place(host, NETWORKS) == identity
+    assert from_address(host, NETWORKS) == identity
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/8", "a=10.0.0.1/8", "a=somewhere", "a b=10.0.0.0/8", "=10.0.0.0/8"])
@@ -91,15 +91,15 @@ def test_names_that_no_token_can_have(name: str, tmp_path: Path) -> None:
 def test_whom_the_broker_dialled(
     host: str | None, certificate: Any, configured: str, found: str, tmp_path: Path
 ) -> None:
-    access = Access(AccessSettings(networks=["wide=10.0.0.0/8"]), tmp_path)
+    access = AccessControl(AccessSettings(networks=["wide=10.0.0.0/8"]), tmp_path)
     assert access.identify_dialled(host, certificate, found=False) == configured
     assert access.identify_dialled(host, certificate, found=True) == found
 
 
 def test_what_is_configured_may_do_everything_until_there_are_rules(tmp_path: Path) -> None:
-    access = Access(AccessSettings(), tmp_path)
-    configured = Pass(access, "dialled", "simplest", configured=True)
-    found = Pass(access, "dialled", "simplest")
+    access = AccessControl(AccessSettings(), tmp_path)
+    configured = ConnectionGuard(access, "dialled", "simplest", configured=True)
+    found = ConnectionGuard(access, "dialled", "simplest")
     assert not configured.restricted
     assert found.has_no_rights
     access.adopt(AccessSettings(rules=["loopback may everything", "dialled may subscribe a.>"]))

@@ -10,7 +10,7 @@ from access.gate import counted, gated
 from kit.broker import Broker
 from kit.hermod import OK, message
 from kit.wire import Peer, wait_for
-from polycast.server.access.rates import Bucket, Pace
+from polycast.server.access.rate_limiter import Bucket, RateLimit
 
 
 def test_a_bucket_has_one_second_and_then_its_rate() -> None:
@@ -24,10 +24,10 @@ def test_a_bucket_has_one_second_and_then_its_rate() -> None:
 
 
 def test_messages_and_bytes_are_counted_by_themselves() -> None:
-    assert Pace(0, 0, 0.0).spend(10**9, 10**9, 0.0) == 0
-    assert Pace(10, 0, 0.0).spend(20, 10**9, 0.0) == pytest.approx(1)
-    assert Pace(0, 10, 0.0).spend(10**9, 30, 0.0) == pytest.approx(2)
-    assert Pace(10, 10, 0.0).spend(20, 30, 0.0) == pytest.approx(2)
+    assert RateLimit(0, 0, 0.0).spend(10**9, 10**9, 0.0) == 0
+    assert RateLimit(10, 0, 0.0).spend(20, 10**9, 0.0) == pytest.approx(1)
+    assert RateLimit(0, 10, 0.0).spend(10**9, 30, 0.0) == pytest.approx(2)
+    assert RateLimit(10, 10, 0.0).spend(20, 30, 0.0) == pytest.approx(2)
 
 
 def acknowledged(peer: Peer) -> bool:

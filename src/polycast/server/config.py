@@ -23,10 +23,10 @@ from typing import Any
 from polycast.address import PORT_LIMIT, WEB, Address, parse_address
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
+from polycast.server.access.http_allowlist import parse_host, parse_origin
 from polycast.server.access.identity import parse_networks
 from polycast.server.access.rules import parse_rule
 from polycast.server.access.settings import REQUIRED, TlsSettings
-from polycast.server.access.sites import parse_host, parse_origin
 from polycast.server.settings import POLICIES, TABLES, Settings, declared
 
 PREFIX = "POLYCAST_"

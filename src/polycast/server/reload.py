@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polycast.errors import ForbiddenError, PolycastError
-from polycast.server.access.access import Access
+from polycast.server.access.access_control import AccessControl
 from polycast.server.access.exposure import find_warnings
-from polycast.server.access.rates import Rates
+from polycast.server.access.rate_limiter import RateLimiter
 from polycast.server.dispatch.request_handler import may_offer
 from polycast.server.io.connection import Connection
-from polycast.server.io.dial import warn_of_useless
+from polycast.server.io.dial import warn_of_peers_without_rights
 from polycast.server.io.tls import to_context, to_dial_context
 from polycast.server.settings import TABLES, Settings
 
@@ -50,7 +50,7 @@ def check(settings: Settings) -> None:
         to_context(settings.tls)
     if settings.dials_securely:
         to_dial_context(settings.tls)
-    Access(settings.access, Path(settings.log.data))
+    AccessControl(settings.access, Path(settings.log.data))
 
 
 def reload(server: Server, read: Callable[[], Settings]) -> None:
@@ -85,9 +85,11 @@ def _apply(server: Server) -> None:
     if exchange.replays:
         exchange.replays.readers.limit(settings.limits.reads, settings.limits.read_seconds)
     waits = exchange.slowed
-    exchange.rates = Rates(settings.access, exchange.budget, waits) if settings.access.paced or waits else None
+    exchange.rates = (
+        RateLimiter(settings.access, exchange.budget, waits) if settings.access.paced or waits else None
+    )
     server.access.adopt(settings.access)
-    warn_of_useless(server.access, settings)
+    warn_of_peers_without_rights(server.access, settings)
     look_again(server)
 
 

@@ -17,20 +17,20 @@ from polycast.address import SECURE, UNDER, Address, parse_address
 from polycast.dialects.base import Page, SessionContext
 from polycast.dialects.registry import ROLES
 from polycast.errors import ForbiddenError, TimeoutPeerError
-from polycast.server.access.access import Access
+from polycast.server.access.access_control import AccessControl
 from polycast.server.api.routes import Routes
 from polycast.server.dispatch.dispatcher import Exchange
 from polycast.server.dispatch.mesh_links import Neighbours
 from polycast.server.io import sockets
 from polycast.server.io.connection import DETAILS_AT_MOST, Connection
-from polycast.server.io.dial import dial, warn_of_useless
+from polycast.server.io.connection_slots import ConnectionSlots
+from polycast.server.io.dial import dial, warn_of_peers_without_rights
 from polycast.server.io.listener import Listener
-from polycast.server.io.outbound import Links, Place
-from polycast.server.io.partial_frames import Unfinished
-from polycast.server.io.receive_buffer import SHARED_BYTES, Inbox
-from polycast.server.io.slots import Places
-from polycast.server.io.timeouts import is_left_open, why_late
-from polycast.server.io.tls import PENDING_AT_MOST, Doorway, to_context, to_dial_context
+from polycast.server.io.outbound import DialTarget, OutboundConnections
+from polycast.server.io.partial_frames import PartialFrames
+from polycast.server.io.receive_buffer import SHARED_BYTES, ReceiveBuffer
+from polycast.server.io.timeouts import is_idle_http, timeout_reason
+from polycast.server.io.tls import PENDING_AT_MOST, TlsAcceptor, to_context, to_dial_context
 from polycast.server.observe import pages
 from polycast.server.observe.counters import Counters
 from polycast.server.observe.offset_times import Marks
@@ -63,7 +63,7 @@ class Server:
         self.log = log
         self._pages = pages or {}
         self.node = secrets.token_hex(8)
-        self.access = Access(settings.access, Path(settings.log.data))
+        self.access = AccessControl(settings.access, Path(settings.log.data))
         self._context = to_context(settings.tls) if settings.tls.certificate else None
         self.dial_context = to_dial_context(settings.tls) if settings.dials_securely else None
         self.exchange = Exchange(settings, self.node)
@@ -74,22 +74,22 @@ class Server:
         self.opened_listeners: Counter[str] = Counter()
         """How many of its addresses each one listens at."""
         self.neighbours = Neighbours(settings.simplest, self.exchange, self.access, self._dial)
-        self.links = Links(self._dial)
+        self.links = OutboundConnections(self._dial)
         self.positions = Positions()
         self.marks = Marks()
         self.exchange.asking.routes = Routes(self)
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._named = 0
-        self.unfinished = Unfinished(settings.limits.total_receive_bytes, self.exchange.budget)
-        self._places = Places(*self._room_for_connections(settings.limits))
-        self._servers: list[asyncio.Server | Doorway] = []
+        self.unfinished = PartialFrames(settings.limits.total_receive_bytes, self.exchange.budget)
+        self._places = ConnectionSlots(*self._room_for_connections(settings.limits))
+        self._servers: list[asyncio.Server | TlsAcceptor] = []
         self._sweeping: asyncio.Task[None] | None = None
         self._files: list[tuple[Path, tuple[int, int]]] = []
 
     # -- what connections need ---------------------------------------------------------------------------
 
-    def inbox(self) -> Inbox:
-        return Inbox(self._shared)
+    def inbox(self) -> ReceiveBuffer:
+        return ReceiveBuffer(self._shared)
 
     def session_context(self, address: Address, dialed: bool = False) -> SessionContext:
         settings = self.settings
@@ -115,7 +115,7 @@ class Server:
     def page(self, path: str) -> Page | None:
         return pages.find(self, path) or self._pages.get(path)
 
-    async def _dial(self, place: Place) -> Connection:
+    async def _dial(self, place: DialTarget) -> Connection:
         connection = Listener(self, ROLES[place.role], place.address, True, place.found).connection()
         await dial(connection, place.address, self.dial_context)
         return connection
@@ -182,7 +182,7 @@ class Server:
         """To whoever comes from now on."""
         self._context = context
         for server in self._servers:
-            if isinstance(server, Doorway):
+            if isinstance(server, TlsAcceptor):
                 server.context = context
 
     # -- start and stop ----------------------------------------------------------------------------------
@@ -200,11 +200,11 @@ class Server:
             self.neighbours.start(self.addresses)
             for name, texts in self.settings.connect.items():
                 for text in texts:
-                    self.links.add(Place(name, parse_address(text)))
+                    self.links.add(DialTarget(name, parse_address(text)))
         except BaseException:
             await self.stop()
             raise
-        warn_of_useless(self.access, self.settings)
+        warn_of_peers_without_rights(self.access, self.settings)
         self._sweeping = asyncio.create_task(self._sweep())
 
     async def _listen(self, name: str, address: Address) -> None:
@@ -218,7 +218,7 @@ class Server:
             elif address.scheme == "tls":
                 assert self._context
                 seconds, most = self.settings.limits.handshake_seconds, self._handshakes
-                door = Doorway(sock, self._context, listener.connection, listener.counters, seconds, most)
+                door = TlsAcceptor(sock, self._context, listener.connection, listener.counters, seconds, most)
                 self._servers.append(door)
             else:
                 server = await loop.create_server(listener.connection, sock=sock, backlog=sockets.BACKLOG)
@@ -300,9 +300,9 @@ class Server:
             patience = limits.stall_seconds if connection.unsent() else LINGER_SECONDS
             if patience and idle >= patience:
                 connection.abort()
-        elif late := why_late(connection, limits, now):
+        elif late := timeout_reason(connection, limits, now):
             connection.fail(TimeoutPeerError(late))
-        elif connection.session.served and is_left_open(connection, limits, now):
+        elif connection.session.served and is_idle_http(connection, limits, now):
             connection.leave()
         elif limits.idle_seconds and idle >= limits.idle_seconds and not connection.queued():
             connection.fail(TimeoutPeerError(f"idle for {limits.idle_seconds:g} s (limits.idle_seconds)"))

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from polycast.server.io.address_groups import Crowd, origin_of
+from polycast.server.io.address_groups import AddressGroups, address_group_of
 
 
 def test_it_goes_as_counting_by_hand_says() -> None:
     dice = random.Random(7)
-    crowd: Crowd[int] = Crowd()
+    crowd: AddressGroups[int] = AddressGroups()
     there: dict[int, str] = {}
     for number in range(5_000):
         if there and dice.random() < 0.45:
@@ -37,7 +37,7 @@ def test_it_goes_as_counting_by_hand_says() -> None:
 
 def test_the_oldest_go_at_a_constant_cost() -> None:
     """A cost that grows with how many went before would make this very slow."""
-    crowd: Crowd[int] = Crowd()
+    crowd: AddressGroups[int] = AddressGroups()
     members = 200_000
     for number in range(members):
         crowd.add(number, str(number % 2))
@@ -62,4 +62,4 @@ def test_the_oldest_go_at_a_constant_cost() -> None:
     ],
 )
 def test_what_counts_as_one_address(host: str | None, origin: str) -> None:
-    assert origin_of(host) == origin
+    assert address_group_of(host) == origin

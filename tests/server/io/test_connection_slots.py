@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from polycast.dialects.base import Guard
-from polycast.server.io.slots import DISPLACED, Places
+from polycast.server.io.connection_slots import DISPLACED, ConnectionSlots
 
 
 class Somebody(Guard):
@@ -51,7 +51,7 @@ def show(places: Any, peer: Peer, kind: str) -> None:
 
 
 def test_the_known_may_hold_all_places_and_are_never_displaced() -> None:
-    places = Places(100, 0)
+    places = ConnectionSlots(100, 0)
     known = enter(places, "known", 150)
     assert len(known) == len(places) == 100
     for kind in ("known", "unknown", "silent"):
@@ -60,7 +60,7 @@ def test_the_known_may_hold_all_places_and_are_never_displaced() -> None:
 
 
 def test_the_silent_hold_half_of_them_and_the_oldest_makes_room() -> None:
-    places = Places(100, 0)
+    places = ConnectionSlots(100, 0)
     silent = enter(places, "silent", 80, "many")
     assert len(silent) == 80
     assert [peer.ended for peer in silent] == [DISPLACED] * 30 + [""] * 50
@@ -70,7 +70,7 @@ def test_the_silent_hold_half_of_them_and_the_oldest_makes_room() -> None:
 
 
 def test_the_busiest_address_makes_room_first() -> None:
-    places = Places(100, 40)
+    places = ConnectionSlots(100, 40)
     few = enter(places, "silent", 10, "few")
     flood = enter(places, "silent", 500, "flood")
     assert [peer.ended for peer in flood] == [DISPLACED] * 460 + [""] * 40
@@ -81,7 +81,7 @@ def test_the_busiest_address_makes_room_first() -> None:
 
 
 def test_a_part_is_reserved_for_the_known() -> None:
-    places = Places(1_000, 1_000)
+    places = ConnectionSlots(1_000, 1_000)
     unknown = enter(places, "unknown", 2_000)
     assert sum(not peer.on_trial and not peer.ended for peer in unknown) == 900
     assert sum(peer.on_trial and not peer.ended for peer in unknown) == 100
@@ -91,7 +91,7 @@ def test_a_part_is_reserved_for_the_known() -> None:
 
 def test_whoever_finds_no_lasting_place_can_still_introduce_itself() -> None:
     """Its address is full of the unknown, and a newer one makes it go if it does not."""
-    places = Places(100, 10)
+    places = ConnectionSlots(100, 10)
     unknown = enter(places, "unknown", 10, "plant")
     [one] = enter(places, "unknown", 1, "plant")
     assert one.on_trial
@@ -105,7 +105,7 @@ def test_whoever_finds_no_lasting_place_can_still_introduce_itself() -> None:
 
 
 def test_whoever_loses_its_rights_is_on_trial_again() -> None:
-    places = Places(4, 0)
+    places = ConnectionSlots(4, 0)
     known = enter(places, "known", 4)
     show(places, known[0], "silent")
     assert known[0].on_trial
@@ -115,7 +115,7 @@ def test_whoever_loses_its_rights_is_on_trial_again() -> None:
 
 
 def test_places_are_free_again_when_everybody_has_left() -> None:
-    places = Places(60, 20)
+    places = ConnectionSlots(60, 20)
     for _ in range(3):
         peers = [peer for kind in ("known", "unknown", "silent") for peer in enter(places, kind, 20, "here")]
         assert len(peers) == 60
@@ -125,7 +125,7 @@ def test_places_are_free_again_when_everybody_has_left() -> None:
 
 
 def test_a_single_place() -> None:
-    places = Places(1, 0)
+    places = ConnectionSlots(1, 0)
     [silent] = enter(places, "silent", 1)
     [known] = enter(places, "known", 1)
     assert (silent.ended, known.ended) == (DISPLACED, "")

@@ -11,7 +11,7 @@ import pytest
 from polycast.address import Address
 from polycast.server.io import outbound
 from polycast.server.io.connection import Connection
-from polycast.server.io.outbound import FOUND_ATTEMPTS, Links, Place
+from polycast.server.io.outbound import FOUND_ATTEMPTS, DialTarget, OutboundConnections
 
 ADDRESS = Address("tcp", "127.0.0.1", 9)
 
@@ -24,7 +24,7 @@ class Refusing:
         self.reached = asyncio.Event()
         self._enough = enough
 
-    async def __call__(self, place: Place) -> Connection:
+    async def __call__(self, place: DialTarget) -> Connection:
         self.dialled += 1
         if self.dialled >= self._enough:
             self.reached.set()
@@ -38,11 +38,11 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_announced_is_given_up_until_it_is_announced_again(caplog: pytest.LogCaptureFixture) -> None:
-    place = Place("simplest.peer", ADDRESS, found=True)
+    place = DialTarget("simplest.peer", ADDRESS, found=True)
 
     async def dial() -> int:
         refusing = Refusing(FOUND_ATTEMPTS)
-        kept = Links(refusing)
+        kept = OutboundConnections(refusing)
         for times in (1, 2):
             kept.add(place)
             assert place in kept
@@ -68,17 +68,17 @@ def test_an_announced_place_that_led_to_this_broker_is_no_link_and_not_dialled_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(outbound, "OWN_AT_MOST", 3)
-    places = [Place("simplest.peer", Address("tcp", f"127.0.0.{i}", 9), found=True) for i in range(4)]
-    dialled: list[Place] = []
+    places = [DialTarget("simplest.peer", Address("tcp", f"127.0.0.{i}", 9), found=True) for i in range(4)]
+    dialled: list[DialTarget] = []
 
     async def dial() -> None:
-        async def to_itself(place: Place) -> Connection:
+        async def to_itself(place: DialTarget) -> Connection:
             dialled.append(place)
             connection = cast(Connection, Closed())
             kept.give_up(connection, None)
             return connection
 
-        kept = Links(to_itself)
+        kept = OutboundConnections(to_itself)
         for place in places:
             kept.add(place)
             assert kept.found_at(place.address.host) == 1
@@ -97,8 +97,8 @@ def test_an_announced_place_that_led_to_this_broker_is_no_link_and_not_dialled_a
 def test_what_is_configured_is_dialled_for_ever() -> None:
     async def dial() -> bool:
         refusing = Refusing(2000)  # doubling so often would be past what a float can hold
-        kept = Links(refusing)
-        place = Place("simplest.peer", ADDRESS)
+        kept = OutboundConnections(refusing)
+        place = DialTarget("simplest.peer", ADDRESS)
         kept.add(place)
         await refusing.reached.wait()
         there = place in kept

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from polycast.server.io.memory_budget import Budget
-from polycast.server.io.partial_frames import Unfinished
+from polycast.server.io.memory_budget import MemoryBudget
+from polycast.server.io.partial_frames import PartialFrames
 
 LIMIT = 1000
 
@@ -32,13 +32,13 @@ class Peer:
 
 
 @pytest.fixture
-def unfinished() -> Iterator[Unfinished]:
-    made = Unfinished(LIMIT, Budget(1))
+def unfinished() -> Iterator[PartialFrames]:
+    made = PartialFrames(LIMIT, MemoryBudget(1))
     yield made
     assert made.total == 0
 
 
-def test_whoever_wants_more_than_there_is_waits_until_there_is_room(unfinished: Unfinished) -> None:
+def test_whoever_wants_more_than_there_is_waits_until_there_is_room(unfinished: PartialFrames) -> None:
     first, second, third = Peer(), Peer(), Peer()
     unfinished.note(first, 400, 400, 0.0, begins=True)
     unfinished.note(second, 300, 600, 0.0, begins=True)
@@ -55,7 +55,7 @@ def test_whoever_wants_more_than_there_is_waits_until_there_is_room(unfinished: 
     unfinished.forget(second)
 
 
-def test_the_oldest_frame_always_goes_on(unfinished: Unfinished) -> None:
+def test_the_oldest_frame_always_goes_on(unfinished: PartialFrames) -> None:
     first, second = Peer(), Peer()
     unfinished.note(first, 900, 5_000, 0.0, begins=True)
     unfinished.note(second, 900, 900, 0.0, begins=True)
@@ -69,7 +69,7 @@ def test_the_oldest_frame_always_goes_on(unfinished: Unfinished) -> None:
     unfinished.forget(first)
 
 
-def test_somebody_can_always_go_on_and_nothing_is_forgotten(unfinished: Unfinished) -> None:
+def test_somebody_can_always_go_on_and_nothing_is_forgotten(unfinished: PartialFrames) -> None:
     dice = random.Random(3)
     peers = [Peer() for _ in range(20)]
     sizes = dict.fromkeys(peers, 0)
@@ -91,7 +91,7 @@ def test_somebody_can_always_go_on_and_nothing_is_forgotten(unfinished: Unfinish
         assert peer.is_read
 
 
-def test_a_frame_must_go_on(unfinished: Unfinished) -> None:
+def test_a_frame_must_go_on(unfinished: PartialFrames) -> None:
     dead, slow = Peer(), Peer()
     for peer in (dead, slow):
         unfinished.note(peer, 1, 1, 0.0, begins=True)
@@ -106,7 +106,7 @@ def test_a_frame_must_go_on(unfinished: Unfinished) -> None:
     unfinished.forget(slow)
 
 
-def test_time_in_which_it_is_not_read_does_not_count(unfinished: Unfinished) -> None:
+def test_time_in_which_it_is_not_read_does_not_count(unfinished: PartialFrames) -> None:
     first, second = Peer(), Peer()
     unfinished.note(first, LIMIT, LIMIT, 0.0, begins=True)
     unfinished.note(second, LIMIT, LIMIT, 0.0, begins=True)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from polycast.model import Block
-from polycast.server.io.receive_buffer import LARGE_BYTES, SHARED_BYTES, Inbox
+from polycast.server.io.receive_buffer import LARGE_BYTES, SHARED_BYTES, ReceiveBuffer
 
 PIECE = b"x" * 1024
 LIMIT_BYTES = 4 * 1024 * 1024
 
 
-def give(inbox: Inbox, data: bytes) -> Block | None:
+def give(inbox: ReceiveBuffer, data: bytes) -> Block | None:
     room = inbox.room()
     room[: len(data)] = data
     return inbox.take(len(data))
 
 
 def test_a_long_line_is_looked_at_when_it_ends() -> None:
-    inbox = Inbox(memoryview(bytearray(SHARED_BYTES)))
+    inbox = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
     line, looks = b"", 0
     for _ in range(1000):
         line += PIECE
@@ -33,7 +33,7 @@ def test_a_long_line_is_looked_at_when_it_ends() -> None:
 
 
 def test_a_long_line_is_looked_at_when_it_can_be_no_line() -> None:
-    inbox = Inbox(memoryview(bytearray(SHARED_BYTES)))
+    inbox = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
     limit = LARGE_BYTES + 5000
     begun = give(inbox, b"x" * (LARGE_BYTES + 1))
     assert begun is not None
@@ -44,7 +44,7 @@ def test_a_long_line_is_looked_at_when_it_can_be_no_line() -> None:
 
 
 def test_what_takes_long_is_read_in_smaller_pieces() -> None:
-    inbox = Inbox(memoryview(bytearray(SHARED_BYTES)))
+    inbox = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
     sizes = []
     for taken in (0.1, 0.1, 0.1, 0.1, 0.02, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001):
         inbox.adapt(taken)

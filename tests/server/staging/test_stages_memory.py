@@ -12,7 +12,7 @@ from polycast.dialects.hermod.encoders import to_error, to_ok
 from polycast.dialects.hermod.session import HermodSettings
 from polycast.log.write.writer import ROW_BYTES
 from polycast.model import BatchKey, Limits, Stage
-from polycast.server.io.memory_budget import Budget
+from polycast.server.io.memory_budget import MemoryBudget
 from polycast.server.staging.arrow_frames import MERGED_PARTS, StageError, read_frame
 from polycast.server.staging.stages import STAGE_BYTES, Stages
 
@@ -176,7 +176,7 @@ class Queue:
     [(900, 0, False), (900, 200, True), (400, 10_000, False), (600, 10_000, True), (0, 10_000, False)],
 )
 def test_what_is_staged_leaves_less_to_the_queues_but_a_half(queued: int, staged: int, over: bool) -> None:
-    budget = Budget(1000)
+    budget = MemoryBudget(1000)
     budget.staged = lambda: staged
     budget.fell_behind(Queue(queued))
     assert budget._is_over(1.0) == over

@@ -18,14 +18,14 @@ from polycast.address import Address, parse_address
 from polycast.errors import PolycastError
 from polycast.log.files.folder import log_of
 from polycast.log.files.permissions import UMASKS, open_to_others
+from polycast.server.access.http_allowlist import ANY
 from polycast.server.access.identity import parse_networks
 from polycast.server.access.rules import ANONYMOUS, LOOPBACK, parse_rule
-from polycast.server.access.sites import ANY
 from polycast.server.access.tokens import FILE, read_tokens
 from polycast.server.settings import Settings
 
 
-class Warned(NamedTuple):
+class Exposure(NamedTuple):
     text: str
     cure: str
     level: int = logging.WARNING
@@ -34,49 +34,51 @@ class Warned(NamedTuple):
         return f"{self.text}; {self.cure}"
 
 
-def find_warnings(settings: Settings) -> list[Warned]:
+def find_warnings(settings: Settings) -> list[Exposure]:
     return [*_of_listeners(settings), *_of_sites(settings), *_of_dialled(settings), *_of_files(settings)]
 
 
-def _of_listeners(settings: Settings) -> Iterator[Warned]:
+def _of_listeners(settings: Settings) -> Iterator[Exposure]:
     places = [(name, parse_address(text)) for name, texts in settings.listen.items() for text in texts]
     remote = [(name, address) for name, address in places if is_remote(address)]
     if not remote:
         return
     if plain := [f"{name} ({address})" for name, address in remote if address.scheme == "tcp"]:
         text = f"open to the network without TLS: {', '.join(plain)}"
-        yield Warned(text, "tls://HOST:PORT encrypts a listener, 127.0.0.1 keeps it on this machine")
+        yield Exposure(text, "tls://HOST:PORT encrypts a listener, 127.0.0.1 keeps it on this machine")
     rules = [*settings.access.rules, *_rules_of_tokens(settings)]
     for rule in rules:
         if parse_rule(rule).identity in _anybody(settings):
             cure = "give the rule to the name of a token, of a certificate or of a narrower network"
-            yield Warned(f"open to everybody who can reach {remote[0][1]}: {rule!r}", cure)
+            yield Exposure(f"open to everybody who can reach {remote[0][1]}: {rule!r}", cure)
     if all(parse_rule(rule).identity == LOOPBACK for rule in rules):
         text = f"open to the network, and nobody from there may do anything: {_names(remote)}"
         cure = "access.rules, or 'polycast token new NAME', says who may do what"
-        yield Warned(text, cure, logging.INFO)
+        yield Exposure(text, cure, logging.INFO)
 
 
-def _of_sites(settings: Settings) -> Iterator[Warned]:
+def _of_sites(settings: Settings) -> Iterator[Exposure]:
     """What browsers are kept from no more."""
     access = settings.access
     if settings.listen.get("http") and ANY in access.hosts:
-        yield Warned("access.hosts accepts every name", "list the names of the broker: a site can take any other")
+        yield Exposure(
+            "access.hosts accepts every name", "list the names of the broker: a site can take any other"
+        )
     if settings.listen.get("http") and ANY in access.origins:
-        yield Warned("access.origins accepts the pages of every site", "list the sites whose pages may call")
+        yield Exposure("access.origins accepts the pages of every site", "list the sites whose pages may call")
 
 
-def _of_dialled(settings: Settings) -> Iterator[Warned]:
+def _of_dialled(settings: Settings) -> Iterator[Exposure]:
     """What the broker connects to by itself, without knowing who is there."""
     peers = [parse_address(text, "tcp") for text in settings.simplest.peers]
     dialled = [*peers, *(parse_address(text) for texts in settings.connect.values() for text in texts)]
     if plain := [str(address) for address in dialled if address.scheme in ("tcp", "ws") and not _is_here(address)]:
         cure = "tls:// and wss:// verify the server and encrypt what is sent"
-        yield Warned(f"dialled over the network without TLS: {', '.join(plain)}", cure)
+        yield Exposure(f"dialled over the network without TLS: {', '.join(plain)}", cure)
     wide = [text for text in settings.simplest.discover_networks if text.endswith("/0")]
     if settings.simplest.discover and wide:
         cure = "list the networks of your own brokers"
-        yield Warned(f"announced brokers are dialled anywhere: simplest.discover_networks has {wide[0]}", cure)
+        yield Exposure(f"announced brokers are dialled anywhere: simplest.discover_networks has {wide[0]}", cure)
 
 
 def _is_here(address: Address) -> bool:
@@ -119,21 +121,21 @@ def _rules_of_tokens(settings: Settings) -> list[str]:
 # -- files -----------------------------------------------------------------------------------------------
 
 
-def _of_files(settings: Settings) -> Iterator[Warned]:
+def _of_files(settings: Settings) -> Iterator[Exposure]:
     data = Path(settings.log.data)
     umask = UMASKS[settings.log.access]
     for path in (data, log_of(data)):
         if mode := open_to_others(path, umask):
             cure = f"chmod {0o777 & ~umask:o} {path}, or set log.access"
-            yield Warned(f"other accounts may look into {path}: its mode is {mode:04o}", cure)
+            yield Exposure(f"other accounts may look into {path}: its mode is {mode:04o}", cure)
             break
     for text in (text for texts in settings.listen.values() for text in texts):
         address = parse_address(text)
         if int(address.options.get("mode", "0"), 8) & stat.S_IWOTH:
             cure = "mode=660 leaves it to the group; rules for loopback say what they may do"
-            yield Warned(f"every account of this machine may connect to {address.path} as {LOOPBACK}", cure)
+            yield Exposure(f"every account of this machine may connect to {address.path} as {LOOPBACK}", cure)
     tls = settings.tls
     keys = [tls.key or tls.certificate, tls.dial_key or tls.dial_certificate]
     for path in (data / FILE, *map(Path, filter(None, keys))):
         if mode := open_to_others(path, stat.S_IRWXO):
-            yield Warned(f"other accounts may read {path}: its mode is {mode:04o}", f"chmod 600 {path}")
+            yield Exposure(f"other accounts may read {path}: its mode is {mode:04o}", f"chmod 600 {path}")

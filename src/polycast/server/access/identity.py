@@ -34,7 +34,7 @@ def _parse_network(text: str) -> Network:
         raise UsageError(f"{text!r}: {error}", "write NAME=10.0.0.0/8") from error
 
 
-def from_place(host: str | None, networks: list[Network]) -> str:
+def from_address(host: str | None, networks: list[Network]) -> str:
     """`host` is an IP address; None: the peer came over a file of this machine."""
     if host is None:
         return LOOPBACK

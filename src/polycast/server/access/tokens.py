@@ -40,7 +40,7 @@ class Token(Struct, frozen=True, forbid_unknown_fields=True):
     rules: tuple[str, ...] = ()
 
 
-class Shelf(Struct, forbid_unknown_fields=True):
+class TokenFile(Struct, forbid_unknown_fields=True):
     tokens: list[Token] = []
 
 
@@ -62,7 +62,7 @@ def read_tokens(file: Path) -> list[Token]:
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             _check_trusted(file, os.fstat(opened.fileno()))
-            shelf = msgspec.json.decode(opened.read(), type=Shelf)
+            shelf = msgspec.json.decode(opened.read(), type=TokenFile)
         for rule in (rule for token in shelf.tokens for rule in token.rules):
             parse_rule(rule)
     except (FileNotFoundError, NotADirectoryError):
@@ -134,7 +134,7 @@ def _changing(folder: Path) -> Iterator[list[Token]]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             tokens = read_tokens(folder / FILE)
             yield tokens
-            _write(folder / FILE, msgspec.json.format(msgspec.json.encode(Shelf(tokens)), indent=2))
+            _write(folder / FILE, msgspec.json.format(msgspec.json.encode(TokenFile(tokens)), indent=2))
             os.fsync(lock)
         finally:
             os.close(lock)

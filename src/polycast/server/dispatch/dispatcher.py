@@ -41,13 +41,13 @@ from polycast.model import (
     Upgrade,
 )
 from polycast.routing import Subscriber, Topic
-from polycast.server.access.rates import Rates
+from polycast.server.access.rate_limiter import RateLimiter
 from polycast.server.dispatch.acks import Keeping
 from polycast.server.dispatch.delivery import Outgoing
 from polycast.server.dispatch.request_handler import DETAILS_AT_MOST, FORBIDDEN, Asking
 from polycast.server.dispatch.subscription_handler import Subscribing, to_announcement
 from polycast.server.io.connection import Connection
-from polycast.server.io.memory_budget import Budget
+from polycast.server.io.memory_budget import MemoryBudget
 from polycast.server.observe.broker_events import Events
 from polycast.server.settings import Settings
 
@@ -97,8 +97,8 @@ class Exchange:
         self.outgoing = Outgoing(self.hub, self.owes)
         self.requests = Requests(settings.ubre.request_seconds, settings.ubre.requests)
         self.asking = Asking(self.requests, self.outgoing)
-        self.budget = Budget(settings.limits.total_queue_bytes)
-        self.rates = Rates(settings.access, self.budget) if settings.access.paced else None
+        self.budget = MemoryBudget(settings.limits.total_queue_bytes)
+        self.rates = RateLimiter(settings.access, self.budget) if settings.access.paced else None
         self.subscribing = Subscribing(self, settings.limits.subscriptions)
         self._itself = self.hub.join(self)
         self.keeping: Keeping | None = None

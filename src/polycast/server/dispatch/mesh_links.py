@@ -20,12 +20,12 @@ from polycast.dialects.base import SHOWN_CHARACTERS
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 from polycast.model import Contains
-from polycast.server.access.access import Access, Pass
+from polycast.server.access.access_control import AccessControl, ConnectionGuard
 from polycast.server.config import parse_announce
 from polycast.server.dispatch.dispatcher import Exchange
 from polycast.server.dispatch.request_handler import DETAILS_AT_MOST
 from polycast.server.io.connection import Connection
-from polycast.server.io.outbound import Dial, Links, Place
+from polycast.server.io.outbound import Dial, DialTarget, OutboundConnections
 from polycast.server.settings import SimplestSettings
 
 log = logging.getLogger("polycast.neighbours")
@@ -37,7 +37,7 @@ PLACES_PER_HOST = 4
 
 
 class Neighbours:
-    def __init__(self, settings: SimplestSettings, exchange: Exchange, access: Access, dial: Dial) -> None:
+    def __init__(self, settings: SimplestSettings, exchange: Exchange, access: AccessControl, dial: Dial) -> None:
         self._settings = settings
         self._exchange = exchange
         self._access = access
@@ -46,7 +46,7 @@ class Neighbours:
         """Reasons why a peer is not linked that are in the log already, the newest last."""
         self._own: list[Address] = []
         self._announcing: asyncio.Task[None] | None = None
-        self.links = Links(dial)
+        self.links = OutboundConnections(dial)
         exchange.on_unlink = self._unlink
 
     def start(self, listeners: list[tuple[str, Address]]) -> None:
@@ -54,7 +54,7 @@ class Neighbours:
         settings = self._settings
         self._own = [address for _, address in listeners]
         for peer in settings.peers:
-            self.links.add(Place(ROLE, parse_address(peer, "tcp")))
+            self.links.add(DialTarget(ROLE, parse_address(peer, "tcp")))
         if settings.discover:
             if not self._networks:
                 log.warning("no announced broker is dialled: set simplest.discover_networks, as in 10.0.0.0/8")
@@ -84,7 +84,7 @@ class Neighbours:
     def _discover(self, peer: Peer) -> None:
         settings = self._settings
         scheme = "tls" if settings.discover_tls else "tcp"
-        place = Place(ROLE, Address(scheme, peer.host, peer.port), found=True)
+        place = DialTarget(ROLE, Address(scheme, peer.host, peer.port), found=True)
         if peer.org not in settings.discover or place in self.links or self._is_own(peer):
             return
         name = repr(f"{peer.org}/{peer.name}"[:SHOWN_CHARACTERS])
@@ -100,7 +100,7 @@ class Neighbours:
         if not any(address in network for network in self._networks):
             return f"{host} is in none of simplest.discover_networks"
         identity = self._access.identify_dialled(host, None, found=True)
-        if not settings.discover_tls and Pass(self._access, identity, DIALECT).has_no_rights:
+        if not settings.discover_tls and ConnectionGuard(self._access, identity, DIALECT).has_no_rights:
             return f"{identity} may do nothing here; add a rule such as '{identity} may publish+subscribe a.>'"
         if self.links.found_at(host) >= PLACES_PER_HOST:
             return f"{host} is linked at {PLACES_PER_HOST} ports already, the limit for one address"

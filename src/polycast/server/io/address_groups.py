@@ -17,7 +17,7 @@ HOST_BITS = 64
 """Of an IPv6 address: one subscriber of a network has all of them."""
 
 
-def origin_of(host: str | None) -> str:
+def address_group_of(host: str | None) -> str:
     """What counts as one address: an IPv4 address, a /64 of IPv6, all socket files."""
     if not host:
         return ""
@@ -32,7 +32,7 @@ def origin_of(host: str | None) -> str:
     return f"{IPv6Address(int(address) >> HOST_BITS << HOST_BITS)}/{HOST_BITS}"
 
 
-class Crowd(Generic[T]):
+class AddressGroups(Generic[T]):
     def __init__(self) -> None:
         self._origins: dict[T, str] = {}
         self._members: dict[str, OrderedDict[T, None]] = {}

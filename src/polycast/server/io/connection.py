@@ -18,10 +18,10 @@ from polycast.errors import ForbiddenError, PeerError
 from polycast.model import Buffer, Encoded, Event
 from polycast.routing import Subscriber
 from polycast.server.io import sockets
-from polycast.server.io.address_groups import origin_of
-from polycast.server.io.memory_budget import Budget
-from polycast.server.io.partial_frames import COUNTED_BYTES, Unfinished
-from polycast.server.io.receive_buffer import Inbox
+from polycast.server.io.address_groups import address_group_of
+from polycast.server.io.memory_budget import MemoryBudget
+from polycast.server.io.partial_frames import COUNTED_BYTES, PartialFrames
+from polycast.server.io.receive_buffer import ReceiveBuffer
 from polycast.server.observe.counters import Counters
 
 log = logging.getLogger("polycast.connection")
@@ -46,8 +46,8 @@ class Port(Protocol):
     queue_bytes: int
     trial_bytes: int
     """What a peer that has shown no rights may make the broker keep, in either direction."""
-    budget: Budget
-    unfinished: Unfinished
+    budget: MemoryBudget
+    unfinished: PartialFrames
 
     def admit(self, peer: Any, certificate: Any) -> Guard:
         """Who comes, by what its transport tells of it."""
@@ -119,7 +119,9 @@ class Connection(asyncio.BufferedProtocol):
         "trial_since",
     )
 
-    def __init__(self, port: Port, session: Session, inbox: Inbox, name: str, dialed: bool = False) -> None:
+    def __init__(
+        self, port: Port, session: Session, inbox: ReceiveBuffer, name: str, dialed: bool = False
+    ) -> None:
         self._port = port
         self._inbox = inbox
         self.session = session
@@ -172,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = _peer_of(transport)
         self.name += f" {peer[0]}:{peer[1]}" if peer else " (ipc)" if peer is None else " (gone)"
-        self.origin = origin_of(peer[0] if peer else None)
+        self.origin = address_group_of(peer[0] if peer else None)
         self._secure = transport.get_extra_info("ssl_object") is not None
         self.guard = self.session.guard = self._port.admit(peer, transport.get_extra_info("peercert"))
         if not self._port.opened(self):

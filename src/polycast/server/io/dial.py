@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 from polycast.address import SECURE, Address, parse_address
 from polycast.dialects.registry import ROLES
-from polycast.server.access.access import Access, Pass
+from polycast.server.access.access_control import AccessControl, ConnectionGuard
 from polycast.server.io import sockets
 from polycast.server.io.connection import Connection
 from polycast.server.settings import Settings
@@ -53,18 +53,18 @@ def _context_for(address: Address, context: ssl.SSLContext | None) -> ssl.SSLCon
     return context
 
 
-def warn_of_useless(access: Access, settings: Settings) -> None:
+def warn_of_peers_without_rights(access: AccessControl, settings: Settings) -> None:
     """Names the configured addresses at which a server may do nothing: the rules have nothing for its identity."""
     places = [(PEER, text) for text in settings.simplest.peers]
     places += [(role, text) for role, texts in settings.connect.items() for text in texts]
     for role, text in places:
         identity = _expected_identity(access, parse_address(text, "tcp"))
-        if identity and Pass(access, identity, ROLES[role].dialect, configured=True).has_no_rights:
+        if identity and ConnectionGuard(access, identity, ROLES[role].dialect, configured=True).has_no_rights:
             hint = f"add a rule such as '{identity} may everything'"
             log.warning("%s %s: %s may do nothing here; %s", role, text, identity, hint)
 
 
-def _expected_identity(access: Access, address: Address) -> str:
+def _expected_identity(access: AccessControl, address: Address) -> str:
     """Empty where only a connection can tell: by a certificate, or by the address that a name leads to."""
     if address.scheme == "ipc":
         return access.identify_dialled(None, None, found=False)

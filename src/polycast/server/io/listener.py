@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from polycast.address import Address
 from polycast.dialects.base import Guard, Role
 from polycast.model import Event
-from polycast.server.access.access import Pass
+from polycast.server.access.access_control import ConnectionGuard
 from polycast.server.io.connection import Connection
 from polycast.server.observe.counters import Counters
 
@@ -50,9 +50,9 @@ class Listener:
         access = self._server.access
         host = None if self._address.scheme == "ipc" else peer[0] if peer else ""
         if not self._dialed:
-            return Pass(access, access.identify(host, certificate), self.role.dialect)
+            return ConnectionGuard(access, access.identify(host, certificate), self.role.dialect)
         identity = access.identify_dialled(host, certificate, self._found)
-        return Pass(access, identity, self.role.dialect, configured=not self._found)
+        return ConnectionGuard(access, identity, self.role.dialect, configured=not self._found)
 
     def owes(self, connection: Connection) -> bool:
         return self._server.exchange.owes(connection)

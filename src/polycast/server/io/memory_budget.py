@@ -21,38 +21,38 @@ QUEUES_SHARE = 0.5
 CHECK_SECONDS = 0.01
 
 
-class Member(Protocol):
+class BudgetMember(Protocol):
     def queued(self) -> int: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
 
 
-class Budget:
+class MemoryBudget:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.backlog: Callable[[float], bool] = lambda share: False
         """Whether something else than the queues is past this share of what it may hold."""
         self.staged: Callable[[], int] = lambda: 0
         """The bytes of all that is staged."""
-        self._behind: set[Member] = set()
-        self._paused: set[Member] = set()
-        self._held: Counter[Member] = Counter()
+        self._behind: set[BudgetMember] = set()
+        self._paused: set[BudgetMember] = set()
+        self._held: Counter[BudgetMember] = Counter()
         """Those that are not read for other reasons, and for how many."""
         self.pauses = 0
 
     @property
-    def behind(self) -> set[Member]:
+    def behind(self) -> set[BudgetMember]:
         return self._behind
 
-    def has_paused(self, member: Member) -> bool:
+    def has_paused(self, member: BudgetMember) -> bool:
         return member in self._paused or self._held[member] > 0
 
-    def hold(self, member: Member) -> None:
+    def hold(self, member: BudgetMember) -> None:
         """It is not read until it is released, as often as it was held."""
         self._held[member] += 1
         member.pause_reading()
 
-    def release(self, member: Member) -> None:
+    def release(self, member: BudgetMember) -> None:
         self._held[member] -= 1
         if self._held[member] > 0:
             return
@@ -63,18 +63,18 @@ class Budget:
     def total(self) -> int:
         return sum(member.queued() for member in self._behind)
 
-    def fell_behind(self, member: Member) -> None:
+    def fell_behind(self, member: BudgetMember) -> None:
         self._behind.add(member)
 
-    def caught_up(self, member: Member) -> None:
+    def caught_up(self, member: BudgetMember) -> None:
         self._behind.discard(member)
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: BudgetMember) -> None:
         self._behind.discard(member)
         self._paused.discard(member)
         del self._held[member]
 
-    def charge(self, publisher: Member) -> None:
+    def charge(self, publisher: BudgetMember) -> None:
         """Called when a connection has published: it waits if there is no room for more."""
         if publisher in self._paused or not self._is_over(1.0):
             return

@@ -29,7 +29,7 @@ OWN_AT_MOST = 10_000
 """How many announced places are remembered that led to this broker itself."""
 
 
-class Place(NamedTuple):
+class DialTarget(NamedTuple):
     """Where to connect, and as what."""
 
     role: str
@@ -44,10 +44,10 @@ class Place(NamedTuple):
 DIAL_ERRORS = (OSError, RuntimeError, ValueError)
 """A transport that is lost already raises RuntimeError, its socket ValueError, as does a name of no host."""
 
-Dial = Callable[[Place], Awaitable[Connection]]
+Dial = Callable[[DialTarget], Awaitable[Connection]]
 
 
-class Links:
+class OutboundConnections:
     def __init__(self, dial: Dial) -> None:
         self._dial = dial
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -60,7 +60,7 @@ class Links:
         self._given_up: dict[Connection, Connection | None] = {}
         """Links closed on purpose: because of their twin, or because they led to ourselves."""
 
-    def __contains__(self, place: Place) -> bool:
+    def __contains__(self, place: DialTarget) -> bool:
         return str(place) in self._tasks or str(place) in self._own
 
     @property
@@ -71,7 +71,7 @@ class Links:
     def found_at(self, host: str) -> int:
         return sum(each == host for each in self._found.values())
 
-    def add(self, place: Place) -> None:
+    def add(self, place: DialTarget) -> None:
         if place not in self:
             self._tasks[str(place)] = asyncio.create_task(self._keep(place))
             if place.found:
@@ -92,7 +92,7 @@ class Links:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _keep(self, place: Place) -> None:
+    async def _keep(self, place: DialTarget) -> None:
         attempts = 0
         while True:
             attempts += 1
@@ -116,17 +116,17 @@ class Links:
                 return
             await asyncio.sleep(_wait_after(attempts) * random.uniform(0.8, 1.2))
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, place: DialTarget) -> None:
         del self._tasks[str(place)]
         self._found.pop(str(place), None)
 
-    def _note_own(self, place: Place) -> None:
+    def _note_own(self, place: DialTarget) -> None:
         self._drop(place)
         self._own[str(place)] = None
         if len(self._own) > OWN_AT_MOST:
             self._own.popitem(last=False)
 
-    async def _try(self, place: Place, attempt: int) -> Connection | None:
+    async def _try(self, place: DialTarget, attempt: int) -> Connection | None:
         try:
             async with asyncio.timeout(DIAL_SECONDS):
                 connection = await self._dial(place)

@@ -16,21 +16,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from polycast.server.io.memory_budget import Budget, Member
+from polycast.server.io.memory_budget import BudgetMember, MemoryBudget
 
 COUNTED_BYTES = 4096
 """What is smaller is not counted."""
 LARGE_SHARE = 0.75
 
 
-class Holder(Member, Protocol):
+class FrameOwner(BudgetMember, Protocol):
     def unfinished_bytes(self) -> int:
         """How much of what came is kept for a frame that is not finished."""
         ...
 
 
 @dataclass(slots=True)
-class Frame:
+class PartialFrame:
     held: int = 0
     wanted: int = 0
     """What it would hold if it could go on."""
@@ -42,14 +42,14 @@ class Frame:
     """How much had come of it by then."""
 
 
-class Unfinished:
-    def __init__(self, limit: int, budget: Budget) -> None:
+class PartialFrames:
+    def __init__(self, limit: int, budget: MemoryBudget) -> None:
         self._limit = limit
         self._limit_to_grow = limit * LARGE_SHARE
         self._budget = budget
-        self._frames: OrderedDict[Holder, Frame] = OrderedDict()
+        self._frames: OrderedDict[FrameOwner, PartialFrame] = OrderedDict()
         """The oldest first."""
-        self._waiting: dict[Holder, None] = {}
+        self._waiting: dict[FrameOwner, None] = {}
         self.total = 0
         self.waits = 0
 
@@ -57,14 +57,14 @@ class Unfinished:
     def is_full(self) -> bool:
         return self.total > self._limit
 
-    def note(self, member: Holder, held: int, wanted: int, now: float, begins: bool) -> None:
+    def note(self, member: FrameOwner, held: int, wanted: int, now: float, begins: bool) -> None:
         """It holds so much, and needs `wanted` to go on; `begins`: its frame is another than before."""
         frame = self._frames.get(member)
         finished = frame is not None and begins
         if finished:
             self._drop(member)
         if frame is None or finished:
-            frame = self._frames[member] = Frame(since=now, moved=now)
+            frame = self._frames[member] = PartialFrame(since=now, moved=now)
         self.total += held - frame.held
         frame.held, frame.wanted = held, wanted
         if self._may_go_on(member, frame):
@@ -76,13 +76,13 @@ class Unfinished:
         if finished:
             self._wake()
 
-    def forget(self, member: Holder) -> None:
+    def forget(self, member: FrameOwner) -> None:
         """Its frame is finished, or never will be."""
         if member in self._frames:
             self._drop(member)
             self._wake()
 
-    def overdue(self, now: float, seconds: float) -> Iterator[tuple[Holder, str]]:
+    def overdue(self, now: float, seconds: float) -> Iterator[tuple[FrameOwner, str]]:
         """Those whose frame does not go on as it must, and why."""
         for member, frame in list(self._frames.items()):
             if self._budget.has_paused(member):
@@ -95,18 +95,18 @@ class Unfinished:
             elif now - frame.moved >= seconds:
                 yield member, f"nothing came of an unfinished frame for {seconds:g} s"
 
-    def _drop(self, member: Holder) -> None:
+    def _drop(self, member: FrameOwner) -> None:
         self.total -= self._frames.pop(member).held
         if member in self._waiting:
             del self._waiting[member]
             self._budget.release(member)
 
-    def _may_go_on(self, member: Holder, frame: Frame) -> bool:
+    def _may_go_on(self, member: FrameOwner, frame: PartialFrame) -> bool:
         more = frame.wanted - frame.held
         limit = self._limit_to_grow if more else self._limit
         return self.total + more <= limit or member is next(iter(self._frames))
 
-    def _go_on(self, frame: Frame) -> None:
+    def _go_on(self, frame: PartialFrame) -> None:
         self.total += frame.wanted - frame.held
         frame.held = frame.wanted
 

@@ -21,7 +21,7 @@ LONG_SECONDS, SHORT_SECONDS = 0.05, 0.01
 """A read that takes longer than the first makes the next one smaller; less than the second, larger."""
 
 
-class Inbox:
+class ReceiveBuffer:
     __slots__ = ("_filled", "_large", "_need", "_reach", "_shared", "_tail", "_until", "held")
 
     def __init__(self, shared: memoryview) -> None:

@@ -6,7 +6,7 @@ from polycast.server.io.connection import Connection
 from polycast.server.settings import LimitSettings
 
 
-def why_late(connection: Connection, limits: LimitSettings, now: float) -> str:
+def timeout_reason(connection: Connection, limits: LimitSettings, now: float) -> str:
     """What the peer did not say in time; empty: nothing."""
     session, held = connection.session, connection.session.withheld_bytes
     if not session.handshake_done and now - connection.opened_at >= limits.handshake_seconds:
@@ -19,7 +19,7 @@ def why_late(connection: Connection, limits: LimitSettings, now: float) -> str:
     return ""
 
 
-def is_left_open(connection: Connection, limits: LimitSettings, now: float) -> bool:
+def is_idle_http(connection: Connection, limits: LimitSettings, now: float) -> bool:
     """Whether a peer on the http port has made no request for so long that none is expected."""
     if connection.trial_since:
         return now - connection.trial_since >= limits.handshake_seconds

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from polycast.errors import StartError
 from polycast.server.access.settings import REQUIRED, TlsSettings
-from polycast.server.io.address_groups import Crowd, origin_of
+from polycast.server.io.address_groups import AddressGroups, address_group_of
 from polycast.server.io.connection import Connection
-from polycast.server.io.slots import DISPLACED
+from polycast.server.io.connection_slots import DISPLACED
 from polycast.server.observe.counters import Counters
 
 log = logging.getLogger("polycast.tls")
@@ -135,7 +135,7 @@ def _check_time(context: ssl.SSLContext, certificate: str) -> None:
             return
 
 
-class Doorway:
+class TlsAcceptor:
     """A listening socket whose connections are encrypted. `context` may be replaced while it listens."""
 
     def __init__(
@@ -157,7 +157,7 @@ class Doorway:
         self._per_address = max(1, most // ADDRESS_SHARE)
         self._pending: dict[asyncio.Task[None], str] = {}
         """The handshakes that are not finished, with the names of their peers."""
-        self._crowd: Crowd[asyncio.Task[None]] = Crowd()
+        self._crowd: AddressGroups[asyncio.Task[None]] = AddressGroups()
         """Those of them that were not told to end."""
         self._loop = asyncio.get_running_loop()
         self._open = True
@@ -189,11 +189,11 @@ class Doorway:
                 self._loop.call_later(FULL_SECONDS, self._let_in)
                 return
             accepted.setblocking(False)
-            self._make_room(origin_of(place[0]))
+            self._make_room(address_group_of(place[0]))
             name = f"{place[0]}:{place[1]}"
             task = self._loop.create_task(self._pass(accepted, name))
             self._pending[task] = name
-            self._crowd.add(task, origin_of(place[0]))
+            self._crowd.add(task, address_group_of(place[0]))
             task.add_done_callback(self._passed)
 
     def _make_room(self, origin: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from polycast.server.io.address_groups import Crowd
+from polycast.server.io.address_groups import AddressGroups
 from polycast.server.io.connection import Connection
 
 RESERVE_SHARE, RESERVE_AT_LEAST = 10, 16
@@ -25,13 +25,13 @@ DISPLACED = "displaced"
 """What is counted for a connection that made room for another."""
 
 
-class Places:
+class ConnectionSlots:
     def __init__(self, total: int, per_address: int) -> None:
         self._known: set[Connection] = set()
         self._unknown: dict[Connection, str] = {}
         self._unknown_at: Counter[str] = Counter()
         """How many unknown ones each address holds."""
-        self._on_trial: Crowd[Connection] = Crowd()
+        self._on_trial: AddressGroups[Connection] = AddressGroups()
         self.resize(total, per_address)
 
     def resize(self, total: int, per_address: int) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from polycast.server.io.memory_budget import Budget
+from polycast.server.io.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
     from polycast.server.access.settings import AccessSettings
@@ -35,7 +35,7 @@ class Bucket:
         return max(0.0, -self._level / self._rate)
 
 
-class Pace:
+class RateLimit:
     """What one connection, or one identity, may bring; a rate of 0 is none."""
 
     def __init__(self, messages: float, size: float, now: float) -> None:
@@ -47,12 +47,12 @@ class Pace:
         return max(slow, self._bytes.spend(size, now) if self._bytes else 0.0)
 
 
-class Rates:
-    def __init__(self, settings: AccessSettings, budget: Budget, waits: int = 0) -> None:
+class RateLimiter:
+    def __init__(self, settings: AccessSettings, budget: MemoryBudget, waits: int = 0) -> None:
         self._settings = settings
         self._budget = budget
-        self._connections: dict[Connection, Pace] = {}
-        self._identities: dict[str, Pace] = {}
+        self._connections: dict[Connection, RateLimit] = {}
+        self._identities: dict[str, RateLimit] = {}
         self._waiting: set[Connection] = set()
         self.waits = waits
         """How often somebody had to wait."""
@@ -80,14 +80,14 @@ class Rates:
             self._waiting.discard(connection)
             self._budget.release(connection)
 
-    def _paces(self, connection: Connection, now: float) -> tuple[Pace, Pace]:
+    def _paces(self, connection: Connection, now: float) -> tuple[RateLimit, RateLimit]:
         settings, identity = self._settings, connection.guard.identity
         own, shared = self._connections.get(connection), self._identities.get(identity)
         if own is None:
-            own = Pace(settings.connection_messages, settings.connection_bytes, now)
+            own = RateLimit(settings.connection_messages, settings.connection_bytes, now)
             self._connections[connection] = own
         if shared is None:
-            shared = Pace(settings.identity_messages, settings.identity_bytes, now)
+            shared = RateLimit(settings.identity_messages, settings.identity_bytes, now)
             self._identities[identity] = shared
         return own, shared
 

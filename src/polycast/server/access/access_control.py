@@ -9,14 +9,14 @@ from typing import Any
 from polycast.dialects.base import Guard
 from polycast.model import Pattern
 from polycast.server.access import tokens
-from polycast.server.access.identity import from_certificate, from_place, parse_networks
+from polycast.server.access.http_allowlist import HttpAllowlist
+from polycast.server.access.identity import from_address, from_certificate, parse_networks
 from polycast.server.access.rules import ANONYMOUS, DIALLED, LOOPBACK, Rights, parse_rule, rights_of
 from polycast.server.access.settings import AccessSettings
-from polycast.server.access.sites import Sites
 from polycast.server.access.tokens import Token
 
 
-class Access:
+class AccessControl:
     def __init__(self, settings: AccessSettings, data: Path) -> None:
         """StartError: the file of tokens cannot be used."""
         self._file = data / tokens.FILE
@@ -28,7 +28,7 @@ class Access:
     def adopt(self, settings: AccessSettings) -> None:
         """These hold from now on. They have been checked when they were read."""
         self.settings = settings
-        self.sites = Sites(settings)
+        self.sites = HttpAllowlist(settings)
         self._networks = parse_networks(settings.networks)
         self._rights.clear()
         self.ruled = settings.rules != AccessSettings().rules
@@ -55,7 +55,7 @@ class Access:
 
     def identify(self, host: str | None, certificate: Mapping[str, Any] | None) -> str:
         """`host` is None where the peer came over a file of this machine, empty where nobody knows."""
-        return from_certificate(certificate) or from_place(host, self._networks)
+        return from_certificate(certificate) or from_address(host, self._networks)
 
     def identify_dialled(self, host: str | None, certificate: Mapping[str, Any] | None, found: bool) -> str:
         """Of a server that the broker dialled; `found`: because it was announced, not because it is configured.
@@ -77,10 +77,10 @@ class Access:
         return self._rights[key]
 
 
-class Pass(Guard):
+class ConnectionGuard(Guard):
     """What one connection has shown, and so who it is."""
 
-    def __init__(self, access: Access, identity: str, dialect: str, configured: bool = False) -> None:
+    def __init__(self, access: AccessControl, identity: str, dialect: str, configured: bool = False) -> None:
         """`configured`: the operator named the peer's address. It may do everything unless there are rules."""
         self._access = access
         self._came_as = identity

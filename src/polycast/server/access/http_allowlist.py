@@ -21,7 +21,7 @@ ORIGIN = re.compile(rf"([a-z][a-z0-9+.-]*)://{PLACE}")
 DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
-class Sites:
+class HttpAllowlist:
     def __init__(self, settings: AccessSettings) -> None:
         """The settings have been checked when they were read."""
         self._hosts = {"localhost", socket.gethostname().lower(), *map(parse_host, settings.hosts)}

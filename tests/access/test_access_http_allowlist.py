@@ -8,12 +8,12 @@ import pytest
 
 from polycast.errors import UsageError
 from polycast.server import config
+from polycast.server.access.http_allowlist import HttpAllowlist, parse_host, parse_origin
 from polycast.server.access.settings import AccessSettings
-from polycast.server.access.sites import Sites, parse_host, parse_origin
 
 
 def test_the_host_in_the_address_of_the_listener() -> None:
-    sites = Sites(AccessSettings())
+    sites = HttpAllowlist(AccessSettings())
     assert sites.allows_host("gate.example:8080", "Gate.Example")
     assert not sites.allows_host("gate.example:8080", "0.0.0.0")
 
@@ -100,6 +100,6 @@ def test_the_error_says_where_it_stands(key: str, tmp_path: Path) -> None:
 def test_pages_that_came_without_tls_are_no_pages_of_a_listener_with_tls(
     origin: str, plain: bool, secure: bool
 ) -> None:
-    sites = Sites(AccessSettings())
+    sites = HttpAllowlist(AccessSettings())
     assert sites.allows_origin(origin, "broker.example", secure=False) == plain
     assert sites.allows_origin(origin, "broker.example", secure=True) == secure
