@@ -17,7 +17,8 @@ from kit.wire import wait_for
 from log.house import House
 from log.shelf import BEGAN, SECOND, flip
 from polycast.log.files.disk import Disk
-from polycast.log.files.folder import QUARANTINE, WANTED
+from polycast.log.files.folder import WANTED
+from polycast.log.files.quarantine import QUARANTINE
 from polycast.log.settings import LogSettings
 from polycast.log.upkeep import retention, sealing
 from polycast.log.upkeep.housekeeping import Keeper

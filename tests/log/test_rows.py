@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from log.pieces import Row, numbered, pieces, rows_of
 from polycast.dialects.hermod.encoders import ENCODER
+from polycast.log.files import bursts
+from polycast.log.files.bursts import spans_in_python, stretches_in_python, to_bursts
 from polycast.log.files.columns import Piece, to_batch
-from polycast.log.read import bursts
-from polycast.log.read.bursts import spans_in_python, stretches_in_python, to_bursts
 from polycast.model import Burst, Format
 
 needs_c = pytest.mark.skipif(not bursts.COMPILED, reason="polycast.log.files._columns is not compiled here")

@@ -10,12 +10,14 @@ import pytest
 
 from log.shelf import SEED, Shelf, flip, to_rows
 from polycast.log.files.disk import DISK, Disk
-from polycast.log.files.folder import QUARANTINE, segments
+from polycast.log.files.folder import segments
 from polycast.log.files.format import Gap
 from polycast.log.files.hot import HotReader
+from polycast.log.files.quarantine import QUARANTINE, read_lost
 from polycast.log.files.state import State, write_state
 from polycast.log.read.reader import Reader
-from polycast.log.repair.salvage import has_groups_behind, read_lost, salvage
+from polycast.log.repair.recovery import inspect
+from polycast.log.repair.salvage import salvage
 from polycast.log.upkeep.sealing import seal
 
 
@@ -131,21 +133,21 @@ def test_zeros_in_the_middle(shelf: Shelf) -> None:
 
 def test_groups_behind_damage(shelf: Shelf) -> None:
     path = shelf.segment(5, 5, 5)
-    assert not has_groups_behind(path)
+    assert not inspect(path).groups_behind
     flip(path, shelf.positions[2] + 900)
-    assert not has_groups_behind(path)
+    assert not inspect(path).groups_behind
     flip(path, shelf.positions[1] + 900)
-    assert not has_groups_behind(path)
+    assert not inspect(path).groups_behind
     flip(path, shelf.positions[2] + 900)
-    assert has_groups_behind(path)
+    assert inspect(path).groups_behind
 
 
 def test_groups_behind_a_damaged_beginning(shelf: Shelf) -> None:
     path = shelf.segment(5)
     flip(path, 0)
-    assert has_groups_behind(path)
+    assert inspect(path).groups_behind
     flip(path, shelf.positions[0] + 900)
-    assert not has_groups_behind(path)
+    assert not inspect(path).groups_behind
 
 
 def test_a_copy_of_a_group_in_a_payload_that_was_never_finished(shelf: Shelf) -> None:
@@ -161,7 +163,7 @@ def test_a_copy_of_a_group_in_a_payload_that_was_never_finished(shelf: Shelf) ->
     data = path.read_bytes()
     path.write_bytes(data[: again.positions[1] + 5200])
     assert data[: again.positions[1] + 5200].count(b"checksum") > 2
-    assert not has_groups_behind(path)
+    assert not inspect(path).groups_behind
 
 
 class FailingDisk(Disk):

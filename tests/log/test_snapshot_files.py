@@ -24,8 +24,8 @@ from polycast.log.files.snapshot import (
     trimmed,
     write_snapshot,
 )
+from polycast.log.read.snapshot_delta import NO_ROWS
 from polycast.log.repair.verify import Finding, verify
-from polycast.log.upkeep.snapshots import NO_ROWS
 
 SEED = 7
 TOPICS = [("a", 5, 17), ("", 1, 2), ("höhe", 2**40, 2**41)]

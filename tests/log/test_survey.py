@@ -77,8 +77,8 @@ def test_a_spot_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     survey = Survey(tmp_path)
     [piece] = survey.pieces(0, 20)
     survey.close()
-    assert piece.spot
-    wrong = Stretch(12, 20, 1, piece.spot._replace(position=piece.spot.position + 8))
+    assert piece.position
+    wrong = Stretch(12, 20, 1, piece.position._replace(byte=piece.position.byte + 8))
     found = to_rows(scan(tmp_path, [wrong], Wanted(), SCHEMA.names))
     assert [row["offset"] for row in found] == list(range(12, 20))
 

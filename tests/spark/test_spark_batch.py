@@ -58,7 +58,7 @@ def test_every_row_is_there_with_every_column(spark: SparkSession, shelf: Shelf)
 def test_stretches_tell_where_the_rows_are(spark: SparkSession, shelf: Shelf) -> None:
     told = read(spark, shelf, stretches="true", startingOffsets=150, endingOffsets=280, minPartitions=3).toArrow()
     batch = told.sort_by("first").combine_chunks().to_batches()[0]
-    assert any(stretch.spot for stretch in from_batch(batch))
+    assert any(stretch.position for stretch in from_batch(batch))
     assert to_batch(from_batch(batch)).equals(batch)
     wanted = Wanted((Exact("a"),))
     found = pa.Table.from_batches(fetch(shelf.folder, [batch], wanted, ["offset", "payload"])).to_pylist()

@@ -29,13 +29,14 @@ from polycast.log.files.snapshot import (
     trimmed,
     write_snapshot,
 )
-from polycast.log.files.state import Lock, State, write_state
+from polycast.log.files.state import RESERVE, Lock, State, write_state
 from polycast.log.repair.recovery import Recovered, recover
 from polycast.log.settings import LogSettings
 from polycast.log.upkeep.housekeeping import Keeper
-from polycast.log.upkeep.snapshots import Snapshots
+from polycast.log.upkeep.snapshots import SnapshotWriter
 from polycast.log.write.bulk import Numbered, size_of
-from polycast.log.write.writer import GROUP_BYTES, RESERVE, ROW_BYTES, Begun, Entry, Writer
+from polycast.log.write.entry import ROW_BYTES, Entry
+from polycast.log.write.writer import GROUP_BYTES, Writer
 from polycast.model import BatchKey, Burst
 
 log = logging.getLogger("polycast.log")
@@ -83,10 +84,11 @@ class Log:
         self._recent_bytes = 0
         self._bulk_end = 0
         """What came in bulk lies before this offset, and is not for those who look into the memory."""
-        begun = Begun(self._begin(state), recovered.gap)
         layout = Layout.of(SCHEMA, self._seed)
-        self.writer = Writer(folder, layout, settings, begun, disk, self._announce, self._rolled)
-        snapshots = Snapshots(folder, self.recovered, self._trim, disk)
+        self.writer = Writer(
+            folder, layout, settings, self._begin(state), recovered.gap, disk, self._announce, self._rolled
+        )
+        snapshots = SnapshotWriter(folder, self.recovered, self._trim, disk)
         self.keeper = Keeper(
             folder,
             settings,

@@ -17,16 +17,16 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from polycast.log.files.format import Gap
+from polycast.log.files.hot import GroupPosition
 from polycast.log.read.query import Stretch, Wanted, scan
-from polycast.log.read.segment_sources import Spot
 
 NAMES = ("first", "next", "size", "segment", "at", "position")
-"""A stretch, and its spot; the spot is null where there is none."""
+"""A range of offsets and its position in a hot segment, or nulls."""
 STRETCHES = StructType([StructField(name, LongType()) for name in NAMES])
 
 
 def to_batch(stretches: Sequence[Stretch]) -> pa.RecordBatch:
-    rows = [(*each[:3], *(each.spot or (None, None, None))) for each in stretches]
+    rows = [(*each[:3], *(each.position or (None, None, None))) for each in stretches]
     columns = zip(*rows, strict=True) if rows else [()] * len(NAMES)
     return pa.RecordBatch.from_arrays([pa.array(column, pa.int64()) for column in columns], names=list(NAMES))
 
@@ -34,7 +34,7 @@ def to_batch(stretches: Sequence[Stretch]) -> pa.RecordBatch:
 def from_batch(batch: pa.RecordBatch) -> list[Stretch]:
     rows = zip(*(batch[name].to_pylist() for name in NAMES), strict=True)
     return [
-        Stretch(first, after, size, None if segment is None else Spot(segment, at, position))
+        Stretch(first, after, size, None if segment is None else GroupPosition(segment, at, position))
         for first, after, size, segment, at, position in rows
     ]
 

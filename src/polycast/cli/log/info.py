@@ -33,10 +33,9 @@ def run(
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    from polycast.log.files.folder import QUARANTINE
+    from polycast.log.files.quarantine import LOST, QUARANTINE, read_lost
     from polycast.log.files.state import is_running, read_state
     from polycast.log.read.outline import outlines
-    from polycast.log.repair.salvage import LOST, read_lost
 
     found = outlines(folder)
     state = read_state(folder)

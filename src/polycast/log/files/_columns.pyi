@@ -1,8 +1,8 @@
 from array import array
 from collections.abc import Sequence
 
+from polycast.log.files.bursts import Stretch, Texts
 from polycast.log.files.columns import Buffers, Piece
-from polycast.log.read.bursts import Stretch, Texts
 
 def gather(pieces: Sequence[Piece]) -> list[Buffers]: ...
 def stretches(offsets: memoryview, topics: Texts, sequences: memoryview, formats: Texts) -> list[Stretch]: ...

@@ -21,7 +21,6 @@ HOT = ".arrows"
 SEALED = ".parquet"
 TOPICS = ".topics"
 BATCHES = ".batches"
-QUARANTINE = "quarantine"
 WANTED = "seal.wanted"
 DIGITS = 20
 
@@ -99,19 +98,3 @@ def remove(segment: Segment) -> None:
     for suffix in (SEALED, HOT, TOPICS, BATCHES):
         with contextlib.suppress(FileNotFoundError):
             segment.path.with_suffix(suffix).unlink()
-
-
-def quarantine(path: Path, copy: bool = False) -> Path:
-    """Puts a damaged file aside, as it is; nothing that is there already is overwritten."""
-    place = path.parent / QUARANTINE
-    place.mkdir(exist_ok=True)
-    target = place / path.name
-    number = 0
-    while target.exists():
-        number += 1
-        target = place / f"{path.stem}.{number}{path.suffix}"
-    if copy:
-        target.write_bytes(path.read_bytes())
-    else:
-        path.rename(target)
-    return target

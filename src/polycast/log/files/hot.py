@@ -144,6 +144,14 @@ class Group(NamedTuple):
     batch: pa.RecordBatch
 
 
+class GroupPosition(NamedTuple):
+    """The byte of a hot segment at which the group with this first offset begins."""
+
+    segment: int
+    offset: int
+    byte: int
+
+
 class HotReader:
     """Reads whole groups while somebody writes more of them. Damage raises LogDamageError, at its place."""
 

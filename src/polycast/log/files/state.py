@@ -23,6 +23,8 @@ LOCK = ".lock"
 LOCK_SECONDS = 0.5
 """Who asks whether a broker is running holds the lock for a moment."""
 STATE_BYTES = 512
+RESERVE = 1 << 22
+"""Offsets reserved at a time; an unclean stop may skip as many."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polycast.errors import LogDamageError
+from polycast.log.files.damage import Damage, walk
 from polycast.log.files.folder import SEALED, Segment, segments, size_of
 from polycast.log.files.format import Gap
 from polycast.log.files.hot import HotReader
 from polycast.log.files.sealed import SealedReader
-from polycast.log.repair.salvage import Damage, walk
 
 
 class Outline(NamedTuple):

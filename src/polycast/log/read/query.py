@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.log.files.format import SCHEMA, Gap
+from polycast.log.files.hot import GroupPosition
 from polycast.log.files.sealed import RowGroup
 from polycast.log.read.masks import mask_of
 from polycast.log.read.reader import Reader
-from polycast.log.read.segment_sources import Spot
 from polycast.log.read.survey import Piece
 from polycast.model import Exact, Pattern, Prefix
 
@@ -61,7 +61,7 @@ class Stretch(NamedTuple):
     first: int
     next: int
     size: int
-    spot: Spot | None
+    position: GroupPosition | None
 
 
 # -- what need not be read -------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def to_stretches(pieces: Sequence[Piece], wanted: Wanted, start: int, stop: int)
     for piece in pieces:
         first = end if piece.first > end else max(piece.first, start)
         if piece.first > end or piece.facts is None or may_have(piece.facts, wanted):
-            stretches.append(Stretch(first, min(piece.next, stop), piece.size, piece.spot))
+            stretches.append(Stretch(first, min(piece.next, stop), piece.size, piece.position))
         end = piece.next
     return stretches
 
@@ -164,7 +164,7 @@ def scan(
     told = 0
     try:
         for stretch in stretches:
-            reader.seek(stretch.first, stretch.spot)
+            reader.seek(stretch.first, stretch.position)
             while reader.offset < stretch.next and (batch := reader.read(stretch.next, BATCH_ROWS)) is not None:
                 rows = matching_rows(batch, wanted)
                 if rows.num_rows:

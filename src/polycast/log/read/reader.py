@@ -17,8 +17,9 @@ import pyarrow as pa
 from polycast.errors import LogDamageError
 from polycast.log.files.folder import Segment, segments
 from polycast.log.files.format import Gap
-from polycast.log.read.segment_sources import Source, Spot, UnreadableSource, open_source
-from polycast.log.repair.salvage import read_lost
+from polycast.log.files.hot import GroupPosition
+from polycast.log.files.quarantine import read_lost
+from polycast.log.read.segment_sources import Source, UnreadableSource, open_source
 
 log = logging.getLogger("polycast.log")
 
@@ -39,7 +40,7 @@ class Reader:
         self._read_columns = ["offset", *(name for name in columns if name != "offset")] if columns else None
         self._source: Source | None = None
         self._batch: pa.RecordBatch | None = None
-        self._spot: Spot | None = None
+        self._position: GroupPosition | None = None
         self._told = ""
 
     def read(self, stop: int | None = None, rows: int = READ_ROWS) -> pa.RecordBatch | None:
@@ -50,10 +51,10 @@ class Reader:
                 return found
         return None
 
-    def seek(self, offset: int, spot: Spot | None = None) -> None:
-        """Passes over all before an offset that is still to come. Who knows the spot saves the way there."""
+    def seek(self, offset: int, position: GroupPosition | None = None) -> None:
+        """Skips to a later offset. A known position saves the search for it."""
         self.offset = max(self.offset, offset)
-        self._spot = spot
+        self._position = position
         if self._source and self._batch is None and self._is_far(self._source):
             self.close()
 
@@ -161,8 +162,8 @@ class Reader:
             self._source = None
 
     def _open_segment(self, segment: Segment) -> Source:
-        spot = self._spot if self._spot and self._spot.segment == segment.first else None
-        return open_source(segment, self._read_columns, spot)
+        position = self._position if self._position and self._position.segment == segment.first else None
+        return open_source(segment, self._read_columns, position)
 
     def _wait(self, source: Source) -> None:
         """At the end of the log. What cannot be opened may be mended meanwhile."""

@@ -8,14 +8,14 @@ after `skip`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from polycast.errors import LogDamageError
 from polycast.log.files.folder import Segment
 from polycast.log.files.format import Gap
-from polycast.log.files.hot import Group, HotReader
+from polycast.log.files.hot import Group, GroupPosition, HotReader
 from polycast.log.files.sealed import SealedReader
 
 GATHER_ROWS = 8192
@@ -39,31 +39,27 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class Spot(NamedTuple):
-    """Where in a hot segment the group begins that has this offset first."""
-
-    segment: int
-    offset: int
-    position: int
-
-
-def open_source(segment: Segment, columns: Sequence[str] | None = None, spot: Spot | None = None) -> Source:
-    """Raises OSError if the segment is not there any more under that name. With `spot` it begins there."""
+def open_source(
+    segment: Segment, columns: Sequence[str] | None = None, position: GroupPosition | None = None
+) -> Source:
+    """Raises OSError if the segment is not there any more under that name. Reading starts at `position`."""
     try:
-        return SealedSource(segment, columns) if segment.sealed else HotSource(segment, columns, spot)
+        return SealedSource(segment, columns) if segment.sealed else HotSource(segment, columns, position)
     except LogDamageError as error:
         return UnreadableSource(segment, str(error))
 
 
 class HotSource:
-    def __init__(self, segment: Segment, columns: Sequence[str] | None, spot: Spot | None = None) -> None:
+    def __init__(
+        self, segment: Segment, columns: Sequence[str] | None, position: GroupPosition | None = None
+    ) -> None:
         self.segment = segment
         self.next = segment.first
         self.gaps: list[Gap] = []
         self._columns = list(columns) if columns else None
         self._reader = HotReader(segment.path)
-        if spot and self._reader.begins_at(spot.position, spot.offset):
-            self._reader.position, self.next = spot.position, spot.offset
+        if position and self._reader.begins_at(position.byte, position.offset):
+            self._reader.position, self.next = position.byte, position.offset
         self._groups: Iterator[Group] | None = None
         self._ahead: Group | None = None
 

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from polycast.errors import LogDamageError
 from polycast.log.files.folder import SEALED, Segment, segments
-from polycast.log.files.hot import HotReader
+from polycast.log.files.hot import GroupPosition, HotReader
 from polycast.log.files.sealed import RowGroup, SealedReader
-from polycast.log.read.segment_sources import Spot
 
 PIECE_BYTES = 1024 * 1024
 """Groups of a hot segment are put together up to here."""
@@ -28,7 +27,7 @@ class Piece(NamedTuple):
     next: int
     size: int
     """In bytes, as it lies in memory or near that."""
-    spot: Spot | None = None
+    position: GroupPosition | None = None
     """Where it begins, in a hot segment."""
     facts: RowGroup | None = None
     """What is known about its rows, in a sealed one."""
@@ -132,13 +131,13 @@ class HotIndex:
             self._take()
 
     def _take(self) -> None:
-        for position, stamp in self._reader.stamps():
+        for byte, stamp in self._reader.stamps():
             last = self.pieces[-1] if self.pieces else None
             if last and last.size < PIECE_BYTES and last.next == stamp.first:
                 self.pieces[-1] = last._replace(next=stamp.next, size=last.size + stamp.size)
             else:
-                spot = Spot(self.segment.first, stamp.first, position)
-                self.pieces.append(Piece(stamp.first, stamp.next, stamp.size, spot))
+                position = GroupPosition(self.segment.first, stamp.first, byte)
+                self.pieces.append(Piece(stamp.first, stamp.next, stamp.size, position))
             self.next = stamp.next
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
-"""What a starting broker makes of the folder it finds.
+"""Recovery: what a starting broker does with the folder that it finds.
 
-After a clean stop all is known without reading: the state says where the log goes on, and a snapshot lies there.
-Otherwise the last segment is read. What was being written when the broker died is cut off; damage with whole
-groups behind it is no such tail: the file is put aside, and what is good of it stays. The log goes on where no
-offset and no sequence can have been used, and the gap is on record.
+After a clean stop nothing is read: the state file has the next offset, and a snapshot lies there. Otherwise the
+last segment is read once. An unfinished group at its end is cut off. Damage with valid groups behind it is not
+an unfinished group: the file goes to the quarantine, and its valid groups stay. The log continues at an offset and
+at sequences that cannot have been used, and records the gap.
 
-Nothing here depends on how long the log is: snapshots say what came before the last segments.
+The time of a start does not depend on the length of the log: snapshots stand for all older segments.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,21 +21,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.errors import LogDamageError
+from polycast.log.files.damage import Damage, open_damaged, walk
 from polycast.log.files.disk import Disk
-from polycast.log.files.folder import QUARANTINE, TOPICS, Segment, clear, first_of, quarantine, segments
+from polycast.log.files.folder import TOPICS, Segment, clear, first_of, segments
 from polycast.log.files.format import Gap
-from polycast.log.files.hot import HotReader
+from polycast.log.files.hot import Group, HotReader
+from polycast.log.files.quarantine import QUARANTINE, quarantine, quarantine_tail
 from polycast.log.files.snapshot import NO_BATCHES, Snapshot, advance, read_snapshot
-from polycast.log.files.state import State, read_state
-from polycast.log.repair.salvage import has_groups_behind, salvage
-from polycast.log.upkeep.snapshots import NO_ROWS, Added, nothing_at, read_added, step
-from polycast.log.write.writer import RESERVE
+from polycast.log.files.state import RESERVE, State, read_state
+from polycast.log.read.snapshot_delta import (
+    NO_ROWS,
+    SnapshotDelta,
+    apply_delta,
+    empty_delta,
+    read_delta,
+    to_delta,
+)
+from polycast.log.repair.salvage import salvage
 
 log = logging.getLogger("polycast.log")
 
 UNCLEAN = "unclean stop"
-EVERYTHING = 1 << 62
-"""Past every offset."""
+
+Deltas = dict[Path, SnapshotDelta | None]
+"""What the segments that were read already add to a snapshot."""
 
 
 class Recovered(NamedTuple):
@@ -59,40 +69,18 @@ def recover(folder: Path, disk: Disk) -> Recovered:
 
 def _rebuild(folder: Path, state: State | None, disk: Disk) -> Recovered:
     newest = _newest_snapshot(folder)
-    _mend(folder, newest.offset, disk, torn=not (state and state.clean))
-    snapshot, last = _catch_up(folder, newest)
+    deltas = _mend(folder, newest.offset, disk, torn=not (state and state.clean))
+    snapshot, last = _catch_up(folder, newest, deltas)
     known = max(snapshot.offset, last.next)
     after = max(state.reserved if state else known + RESERVE, known)
     gap = Gap(last.next, after, UNCLEAN) if after > last.next else None
     if gap:
-        log.warning("%s: the last stop was not clean; the log goes on at offset %s instead of %s, and every topic "
-                    "skips as many sequences", folder, f"{after:,}", f"{last.next:,}")  # fmt: skip
-    snapshot = _past_everything(advance(snapshot, after, NO_ROWS, NO_BATCHES, after - known))
+        log.warning("%s: the last stop was not clean; the log continues at offset %s instead of %s, and every "
+                    "topic skips as many sequences", folder, f"{after:,}", f"{last.next:,}")  # fmt: skip
+    snapshot = _raise_floor(advance(snapshot, after, NO_ROWS, NO_BATCHES, after - known))
     seed = state.seed if state else secrets.token_hex(8)
     found = State(seed=seed, clean=True, next=after, reserved=after, checksum=last.checksum, micros=last.micros)
     return Recovered(found, snapshot, gap)
-
-
-def _catch_up(folder: Path, snapshot: Snapshot) -> tuple[Snapshot, Added]:
-    """That snapshot, brought up to the end of the last segment; and the end of what has messages in it."""
-    found = segments(folder)
-    last: Added | None = None
-    end: Added | None = None
-    for segment in found:
-        if segment.first >= snapshot.offset:
-            snapshot = step(snapshot, last or nothing_at(snapshot.offset), segment.first)
-            last = _read(segment)
-            end = last or end
-    if last:
-        snapshot = step(snapshot, last, last.next)
-    end = end or next(filter(None, map(_read, reversed(found))), None)
-    return snapshot, end or nothing_at(snapshot.offset)
-
-
-def _past_everything(snapshot: Snapshot) -> Snapshot:
-    """For topics that are not listed: they may be those that the broker had forgotten before it died."""
-    highest = pc.max(snapshot.topics["next_sequence"]).as_py()
-    return snapshot._replace(floor=max(snapshot.floor, highest or 0))
 
 
 def _newest_snapshot(folder: Path) -> Snapshot:
@@ -104,71 +92,121 @@ def _newest_snapshot(folder: Path) -> Snapshot:
     return Snapshot(0)
 
 
-def _read(segment: Segment) -> Added | None:
-    """A segment that cannot be read adds nothing; whoever reads the log will be told more."""
+def _catch_up(folder: Path, snapshot: Snapshot, deltas: Deltas) -> tuple[Snapshot, SnapshotDelta]:
+    """The snapshot at the end of the last segment, and the delta of the last segment that has messages."""
+    found = segments(folder)
+    last: SnapshotDelta | None = None
+    end: SnapshotDelta | None = None
+    for segment in found:
+        if segment.first >= snapshot.offset:
+            snapshot = apply_delta(snapshot, last or empty_delta(snapshot.offset), segment.first)
+            last = _read(segment, deltas)
+            end = last or end
+    if last:
+        snapshot = apply_delta(snapshot, last, last.next)
+    end = end or next((delta for segment in reversed(found) if (delta := _read(segment, deltas))), None)
+    return snapshot, end or empty_delta(snapshot.offset)
+
+
+def _read(segment: Segment, deltas: Deltas) -> SnapshotDelta | None:
+    """An unreadable segment adds nothing."""
+    if segment.path in deltas:
+        return deltas[segment.path]
     try:
-        return read_added(segment)
+        return read_delta(segment)
     except (LogDamageError, OSError, pa.ArrowException, KeyError, ValueError) as error:
-        log.error("%s: its topics are not known: %s", segment.path, error)
+        log.error("%s: its topics are unknown: %s", segment.path, error)
         return None
 
 
-# -- the last segments -----------------------------------------------------------------------------------
+def _raise_floor(snapshot: Snapshot) -> Snapshot:
+    """Topics that are not listed may be topics that the broker had forgotten before it died."""
+    highest = pc.max(snapshot.topics["next_sequence"]).as_py()
+    return snapshot._replace(floor=max(snapshot.floor, highest or 0))
 
 
-def _mend(folder: Path, since: int, disk: Disk, torn: bool) -> None:
-    """Those from that offset on, and the last in any case: where the next one has begun, it was safe before.
-
-    `torn`: whether its end may be something that was being written.
-    """
-    hot = [segment for segment in segments(folder) if not segment.sealed]
-    for segment in hot[:-1]:
-        if segment.first >= since and _find_end(segment.path)[1]:
-            salvage(segment.path, disk)
-    if hot:
-        _mend_last(hot[-1].path, disk, torn)
+# -- hot segments ----------------------------------------------------------------------------------------
 
 
-def _mend_last(path: Path, disk: Disk, torn: bool) -> None:
-    end, error = _find_end(path)
-    if has_groups_behind(path) or (error and not torn):
-        salvage(path, disk)
-    elif end:
-        _cut(path, end, disk)
-    else:
-        level = logging.WARNING if torn else logging.ERROR
-        log.log(level, "%s: put aside in %s, there are no messages in it: %s", path, QUARANTINE, error)
-        quarantine(path)
+class Inspection(NamedTuple):
+    """The result of one pass over a hot segment."""
+
+    end: int
+    """The position behind the last group before any damage; 0 if the head of the file is damaged."""
+    error: str = ""
+    """The first damage."""
+    groups_behind: bool = False
+    """Whether valid groups follow behind damage."""
+    delta: SnapshotDelta | None = None
+    """Of the groups before any damage."""
 
 
-def _find_end(path: Path) -> tuple[int, LogDamageError | None]:
-    """Where the groups end that can be read from the beginning on, and what is wrong there."""
+def inspect(path: Path) -> Inspection:
+    error = f"{path}: the head of the file is damaged"
+    reader = open_damaged(path)
+    if reader is None:
+        return Inspection(0, error)
+    inspected = _Walk(reader, first_of(path) or 0, error if reader.stands_in else "")
     try:
-        reader = HotReader(path)
-    except LogDamageError as error:
-        return 0, error
-    try:
-        for _ in reader.groups(skip_to=EVERYTHING):
-            pass
-    except LogDamageError as error:
-        return reader.position, error
+        delta = to_delta(inspected.groups())
     finally:
         reader.close()
-    return reader.position, None
+    return Inspection(inspected.end, inspected.error, inspected.groups_behind, delta)
+
+
+class _Walk:
+    def __init__(self, reader: HotReader, first: int, error: str) -> None:
+        self._found = walk(reader, first)
+        self.end = 0 if error else reader.position
+        self.error = error
+        self.groups_behind = False
+
+    def groups(self) -> Iterator[Group]:
+        for found in self._found:
+            if isinstance(found, Damage):
+                self.error = self.error or found.reason
+            elif self.error:
+                self.groups_behind = True
+                return
+            else:
+                self.end = found.position + found.stamp.size
+                yield found
+
+
+def _mend(folder: Path, since: int, disk: Disk, torn: bool) -> Deltas:
+    """Repairs the hot segments from that offset on, and the last one in any case.
+
+    Every other segment is durable: the next one exists. `torn`: the last one may end with an unfinished group.
+    """
+    deltas: Deltas = {}
+    hot = [segment for segment in segments(folder) if not segment.sealed]
+    for segment in hot:
+        last = segment is hot[-1]
+        if segment.first < since and not last:
+            continue
+        found = inspect(segment.path)
+        if found.groups_behind or (found.error and not (last and torn)):
+            salvage(segment.path, disk)
+            continue
+        if last and not found.end:
+            log.warning("%s: moved to %s, it has no messages: %s", segment.path, QUARANTINE, found.error)
+            quarantine(segment.path)
+        elif last:
+            _cut(segment.path, found.end, disk)
+        deltas[segment.path] = found.delta
+    return deltas
 
 
 def _cut(path: Path, end: int, disk: Disk) -> None:
-    """Takes off what was never finished; it is put aside all the same."""
+    """Removes an unfinished group, and saves it in the quarantine."""
     fd = os.open(path, os.O_RDWR)
     try:
         size = os.fstat(fd).st_size
         tail = os.pread(fd, size - end, end).rstrip(b"\0")
         if tail:
-            place = path.parent / QUARANTINE
-            place.mkdir(exist_ok=True)
-            (place / f"{path.stem}.{end}.tail").write_bytes(tail)
-            log.warning("%s: %s bytes behind byte %s are a group that was never finished; they are in %s",
-                        path, f"{len(tail):,}", f"{end:,}", place)  # fmt: skip
+            target = quarantine_tail(path, tail, end)
+            log.warning("%s: %s bytes behind byte %s are an unfinished group; moved to %s",
+                        path, f"{len(tail):,}", f"{end:,}", target)  # fmt: skip
         disk.cut(fd, end)
         disk.sync(fd)
     finally:

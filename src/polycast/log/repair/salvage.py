@@ -10,89 +10,17 @@ from __future__ import annotations
 import filecmp
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
-from polycast.errors import LogDamageError
+from polycast.log.files.damage import Damage, open_damaged, walk
 from polycast.log.files.disk import DISK, TEMPORARY, Disk
-from polycast.log.files.folder import HOT, QUARANTINE, first_of, name_of, quarantine, segments
-from polycast.log.files.format import SCHEMA, Gap, Layout
-from polycast.log.files.hot import CHUNK_BYTES, Group, HotReader
-from polycast.log.files.state import read_state
+from polycast.log.files.folder import HOT, first_of, name_of, segments
+from polycast.log.files.format import Gap, Layout
+from polycast.log.files.hot import CHUNK_BYTES, HotReader
+from polycast.log.files.quarantine import QUARANTINE, quarantine, write_lost
 
 log = logging.getLogger("polycast.log")
-
-LOST = ".lost.json"
-"""Behind the name of a file in quarantine: what of it is nowhere else."""
-
-
-class Damage(NamedTuple):
-    """Bytes that are no group, and the offsets that are missing there."""
-
-    position: int
-    first: int
-    next: int | None
-    """None if no group follows."""
-    reason: str
-
-    @property
-    def torn(self) -> bool:
-        """Whether it may be what somebody was writing when he was stopped."""
-        return self.next is None
-
-
-def walk(reader: HotReader, first: int) -> Iterator[Group | Damage]:
-    """Every group that is right, and the damage between them. `first` is the offset that is expected first."""
-    while True:
-        reason = ""
-        try:
-            for group in reader.groups():
-                first = group.stamp.next
-                yield group
-        except LogDamageError as error:
-            reason = str(error)
-        position = reader.position
-        stamp = reader.find(first)
-        if not reason and not stamp:
-            return
-        if not reason and not reader.ends_at(position):
-            reader.position = position  # somebody has written more, meanwhile
-            continue
-        reason = reason or f"{reader.path}, byte {position:,}: nothing is there, and groups follow behind it"
-        yield Damage(position, first, stamp.first if stamp else None, reason)
-        if not stamp:
-            return
-
-
-def has_groups_behind(path: Path) -> bool:
-    """Whether there is damage, and groups that are right behind it."""
-    reader = open_damaged(path)
-    if reader is None:
-        return False
-    damaged = reader.stands_in
-    try:
-        for found in walk(reader, first_of(path) or 0):
-            if damaged and isinstance(found, Group):
-                return True
-            damaged = damaged or isinstance(found, Damage)
-    finally:
-        reader.close()
-    return False
-
-
-def open_damaged(path: Path) -> HotReader | None:
-    """A reader even where the beginning of the file cannot be read, if the seed is known from elsewhere."""
-    try:
-        return HotReader(path)
-    except LogDamageError:
-        state = read_state(path.parent)
-        return HotReader(path, Layout.of(SCHEMA, int(state.seed, 16))) if state else None
-
-
-# -- salvage ---------------------------------------------------------------------------------------------
 
 
 class Stretch(NamedTuple):
@@ -190,15 +118,4 @@ def _tell(path: Path, aside: Path, damage: list[Damage], disk: Disk) -> None:
                      f"{found.first:,}", f"{after:,}" if after is not None else "its end", aside)  # fmt: skip
         if after is not None and after > found.first:
             lost.append(Gap(found.first, after, f"lost to damage, see {QUARANTINE}/{aside.name}"))
-    disk.replace(aside.with_name(aside.name + LOST), msgspec.json.encode(lost))
-
-
-def read_lost(folder: Path) -> list[Gap]:
-    """What salvage could not save, as far as it was written down."""
-    gaps: list[Gap] = []
-    for path in sorted((folder / QUARANTINE).glob(f"*{LOST}")):
-        try:
-            gaps += msgspec.json.decode(path.read_bytes(), type=list[Gap])
-        except (OSError, msgspec.DecodeError) as error:
-            log.error("%s: %s", path, error)
-    return gaps
+    write_lost(aside, lost, disk)

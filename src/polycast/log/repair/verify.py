@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.errors import LogDamageError
+from polycast.log.files.damage import Damage, walk
 from polycast.log.files.folder import BATCHES, SEALED, TOPICS, Segment, first_of, segments, size_of
 from polycast.log.files.format import NOTHING_BEFORE, Gap
 from polycast.log.files.hot import Group, HotReader
+from polycast.log.files.quarantine import read_lost
 from polycast.log.files.sealed import SealedReader, content_of
 from polycast.log.files.snapshot import read_snapshot
 from polycast.log.files.state import NAME, State, read_state
-from polycast.log.repair.salvage import Damage, read_lost, walk
 
 
 class Finding(NamedTuple):

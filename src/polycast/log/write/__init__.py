@@ -1,1 +1,1 @@
-"""Group commit: appending bursts and bulk batches, fsync, and known batch ids."""
+"""Group commit: appending bursts and bulk batches, and fsync."""

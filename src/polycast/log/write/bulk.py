@@ -13,9 +13,9 @@ from itertools import accumulate
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from polycast.log.files.bursts import to_bursts
 from polycast.log.files.columns import COLUMN_BYTES_AT_MOST
 from polycast.log.files.format import SCHEMA
-from polycast.log.read.bursts import to_bursts
 from polycast.model import Burst, Format
 
 STAGED = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("format", pa.string())])

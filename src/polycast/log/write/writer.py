@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -24,49 +23,22 @@ from polycast.log.files.disk import Disk
 from polycast.log.files.folder import HOT, name_of
 from polycast.log.files.format import Gap, Layout, StampedBatch, to_large_message, to_message
 from polycast.log.files.hot import HotSegment
-from polycast.log.files.state import State, write_state
+from polycast.log.files.state import RESERVE, State, write_state
 from polycast.log.settings import LogSettings
-from polycast.log.write.bulk import Numbered, to_rows
+from polycast.log.write.bulk import to_rows
+from polycast.log.write.entry import Entry
 from polycast.log.write.syncer import Full, Syncer, Written
-from polycast.model import BatchKey, Burst
 
 log = logging.getLogger("polycast.log")
 
 GROUP_BYTES = 2 * 1024 * 1024
 """What is larger does not stay in the processor's cache from one copy to the next."""
-RESERVE = 1 << 22
-"""How many offsets are reserved at a time; as many may be skipped after a stop that was not clean."""
-ROW_BYTES = 96
-"""About what a message takes besides its topic and payload."""
-
-
-class Entry(NamedTuple):
-    """What is kept together: bursts that were numbered one after the other."""
-
-    bursts: list[Burst]
-    source: bytes
-    micros: int
-    first: int
-    next: int
-    size: int
-    batch: BatchKey | None = None
-    messages: int = 0
-    """How many messages the batch has; under the other names of a mesh they are not counted again."""
-    bulk: Numbered | None = None
-    """What there is instead of bursts. It is a group of its own."""
-
-
-class Begun(NamedTuple):
-    """Where the log goes on."""
-
-    state: State
-    gap: Gap | None = None
 
 
 class Writer:
     def __init__(
-        self, folder: Path, layout: Layout, settings: LogSettings, begun: Begun, disk: Disk,
-        on_durable: Callable[[Durable], None], on_roll: Callable[[], None],
+        self, folder: Path, layout: Layout, settings: LogSettings, state: State, gap: Gap | None,
+        disk: Disk, on_durable: Callable[[Durable], None], on_roll: Callable[[], None],
     ) -> None:  # fmt: skip
         self._folder = folder
         self._layout = layout
@@ -74,7 +46,7 @@ class Writer:
         self._disk = disk
         self._queue: SimpleQueue[Entry | Callable[[], None] | None] = SimpleQueue()
         self._segment: HotSegment | None = None
-        self._handed_out = self._kept = begun.state.next
+        self._handed_out = self._kept = state.next
         self._segment_began = 0.0
         self.refusing = ""
         """Why the last group could not be written."""
@@ -82,12 +54,12 @@ class Writer:
         self._closing.set()
         self._on_roll = on_roll
         self.syncer = Syncer(settings, on_durable, self._ended)
-        self.closed = begun.state.next
+        self.closed = state.next
         """Segments that begin before this offset are written to no more."""
-        self.gap = begun.gap
+        self.gap = gap
         """What was lost and is not on record yet."""
-        self.state = begun.state
-        self.checksum = begun.state.checksum
+        self.state = state
+        self.checksum = state.checksum
         """Of the last group."""
         self.groups = self.bytes_written = 0
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)

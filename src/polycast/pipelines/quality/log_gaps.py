@@ -9,8 +9,8 @@ from polycast.errors import LogDamageError
 from polycast.log.files.folder import Segment, segments
 from polycast.log.files.format import Gap
 from polycast.log.files.hot import HotReader
+from polycast.log.files.quarantine import read_lost
 from polycast.log.files.sealed import SealedReader
-from polycast.log.repair.salvage import read_lost
 
 
 def known_gaps(folder: Path) -> list[Gap]:

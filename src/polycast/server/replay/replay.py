@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.log.read.bursts import to_bursts
+from polycast.log.files.bursts import to_bursts
 from polycast.log.read.reader import Reader
-from polycast.log.write.writer import Entry
+from polycast.log.write.entry import Entry
 from polycast.model import Burst, Encoder, Slices
 from polycast.server.io.connection import Connection
 from polycast.server.replay.interest import Wish

@@ -26,7 +26,7 @@ from polycast.log.files.columns import COLUMN_BYTES_AT_MOST
 from polycast.log.log import NAMES, Log
 from polycast.log.write import bulk
 from polycast.log.write.bulk import Bulk, Numbered
-from polycast.log.write.writer import ROW_BYTES
+from polycast.log.write.entry import ROW_BYTES
 from polycast.model import Abort, Ack, BatchKey, Burst, Commit, Event, Limits, Stage
 from polycast.routing import Audience
 from polycast.server.dispatch.request_handler import FORBIDDEN

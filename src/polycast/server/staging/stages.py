@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from polycast.dialects.hermod.session import HermodSettings
-from polycast.log.write.writer import ROW_BYTES
+from polycast.log.write.entry import ROW_BYTES
 from polycast.model import BatchKey, Commit, Stage
 from polycast.server.staging.arrow_frames import StageError
 

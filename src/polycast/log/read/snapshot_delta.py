@@ -1,0 +1,82 @@
+"""What a segment adds to the snapshot at its beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from polycast.log.batch_ids import BatchRow
+from polycast.log.files.folder import Segment
+from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, Stamp, StampedBatch
+from polycast.log.files.hot import Group, HotReader
+from polycast.log.files.sealed import SealedReader
+from polycast.log.files.snapshot import Snapshot, advance, to_batches
+
+COLUMNS = ["offset", "topic", "sequence"]
+NO_ROWS = pa.schema([SCHEMA.field(name) for name in COLUMNS]).empty_table()
+
+
+class SnapshotDelta(NamedTuple):
+    rows: pa.Table
+    batches: list[BatchRow]
+    lost: int
+    """How many offsets are missing within."""
+    next: int
+    checksum: str
+    """Of the last group."""
+    micros: int
+    """The time of the last message."""
+
+
+def empty_delta(offset: int) -> SnapshotDelta:
+    return SnapshotDelta(NO_ROWS, [], 0, offset, NOTHING_BEFORE, 0)
+
+
+def read_delta(segment: Segment) -> SnapshotDelta | None:
+    """None for a segment without messages. Raises LogDamageError, and OSError if the segment is gone."""
+    if segment.sealed:
+        return _from_sealed(segment)
+    reader = HotReader(segment.path)
+    try:
+        return to_delta(reader.groups())
+    finally:
+        reader.close()
+
+
+def to_delta(groups: Iterable[Group]) -> SnapshotDelta | None:
+    """From the valid groups of a hot segment."""
+    stamps: list[Stamp] = []
+    parts: list[pa.RecordBatch] = []
+    batches: list[BatchRow] = []
+    micros = 0
+    for group in groups:
+        micros = group.batch["time"][-1].value
+        stamps.append(group.stamp)
+        parts.append(group.batch.select(COLUMNS))
+        batches += [_to_row(batch, micros) for batch in group.stamp.batches]
+    if not stamps:
+        return None
+    rows = pa.Table.from_batches(parts).replace_schema_metadata()
+    lost = sum(stamp.gap.next - stamp.gap.first for stamp in stamps[1:] if stamp.gap)
+    return SnapshotDelta(rows, batches, lost, stamps[-1].next, stamps[-1].checksum, micros)
+
+
+def _from_sealed(segment: Segment) -> SnapshotDelta:
+    with SealedReader(segment.path) as file:
+        about = file.about
+        rows = pa.Table.from_batches([file.read(number, COLUMNS) for number in range(len(about.row_groups))])
+    batches = [_to_row(batch, about.last_time) for batch in about.batches]
+    lost = about.next - about.first - about.count
+    return SnapshotDelta(rows, batches, lost, about.next, about.checksum, about.last_time)
+
+
+def _to_row(batch: StampedBatch, micros: int) -> BatchRow:
+    return BatchRow(batch.batch_id, batch.first, batch.count, micros, batch.owner)
+
+
+def apply_delta(before: Snapshot, delta: SnapshotDelta, offset: int) -> Snapshot:
+    """The snapshot at `offset`, where the next segment begins."""
+    ahead = delta.lost + offset - delta.next
+    return advance(before, offset, delta.rows, to_batches(delta.batches), ahead)
