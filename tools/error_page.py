@@ -86,6 +86,8 @@ def error_page() -> Iterator[str]:
     yield HERMOD_HEAD
     makers = ("HermodError", "HugeSizeError", "StageError", "to_error", "denial")
     told = find_spoken(makers, "dialects/hermod", "server")
+    starts = find_spoken(("ProtocolError",), "dialects/start_positions")
+    told += [spoken._replace(code=CODES[errors.ProtocolError]) for spoken in starts]
     yield from _by_code([*told, Spoken(CODES[errors.LimitError], LIMIT, "")])
     yield REQUESTS_HEAD
     yield from _failed_requests()

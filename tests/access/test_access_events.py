@@ -16,7 +16,7 @@ from access.gate import write_config
 from kit.broker import Broker
 from kit.hermod import OK, expect_error, message, topics
 from kit.wire import wait_for
-from polycast.dialects.base import Guard
+from polycast.dialects.guard import Guard
 from polycast.log.files.folder import log_of
 from polycast.log.read.reader import Reader
 from polycast.server.access.tokens import add_token

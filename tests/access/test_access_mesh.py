@@ -19,7 +19,7 @@ from kit.nanomsg import PUB, SUB, Listening, TakenPeer, message
 from kit.room import Room
 from kit.ubre import line
 from kit.wire import GUARD_SECONDS, Peer, wait_for
-from polycast.dialects.base import SHOWN_CHARACTERS
+from polycast.dialects.guard import SHOWN_CHARACTERS
 from polycast.server.dispatch.mesh_links import PLACES_PER_HOST
 
 LISTEN = (*ALL, "simplest.peer")

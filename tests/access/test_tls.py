@@ -129,7 +129,7 @@ def test_a_certificate_for_another_machine_is_not_believed(
 
 
 def test_what_is_spoken_below_a_dialect() -> None:
-    with pytest.raises(UsageError, match="hermod is not spoken over wss"):
+    with pytest.raises(UsageError, match="hermod cannot use wss addresses"):
         connect("hermod", "wss://127.0.0.1:1/")
     with pytest.raises(UsageError, match="unknown option cafile"):
         connect("hermod", "tls://127.0.0.1:1?cafile=x")

@@ -9,9 +9,9 @@ from typing import cast
 
 from polycast.broker import Hub, Mesh, Publication
 from polycast.broker.mesh import Ask, Effect, Unask, Unlink
-from polycast.dialects.base import LinkSession, SessionContext
 from polycast.dialects.registry import ROLES
-from polycast.dialects.simplest import ENCODER
+from polycast.dialects.session import LinkSession, SessionContext
+from polycast.dialects.simplest.session import ENCODER
 from polycast.model import Burst, Closing, Event, Format, Limits, Pattern, Refused, Subscribe, Unsubscribe
 from polycast.routing import Subscriber
 

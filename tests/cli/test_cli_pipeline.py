@@ -126,7 +126,7 @@ def test_a_broker_that_is_not_there(data: Path) -> None:
 def test_an_address_that_is_none(data: Path) -> None:
     failed = run(data, "archive", "--at", "ftp://somewhere")
     assert (failed.code, failed.out) == (2, b"")
-    assert "hermod is not spoken over ftp" in failed.err
+    assert "hermod cannot use ftp addresses" in failed.err
 
 
 # -- how far it has come ---------------------------------------------------------------------------------

@@ -377,7 +377,7 @@ def test_a_wrong_address(address: str) -> None:
         (["sub", "~" + "n" * 1025, "--dialect=fanout"], "1,025 bytes"),
         (["sub", "n" * 1025, "--dialect=nanomsg"], "1,025 bytes"),
         (["sub", os.fsdecode(b"\xff"), "--dialect=nanomsg"], "not UTF-8"),
-        (["sub", "polycast/events", "--dialect=nanomsg"], "never hears"),
+        (["sub", "polycast/events", "--dialect=nanomsg"], "nanomsg cannot subscribe"),
     ],
 )
 def test_wrong_usage_is_noticed_before_anybody_is_asked(command: list[str], word: str) -> None:

@@ -59,7 +59,7 @@ def test_an_empty_query(data: Path, query: str) -> None:
         (["--view", "a b=c"], "--view a b=c names no view"),
         (["--view", "messages=a.>"], "messages is the view of all topics already"),
         (["--view", "orders="], "a pattern cannot be empty"),
-        (["--into", "a", "--at", "smtp://here"], "hermod is not spoken over smtp"),
+        (["--into", "a", "--at", "smtp://here"], "hermod cannot use smtp addresses"),
     ],
 )
 def test_options_that_cannot_be(data: Path, arguments: list[str], said: str) -> None:

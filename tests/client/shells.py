@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from kit.broker import Broker
 from kit.wire import GUARD_SECONDS
 from polycast.client import DIALECTS, NO_BODY, AsyncClient, Handler, Response, connect, connect_async
-from polycast.client.side import Begin
+from polycast.dialects.client_session import StartFrom
 from polycast.model import Body, Message, Pattern
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ LISTENERS = (
 class Shell(AbstractContextManager["Shell"], Protocol):
     def publish(self, messages: Iterable[Message]) -> None: ...
     def publish_once(self, messages: Iterable[Message], batch_id: str) -> int: ...
-    def subscribe(self, patterns: Iterable[Pattern], start: Begin | None = None) -> None: ...
+    def subscribe(self, patterns: Iterable[Pattern], start: StartFrom | None = None) -> None: ...
     def messages(self) -> Iterator[list[Message]]: ...
     def request(self, route: str, body: Body = NO_BODY, timeout: float = GUARD_SECONDS) -> Response: ...
     def serve(self, route: str, handler: Handler) -> None: ...
@@ -54,7 +54,7 @@ class Awaited(Shell):
     def publish_once(self, messages: Iterable[Message], batch_id: str) -> int:
         return self._run(self._client.publish_once(messages, batch_id))
 
-    def subscribe(self, patterns: Iterable[Pattern], start: Begin | None = None) -> None:
+    def subscribe(self, patterns: Iterable[Pattern], start: StartFrom | None = None) -> None:
         self._run(self._client.subscribe(patterns, start))
 
     def messages(self) -> Iterator[list[Message]]:

@@ -14,7 +14,7 @@ from client.scripted import Scripted
 from client.shells import KINDS, place
 from kit.broker import Broker
 from kit.wire import GUARD_SECONDS, wait_for
-from polycast.client import DIALECTS, AsyncClient, Client, connect, connect_async
+from polycast.client import DIALECTS, AsyncClient, Client, connect, connect_async, to_client_session
 from polycast.errors import RemoteError
 from polycast.model import Exact, Message
 
@@ -59,7 +59,7 @@ def test_an_asyncio_client_can_be_closed_twice(broker: Broker, dialect: str, pub
 def expect_closed(client: Client, dialect: str) -> None:
     with pytest.raises(RemoteError, match="closed"):
         client.publish([Message("x", b"y")])
-    if not DIALECTS[dialect].side.one_way:
+    if not to_client_session(dialect).one_way:
         with pytest.raises(RemoteError, match="closed"):
             client.subscribe([Exact("x")])
     if dialect == "ubre":

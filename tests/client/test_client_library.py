@@ -12,7 +12,7 @@ from client.shells import KINDS, Shell, place, take
 from kit.broker import Broker
 from kit.frames import pub
 from kit.room import Room
-from polycast.client.connect import to_side
+from polycast.client.connect import to_client_session
 from polycast.errors import RemoteError, UsageError
 from polycast.model import Everything, Exact, Message, Prefix
 
@@ -126,11 +126,11 @@ def test_a_token_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     file = tmp_path / "token"
     file.write_text("from-the-file\n")
     monkeypatch.setenv("POLYCAST_TOKEN_FILE", str(file))
-    assert to_side("ubre", "tcp://here:1").credentials.token == "from-the-file"
-    assert to_side("ubre", "tcp://here:1?token=given").credentials.token == "given"
+    assert to_client_session("ubre", "tcp://here:1").credentials.token == "from-the-file"
+    assert to_client_session("ubre", "tcp://here:1?token=given").credentials.token == "given"
     monkeypatch.setenv("POLYCAST_TOKEN", "set")
-    assert to_side("ubre", "tcp://here:1").credentials.token == "set"
+    assert to_client_session("ubre", "tcp://here:1").credentials.token == "set"
     monkeypatch.delenv("POLYCAST_TOKEN")
     file.unlink()
     with pytest.raises(UsageError, match=f"cannot read the token in {file}: No such file"):
-        to_side("ubre", "tcp://here:1")
+        to_client_session("ubre", "tcp://here:1")

@@ -11,7 +11,7 @@ import pytest
 from client.scripted import Scripted, read_exactly, read_to_end
 from client.shells import KINDS, take
 from kit import hermod
-from polycast.client.side import Begin
+from polycast.dialects.client_session import StartFrom
 from polycast.errors import RefusedError, UsageError
 from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, StartPosition
 
@@ -50,7 +50,7 @@ def read_header(connection: socket.socket) -> dict[str, Any]:
         ([Everything()], StartPosition(seconds=2.25), {"topics": [], "patterns": [">"], "from": {"time": 2250}}),
     ],
 )
-def test_where_to_begin(kind: str, patterns: list[Pattern], start: Begin | None, said: object) -> None:
+def test_where_to_begin(kind: str, patterns: list[Pattern], start: StartFrom | None, said: object) -> None:
     def script(connection: socket.socket) -> None:
         assert read_header(connection) == said
         connection.sendall(hermod.OK)

@@ -135,11 +135,11 @@ def test_handlers_that_cannot_be(broker: Broker, kind: str, handler: Any, word: 
 def test_a_handler_that_turns_out_to_be_async_is_a_failure(broker: Broker, kind: str) -> None:
     with serving(broker, "later", lambda body: cast(Any, answer_later(body))), dial(kind, broker) as client:
         answer = client.request("later")
-    assert (answer.success, answer.value) == (False, "coroutine where a Body belongs")
+    assert (answer.success, answer.value) == (False, "coroutine is not a Body")
 
 
 def test_a_request_with_something_else_than_a_body(broker: Broker, kind: str) -> None:
-    with dial(kind, broker) as client, pytest.raises(UsageError, match="str where a Body belongs") as caught:
+    with dial(kind, broker) as client, pytest.raises(UsageError, match="str is not a Body") as caught:
         client.request("polycast/topics", cast(Any, "text"))
     assert "to_body" in caught.value.hint
 

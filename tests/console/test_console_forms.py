@@ -57,7 +57,7 @@ WRONG = [
     ("a", "x" * 100_000, "text", "ubre", "The payload has 100,000 bytes; the limit is 2,000"),
     ("a", "{", "json", "ubre", "That is not JSON"),
     ("a", "0", "bytes", "ubre", "pairs of hex digits"),
-    ("a b", "x", "text", "fanout", "fanout cannot say a topic with ' ' in it"),
+    ("a b", "x", "text", "fanout", "a topic of fanout cannot contain ' '"),
 ]
 
 

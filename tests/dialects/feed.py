@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from polycast.dialects.base import Session, SessionContext
 from polycast.dialects.registry import ROLES
+from polycast.dialects.session import Session, SessionContext
 from polycast.model import (
     Abort,
     Ack,

@@ -7,8 +7,8 @@ from collections import Counter
 
 from dialects.feed import NOW
 from kit import hermod
-from polycast.dialects.base import SessionContext
 from polycast.dialects.hermod.session import HermodSession
+from polycast.dialects.session import SessionContext
 from polycast.model import Ack, Burst, DeferredReply, Encoder, Format, Reply, Subscribe
 
 Place = tuple[str, int]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from dialects.feed import Feeder, bursts, feed, in_two, one_by_one, rows, settled
 from dialects.wires import PUBLISHERS, SUBSCRIBERS, WIRES, Wire
 from kit.http import request
-from polycast.dialects.base import SessionContext
 from polycast.dialects.registry import ROLES
+from polycast.dialects.session import SessionContext
 from polycast.model import Burst, Closing, Limits, Subscribe
 from vectors import Row
 

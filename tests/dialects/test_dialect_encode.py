@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from dialects.feed import feed, number
 from dialects.wires import READERS, SEEN, delivered, numbered, publish_fanout, publish_simplest
-from polycast.dialects import fanout, simplest
-from polycast.dialects.base import SessionContext
+from polycast.dialects.fanout import session as fanout
 from polycast.dialects.hermod import encoders as hermod_encoders
 from polycast.dialects.nanomsg import encoders as nanomsg_encoders
+from polycast.dialects.session import SessionContext
+from polycast.dialects.simplest import session as simplest
 from polycast.dialects.ubre import encoders as ubre_encoders
 from polycast.model import Burst, Encoder, Format, Limits, Slices
 

@@ -13,11 +13,12 @@ import pytest
 
 from dialects.feed import NOW, Feeder, bursts, feed, in_two, number, one_by_one, rows, settled
 from dialects.wires import DELIVERED, READERS, SEEN, WIRES, delivered, numbered
-from polycast.dialects import fanout, simplest
-from polycast.dialects.base import SessionContext
+from polycast.dialects.fanout import session as fanout
 from polycast.dialects.hermod import encoders as hermod_encoders
 from polycast.dialects.nanomsg import encoders as nanomsg_encoders
 from polycast.dialects.registry import ROLES
+from polycast.dialects.session import SessionContext
+from polycast.dialects.simplest import session as simplest
 from polycast.dialects.ubre import encoders as ubre_encoders
 from polycast.model import Burst, Closing, Encoder, Event, Format, Limits
 from vectors import InputVector, OutputVector, Row, input_vectors, output_vectors

@@ -9,9 +9,10 @@ import pytest
 
 from dialects.feed import feed
 from polycast.address import parse_address
-from polycast.client.hermod import HermodSide
-from polycast.client.requests import Response, to_body
+from polycast.dialects.client_requests import Response, to_body
+from polycast.dialects.client_session import Credentials
 from polycast.dialects.hermod.asks import to_response
+from polycast.dialects.hermod.client import HermodClientSession
 from polycast.dialects.hermod.session import HermodSession
 from polycast.errors import UsageError
 from polycast.model import Body, Format, Limits, Request
@@ -25,8 +26,8 @@ BODIES = [
 ]
 
 
-def side() -> HermodSide:
-    return HermodSide(parse_address("tcp://127.0.0.1:1"), publishing=True)
+def session() -> HermodClientSession:
+    return HermodClientSession(parse_address("tcp://127.0.0.1:1"), publishing=True, credentials=Credentials())
 
 
 def request_of(data: bytes) -> Request:
@@ -39,31 +40,31 @@ def request_of(data: bytes) -> Request:
 
 @pytest.mark.parametrize("value", [None, 1, "text", 'a "b" é', [1, {"a": None}], {"deep": [[[]]]}])
 def test_what_a_client_asks_is_what_the_broker_hears(value: Any) -> None:
-    data, number = side().to_request("route/é", to_body(value))
+    data, number = session().to_request("route/é", to_body(value))
     request = request_of(data)
     assert (request.route, request.handle) == ("route/é", number)
     assert request.body == to_body(value)
 
 
 def test_no_body_and_bytes() -> None:
-    assert request_of(side().to_request("r", Body())[0]).body == Body()
-    assert request_of(side().to_request("r", to_body(b"plain"))[0]).body == Body(b"plain", Format.TEXT)
-    odd = request_of(side().to_request("r", to_body(b"\xff"))[0]).body
+    assert request_of(session().to_request("r", Body())[0]).body == Body()
+    assert request_of(session().to_request("r", to_body(b"plain"))[0]).body == Body(b"plain", Format.TEXT)
+    odd = request_of(session().to_request("r", to_body(b"\xff"))[0]).body
     assert odd.format is Format.JSON and json.loads(odd.payload) == {"$base64": "/w=="}
 
 
 def test_a_client_checks_what_it_is_given() -> None:
     with pytest.raises(UsageError, match="Body"):
-        side().to_request("r", "text")  # type: ignore[arg-type]
+        session().to_request("r", "text")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="UTF-8"):
-        side().to_request("\ud800", Body())
+        session().to_request("\ud800", Body())
 
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
 def test_answers_come_as_they_went_however_they_are_cut(body: Body, step: int) -> None:
     """Between other answers, and in another order than that of the requests."""
-    client = side()
+    client = session()
     client.open()
     first, second = client.to_request("a", Body())[1], client.to_request("b", Body())[1]
     said = b'{"status": "OK", "count": 0}\n'
@@ -72,17 +73,20 @@ def test_answers_come_as_they_went_however_they_are_cut(body: Body, step: int) -
     )
     for start in range(0, len(data), step):
         client.receive(data[start : start + step])
-    assert client.broken is None and client.goodbye is None
-    assert client.answers == {first: Response(False, Body(b"NotFound", Format.TEXT)), second: Response(True, body)}
-    assert not client.owed
+    assert client.failure is None and client.refusal is None
+    assert client.responses == {
+        first: Response(False, Body(b"NotFound", Format.TEXT)),
+        second: Response(True, body),
+    }
+    assert not client.pending
 
 
 def test_an_answer_that_nobody_waits_for_any_more_is_passed_over() -> None:
-    client = side()
+    client = session()
     client.receive(
         to_response(7, True, Body(b"late", Format.TEXT)) + to_response(7, False, Body(b"late", Format.TEXT))
     )
-    assert client.broken is None and client.answers == {}
+    assert client.failure is None and client.responses == {}
 
 
 @pytest.mark.parametrize(
@@ -92,13 +96,13 @@ def test_an_answer_that_nobody_waits_for_any_more_is_passed_over() -> None:
 def test_failures_have_codes_and_end_nothing(word: str, code: int) -> None:
     data = to_response(1, False, Body(word.encode(), Format.TEXT))
     assert json.loads(data) == {"status": "ERROR", "id": 1, "code": code, "message": word}
-    client = side()
+    client = session()
     client.to_request("a", Body())
     client.receive(data)
-    assert client.goodbye is None and client.answers[1] == Response(False, Body(word.encode(), Format.TEXT))
+    assert client.refusal is None and client.responses[1] == Response(False, Body(word.encode(), Format.TEXT))
 
 
 def test_a_format_that_nobody_knows() -> None:
-    client = side()
+    client = session()
     client.receive(b'{"status": "OK", "id": 1, "format": "xml", "payload_size": 1}x')
-    assert client.broken and "xml" in str(client.broken)
+    assert client.failure and "xml" in str(client.failure)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from dialects.feed import Feeder, burst_rows, feed, one_by_one, rows, settled
 from kit import hermod
-from polycast.dialects.base import SessionContext
-from polycast.dialects.hermod.session import HermodSession, HermodSettings
+from polycast.dialects.hermod.session import HermodSession
+from polycast.dialects.hermod.settings import HermodSettings
+from polycast.dialects.session import SessionContext
 from polycast.model import Ack, Burst, Closing, Event, Limits, PublishBatch
 
 MESSAGE_BYTES = 100

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from dialects.feed import Feeder, feed, one_by_one, rows, settled
 from kit import hermod
-from polycast.dialects.base import SessionContext
 from polycast.dialects.hermod import session as dialect
 from polycast.dialects.hermod.headers import Header, HeaderEnd, HermodError, read_header
 from polycast.dialects.hermod.session import HermodSession
+from polycast.dialects.session import SessionContext
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
 from polycast.model import Ack, Burst, Closing, Event, Limits, Refused, Reply, Subscribe
 

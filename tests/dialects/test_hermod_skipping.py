@@ -7,9 +7,10 @@ import random
 import pytest
 
 from kit.hermod import checksum, message
-from polycast.dialects.base import Guard, SessionContext
+from polycast.dialects.guard import Guard
 from polycast.dialects.hermod.session import HermodSession
 from polycast.dialects.hermod.skipping import WHOLE_BYTES
+from polycast.dialects.session import SessionContext
 from polycast.model import Ack, Refused, Reply
 
 SIZES = (0, 1, 2, WHOLE_BYTES, WHOLE_BYTES + 1, 3 * WHOLE_BYTES)

@@ -9,17 +9,17 @@ import pytest
 from dialects.feed import Feeder, in_two
 from kit.http import read_all, request
 from kit.websocket import PING, frame, read_frames, upgrade, welcome
-from polycast.dialects.base import SessionContext
-from polycast.dialects.nanomsg.sessions import PubWebSocketSession, SubWebSocketSession
-from polycast.dialects.ubre.sessions import UbreWebSocketSession
-from polycast.dialects.web.http import HttpSession
+from polycast.dialects.nanomsg.session import PubWebSocketSession, SubWebSocketSession
+from polycast.dialects.registry import HTTP
+from polycast.dialects.session import SessionContext
+from polycast.dialects.ubre.session import UbreWebSocketSession
 from polycast.model import Event, Refused, Reply, Subscribe, Upgrade
 
 PUB, SUB = "pub.sp.nanomsg.org", "sub.sp.nanomsg.org"
 
 
 def fed(*parts: bytes) -> Feeder:
-    feeder = Feeder(HttpSession(SessionContext()))
+    feeder = Feeder(HTTP.session(SessionContext()))
     for part in parts:
         feeder.give(part)
     return feeder
@@ -97,7 +97,7 @@ def test_frames_right_behind_the_request() -> None:
 
 
 def test_a_long_frame_behind_the_request_says_how_long_it_is() -> None:
-    received = HttpSession(SessionContext()).receive(upgrade() + frame(2, b"x" * 300)[:10], 0.0)
+    received = HTTP.session(SessionContext()).receive(upgrade() + frame(2, b"x" * 300)[:10], 0.0)
     assert (received.consumed, received.need) == (len(upgrade()), 308)
 
 
@@ -123,7 +123,7 @@ NO_ENTRY = {
     "no connection": (PLAIN.replace(b"n: Upgrade", b"n: keep-alive"), 400, b"Connection: Upgrade"),
     "HTTP/1.0": (PLAIN.replace(b"HTTP/1.1", b"HTTP/1.0"), 426, b"\r\nUpgrade: websocket\r\n"),
     "post": (PLAIN.replace(b"GET", b"POST"), 405, b"\r\nAllow: GET\r\n"),
-    "a query that is no UTF-8": (upgrade("/ubre?publishes=%ff"), 400, b"?"),
+    "a query that is no UTF-8": (upgrade("/ubre?publishes=%ff"), 400, b"invalid query"),
 }
 
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from dialects.feed import NOW, Feeder, one_by_one
 from kit.http import get, read_all, request
-from polycast.dialects.base import Page, SessionContext
-from polycast.dialects.web.http import PIPELINED, HttpSession
+from polycast.dialects.registry import HTTP
+from polycast.dialects.session import Page, SessionContext
+from polycast.dialects.web.http import PIPELINED
 from polycast.errors import PeerError, TimeoutPeerError
 from polycast.model import Closing, Limits, Refused, Reply
 
@@ -30,7 +31,7 @@ def replies(feeder: Feeder) -> bytes:
 
 
 def fed(*parts: bytes, shelf: Shelf | None = None, limits: Limits | None = None) -> Feeder:
-    feeder = Feeder(HttpSession(SessionContext(limits or Limits(), pages=shelf or Shelf())))
+    feeder = Feeder(HTTP.session(SessionContext(limits or Limits(), pages=shelf or Shelf())))
     for part in parts:
         feeder.give(part)
     return feeder
@@ -182,5 +183,5 @@ def test_a_head_that_drips_is_searched_once() -> None:
 
 
 def test_the_clock_is_the_one_that_came_with_the_bytes() -> None:
-    [_, reply] = HttpSession(SessionContext()).receive(get("/"), NOW + 86_400).events
+    [_, reply] = HTTP.session(SessionContext()).receive(get("/"), NOW + 86_400).events
     assert isinstance(reply, Reply) and b"\r\nDate: Wed, 15 Nov 2023 22:13:20 GMT\r\n" in reply.data

@@ -10,8 +10,9 @@ import pytest
 from dialects.feed import Feeder, rows
 from kit.nanomsg import PUB, message, typed
 from kit.websocket import BINARY, frame
-from polycast.dialects.base import Session, SessionContext
-from polycast.dialects.nanomsg.sessions import NanomsgSettings, SubSession, SubWebSocketSession
+from polycast.dialects.nanomsg.session import SubSession, SubWebSocketSession
+from polycast.dialects.nanomsg.settings import NanomsgSettings
+from polycast.dialects.session import Session, SessionContext
 from polycast.errors import LimitError
 from polycast.model import Closing, Limits
 

@@ -14,10 +14,10 @@ from dialects.feed import Feeder, in_two, one_by_one, rows
 from kit.nanomsg import PUB, message, to_response, typed
 from kit.websocket import BINARY, CLOSE, PING, PONG, TEXT, frame
 from polycast.address import Address
-from polycast.dialects.base import Session, SessionContext
-from polycast.dialects.nanomsg import sessions as nanomsg
+from polycast.dialects.nanomsg import session as nanomsg
 from polycast.dialects.nanomsg.encoders import encoder_of
-from polycast.dialects.nanomsg.sessions import NanomsgSettings
+from polycast.dialects.nanomsg.settings import NanomsgSettings
+from polycast.dialects.session import Session, SessionContext
 from polycast.model import Burst, Limits, Prefix, Reply, Subscribe
 from vectors import Row
 

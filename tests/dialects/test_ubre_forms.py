@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from dialects.feed import feed
 from kit import ubre
 from kit.websocket import BINARY, TEXT, frame, read_frames
-from polycast.dialects.base import SessionContext
+from polycast.dialects.session import SessionContext
 from polycast.dialects.ubre.encoders import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES
-from polycast.dialects.ubre.sessions import UbreWebSocketSession
+from polycast.dialects.ubre.session import UbreWebSocketSession
 from polycast.model import Burst, Encoder, Format, Limits, Slices
 
 JSON_ROWS: list[tuple[bytes, Format, bytes]] = [

@@ -8,8 +8,8 @@ import pytest
 
 from kit import ubre
 from kit.websocket import BINARY, TEXT, frame
-from polycast.dialects.base import RequestSession, SessionContext
-from polycast.dialects.ubre.sessions import UbreSession, UbreWebSocketSession
+from polycast.dialects.session import RequestSession, SessionContext
+from polycast.dialects.ubre.session import UbreSession, UbreWebSocketSession
 from polycast.model import Body, Format, Request
 
 Row = tuple[Body, bytes, bytes]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from dialects.feed import Feeder, in_two, one_by_one, rows, settled
 from kit import ubre
 from kit.websocket import BINARY, CLOSE, CONTINUATION, PING, TEXT, close_frame, frame, read_frames
-from polycast.dialects.base import SessionContext
+from polycast.dialects.session import SessionContext
 from polycast.dialects.ubre.encoders import BINARY_FRAMES, JSON_FRAMES
-from polycast.dialects.ubre.sessions import UbreWebSocketSession
+from polycast.dialects.ubre.session import UbreWebSocketSession
 from polycast.model import Limits, Reply, Subscribe
 from vectors import InputVector, Row, input_vectors
 

@@ -21,7 +21,8 @@ from kit.websocket import (
     masked,
     read_frames,
 )
-from polycast.dialects.base import Reading, SessionContext
+from polycast.dialects.framing import Reading
+from polycast.dialects.session import SessionContext
 from polycast.dialects.web.websocket import Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
 from polycast.model import Burst, Closing, Format, Received, Reply

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dialects.feed import Feeder, bursts, rows, settled
 from fuzz.corpus import EXAMPLES, inputs
-from polycast.dialects.base import SessionContext
 from polycast.dialects.registry import ROLES
+from polycast.dialects.session import SessionContext
 from polycast.model import Closing, Limits
 
 LIMITS = Limits(payload_bytes=200, topic_bytes=20, line_bytes=300)

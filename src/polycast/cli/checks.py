@@ -19,8 +19,7 @@ from polycast.address import parse_address
 from polycast.bench.targets import PEERS, find_program
 from polycast.declare import size_text
 from polycast.dialects import scan
-from polycast.dialects.hermod import scan as hermod_scan
-from polycast.dialects.ubre import scan as ubre_scan
+from polycast.dialects.registry import DIALECTS
 from polycast.dialects.web import frames
 from polycast.errors import PolycastError, StartError
 from polycast.log.files import columns
@@ -34,8 +33,7 @@ FSYNCS = 5
 SCANS = {
     "scan": scan.COMPILED,
     "frames": frames.COMPILED,
-    "hermod": hermod_scan.COMPILED,
-    "ubre": ubre_scan.COMPILED,
+    **{name: dialect.compiled for name, dialect in DIALECTS.items() if dialect.compiled is not None},
     "log": columns.COMPILED,
 }
 NOT_NEEDED = "not installed; only tests and the benchmark use it"

@@ -10,7 +10,7 @@ import typer
 
 from polycast.cli import streams
 from polycast.cli.request import ask
-from polycast.client.requests import from_body, to_body
+from polycast.dialects.client_requests import from_body, to_body
 
 if TYPE_CHECKING:
     from rich.table import Table

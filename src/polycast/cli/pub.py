@@ -43,10 +43,10 @@ def run(
     file: str | None = typer.Option(None, help="The file that is the message; '-' for all of stdin.", metavar="F"),
     batch_id: str | None = typer.Option(None, help="Publish all of it once, under this id.", metavar="ID"),
 ) -> None:
-    from polycast.client import Client, to_side
+    from polycast.client import Client, to_client_session
 
     _check(dialect, message, file, batch_id)
-    side = to_side(dialect, at, publishing=True)
+    side = to_client_session(dialect, at, publishing=True)
     side.encode(Message(topic, b""))
     batches = to_lines(streams.read_stdin()) if message == "-" else iter([[_whole(message, file)]])
     if message != "-" or count > 1:

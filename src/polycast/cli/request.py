@@ -70,6 +70,6 @@ def _no_constant(text: str) -> None:
 
 
 def _to_json(body: Body) -> str:
-    from polycast.dialects.ubre.messages import to_json
+    from polycast.dialects.json_values import to_json
 
     return to_json(*body).decode()

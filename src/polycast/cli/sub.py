@@ -17,7 +17,7 @@ from polycast.model import Message, Pattern, parse_pattern
 
 if TYPE_CHECKING:
     from polycast.client import Client
-    from polycast.client.side import Begin
+    from polycast.dialects.client_session import StartFrom
 
 NAME = "sub"
 HELP = """Print messages as they arrive: topic, space, payload.
@@ -42,10 +42,10 @@ def run(
     count: int = typer.Option(0, min=0, help="Stop after so many messages; 0: never."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
 ) -> None:
-    from polycast.client import Client, to_side
+    from polycast.client import Client, to_client_session
 
     start = None if begin is None else parse_start(begin, time.time())
-    side = to_side(_to_dialect(dialect, begin), at)
+    side = to_client_session(_to_dialect(dialect, begin), at)
     wanted = side.check_patterns([parse_pattern(text) for text in patterns], start)
     client = Client(side)
     left = count
@@ -75,7 +75,7 @@ def _to_dialect(dialect: str | None, begin: str | None) -> str:
     return REPLAYING_DIALECT
 
 
-def _subscribe(client: Client, wanted: list[Pattern], start: Begin | None) -> None:
+def _subscribe(client: Client, wanted: list[Pattern], start: StartFrom | None) -> None:
     try:
         client.subscribe(wanted, start)
     except RefusedError as error:

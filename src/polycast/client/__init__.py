@@ -1,9 +1,9 @@
 """Small clients for every dialect, blocking and asyncio: what the CLI and scripts talk to a broker with."""
 
-from polycast.client.awaiting import AsyncClient
+from polycast.client.async_client import AsyncClient
 from polycast.client.blocking import Client
-from polycast.client.connect import DIALECTS, connect, connect_async, to_side
-from polycast.client.requests import NO_BODY, Handler, Response, from_body, to_body
+from polycast.client.connect import DIALECTS, connect, connect_async, to_client_session
+from polycast.dialects.client_requests import NO_BODY, Handler, Response, from_body, to_body
 
 __all__ = [
     "DIALECTS",
@@ -16,5 +16,5 @@ __all__ = [
     "connect_async",
     "from_body",
     "to_body",
-    "to_side",
+    "to_client_session",
 ]

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
 
-from polycast.client.reach import (
+from polycast.client.credentials import TlsSocket, to_context
+from polycast.client.failures import (
     ACK_SECONDS,
     LEAST_SECONDS,
     NOTICE_SECONDS,
@@ -19,9 +20,8 @@ from polycast.client.reach import (
     to_seconds,
     unreachable,
 )
-from polycast.client.requests import NO_BODY, Handler, Response
-from polycast.client.secure import TlsSocket, to_context
-from polycast.client.side import WINDOW, Begin, Receipt, Said, Side
+from polycast.dialects.client_requests import NO_BODY, Handler, Response
+from polycast.dialects.client_session import WINDOW, Acks, ClientSession, Outgoing, StartFrom
 from polycast.model import Body, Message, Pattern
 
 
@@ -32,15 +32,15 @@ class Client:
     acknowledges, `publish` has waited for that already.
     """
 
-    def __init__(self, side: Side, timeout: float = 10.0) -> None:
+    def __init__(self, session: ClientSession, timeout: float = 10.0) -> None:
         """`timeout` is for the connection, the handshake, and whatever a broker answers at once."""
-        self.address = side.address
-        self._side = side
+        self.address = session.address
+        self._session = session
         self._timeout = to_seconds(timeout)
         self._closed = False
-        self._socket = _open(side, self._timeout)
+        self._socket = _open(session, self._timeout)
         try:
-            self._say(side.open())
+            self._run(session.open())
         except BaseException:
             self._socket.close()
             raise
@@ -50,14 +50,14 @@ class Client:
 
         What the broker refuses is a `RefusedError`. A broker that was seen to leave is a `RemoteError`.
         """
-        side, receipt = self._side, Receipt()
-        for block in side.blocks(messages, receipt):
+        session, acks = self._session, Acks()
+        for block in session.blocks(messages, acks):
             self._send(block)
-            self._wait(lambda: len(side.owed) < WINDOW, ACK_SECONDS)
-            if receipt.error:
+            self._wait(lambda: len(session.pending) < WINDOW, ACK_SECONDS)
+            if acks.error:
                 break
-        self._wait(lambda: not receipt.owed, ACK_SECONDS)
-        side.check(receipt)
+        self._wait(lambda: not acks.pending, ACK_SECONDS)
+        session.check(acks)
 
     def publish_once(self, messages: Iterable[Message], batch_id: str) -> int:
         """All of them or none, and once only, however often it is tried under this id: how many there are.
@@ -65,33 +65,33 @@ class Client:
         For `hermod`, and a broker that keeps a log. An id with which another number of messages was published is
         a `RefusedError`.
         """
-        side, receipt = self._side, Receipt()
-        self._send(side.batch(messages, batch_id, receipt))
-        self._wait(lambda: not receipt.owed, ACK_SECONDS)
-        side.check(receipt)
-        side.check_count(receipt, batch_id, receipt.sent)
-        return receipt.accepted
+        session, acks = self._session, Acks()
+        self._send(session.batch(messages, batch_id, acks))
+        self._wait(lambda: not acks.pending, ACK_SECONDS)
+        session.check(acks)
+        session.check_count(acks, batch_id, acks.sent)
+        return acks.accepted
 
-    def subscribe(self, patterns: Iterable[Pattern], start: Begin | None = None) -> None:
+    def subscribe(self, patterns: Iterable[Pattern], start: StartFrom | None = None) -> None:
         """Where the dialect tells when subscriptions are in force, returns then.
 
         With `start`, what the broker's log has from there on comes first.
         """
-        self._say(self._side.asks(patterns, start))
+        self._run(self._session.subscribe(patterns, start))
 
     def messages(self) -> Iterator[list[Message]]:
         """What arrives and matches, until the broker closes, or this client does."""
         while not self._closed:
-            if batch := self._side.take():
+            if batch := self._session.take():
                 yield batch
             elif not self._read(None):
-                self._side.check_end()
+                self._session.check_end()
                 return
 
     def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Response:
         """Whoever answers may say no: that is an answer as well, with `success` false."""
-        seconds, answers = to_seconds(timeout), self._side.answers
-        data, number = self._side.to_request(route, body)
+        seconds, answers = to_seconds(timeout), self._session.responses
+        data, number = self._session.to_request(route, body)
         try:
             self._send(data)
             self._wait(lambda: answers[number] is not None, seconds)
@@ -102,7 +102,7 @@ class Client:
 
     def serve(self, route: str, handler: Handler) -> None:
         """Offers to answer requests. They are answered whenever this client reads, as in `messages`."""
-        self._say(self._side.to_offer(route, handler))
+        self._run(self._session.to_offer(route, handler))
 
     def close(self) -> None:
         """Waits for the broker to close its side, which it does when it has read everything.
@@ -115,23 +115,23 @@ class Client:
         try:
             self._leave()
         except OSError as error:
-            if self._side.unconfirmed:
-                raise lost(self._side, error) from error
+            if self._session.unacknowledged:
+                raise lost(self._session, error) from error
         finally:
             self._socket.close()
-        self._side.check_end()
+        self._session.check_end()
 
     def _leave(self) -> None:
-        if self._side.unconfirmed:
+        if self._session.unacknowledged:
             self._notice_end()
             self._socket.settimeout(ACK_SECONDS)
         else:
             self._socket.settimeout(self._timeout)
-        self._socket.sendall(self._side.closing_bytes())
+        self._socket.sendall(self._session.closing_bytes())
         self._socket.shutdown(socket.SHUT_WR)
         while data := self._socket.recv(READ_BYTES):
-            self._side.receive(data)
-            self._side.take()
+            self._session.receive(data)
+            self._session.take()
 
     def _notice_end(self) -> None:
         """Raises where the broker does not wait for us to close."""
@@ -141,9 +141,9 @@ class Client:
                 self._socket.settimeout(max(left, LEAST_SECONDS))
                 data = self._socket.recv(READ_BYTES)
                 if not data:
-                    raise self._side.ended()
-                self._side.receive(data)
-                self._side.take()
+                    raise self._session.ended()
+                self._session.receive(data)
+                self._session.take()
 
     def __enter__(self) -> Client:
         return self
@@ -157,26 +157,26 @@ class Client:
             self._closed = True
             self._socket.close()
 
-    def _say(self, said: Said) -> None:
-        self._send(said.data)
-        self._wait(lambda: not said.receipt.owed, self._timeout)
-        self._side.check(said.receipt)
+    def _run(self, outgoing: Outgoing) -> None:
+        self._send(outgoing.data)
+        self._wait(lambda: not outgoing.acks.pending, self._timeout)
+        self._session.check(outgoing.acks)
 
     def _wait(self, done: Callable[[], bool], seconds: float) -> None:
         until = time.monotonic() + seconds
         try:
             while not done():
                 if not self._read(max(until - time.monotonic(), LEAST_SECONDS)):
-                    raise self._side.ended()
+                    raise self._session.ended()
         except TimeoutError as error:
-            raise silent(self._side, seconds) from error
+            raise silent(self._session, seconds) from error
 
     def _read(self, seconds: float | None) -> bool:
         """Reads once, and answers; false at the end of what the broker has to say."""
-        if self._side.broken:
-            raise self._side.broken
+        if self._session.failure:
+            raise self._session.failure
         data = self._receive(seconds)
-        if data and (reply := self._side.receive(data)):
+        if data and (reply := self._session.receive(data)):
             self._send(reply)
         return bool(data)
 
@@ -187,19 +187,19 @@ class Client:
         except TimeoutError:
             raise
         except OSError as error:
-            raise lost(self._side, error) from error
+            raise lost(self._session, error) from error
 
     def _send(self, data: bytes) -> None:
         if self._closed:
-            raise closed(self._side)
+            raise closed(self._session)
         try:
             self._socket.settimeout(None)
-            if self._side.unconfirmed and self._is_left():
-                raise self._side.ended()
+            if self._session.unacknowledged and self._is_left():
+                raise self._session.ended()
             self._socket.sendall(data)
         except OSError as error:
             self._hear_last_words()
-            raise lost(self._side, error) from error
+            raise lost(self._session, error) from error
 
     def _is_left(self) -> bool:
         """Whether the broker has closed. What it said before that stays unread, and hides it."""
@@ -213,12 +213,12 @@ class Client:
         with suppress(OSError):
             self._socket.settimeout(self._timeout)
             while data := self._socket.recv(READ_BYTES):
-                self._side.receive(data)
+                self._session.receive(data)
 
 
-def _open(side: Side, timeout: float) -> socket.socket | TlsSocket:
-    address = side.address
-    context = to_context(address, side.credentials)
+def _open(session: ClientSession, timeout: float) -> socket.socket | TlsSocket:
+    address = session.address
+    context = to_context(address, session.credentials)
     try:
         if address.scheme == "ipc":
             return _open_ipc(address.path, timeout)

@@ -1,20 +1,16 @@
-"""From a dialect's name to a client that is connected."""
+"""From the name of a dialect to a connected client."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from ipaddress import IPv6Address
-from typing import NamedTuple
 
-from polycast.address import WEB, Address, parse_address
-from polycast.client.awaiting import AsyncClient
+from polycast.address import Address, parse_address
+from polycast.client.async_client import AsyncClient
 from polycast.client.blocking import Client
-from polycast.client.fanout import FanoutSide
-from polycast.client.hermod import HermodSide
-from polycast.client.nanomsg import NanomsgSide
-from polycast.client.side import Side
-from polycast.client.simplest import SimplestSide
-from polycast.client.ubre import UbreSide
+from polycast.client.credentials import take_credentials
+from polycast.dialects.client_session import ClientSession
+from polycast.dialects.registry import DIALECTS as DECLARED
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 
@@ -25,49 +21,33 @@ FORMS = {
     "ws": "ws://HOST:PORT/path",
     "wss": "wss://HOST:PORT/path",
 }
-STREAMS = ("tcp", "tls", "ipc")
-
-
-class Dialect(NamedTuple):
-    side: type[Side]
-    publishers: str
-    """The listener that publishers go to."""
-    subscribers: str
-    schemes: tuple[str, ...] = STREAMS
-
-
-DIALECTS = {
-    "simplest": Dialect(SimplestSide, "simplest", "simplest"),
-    "hermod": Dialect(HermodSide, "hermod.pub", "hermod.sub"),
-    "fanout": Dialect(FanoutSide, "fanout.controller", "fanout.client"),
-    "nanomsg": Dialect(NanomsgSide, "nanomsg.sub", "nanomsg.pub", STREAMS + WEB),
-    "ubre": Dialect(UbreSide, "http", "http", STREAMS + WEB),
-}
+DIALECTS = {name: dialect.client for name, dialect in DECLARED.items() if dialect.client}
 
 
 def connect(dialect: str, at: str = "", publishing: bool = False, timeout: float = 10.0) -> Client:
-    """A blocking client. `at` is an address, or a host whose default port is meant, or empty for this machine."""
-    return Client(to_side(dialect, at, publishing), timeout)
+    """A blocking client. `at` is an address, a host (with the default port), or empty for this machine."""
+    return Client(to_client_session(dialect, at, publishing), timeout)
 
 
 async def connect_async(
     dialect: str, at: str = "", publishing: bool = False, timeout: float = 10.0
 ) -> AsyncClient:
     """An asyncio client: `async with await connect_async("hermod", publishing=True) as client: ...`"""
-    return await AsyncClient.open(to_side(dialect, at, publishing), timeout)
+    return await AsyncClient.open(to_client_session(dialect, at, publishing), timeout)
 
 
-def to_side(name: str, at: str = "", publishing: bool = False) -> Side:
-    """What a client is made of. Nothing is connected yet, so that usage can be checked before anything is."""
+def to_client_session(name: str, at: str = "", publishing: bool = False) -> ClientSession:
+    """The session of a client that is not connected yet, to check patterns and messages first."""
     if name not in DIALECTS:
         raise UsageError(f"unknown dialect {name}", f"known are {', '.join(DIALECTS)}")
-    dialect = DIALECTS[name]
-    default = parse_address(ROLES[dialect.publishers if publishing else dialect.subscribers].default)
+    client = DIALECTS[name]
+    default = parse_address(ROLES[client.publishers if publishing else client.subscribers].default)
     scheme, separator, _ = at.partition("://")
-    if separator and scheme not in dialect.schemes:
-        ways = ", ".join(FORMS[known] for known in dialect.schemes)
-        raise UsageError(f"{name} is not spoken over {scheme}", f"write one of {ways}")
-    return dialect.side(_address(at, default), publishing)
+    if separator and scheme not in client.schemes:
+        ways = ", ".join(FORMS[known] for known in client.schemes)
+        raise UsageError(f"{name} cannot use {scheme} addresses", f"write one of {ways}")
+    address, credentials = take_credentials(_address(at, default))
+    return client.session(address, publishing, credentials)
 
 
 def _address(at: str, default: Address) -> Address:
@@ -79,7 +59,7 @@ def _address(at: str, default: Address) -> Address:
 
 
 def _is_ipv6(at: str) -> bool:
-    """Whether it is a host alone, which looks as if a port were behind its last colon."""
+    """Whether `at` is a bare IPv6 address, not HOST:PORT."""
     try:
         IPv6Address(at[1:-1] if at.startswith("[") and at.endswith("]") else at)
     except ValueError:

@@ -14,10 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from polycast.client.blocking import Client
-from polycast.client.connect import to_side
-from polycast.client.hermod import HermodSide
-from polycast.client.reach import ACK_SECONDS
-from polycast.client.side import WINDOW, Receipt
+from polycast.client.connect import to_client_session
+from polycast.client.failures import ACK_SECONDS
+from polycast.dialects.client_session import WINDOW, Acks
 from polycast.errors import RefusedError, UsageError
 
 FRAME_BYTES = 4 * 1024 * 1024
@@ -39,11 +38,8 @@ class Stager(Client):
     """A connection for the stages of one batch. `at` as in `connect`."""
 
     def __init__(self, at: str, batch_id: str, timeout: float = 10.0) -> None:
-        side = to_side("hermod", at, publishing=True)
-        assert isinstance(side, HermodSide)
-        self._hermod = side
         self._batch_id = batch_id
-        super().__init__(side, timeout)
+        super().__init__(to_client_session("hermod", at, publishing=True), timeout)
 
     def __enter__(self) -> Stager:
         return self
@@ -53,15 +49,15 @@ class Stager(Client):
 
         They have the columns topic, payload and, if you like, format. What was staged under the name before goes.
         """
-        receipt = Receipt()
+        acks = Acks()
         rows = 0
         for count, frame in _frames(batches):
-            self._send(self._hermod.to_stage(self._batch_id, name, rows, frame, receipt))
+            self._send(self._session.to_stage(self._batch_id, name, rows, frame, acks))
             rows += count
-            self._wait(lambda: len(self._hermod.owed) < WINDOW, ACK_SECONDS)
-            if receipt.error:
+            self._wait(lambda: len(self._session.pending) < WINDOW, ACK_SECONDS)
+            if acks.error:
                 break
-        self._finish(receipt, ACK_SECONDS)
+        self._finish(acks, ACK_SECONDS)
         return rows
 
     def commit(self, names: Sequence[str], rows: int | None = None) -> int:
@@ -70,25 +66,25 @@ class Stager(Client):
         With `rows`, only if there are as many; a batch that was published with another number of rows is a
         `RefusedError`. Stages of the batch with other names go.
         """
-        receipt = Receipt()
-        self._send(self._hermod.to_commit(self._batch_id, names, rows, receipt))
-        self._finish(receipt, COMMIT_SECONDS)
+        acks = Acks()
+        self._send(self._session.to_commit(self._batch_id, names, rows, acks))
+        self._finish(acks, COMMIT_SECONDS)
         if rows is not None:
-            self._hermod.check_count(receipt, self._batch_id, rows)
-        return receipt.accepted
+            self._session.check_count(acks, self._batch_id, rows)
+        return acks.accepted
 
     def abort(self, names: Sequence[str] | None = None) -> None:
         """Those stages are not wanted any more; without names, all of the batch."""
-        receipt = Receipt()
-        self._send(self._hermod.to_abort(self._batch_id, names, receipt))
-        self._finish(receipt, ACK_SECONDS)
+        acks = Acks()
+        self._send(self._session.to_abort(self._batch_id, names, acks))
+        self._finish(acks, ACK_SECONDS)
 
-    def _finish(self, receipt: Receipt, seconds: float) -> None:
+    def _finish(self, acks: Acks, seconds: float) -> None:
         try:
-            self._wait(lambda: not receipt.owed, seconds)
+            self._wait(lambda: not acks.pending, seconds)
         except RefusedError as error:
             raise RefusedError(str(error), error.code, HINTS.get(error.code, "")) from error
-        if refused := receipt.error:
+        if refused := acks.error:
             raise RefusedError(str(refused), refused.code, HINTS.get(refused.code, ""))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from polycast.dialects.base import Page
+from polycast.dialects.session import Page
 
 FRONT = "index.html"
 TYPES = {

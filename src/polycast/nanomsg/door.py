@@ -6,14 +6,16 @@ from http import HTTPStatus
 
 import h11
 
-from polycast.dialects.base import Page, Session, SessionContext
-from polycast.dialects.web.doors import Welcome, knock
+from polycast.dialects.nanomsg.dialect import DIALECT
+from polycast.dialects.session import Page, Session, SessionContext
+from polycast.dialects.web.endpoints import AcceptedUpgrade, Endpoints, accept_upgrade
 from polycast.dialects.web.handshake import with_path, words_of
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.model import Block, Closing, Event, Received, Reply, Upgrade
 
 HEAD_END = b"\r\n\r\n"
 PROTOCOL = b"sec-websocket-protocol"
+ENDPOINTS = Endpoints(DIALECT.endpoints)
 
 
 class DoorSession(Session):
@@ -47,20 +49,20 @@ class DoorSession(Session):
 
     def _answer(self, request: h11.Request) -> list[Event]:
         answer = self._knock(request)
-        if isinstance(answer, Welcome):
+        if isinstance(answer, AcceptedUpgrade):
             switch = h11.InformationalResponse(status_code=101, headers=answer.headers, reason=_phrase(101))
             return [Reply(self._http.send(switch)), Upgrade(answer.dialect, answer.session)]
         reason = f"{answer.status} to a request: {answer.body.decode().strip()}"
         return [Reply(self._write(answer)), Closing(ProtocolError(reason))]
 
-    def _knock(self, request: h11.Request) -> Page | Welcome:
+    def _knock(self, request: h11.Request) -> Page | AcceptedUpgrade:
         """Of the sub-protocols that were offered, all but ours are passed over."""
         offered = words_of(request.headers, PROTOCOL)
         if self._protocol not in offered:
             return Page(f"only the sub-protocol {self._protocol} is spoken here\n".encode(), status=400)
         others = [(name, value) for name, value in request.headers if name != PROTOCOL]
         headers = [*others, (PROTOCOL, self._protocol.encode())]
-        return knock(request.method, headers, "", "", self._context)
+        return accept_upgrade(ENDPOINTS, request.method, headers, "", "", self._context)
 
     def _write(self, page: Page) -> bytes:
         headers = [

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from polycast.address import Address
-from polycast.dialects.base import Session, SessionContext
+from polycast.dialects.session import Session, SessionContext
 from polycast.nanomsg import inproc
 from polycast.nanomsg.end import End, Kind
 from polycast.nanomsg.pipe import Pipe

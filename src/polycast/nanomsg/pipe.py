@@ -7,7 +7,7 @@ import logging
 import time
 from typing import cast
 
-from polycast.dialects.base import Session
+from polycast.dialects.session import Session
 from polycast.errors import PeerError, TimeoutPeerError
 from polycast.model import Burst, Closing, Encoded, Encoder, Event, Reply, Upgrade
 from polycast.nanomsg.end import End

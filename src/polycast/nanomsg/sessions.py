@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from polycast.address import Address
-from polycast.dialects.base import Session, SessionContext
 from polycast.dialects.nanomsg.encoders import NAME, NanomsgEncoder, encoder_of
-from polycast.dialects.nanomsg.sessions import (
-    PROTOCOLS,
-    NanomsgSettings,
-    NanomsgWebSocket,
-    SubSession,
-    to_pub,
-    to_sub,
-)
+from polycast.dialects.nanomsg.session import PROTOCOLS, NanomsgWebSocket, SubSession, to_pub, to_sub
+from polycast.dialects.nanomsg.settings import NanomsgSettings
+from polycast.dialects.session import Session, SessionContext
 from polycast.model import Limits
 from polycast.nanomsg.door import DoorSession
 from polycast.nanomsg.end import Kind

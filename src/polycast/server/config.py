@@ -27,7 +27,7 @@ from polycast.server.access.http_allowlist import parse_host, parse_origin
 from polycast.server.access.identity import parse_networks
 from polycast.server.access.rules import parse_rule
 from polycast.server.access.settings import REQUIRED, TlsSettings
-from polycast.server.settings import POLICIES, TABLES, Settings, declared
+from polycast.server.settings import DIALECT_TABLES, POLICIES, TABLES, Settings, declared
 
 PREFIX = "POLYCAST_"
 LARGEST = 2**53
@@ -166,8 +166,8 @@ class Gathered:
             _check_network(network, self._sources["simplest.discover_networks"])
         if tables["simplest"].announce:
             parse_announce(tables["simplest"].announce)
-        _check_separator(tables["nanomsg"].separator, self._sources.get("nanomsg.separator", ""))
-        settings = Settings(**tables)
+        dialects = {name: tables.pop(name) for name in DIALECT_TABLES}
+        settings = Settings(**tables, dialects=dialects)
         if not settings.log.enabled:
             _check_needs_no_log(settings)
         self._check_access(settings)
@@ -268,13 +268,6 @@ def _check_reachable(key: str, text: str, address: Address) -> None:
         raise UsageError(f"{key} = {text!r}: nobody can be reached at port 0", f"PORT from 1 to {PORT_LIMIT}")
     if address.scheme in WEB and not re.fullmatch(r"[!-~]+", address.host + address.path):
         raise UsageError(f"{key} = {text!r} has characters that no URL has", "write spaces as %20")
-
-
-def _check_separator(text: str, source: str) -> None:
-    size = len(text.encode())
-    if size != 1:
-        hint = "any character of ASCII will do, as '|' does"
-        raise UsageError(f"{source}: nanomsg.separator = {text!r}: expected one byte, found {size}", hint)
 
 
 def parse_announce(text: str) -> tuple[str, str, Address | None]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from polycast.dialects.base import Page
+from polycast.dialects.session import Page
 from polycast.log.files.permissions import UMASKS, check_owners, protect, restrict
 from polycast.server.access.exposure import find_warnings
 from polycast.server.reload import check, reload

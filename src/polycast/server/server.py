@@ -14,8 +14,8 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, cast
 
 from polycast.address import SECURE, UNDER, Address, parse_address
-from polycast.dialects.base import Page, SessionContext
 from polycast.dialects.registry import ROLES
+from polycast.dialects.session import Page, SessionContext
 from polycast.errors import ForbiddenError, TimeoutPeerError
 from polycast.server.access.access_control import AccessControl
 from polycast.server.api.routes import Routes

@@ -6,15 +6,13 @@ derived from these classes. A table is a class, a key is a field.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from polycast.address import SECURE, parse_address
 from polycast.declare import setting
-from polycast.dialects.hermod.session import HermodSettings
-from polycast.dialects.nanomsg.sessions import NanomsgSettings
-from polycast.dialects.registry import ROLES
-from polycast.dialects.ubre.sessions import UbreSettings
+from polycast.dialects.registry import DIALECTS, ROLES
 from polycast.log.settings import LogSettings
 from polycast.model import Limits
 from polycast.server.access.settings import AccessSettings, TlsSettings
@@ -99,26 +97,15 @@ class StderrSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SimplestSettings:
-    peers: list[str] = setting([], "brokers to link to, as HOST:PORT or tls://HOST:PORT")
-    forward: bool = setting(False, "pass on to other links what comes over a link, under //fwd/")
-    announce: str = setting("", "publish this broker's address as ORG/NAME, or ORG/NAME=HOST:PORT")
-    discover: list[str] = setting([], "link to the brokers that announce themselves in these ORGs")
-    discover_networks: list[str] = setting(
-        [], "networks in which announced brokers are dialled, as 10.0.0.0/8; empty: no announced broker is dialled"
-    )
-    discover_tls: bool = setting(False, "dial announced brokers over TLS; needs tls.ca")
-    forward_memory_seconds: float = setting(
-        10.0, "how long identical forwarded messages are taken for copies of one", low=0.1
-    )
-    forward_memory_messages: int = setting(65_536, "how many forwarded messages are remembered", low=1)
-    announce_seconds: float = setting(60.0, "time between two announcements", low=0.1)
-    links: int = setting(64, "how many discovered brokers are linked to at most", low=0)
+DIALECT_TABLES = {name: dialect.settings for name, dialect in DIALECTS.items() if dialect.settings}
 
 
 def default_listeners() -> dict[str, list[str]]:
     return {name: [role.default] for name, role in ROLES.items() if role.default}
+
+
+def default_dialect_tables() -> dict[str, Any]:
+    return {name: table() for name, table in DIALECT_TABLES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +119,14 @@ class Settings:
     tls: TlsSettings = field(default_factory=TlsSettings)
     events: EventSettings = field(default_factory=EventSettings)
     stderr: StderrSettings = field(default_factory=StderrSettings)
-    simplest: SimplestSettings = field(default_factory=SimplestSettings)
-    hermod: HermodSettings = field(default_factory=HermodSettings)
-    nanomsg: NanomsgSettings = field(default_factory=NanomsgSettings)
-    ubre: UbreSettings = field(default_factory=UbreSettings)
+    dialects: Mapping[str, Any] = field(default_factory=default_dialect_tables)
+    """The settings of each dialect that has any."""
+
+    def __getattr__(self, name: str) -> Any:
+        """The table of a dialect, as in `settings.hermod`."""
+        if name in DIALECT_TABLES:
+            return self.dialects[name]
+        raise AttributeError(name)
 
     @property
     def dials_securely(self) -> bool:
@@ -151,10 +142,7 @@ TABLES: dict[str, type[Any]] = {
     "tls": TlsSettings,
     "events": EventSettings,
     "stderr": StderrSettings,
-    "simplest": SimplestSettings,
-    "hermod": HermodSettings,
-    "nanomsg": NanomsgSettings,
-    "ubre": UbreSettings,
+    **DIALECT_TABLES,
 }
 
 

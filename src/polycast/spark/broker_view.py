@@ -11,8 +11,8 @@ import msgspec
 import pyarrow as pa
 
 from polycast.client.blocking import Client
-from polycast.client.connect import to_side
-from polycast.client.requests import to_body
+from polycast.client.connect import to_client_session
+from polycast.dialects.client_requests import to_body
 from polycast.errors import RemoteError
 from polycast.log.files.format import KEY, SCHEMA, Gap
 from polycast.log.read.query import Stretch, Wanted, matching_rows
@@ -94,7 +94,7 @@ class BrokerView:
 
     def _request(self, route: str, body: dict[str, Any]) -> Any:
         if self._client is None:
-            self._client = Client(to_side("hermod", self._at, publishing=True))
+            self._client = Client(to_client_session("hermod", self._at, publishing=True))
         answer = self._client.request(route, to_body(body))
         if not answer.success:
             raise RemoteError(f"{self._at}: {answer.value}", "a broker that keeps its log has one to read")

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from polycast.client.secure import SECRETS, TOKEN_FILE
+from polycast.client.credentials import SECRETS, TOKEN_FILE
 from polycast.errors import StartError
 from polycast.log.files.permissions import restrict
 from polycast.spark.error_text import unwrap

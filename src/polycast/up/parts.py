@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from polycast.address import Address, parse_address
-from polycast.client.secure import without_secrets
+from polycast.client.credentials import without_secrets
 from polycast.up.life import Life
 
 Told = Mapping[str, Sequence[Address]]

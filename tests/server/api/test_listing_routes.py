@@ -176,17 +176,26 @@ def test_publish_as_a_dialect(tmp_path: Path, dialect: str) -> None:
 @pytest.mark.parametrize(
     ("dialect", "topic", "body", "words"),
     [
-        ("simplest", "a b", "", "simplest cannot say a topic with ' ' in it"),
+        ("simplest", "a b", "", "a topic of simplest cannot contain ' '"),
         ("simplest", "", "", "simplest has no empty topic"),
-        ("fanout", "a!b", "", "fanout cannot say a topic with '!' in it"),
-        ("fanout", "a", "1\n2", r"fanout cannot say a payload with '\n' in it"),
-        ("nanomsg", "a|b", "", "nanomsg cannot say a topic with '|' in it"),
-        ("morse", "a", "", "Invalid enum value 'morse'"),
+        ("fanout", "a!b", "", "a topic of fanout cannot contain '!'"),
+        ("fanout", "a", "1\n2", r"a payload of fanout cannot contain '\n'"),
+        ("nanomsg", "a|b", "", "a topic of nanomsg cannot contain '|'"),
+        ("morse", "a", "", "unknown dialect 'morse', known are simplest, hermod,"),
     ],
 )
 def test_what_a_dialect_cannot_say(broker: Broker, dialect: str, topic: str, body: str, words: str) -> None:
     message = {"topic": topic, "body": body, "dialect": dialect}
     assert words in refusal(broker, "polycast/publish", message)
+
+
+def test_a_topic_of_nanomsg_cannot_contain_the_configured_separator() -> None:
+    with Broker("--set=nanomsg.separator=:", listen=("ubre",)) as broker:
+        message = {"topic": "a|b", "body": "", "dialect": "nanomsg"}
+        assert ask(broker, "polycast/publish", message)["sequence"] == 0
+        assert "a topic of nanomsg cannot contain ':'" in refusal(
+            broker, "polycast/publish", message | {"topic": "a:b"}
+        )
 
 
 def test_only_admins_publish_as_another_dialect(tmp_path: Path) -> None:

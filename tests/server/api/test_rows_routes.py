@@ -16,7 +16,7 @@ from kit.ears import LISTEN, ask
 from kit.kept import numbered, publish, total
 from kit.wire import wait_for
 from polycast.client import Client, connect
-from polycast.client.requests import Response, to_body
+from polycast.dialects.client_requests import Response, to_body
 from polycast.log.files.folder import log_of
 from polycast.log.files.format import SCHEMA
 from polycast.log.read.masks import matching

@@ -8,13 +8,13 @@ from typing import cast
 
 import pytest
 
+from polycast.dialects.settings import MeshSettings
 from polycast.server.access.access_control import AccessControl
 from polycast.server.dispatch.dispatcher import Exchange
 from polycast.server.dispatch.mesh_links import Neighbours
 from polycast.server.dispatch.request_handler import DETAILS_AT_MOST
 from polycast.server.io.connection import Connection
 from polycast.server.io.outbound import DialTarget
-from polycast.server.settings import SimplestSettings
 
 
 async def dial(place: DialTarget) -> Connection:
@@ -23,7 +23,7 @@ async def dial(place: DialTarget) -> Connection:
 
 def test_each_reason_is_told_once_however_many_others_were_told_before(caplog: pytest.LogCaptureFixture) -> None:
     neighbours = Neighbours(
-        SimplestSettings(), cast(Exchange, SimpleNamespace()), cast(AccessControl, SimpleNamespace()), dial
+        MeshSettings(), cast(Exchange, SimpleNamespace()), cast(AccessControl, SimpleNamespace()), dial
     )
     with caplog.at_level(logging.WARNING):
         for number in range(2 * DETAILS_AT_MOST):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from polycast.dialects.base import Guard
+from polycast.dialects.guard import Guard
 from polycast.server.io.connection_slots import DISPLACED, ConnectionSlots
 
 

@@ -12,7 +12,7 @@ from kit.ears import LISTEN, ask
 from kit.kept import metrics, numbered, publish
 from kit.ubre import UbrePeer
 from polycast.client import connect
-from polycast.client.requests import to_body
+from polycast.dialects.client_requests import to_body
 from polycast.server.observe.pipeline_progress import (
     ERROR_CHARACTERS,
     PIPELINES_AT_MOST,

@@ -11,7 +11,7 @@ import pytest
 from kit.broker import Broker
 from kit.http import Response, get, read_answer
 from log.desk import FaultyDisk, desk
-from polycast.dialects.base import Page
+from polycast.dialects.session import Page
 from polycast.server import load
 from polycast.server.observe import pages
 from polycast.server.server import Server

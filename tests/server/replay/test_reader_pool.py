@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from polycast.dialects.base import Guard
+from polycast.dialects.guard import Guard
 from polycast.log.read.work import Work, once
 from polycast.server.api.bodies import RouteError
 from polycast.server.replay import reader_pool

@@ -9,7 +9,7 @@ import pytest
 
 from kit.staged import numbered, to_frame, to_stream
 from polycast.dialects.hermod.encoders import to_error, to_ok
-from polycast.dialects.hermod.session import HermodSettings
+from polycast.dialects.hermod.settings import HermodSettings
 from polycast.log.write.entry import ROW_BYTES
 from polycast.model import BatchKey, Limits, Stage
 from polycast.server.io.memory_budget import MemoryBudget

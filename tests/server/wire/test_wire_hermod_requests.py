@@ -16,7 +16,7 @@ from kit.kept import numbered, publish
 from kit.ubre import UbrePeer
 from kit.wire import Peer
 from polycast.client import connect
-from polycast.client.requests import to_body
+from polycast.dialects.client_requests import to_body
 
 
 @pytest.fixture(scope="module")

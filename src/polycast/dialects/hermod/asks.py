@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import msgspec
 
-from polycast.dialects.hermod.headers import UNSET, Header, HermodError, shown, to_natural, to_topic
+from polycast.dialects.hermod.headers import Header, HermodError, to_natural, to_topic
+from polycast.dialects.json_values import UNSET, shown
 from polycast.model import Body, Format, Limits, Request
 
 LARGEST_ID = 2**63 - 1

@@ -13,8 +13,9 @@ from itertools import accumulate
 
 from polycast.dialects.hermod.columns import Columns
 from polycast.dialects.hermod.encoders import NAME, to_error, to_ok
-from polycast.dialects.hermod.headers import UNSET, Header, HermodError, shown
+from polycast.dialects.hermod.headers import Header, HermodError
 from polycast.dialects.hermod.scan import Messages
+from polycast.dialects.json_values import UNSET, shown
 from polycast.errors import LimitError
 from polycast.model import BatchKey, Block, PublishBatch
 

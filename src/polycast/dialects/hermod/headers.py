@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from polycast.dialects.hermod.scan import sha1_of
+from polycast.dialects.json_values import UNSET, cut, shown
 from polycast.errors import ForbiddenError, LimitError, PeerError, ProtocolError, TimeoutPeerError, UsageError
 from polycast.model import Block, Limits, Pattern, parse_pattern
 
@@ -22,10 +23,6 @@ FLAT = re.compile(rb'\{[^{}"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^{}"]*+)*+\}', re.
 MARK = re.compile(rb'["{}]')
 QUOTED = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 SPACE = re.compile(rb"[ \t\r\n]*+")
-SHOWN_CHARACTERS = 60
-NAMES: dict[type, str] = {list: "a list", dict: "an object"}
-"""What is not shown itself: nobody knows how deep it is."""
-UNSET = msgspec.UNSET
 FORBIDDEN = "Forbidden"
 """What is counted, and told, where somebody may not do what it wants to."""
 
@@ -267,17 +264,8 @@ def to_pattern(value: Any, limits: Limits) -> Pattern:
     return pattern
 
 
-def shown(value: Any, most: int = SHOWN_CHARACTERS) -> str:
-    """So that it can stand in a line: control characters can be seen, and what is long is cut."""
-    return "missing" if value is UNSET else _cut(NAMES.get(type(value)) or repr(value), most)
-
-
 def shown_number(value: int) -> str:
-    return _cut(f"{value:,}", SHOWN_CHARACTERS)
-
-
-def _cut(text: str, most: int) -> str:
-    return text[:most] + "..." * (len(text) > most)
+    return cut(f"{value:,}")
 
 
 # -- the payload behind it -------------------------------------------------------------------------------

@@ -22,17 +22,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from polycast.declare import setting
-from polycast.dialects.base import RequestSession, Role, SessionContext
 from polycast.dialects.hermod import asks, stages
 from polycast.dialects.hermod.batches import NEEDS_THE_LOG, Batch, State, to_batch, to_stream
 from polycast.dialects.hermod.encoders import NAME, to_error
 from polycast.dialects.hermod.headers import (
     FORBIDDEN,
     OPENING,
-    UNSET,
     Header,
     HeaderEnd,
     HermodError,
@@ -42,7 +38,6 @@ from polycast.dialects.hermod.headers import (
     find_payload,
     kind_of,
     read_header,
-    shown,
     shown_number,
     to_code,
     to_natural,
@@ -52,32 +47,16 @@ from polycast.dialects.hermod.headers import (
 )
 from polycast.dialects.hermod.intake import Intake
 from polycast.dialects.hermod.scan import messages, sha1_of
+from polycast.dialects.hermod.settings import HermodSettings
 from polycast.dialects.hermod.skipping import WHOLE_BYTES, Skipping
 from polycast.dialects.hermod.subscriptions import Subscriptions
+from polycast.dialects.json_values import UNSET, shown
+from polycast.dialects.session import RequestSession, SessionContext
 from polycast.errors import PeerError
 from polycast.model import Block, Body, Closing, Event, Received, Refused, Reply
 
 ERROR_CHARACTERS = 140
 """How much of a client's words goes to the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class HermodSettings:
-    require_checksum: bool = setting(False, "refuse messages whose checksum is empty, which means unchecked")
-    batch_bytes: int = setting(
-        64 * 1024 * 1024,
-        "largest batch with a batch_id; a message counts as its payload, its topic and 100 bytes",
-        low=1,
-    )
-    stage_bytes: int = setting(
-        1024 * 1024 * 1024,
-        "what may be staged at a time, for all batches that are not committed yet; a row counts as its payload, "
-        "its topic and about 100 bytes",
-        low=1,
-    )
-    identity_stage_bytes: int = setting(512 * 1024 * 1024, "what one identity may have staged at a time", low=1)
-    identity_stages: int = setting(10_000, "how many stages one identity may have at a time", low=1)
-    stage_seconds: float = setting(600.0, "how long a stage is kept to which nothing is added", low=0.001)
 
 
 class HermodSession(RequestSession):
@@ -358,8 +337,3 @@ ACTIONS: dict[tuple[State, Kind], Action] = {
     **{(state, Kind.STATUS): HermodSession._handle_status for state in State},
 }
 """What headers without a payload do. Those that are not here have no place there."""
-
-ROLES = (
-    Role("hermod.pub", NAME, HermodSession, default="tcp://127.0.0.1:7878"),
-    Role("hermod.sub", NAME, HermodSession, default="tcp://127.0.0.1:8787"),
-)

@@ -15,15 +15,8 @@ from typing import Any
 
 from polycast.dialects.hermod.batches import NOT_STORED, to_batch_id
 from polycast.dialects.hermod.encoders import OK, to_error, to_ok
-from polycast.dialects.hermod.headers import (
-    UNSET,
-    Header,
-    HermodError,
-    shown,
-    to_natural,
-    to_size,
-    to_text,
-)
+from polycast.dialects.hermod.headers import Header, HermodError, to_natural, to_size, to_text
+from polycast.dialects.json_values import UNSET, shown
 from polycast.model import Abort, BatchKey, Commit, Limits, Stage
 
 NEEDS_THE_LOG = "a stage needs the log"

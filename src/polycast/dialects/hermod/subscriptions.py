@@ -5,22 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from polycast.dialects.base import Guard
+from polycast.dialects.guard import Guard
 from polycast.dialects.hermod.batches import NEEDS_THE_LOG, NEEDS_THE_LOG_HERE
 from polycast.dialects.hermod.encoders import ENCODER, OK, PacedEncoder, to_error
 from polycast.dialects.hermod.headers import (
     FORBIDDEN,
-    UNSET,
     Header,
     HermodError,
-    shown,
     to_natural,
     to_pattern,
     to_text,
     to_topic,
 )
 from polycast.dialects.hermod.intake import Intake
-from polycast.dialects.hermod.starts import LATEST, read_starts
+from polycast.dialects.json_values import UNSET, shown
+from polycast.dialects.start_positions import LATEST, read_start_positions
 from polycast.model import Exact, Limits, Pattern, Refused, Reply, StartPosition, Subscribe
 
 
@@ -67,7 +66,7 @@ class Subscriptions:
         patterns = [to_pattern(text, self._limits) for text in _to_list(header, "patterns")]
         if header.from_ is not UNSET and header.from_ != "latest" and not self._kept:
             return None
-        starts = LATEST if header.from_ is UNSET else read_starts(header.from_, set(topics))
+        starts = LATEST if header.from_ is UNSET else read_start_positions(header.from_, set(topics))
         asked: dict[Pattern, StartPosition | None] = {Exact(topic): starts.of(topic) for topic in topics}
         return asked | {pattern: starts.all for pattern in patterns if pattern not in asked}
 

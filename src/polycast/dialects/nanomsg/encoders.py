@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from struct import Struct
 
-from polycast.dialects.base import pass_through
+from polycast.dialects.framing import pass_through
 from polycast.dialects.scan import SIZE, TYPE
 from polycast.dialects.web.websocket import BINARY, header, to_masked_frame
 from polycast.model import Buffer, Burst, Encoded, Encoder, Slices

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from polycast.dialects.ubre.messages import (
+from polycast.dialects.json_values import (
     BACKSLASH,
     BLANKS,
     INVALID,

@@ -12,9 +12,12 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from polycast.dialects.base import Reading, RequestSession, SessionContext
+from polycast.dialects import json_values
+from polycast.dialects.framing import Reading
+from polycast.dialects.json_values import INVALID, NOTHING
+from polycast.dialects.session import RequestSession, SessionContext
 from polycast.dialects.ubre import messages
-from polycast.dialects.ubre.messages import INVALID, NOTHING, JsonMessage
+from polycast.dialects.ubre.messages import JsonMessage
 from polycast.dialects.web import websocket
 from polycast.dialects.web.websocket import WebSocketError
 from polycast.errors import LimitError
@@ -74,16 +77,16 @@ class Speaker(RequestSession):
         if route in self._binary_routes:
             envelope = messages.to_envelope(route, body)
             return self.wire.to_binary(messages.to_frame(messages.REQUEST, b"%d" % number, envelope))
-        text = b'{"request":%b,"id":%d%b}' % (messages.to_string(route), number, messages.to_member(body))
+        text = b'{"request":%b,"id":%d%b}' % (json_values.to_string(route), number, json_values.to_member(body))
         return self.wire.to_json(text)
 
     def to_response(self, handle: Handle, success: bool, body: Body) -> bytes:
         if handle.binary:
             kind = messages.SUCCESS if success else messages.FAIL
-            answer = body.payload if body.format is Format.BYTES else messages.to_json(*body)
+            answer = body.payload if body.format is Format.BYTES else json_values.to_json(*body)
             return self.wire.to_binary(messages.to_frame(kind, handle.id, answer))
         word = b"success" if success else b"fail"
-        return self.wire.to_json(b'{"%b":%b%b}' % (word, handle.id, messages.to_member(body)))
+        return self.wire.to_json(b'{"%b":%b%b}' % (word, handle.id, json_values.to_member(body)))
 
     # -- what it says ------------------------------------------------------------------------------------
 
@@ -179,9 +182,9 @@ class Speaker(RequestSession):
 
     def _read_topic(self, raw: Raw) -> bytes:
         text = bytes(raw)
-        if text[0] != messages.QUOTE:
+        if text[0] != json_values.QUOTE:
             raise NotTextError
-        topic = messages.read_string(text)
+        topic = json_values.read_string(text)
         self.check_name("a topic", len(topic))
         return topic
 
@@ -194,7 +197,7 @@ class Speaker(RequestSession):
             raise LimitError(what, size, self._limits.topic_bytes, "limits.topic_bytes")
 
     def _read_payload(self, raw: Raw) -> tuple[bytes, Format]:
-        payload, format_ = messages.read_body(raw)
+        payload, format_ = json_values.read_body(raw)
         self.check_body(messages.PUBLISH, len(payload))
         return payload, format_
 
@@ -214,7 +217,7 @@ def message_limit(limits: Limits) -> int:
 
 
 def _read_body(raw: Raw) -> Body:
-    return Body(*messages.read_body(raw))
+    return Body(*json_values.read_body(raw))
 
 
 def _to_body(payload: bytes | None) -> Body:

@@ -1,30 +1,32 @@
-"""HTTP/1.1 on one port: pages to look at, and doors to the dialects that travel over WebSocket.
+"""The http listener: HTTP/1.1 for pages, and WebSocket endpoints for dialects.
 
-h11 reads requests and writes answers. A request is handed to it when its head is all there and within the limit;
-until then it stays in the block, like the frames of any dialect. Bodies are read and dropped,
-those in chunks refused: nothing here takes one.
+h11 parses requests and writes responses. It gets a request when the head is complete and within the limit; until
+then the head stays in the block, like the frames of any dialect. Bodies are read and dropped; chunked bodies are
+refused, because no page takes a body.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from email.utils import formatdate
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import unquote
 
 import h11
 
-from polycast.dialects.base import Page, Role, Session, SessionContext, opening
-from polycast.dialects.web.doors import (
-    INVITATION,
-    PATHS,
-    SIGN,
+from polycast.dialects.contract import Role, WebSocketEndpoint
+from polycast.dialects.session import Page, Session, SessionContext, opening
+from polycast.dialects.web.endpoints import (
     UNAUTHORIZED,
-    Welcome,
-    keep_out,
-    knock,
+    UPGRADE,
+    AcceptedUpgrade,
+    Endpoints,
+    accept_upgrade,
+    refuse_origin,
+    to_denied_page,
     to_token,
-    turn_away,
     wants_websocket,
 )
 from polycast.dialects.web.handshake import with_path, words_of
@@ -58,8 +60,9 @@ class HttpSession(Session):
     takes_part = False
     accepts_token = True
 
-    def __init__(self, context: SessionContext) -> None:
+    def __init__(self, endpoints: Endpoints, context: SessionContext) -> None:
         super().__init__(context)
+        self._endpoints = endpoints
         self._context = context
         self._http = self._new_exchange()
         self._request: h11.Request | None = None
@@ -187,7 +190,7 @@ class HttpSession(Session):
         self.handshake_done = True
         self.served += 1
         found = self._find(request)
-        if isinstance(found, Welcome):
+        if isinstance(found, AcceptedUpgrade):
             switch = h11.InformationalResponse(status_code=101, headers=found.headers, reason=_phrase(101))
             return [Reply(self._http.send(switch)), Upgrade(found.dialect, found.session)]
         events: list[Event] = [Reply(self._write(found, request.method == b"HEAD", close, now))]
@@ -197,33 +200,35 @@ class HttpSession(Session):
             events.append(Closing())
         return events
 
-    def _find(self, request: h11.Request) -> Page | Welcome:
+    def _find(self, request: h11.Request) -> Page | AcceptedUpgrade:
         authority, target = _divide(request.target.decode())
         path, _, query = target.partition("?")
         path = unquote(path)
         upgrading = wants_websocket(request.headers) and request.http_version != b"1.0"
         probe = not upgrading and path in OPEN
-        return turn_away(request.headers, authority, self._context, self.guard, probe) or self._look_up(
+        return refuse_origin(request.headers, authority, self._context, self.guard, probe) or self._look_up(
             request, path, query, upgrading
         )
 
-    def _look_up(self, request: h11.Request, path: str, query: str, upgrading: bool) -> Page | Welcome:
+    def _look_up(self, request: h11.Request, path: str, query: str, upgrading: bool) -> Page | AcceptedUpgrade:
         is_open = not upgrading and (path in OPEN or path in self._context.open)
         if not is_open and not self.guard.show(to_token(request.headers, query)):
             return UNAUTHORIZED
         if upgrading:
-            return knock(request.method, request.headers, path, query, self._context, self.guard)
+            return accept_upgrade(
+                self._endpoints, request.method, request.headers, path, query, self._context, self.guard
+            )
         if request.method not in (b"GET", b"HEAD"):
             return Page(b"pages are for GET and HEAD\n", status=405, headers=(("Allow", "GET, HEAD"),))
         self.guard.speak(NAME)
         if not is_open and not self.guard.admin:
-            return keep_out(self.guard)
+            return to_denied_page(self.guard)
         if path not in self._pages:
             self._pages[path] = self._context.pages(path)
         if page := self._pages[path]:
             return page
-        if path in PATHS:
-            return Page(f"no page here: {SIGN}\n".encode(), status=426, headers=INVITATION)
+        if path in self._endpoints.by_path:
+            return Page(f"no page here: {self._endpoints}\n".encode(), status=426, headers=UPGRADE)
         return Page(b"no such page\n", status=404)
 
     def _write(self, page: Page, head: bool, close: bool, now: float | None = None) -> bytes:
@@ -268,4 +273,5 @@ def _phrase(status: int) -> str:
     return HTTPStatus(status).phrase
 
 
-ROLES = (Role("http", NAME, HttpSession, default="tcp://127.0.0.1:8080"),)
+def to_http_role(endpoints: Iterable[WebSocketEndpoint]) -> Role:
+    return Role("http", NAME, partial(HttpSession, Endpoints(endpoints)), default="tcp://127.0.0.1:8080")

@@ -13,7 +13,8 @@ import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from polycast.dialects.base import Reading, Session, SessionContext
+from polycast.dialects.framing import Reading
+from polycast.dialects.session import Session, SessionContext
 from polycast.dialects.web.frames import MASK_BYTES, MASKED, frames, mask
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.model import Block, Closing, Received, Reply

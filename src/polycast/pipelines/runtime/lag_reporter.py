@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from polycast.client import Client, connect
-from polycast.client.requests import to_body
+from polycast.dialects.client_requests import to_body
 from polycast.errors import PolycastError
 
 ROUTE = "polycast/positions"

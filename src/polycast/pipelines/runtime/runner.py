@@ -88,10 +88,10 @@ def prepare_pipeline(
     pipeline: Pipeline, data: Path, at: str, given: Sequence[str], master: str, once: bool
 ) -> RunConfig:
     """The same for a pipeline that is at hand."""
-    from polycast.client.connect import to_side
+    from polycast.client.connect import to_client_session
 
     settings = read_settings(pipeline.settings, given)
-    address = str(to_side("hermod", at, publishing=True).address)
+    address = str(to_client_session("hermod", at, publishing=True).address)
     check_log(data)
     if pipeline.publishes(settings):
         _check_broker(address, pipeline.name)

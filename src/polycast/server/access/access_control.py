@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from polycast.dialects.base import Guard
+from polycast.dialects.guard import Guard
 from polycast.model import Pattern
 from polycast.server.access import tokens
 from polycast.server.access.http_allowlist import HttpAllowlist

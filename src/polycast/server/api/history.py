@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import pyarrow as pa
 from msgspec import Meta, Raw, Struct, field
 
-from polycast.dialects.hermod.starts import read_starts
-from polycast.dialects.ubre.messages import to_json
+from polycast.dialects.json_values import to_json
+from polycast.dialects.start_positions import read_start_positions
 from polycast.log.read import query
 from polycast.log.read.seek import first_offset, seek_sequence, seek_time
 from polycast.log.read.segment_index import Index
@@ -62,7 +62,7 @@ def to_wanted(asked: History) -> Wanted:
     if asked.from_ is None:
         return Wanted(pattern, None, asked.limit, asked.since)
     exact = [pattern.value] if isinstance(pattern, Exact) else []
-    start = read_starts(asked.from_, exact).of(pattern.value)
+    start = read_start_positions(asked.from_, exact).of(pattern.value)
     return Wanted(pattern, start, asked.limit, asked.since, ended=start is None)
 
 

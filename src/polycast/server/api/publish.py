@@ -1,20 +1,23 @@
-"""`polycast/publish`: a message by request, from whoever asks, or as if it came in another dialect.
+"""`polycast/publish`: publish one message by request, in the dialect of the requester or in another one.
 
     {"topic", "body"?, "format"?, "dialect"?}        {"offset", "sequence"}
 
-As another dialect it is what that dialect could have said: names that it cannot write are refused, and where it
-knows no formats the payload is bytes.
+In another dialect, only messages that a publisher of that dialect could send are accepted. Without formats in that
+dialect, the payload is bytes.
 """
 
 from __future__ import annotations
 
 from binascii import a2b_base64
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
-from polycast.dialects.ubre.messages import INVALID, NOTHING, compact, read_body
+from polycast.dialects.contract import PublishRules
+from polycast.dialects.json_values import INVALID, NOTHING, compact, read_body
+from polycast.dialects.registry import DIALECTS
 from polycast.errors import LimitError
 from polycast.model import Burst, Format, Limits
 from polycast.server.api.bodies import RouteError
@@ -24,45 +27,27 @@ class Publishing(Struct, forbid_unknown_fields=True):
     topic: str
     body: Raw = NOTHING
     format: Literal["bytes", "text", "json", "none"] | None = None
-    dialect: Literal["simplest", "hermod", "fanout", "nanomsg", "ubre"] | None = None
-    """Without, that of the connection which asks."""
+    dialect: str | None = None
+    """None: the dialect of the requester."""
 
 
 class Encoded(Struct, forbid_unknown_fields=True):
     base64: str = msgspec.field(name="$base64")
 
 
-class Tongue(NamedTuple):
-    """What a dialect can say."""
-
-    topic: bytes = b""
-    """Bytes that no topic of it has."""
-    payload: bytes = b""
-    """Bytes that no payload of it has."""
-    empty: bool = True
-    """Whether a topic may be empty."""
-    formats: bool = False
-
-
-TONGUES = {
-    "simplest": Tongue(topic=b" \r\n", empty=False),
-    "hermod": Tongue(),
-    "fanout": Tongue(topic=b" !\r\n", payload=b"\n", empty=False),
-    "nanomsg": Tongue(topic=b"|"),
-    "ubre": Tongue(formats=True),
-}
-
-
-def to_burst(asked: Publishing, dialect: str, limits: Limits) -> Burst:
+def to_burst(asked: Publishing, dialect: str, limits: Limits, tables: Mapping[str, Any]) -> Burst:
+    """`dialect` is that of the requester, `tables` are the settings of dialects."""
     topic = asked.topic.encode()
     payload, format_ = _to_payload(asked.body, asked.format)
     _check_size("a topic", len(topic), limits.topic_bytes, "limits.topic_bytes")
     _check_size("a payload", len(payload), limits.payload_bytes, "limits.payload_bytes")
     if asked.dialect is None:
         return Burst.of(dialect, [(topic, payload, format_)])
-    tongue = TONGUES[asked.dialect]
-    _check_said(tongue, asked.dialect, topic, payload)
-    return Burst.of(asked.dialect, [(topic, payload, format_ if tongue.formats else Format.BYTES)])
+    if asked.dialect not in DIALECTS:
+        raise RouteError(f"BadRequest: unknown dialect {asked.dialect!r}, known are {', '.join(DIALECTS)}")
+    rules = DIALECTS[asked.dialect].publish_rules(tables.get(asked.dialect))
+    _check_rules(rules, asked.dialect, topic, payload)
+    return Burst.of(asked.dialect, [(topic, payload, format_ if rules.formats else Format.BYTES)])
 
 
 def _check_size(what: str, size: int, limit: int, setting: str) -> None:
@@ -70,13 +55,16 @@ def _check_size(what: str, size: int, limit: int, setting: str) -> None:
         raise RouteError(f"TooLarge: {LimitError(what, size, limit, setting)}")
 
 
-def _check_said(tongue: Tongue, dialect: str, topic: bytes, payload: bytes) -> None:
-    if not topic and not tongue.empty:
+def _check_rules(rules: PublishRules, dialect: str, topic: bytes, payload: bytes) -> None:
+    if not topic and not rules.empty_topic:
         raise RouteError(f"BadRequest: {dialect} has no empty topic")
-    for what, text, never in (("topic", topic, tongue.topic), ("payload", payload, tongue.payload)):
-        for byte in never:
-            if byte in text:
-                raise RouteError(f"BadRequest: {dialect} cannot say a {what} with {chr(byte)!r} in it")
+    for what, data, excluded in (
+        ("topic", topic, rules.topic_excludes),
+        ("payload", payload, rules.payload_excludes),
+    ):
+        for byte in excluded:
+            if byte in data:
+                raise RouteError(f"BadRequest: a {what} of {dialect} cannot contain {chr(byte)!r}")
 
 
 def _to_payload(raw: Raw, wanted: str | None) -> tuple[bytes, Format]:

@@ -122,7 +122,7 @@ class Routes:
     def _publish(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
         asked = read_asked(body, Publishing)
         port, exchange = requester.port, self._server.exchange
-        burst = to_burst(asked, port.role.dialect, self._limits)
+        burst = to_burst(asked, port.role.dialect, self._limits, self._server.settings.dialects)
         disguised = burst.dialect != port.role.dialect
         if not requester.guard.may_publish(burst.topics[0]) or (disguised and not requester.guard.admin):
             raise RouteError(FORBIDDEN)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from polycast.broker import Delivery, Hub, Mesh, Peer, PeerTable, Publication, Requests, mesh
 from polycast.broker.hub import parts_where
 from polycast.declare import Histogram
-from polycast.dialects.base import Guard, LinkSession, opening
+from polycast.dialects.guard import Guard
+from polycast.dialects.session import LinkSession, opening
 from polycast.errors import ForbiddenError, PeerError
 from polycast.log.durable import Durable
 from polycast.model import (

@@ -16,8 +16,9 @@ from polycast.address import Address, parse_address
 from polycast.broker import Peer
 from polycast.broker.announcements import to_announcement
 from polycast.broker.mesh import Unlink
-from polycast.dialects.base import SHOWN_CHARACTERS
+from polycast.dialects.guard import SHOWN_CHARACTERS
 from polycast.dialects.registry import ROLES
+from polycast.dialects.settings import MeshSettings
 from polycast.errors import UsageError
 from polycast.model import Contains
 from polycast.server.access.access_control import AccessControl, ConnectionGuard
@@ -26,7 +27,6 @@ from polycast.server.dispatch.dispatcher import Exchange
 from polycast.server.dispatch.request_handler import DETAILS_AT_MOST
 from polycast.server.io.connection import Connection
 from polycast.server.io.outbound import Dial, DialTarget, OutboundConnections
-from polycast.server.settings import SimplestSettings
 
 log = logging.getLogger("polycast.neighbours")
 
@@ -37,7 +37,7 @@ PLACES_PER_HOST = 4
 
 
 class Neighbours:
-    def __init__(self, settings: SimplestSettings, exchange: Exchange, access: AccessControl, dial: Dial) -> None:
+    def __init__(self, settings: MeshSettings, exchange: Exchange, access: AccessControl, dial: Dial) -> None:
         self._settings = settings
         self._exchange = exchange
         self._access = access

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, cast
 
 from polycast.broker import Requests, requests
-from polycast.dialects.base import Guard, RequestSession
+from polycast.dialects.guard import Guard
+from polycast.dialects.session import RequestSession
 from polycast.model import RESERVED_PREFIX, Body, Format, Request, Response
 from polycast.routing import Subscriber
 from polycast.server.api.bodies import RouteError, read_asked, to_json_body

@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
-from polycast.dialects.base import Guard, Role, Session
+from polycast.dialects.contract import Role
+from polycast.dialects.guard import Guard
+from polycast.dialects.session import Session
 from polycast.errors import ForbiddenError, PeerError
 from polycast.model import Buffer, Encoded, Event
 from polycast.routing import Subscriber

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from polycast.address import Address
-from polycast.dialects.base import Guard, Role
+from polycast.dialects.contract import Role
+from polycast.dialects.guard import Guard
 from polycast.model import Event
 from polycast.server.access.access_control import ConnectionGuard
 from polycast.server.io.connection import Connection

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from polycast.dialects.base import Page
+from polycast.dialects.session import Page
 from polycast.server.observe import metrics
 from polycast.server.observe.counters import Progress, Times, Totals
 

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-from polycast.dialects.base import Guard
+from polycast.dialects.guard import Guard
 from polycast.log.read.work import Work
 
 

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from polycast.dialects.base import Guard
-from polycast.dialects.hermod.encoders import NAME
+from polycast.dialects.guard import Guard
 from polycast.log.files.columns import COLUMN_BYTES_AT_MOST
 from polycast.log.log import NAMES, Log
 from polycast.log.write import bulk
@@ -147,7 +146,7 @@ class Commits:
             self._reply(connection, event.answer(0))
             return
         forwards = self._exchange.mesh.forwards
-        batch = await _in_thread(_prepare, parts, connection.name.encode(), forwards)
+        batch = await _in_thread(_prepare, parts, connection.port.role.dialect, connection.name.encode(), forwards)
         del parts
         await self._make_room(len(batch) if isinstance(batch, Bulk) else NAMES * len(batch))
         if self._exchange.deaf or self._is_known(connection, event):
@@ -238,7 +237,7 @@ def _hearing(audiences: Iterable[Audience]) -> set[Connection]:
     }
 
 
-def _prepare(parts: list[pa.RecordBatch], source: bytes, forwards: bool) -> Bulk | Burst:
+def _prepare(parts: list[pa.RecordBatch], dialect: str, source: bytes, forwards: bool) -> Bulk | Burst:
     if too_large := bulk.overflow(parts, source):
         name, size = too_large
         raise StageError(
@@ -248,7 +247,7 @@ def _prepare(parts: list[pa.RecordBatch], source: bytes, forwards: bool) -> Bulk
         )
     columns = bulk.to_columns(parts)
     small = bulk.size_of([columns]) + ROW_BYTES * columns.num_rows <= LIVE_BYTES
-    return bulk.to_burst(NAME, columns) if small or forwards else bulk.to_bulk(NAME, columns)
+    return bulk.to_burst(dialect, columns) if small or forwards else bulk.to_bulk(dialect, columns)
 
 
 def _read_allowed(guard: Guard, event: Stage, before: int, limits: Limits) -> list[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from polycast.dialects.hermod.session import HermodSettings
+from polycast.dialects.settings import StagingSettings
 from polycast.log.write.entry import ROW_BYTES
 from polycast.model import BatchKey, Commit, Stage
 from polycast.server.staging.arrow_frames import StageError
@@ -47,7 +47,7 @@ class Share:
 
 
 class Stages:
-    def __init__(self, settings: HermodSettings) -> None:
+    def __init__(self, settings: StagingSettings) -> None:
         self._settings = settings
         self._batches: dict[BatchKey, dict[str, Staged]] = {}
         self._shares: dict[str, Share] = {}

@@ -1,4 +1,4 @@
-"""What requests carry, as Python values, and what those who answer them may say."""
+"""Requests of a client: bodies as Python values, responses and handlers."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ NO_BODY = Body()
 
 
 class Response(NamedTuple):
-    """What became of a request. `success` is whether whoever answered says that it went well."""
+    """The response to a request. `success` is false if the handler failed or the route is unknown."""
 
     success: bool
     body: Body
 
     @property
     def value(self) -> Any:
-        """The body as a Python value: text, bytes, what JSON says, or None where there is no body."""
+        """The body as a Python value: str, bytes, a decoded JSON value, or None without a body."""
         return from_body(self.body)
 
 
 Handler = Callable[[Body], Body | Response]
-"""From the body of a request to that of its answer, or to an `Response` that may be a failure.
+"""From the body of a request to the body of its response, or to a `Response`, which may be a failure.
 
-What it raises makes the answer a failure, and so does a result that is neither. It is called while somebody reads,
-and nothing else is read until it returns.
+An exception, or a result of another type, becomes a failure. The client calls it while it reads, and reads nothing
+else until it returns.
 """
 
 
 def to_body(value: Any) -> Body:
-    """Text and bytes as they are, anything else as JSON. `NO_BODY` is no body at all; None is JSON's null."""
+    """str and bytes as they are, any other value as JSON. `NO_BODY` is no body; None is the null of JSON."""
     if isinstance(value, bytes):
         return Body(value, Format.BYTES)
     if isinstance(value, str):
@@ -43,7 +43,7 @@ def to_body(value: Any) -> Body:
 
 
 def from_body(body: Body) -> Any:
-    """None for no body, as for a JSON null."""
+    """None without a body, and for the null of JSON."""
     match body.format:
         case Format.NONE:
             return None
@@ -57,26 +57,26 @@ def from_body(body: Body) -> Any:
 
 def check_body(body: Any) -> None:
     if not isinstance(body, Body):
-        raise UsageError(f"{type(body).__name__} where a Body belongs", "to_body(value) makes one")
+        raise UsageError(f"{type(body).__name__} is not a Body", "to_body(value) makes one")
     if not isinstance(body.payload, bytes) or not isinstance(body.format, Format):
         raise UsageError("a Body holds bytes and a Format, nothing else", "to_body(value) makes one")
 
 
 def check_handler(handler: Any) -> None:
     if not callable(handler):
-        raise UsageError(f"{handler!r} cannot answer requests: it is no function")
+        raise UsageError(f"{handler!r} cannot handle requests: it is no function")
     if inspect.iscoroutinefunction(handler):
-        raise UsageError(f"{handler!r} cannot answer requests: it is async", "a plain function can")
+        raise UsageError(f"{handler!r} cannot handle requests: it is async", "a plain function can")
 
 
 def to_response(result: Any) -> Response:
-    """What a handler returned."""
+    """From the result of a handler."""
     if inspect.iscoroutine(result):
-        result.close()  # it will never be awaited, which Python would warn of
-    answer = result if isinstance(result, Response) else Response(True, result)
-    check_body(answer.body)
-    return answer
+        result.close()  # avoids a warning: it will never be awaited
+    response = result if isinstance(result, Response) else Response(True, result)
+    check_body(response.body)
+    return response
 
 
-def to_failure(words: str) -> Response:
-    return Response(False, Body(words.encode(errors="replace"), Format.TEXT))
+def to_failure(message: str) -> Response:
+    return Response(False, Body(message.encode(errors="replace"), Format.TEXT))

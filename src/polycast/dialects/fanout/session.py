@@ -9,8 +9,9 @@ A controller is never answered. Everything behind the first space is the message
 
 from __future__ import annotations
 
-from polycast.dialects.base import Reading, Role, ScanningSession, Session, read_line
+from polycast.dialects.framing import Reading, ScanningSession, read_line
 from polycast.dialects.scan import Scan, lines
+from polycast.dialects.session import Session
 from polycast.errors import LimitError, PeerError
 from polycast.model import (
     Block,
@@ -85,7 +86,7 @@ def to_pattern(channel: str) -> Pattern:
     return Prefix(channel[:-1]) if channel.endswith(".>") else Exact(channel)
 
 
-class ClientSession(Session):
+class SubscriberSession(Session):
     def open(self) -> list[Event]:
         return [Reply(GREETING), Subscribe(Exact("all"), ENCODER)]
 
@@ -147,9 +148,3 @@ class ControllerSession(ScanningSession):
         else:
             reading.add_message(channel, message, Format.BYTES)
         return after, 0
-
-
-ROLES = (
-    Role("fanout.client", NAME, ClientSession, default="tcp://127.0.0.1:8880"),
-    Role("fanout.controller", NAME, ControllerSession, default="tcp://127.0.0.1:8890"),
-)

@@ -12,14 +12,14 @@ a binary frame; the first byte tells which.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from polycast.declare import setting
-from polycast.dialects.base import Reading, Role, SessionContext
+from polycast.dialects.framing import Reading
+from polycast.dialects.json_values import BLANKS, to_string
+from polycast.dialects.session import SessionContext
 from polycast.dialects.ubre import scan
 from polycast.dialects.ubre.encoders import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES, NAME
-from polycast.dialects.ubre.messages import BLANKS, HEADER, KINDS, PUBLISH, STREAMING, to_string
+from polycast.dialects.ubre.messages import HEADER, KINDS, PUBLISH, STREAMING
 from polycast.dialects.ubre.scan import Publications
 from polycast.dialects.ubre.speaker import Speaker, Wire, message_limit
 from polycast.dialects.web import websocket
@@ -28,12 +28,6 @@ from polycast.errors import LimitError, PeerError
 from polycast.model import Block, Burst, Closing, Encoder, Event, Received, Reply
 
 BRACE = ord("{")
-
-
-@dataclass(frozen=True, slots=True)
-class UbreSettings:
-    request_seconds: float = setting(30.0, "how long a request may wait for its answer", low=0.001)
-    requests: int = setting(100_000, "how many requests may wait for an answer at a time", low=1)
 
 
 # -- over WebSocket ---------------------------------------------------------------------------------------
@@ -196,6 +190,3 @@ def check_kind(kind: int) -> None:
 def broken(message: str) -> WebSocketError:
     """On a stream there is nobody to tell the code to; the error is the same."""
     return WebSocketError(websocket.BROKEN, message)
-
-
-ROLES = (Role("ubre", NAME, UbreSession),)

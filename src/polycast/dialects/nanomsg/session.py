@@ -13,16 +13,16 @@ all payload, under the empty topic. A body is the same on its way out as on its 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from operator import sub
 
 from polycast.address import Address
-from polycast.declare import setting
-from polycast.dialects.base import Reading, Role, ScanningSession, Session, SessionContext, narrowed
+from polycast.dialects.framing import Reading, ScanningSession
 from polycast.dialects.nanomsg import headers
 from polycast.dialects.nanomsg.encoders import NAME, encoder_of
 from polycast.dialects.nanomsg.headers import PUB, SUB
+from polycast.dialects.nanomsg.settings import NanomsgSettings
 from polycast.dialects.scan import SIZE, TYPE, Scan, bodies, divided
+from polycast.dialects.session import Session, SessionContext, narrowed
 from polycast.dialects.web.handshake import ClientHandshake
 from polycast.dialects.web.websocket import POLICY, TEXT, UNACCEPTABLE, Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError, ProtocolError
@@ -45,12 +45,6 @@ PROTOCOLS = {PUB: "pub.sp.nanomsg.org", SUB: "sub.sp.nanomsg.org"}
 """The sub-protocol of a WebSocket to a listener of this type."""
 MOST = sys.maxsize // 2
 """The largest limit that a scan is given: there is room for more in the numbers it counts with."""
-
-
-@dataclass(frozen=True, slots=True)
-class NanomsgSettings:
-    message_bytes: int = setting(1024 * 1024, "largest message that is accepted", low=1)
-    separator: str = setting("|", "the character between topic and payload in a message")
 
 
 def settings_of(context: SessionContext) -> NanomsgSettings:
@@ -289,9 +283,3 @@ def to_pub(context: SessionContext) -> Session:
 
 def to_sub(context: SessionContext) -> Session:
     return DialedSubSession(context) if context.scheme == "ws" else SubSession(context)
-
-
-ROLES = (
-    Role("nanomsg.pub", NAME, to_pub, default="tcp://127.0.0.1:5550", options=("prefix",), dials=True),
-    Role("nanomsg.sub", NAME, to_sub, default="tcp://127.0.0.1:5551", dials=True),
-)

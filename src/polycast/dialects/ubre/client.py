@@ -1,7 +1,7 @@
 """The client's side of `ubre`, over WebSocket: publications, subscriptions and requests on one connection.
 
-Text, JSON and messages without a body go out as JSON, bytes in binary; subscriptions are made in JSON. Behind
-whatever should be known to have arrived goes a ping: with the pong, all that came before it has been read.
+Text, JSON and messages without a body are sent as JSON, bytes in binary; subscriptions are made in JSON. A ping
+follows every block that must be acknowledged: the pong says that the broker has read the block.
 """
 
 from __future__ import annotations
@@ -13,29 +13,20 @@ from functools import partial
 from typing import Any
 
 from polycast.address import WEB, Address
-from polycast.client.requests import Handler, Response, check_body, check_handler, to_failure, to_response
-from polycast.client.side import Receipt, Said, Side, check_topic, utf8
-from polycast.client.websocket import Attentive, to_farewell, to_refusal
-from polycast.dialects.base import SessionContext
+from polycast.dialects.client_requests import Handler, Response, check_body, check_handler, to_failure, to_response
+from polycast.dialects.client_session import Acks, ClientSession, Credentials, Outgoing, check_topic, utf8
+from polycast.dialects.json_values import INVALID, check_utf8, compact, to_member, to_string
+from polycast.dialects.session import SessionContext
 from polycast.dialects.ubre.encoders import BINARY_FRAMES, JSON_FRAMES, NAME
-from polycast.dialects.ubre.messages import (
-    HEADER,
-    INVALID,
-    NAME_BYTES_AT_MOST,
-    PUBLISH,
-    STREAMING,
-    check_utf8,
-    compact,
-    to_member,
-    to_string,
-)
-from polycast.dialects.ubre.sessions import UbreWebSocketSession
+from polycast.dialects.ubre.messages import HEADER, NAME_BYTES_AT_MOST, PUBLISH, STREAMING
+from polycast.dialects.ubre.session import UbreWebSocketSession
 from polycast.dialects.ubre.speaker import Wire
+from polycast.dialects.web.client import WebSocketClient, to_close_frame, to_refusal
 from polycast.dialects.web.handshake import ClientHandshake
 from polycast.dialects.web.websocket import BINARY, PING, TEXT, to_masked_frame
 from polycast.errors import UsageError
 from polycast.model import Body, Burst, Event, Format, Limits, Message, Pattern, Request
-from polycast.model import Response as Answered
+from polycast.model import Response as ResponseEvent
 
 log = logging.getLogger("polycast.client")
 
@@ -45,31 +36,31 @@ LIMITS = Limits(payload_bytes=2**31, topic_bytes=2**16, line_bytes=2**20)
 BASE64 = re.compile(rb'\{"\$base64":"((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)"\}')
 
 
-class ClientSession(Attentive, UbreWebSocketSession):
+class UbreWebSocketClient(WebSocketClient, UbreWebSocketSession):
     wire = Wire(
         JSON_FRAMES, BINARY_FRAMES, partial(to_masked_frame, TEXT), partial(to_masked_frame, BINARY)
     )  # fmt: skip
 
 
-class UbreSide(Side):
+class UbreClientSession(ClientSession):
     dialect = NAME
     one_way = False
     pattern_bytes = NAME_BYTES_AT_MOST
 
-    def __init__(self, address: Address, publishing: bool) -> None:
-        super().__init__(address, publishing)
+    def __init__(self, address: Address, publishing: bool, credentials: Credentials) -> None:
+        super().__init__(address, publishing, credentials)
         host = str(Address("tcp", address.host or "localhost", address.port)).removeprefix("tcp://")
         path = address.path if address.scheme in WEB else ""
         self._handshake = ClientHandshake(host, path.rstrip("/") or PATH, token=self.credentials.token)
-        self._session = ClientSession(SessionContext(LIMITS, "ws"))
+        self._session = UbreWebSocketClient(SessionContext(LIMITS, "ws"))
         self._upgraded = False
         self._requests = 0
         self._handlers: dict[str, Handler] = {}
 
-    # -- saying ------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------------
 
-    def open(self) -> Said:
-        return Said(self._handshake.request, self.owe(Receipt()))
+    def open(self) -> Outgoing:
+        return Outgoing(self._handshake.request, self.expect_ack(Acks()))
 
     def encode(self, message: Message) -> bytes:
         topic = utf8(message.topic)
@@ -81,35 +72,35 @@ class UbreSide(Side):
         member = to_member(Body(message.payload, message.format))
         return self._session.wire.to_json(b'{"publish":%b%b}' % (to_string(message.topic), member))
 
-    def to_block(self, block: bytes, count: int, receipt: Receipt) -> bytes:
-        self.owe(receipt, count)
+    def to_block(self, block: bytes, count: int, acks: Acks) -> bytes:
+        self.expect_ack(acks, count)
         return block + PING_FRAME
 
     def check_pattern(self, pattern: Pattern) -> None:
         check_topic(pattern, NAME)
 
-    def to_asks(self, patterns: list[Pattern]) -> Said:
-        asks = [b'{"subscribe":%b}' % to_string(pattern.value) for pattern in patterns]
-        return Said(b"".join(map(self._session.wire.to_json, asks)) + PING_FRAME, self.owe(Receipt()))
+    def to_subscribe(self, patterns: list[Pattern]) -> Outgoing:
+        commands = [b'{"subscribe":%b}' % to_string(pattern.value) for pattern in patterns]
+        return Outgoing(b"".join(map(self._session.wire.to_json, commands)) + PING_FRAME, self.expect_ack(Acks()))
 
     def to_request(self, route: str, body: Body) -> tuple[bytes, int]:
         utf8(route)
         check_body(body)
         self._requests += 1
-        self.answers[self._requests] = None
+        self.responses[self._requests] = None
         return self._session.to_request(self._requests, route, body), self._requests
 
-    def to_offer(self, route: str, handler: Handler) -> Said:
+    def to_offer(self, route: str, handler: Handler) -> Outgoing:
         utf8(route)
         check_handler(handler)
         self._handlers[route] = handler
         offer = b'{"subscribe":%b,"body":{"serve":true}}' % to_string(route)
-        return Said(self._session.wire.to_json(offer) + PING_FRAME, self.owe(Receipt()))
+        return Outgoing(self._session.wire.to_json(offer) + PING_FRAME, self.expect_ack(Acks()))
 
     def closing_bytes(self) -> bytes:
-        return to_farewell()
+        return to_close_frame()
 
-    # -- hearing -----------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------
 
     def read(self, block: bytes) -> tuple[int, int]:
         after = 0
@@ -118,27 +109,27 @@ class UbreSide(Side):
             if not after:
                 return 0, 0
             self._upgraded = True
-            self.settle()
+            self.handle_ack()
         received = self._session.receive(block[after:], 0.0)
         for event in received.events:
             self.handle(event)
         for _ in range(self._session.take_pongs()):
-            self.settle()
-        self.goodbye = self.goodbye or to_refusal(self._session.goodbye, self.address)
+            self.handle_ack()
+        self.refusal = self.refusal or to_refusal(self._session.close_payload, self.address)
         return after + received.consumed, received.need
 
     def handle(self, event: Event) -> None:
         match event:
             case Burst():
-                self.hear(map(_plain, event.messages()))
-            case Answered(number, success, body) if number in self.answers:
-                self.answers[number] = Response(success, body)
+                self.deliver(map(_plain, event.messages()))
+            case ResponseEvent(number, success, body) if number in self.responses:
+                self.responses[number] = Response(success, body)
             case Request(route, handle, body):
-                self._reply += self._answer(route, handle, body)
+                self._reply += self._respond(route, handle, body)
             case _:
                 super().handle(event)
 
-    def _answer(self, route: str, handle: Any, body: Body) -> bytes:
+    def _respond(self, route: str, handle: Any, body: Body) -> bytes:
         handler = self._handlers.get(route)
         if handler is None:
             return self._session.to_response(handle, *to_failure("NotFound"))
@@ -150,7 +141,7 @@ class UbreSide(Side):
 
 
 def _check_format(message: Message) -> None:
-    """What is not what it says it is would arrive as something else."""
+    """A payload that is not of its format would arrive as another one."""
     try:
         if message.format is Format.JSON:
             check_utf8(message.payload)
@@ -164,11 +155,11 @@ def _check_format(message: Message) -> None:
 
 
 def _to_publication(topic: bytes, payload: bytes) -> bytes:
-    """A length of 0 would be no body at all, which is not the same as one without bytes."""
+    """A length of 0 means no body, which differs from an empty body."""
     return HEADER.pack(PUBLISH, len(topic), len(payload) or STREAMING) + topic + payload
 
 
 def _plain(message: Message) -> Message:
-    """Bytes that are no text come as JSON of this one form."""
+    """Bytes that are no text arrive as {"$base64": ...}."""
     match = BASE64.fullmatch(message.payload) if message.format is Format.JSON else None
     return Message(message.topic, b64decode(match[1])) if match else message

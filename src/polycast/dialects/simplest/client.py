@@ -1,23 +1,23 @@
-"""The client's side of `simplest`. What it hears is read by the same session that the broker reads with."""
+"""The client's side of `simplest`. It reads with the same session as the broker."""
 
 from __future__ import annotations
 
 from polycast.address import Address
-from polycast.client.side import SHOWN_BYTES, Receipt, Said, Side, utf8
-from polycast.dialects.base import SessionContext
-from polycast.dialects.simplest import NAME, SimplestSession, to_name
+from polycast.dialects.client_session import SHOWN_BYTES, Acks, ClientSession, Credentials, Outgoing, utf8
+from polycast.dialects.session import SessionContext
+from polycast.dialects.simplest.session import NAME, SimplestSession, to_name
 from polycast.errors import ProtocolError, UsageError
 from polycast.model import Limits, Message, Pattern, Refused
 
 LIMITS = Limits(payload_bytes=2**31, topic_bytes=2**16, line_bytes=2**20)
 
 
-class SimplestSide(Side):
+class SimplestClientSession(ClientSession):
     dialect = NAME
     one_way = False
 
-    def __init__(self, address: Address, publishing: bool) -> None:
-        super().__init__(address, publishing)
+    def __init__(self, address: Address, publishing: bool, credentials: Credentials) -> None:
+        super().__init__(address, publishing, credentials)
         self._session = SimplestSession(SessionContext(LIMITS))
 
     def encode(self, message: Message) -> bytes:
@@ -28,25 +28,25 @@ class SimplestSide(Side):
 
     def check_pattern(self, pattern: Pattern) -> None:
         if "\n" in pattern.value:
-            raise UsageError(f"simplest cannot ask for {str(pattern)!r}: it has a line break")
+            raise UsageError(f"simplest cannot subscribe to {str(pattern)!r}: it has a line break")
 
-    def to_asks(self, patterns: list[Pattern]) -> Said:
-        return Said(b"".join(b"sub %b\n" % utf8(pattern.value) for pattern in patterns), Receipt())
+    def to_subscribe(self, patterns: list[Pattern]) -> Outgoing:
+        return Outgoing(b"".join(b"sub %b\n" % utf8(pattern.value) for pattern in patterns), Acks())
 
     def wanted(self, pattern: Pattern, topic: str) -> bool:
         return pattern.matches(topic) or _escaped(pattern).matches(topic)
 
     def read(self, block: bytes) -> tuple[int, int]:
-        """Unknown lines are passed over, but whoever begins with one speaks something else."""
+        """Unknown lines are skipped, except for the first: then the broker speaks another dialect."""
         received = self._session.receive(block, 0.0)
         for event in received.events:
-            if not self.heard and isinstance(event, Refused):
+            if not self.recognized and isinstance(event, Refused):
                 raise ProtocolError(f"{block[:SHOWN_BYTES]!r} is not simplest")
-            self.heard = True
+            self.recognized = True
             self.handle(event)
         return received.consumed, received.need
 
 
 def _escaped(pattern: Pattern) -> Pattern:
-    """The pattern for a topic as it looks in this dialect."""
+    """The pattern for topics as this dialect writes them."""
     return type(pattern)(to_name(pattern.value).decode())

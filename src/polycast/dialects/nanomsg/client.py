@@ -1,6 +1,6 @@
 """The client's side of `nanomsg`: a PUB socket at the broker's SUB, or a SUB socket at the broker's PUB.
 
-What it hears is everything; what was not asked for is left out here, as SUB sockets do.
+The broker sends every message; the client filters, as SUB sockets do.
 """
 
 from __future__ import annotations
@@ -9,17 +9,12 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 from polycast.address import UNDER, Address
-from polycast.client.side import Receipt, Said, Side, utf8
-from polycast.client.websocket import Attentive, to_farewell, to_refusal
-from polycast.dialects.base import Session, SessionContext
+from polycast.dialects.client_session import Acks, ClientSession, Credentials, Outgoing, utf8
 from polycast.dialects.nanomsg.encoders import HEADS, NAME
-from polycast.dialects.nanomsg.sessions import (
-    DialedPubSession,
-    DialedSubSession,
-    NanomsgSettings,
-    PubSession,
-    SubSession,
-)
+from polycast.dialects.nanomsg.session import DialedPubSession, DialedSubSession, PubSession, SubSession
+from polycast.dialects.nanomsg.settings import NanomsgSettings
+from polycast.dialects.session import Session, SessionContext
+from polycast.dialects.web.client import WebSocketClient, to_close_frame, to_refusal
 from polycast.dialects.web.websocket import BINARY, to_masked_frame
 from polycast.errors import UsageError
 from polycast.model import RESERVED_PREFIX, Everything, Limits, Message, Pattern, Reply
@@ -29,29 +24,29 @@ LIMITS = Limits(payload_bytes=2**31, topic_bytes=2**16)
 SETTINGS = NanomsgSettings(message_bytes=2**31)
 
 
-class AttentivePub(Attentive, DialedPubSession):
+class PubWebSocketClient(WebSocketClient, DialedPubSession):
     pass
 
 
-class AttentiveSub(Attentive, DialedSubSession):
+class SubWebSocketClient(WebSocketClient, DialedSubSession):
     pass
 
 
-class NanomsgSide(Side):
+class NanomsgClientSession(ClientSession):
     dialect = NAME
 
-    def __init__(self, address: Address, publishing: bool) -> None:
-        super().__init__(address, publishing)
+    def __init__(self, address: Address, publishing: bool, credentials: Credentials) -> None:
+        super().__init__(address, publishing, credentials)
         token = self.credentials.token
         path = f"{address.path or '/'}?{urlencode({'token': token})}" if token else address.path
         self._scheme = UNDER.get(address.scheme, address.scheme)
         context = SessionContext(LIMITS, self._scheme, tables={NAME: SETTINGS}, dialed=replace(address, path=path))
-        kinds = (AttentivePub, AttentiveSub) if self._scheme == "ws" else (PubSession, SubSession)
+        kinds = (PubWebSocketClient, SubWebSocketClient) if self._scheme == "ws" else (PubSession, SubSession)
         self._session: Session = kinds[0](context) if publishing else kinds[1](context)
 
-    def open(self) -> Said:
-        words = (event.data for event in self._session.open() if isinstance(event, Reply))
-        return Said(b"".join(words), self.owe(Receipt()))
+    def open(self) -> Outgoing:
+        replies = (event.data for event in self._session.open() if isinstance(event, Reply))
+        return Outgoing(b"".join(replies), self.expect_ack(Acks()))
 
     def encode(self, message: Message) -> bytes:
         topic = utf8(message.topic)
@@ -65,23 +60,25 @@ class NanomsgSide(Side):
 
     def check_pattern(self, pattern: Pattern) -> None:
         if not isinstance(pattern, Everything) and pattern.value.startswith(RESERVED_PREFIX):
-            raise UsageError(f"nanomsg never hears topics under {RESERVED_PREFIX}", "hermod, ubre and simplest do")
+            raise UsageError(
+                f"nanomsg cannot subscribe to topics under {RESERVED_PREFIX}", "hermod, ubre and simplest can"
+            )
 
-    def to_asks(self, patterns: list[Pattern]) -> Said:
-        return Said(b"", Receipt())
+    def to_subscribe(self, patterns: list[Pattern]) -> Outgoing:
+        return Outgoing(b"", Acks())
 
     def read(self, block: bytes) -> tuple[int, int]:
         received = self._session.receive(block, 0.0)
         if self._session.handshake_done:
-            self.settle()
+            self.handle_ack()
         for event in received.events:
             self.handle(event)
-        if isinstance(self._session, Attentive):
-            self.goodbye = self.goodbye or to_refusal(self._session.goodbye, self.address)
+        if isinstance(self._session, WebSocketClient):
+            self.refusal = self.refusal or to_refusal(self._session.close_payload, self.address)
         return received.consumed, received.need
 
     def closing_bytes(self) -> bytes:
-        return to_farewell() if self._scheme == "ws" else b""
+        return to_close_frame() if self._scheme == "ws" else b""
 
 
 def _topic_of(body: bytes) -> bytes:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from polycast.address import Address
-from polycast.client.side import SHOWN_BYTES, Receipt, Said, Side, utf8
-from polycast.dialects.fanout import GREETING, NAME, to_channel, to_pattern
+from polycast.dialects.client_session import SHOWN_BYTES, Acks, ClientSession, Credentials, Outgoing, utf8
+from polycast.dialects.fanout.session import GREETING, NAME, to_channel, to_pattern
 from polycast.errors import ProtocolError, UsageError
 from polycast.model import Contains, Exact, Message, Pattern
 
 
-class FanoutSide(Side):
+class FanoutClientSession(ClientSession):
     dialect = NAME
 
-    def __init__(self, address: Address, publishing: bool) -> None:
-        super().__init__(address, publishing)
+    def __init__(self, address: Address, publishing: bool, credentials: Credentials) -> None:
+        super().__init__(address, publishing, credentials)
         self._greeted = False
 
-    def open(self) -> Said:
-        return Said(b"", Receipt() if self.publishing else self.owe(Receipt()))
+    def open(self) -> Outgoing:
+        return Outgoing(b"", Acks() if self.publishing else self.expect_ack(Acks()))
 
     def encode(self, message: Message) -> bytes:
         channel = utf8(message.topic)
@@ -28,33 +28,33 @@ class FanoutSide(Side):
             raise UsageError("fanout cannot carry a message with a line break")
         return b"%b %b\n" % (channel, message.payload)
 
-    def to_asks(self, patterns: list[Pattern]) -> Said:
-        """With a question behind them: once that is answered, the subscriptions are in force."""
-        asks = b"".join(map(_to_subscribe, patterns))
-        return Said(asks + b"time\n", self.owe(Receipt()))
+    def to_subscribe(self, patterns: list[Pattern]) -> Outgoing:
+        """A `time` command follows: its reply says that the broker has read the subscriptions."""
+        commands = b"".join(map(_to_command, patterns))
+        return Outgoing(commands + b"time\n", self.expect_ack(Acks()))
 
     def wanted(self, pattern: Pattern, topic: str) -> bool:
         return pattern.matches(topic) or type(pattern)(to_channel(pattern.value).decode()).matches(topic)
 
     def read(self, block: bytes) -> tuple[int, int]:
         if self.publishing:
-            raise ProtocolError(f"{block[:SHOWN_BYTES]!r} is not fanout: a controller is told nothing")
+            raise ProtocolError(f"{block[:SHOWN_BYTES]!r} is not fanout: a broker sends nothing to a controller")
         if not self._greeted and not GREETING.startswith(block[: len(GREETING)]):
-            raise ProtocolError(f"{block[:SHOWN_BYTES]!r} is not how fanout greets")
+            raise ProtocolError(f"{block[:SHOWN_BYTES]!r} is not the greeting of fanout")
         *lines, left = block.split(b"\n")
         if lines and not self._greeted:
             self._greeted = True
-            self.settle()
+            self.handle_ack()
             del lines[0]
         parts = [line.partition(b"!") for line in lines]
         for _ in range(sum(not mark and channel.isdigit() for channel, mark, _ in parts)):
-            self.settle()
-        self.hear(Message(channel.decode(), payload) for channel, mark, payload in parts if mark)
+            self.handle_ack()
+        self.deliver(Message(channel.decode(), payload) for channel, mark, payload in parts if mark)
         return len(block) - len(left), 0
 
 
-def _to_subscribe(pattern: Pattern) -> bytes:
-    """A channel where there is one with this meaning, all channels otherwise; `all` comes by itself."""
+def _to_command(pattern: Pattern) -> bytes:
+    """The channel that means the same pattern, or all channels; every client is subscribed to `all`."""
     text = pattern.value if isinstance(pattern, Exact) else str(pattern)
     native = not isinstance(pattern, Contains) and to_pattern(text) == pattern
     plain = utf8(text) == to_channel(text)

@@ -14,10 +14,11 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from polycast.address import SECURE, Address
+from polycast.dialects.client_session import Credentials
 from polycast.errors import UsageError
 
 PREFIX = "POLYCAST_"
@@ -25,14 +26,6 @@ TOKEN_FILE = "POLYCAST_TOKEN_FILE"
 SECRETS = ("POLYCAST_TOKEN", "POLYCAST_AT")
 """Variables that have a token in them, or may have: processes that need none do not inherit them."""
 READ_BYTES = 256 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-    token: str = ""
 
 
 NAMES = tuple(field.name for field in fields(Credentials))

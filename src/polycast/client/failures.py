@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from polycast.address import Address
-from polycast.client.side import Side
+from polycast.dialects.client_session import ClientSession
 from polycast.errors import RemoteError, UsageError
 
 READ_BYTES = 256 * 1024
@@ -35,18 +35,18 @@ def unreachable(address: Address, error: OSError) -> RemoteError:
     return RemoteError(f"cannot reach {address}: {_reason(error)}", hint)
 
 
-def closed(side: Side) -> RemoteError:
-    return RemoteError(f"{side.address}: this client is closed", "connect() makes another")
+def closed(session: ClientSession) -> RemoteError:
+    return RemoteError(f"{session.address}: this client is closed", "connect() makes another")
 
 
-def lost(side: Side, error: OSError) -> RemoteError:
+def lost(session: ClientSession, error: OSError) -> RemoteError:
     """What the broker said last explains more than how the connection ended."""
-    what = ", some messages may be lost" if side.unconfirmed else ""
-    return side.broken or side.goodbye or RemoteError(f"{side.address}: {_reason(error)}{what}")
+    what = ", some messages may be lost" if session.unacknowledged else ""
+    return session.failure or session.refusal or RemoteError(f"{session.address}: {_reason(error)}{what}")
 
 
-def silent(side: Side, seconds: float) -> RemoteError:
-    return RemoteError(f"{side.address}: no answer within {seconds:g} s", side.hint())
+def silent(session: ClientSession, seconds: float) -> RemoteError:
+    return RemoteError(f"{session.address}: no answer within {seconds:g} s", session.hint())
 
 
 def _reason(error: OSError) -> str:

@@ -14,16 +14,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from polycast.dialects.base import (
-    LinkSession,
-    Reading,
-    Role,
-    ScanningSession,
-    SessionContext,
-    pass_through,
-    read_line,
-)
+from polycast.dialects.framing import Reading, ScanningSession, pass_through, read_line
 from polycast.dialects.scan import Scan, pubs
+from polycast.dialects.session import LinkSession, SessionContext
 from polycast.errors import LimitError, ProtocolError
 from polycast.model import (
     Block,
@@ -167,9 +160,3 @@ class PeerSession(SimplestSession):
     def __init__(self, context: SessionContext) -> None:
         super().__init__(context)
         self._limits = replace(self._limits, topic_bytes=3 * self._limits.topic_bytes + len("//fwd/"))
-
-
-ROLES = (
-    Role("simplest", NAME, SimplestSession, default="tcp://127.0.0.1:9014", echo=False),
-    Role("simplest.peer", NAME, PeerSession, echo=False, link=True),
-)

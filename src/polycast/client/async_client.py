@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 
-from polycast.client.reach import (
+from polycast.client.credentials import to_context
+from polycast.client.failures import (
     ACK_SECONDS,
     NOTICE_SECONDS,
     READ_BYTES,
@@ -21,9 +22,8 @@ from polycast.client.reach import (
     to_seconds,
     unreachable,
 )
-from polycast.client.requests import NO_BODY, Handler, Response
-from polycast.client.secure import to_context
-from polycast.client.side import WINDOW, Begin, Receipt, Said, Side
+from polycast.dialects.client_requests import NO_BODY, Handler, Response
+from polycast.dialects.client_session import WINDOW, Acks, ClientSession, Outgoing, StartFrom
 from polycast.errors import RemoteError
 from polycast.model import Body, Message, Pattern
 
@@ -35,10 +35,10 @@ class AsyncClient:
     dialect acknowledges, `publish` has waited for that already.
     """
 
-    def __init__(self, side: Side, line: Line, writer: asyncio.StreamWriter, timeout: float) -> None:
+    def __init__(self, session: ClientSession, line: Line, writer: asyncio.StreamWriter, timeout: float) -> None:
         """Use `open` or `connect_async`, which dial, and have the handshake behind them."""
-        self.address = side.address
-        self._side = side
+        self.address = session.address
+        self._session = session
         self._line = line
         self._reader = line.reader
         self._writer = writer
@@ -48,12 +48,12 @@ class AsyncClient:
         self._closed = False
 
     @classmethod
-    async def open(cls, side: Side, timeout: float = 10.0) -> AsyncClient:
+    async def open(cls, session: ClientSession, timeout: float = 10.0) -> AsyncClient:
         """`timeout` is for the connection, the handshake, and whatever a broker answers at once."""
         seconds = to_seconds(timeout)
-        client = cls(side, *await _open(side, seconds), seconds)
+        client = cls(session, *await _open(session, seconds), seconds)
         try:
-            await client._say(side.open())
+            await client._run(session.open())
         except BaseException:
             client._writer.transport.abort()
             raise
@@ -64,14 +64,14 @@ class AsyncClient:
 
         What the broker refuses is a `RefusedError`. A broker that was seen to leave is a `RemoteError`.
         """
-        side, receipt = self._side, Receipt()
-        for block in side.blocks(messages, receipt):
+        session, acks = self._session, Acks()
+        for block in session.blocks(messages, acks):
             await self._send(block)
-            await self._wait(lambda: len(side.owed) < WINDOW, ACK_SECONDS)
-            if receipt.error:
+            await self._wait(lambda: len(session.pending) < WINDOW, ACK_SECONDS)
+            if acks.error:
                 break
-        await self._wait(lambda: not receipt.owed, ACK_SECONDS)
-        side.check(receipt)
+        await self._wait(lambda: not acks.pending, ACK_SECONDS)
+        session.check(acks)
 
     async def publish_once(self, messages: Iterable[Message], batch_id: str) -> int:
         """All of them or none, and once only, however often it is tried under this id: how many there are.
@@ -79,40 +79,40 @@ class AsyncClient:
         For `hermod`, and a broker that keeps a log. An id with which another number of messages was published is
         a `RefusedError`.
         """
-        side, receipt = self._side, Receipt()
-        await self._send(side.batch(messages, batch_id, receipt))
-        await self._wait(lambda: not receipt.owed, ACK_SECONDS)
-        side.check(receipt)
-        side.check_count(receipt, batch_id, receipt.sent)
-        return receipt.accepted
+        session, acks = self._session, Acks()
+        await self._send(session.batch(messages, batch_id, acks))
+        await self._wait(lambda: not acks.pending, ACK_SECONDS)
+        session.check(acks)
+        session.check_count(acks, batch_id, acks.sent)
+        return acks.accepted
 
-    async def subscribe(self, patterns: Iterable[Pattern], start: Begin | None = None) -> None:
+    async def subscribe(self, patterns: Iterable[Pattern], start: StartFrom | None = None) -> None:
         """Where the dialect tells when subscriptions are in force, returns then.
 
         With `start`, what the broker's log has from there on comes first.
         """
-        await self._say(self._side.asks(patterns, start))
+        await self._run(self._session.subscribe(patterns, start))
 
     async def messages(self) -> AsyncIterator[list[Message]]:
         """What arrives and matches, until the broker closes, or this client does."""
-        side = self._side
+        session = self._session
         while not self._closed:
             try:
-                await self._wait(lambda: bool(side.messages) or self._ended or self._closed, None)
+                await self._wait(lambda: bool(session.messages) or self._ended or self._closed, None)
             except RemoteError:
                 if not self._closed:
                     raise
             if self._closed:
                 return
-            if not side.messages:
-                side.check_end()
+            if not session.messages:
+                session.check_end()
                 return
-            yield side.take()
+            yield session.take()
 
     async def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Response:
         """Whoever answers may say no: that is an answer as well, with `success` false."""
-        seconds, answers = to_seconds(timeout), self._side.answers
-        data, number = self._side.to_request(route, body)
+        seconds, answers = to_seconds(timeout), self._session.responses
+        data, number = self._session.to_request(route, body)
         try:
             await self._send(data)
             await self._wait(lambda: answers[number] is not None, seconds)
@@ -123,7 +123,7 @@ class AsyncClient:
 
     async def serve(self, route: str, handler: Handler) -> None:
         """Offers to answer requests. They are answered whenever this client reads, as in `messages`."""
-        await self._say(self._side.to_offer(route, handler))
+        await self._run(self._session.to_offer(route, handler))
 
     async def close(self) -> None:
         """Waits for the broker to close its side, which it does when it has read everything.
@@ -134,18 +134,18 @@ class AsyncClient:
             return
         self._closed = True
         try:
-            if self._side.unconfirmed:
+            if self._session.unacknowledged:
                 await self._notice_end()
-            async with asyncio.timeout(ACK_SECONDS if self._side.unconfirmed else self._timeout):
+            async with asyncio.timeout(ACK_SECONDS if self._session.unacknowledged else self._timeout):
                 await self._leave()
         except OSError as error:
             self._writer.transport.abort()
-            if self._side.unconfirmed:
-                raise lost(self._side, error) from error
+            if self._session.unacknowledged:
+                raise lost(self._session, error) from error
         finally:
             self._writer.close()
             await self._writer.wait_closed()
-        self._side.check_end()
+        self._session.check_end()
 
     async def _notice_end(self) -> None:
         """Raises where the broker does not wait for us to close."""
@@ -156,15 +156,15 @@ class AsyncClient:
             raise await self._to_end()
 
     async def _leave(self) -> None:
-        self._writer.write(self._side.closing_bytes())
+        self._writer.write(self._session.closing_bytes())
         await self._writer.drain()
         if not self._writer.can_write_eof():  # TLS says goodbye by itself, and waits for that of the broker
             return
         self._writer.write_eof()
         async with self._turn:
             while data := await self._reader.read(READ_BYTES):
-                self._side.receive(data)
-                self._side.take()
+                self._session.receive(data)
+                self._session.take()
         if self._line.error:
             raise self._line.error
 
@@ -180,10 +180,10 @@ class AsyncClient:
             self._closed = True
             self._writer.transport.abort()
 
-    async def _say(self, said: Said) -> None:
-        await self._send(said.data)
-        await self._wait(lambda: not said.receipt.owed, self._timeout)
-        self._side.check(said.receipt)
+    async def _run(self, outgoing: Outgoing) -> None:
+        await self._send(outgoing.data)
+        await self._wait(lambda: not outgoing.acks.pending, self._timeout)
+        self._session.check(outgoing.acks)
 
     async def _wait(self, done: Callable[[], bool], seconds: float | None) -> None:
         try:
@@ -193,47 +193,47 @@ class AsyncClient:
                         if not done():
                             await self._read()
                     if self._ended and not done():
-                        raise closed(self._side) if self._closed else self._side.ended()
+                        raise closed(self._session) if self._closed else self._session.ended()
         except TimeoutError as error:
-            raise silent(self._side, seconds or 0) from error
+            raise silent(self._session, seconds or 0) from error
 
     async def _read(self) -> None:
         """Reads once, and answers."""
-        if self._side.broken:
-            raise self._side.broken
+        if self._session.failure:
+            raise self._session.failure
         data = await self._receive()
         self._ended = not data
-        if data and (reply := self._side.receive(data)) and not self._closed:
+        if data and (reply := self._session.receive(data)) and not self._closed:
             self._writer.write(reply)
 
     async def _receive(self) -> bytes:
         data = await self._reader.read(READ_BYTES)
         if not data and self._line.error:
-            raise lost(self._side, self._line.error)
+            raise lost(self._session, self._line.error)
         return data
 
     async def _to_end(self) -> RemoteError:
         """The error for a broker that left before we did."""
         await self._hear_last_words()
-        return lost(self._side, self._line.error) if self._line.error else self._side.ended()
+        return lost(self._session, self._line.error) if self._line.error else self._session.ended()
 
     async def _send(self, data: bytes) -> None:
         if self._closed:
-            raise closed(self._side)
-        if self._side.unconfirmed and self._line.over.is_set():
+            raise closed(self._session)
+        if self._session.unacknowledged and self._line.over.is_set():
             raise await self._to_end()
         try:
             self._writer.write(data)
             await self._writer.drain()
         except OSError as error:
             await self._hear_last_words()
-            raise lost(self._side, error) from error
+            raise lost(self._session, error) from error
 
     async def _hear_last_words(self) -> None:
         """A broker that closes on us may have said why."""
         async with self._turn:
             while data := await self._reader.read(READ_BYTES):
-                self._side.receive(data)
+                self._session.receive(data)
 
 
 class Line(asyncio.StreamReaderProtocol):
@@ -256,9 +256,9 @@ class Line(asyncio.StreamReaderProtocol):
         super().connection_lost(None)
 
 
-async def _open(side: Side, timeout: float) -> tuple[Line, asyncio.StreamWriter]:
-    address, loop = side.address, asyncio.get_running_loop()
-    context = to_context(address, side.credentials)
+async def _open(session: ClientSession, timeout: float) -> tuple[Line, asyncio.StreamWriter]:
+    address, loop = session.address, asyncio.get_running_loop()
+    context = to_context(address, session.credentials)
     line = Line()
     try:
         async with asyncio.timeout(timeout):

@@ -1,0 +1,1 @@
+"""The dialect `fanout`: lines, on one listener for clients and one for controllers. `session` has the grammar."""

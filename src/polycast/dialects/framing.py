@@ -1,0 +1,115 @@
+"""Framing: from blocks to events, from bursts to blocks."""
+
+from __future__ import annotations
+
+from polycast.dialects.scan import Scan
+from polycast.dialects.session import Session
+from polycast.errors import LimitError, PeerError
+from polycast.model import (
+    Block,
+    Buffer,
+    Burst,
+    Closing,
+    Encoded,
+    Encoder,
+    Event,
+    Format,
+    Received,
+    Slices,
+)
+
+SHARE_TO_PIN = 4
+"""A slice smaller than a quarter of its block is copied: a slow reader must not keep whole blocks alive."""
+
+
+class Reading:
+    """The events of one block while they are found, in their order.
+
+    Messages that came one at a time wait here until something else happens, and become one burst then.
+    """
+
+    def __init__(self, dialect: str) -> None:
+        self._dialect = dialect
+        self._events: list[Event] = []
+        self._rows: list[tuple[bytes, bytes, Format]] = []
+
+    def add(self, event: Event) -> None:
+        self._end_rows()
+        self._events.append(event)
+
+    def add_message(self, topic: bytes, payload: bytes, format_: Format) -> None:
+        self._rows.append((topic, payload, format_))
+
+    def add_scan(self, block: Block, scan: Scan, native: Encoder | None) -> None:
+        topics, run_ends, starts, ends, bounds, *_ = scan
+        if topics:
+            formats = [Format.BYTES] * len(topics)
+            self.add(Burst(self._dialect, block, starts, ends, topics, formats, run_ends, bounds, native))
+
+    def close(self, consumed: int, need: int = 0, until: bytes = b"") -> Received:
+        self._end_rows()
+        return Received(self._events, consumed, need, until)
+
+    def _end_rows(self) -> None:
+        if self._rows:
+            self._events.append(Burst.of(self._dialect, self._rows))
+            self._rows = []
+
+
+class ScanningSession(Session):
+    """A session whose plain frames are found by a scan, and everything else one by one."""
+
+    dialect: str
+    native: Encoder
+    """The form in which the frames that the scan finds can go out as they came in."""
+
+    def receive(self, block: Block, now: float) -> Received:
+        reading = Reading(self.dialect)
+        position = 0
+        try:
+            if not self.began:
+                self.begin(block)
+            while True:
+                scan = self.scan(block, position)
+                reading.add_scan(block, scan, self.native)
+                *_, position, need, unfinished = scan
+                if unfinished:
+                    return reading.close(position, need)
+                after, need = self.read_odd(block, position, now, reading)
+                if after == position:
+                    return reading.close(position, need)
+                position = after
+        except PeerError as error:
+            reading.add(Closing(error))
+            return reading.close(len(block))
+
+    def scan(self, block: Block, position: int) -> Scan:
+        raise NotImplementedError
+
+    def read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
+        """One frame of whatever kind: the position after it, or the same one and how long it will be."""
+        raise NotImplementedError
+
+
+def pass_through(burst: Burst, slices: Slices) -> Encoded:
+    """Slices of a burst in its native form: the bytes that were read are the bytes to send."""
+    bounds = burst.bounds
+    if len(slices) > 1:
+        joined = b"".join([burst.block[bounds[start] : bounds[stop]] for start, stop in slices])
+        return Encoded([joined], len(joined))
+    [(start, stop)] = slices
+    begin, end = bounds[start], bounds[stop]
+    small = (end - begin) * SHARE_TO_PIN < len(burst.block)
+    piece: Buffer = burst.block[begin:end] if small else memoryview(burst.block)[begin:end]
+    return Encoded([piece], end - begin)
+
+
+def read_line(block: Block, position: int, limit: int) -> tuple[bytes, int]:
+    """The next line without its LF or CRLF, and the position after it (the same position: unfinished)."""
+    end = block.find(b"\n", position, position + limit + 2)
+    size = (end if end >= 0 else len(block)) - position
+    if size > limit and not (size == limit + 1 and block[position + limit] == ord("\r")):
+        raise LimitError("a line", size, limit, "limits.line_bytes")
+    if end < 0:
+        return b"", position
+    return bytes(block[position:end]).removesuffix(b"\r"), end + 1

@@ -1,0 +1,1 @@
+"""The dialect `simplest`: three commands on a plain stream. `session` has the grammar."""
