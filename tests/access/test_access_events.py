@@ -17,7 +17,7 @@ from kit.broker import Broker
 from kit.hermod import OK, expect_error, message, topics
 from kit.wire import wait_for
 from polycast.dialects.guard import Guard
-from polycast.log.files.folder import log_of
+from polycast.log.files.folder import log_folder
 from polycast.log.read.reader import Reader
 from polycast.server.access.tokens import add_token
 from polycast.server.observe import broker_events
@@ -32,7 +32,7 @@ class Told(NamedTuple):
 
 def told(data: Path) -> list[Told]:
     """All events that the log has."""
-    reader, found = Reader(log_of(str(data)), 0), []
+    reader, found = Reader(log_folder(str(data)), 0), []
     while batch := reader.read():
         for row in batch.to_pylist():
             kind = row["topic"].removeprefix(broker_events.TOPIC)

@@ -20,8 +20,8 @@ from kit.program import POLYCAST, Finished, polycast, polycast_here
 from kit.room import Room
 from kit.wire import GUARD_SECONDS, wait_for
 from log.shelf import Shelf, flip, stop, time_of
-from polycast.log.files.folder import WANTED, segments
-from polycast.log.files.state import Lock
+from polycast.log.files.folder import SEAL_REQUEST, segments
+from polycast.log.files.state import FolderLock
 from polycast.log.repair.salvage import salvage
 from polycast.log.upkeep.sealing import seal
 
@@ -128,7 +128,7 @@ def test_info_about_damage_and_what_was_put_aside(shelf: Shelf, data: Path) -> N
 
 
 def test_info_about_a_log_that_is_in_use(shelf: Shelf, data: Path) -> None:
-    lock = Lock(shelf.folder)
+    lock = FolderLock(shelf.folder)
     assert "the broker is running" in run("info", data).out.decode()
     lock.release()
     stop(shelf, clean=False)
@@ -285,8 +285,8 @@ def test_seal_a_damaged_segment(shelf: Shelf, data: Path) -> None:
 
 def test_seal_asks_the_broker_and_waits(shelf: Shelf, data: Path) -> None:
     """The broker is this test."""
-    lock = Lock(shelf.folder)
-    wish = shelf.folder / WANTED
+    lock = FolderLock(shelf.folder)
+    wish = shelf.folder / SEAL_REQUEST
     asked: list[Finished] = []
     thread = threading.Thread(target=lambda: asked.append(polycast("log", "seal", "--data", str(data))))
     thread.start()
@@ -301,17 +301,17 @@ def test_seal_asks_the_broker_and_waits(shelf: Shelf, data: Path) -> None:
 
 
 def test_seal_asks_a_broker_that_stops(shelf: Shelf, data: Path) -> None:
-    lock = Lock(shelf.folder)
+    lock = FolderLock(shelf.folder)
     asked: list[Finished] = []
     thread = threading.Thread(target=lambda: asked.append(polycast("log", "seal", "--data", str(data))))
     thread.start()
-    wait_for((shelf.folder / WANTED).exists, "the wish")
+    wait_for((shelf.folder / SEAL_REQUEST).exists, "the wish")
     lock.release()
     thread.join(GUARD_SECONDS)
     [failed] = asked
     assert failed.code == 1
     assert "the broker stopped before it was done" in failed.err
-    assert not (shelf.folder / WANTED).exists()
+    assert not (shelf.folder / SEAL_REQUEST).exists()
 
 
 # -- with a broker ---------------------------------------------------------------------------------------

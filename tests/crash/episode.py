@@ -15,7 +15,7 @@ from kit import hermod
 from kit.kept import handshake, read_messages
 from kit.program import polycast
 from kit.wire import GUARD_SECONDS, Peer, wait_for
-from polycast.log.repair.verify import Finding, verify
+from polycast.log.repair.verify import LogFinding, verify
 
 ENDS = ("traffic", "traffic", "traffic", "sealing", "starting", "starting", "clean")
 TRAFFIC_SECONDS = 0.4
@@ -124,7 +124,7 @@ class Episode:
 
     def _verify(self) -> None:
         if self._folder.exists():
-            findings = [found for found in verify(self._folder) if isinstance(found, Finding)]
+            findings = [found for found in verify(self._folder) if isinstance(found, LogFinding)]
             assert all(found.note for found in findings), findings
 
     def _check(self) -> str:

@@ -54,9 +54,9 @@ def read_with_pyarrow(folder: Path) -> tuple[list[Row], list[Gap]]:
     gaps: list[Gap] = []
     for path in sorted(folder.glob("*.parquet")) + sorted(folder.glob("*.arrows")):
         read = _read_sealed if path.suffix == ".parquet" else _read_hot
-        found, stamps = read(path)
+        found, headers = read(path)
         rows += found
-        gaps += [Gap(**gap) for gap in stamps]
+        gaps += [Gap(**gap) for gap in headers]
     return sorted(rows), sorted(gaps)
 
 
@@ -76,9 +76,9 @@ def _read_hot(path: Path) -> tuple[list[Row], list[dict[str, Any]]]:
                 batch, metadata = stream.read_next_batch_with_custom_metadata()
             except StopIteration:
                 return rows, gaps
-            stamp = json.loads(metadata[b"polycast"])
+            header = json.loads(metadata[b"polycast"])
             rows += to_rows([batch])
-            gaps += [stamp["gap"]] if "gap" in stamp else []
+            gaps += [header["gap"]] if "gap" in header else []
 
 
 # -- what must hold --------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Desk:
         self.hub.next_offset = self.log.next
         self.kept: list[Said] = []
         self.lost: list[Said] = []
-        self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._posted: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._announced: list[Durable] = []
         self._me = self.hub.join(self)
         self.log.on_durable(self._announced.append)
@@ -93,6 +93,13 @@ class Desk:
         """The next announcement of the log."""
         self._posted.get(timeout=patience)()
         return self._announced.pop()
+
+    def reserve(self, count: int) -> str:
+        """The error of the log, if any."""
+        errors: list[str] = []
+        self.log.reserve_offsets(count, errors.append)
+        self._posted.get(timeout=GUARD_SECONDS)()
+        return errors[0]
 
     def is_silent(self) -> bool:
         """Whether the log has announced nothing."""

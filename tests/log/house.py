@@ -7,22 +7,22 @@ from pathlib import Path
 from log.shelf import SEED, Shelf, to_rows
 from polycast.log.files.disk import DISK, Disk
 from polycast.log.files.folder import segments
-from polycast.log.files.state import State, write_state
+from polycast.log.files.state import LogState, write_state
 from polycast.log.read.reader import Reader
 from polycast.log.settings import LogSettings
-from polycast.log.upkeep.housekeeping import Keeper
+from polycast.log.upkeep.housekeeping import Housekeeping
 
 
 class House:
     """A shelf with a keeper that takes a round when it is told to."""
 
     def __init__(self, folder: Path, settings: LogSettings, disk: Disk = DISK) -> None:
-        write_state(folder, State(seed=f"{SEED:016x}", clean=False, next=0, reserved=0), DISK)
+        write_state(folder, LogState(seed=f"{SEED:016x}", clean=False, next=0, reserved=0), DISK)
         self.shelf = Shelf(folder)
         self.closed: int | None = None
         self.rolls = 0
         self.snapshots = 0
-        self.keeper = Keeper(folder, settings, lambda: self.until, self._roll, self._snapshot, disk)
+        self.keeper = Housekeeping(folder, settings, lambda: self.until, self._roll, self._snapshot, disk)
 
     @property
     def until(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from polycast.log.files.columns import Piece
+from polycast.log.files.columns import SourcedBurst
 from polycast.model import Burst, Format
 
 Row = dict[str, Any]
@@ -33,17 +33,17 @@ def numbered(
 
 
 @st.composite
-def pieces(draw: st.DrawFn, min_size: int = 0) -> list[Piece]:
+def pieces(draw: st.DrawFn, min_size: int = 0) -> list[SourcedBurst]:
     """Mostly without a gap; where there is one, in the offsets or in a topic's sequences, is drawn as well."""
     sequences = Counter[bytes]()
     offset = draw(st.integers(0, 2**40))
-    found: list[Piece] = []
+    found: list[SourcedBurst] = []
     for some in draw(st.lists(st.lists(messages, min_size=1, max_size=9), min_size=min_size, max_size=5)):
         burst = numbered(some, offset, sequences)
         _spread(burst, draw(st.binary(max_size=3)), draw(st.booleans()))
         burst.dialect = draw(st.sampled_from(["hermod", "ubre"]))
         micros = draw(st.integers(0, 2**51))
-        found.append(Piece(burst, draw(st.sampled_from([b"", b"tcp://[::1]:5000"])), micros))
+        found.append(SourcedBurst(burst, draw(st.sampled_from([b"", b"tcp://[::1]:5000"])), micros))
         offset += len(burst) + draw(st.sampled_from([0, 0, 0, 1, 1000]))
         sequences[draw(st.sampled_from(TOPICS))] += draw(st.sampled_from([0, 0, 0, 1, 1000]))
     return found
@@ -61,7 +61,7 @@ def _spread(burst: Burst, between: bytes, mutable: bool) -> None:
     burst.block, burst.starts, burst.ends = (block if mutable else bytes(block)), starts, ends
 
 
-def rows_of(pieces: list[Piece]) -> list[Row]:
+def rows_of(pieces: list[SourcedBurst]) -> list[Row]:
     """What the log should say, row by row."""
     rows: list[Row] = []
     for burst, source, micros in pieces:

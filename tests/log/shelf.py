@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from polycast.log.files.disk import DISK
-from polycast.log.files.folder import HOT, name_of
-from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, Layout, Written, to_message
+from polycast.log.files.folder import HOT, file_name
+from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, EncodedGroup, Layout, encode_group
 from polycast.log.files.hot import HotSegment
-from polycast.log.files.state import State, write_state
+from polycast.log.files.state import LogState, write_state
 from polycast.log.upkeep.sealing import seal
 
 SEED = 0xFEEDFACE
@@ -46,17 +46,17 @@ class Shelf:
 
     def begin(self) -> Path:
         self.end()
-        self._segment = HotSegment.create(self.folder / name_of(self.next, HOT), self.layout)
+        self._segment = HotSegment.create(self.folder / file_name(self.next, HOT), self.layout)
         self.positions = []
         return self._segment.path
 
     def add(self, count: int, payload: bytes | None = None, topics: Sequence[str] = TOPICS, **more: Any) -> None:
         batch = self.make(count, payload, topics)
-        self.write(to_message(batch, self.layout, self.checksum, self.next, gap=self._gap, **more))
+        self.write(encode_group(batch, self.layout, self.checksum, self.next, gap=self._gap, **more))
         self._gap = None
         self.next += count
 
-    def write(self, message: Written) -> None:
+    def write(self, message: EncodedGroup) -> None:
         assert self._segment
         self.positions.append(self._segment.end)
         self._segment.append(message.pieces)
@@ -133,7 +133,7 @@ def flip(path: Path, position: int, mask: int = 0x01) -> None:
 
 def stop(shelf: Shelf, clean: bool = True) -> None:
     """As a broker leaves it."""
-    state = State(
+    state = LogState(
         seed=f"{SEED:016x}", clean=clean, next=shelf.next, reserved=shelf.next, checksum=shelf.checksum
     )  # fmt: skip
     write_state(shelf.folder, state, DISK)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from queue import SimpleQueue
 
 import pyarrow as pa
 import pytest
@@ -11,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crash.evidence import check_log, read_with_pyarrow, read_with_reader
-from kit.wire import GUARD_SECONDS, wait_for
+from kit.wire import wait_for
 from log.desk import ME, NOW, Desk, FaultyDisk, desk, reserve_few
 from polycast.broker import Hub
 from polycast.log.files import hot
-from polycast.log.files.columns import Piece, to_batch
-from polycast.log.files.format import StampedBatch
+from polycast.log.files.columns import SourcedBurst, to_batch
+from polycast.log.files.format import BatchEntry
 from polycast.log.files.hot import HotReader
 from polycast.log.times import to_micros
 from polycast.log.write import bulk
-from polycast.log.write.bulk import STAGED, Bulk, Numbered
+from polycast.log.write.bulk import STAGED_SCHEMA, Bulk, NumberedBulk
 from polycast.model import BatchKey, Format
 
 Row = tuple[str, bytes, str | None]
@@ -35,23 +34,25 @@ rows = st.lists(
 
 
 def to_parts(*parts: list[Row]) -> list[pa.RecordBatch]:
-    return [pa.RecordBatch.from_arrays([_column(part, 0), _column(part, 1), _column(part, 2)], schema=STAGED)
-            for part in parts]  # fmt: skip
+    return [
+        pa.RecordBatch.from_arrays([_column(part, number) for number in range(3)], schema=STAGED_SCHEMA)
+        for part in parts
+    ]
 
 
 def _column(part: list[Row], place: int) -> pa.Array:
-    return pa.array([row[place] for row in part], STAGED.field(place).type)
+    return pa.array([row[place] for row in part], STAGED_SCHEMA.field(place).type)
 
 
 def to_bulk(*parts: list[Row]) -> Bulk:
     return bulk.to_bulk("hermod", bulk.to_columns(to_parts(*parts)))
 
 
-def number(hub: Hub, batch: Bulk) -> Numbered:
-    return Numbered(batch, *hub.number_bulk(batch.names, batch.counts, batch.lasts))
+def number(hub: Hub, batch: Bulk) -> NumberedBulk:
+    return NumberedBulk(batch, *hub.number_bulk(batch.names, batch.counts, batch.lasts))
 
 
-def put(here: Desk, batch: Bulk, batch_id: str = "id") -> Numbered:
+def put(here: Desk, batch: Bulk, batch_id: str = "id") -> NumberedBulk:
     numbered = number(here.hub, batch)
     here.log.append_bulk(numbered, "me", to_micros(NOW), BatchKey(ME, batch_id))
     return numbered
@@ -73,7 +74,7 @@ def test_bulk_equals_burst(before: list[Row], one: list[Row], two: list[Row]) ->
     assert burst.offset == len(kept)
     made = bulk.to_rows(number(fast, to_bulk(one, two)), b"source", 7)
     made.validate(full=True)
-    assert made.equals(to_batch([Piece(burst, b"source", 7)]))
+    assert made.equals(to_batch([SourcedBurst(burst, b"source", 7)]))
     assert slow.next_offset == fast.next_offset
     known = [{t.name: (t.next_sequence, t.last_offset) for t in hub.router.topics} for hub in (slow, fast)]
     assert known[0] == known[1]
@@ -90,11 +91,11 @@ def test_it_is_a_group_of_its_own(tmp_path: Path) -> None:
         check_log(*read_with_pyarrow(here.folder))
         [file] = here.folder.glob("*.arrows")
         reader = HotReader(file)
-        stamps = [group.stamp for group in reader.groups()]
+        headers = [group.header for group in reader.groups()]
         reader.close()
-    alone = [stamp for stamp in stamps if stamp.count in (50, 100)]
-    expected = [StampedBatch("id", 1, 100, ME), StampedBatch("second", 102, 50, ME)]
-    assert [stamp.batches for stamp in alone] == [[batch] for batch in expected]
+    alone = [header for header in headers if header.count in (50, 100)]
+    expected = [BatchEntry("id", 1, 100, ME), BatchEntry("second", 102, 50, ME)]
+    assert [header.batches for header in alone] == [[batch] for batch in expected]
 
 
 def test_it_is_not_looked_for_in_memory(tmp_path: Path) -> None:
@@ -111,13 +112,11 @@ def test_it_is_not_looked_for_in_memory(tmp_path: Path) -> None:
         assert here.log.tail_first == 103
 
 
-def test_room_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_offsets_are_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reserve_few(monkeypatch)
-    told: SimpleQueue[str] = SimpleQueue()
     with desk(tmp_path) as here:
         assert not here.log.has_offsets(5000)
-        here.log.make_room(5000, told.put)
-        assert told.get(timeout=GUARD_SECONDS) == ""
+        assert here.reserve(5000) == ""
         assert here.log.has_offsets(5000)
         put(here, large(5000))
         assert not here.wait_durable().reason
@@ -129,14 +128,12 @@ def test_room_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(read_with_reader(again.folder)) == 5003
 
 
-def test_no_room_can_be_made_on_a_bad_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_disk_refuses_to_reserve_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reserve_few(monkeypatch)
     disk = FaultyDisk()
-    told: SimpleQueue[str] = SimpleQueue()
     with desk(tmp_path, disk) as here:
         disk.fail("write", "state.json")
-        here.log.make_room(5000, told.put)
-        assert told.get(timeout=GUARD_SECONDS)
+        assert here.reserve(5000) == "Input/output error"
         assert not here.log.has_offsets(5000)
         disk.heal()
 
@@ -171,7 +168,7 @@ def test_a_large_group_is_not_read_into_memory(tmp_path: Path, monkeypatch: pyte
         reader = HotReader(file)
         groups = list(reader.groups())
         reader.close()
-        assert sum(group.stamp.count for group in groups) == 5010
+        assert sum(group.header.count for group in groups) == 5010
         assert pa.total_allocated_bytes() - before < 100_000
         offsets = [offset for group in groups for offset in group.batch["offset"].to_pylist()]
         assert offsets == list(range(5010))
@@ -180,7 +177,7 @@ def test_a_large_group_is_not_read_into_memory(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(("column", "source"), [("topic", 10), ("payload", 10), ("source", 10_000)])
 def test_what_does_not_fit_into_a_column(monkeypatch: pytest.MonkeyPatch, column: str, source: int) -> None:
-    monkeypatch.setattr(bulk, "COLUMN_BYTES_AT_MOST", 1000)
+    monkeypatch.setattr(bulk, "COLUMN_LIMIT_BYTES", 1000)
     row = ("t" * (20 if column == "topic" else 1), b"p" * (20 if column == "payload" else 1), None)
     few, many = to_parts([row]), to_parts([row] * 30, [row] * 30)
     assert bulk.overflow(few, b"s" * min(source, 10)) is None

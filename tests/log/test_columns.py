@@ -10,28 +10,28 @@ from hypothesis import given
 
 from log.pieces import numbered, pieces, rows_of
 from polycast.log.files import columns
-from polycast.log.files.columns import Buffers, Piece, gather_in_python, to_batch
+from polycast.log.files.columns import Buffers, SourcedBurst, gather_in_python, to_batch
 from polycast.log.files.format import SCHEMA
 from polycast.model import Burst, Format
 
 needs_c = pytest.mark.skipif(not columns.COMPILED, reason="polycast.log.files._columns is not compiled here")
 each = pytest.mark.parametrize("gather", dict.fromkeys([gather_in_python, columns.gather]))
 
-Gather = Callable[[list[Piece]], list[Buffers]]
+Gather = Callable[[list[SourcedBurst]], list[Buffers]]
 
 
-def piece(*payloads: bytes) -> Piece:
-    return Piece(numbered([(b"a", payload, Format.TEXT) for payload in payloads], offset=7), b"here", 1)
+def piece(*payloads: bytes) -> SourcedBurst:
+    return SourcedBurst(numbered([(b"a", payload, Format.TEXT) for payload in payloads], offset=7), b"here", 1)
 
 
-def one_payload_often(size: int, count: int) -> Piece:
+def one_payload_often(size: int, count: int) -> SourcedBurst:
     burst = Burst("some", bytes(size), [0] * count, [size] * count, [b"a"], [Format.BYTES], [count])
     burst.offset, burst.sequences = 0, [0]
-    return Piece(burst, b"", 0)
+    return SourcedBurst(burst, b"", 0)
 
 
 @given(pieces())
-def test_every_message_is_a_row(pieces: list[Piece]) -> None:
+def test_every_message_is_a_row(pieces: list[SourcedBurst]) -> None:
     batch = to_batch(pieces)
     batch.validate(full=True)
     assert batch.schema == SCHEMA
@@ -40,7 +40,7 @@ def test_every_message_is_a_row(pieces: list[Piece]) -> None:
 
 @needs_c
 @given(pieces())
-def test_twins(pieces: list[Piece]) -> None:
+def test_twins(pieces: list[SourcedBurst]) -> None:
     assert columns.gather(pieces) == gather_in_python(pieces)
 
 
@@ -48,7 +48,7 @@ def test_twins(pieces: list[Piece]) -> None:
 def test_twins_on_many() -> None:
     topics = [b"topic %d" % (i % 7) for i in range(3000)]
     burst = numbered([(topic, bytes(i % 300), Format.BYTES) for i, topic in enumerate(topics)])
-    group = [Piece(burst, b"127.0.0.1:5555", 1)] * 20
+    group = [SourcedBurst(burst, b"127.0.0.1:5555", 1)] * 20
     assert columns.gather(group) == gather_in_python(group)
 
 
@@ -57,7 +57,7 @@ def test_nothing(gather: Gather) -> None:
     edges = bytes(4)
     empty = [(b"",), (edges, b""), (b"",), (b"",), (edges, b""), (edges, b""), (edges, b""), (edges, b"")]
     assert gather([]) == empty
-    assert gather([Piece(Burst.of("some", []), b"x", 1)]) == empty
+    assert gather([SourcedBurst(Burst.of("some", []), b"x", 1)]) == empty
 
 
 def test_a_batch_of_nothing() -> None:

@@ -13,7 +13,7 @@ import pytest
 from crash.evidence import read_with_pyarrow
 from log.desk import HASTY, NOW, Desk, Said, reserve_few, said_in
 from log.power import PowerDisk
-from polycast.log.repair.verify import Finding, verify
+from polycast.log.repair.verify import LogFinding, verify
 
 TOPICS = ("a", "b", "c.d")
 SEEDS = max(2, int(os.environ.get("POLYCAST_CRASH", "0")) // 50)
@@ -93,7 +93,7 @@ def check(moment: Moment, scene: Scene, promised: bool) -> None:
     desk.publish(*[(topic, b"again") for topic in TOPICS])
     assert all(said.sequence > moment.sequences[said.topic] for said in desk.kept)
     desk.close()
-    findings = [found for found in verify(desk.folder) if isinstance(found, Finding)]
+    findings = [found for found in verify(desk.folder) if isinstance(found, LogFinding)]
     assert all(found.note for found in findings), findings
 
 

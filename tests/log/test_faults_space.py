@@ -11,7 +11,7 @@ import pytest
 from crash.evidence import Gap, check_log, read_with_pyarrow, read_with_reader
 from log.desk import Desk, FaultyDisk, Said, desk, reserve_few
 from polycast.log.files import hot
-from polycast.log.repair.verify import Finding, verify
+from polycast.log.repair.verify import LogFinding, verify
 
 FULL = errno.ENOSPC
 REASON = "No space left on device"
@@ -33,7 +33,7 @@ def check(desk: Desk) -> list[Gap]:
 
 
 def check_verified(folder: Path) -> None:
-    assert [found for found in verify(folder) if isinstance(found, Finding)] == []
+    assert [found for found in verify(folder) if isinstance(found, LogFinding)] == []
 
 
 @pytest.mark.parametrize("action", ["allocate", "write"])

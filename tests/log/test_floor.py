@@ -14,8 +14,8 @@ from log.house import House
 from polycast.declare import parse_size, size_text
 from polycast.errors import StartError, UsageError
 from polycast.log.files.disk import Disk
-from polycast.log.files.folder import segments, size_of
-from polycast.log.settings import LogSettings, floor_of
+from polycast.log.files.folder import segment_size, segments
+from polycast.log.settings import LogSettings, keep_free_bytes
 from polycast.log.upkeep.free_space import UNFREED_SECONDS
 from polycast.server import load
 
@@ -40,7 +40,7 @@ class Volume(Disk):
         return self.size
 
     def room(self, folder: Path) -> int:
-        used = sum(map(size_of, segments(self.folder)))
+        used = sum(map(segment_size, segments(self.folder)))
         self._most = max(self._most, used)
         return self.size - self.others - (self._most if self.lazy else used)
 
@@ -190,10 +190,10 @@ def test_it_looks_while_a_segment_is_sealed(
 
 
 def test_auto_is_a_share_of_the_disk_and_never_much(tmp_path: Path) -> None:
-    assert floor_of("auto", 10 * GIB) == GIB
-    assert floor_of("auto", 1000 * GIB) == 2 * GIB
-    assert floor_of("0", 1000 * GIB) == 0
-    assert floor_of("3 GiB", 1) == 3 * GIB
+    assert keep_free_bytes("auto", 10 * GIB) == GIB
+    assert keep_free_bytes("auto", 1000 * GIB) == 2 * GIB
+    assert keep_free_bytes("0", 1000 * GIB) == 0
+    assert keep_free_bytes("3 GiB", 1) == 3 * GIB
 
 
 def test_it_holds_by_default(tmp_path: Path) -> None:
@@ -208,12 +208,12 @@ def test_it_holds_by_default(tmp_path: Path) -> None:
 
 def test_what_is_said_at_start(tmp_path: Path) -> None:
     with desk(tmp_path / "a", keep_free="5MiB", retain_bytes=MIB, retain_seconds=7200.0) as here:
-        assert here.log.keeper.describe() == (
+        assert here.log.housekeeping.describe() == (
             "the oldest segments are removed when less than 5.0 MiB are free (log.keep_free), or the log has more "
             "than 1.0 MiB (log.retain_bytes), or messages are older than 7,200 s (log.retain_seconds)"
         )
     with desk(tmp_path / "b", keep_free="0") as here:
-        assert here.log.keeper.describe() == "no segment is ever removed"
+        assert here.log.housekeeping.describe() == "no segment is ever removed"
 
 
 # -- sizes -----------------------------------------------------------------------------------------------

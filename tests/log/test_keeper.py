@@ -17,11 +17,11 @@ from kit.wire import wait_for
 from log.house import House
 from log.shelf import BEGAN, SECOND, flip
 from polycast.log.files.disk import Disk
-from polycast.log.files.folder import WANTED
+from polycast.log.files.folder import SEAL_REQUEST
 from polycast.log.files.quarantine import QUARANTINE
 from polycast.log.settings import LogSettings
 from polycast.log.upkeep import retention, sealing
-from polycast.log.upkeep.housekeeping import Keeper
+from polycast.log.upkeep.housekeeping import Housekeeping
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_snapshots_that_fail_do_not_keep_it_from_sealing(tmp_path: Path, setting
         raise ValueError("as you wish")
 
     house = House(tmp_path, settings)
-    keeper = Keeper(tmp_path, settings, lambda: 5, lambda: None, fail)
+    keeper = Housekeeping(tmp_path, settings, lambda: 5, lambda: None, fail)
     house.shelf.segment(5)
     keeper.round()
     assert house.names() == [".parquet"]
@@ -196,11 +196,11 @@ def test_somebody_wants_everything_sealed(tmp_path: Path, settings: LogSettings)
     house.shelf.begin()
     house.shelf.add(5)
     house.closed = 5
-    (tmp_path / WANTED).touch()
+    (tmp_path / SEAL_REQUEST).touch()
     house.keeper.round()
     assert house.rolls == 1
     assert house.names() == [".parquet", "5.parquet"]
-    assert not (tmp_path / WANTED).exists()
+    assert not (tmp_path / SEAL_REQUEST).exists()
 
 
 def test_a_wish_waits_until_the_segment_has_ended(house: House, tmp_path: Path) -> None:
@@ -208,25 +208,25 @@ def test_a_wish_waits_until_the_segment_has_ended(house: House, tmp_path: Path) 
     house.shelf.begin()
     house.shelf.add(5)
     house.closed = 0
-    (tmp_path / WANTED).touch()
+    (tmp_path / SEAL_REQUEST).touch()
     roll, house.keeper._roll = house.keeper._roll, lambda: None
     house.keeper.round()
     assert house.names() == [".arrows"]
-    assert (tmp_path / WANTED).exists()
+    assert (tmp_path / SEAL_REQUEST).exists()
     roll()
     house.shelf.begin()
     house.shelf.add(5)
     house.closed = 5
     house.keeper.round()
     assert house.names() == [".parquet", "5.arrows"]
-    assert not (tmp_path / WANTED).exists()
+    assert not (tmp_path / SEAL_REQUEST).exists()
 
 
 def test_a_wish_for_nothing(house: House, tmp_path: Path) -> None:
-    (tmp_path / WANTED).touch()
+    (tmp_path / SEAL_REQUEST).touch()
     house.keeper.round()
     assert house.rolls == 0
-    assert not (tmp_path / WANTED).exists()
+    assert not (tmp_path / SEAL_REQUEST).exists()
 
 
 # -- the thread ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from log.shelf import Shelf
 from polycast.log.files.format import Gap
 from polycast.log.read.reader import REMOVED, Reader
 from polycast.log.settings import LogSettings
-from polycast.log.upkeep.housekeeping import Keeper
+from polycast.log.upkeep.housekeeping import Housekeeping
 
 GROUPS = 400
 EACH = 3
@@ -51,7 +51,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, retain_bytes: int) -> 
     shelf.begin()
     closed = [0]
     settings = replace(LogSettings(), keep_free="0", seal_share=1.0, retain_bytes=retain_bytes)
-    keeper = Keeper(tmp_path, settings, lambda: closed[0], lambda: None, lambda: None)
+    keeper = Housekeeping(tmp_path, settings, lambda: closed[0], lambda: None, lambda: None)
     followers = [Follower(tmp_path, GROUPS * EACH) for _ in range(2)]
     keeper.start()
     for follower in followers:

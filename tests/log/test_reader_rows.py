@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from log.shelf import Row, Shelf, flip, to_rows
-from polycast.log.files.folder import Segment, remove, segments
+from polycast.log.files.folder import Segment, remove_segment, segments
 from polycast.log.files.format import SCHEMA, Gap
 from polycast.log.read import reader as reading
 from polycast.log.read.reader import MISSING, REMOVED, Reader
@@ -215,7 +215,7 @@ def test_stop_within_a_gap(shelf: Shelf) -> None:
 def test_what_retention_removed_is_told(shelf: Shelf) -> None:
     shelf.segment(5)
     seal(shelf.segment(5))
-    remove(segments(shelf.folder)[0])
+    remove_segment(segments(shelf.folder)[0])
     reader = Reader(shelf.folder, 2)
     assert drain(reader) == shelf.rows[5:]
     assert reader.skipped == [Gap(2, 5, REMOVED)]
@@ -227,7 +227,7 @@ def test_segments_that_are_removed_while_they_are_read(shelf: Shelf) -> None:
     reader = Reader(shelf.folder, 0)
     assert reader.read(rows=1) is not None
     for segment in segments(shelf.folder)[:3]:
-        remove(segment)
+        remove_segment(segment)
     assert drain(reader) == shelf.rows[1:5] + shelf.rows[15:]
     assert reader.skipped == [Gap(5, 15, REMOVED)]
 

@@ -17,7 +17,7 @@ from polycast.errors import LogDamageError, StartError
 from polycast.log.files.hot import HotReader
 from polycast.log.files.state import is_running
 from polycast.log.read.reader import Reader
-from polycast.log.repair.verify import Finding, verify
+from polycast.log.repair.verify import LogFinding, verify
 
 GROUPS = 5
 
@@ -66,7 +66,7 @@ def test_damage_with_groups_behind_it_is_no_torn_tail(tmp_path: Path) -> None:
     assert again.first == RESERVE
     [aside] = (here.folder / "quarantine").glob("*.arrows")
     assert len(aside.read_bytes()) == len(damaged)
-    assert all(found.note for found in verify(here.folder) if isinstance(found, Finding))
+    assert all(found.note for found in verify(here.folder) if isinstance(found, LogFinding))
 
 
 def test_damage_is_met_after_a_clean_stop_without_a_snapshot(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_start_that_fails_on_the_way_can_be_tried_again(tmp_path: Path, action
         here.fill(1)
     rows, _ = read_with_pyarrow(here.folder)
     assert [Said(*row) for row in rows] == kept[:2] + kept[3:] + here.kept
-    assert all(found.note for found in verify(here.folder) if isinstance(found, Finding))
+    assert all(found.note for found in verify(here.folder) if isinstance(found, LogFinding))
     assert len(list((here.folder / "quarantine").glob("*.arrows"))) == 1
 
 
@@ -174,7 +174,7 @@ def test_no_state(tmp_path: Path, text: bytes | None, clean: bool) -> None:
     rows, gaps = read_with_pyarrow(here.folder)
     assert [Said(*row) for row in rows] == kept + here.kept
     check_log(rows, gaps)
-    assert [found for found in verify(here.folder) if isinstance(found, Finding)] == []
+    assert [found for found in verify(here.folder) if isinstance(found, LogFinding)] == []
 
 
 def test_no_state_after_starts_without_messages(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_hot_segment_that_is_sealed_goes(tmp_path: Path) -> None:
     hot = hot_of(tmp_path)
     copy = hot.read_bytes()
     with desk(tmp_path, seal=True) as here:
-        wait_for(lambda: here.log.keeper.segments_sealed, "sealing")
+        wait_for(lambda: here.log.housekeeping.segments_sealed, "sealing")
     hot.write_bytes(copy)
     with desk(tmp_path) as here:
         assert not hot.exists()

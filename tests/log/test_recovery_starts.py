@@ -16,7 +16,7 @@ from log.desk import HASTY, NOW, RESERVE, HastyDisk, Said, desk, reserve_few
 from polycast.log.files import hot, snapshot
 from polycast.log.files.folder import segments
 from polycast.log.repair import recovery
-from polycast.log.repair.verify import Finding, verify
+from polycast.log.repair.verify import LogFinding, verify
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_verified(folder: Path) -> None:
-    assert [found for found in verify(folder) if isinstance(found, Finding)] == []
+    assert [found for found in verify(folder) if isinstance(found, LogFinding)] == []
 
 
 # -- clean stops -----------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_a_start_does_not_depend_on_older_segments(
     with desk(tmp_path / "data", segment_bytes=65_536, seal=seal, seal_share=1.0) as here:
         here.fill(count, size=70_000)
         if seal:
-            wait_for(lambda: here.log.keeper.segments_sealed == count - 1, "sealing")
+            wait_for(lambda: here.log.housekeeping.segments_sealed == count - 1, "sealing")
         wait_for(lambda: len(list(here.folder.glob("*.topics"))) == count, "snapshots")
         image = here.crash(tmp_path)
     assert len(segments(here.folder)) == count

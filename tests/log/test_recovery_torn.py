@@ -12,7 +12,7 @@ from log.desk import HASTY, RESERVE, Desk, Said, desk, reserve_few
 from polycast.log.files.format import Gap
 from polycast.log.files.hot import HotReader
 from polycast.log.repair.recovery import recover
-from polycast.log.repair.verify import Finding, verify
+from polycast.log.repair.verify import LogFinding, verify
 
 GROUPS = 3
 SAID = [("a", b"1"), ("b", b"22"), ("a", b"333")]
@@ -63,7 +63,7 @@ def check_recovered(here: Desk, kept: list[Said]) -> None:
 
 
 def check_verified(folder: Path) -> None:
-    assert [found for found in verify(folder) if isinstance(found, Finding)] == []
+    assert [found for found in verify(folder) if isinstance(found, LogFinding)] == []
 
 
 def test_killed_between_two_groups(image: tuple[Path, list[Said]]) -> None:

@@ -16,7 +16,7 @@ from log.pieces import Row, numbered, pieces, rows_of
 from polycast.dialects.hermod.encoders import ENCODER
 from polycast.log.files import bursts
 from polycast.log.files.bursts import spans_in_python, stretches_in_python, to_bursts
-from polycast.log.files.columns import Piece, to_batch
+from polycast.log.files.columns import SourcedBurst, to_batch
 from polycast.model import Burst, Format
 
 needs_c = pytest.mark.skipif(not bursts.COMPILED, reason="polycast.log.files._columns is not compiled here")
@@ -27,17 +27,17 @@ KEPT = ("offset", "topic", "sequence", "format", "payload")
 def told_by(bursts: list[Burst]) -> list[Row]:
     """Row by row, what a burst knows of it."""
     return [
-        {key: row[key] for key in KEPT} for burst in bursts for row in rows_of([Piece(burst, b"", 0)])
+        {key: row[key] for key in KEPT} for burst in bursts for row in rows_of([SourcedBurst(burst, b"", 0)])
     ]  # fmt: skip
 
 
 @given(pieces())
-def test_there_and_back(pieces: list[Piece]) -> None:
+def test_there_and_back(pieces: list[SourcedBurst]) -> None:
     assert told_by(to_bursts(to_batch(pieces))) == told_by([piece.burst for piece in pieces])
 
 
 @given(pieces(min_size=1), st.data())
-def test_a_part_of_a_batch(pieces: list[Piece], data: st.DataObject) -> None:
+def test_a_part_of_a_batch(pieces: list[SourcedBurst], data: st.DataObject) -> None:
     batch = to_batch(pieces)
     start = data.draw(st.integers(0, batch.num_rows))
     stop = data.draw(st.integers(start, batch.num_rows))
@@ -47,13 +47,13 @@ def test_a_part_of_a_batch(pieces: list[Piece], data: st.DataObject) -> None:
 
 
 @given(pieces())
-def test_a_burst_ends_only_where_offsets_are_missing(pieces: list[Piece]) -> None:
+def test_a_burst_ends_only_where_offsets_are_missing(pieces: list[SourcedBurst]) -> None:
     for one, two in pairwise(to_bursts(to_batch(pieces))):
         assert one.offset + len(one) != two.offset
 
 
 @given(pieces())
-def test_a_run_ends_only_where_something_changes(pieces: list[Piece]) -> None:
+def test_a_run_ends_only_where_something_changes(pieces: list[SourcedBurst]) -> None:
     for burst in to_bursts(to_batch(pieces)):
         runs = list(burst.runs())
         for (one, first, last), (two, _, _) in pairwise(runs):
@@ -62,7 +62,7 @@ def test_a_run_ends_only_where_something_changes(pieces: list[Piece]) -> None:
 
 
 @given(pieces())
-def test_forms_take_them_as_they_took_the_first(pieces: list[Piece]) -> None:
+def test_forms_take_them_as_they_took_the_first(pieces: list[SourcedBurst]) -> None:
     live = [ENCODER.encode(piece.burst, [(0, len(piece.burst))]) for piece in pieces]
     kept = [ENCODER.encode(burst, [(0, len(burst))]) for burst in to_bursts(to_batch(pieces))]
     assert b"".join(b"".join(each.blocks) for each in kept) == b"".join(b"".join(each.blocks) for each in live)
@@ -70,7 +70,7 @@ def test_forms_take_them_as_they_took_the_first(pieces: list[Piece]) -> None:
 
 @needs_c
 @given(pieces(min_size=1), st.data())
-def test_twins(pieces: list[Piece], data: st.DataObject) -> None:
+def test_twins(pieces: list[SourcedBurst], data: st.DataObject) -> None:
     batch = to_batch(pieces)
     start = data.draw(st.integers(0, batch.num_rows - 1))
     part = batch.slice(start)
@@ -85,7 +85,7 @@ def test_in_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     burst = numbered([(b"a", b"1", Format.TEXT), (b"a", b"2", Format.TEXT), (b"b", b"", Format.NONE)], offset=5)
     monkeypatch.setattr(bursts, "stretches", stretches_in_python)
     monkeypatch.setattr(bursts, "spans", spans_in_python)
-    assert told_by(to_bursts(to_batch([Piece(burst, b"", 0)]))) == told_by([burst])
+    assert told_by(to_bursts(to_batch([SourcedBurst(burst, b"", 0)]))) == told_by([burst])
 
 
 def test_nothing() -> None:
@@ -94,7 +94,7 @@ def test_nothing() -> None:
 
 def test_from_parquet(tmp_path: Path) -> None:
     burst = numbered([(b"topic %d" % (i % 3), b"%d" % i, Format.JSON) for i in range(5000)], offset=1)
-    table = pa.Table.from_batches([to_batch([Piece(burst, b"", 0)])])
+    table = pa.Table.from_batches([to_batch([SourcedBurst(burst, b"", 0)])])
     pa.parquet.write_table(table, tmp_path / "sealed.parquet", row_group_size=1000, compression="zstd")
     file = pa.parquet.ParquetFile(tmp_path / "sealed.parquet")
     bursts = [each for batch in file.iter_batches(700, columns=list(KEPT)) for each in to_bursts(batch)]
@@ -107,14 +107,14 @@ def test_from_parquet(tmp_path: Path) -> None:
 )
 def test_other_kinds_of_text(other: Any) -> None:
     burst = numbered([(b"a", b"1", Format.TEXT), (b"b", b"2", Format.TEXT)])
-    batch = to_batch([Piece(burst, b"", 0)])
+    batch = to_batch([SourcedBurst(burst, b"", 0)])
     at = batch.schema.get_field_index("topic")
     changed = batch.set_column(at, "topic", batch.column("topic").cast(other))
     assert told_by(to_bursts(changed)) == told_by([burst])
 
 
 def test_a_format_nobody_knows_is_bytes() -> None:
-    batch = to_batch([Piece(numbered([(b"a", b"1", Format.TEXT), (b"a", b"2", Format.JSON)]), b"", 0)])
+    batch = to_batch([SourcedBurst(numbered([(b"a", b"1", Format.TEXT), (b"a", b"2", Format.JSON)]), b"", 0)])
     at = batch.schema.get_field_index("format")
     [burst] = to_bursts(batch.set_column(at, "format", pa.array(["cbor", "json"])))
     assert burst.formats == [Format.BYTES, Format.JSON]

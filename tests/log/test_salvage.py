@@ -14,7 +14,7 @@ from polycast.log.files.folder import segments
 from polycast.log.files.format import Gap
 from polycast.log.files.hot import HotReader
 from polycast.log.files.quarantine import QUARANTINE, read_lost
-from polycast.log.files.state import State, write_state
+from polycast.log.files.state import LogState, write_state
 from polycast.log.read.reader import Reader
 from polycast.log.repair.recovery import inspect
 from polycast.log.repair.salvage import salvage
@@ -23,7 +23,7 @@ from polycast.log.upkeep.sealing import seal
 
 @pytest.fixture
 def shelf(tmp_path: Path) -> Shelf:
-    state = State(seed=f"{SEED:016x}", clean=True, next=0, reserved=0)
+    state = LogState(seed=f"{SEED:016x}", clean=True, next=0, reserved=0)
     write_state(tmp_path, state, DISK)
     return Shelf(tmp_path)
 

@@ -56,10 +56,10 @@ def test_what_it_says_about_itself(shelf: Shelf) -> None:
     shelf.add(1)
     path = shelf.folder / "00000000000000000005.arrows"
     shelf.end()
-    about = json.loads(pq.read_metadata(sealed(path)).metadata[b"polycast"])
-    groups = about.pop("row_groups")
-    content = about.pop("content")
-    assert about == {
+    metadata = json.loads(pq.read_metadata(sealed(path)).metadata[b"polycast"])
+    groups = metadata.pop("row_groups")
+    content = metadata.pop("content")
+    assert metadata == {
         "version": 2, "seed": f"{SEED:016x}", "first": 15, "next": 25, "count": 7,
         "previous": before, "checksum": shelf.checksum,
         "gaps": [
@@ -75,14 +75,14 @@ def test_what_it_says_about_itself(shelf: Shelf) -> None:
 
 def test_the_first_group_of_a_log_follows_on_nothing(shelf: Shelf) -> None:
     with SealedReader(sealed(shelf.segment(1))) as reader:
-        assert reader.about.previous == NOTHING_BEFORE
+        assert reader.metadata.previous == NOTHING_BEFORE
 
 
 def test_digests_are_what_the_documentation_says(shelf: Shelf) -> None:
     """Computed the long way, from values."""
     target = sealed(shelf.segment(40))
     with SealedReader(target) as reader:
-        [group] = reader.about.row_groups
+        [group] = reader.metadata.row_groups
     for name, found in zip(SCHEMA.names, group.columns, strict=True):
         values = [row[name] for row in shelf.rows]
         if isinstance(values[0], int):

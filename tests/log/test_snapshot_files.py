@@ -25,7 +25,7 @@ from polycast.log.files.snapshot import (
     write_snapshot,
 )
 from polycast.log.read.snapshot_delta import NO_ROWS
-from polycast.log.repair.verify import Finding, verify
+from polycast.log.repair.verify import LogFinding, verify
 
 SEED = 7
 TOPICS = [("a", 5, 17), ("", 1, 2), ("höhe", 2**40, 2**41)]
@@ -208,4 +208,4 @@ def test_a_start_that_cannot_write_is_no_start(tmp_path: Path, action: str, name
         desk(tmp_path, disk).__enter__()
     with desk(tmp_path) as again:
         assert again.log.next == 3
-    assert [found for found in verify(here.folder) if isinstance(found, Finding)] == []
+    assert [found for found in verify(here.folder) if isinstance(found, LogFinding)] == []

@@ -7,23 +7,23 @@ from pathlib import Path
 
 from log.shelf import Shelf, flip, to_rows
 from polycast.log.files.format import SCHEMA, Gap
-from polycast.log.read.query import Stretch, Wanted, scan, to_stretches
-from polycast.log.read.survey import Survey
+from polycast.log.read.catalog import LogCatalog
+from polycast.log.read.query import OffsetRange, RowFilter, query_rows, to_ranges
 from polycast.log.upkeep.sealing import seal
 
 
 def all_rows(shelf: Shelf, start: int = 0, skipped: list[Gap] | None = None) -> list[dict[str, object]]:
-    survey = Survey(shelf.folder)
+    survey = LogCatalog(shelf.folder)
     try:
-        stretches = to_stretches(survey.pieces(start, survey.next()), Wanted(), start, survey.next())
+        stretches = to_ranges(survey.pieces(start, survey.next()), RowFilter(), start, survey.next())
         told: list[Gap] = [] if skipped is None else skipped
-        return to_rows(scan(shelf.folder, stretches, Wanted(), SCHEMA.names, told.append))
+        return to_rows(query_rows(shelf.folder, stretches, RowFilter(), SCHEMA.names, told.append))
     finally:
         survey.close()
 
 
 def test_it_follows_a_log_that_grows(tmp_path: Path) -> None:
-    shelf, survey = Shelf(tmp_path), Survey(tmp_path)
+    shelf, survey = Shelf(tmp_path), LogCatalog(tmp_path)
     assert (survey.first(), survey.next()) == (0, 0)
     assert survey.pieces(0, 0) == []
     shelf.begin()
@@ -50,7 +50,7 @@ def test_pieces_are_those_of_the_range(tmp_path: Path) -> None:
     shelf.segment(10, 10, payload=bytes(200_000))
     seal(shelf.segment(10))
     shelf.segment(5)
-    survey = Survey(tmp_path)
+    survey = LogCatalog(tmp_path)
     assert [(piece.first, piece.next) for piece in survey.pieces(0, 35)] == [(0, 10), (10, 20), (20, 30), (30, 35)]
     assert [(piece.first, piece.next) for piece in survey.pieces(12, 21)] == [(10, 20), (20, 30)]
     assert survey.pieces(35, 35) == []
@@ -62,11 +62,11 @@ def test_reading_begins_at_the_spot(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     path = shelf.segment(10, 10, 10, payload=bytes(200_000))
     flip(path, shelf.positions[0] + 1000)
-    survey = Survey(tmp_path)
-    last = to_stretches(survey.pieces(25, 30), Wanted(), 25, 30)
+    survey = LogCatalog(tmp_path)
+    last = to_ranges(survey.pieces(25, 30), RowFilter(), 25, 30)
     survey.close()
     skipped: list[Gap] = []
-    found = to_rows(scan(tmp_path, last, Wanted(), SCHEMA.names, skipped.append))
+    found = to_rows(query_rows(tmp_path, last, RowFilter(), SCHEMA.names, skipped.append))
     assert [row["offset"] for row in found] == list(range(25, 30))
     assert skipped == []
 
@@ -74,12 +74,12 @@ def test_reading_begins_at_the_spot(tmp_path: Path) -> None:
 def test_a_spot_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     shelf.segment(10, 10)
-    survey = Survey(tmp_path)
+    survey = LogCatalog(tmp_path)
     [piece] = survey.pieces(0, 20)
     survey.close()
     assert piece.position
-    wrong = Stretch(12, 20, 1, piece.position._replace(byte=piece.position.byte + 8))
-    found = to_rows(scan(tmp_path, [wrong], Wanted(), SCHEMA.names))
+    wrong = OffsetRange(12, 20, 1, piece.position._replace(byte=piece.position.byte + 8))
+    found = to_rows(query_rows(tmp_path, [wrong], RowFilter(), SCHEMA.names))
     assert [row["offset"] for row in found] == list(range(12, 20))
 
 
@@ -96,7 +96,7 @@ def test_a_broken_head_does_not_hide_what_follows(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     path = shelf.segment(10, 10, 10)
     flip(path, shelf.positions[1] + 1)
-    survey = Survey(tmp_path)
+    survey = LogCatalog(tmp_path)
     assert survey.next() == 30
     survey.close()
     skipped: list[Gap] = []
@@ -117,10 +117,10 @@ def test_a_segment_that_cannot_be_opened_is_one_piece(tmp_path: Path) -> None:
 def test_sealed_while_it_is_read(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     path = shelf.segment(10, 10)
-    survey = Survey(tmp_path)
-    stretches = to_stretches(survey.pieces(5, 20), Wanted(), 5, 20)
+    survey = LogCatalog(tmp_path)
+    stretches = to_ranges(survey.pieces(5, 20), RowFilter(), 5, 20)
     seal(path)
-    found = to_rows(scan(tmp_path, stretches, Wanted(), SCHEMA.names))
+    found = to_rows(query_rows(tmp_path, stretches, RowFilter(), SCHEMA.names))
     assert [row["offset"] for row in found] == list(range(5, 20))
     assert [(piece.first, piece.next) for piece in survey.pieces(5, 20)] == [(0, 20)]
     survey.close()

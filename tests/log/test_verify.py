@@ -10,11 +10,11 @@ import pytest
 
 from log.shelf import SEED, Shelf, flip, stop
 from polycast.log.files.disk import DISK
-from polycast.log.files.folder import remove, segments
-from polycast.log.files.format import NOTHING_BEFORE, to_message
+from polycast.log.files.folder import remove_segment, segments
+from polycast.log.files.format import NOTHING_BEFORE, encode_group
 from polycast.log.files.snapshot import Snapshot, to_topics, write_snapshot
 from polycast.log.repair.salvage import salvage
-from polycast.log.repair.verify import Finding, Progress, verify
+from polycast.log.repair.verify import LogFinding, VerifyProgress, verify
 from polycast.log.upkeep import sealing
 from polycast.log.upkeep.sealing import seal
 
@@ -33,11 +33,11 @@ def shelf(tmp_path: Path) -> Shelf:
     return shelf
 
 
-def findings(folder: Path, running: bool = False) -> list[Finding]:
-    return [report for report in verify(folder, running) if isinstance(report, Finding)]
+def findings(folder: Path, running: bool = False) -> list[LogFinding]:
+    return [report for report in verify(folder, running) if isinstance(report, LogFinding)]
 
 
-def damage(folder: Path) -> list[Finding]:
+def damage(folder: Path) -> list[LogFinding]:
     return [finding for finding in findings(folder) if not finding.note]
 
 
@@ -47,12 +47,12 @@ def path_of(shelf: Shelf, number: int) -> Path:
 
 def test_a_log_as_it_should_be(shelf: Shelf) -> None:
     reports = list(verify(shelf.folder))
-    assert all(isinstance(report, Progress) for report in reports)
+    assert all(isinstance(report, VerifyProgress) for report in reports)
     last = reports[-1]
-    assert isinstance(last, Progress)
+    assert isinstance(last, VerifyProgress)
     assert last.done == last.total == sum(segment.path.stat().st_size for segment in segments(shelf.folder))
     assert last.rows == 30
-    done = [report.done for report in reports if isinstance(report, Progress)]
+    done = [report.done for report in reports if isinstance(report, VerifyProgress)]
     assert done == sorted(done)
 
 
@@ -63,7 +63,7 @@ def test_all_of_it_sealed(shelf: Shelf) -> None:
 
 
 def test_a_log_that_retention_has_shortened(shelf: Shelf) -> None:
-    remove(segments(shelf.folder)[0])
+    remove_segment(segments(shelf.folder)[0])
     assert findings(shelf.folder) == []
 
 
@@ -85,7 +85,7 @@ def test_the_first_damage_is_named_and_the_rest_counted(shelf: Shelf) -> None:
     flip(path_of(shelf, 0), 2000)
     found = damage(shelf.folder)
     assert [finding.first for finding in found] == [0, 10, 1020]
-    rows = [report.rows for report in verify(shelf.folder) if isinstance(report, Progress)][-1]
+    rows = [report.rows for report in verify(shelf.folder) if isinstance(report, VerifyProgress)][-1]
     assert rows == 10
 
 
@@ -183,7 +183,7 @@ def test_rows_that_are_not_those_of_the_stamp(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     shelf.begin()
     rows = shelf.make(5).slice(1)
-    shelf.write(to_message(rows, shelf.layout, NOTHING_BEFORE, 0))
+    shelf.write(encode_group(rows, shelf.layout, NOTHING_BEFORE, 0))
     shelf.end()
     [found] = damage(tmp_path)
     assert "the rows are not those that the group says" in found.what
@@ -204,7 +204,7 @@ def test_a_segment_that_is_sealed_while_it_is_verified(shelf: Shelf) -> None:
     reports = verify(shelf.folder)
     next(reports)
     seal(path_of(shelf, 1))
-    assert not [report for report in reports if isinstance(report, Finding)]
+    assert not [report for report in reports if isinstance(report, LogFinding)]
 
 
 def test_a_segment_that_is_removed_while_others_are_verified(shelf: Shelf) -> None:
@@ -212,5 +212,5 @@ def test_a_segment_that_is_removed_while_others_are_verified(shelf: Shelf) -> No
     reports = verify(shelf.folder, running=True)
     next(reports)
     for segment in segments(shelf.folder)[:2]:
-        remove(segment)
-    assert not [report for report in reports if isinstance(report, Finding)]
+        remove_segment(segment)
+    assert not [report for report in reports if isinstance(report, LogFinding)]

@@ -17,7 +17,7 @@ from kit import hermod
 from kit.broker import Broker
 from kit.kept import total
 from log.desk import desk
-from polycast.log.repair.verify import Finding, verify
+from polycast.log.repair.verify import LogFinding, verify
 
 OLD = Path(__file__).parent / "version_1"
 COUNTS = {"sealed": 2, "hot": 1, "staged": 3}
@@ -62,7 +62,7 @@ def test_it_goes_on_as_version_2(data: Path) -> None:
         here.publish(("t", b"x"))
     assert version_of(data) == 2
     check_log(*read_with_pyarrow(here.folder))
-    assert [found for found in verify(here.folder) if isinstance(found, Finding)] == []
+    assert [found for found in verify(here.folder) if isinstance(found, LogFinding)] == []
 
 
 def test_a_repeat_at_a_broker_that_is_newer(data: Path) -> None:

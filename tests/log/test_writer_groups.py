@@ -12,7 +12,7 @@ from crash.evidence import check_log, read_with_pyarrow
 from kit.wire import GUARD_SECONDS, wait_for
 from log.desk import ME, Desk, Said, desk, path_of, said_in
 from polycast.log.files.disk import Disk
-from polycast.log.files.format import Stamp, StampedBatch
+from polycast.log.files.format import BatchEntry, GroupHeader
 from polycast.log.files.hot import HotReader
 
 
@@ -51,11 +51,11 @@ def here(tmp_path: Path, disk: SlowDisk) -> Iterator[Desk]:
             disk.free.set()
 
 
-def stamps(folder: Path) -> list[Stamp]:
-    found: list[Stamp] = []
+def headers(folder: Path) -> list[GroupHeader]:
+    found: list[GroupHeader] = []
     for path in sorted(folder.glob("*.arrows")):
         reader = HotReader(path)
-        found += [group.stamp for group in reader.groups()]
+        found += [group.header for group in reader.groups()]
         reader.close()
     return found
 
@@ -65,7 +65,7 @@ def test_nothing_is_told_before_it_is_safe(here: Desk, disk: SlowDisk) -> None:
     disk.hold()
     here.say(("a", b"1"))
     assert disk.begun.wait(GUARD_SECONDS)
-    wait_for(lambda: len(stamps(here.folder)) == 2, "the group")  # it is written
+    wait_for(lambda: len(headers(here.folder)) == 2, "the group")  # it is written
     assert here.is_silent()
     disk.free.set()
     assert here.wait_durable() == (1, 2, "")
@@ -79,14 +79,14 @@ def test_all_that_came_during_a_sync_is_made_safe_by_the_next(here: Desk, disk: 
     before = disk.syncs
     for number in range(100):
         here.say(("a", b"%d" % number))
-    wait_for(lambda: stamps(here.folder)[-1].next == 102, "all groups")
+    wait_for(lambda: headers(here.folder)[-1].next == 102, "all groups")
     disk.free.set()
     told = [here.wait_durable()]
     while told[-1].next < 102:
         told.append(here.wait_durable())
     assert disk.syncs <= before + 2
     assert [each.first for each in told[1:]] == [each.next for each in told[:-1]]  # in their order, without a hole
-    assert len(stamps(here.folder)) < 50
+    assert len(headers(here.folder)) < 50
 
 
 @pytest.mark.parametrize("sync", ["never", "interval"])
@@ -118,20 +118,22 @@ def test_a_batch_lies_in_one_group(here: Desk, disk: SlowDisk) -> None:
     disk.free.set()
     while here.wait_durable().next < 62:
         pass
-    found = stamps(here.folder)
-    kept = [batch for stamp in found for batch in stamp.batches]
-    assert kept == [StampedBatch(f"id {number}", 1 + 3 * number, 3, ME) for number in range(20)]
-    for stamp in found:
-        assert all(stamp.first <= each.first and each.first + each.count <= stamp.next for each in stamp.batches)
+    found = headers(here.folder)
+    kept = [batch for header in found for batch in header.batches]
+    assert kept == [BatchEntry(f"id {number}", 1 + 3 * number, 3, ME) for number in range(20)]
+    for header in found:
+        assert all(
+            header.first <= each.first and each.first + each.count <= header.next for each in header.batches
+        )
 
 
 def test_the_chain_goes_on_across_segments_and_starts(tmp_path: Path) -> None:
     for _ in range(3):
         with desk(tmp_path, segment_bytes=65_536) as here:
             here.fill(4, size=40_000)
-    found = stamps(here.folder)
+    found = headers(here.folder)
     assert len(list(here.folder.glob("*.arrows"))) == 6
-    assert [stamp.previous for stamp in found] == ["0" * 32, *(stamp.checksum for stamp in found[:-1])]
+    assert [header.previous for header in found] == ["0" * 32, *(header.checksum for header in found[:-1])]
 
 
 # -- segments --------------------------------------------------------------------------------------------

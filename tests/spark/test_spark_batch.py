@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from log.shelf import BEGAN, Row, Shelf
 from polycast.errors import StartError, UsageError
-from polycast.log.read.query import Wanted
+from polycast.log.read.query import RowFilter
 from polycast.model import Exact
 from polycast.spark.error_text import unwrap
 from polycast.spark.fetch import fetch, from_batch, to_batch
@@ -60,7 +60,7 @@ def test_stretches_tell_where_the_rows_are(spark: SparkSession, shelf: Shelf) ->
     batch = told.sort_by("first").combine_chunks().to_batches()[0]
     assert any(stretch.position for stretch in from_batch(batch))
     assert to_batch(from_batch(batch)).equals(batch)
-    wanted = Wanted((Exact("a"),))
+    wanted = RowFilter((Exact("a"),))
     found = pa.Table.from_batches(fetch(shelf.folder, [batch], wanted, ["offset", "payload"])).to_pylist()
     right = [row for row in shelf.rows if row["topic"] == "a" and 150 <= row["offset"] < 280]
     assert found == [{"offset": row["offset"], "payload": row["payload"]} for row in right]

@@ -16,7 +16,7 @@ from kit.broker import Broker
 from kit.program import Finished, polycast_here
 from kit.wire import wait_for
 from polycast.client import Client, connect
-from polycast.log.read.query import Wanted
+from polycast.log.read.query import RowFilter
 from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, StartPosition
 from polycast.pipelines import find
 from polycast.pipelines.deliveries.subscription_history import read_events
@@ -78,7 +78,7 @@ def take(spark: SparkSession, room: Room) -> dict[str, tuple[int, ...]]:
 
 
 def published(room: Room) -> list[dict[str, Any]]:
-    wanted = Wanted((Prefix("polycast/deliveries/"),))
+    wanted = RowFilter((Prefix("polycast/deliveries/"),))
     return [
         json.loads(payload)
         for part in log_tasks(room.data / "log", wanted, ["payload"])
@@ -88,7 +88,7 @@ def published(room: Room) -> list[dict[str, Any]]:
 
 
 def offsets_of(room: Room, topic: str) -> list[int]:
-    parts = log_tasks(room.data / "log", Wanted((Exact(topic),)), ["offset"])
+    parts = log_tasks(room.data / "log", RowFilter((Exact(topic),)), ["offset"])
     return [number for part in parts for batch in part.read() for number in batch["offset"].to_pylist()]
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kit.program import Finished, polycast_here
-from polycast.log.read.query import Wanted
+from polycast.log.read.query import RowFilter
 from polycast.log.upkeep.sealing import seal
 from polycast.model import Everything
 from polycast.pipelines import find
@@ -25,7 +25,7 @@ from spark.written import Said, write_log
 
 INDEX = find("index")
 BLOCK = 100
-WANTED = Wanted((Everything(),))
+WANTED = RowFilter((Everything(),))
 WORDS = ["apple", "pear", "plum", "\u00e9t\u00e9", "rose"]
 
 

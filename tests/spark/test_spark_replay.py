@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from kit.broker import Broker
 from kit.wire import wait_for
-from polycast.log.read.query import Wanted
+from polycast.log.read.query import RowFilter
 from polycast.model import Everything, Prefix
 from polycast.pipelines import find
 from polycast.pipelines.index.search import COLUMNS
@@ -42,7 +42,7 @@ def begin(spark: SparkSession, broker: Broker, data: Path, **settings: Any) -> A
 
 
 def rows(data: Path, prefix: str) -> list[Row]:
-    wanted = Wanted((Prefix(prefix),))
+    wanted = RowFilter((Prefix(prefix),))
     batches = [b for part in log_tasks(data / "log", wanted, ["topic", "payload"]) for b in part.read()]
     return [
         (topic.removeprefix(prefix), payload)
@@ -83,7 +83,7 @@ def test_from_the_log(spark: SparkSession, broker: Broker, tmp_path: Path) -> No
 def test_from_the_lake(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """Two hours whose offsets lie across each other, as after a clock was set back."""
     data = tmp_path / "data"
-    parts = log_tasks(data / "log", Wanted((Everything(),)), COLUMNS)
+    parts = log_tasks(data / "log", RowFilter((Everything(),)), COLUMNS)
     table = pa.Table.from_batches([batch for part in parts for batch in part.read()])
     for hour, (begin_at, step) in enumerate(((0, 2), (1, 2))):
         some = table.take(list(range(begin_at, table.num_rows, step)))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from log.shelf import Shelf, stop
-from polycast.log.files.format import SCHEMA, to_message
+from polycast.log.files.format import SCHEMA, encode_group
 
 BEGAN = 1_700_000_000_000_000
 """In microseconds; a whole number of minutes and 20 seconds."""
@@ -44,7 +44,7 @@ def write_log(data: Path, said: Sequence[Said], gaps: Iterable[tuple[int, int, s
             more["gap"] = {"first": shelf.next, "next": shelf.next + count, "reason": reason}
             shelf.next += count
         batch = _to_batch(said[first:end], shelf.next, sequences)
-        shelf.write(to_message(batch, shelf.layout, shelf.checksum, shelf.next, **more))
+        shelf.write(encode_group(batch, shelf.layout, shelf.checksum, shelf.next, **more))
         shelf.next += end - first
     shelf.end()
     stop(shelf)

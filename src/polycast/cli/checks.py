@@ -23,7 +23,7 @@ from polycast.dialects.registry import DIALECTS
 from polycast.dialects.web import frames
 from polycast.errors import PolycastError, StartError
 from polycast.log.files import columns
-from polycast.log.settings import LogSettings, floor_of
+from polycast.log.settings import LogSettings, keep_free_bytes
 from polycast.server import Settings, load
 from polycast.server.access.exposure import find_warnings
 from polycast.server.io import sockets
@@ -117,7 +117,7 @@ def _folder(settings: LogSettings) -> Finding:
     except OSError as error:
         return Finding("data folder", "wrong", f"{folder}: {error.strerror}", "--data DIR takes another folder")
     found = f"{folder}: {size_text(disk.free)} free, fsync takes {took:.2f} ms"
-    floor = floor_of(settings.keep_free, disk.total)
+    floor = keep_free_bytes(settings.keep_free, disk.total)
     if disk.free < floor:
         cure = (
             f"log.keep_free is {size_text(floor)}: make room, or the broker removes the oldest segments of its log"

@@ -15,7 +15,7 @@ from polycast.errors import UsageError
 from polycast.model import Everything, StartPosition, parse_pattern
 
 if TYPE_CHECKING:
-    from polycast.log.read.query import Condition, Wanted
+    from polycast.log.read.query import Condition, RowFilter
     from polycast.pipelines.index.search import SearchTerms
     from polycast.pipelines.runtime.read_tasks import ReadTask
 
@@ -76,12 +76,12 @@ def to_sought(text: str, fields: list[str]) -> SearchTerms:
     return SearchTerms(os.fsencode(text), tuple(map(to_field, fields)))
 
 
-def to_wanted(topics: list[str], begin: str, end: str) -> Wanted:
-    from polycast.log.read.query import Wanted
+def to_wanted(topics: list[str], begin: str, end: str) -> RowFilter:
+    from polycast.log.read.query import RowFilter
 
     patterns = tuple(map(parse_pattern, topics)) or (Everything(),)
     conditions = [_to_condition("--from", begin, ">="), _to_condition("--to", end, "<")]
-    return Wanted(patterns, tuple(condition for condition in conditions if condition))
+    return RowFilter(patterns, tuple(condition for condition in conditions if condition))
 
 
 def _to_condition(flag: str, text: str, test: str) -> Condition | None:
@@ -96,7 +96,7 @@ def _to_condition(flag: str, text: str, test: str) -> Condition | None:
     return Condition("offset", test, found.sequence or 0)
 
 
-def to_parts(place: str, data: str, wanted: Wanted) -> list[ReadTask]:
+def to_parts(place: str, data: str, wanted: RowFilter) -> list[ReadTask]:
     from polycast.pipelines.index.search import COLUMNS
     from polycast.pipelines.runtime.read_tasks import lake_tasks, log_tasks
 

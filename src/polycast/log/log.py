@@ -18,7 +18,7 @@ from polycast.errors import StartError
 from polycast.log.batch_ids import BatchIds
 from polycast.log.durable import Durable
 from polycast.log.files.disk import DISK, Disk
-from polycast.log.files.folder import clear_snapshots, log_of, make
+from polycast.log.files.folder import log_folder, make_folder, remove_old_snapshots
 from polycast.log.files.format import SCHEMA, Layout
 from polycast.log.files.snapshot import (
     Snapshot,
@@ -29,12 +29,12 @@ from polycast.log.files.snapshot import (
     trimmed,
     write_snapshot,
 )
-from polycast.log.files.state import RESERVE, Lock, State, write_state
+from polycast.log.files.state import RESERVE, FolderLock, LogState, write_state
 from polycast.log.repair.recovery import Recovered, recover
 from polycast.log.settings import LogSettings
-from polycast.log.upkeep.housekeeping import Keeper
+from polycast.log.upkeep.housekeeping import Housekeeping
 from polycast.log.upkeep.snapshots import SnapshotWriter
-from polycast.log.write.bulk import Numbered, size_of
+from polycast.log.write.bulk import NumberedBulk, total_bytes
 from polycast.log.write.entry import ROW_BYTES, Entry
 from polycast.log.write.writer import GROUP_BYTES, Writer
 from polycast.model import BatchKey, Burst
@@ -44,11 +44,11 @@ log = logging.getLogger("polycast.log")
 TAIL_BYTES = 16 * 1024 * 1024
 """Durable messages that stay in memory, for replays that have nearly caught up."""
 
-NAMES = 3
+NAMES_PER_MESSAGE = 3
 """Under how many names one message may be kept: its own, and two that a mesh gives it."""
 
 Listener = Callable[[Durable], None]
-Post = Callable[[Callable[[], None]], object]
+Post = Callable[[Callable[[], object]], object]
 """Runs a callable in the thread of the event loop that owns the log."""
 
 Row = tuple[str, int, int]
@@ -57,7 +57,7 @@ Row = tuple[str, int, int]
 
 class Log:
     def __init__(
-        self, folder: Path, settings: LogSettings, recovered: Recovered, lock: Lock, topics: int, disk: Disk
+        self, folder: Path, settings: LogSettings, recovered: Recovered, lock: FolderLock, topics: int, disk: Disk
     ) -> None:
         state = recovered.state
         self.folder = folder
@@ -89,7 +89,7 @@ class Log:
             folder, layout, settings, self._begin(state), recovered.gap, disk, self._announce, self._rolled
         )
         snapshots = SnapshotWriter(folder, self.recovered, self._trim, disk)
-        self.keeper = Keeper(
+        self.housekeeping = Housekeeping(
             folder,
             settings,
             closed=lambda: self.writer.closed,
@@ -101,10 +101,10 @@ class Log:
     @classmethod
     def open(cls, settings: LogSettings, topics: int, disk: Disk = DISK) -> Log:
         """Makes sure, before anybody is told that anything is kept, that it can be."""
-        folder = log_of(settings.data)
+        folder = log_folder(settings.data)
         try:
-            make(folder, disk)
-            lock = Lock(folder)
+            make_folder(folder, disk)
+            lock = FolderLock(folder)
             try:
                 return cls(folder, settings, recover(folder, disk), lock, topics, disk)
             except BaseException:
@@ -122,28 +122,28 @@ class Log:
         """`post` is called in threads of the log."""
         self._post = post
         self.writer.start()
-        self.keeper.start()
+        self.housekeeping.start()
 
     # -- appending ---------------------------------------------------------------------------------------
 
     def has_room(self, count: int) -> bool:
         """Whether so many may be handed out, each under as many names as there are."""
-        return self.has_offsets(NAMES * count)
+        return self.has_offsets(NAMES_PER_MESSAGE * count)
 
     def has_offsets(self, count: int) -> bool:
         return self.next + count <= self.writer.reserved
 
-    def make_room(self, count: int, then: Callable[[str], object]) -> None:
-        """For so many offsets. `then` is called in a thread of the log, with what is wrong.
+    def reserve_offsets(self, count: int, then: Callable[[str], object]) -> None:
+        """Calls `then` in the event loop, with an error or an empty text.
 
-        Others may take of them meanwhile: `has_offsets` tells.
+        Other publishers may use the offsets first: check `has_offsets` again.
         """
-        self.writer.reserve(count, then)
+        self.writer.reserve(count, lambda error: self._post(lambda: then(error)))
 
     def is_behind(self, share: float = 1.0) -> bool:
         return self.pending_bytes - self._bulk_bytes > self.settings.pending_bytes * share
 
-    def trouble(self) -> str:
+    def write_error(self) -> str:
         """Why what comes now would not be kept, as far as anybody knows; an empty text if it would."""
         if self.writer.failed:
             return self.writer.failed
@@ -161,7 +161,7 @@ class Log:
 
     def warning(self) -> str:
         """What goes wrong without harm for what comes now; an empty text if nothing does."""
-        return self.keeper.warning
+        return self.housekeeping.warning
 
     def append(
         self, bursts: list[Burst], source: str, micros: int, batch: BatchKey | None = None, count: int = 0
@@ -172,10 +172,10 @@ class Log:
         first, self.next = bursts[0].offset, bursts[-1].offset + len(bursts[-1])
         self._put(Entry(bursts, source.encode(), micros, first, self.next, size, batch, count))
 
-    def append_bulk(self, numbered: Numbered, source: str, micros: int, batch: BatchKey) -> None:
+    def append_bulk(self, numbered: NumberedBulk, source: str, micros: int, batch: BatchKey) -> None:
         """A bulk batch goes to the disk only: subscribers read it there once it is durable."""
         self.micros = micros
-        size = size_of([numbered.bulk.columns]) + ROW_BYTES * len(numbered)
+        size = total_bytes([numbered.bulk.columns]) + ROW_BYTES * len(numbered)
         first, self.next = numbered.offset, numbered.offset + len(numbered)
         self._bulk_end = self.next
         self._bulk_bytes += size
@@ -237,20 +237,20 @@ class Log:
 
     # -- begin and end -----------------------------------------------------------------------------------
 
-    def _begin(self, state: State) -> State:
+    def _begin(self, state: LogState) -> LogState:
         """From here on a stop is not clean unless `close` says so."""
         write_snapshot(self.folder, self.recovered, self._seed, self._disk)
-        begun = State(
+        begun = LogState(
             seed=state.seed, clean=False, next=state.next, reserved=state.next + RESERVE,
             checksum=state.checksum, micros=state.micros,
         )  # fmt: skip
         write_state(self.folder, begun, self._disk)
-        clear_snapshots(self.folder, state.next)
+        remove_old_snapshots(self.folder, state.next)
         return begun
 
     def close(self, topics: Iterable[Row], floor: int) -> None:
         """A clean stop: all messages are durable or lost, and the next start need not read them."""
-        self.keeper.stop()
+        self.housekeeping.stop()
         self.writer.close()
         try:
             if not self.writer.failed:
@@ -263,7 +263,7 @@ class Log:
     def _write_end(self, topics: Iterable[Row], floor: int) -> None:
         snapshot = Snapshot(self.next, to_topics(topics), floor, to_batches(self.batches.rows()))
         write_snapshot(self.folder, snapshot, self._seed, self._disk)
-        state = State(
+        state = LogState(
             seed=f"{self._seed:016x}", clean=True, next=self.next, reserved=self.next,
             checksum=self.writer.checksum, micros=self.micros, gap=self.writer.gap,
         )  # fmt: skip
@@ -275,4 +275,4 @@ class Log:
         return trimmed(snapshot, self._topics)._replace(batches=batches)
 
     def _rolled(self) -> None:
-        self.keeper.wake()
+        self.housekeeping.wake()

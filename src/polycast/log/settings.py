@@ -13,7 +13,7 @@ AUTO_SHARE, AUTO_BYTES = 0.1, 2048 * MIB
 """What `keep_free = "auto"` keeps free: that share of the file system, that many bytes at most."""
 
 
-def floor_of(keep_free: str, capacity: int) -> int:
+def keep_free_bytes(keep_free: str, capacity: int) -> int:
     """How many bytes stay free on a file system of that size. ValueError: it is no size."""
     if keep_free.strip().lower() == AUTO:
         return min(int(capacity * AUTO_SHARE), AUTO_BYTES)
@@ -45,7 +45,7 @@ class LogSettings:
         "auto",
         "remove the oldest segments while less than this is free on the file system of the log: bytes, or a size "
         "such as 2GiB; auto: 10 % of the file system, 2GiB at most; 0: never",
-        parse=lambda text: floor_of(text, 0),
+        parse=lambda text: keep_free_bytes(text, 0),
     )
     access: str = setting(
         OWNER,

@@ -111,7 +111,7 @@ async def run(settings: Settings, say: Callable[[str], None], pages: Mapping[str
 def _tell(server: Server) -> None:
     """What an operator should know from the first moment on."""
     if server.log:
-        log.info("%s: %s", server.log.folder, server.log.keeper.describe())
+        log.info("%s: %s", server.log.folder, server.log.housekeeping.describe())
     for warning in find_warnings(server.settings):
         log.log(warning.level, "%s", warning)
 

@@ -15,8 +15,8 @@ from polycast.client.connect import to_client_session
 from polycast.dialects.client_requests import to_body
 from polycast.errors import RemoteError
 from polycast.log.files.format import KEY, SCHEMA, Gap
-from polycast.log.read.query import Stretch, Wanted, matching_rows
-from polycast.log.read.survey import Piece
+from polycast.log.read.catalog import SegmentPart
+from polycast.log.read.query import OffsetRange, RowFilter, matching_rows
 
 STRETCH_OFFSETS = 100_000
 """What is one piece here: a broker does not tell how its files are cut."""
@@ -53,14 +53,14 @@ class BrokerView:
     def at_sequences(self, sequences: Mapping[str, int]) -> int:
         return int(self._request("polycast/places", {"sequences": dict(sequences)})["offset"])
 
-    def pieces(self, start: int, stop: int) -> list[Piece]:
+    def pieces(self, start: int, stop: int) -> list[SegmentPart]:
         edges = [*range(start, stop, STRETCH_OFFSETS), stop]
-        return [Piece(first, after, (after - first) * ROW_BYTES) for first, after in pairwise(edges)]
+        return [SegmentPart(first, after, (after - first) * ROW_BYTES) for first, after in pairwise(edges)]
 
-    def scan(
+    def query_rows(
         self,
-        stretches: Sequence[Stretch],
-        wanted: Wanted,
+        stretches: Sequence[OffsetRange],
+        wanted: RowFilter,
         columns: Sequence[str],
         on_skipped: Callable[[Gap], None],
     ) -> Iterator[pa.RecordBatch]:
@@ -83,7 +83,7 @@ class BrokerView:
         self._client = None
 
     def _rows(
-        self, offset: int, stop: int, columns: list[str], wanted: Wanted
+        self, offset: int, stop: int, columns: list[str], wanted: RowFilter
     ) -> tuple[RowsHeader, list[pa.RecordBatch]]:
         asked = {"from": offset, "to": stop, "columns": columns}
         if wanted.patterns is not None:

@@ -18,23 +18,23 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from polycast.log.files.format import Gap
 from polycast.log.files.hot import GroupPosition
-from polycast.log.read.query import Stretch, Wanted, scan
+from polycast.log.read.query import OffsetRange, RowFilter, query_rows
 
 NAMES = ("first", "next", "size", "segment", "at", "position")
 """A range of offsets and its position in a hot segment, or nulls."""
 STRETCHES = StructType([StructField(name, LongType()) for name in NAMES])
 
 
-def to_batch(stretches: Sequence[Stretch]) -> pa.RecordBatch:
+def to_batch(stretches: Sequence[OffsetRange]) -> pa.RecordBatch:
     rows = [(*each[:3], *(each.position or (None, None, None))) for each in stretches]
     columns = zip(*rows, strict=True) if rows else [()] * len(NAMES)
     return pa.RecordBatch.from_arrays([pa.array(column, pa.int64()) for column in columns], names=list(NAMES))
 
 
-def from_batch(batch: pa.RecordBatch) -> list[Stretch]:
+def from_batch(batch: pa.RecordBatch) -> list[OffsetRange]:
     rows = zip(*(batch[name].to_pylist() for name in NAMES), strict=True)
     return [
-        Stretch(first, after, size, None if segment is None else GroupPosition(segment, at, position))
+        OffsetRange(first, after, size, None if segment is None else GroupPosition(segment, at, position))
         for first, after, size, segment, at, position in rows
     ]
 
@@ -42,10 +42,10 @@ def from_batch(batch: pa.RecordBatch) -> list[Stretch]:
 def fetch(
     log: Path,
     batches: Iterable[pa.RecordBatch],
-    wanted: Wanted,
+    wanted: RowFilter,
     columns: Sequence[str],
     on_skipped: Callable[[Gap], None] = lambda gap: None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of those stretches, in the order of their offsets."""
     for batch in batches:
-        yield from scan(log, from_batch(batch), wanted, columns, on_skipped)
+        yield from query_rows(log, from_batch(batch), wanted, columns, on_skipped)

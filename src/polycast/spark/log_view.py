@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from polycast.errors import UsageError
 from polycast.log.files.format import Gap
-from polycast.log.read.query import Stretch, Wanted, scan
-from polycast.log.read.seek import begin_of_sequences, find_time
-from polycast.log.read.survey import Piece, Survey
+from polycast.log.read.catalog import LogCatalog, SegmentPart
+from polycast.log.read.query import OffsetRange, RowFilter, query_rows
+from polycast.log.read.seek import find_sequences, find_time
 from polycast.log.times import MICROS
 from polycast.spark.options import SourceOptions
 
@@ -33,12 +33,12 @@ class LogView(Protocol):
     def at_sequences(self, sequences: Mapping[str, int]) -> int:
         """An offset before which none of these topics has come to its sequence."""
 
-    def pieces(self, start: int, stop: int) -> list[Piece]: ...
+    def pieces(self, start: int, stop: int) -> list[SegmentPart]: ...
 
-    def scan(
+    def query_rows(
         self,
-        stretches: Sequence[Stretch],
-        wanted: Wanted,
+        stretches: Sequence[OffsetRange],
+        wanted: RowFilter,
         columns: Sequence[str],
         on_skipped: Callable[[Gap], None],
     ) -> Iterator[pa.RecordBatch]: ...
@@ -49,7 +49,7 @@ class LogView(Protocol):
 class FolderView:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._survey = Survey(folder)
+        self._survey = LogCatalog(folder)
         self.first = self._survey.first
         self.next = self._survey.next
         self.pieces = self._survey.pieces
@@ -59,16 +59,16 @@ class FolderView:
         return find_time(self.folder, micros / MICROS)
 
     def at_sequences(self, sequences: Mapping[str, int]) -> int:
-        return begin_of_sequences(self.folder, sequences)
+        return find_sequences(self.folder, sequences)
 
-    def scan(
+    def query_rows(
         self,
-        stretches: Sequence[Stretch],
-        wanted: Wanted,
+        stretches: Sequence[OffsetRange],
+        wanted: RowFilter,
         columns: Sequence[str],
         on_skipped: Callable[[Gap], None],
     ) -> Iterator[pa.RecordBatch]:
-        return scan(self.folder, stretches, wanted, columns, on_skipped)
+        return query_rows(self.folder, stretches, wanted, columns, on_skipped)
 
 
 def open_view(options: SourceOptions) -> LogView:

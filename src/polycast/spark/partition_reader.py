@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from polycast.errors import GoneError
 from polycast.log.files.format import Gap
-from polycast.log.read.query import Wanted
+from polycast.log.read.query import RowFilter
 from polycast.spark.error_text import one_line_errors
 from polycast.spark.fetch import to_batch
 from polycast.spark.log_view import open_view
@@ -21,7 +21,7 @@ log = logging.getLogger("polycast.spark")
 
 
 def read_partition(
-    options: SourceOptions, wanted: Wanted, columns: Sequence[str], share: InputPartition
+    options: SourceOptions, wanted: RowFilter, columns: Sequence[str], share: InputPartition
 ) -> Iterator[pa.RecordBatch]:
     """In the task. Where there is nothing to read, Spark asks for one share that is none."""
     if not isinstance(share, LogPartition):
@@ -32,7 +32,7 @@ def read_partition(
     with one_line_errors():
         view = open_view(options)
         try:
-            yield from view.scan(share.stretches, wanted, columns, to_gap_handler(options.fail_on_data_loss))
+            yield from view.query_rows(share.stretches, wanted, columns, to_gap_handler(options.fail_on_data_loss))
         finally:
             view.close()
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from polycast.errors import GoneError
-from polycast.log.read.query import Condition, Stretch, Wanted, to_stretches
+from polycast.log.read.query import Condition, OffsetRange, RowFilter, to_ranges
 from polycast.model import Everything, Exact
 from polycast.spark.log_view import LogView
 from polycast.spark.options import EARLIEST, LATEST, Position, SourceOptions
@@ -27,12 +27,12 @@ class Range(NamedTuple):
 class LogPartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, stretches: Sequence[OffsetRange]) -> None:
         self.stretches = list(stretches)
 
 
-def to_wanted(options: SourceOptions, conditions: Sequence[Condition] = ()) -> Wanted:
-    return Wanted(
+def to_wanted(options: SourceOptions, conditions: Sequence[Condition] = ()) -> RowFilter:
+    return RowFilter(
         options.patterns or (Everything(),),
         tuple(conditions),
         options.start if isinstance(options.start, dict) else {},
@@ -117,8 +117,8 @@ BOUNDS: dict[str, tuple[int | None, int | None]] = {
 """How far from its value a test moves the begin and the end of a range."""
 
 
-def to_partitions(view: LogView, wanted: Wanted, range_: Range, at_least: int | None) -> list[LogPartition]:
-    stretches = to_stretches(view.pieces(*range_), wanted, *range_)
+def to_partitions(view: LogView, wanted: RowFilter, range_: Range, at_least: int | None) -> list[LogPartition]:
+    stretches = to_ranges(view.pieces(*range_), wanted, *range_)
     total = sum(stretch.size for stretch in stretches)
     usual = min(max(1, total // PARTITION_BYTES), max(os.cpu_count() or 2, total // MAX_PARTITION_BYTES))
     count = max(usual, at_least or 1)
@@ -127,7 +127,7 @@ def to_partitions(view: LogView, wanted: Wanted, range_: Range, at_least: int | 
     return [LogPartition(part) for part in _group(stretches, count)]
 
 
-def _split(stretches: Sequence[Stretch], count: int) -> list[Stretch]:
+def _split(stretches: Sequence[OffsetRange], count: int) -> list[OffsetRange]:
     """Into so many of about the same length, where there are as many offsets."""
     total = sum(stretch.next - stretch.first for stretch in stretches)
     step = max(1, -(-total // count))
@@ -138,10 +138,10 @@ def _split(stretches: Sequence[Stretch], count: int) -> list[Stretch]:
     ]
 
 
-def _group(stretches: Sequence[Stretch], count: int) -> list[list[Stretch]]:
+def _group(stretches: Sequence[OffsetRange], count: int) -> list[list[OffsetRange]]:
     """In so many parts of about the same size, each of stretches that follow each other."""
     total = sum(stretch.size for stretch in stretches)
-    parts: list[list[Stretch]] = [[] for _ in range(count)]
+    parts: list[list[OffsetRange]] = [[] for _ in range(count)]
     done = 0
     for stretch in stretches:
         middle = done + stretch.size / 2

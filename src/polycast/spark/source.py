@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from polycast.log.read.query import Condition, Wanted
+from polycast.log.read.query import Condition, RowFilter
 from polycast.spark.error_text import one_line_errors
 from polycast.spark.fetch import STRETCHES
 from polycast.spark.filters import to_conditions
@@ -88,7 +88,7 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self.options, self._wanted(), self.columns, partition)
 
-    def _wanted(self) -> Wanted:
+    def _wanted(self) -> RowFilter:
         return to_wanted(self.options, self.conditions)
 
 

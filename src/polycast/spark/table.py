@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 
 from polycast.errors import LogDamageError
 from polycast.log.files.folder import Segment, segments
-from polycast.log.files.sealed import About, SealedReader
+from polycast.log.files.sealed import SealedReader, SegmentMetadata
+from polycast.log.read.catalog import offset_bounds
 from polycast.log.read.reader import covering
-from polycast.log.read.survey import ends_of
 from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern, Prefix, parse_patterns
 from polycast.spark.log_view import find_log
 from polycast.spark.schema import ROWS
@@ -76,7 +76,7 @@ def _table(spark: SparkSession, path: str, subscribe: str, fail_on_data_loss: bo
         return source.load()
     files = spark.read.schema(ROWS).options(ignoreMissingFiles=not fail_on_data_loss, **CHECKED)
     rows = files.parquet(*sealed.paths).where(reduce(or_, map(to_condition, patterns)))
-    _, end = ends_of(folder)
+    _, end = offset_bounds(folder)
     if sealed.next >= end:
         return rows
     return rows.union(source.option("startingOffsets", sealed.next).load())
@@ -95,12 +95,12 @@ def find_sealed(folder: Path) -> SealedPart:
     return SealedPart(paths, after)
 
 
-def _about(segment: Segment) -> About | None:
+def _about(segment: Segment) -> SegmentMetadata | None:
     if not segment.sealed:
         return None
     try:
         with SealedReader(segment.path) as reader:
-            return reader.about
+            return reader.metadata
     except (LogDamageError, FileNotFoundError):
         return None
 

@@ -12,12 +12,12 @@ import pytest
 from log.shelf import Shelf
 from polycast.log.read import query
 from polycast.log.read.reader import Reader
-from polycast.log.read.segment_index import Index
+from polycast.log.read.segment_index import SegmentIndex
 from polycast.log.read.work import finish, once
 from polycast.log.upkeep.sealing import seal
 from polycast.model import StartPosition, parse_pattern
 from polycast.routing import Topic, Topics
-from polycast.server.api.history import Row, Wanted, read_history
+from polycast.server.api.history import HistoryQuery, Row, read_history
 from polycast.server.replay.last_offsets import ANYWHERE, Newest
 
 MANY = [f"many.{number:03}" for number in range(100)]
@@ -53,8 +53,8 @@ def shelf(tmp_path: Path) -> Shelf:
 
 
 @pytest.fixture
-def index(shelf: Shelf) -> Iterator[Index]:
-    index = Index(shelf.folder)
+def index(shelf: Shelf) -> Iterator[SegmentIndex]:
+    index = SegmentIndex(shelf.folder)
     yield index
     index.close()
 
@@ -67,27 +67,27 @@ def topics_of(shelf: Shelf) -> Topics:
 
 
 def ask(
-    index: Index, newest: Newest, pattern: str, limit: int = 100, start: StartPosition | None = None
+    index: SegmentIndex, newest: Newest, pattern: str, limit: int = 100, start: StartPosition | None = None
 ) -> list[Row]:
-    wanted = Wanted(parse_pattern(pattern), start, limit)
+    wanted = HistoryQuery(parse_pattern(pattern), start, limit)
     return finish(read_history(index, wanted, newest.end(wanted.pattern), 610))
 
 
 @pytest.mark.parametrize("pattern", ["absent", "absent.>", "~absent", "polycast/>"])
 @pytest.mark.parametrize("start", [None, StartPosition(), StartPosition(seconds=0.0)])
 def test_no_topic_no_read(
-    shelf: Shelf, index: Index, reads: list[int], pattern: str, start: StartPosition | None
+    shelf: Shelf, index: SegmentIndex, reads: list[int], pattern: str, start: StartPosition | None
 ) -> None:
     assert ask(index, Newest(topics_of(shelf), 610), pattern, start=start) == []
     assert reads == []
 
 
-def test_from_a_sequence_of_no_topic_nothing_is_read(shelf: Shelf, index: Index, reads: list[int]) -> None:
+def test_from_a_sequence_of_no_topic_nothing_is_read(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
     assert ask(index, Newest(topics_of(shelf), 610), "absent", start=StartPosition(sequence=5)) == []
     assert reads == []
 
 
-def test_an_old_topic_is_read_where_it_is(shelf: Shelf, index: Index, reads: list[int]) -> None:
+def test_an_old_topic_is_read_where_it_is(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
     newest = Newest(topics_of(shelf), 610)
     for pattern in ("old", "ol>", "~ld"):
         for start in (None, StartPosition()):
@@ -95,7 +95,7 @@ def test_an_old_topic_is_read_where_it_is(shelf: Shelf, index: Index, reads: lis
     assert reads == [0] * 6
 
 
-def test_one_of_many_topics(shelf: Shelf, index: Index, reads: list[int]) -> None:
+def test_one_of_many_topics(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
     """Row groups with many topics tell the least and the greatest; the hot segments are newer than that topic."""
     newest = Newest(topics_of(shelf), 610)
     assert [row.offset for row in ask(index, newest, "many.042")] == [242]
@@ -103,7 +103,9 @@ def test_one_of_many_topics(shelf: Shelf, index: Index, reads: list[int]) -> Non
     assert reads == [200, 200]
 
 
-def test_the_last_of_a_busy_topic_are_in_the_last_piece(shelf: Shelf, index: Index, reads: list[int]) -> None:
+def test_the_last_of_a_busy_topic_are_in_the_last_part(
+    shelf: Shelf, index: SegmentIndex, reads: list[int]
+) -> None:
     newest = Newest(topics_of(shelf), 610)
     assert [row.offset for row in ask(index, newest, "busy", 3)] == [607, 608, 609]
     assert reads == [600]
@@ -111,7 +113,7 @@ def test_the_last_of_a_busy_topic_are_in_the_last_piece(shelf: Shelf, index: Ind
     assert reads == [600, 600, 500, 400]
 
 
-def test_where_the_table_is_not_complete_the_segments_tell(shelf: Shelf, index: Index, reads: list[int]) -> None:
+def test_an_incomplete_table_falls_back_to_segments(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
     """After a stop that was not clean: what is not in the table may be in what was there before this run."""
     topics = topics_of(shelf)
     topics.floor = 1
@@ -165,8 +167,8 @@ def test_a_table_that_forgets() -> None:
 # -- segments come and go --------------------------------------------------------------------------------
 
 
-def test_a_segment_that_is_sealed_or_removed_meanwhile(shelf: Shelf, index: Index) -> None:
-    wanted = Wanted(parse_pattern("busy"), None, 1000)
+def test_a_segment_that_is_sealed_or_removed_meanwhile(shelf: Shelf, index: SegmentIndex) -> None:
+    wanted = HistoryQuery(parse_pattern("busy"), None, 1000)
     work = read_history(index, wanted, once(lambda: 610), 610)
     next(work)
     next(work)
@@ -178,8 +180,8 @@ def test_a_segment_that_is_sealed_or_removed_meanwhile(shelf: Shelf, index: Inde
     assert len(finish(read_history(index, wanted, once(lambda: 610), 610))) == 410
 
 
-def test_a_segment_that_grows(shelf: Shelf, index: Index) -> None:
-    wanted = Wanted(parse_pattern(">"), None, 5)
+def test_a_segment_that_grows(shelf: Shelf, index: SegmentIndex) -> None:
+    wanted = HistoryQuery(parse_pattern(">"), None, 5)
     shelf.begin()
     for _ in range(3):
         shelf.add(2, topics=["new"])
@@ -188,15 +190,15 @@ def test_a_segment_that_grows(shelf: Shelf, index: Index) -> None:
     shelf.end()
 
 
-def test_a_segment_that_is_damaged(shelf: Shelf, index: Index) -> None:
+def test_a_segment_that_is_damaged(shelf: Shelf, index: SegmentIndex) -> None:
     [last] = shelf.folder.glob("*600.arrows")
     last.write_bytes(b"no segment")
     [old] = shelf.folder.glob("*300.parquet")
     old.write_bytes(b"no segment")
-    wanted = Wanted(parse_pattern("busy"), None, 1000)
+    wanted = HistoryQuery(parse_pattern("busy"), None, 1000)
     rows = finish(read_history(index, wanted, once(lambda: 610), 610))
     assert [row.offset for row in rows] == [*range(100, 200), *range(400, 600)]
     rows = finish(
-        read_history(index, Wanted(parse_pattern("busy"), StartPosition(), 1000), once(lambda: 610), 610)
+        read_history(index, HistoryQuery(parse_pattern("busy"), StartPosition(), 1000), once(lambda: 610), 610)
     )
     assert [row.offset for row in rows] == [*range(100, 200), *range(400, 600)]

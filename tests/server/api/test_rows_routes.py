@@ -17,7 +17,7 @@ from kit.kept import numbered, publish, total
 from kit.wire import wait_for
 from polycast.client import Client, connect
 from polycast.dialects.client_requests import Response, to_body
-from polycast.log.files.folder import log_of
+from polycast.log.files.folder import log_folder
 from polycast.log.files.format import SCHEMA
 from polycast.log.read.masks import matching
 from polycast.log.read.reader import Reader
@@ -60,7 +60,7 @@ def table(data: Path, kept: Broker) -> pa.Table:
 
 
 def read_here(data: Path) -> pa.Table:
-    reader = Reader(log_of(LogSettings(data=str(data)).data), 0)
+    reader = Reader(log_folder(LogSettings(data=str(data)).data), 0)
     try:
         return pa.Table.from_batches(iter(reader.read, None), SCHEMA)
     finally:

@@ -18,7 +18,7 @@ from kit.http import get, read_answer
 from kit.kept import read_messages, subscribe, total, wait_for_total
 from kit.program import polycast
 from kit.wire import Peer, wait_for
-from polycast.log.repair.verify import Finding, verify
+from polycast.log.repair.verify import LogFinding, verify
 
 REASON = "No space left on device"
 SIZE = 60_000
@@ -118,7 +118,7 @@ def test_old_segments_go_before_it_is_full(small: SmallDisk) -> None:
     rows, _ = read_with_pyarrow(small.log)
     assert rows and [row.payload for row in rows] == publisher.kept[-len(rows) :]
     assert rows[0].offset == 100 - len(rows)
-    assert [found for found in verify(small.log) if isinstance(found, Finding)] == []
+    assert [found for found in verify(small.log) if isinstance(found, LogFinding)] == []
 
 
 def check_log_of(small: SmallDisk, kept: list[bytes]) -> None:
@@ -126,7 +126,7 @@ def check_log_of(small: SmallDisk, kept: list[bytes]) -> None:
     assert [row.payload for row in rows] == kept
     check_log(rows, gaps)
     assert all(REASON in gap.reason or gap.reason == "unclean stop" for gap in gaps)
-    assert [found for found in verify(small.log) if isinstance(found, Finding)] == []
+    assert [found for found in verify(small.log) if isinstance(found, LogFinding)] == []
 
 
 def test_full_and_free_again(small: SmallDisk) -> None:

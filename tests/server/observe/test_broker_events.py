@@ -23,7 +23,7 @@ from kit.slow import QUEUE_BYTES, numbered, publish_until
 from kit.ubre import UbrePeer, text
 from kit.websocket import WebSocket
 from kit.wire import Peer, wait_for
-from polycast.log.files.folder import log_of
+from polycast.log.files.folder import log_folder
 from polycast.log.read.reader import Reader
 from polycast.model import parse_pattern
 from polycast.server.dispatch.dispatcher import Exchange
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 def rows(data: Path) -> list[Row]:
     """All that the log has."""
-    reader, found = Reader(log_of(str(data)), 0), []
+    reader, found = Reader(log_folder(str(data)), 0), []
     while batch := reader.read():
         for row in batch.to_pylist():
             kind, event = row["topic"].removeprefix(EVENTS), row["topic"].startswith(EVENTS)

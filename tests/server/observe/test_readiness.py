@@ -76,13 +76,13 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     disk = FaultyDisk()
     with desk(tmp_path, disk) as here:
         here.fill(1)
-        assert here.log.trouble() == ""
+        assert here.log.write_error() == ""
         disk.fail("write", ".arrows", errno.EIO)
         assert here.publish(("t", b"no")).reason
-        assert here.log.trouble() == "messages are not stored: Input/output error"
+        assert here.log.write_error() == "messages are not stored: Input/output error"
         disk.heal()
         here.fill(1)
-        assert here.log.trouble() == ""
+        assert here.log.write_error() == ""
 
 
 def test_a_full_disk_is_full_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,12 +90,12 @@ def test_a_full_disk_is_full_until_there_is_room(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(disk, "room", lambda folder: room)
     with desk(tmp_path, disk) as here:
         here.fill(1)
-        assert here.log.trouble() == "", "there may be room in what was allocated"
+        assert here.log.write_error() == "", "there may be room in what was allocated"
         disk.fail("write", ".arrows", errno.ENOSPC)
         assert here.publish(("t", b"no")).reason
-        assert here.log.trouble() == "messages are not stored: No space left on device"
+        assert here.log.write_error() == "messages are not stored: No space left on device"
         room = 1 << 30
-        assert here.log.trouble() == "", "nobody may publish before somebody finds it ready"
+        assert here.log.write_error() == "", "nobody may publish before somebody finds it ready"
 
 
 def test_a_log_that_has_failed_stays_so(tmp_path: Path) -> None:
@@ -105,4 +105,4 @@ def test_a_log_that_has_failed_stays_so(tmp_path: Path) -> None:
         disk.fail("sync", ".arrows", times=1)
         reason = here.publish(("t", b"no")).reason
         disk.heal()
-        assert here.log.trouble() == reason and "starts again" in reason
+        assert here.log.write_error() == reason and "starts again" in reason

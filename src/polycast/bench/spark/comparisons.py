@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 
 from polycast.bench.spark.rows import read_log
-from polycast.log.read.survey import ends_of
+from polycast.log.read.catalog import offset_bounds
 from polycast.pipelines.archive.pipeline import plan, stage, to_reader
 from polycast.pipelines.traffic.pipeline import count, sum_up
 from polycast.spark.options import read_source_options
@@ -77,7 +77,7 @@ def archive(data: BenchData) -> None:
     """What the pipeline does with a batch: workers write the files, and tell which."""
     shutil.rmtree(data.scratch, ignore_errors=True)
     options = read_source_options({"path": str(data.log)}, streaming=False)
-    shares = plan(options, *ends_of(data.log))
+    shares = plan(options, *offset_bounds(data.log))
     read = to_reader(options, shares)
     stage(data.spark, read, len(shares), data.scratch, "bench/0", TARGET_BYTES).collect()
 

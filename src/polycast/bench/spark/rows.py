@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from polycast.log.files.disk import DISK
-from polycast.log.files.folder import HOT, name_of
-from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, Layout, to_message
+from polycast.log.files.folder import HOT, file_name
+from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, Layout, encode_group
 from polycast.log.files.hot import HotSegment
-from polycast.log.files.state import State, write_state
+from polycast.log.files.state import LogState, write_state
 from polycast.log.upkeep.sealing import seal
 
 TOPICS = 100
@@ -33,15 +33,15 @@ def write_log(folder: Path, count: int) -> None:
     folder.mkdir(parents=True)
     layout, checksum = Layout.of(SCHEMA, SEED), NOTHING_BEFORE
     for start in range(0, count, SEGMENT_ROWS):
-        path = folder / name_of(start, HOT)
+        path = folder / file_name(start, HOT)
         segment = HotSegment.create(path, layout)
         for first, batch in _batches(start, min(start + SEGMENT_ROWS, count)):
-            written = to_message(batch, layout, checksum, first)
+            written = encode_group(batch, layout, checksum, first)
             segment.append(written.pieces)
             checksum = written.checksum
         segment.close()
         seal(path)
-    state = State(seed=f"{SEED:016x}", clean=True, next=count, reserved=count, checksum=checksum)
+    state = LogState(seed=f"{SEED:016x}", clean=True, next=count, reserved=count, checksum=checksum)
     write_state(folder, state, DISK)
 
 

@@ -12,7 +12,7 @@ import typer
 from polycast.cli.log.place import DATA, open_log
 
 if TYPE_CHECKING:
-    from polycast.log.read.outline import Outline
+    from polycast.log.read.segment_info import SegmentInfo
 
 NAME = "info"
 HELP = """List the segments of the log, with their offsets, messages, bytes and times, and what is missing and why.
@@ -35,9 +35,9 @@ def run(
 def describe(folder: Path) -> dict[str, Any]:
     from polycast.log.files.quarantine import LOST, QUARANTINE, read_lost
     from polycast.log.files.state import is_running, read_state
-    from polycast.log.read.outline import outlines
+    from polycast.log.read.segment_info import read_segment_infos
 
-    found = outlines(folder)
+    found = read_segment_infos(folder)
     state = read_state(folder)
     gaps = {gap for outline in found for gap in outline.gaps} | set(read_lost(folder))
     aside = sorted(path for path in (folder / QUARANTINE).glob("*") if not path.name.endswith(LOST))
@@ -55,7 +55,7 @@ def describe(folder: Path) -> dict[str, Any]:
     }
 
 
-def _to_row(outline: Outline) -> dict[str, Any]:
+def _to_row(outline: SegmentInfo) -> dict[str, Any]:
     return {
         "first": outline.segment.first,
         "next": outline.next,

@@ -25,9 +25,9 @@ DATA = typer.Option(
 
 def open_log(data: str) -> Path:
     """Its folder. What the library has to say about it from here on goes to stderr."""
-    from polycast.log.files.folder import log_of
+    from polycast.log.files.folder import log_folder
 
-    folder = log_of(data)
+    folder = log_folder(data)
     try:
         next(folder.iterdir(), None)
     except (FileNotFoundError, NotADirectoryError) as error:

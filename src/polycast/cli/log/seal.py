@@ -28,12 +28,12 @@ ASK_SECONDS = 0.1
 
 
 def run(data: str = DATA) -> None:
-    from polycast.log.files.state import Lock
+    from polycast.log.files.state import FolderLock
 
     folder = open_log(data)
     before = len(_hot(folder))
     try:
-        lock = Lock(folder)
+        lock = FolderLock(folder)
     except StartError:
         _ask(folder)
     except OSError as error:
@@ -69,10 +69,10 @@ def _seal_here(folder: Path) -> None:
 
 
 def _ask(folder: Path) -> None:
-    from polycast.log.files.folder import WANTED
+    from polycast.log.files.folder import SEAL_REQUEST
     from polycast.log.files.state import is_running
 
-    wish = folder / WANTED
+    wish = folder / SEAL_REQUEST
     meant = _hot(folder)
     try:
         wish.touch()

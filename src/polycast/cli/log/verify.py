@@ -14,7 +14,7 @@ from polycast.cli.log.place import DATA, open_log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from polycast.log.repair.verify import Finding, Progress
+    from polycast.log.repair.verify import LogFinding, VerifyProgress
 
 NAME = "verify"
 HELP = """Read all of the log and check that it is what was written: checksums, digests, the chain, the offsets.
@@ -31,14 +31,14 @@ def run(
     as_json: bool = typer.Option(False, "--json", help="One JSON object per line, the last one with the totals."),
 ) -> None:
     from polycast.log.files.state import is_running
-    from polycast.log.repair.verify import Finding, verify
+    from polycast.log.repair.verify import LogFinding, verify
 
     folder = open_log(data)
     show = _show_json if as_json else _show_line
     damage = notes = rows = 0
     with _progress() as advance:
         for report in verify(folder, is_running(folder)):
-            if not isinstance(report, Finding):
+            if not isinstance(report, LogFinding):
                 rows = report.rows
                 advance(report)
                 continue
@@ -53,7 +53,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _show_line(finding: Finding) -> None:
+def _show_line(finding: LogFinding) -> None:
     where = ""
     if finding.first is not None:
         until = "on" if finding.next is None else f"to {finding.next - 1:,}"
@@ -61,7 +61,7 @@ def _show_line(finding: Finding) -> None:
     typer.echo(f"{'note' if finding.note else 'damage'}: {finding.what}{where}")
 
 
-def _show_json(finding: Finding) -> None:
+def _show_json(finding: LogFinding) -> None:
     typer.echo(json.dumps(finding._asdict(), ensure_ascii=False))
 
 
@@ -72,7 +72,7 @@ def _sum_up(rows: int, damage: int, notes: int) -> str:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
+def _progress() -> Iterator[Callable[[VerifyProgress], None]]:
     if not sys.stderr.isatty():
         yield lambda report: None
         return

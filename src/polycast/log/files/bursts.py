@@ -30,7 +30,7 @@ class Texts(NamedTuple):
     data: memoryview
 
 
-Stretch = tuple[int, list[bytes], list[Format], list[int], list[int]]
+ContiguousRows = tuple[int, list[bytes], list[Format], list[int], list[int]]
 """The first of some rows whose offsets have no gap between them; their topics, formats, run_ends, sequences."""
 
 
@@ -43,7 +43,7 @@ def to_bursts(batch: pa.RecordBatch) -> list[Burst]:
     return [_to_burst(stretch, offsets, payloads) for stretch in found]
 
 
-def _to_burst(stretch: Stretch, offsets: memoryview, payloads: Texts) -> Burst:
+def _to_burst(stretch: ContiguousRows, offsets: memoryview, payloads: Texts) -> Burst:
     first, topics, formats, run_ends, sequences = stretch
     edges = payloads.edges[first : first + run_ends[-1] + 1]
     block = bytes(payloads.data[edges[0] : edges[-1]])
@@ -75,8 +75,8 @@ def _texts(batch: pa.RecordBatch, name: str) -> Texts:
 
 def stretches_in_python(
     offsets: memoryview, topics: Texts, sequences: memoryview, formats: Texts
-) -> list[Stretch]:
-    found: list[Stretch] = []
+) -> list[ContiguousRows]:
+    found: list[ContiguousRows] = []
     before: tuple[int, bytes, int, bytes] | None = None
     for row, now in enumerate(zip(offsets, _values(topics), sequences, _values(formats), strict=True)):
         offset, topic, sequence, format_ = now

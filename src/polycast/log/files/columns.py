@@ -25,11 +25,11 @@ from polycast.log.files.format import SCHEMA
 from polycast.model import Burst
 
 OFFSET_BYTES = 8
-COLUMN_BYTES_AT_MOST = 2**31 - 1
+COLUMN_LIMIT_BYTES = 2**31 - 1
 """Arrow's string and binary columns count their bytes in 32 bits."""
 
 
-class Piece(NamedTuple):
+class SourcedBurst(NamedTuple):
     """A burst that the hub has numbered, who sent it, and when: microseconds since the epoch."""
 
     burst: Burst
@@ -41,7 +41,7 @@ Buffers = tuple[bytes, ...]
 """Of one column: its numbers, or the edges between its values and then their bytes."""
 
 
-def to_batch(pieces: Sequence[Piece]) -> pa.RecordBatch:
+def to_batch(pieces: Sequence[SourcedBurst]) -> pa.RecordBatch:
     """The messages of all bursts in their order, as rows of the log."""
     columns = gather(pieces)
     rows = len(columns[0][0]) // OFFSET_BYTES
@@ -52,7 +52,7 @@ def to_batch(pieces: Sequence[Piece]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def gather_in_python(pieces: Sequence[Piece]) -> list[Buffers]:
+def gather_in_python(pieces: Sequence[SourcedBurst]) -> list[Buffers]:
     """The buffers of all columns, in the order of the schema."""
     bursts = [piece.burst for piece in pieces]
     rows = [len(burst) for burst in bursts]
@@ -109,14 +109,14 @@ def _cut(burst: Burst) -> Iterator[memoryview]:
 
 def _edges(sizes: Iterable[int]) -> bytes:
     edges = array("q", accumulate(sizes, initial=0))
-    if edges[-1] > COLUMN_BYTES_AT_MOST:
+    if edges[-1] > COLUMN_LIMIT_BYTES:
         raise too_large(edges[-1])
     return array("i", edges).tobytes()
 
 
 def too_large(size: int) -> OverflowError:
     return OverflowError(
-        f"{size:,} bytes in one column of a batch, where {COLUMN_BYTES_AT_MOST:,} fit; write smaller groups"
+        f"{size:,} bytes in one column of a batch, where {COLUMN_LIMIT_BYTES:,} fit; write smaller groups"
     )
 
 

@@ -42,18 +42,18 @@ def walk(reader: HotReader, first: int) -> Iterator[Group | Damage]:
         reason = ""
         try:
             for group in reader.groups():
-                first = group.stamp.next
+                first = group.header.next
                 yield group
         except LogDamageError as error:
             reason = str(error)
         position = reader.position
-        stamp = reader.find(first)
-        if not reason and not stamp:
+        header = reader.find(first)
+        if not reason and not header:
             return
         if not reason and not reader.ends_at(position):
             reader.position = position  # the writer has appended a group meanwhile
             continue
         reason = reason or f"{reader.path}, byte {position:,}: zeros, and groups follow behind them"
-        yield Damage(position, first, stamp.first if stamp else None, reason)
-        if not stamp:
+        yield Damage(position, first, header.first if header else None, reason)
+        if not header:
             return

@@ -21,7 +21,7 @@ HOT = ".arrows"
 SEALED = ".parquet"
 TOPICS = ".topics"
 BATCHES = ".batches"
-WANTED = "seal.wanted"
+SEAL_REQUEST = "seal.wanted"
 DIGITS = 20
 
 
@@ -34,12 +34,12 @@ class Segment(NamedTuple):
         return self.path.suffix == SEALED
 
 
-def log_of(data: str | Path) -> Path:
+def log_folder(data: str | Path) -> Path:
     """From the data folder to the folder of its log."""
     return Path(data) / "log"
 
 
-def make(folder: Path, disk: Disk) -> None:
+def make_folder(folder: Path, disk: Disk) -> None:
     """And all above it that is not there; each new name is safe in the folder that holds it."""
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def make(folder: Path, disk: Disk) -> None:
         disk.sync_folder(path.parent)
 
 
-def name_of(first: int, suffix: str) -> str:
+def file_name(first: int, suffix: str) -> str:
     return f"{first:0{DIGITS}}{suffix}"
 
 
@@ -55,7 +55,7 @@ def segments(folder: Path) -> list[Segment]:
     """Every segment once, by offset."""
     found: dict[int, Segment] = {}
     for path in folder.iterdir():
-        if path.suffix in (HOT, SEALED) and (first := first_of(path)) is not None:
+        if path.suffix in (HOT, SEALED) and (first := first_offset_of(path)) is not None:
             found[first] = max(found.get(first, Segment(first, path)), Segment(first, path), key=_rank)
     return [found[first] for first in sorted(found)]
 
@@ -64,12 +64,12 @@ def _rank(segment: Segment) -> bool:
     return segment.sealed
 
 
-def first_of(path: Path) -> int | None:
+def first_offset_of(path: Path) -> int | None:
     """The offset that a file is named by, if it is."""
     return int(path.stem) if len(path.stem) == DIGITS and path.stem.isascii() and path.stem.isdigit() else None
 
 
-def size_of(segment: Segment) -> int:
+def segment_size(segment: Segment) -> int:
     """0 for one that is gone."""
     try:
         return segment.path.stat().st_size
@@ -77,23 +77,23 @@ def size_of(segment: Segment) -> int:
         return 0
 
 
-def clear(folder: Path) -> None:
+def remove_leftovers(folder: Path) -> None:
     """Removes what a stop in the middle of something left: unfinished files, and hot segments that are sealed."""
     for path in folder.iterdir():
         if path.name.endswith(TEMPORARY) or (path.suffix == HOT and path.with_suffix(SEALED).exists()):
             path.unlink()
 
 
-def clear_snapshots(folder: Path, newest: int) -> None:
+def remove_old_snapshots(folder: Path, newest: int) -> None:
     """Removes those before the newest that belong to no segment: starts after which nothing came leave them."""
     needed = {segment.first for segment in segments(folder)}
     for path in folder.iterdir():
-        first = first_of(path) if path.suffix in (TOPICS, BATCHES) else None
+        first = first_offset_of(path) if path.suffix in (TOPICS, BATCHES) else None
         if first is not None and first < newest and first not in needed:
             path.unlink(missing_ok=True)
 
 
-def remove(segment: Segment) -> None:
+def remove_segment(segment: Segment) -> None:
     """A segment and all that belongs to it."""
     for suffix in (SEALED, HOT, TOPICS, BATCHES):
         with contextlib.suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
 """One group of messages on disk: an Arrow record batch message that proves itself.
 
     FF FF FF FF   length of the metadata, int32      the prefix, written last
-    metadata      a flatbuffer; its custom metadata has one key, `polycast`, and there the stamp as JSON:
+    metadata      a flatbuffer; its custom metadata has one key, `polycast`, and there the header as JSON:
                   {"checksum": 32 hex digits, "previous": 32 hex digits, "size": bytes of the whole message,
                    "first": offset, "count": rows, "gap"?: {...}, "batches"?: [[id, first, count, owner], ...]}
     body          the columns
@@ -62,7 +62,7 @@ class Gap(msgspec.Struct, frozen=True):
     reason: str
 
 
-class StampedBatch(msgspec.Struct, frozen=True, array_like=True):
+class BatchEntry(msgspec.Struct, frozen=True, array_like=True):
     """A batch of a group that is kept once: its id, its first offset, its count, and the identity that owns it."""
 
     batch_id: str
@@ -71,7 +71,7 @@ class StampedBatch(msgspec.Struct, frozen=True, array_like=True):
     owner: str = UNOWNED
 
 
-class Stamp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GroupHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a group says about itself."""
 
     checksum: str
@@ -80,14 +80,14 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first: int
     count: int
     gap: Gap | None = None
-    batches: list[StampedBatch] = []
+    batches: list[BatchEntry] = []
 
     @property
     def next(self) -> int:
         return self.first + self.count
 
 
-class Written(NamedTuple):
+class EncodedGroup(NamedTuple):
     """A message that can go to a file, piece by piece, and its checksum."""
 
     pieces: list[memoryview]
@@ -99,7 +99,7 @@ class Written(NamedTuple):
         return sum(map(len, self.pieces))
 
 
-STAMP = msgspec.json.Decoder(Stamp)
+HEADER = msgspec.json.Decoder(GroupHeader)
 
 
 class Layout(NamedTuple):
@@ -133,21 +133,23 @@ def _marks_of(schema: pa.Schema) -> tuple[int, int]:
 # -- writing ---------------------------------------------------------------------------------------------
 
 
-def to_message(batch: pa.RecordBatch, layout: Layout, previous: str, first: int, **more: Any) -> Written:
-    """A group as it is written. `more` are the optional keys of its stamp."""
-    text = _stamp_text(previous, first, batch.num_rows, more)
+def encode_group(batch: pa.RecordBatch, layout: Layout, previous: str, first: int, **more: Any) -> EncodedGroup:
+    """A group as it is written. `more` are the optional keys of its header."""
+    text = _header_text(previous, first, batch.num_rows, more)
     room = pa.allocate_buffer(pa.ipc.get_record_batch_size(batch) + len(text) + ENVELOPE_BYTES)
     sink = pa.FixedSizeBufferWriter(room)
     with pa.ipc.new_stream(sink, layout.schema) as stream:
         stream.write_batch(batch, custom_metadata={KEY: text})
         end = sink.tell()
     pieces = [memoryview(room).cast("B")[len(layout.head) : end]]
-    return Written(pieces, _seal(pieces, text, layout.seed))
+    return EncodedGroup(pieces, _seal(pieces, text, layout.seed))
 
 
-def to_large_message(batch: pa.RecordBatch, layout: Layout, previous: str, first: int, **more: Any) -> Written:
+def encode_large_group(
+    batch: pa.RecordBatch, layout: Layout, previous: str, first: int, **more: Any
+) -> EncodedGroup:
     """The same, without a copy of the columns."""
-    text = _stamp_text(previous, first, batch.num_rows, more)
+    text = _header_text(previous, first, batch.num_rows, more)
     sink = _Pieces()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), layout.schema) as stream:
         stream.write_batch(batch, custom_metadata={KEY: text})
@@ -155,7 +157,7 @@ def to_large_message(batch: pa.RecordBatch, layout: Layout, previous: str, first
     columns = next(place for place, piece in enumerate(found) if isinstance(piece, pa.Buffer))
     head = bytearray(b"".join(found[:columns])[len(layout.head) :])
     pieces = [memoryview(head), *(memoryview(piece).cast("B") for piece in found[columns:])]
-    return Written(pieces, _seal(pieces, text, layout.seed))
+    return EncodedGroup(pieces, _seal(pieces, text, layout.seed))
 
 
 class _Pieces:
@@ -181,7 +183,7 @@ class _Pieces:
         self.closed = True
 
 
-def _stamp_text(previous: str, first: int, count: int, more: dict[str, Any]) -> bytes:
+def _header_text(previous: str, first: int, count: int, more: dict[str, Any]) -> bytes:
     size = b" " * SIZE_DIGITS
     head = b'%b%b", "previous": "%b", "size": %b, "first": %d, "count": %d' % (
         OPENING, BLANK, previous.encode(), size, first, count,
@@ -235,50 +237,50 @@ def size_at(data: memoryview, position: int) -> int:
     start = position + PREFIX_BYTES
     if start + metadata > len(data):
         return PREFIX_BYTES + metadata
-    size = _read_stamp(bytes(data[start : start + metadata]))[0].size
+    size = _parse_header(bytes(data[start : start + metadata]))[0].size
     if size < PREFIX_BYTES + metadata:
         raise LogDamageError("the group is longer than it says")
     return size
 
 
-def stamp_at(data: memoryview, position: int) -> Stamp | None:
+def header_at(data: memoryview, position: int) -> GroupHeader | None:
     """What the group that begins here says about itself, unchecked; None: none begins here, or its head is cut."""
     prefix = bytes(data[position : position + PREFIX_BYTES])
     start = position + PREFIX_BYTES
     end = start + int.from_bytes(prefix[4:], "little")
     if len(prefix) < PREFIX_BYTES or prefix in ENDS or prefix[:4] != CONTINUES or end > len(data):
         return None
-    return _read_stamp(bytes(data[start:end]))[0]
+    return _parse_header(bytes(data[start:end]))[0]
 
 
-def read_stamp(data: memoryview, position: int, seed: int) -> Stamp:
-    """The stamp of the group that begins here, if it is whole and right; else LogDamageError."""
+def read_header(data: memoryview, position: int, seed: int) -> GroupHeader:
+    """The header of the group that begins here, if it is whole and right; else LogDamageError."""
     metadata = int.from_bytes(data[position + 4 : position + PREFIX_BYTES], "little")
     start = position + PREFIX_BYTES
-    stamp, at = _read_stamp(bytes(data[start : start + metadata]))
-    end = position + stamp.size
-    if stamp.size < PREFIX_BYTES + metadata or end > len(data):
+    header, at = _parse_header(bytes(data[start : start + metadata]))
+    end = position + header.size
+    if header.size < PREFIX_BYTES + metadata or end > len(data):
         raise LogDamageError("the group is cut off")
     digits = start + at
     proof = xxhash.xxh3_128(seed=seed)
     proof.update(data[position:digits])
     proof.update(BLANK)
     proof.update(data[digits + len(BLANK) : end])
-    if proof.hexdigest() != stamp.checksum:
+    if proof.hexdigest() != header.checksum:
         raise LogDamageError("the group's checksum is wrong")
-    return stamp
+    return header
 
 
-def read_batch(data: memoryview, position: int, stamp: Stamp, layout: Layout) -> pa.RecordBatch:
-    """The rows of a group whose stamp was read."""
-    return pa.ipc.read_record_batch(pa.py_buffer(data[position : position + stamp.size]), layout.schema)
+def read_batch(data: memoryview, position: int, header: GroupHeader, layout: Layout) -> pa.RecordBatch:
+    """The rows of a group whose header was read."""
+    return pa.ipc.read_record_batch(pa.py_buffer(data[position : position + header.size]), layout.schema)
 
 
-def _read_stamp(metadata: bytes) -> tuple[Stamp, int]:
-    """The stamp as it stands there, and where its checksum's digits begin."""
+def _parse_header(metadata: bytes) -> tuple[GroupHeader, int]:
+    """The header as it stands there, and where its checksum's digits begin."""
     at = metadata.find(OPENING)
     length = int.from_bytes(metadata[at - 4 : at], "little") if at >= 4 else 0
     try:
-        return STAMP.decode(metadata[at : at + length]), at + len(OPENING)
+        return HEADER.decode(metadata[at : at + length]), at + len(OPENING)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise LogDamageError("the group has no stamp that can be read") from error
+        raise LogDamageError("the group has no header that can be read") from error

@@ -26,13 +26,13 @@ from polycast.log.files.format import (
     OPENING,
     PREFIX_BYTES,
     SCHEMA,
+    GroupHeader,
     Layout,
-    Stamp,
+    header_at,
     read_batch,
+    read_header,
     read_layout,
-    read_stamp,
     size_at,
-    stamp_at,
 )
 
 ALLOCATE_BYTES = 4 * 1024 * 1024
@@ -140,7 +140,7 @@ class Group(NamedTuple):
     """A group as it was found, its checksum right."""
 
     position: int
-    stamp: Stamp
+    header: GroupHeader
     batch: pa.RecordBatch
 
 
@@ -188,16 +188,16 @@ class HotReader:
                 if not self._whole(data, at):
                     return
             try:
-                stamp = read_stamp(data, at, self.layout.seed)
+                header = read_header(data, at, self.layout.seed)
             except LogDamageError as error:
                 raise self._damage(error) from error
             position = self.position
-            self.position += stamp.size
-            if stamp.next > skip_to:
-                yield Group(position, stamp, read_batch(data, at, stamp, self.layout))
-            at += stamp.size
+            self.position += header.size
+            if header.next > skip_to:
+                yield Group(position, header, read_batch(data, at, header, self.layout))
+            at += header.size
 
-    def stamps(self) -> Iterator[tuple[int, Stamp]]:
+    def headers(self) -> Iterator[tuple[int, GroupHeader]]:
         """What the groups from `position` on say about themselves, each with where it begins; `position` follows.
 
         Their bodies are not read, so nothing is proven. Where something else stands than a group, this ends, as
@@ -209,15 +209,15 @@ class HotReader:
             if self.position + ENVELOPE_BYTES > begin + len(data):
                 begin = self.position
                 data = memoryview(self._read(HEADS_BYTES, begin))
-            stamp = _stamp_at(data, self.position - begin)
-            if stamp is None and begin < self.position:
+            header = _header_at(data, self.position - begin)
+            if header is None and begin < self.position:
                 begin, data = self.position, memoryview(self._read(CHUNK_BYTES, self.position))
-                stamp = _stamp_at(data, 0)
-            if stamp is None or self.position + stamp.size > size:
+                header = _header_at(data, 0)
+            if header is None or self.position + header.size > size:
                 return
             position = self.position
-            self.position += stamp.size
-            yield position, stamp
+            self.position += header.size
+            yield position, header
 
     def _whole(self, data: memoryview, at: int) -> bool:
         return 0 < self._size(data, at) <= len(data) - at
@@ -255,8 +255,8 @@ class HotReader:
 
     def begins_at(self, position: int, offset: int) -> bool:
         """Whether a group that has this offset first begins there, by its own account."""
-        stamp = _stamp_at(memoryview(self._read(HEADS_BYTES, position)), 0)
-        return stamp is not None and stamp.first == offset
+        header = _header_at(memoryview(self._read(HEADS_BYTES, position)), 0)
+        return header is not None and header.first == offset
 
     def has_rest(self) -> bool:
         """Whether there is anything but zeros behind the position."""
@@ -265,7 +265,7 @@ class HotReader:
 
     # -- past damage -------------------------------------------------------------------------------------
 
-    def find(self, first: int) -> Stamp | None:
+    def find(self, first: int) -> GroupHeader | None:
         """Moves on to the next group behind the position that is right and begins at that offset or later.
 
         Without one the position stays. Payloads may hold what looks like a group: a checksum with the seed of
@@ -276,16 +276,16 @@ class HotReader:
             self.position = position
             try:
                 data = self._load()
-                stamp = read_stamp(data, 0, self.layout.seed) if self._whole(data, 0) else None
+                header = read_header(data, 0, self.layout.seed) if self._whole(data, 0) else None
             except LogDamageError:
                 continue
-            if stamp and stamp.first >= first:
-                return stamp
+            if header and header.first >= first:
+                return header
         self.position = here
         return None
 
     def _candidates(self, begin: int) -> Iterator[int]:
-        """Where a group may begin: there is a prefix, and soon behind it a stamp."""
+        """Where a group may begin: there is a prefix, and soon behind it a header."""
         for position in range(begin, os.fstat(self._fd).st_size, CHUNK_BYTES):
             try:
                 data = self._read(CHUNK_BYTES + ENVELOPE_BYTES, position)
@@ -301,9 +301,9 @@ class HotReader:
         return LogDamageError(f"{self.path}, byte {self.position:,}: {error}")
 
 
-def _stamp_at(data: memoryview, position: int) -> Stamp | None:
+def _header_at(data: memoryview, position: int) -> GroupHeader | None:
     """Unchecked; None if there is none, or not all of it."""
     try:
-        return stamp_at(data, position)
+        return header_at(data, position)
     except LogDamageError:
         return None

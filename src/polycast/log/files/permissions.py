@@ -19,7 +19,7 @@ import stat
 from pathlib import Path
 
 from polycast.errors import StartError
-from polycast.log.files.folder import log_of
+from polycast.log.files.folder import log_folder
 
 log = logging.getLogger("polycast.log")
 
@@ -43,7 +43,7 @@ def restrict(umask: int) -> int:
 def umask_of(data: Path) -> int:
     """What the broker has used there; without a log, the one for the owner alone."""
     try:
-        return ~log_of(data).stat().st_mode & OTHERS
+        return ~log_folder(data).stat().st_mode & OTHERS
     except OSError:
         return UMASKS[OWNER]
 
@@ -57,7 +57,7 @@ def check_owner(path: Path, found: os.stat_result) -> None:
 
 def check_owners(data: Path) -> None:
     """The same for a data folder and its log, where they are there already; links count by both ends."""
-    for folder in (data, log_of(data)):
+    for folder in (data, log_folder(data)):
         for look in (folder.lstat, folder.stat):
             try:
                 found = look()

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from polycast.errors import LogDamageError
-from polycast.log.files.format import KEY, SCHEMA, VERSION, Gap, StampedBatch
+from polycast.log.files.format import KEY, SCHEMA, VERSION, BatchEntry, Gap
 
 DIGEST_KEY = b"polycast.digest"
 
@@ -48,7 +48,7 @@ class RowGroup(msgspec.Struct, frozen=True):
     all_topics: bool = False
 
 
-class About(msgspec.Struct, frozen=True):
+class SegmentMetadata(msgspec.Struct, frozen=True):
     version: int
     seed: str
     first: int
@@ -60,14 +60,14 @@ class About(msgspec.Struct, frozen=True):
     checksum: str
     """That of the last one."""
     gaps: list[Gap]
-    batches: list[StampedBatch]
+    batches: list[BatchEntry]
     first_time: int
     last_time: int
     content: str
     row_groups: list[RowGroup]
 
 
-ABOUT = msgspec.json.Decoder(About)
+METADATA = msgspec.json.Decoder(SegmentMetadata)
 
 # -- digests ---------------------------------------------------------------------------------------------
 
@@ -102,15 +102,15 @@ def content_of(row_groups: Sequence[RowGroup]) -> str:
     return xxhash.xxh3_128_hexdigest(digests.encode())
 
 
-def to_metadata(about: About) -> dict[bytes, bytes]:
-    text = msgspec.json.encode(about)
+def to_key_values(metadata: SegmentMetadata) -> dict[bytes, bytes]:
+    text = msgspec.json.encode(metadata)
     return {KEY: text, DIGEST_KEY: xxhash.xxh3_128_hexdigest(text).encode()}
 
 
-def _read_about(metadata: dict[bytes, bytes]) -> About:
+def _parse_metadata(key_values: dict[bytes, bytes]) -> SegmentMetadata:
     try:
-        text = metadata[KEY]
-        right = xxhash.xxh3_128_hexdigest(text).encode() == metadata[DIGEST_KEY]
+        text = key_values[KEY]
+        right = xxhash.xxh3_128_hexdigest(text).encode() == key_values[DIGEST_KEY]
     except KeyError as error:
         raise LogDamageError("it is not marked as a segment") from error
     if not right:
@@ -118,7 +118,7 @@ def _read_about(metadata: dict[bytes, bytes]) -> About:
     version = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get("version", b"0")
     if int(bytes(version)) > VERSION:
         raise LogDamageError(f"it is of version {int(bytes(version))}, and this program reads up to {VERSION}")
-    return ABOUT.decode(text)
+    return METADATA.decode(text)
 
 
 # -- reading ---------------------------------------------------------------------------------------------
@@ -135,19 +135,19 @@ class SealedReader:
             self._file = pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=False)
             if not self._file.schema_arrow.equals(SCHEMA):
                 raise LogDamageError("its schema is not that of a log")
-            self.about = _read_about(self._file.metadata.metadata or {})
-            if self._file.num_row_groups != len(self.about.row_groups):
+            self.metadata = _parse_metadata(self._file.metadata.metadata or {})
+            if self._file.num_row_groups != len(self.metadata.row_groups):
                 raise LogDamageError("row groups are missing")
             opened.pop_all()
 
     def read(self, number: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows of one row group, in the columns of that name; all without."""
         wanted = list(columns or SCHEMA.names)
-        about = self.about.row_groups[number]
+        row_group = self.metadata.row_groups[number]
         with self._damage(f"row group {number}"):
             table = self._file.read_row_group(number, wanted, use_threads=False)
             for name in wanted:
-                if digest_of(table[name]) != about.columns[SCHEMA.get_field_index(name)]:
+                if digest_of(table[name]) != row_group.columns[SCHEMA.get_field_index(name)]:
                     raise LogDamageError(f"the digest of the column {name} is wrong")
             [batch] = table.select(wanted).replace_schema_metadata().combine_chunks().to_batches()
         return batch

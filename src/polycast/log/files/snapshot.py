@@ -20,15 +20,15 @@ import pyarrow.compute as pc
 from polycast.errors import LogDamageError
 from polycast.log.batch_ids import UNOWNED, BatchIds, BatchRow
 from polycast.log.files.disk import Disk
-from polycast.log.files.folder import BATCHES, TOPICS, name_of
+from polycast.log.files.folder import BATCHES, TOPICS, file_name
 from polycast.log.files.format import (
     NOTHING_BEFORE,
     Layout,
+    encode_group,
     read_batch,
+    read_header,
     read_layout,
-    read_stamp,
     size_at,
-    to_message,
 )
 from polycast.log.times import to_micros
 
@@ -115,15 +115,15 @@ def write_snapshot(folder: Path, snapshot: Snapshot, seed: int, disk: Disk) -> N
     for table, suffix in ((snapshot.batches, BATCHES), (topics, TOPICS)):
         layout = Layout.of(table.schema, seed)
         batch = pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
-        message = to_message(batch, layout, NOTHING_BEFORE, snapshot.offset)
-        disk.replace(folder / name_of(snapshot.offset, suffix), layout.head + message.pieces[0])
+        message = encode_group(batch, layout, NOTHING_BEFORE, snapshot.offset)
+        disk.replace(folder / file_name(snapshot.offset, suffix), layout.head + message.pieces[0])
 
 
 def read_snapshot(folder: Path, offset: int) -> Snapshot | None:
     """None where there is none that is whole and right."""
     try:
-        listed = read_topics(folder / name_of(offset, TOPICS))
-        batches = _read_batches(folder / name_of(offset, BATCHES))
+        listed = read_topics(folder / file_name(offset, TOPICS))
+        batches = _read_batches(folder / file_name(offset, BATCHES))
     except (OSError, LogDamageError):
         return None
     floor = pc.max(listed.filter(pc.is_null(listed["topic"]))["next_sequence"]).as_py()
@@ -149,5 +149,5 @@ def _read(path: Path, schemas: Mapping[int, pa.Schema]) -> pa.Table:
     at = len(layout.head)
     if layout.schema.remove_metadata() != schemas.get(layout.version) or not size_at(data, at):
         raise LogDamageError(f"{path} is no snapshot")
-    stamp = read_stamp(data, at, layout.seed)
-    return pa.Table.from_batches([read_batch(data, at, stamp, layout)]).replace_schema_metadata()
+    header = read_header(data, at, layout.seed)
+    return pa.Table.from_batches([read_batch(data, at, header, layout)]).replace_schema_metadata()

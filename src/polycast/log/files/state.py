@@ -28,7 +28,7 @@ RESERVE = 1 << 22
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class LogState(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
     seed: str
     clean: bool
@@ -47,7 +47,7 @@ class _Version(msgspec.Struct):
     version: int
 
 
-def read_state(folder: Path) -> State | None:
+def read_state(folder: Path) -> LogState | None:
     """None where there is none, or none that can be read."""
     try:
         text = (folder / NAME).read_bytes()
@@ -57,14 +57,14 @@ def read_state(folder: Path) -> State | None:
                 f"{folder} was written by a newer version of Polycast: {version}, this one reads {VERSION}",
                 "--data DIR takes another folder",
             )
-        state = msgspec.json.decode(text, type=State)
+        state = msgspec.json.decode(text, type=LogState)
         int(state.seed, 16)
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, ValueError):
         return None
     return state
 
 
-def write_state(folder: Path, state: State, disk: Disk) -> None:
+def write_state(folder: Path, state: LogState, disk: Disk) -> None:
     """Where there is no room for another file, over the one that is there: its length stays, and fits a sector."""
     text = msgspec.json.format(msgspec.json.encode(state)).ljust(STATE_BYTES - 1) + b"\n"
     try:
@@ -75,7 +75,7 @@ def write_state(folder: Path, state: State, disk: Disk) -> None:
         disk.overwrite(folder / NAME, text)
 
 
-class Lock:
+class FolderLock:
     """One broker for one folder, as long as the process lives."""
 
     def __init__(self, folder: Path) -> None:

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from polycast.log.files.format import SCHEMA, Gap
 from polycast.log.files.hot import GroupPosition
 from polycast.log.files.sealed import RowGroup
+from polycast.log.read.catalog import SegmentPart
 from polycast.log.read.masks import mask_of
 from polycast.log.read.reader import Reader
-from polycast.log.read.survey import Piece
 from polycast.model import Exact, Pattern, Prefix
 
 BATCH_ROWS = 64 * 1024
@@ -36,7 +36,7 @@ class Condition(NamedTuple):
     value: Any
 
 
-class Wanted(NamedTuple):
+class RowFilter(NamedTuple):
     patterns: tuple[Pattern, ...] | None = None
     """A topic must match one of them."""
     conditions: tuple[Condition, ...] = ()
@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
         return needed | ({"topic", "sequence"} if self.starts or self.ends else set())
 
 
-class Stretch(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets that are read one after the other."""
 
     first: int
@@ -67,19 +67,19 @@ class Stretch(NamedTuple):
 # -- what need not be read -------------------------------------------------------------------------------
 
 
-def to_stretches(pieces: Sequence[Piece], wanted: Wanted, start: int, stop: int) -> list[Stretch]:
+def to_ranges(pieces: Sequence[SegmentPart], wanted: RowFilter, start: int, stop: int) -> list[OffsetRange]:
     """From pieces that may have such rows, and from those behind a hole: who reads them finds out what it is."""
-    stretches: list[Stretch] = []
+    stretches: list[OffsetRange] = []
     end = start
     for piece in pieces:
         first = end if piece.first > end else max(piece.first, start)
-        if piece.first > end or piece.facts is None or may_have(piece.facts, wanted):
-            stretches.append(Stretch(first, min(piece.next, stop), piece.size, piece.position))
+        if piece.first > end or piece.facts is None or may_match(piece.facts, wanted):
+            stretches.append(OffsetRange(first, min(piece.next, stop), piece.size, piece.position))
         end = piece.next
     return stretches
 
 
-def may_have(facts: RowGroup, wanted: Wanted) -> bool:
+def may_match(facts: RowGroup, wanted: RowFilter) -> bool:
     return _may_match(facts, wanted.patterns) and all(_may_meet(facts, each) for each in wanted.conditions)
 
 
@@ -149,10 +149,10 @@ TESTS: dict[str, Callable[[pa.Array, Any], pa.Array]] = {
 # -- what is read ----------------------------------------------------------------------------------------
 
 
-def scan(
+def query_rows(
     folder: Path,
-    stretches: Sequence[Stretch],
-    wanted: Wanted,
+    stretches: Sequence[OffsetRange],
+    wanted: RowFilter,
     columns: Sequence[str],
     on_skipped: Callable[[Gap], None] = lambda gap: None,
 ) -> Iterator[pa.RecordBatch]:
@@ -176,13 +176,13 @@ def scan(
         reader.close()
 
 
-def matching_rows(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+def matching_rows(batch: pa.RecordBatch, wanted: RowFilter) -> pa.RecordBatch:
     """The batch itself, if it is wanted as a whole."""
     mask = _mask(batch, wanted)
     return batch if mask is None or pc.all(mask).as_py() else batch.filter(mask)
 
 
-def _mask(batch: pa.RecordBatch, wanted: Wanted) -> pa.Array | None:
+def _mask(batch: pa.RecordBatch, wanted: RowFilter) -> pa.Array | None:
     masks = [TESTS[each.test](_values(batch, each.column), each.value) for each in wanted.conditions]
     if wanted.patterns is not None:
         masks.append(_any([mask_of(batch["topic"], pattern) for pattern in wanted.patterns]))

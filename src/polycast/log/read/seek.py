@@ -58,7 +58,7 @@ def seek_sequence(folder: Path, topic: str, sequence: int) -> Work[int]:
     return (yield from _search(folder, start, ["topic", "sequence"], matches))
 
 
-def begin_of_sequences(folder: Path, sequences: Mapping[str, int]) -> int:
+def find_sequences(folder: Path, sequences: Mapping[str, int]) -> int:
     """An offset before which no topic has come to its sequence: where a segment begins, as late as possible."""
     return finish(seek_sequences(folder, sequences))
 
@@ -127,8 +127,8 @@ def _within(segment: Segment, micros: int) -> int:
     """Where the row group begins that has the time, or may have it; that of the segment, if that is not known."""
     try:
         with SealedReader(segment.path) as sealed:
-            later = (each.first for each in sealed.about.row_groups if each.last_time >= micros)
-            return next(later, sealed.about.next)
+            later = (each.first for each in sealed.metadata.row_groups if each.last_time >= micros)
+            return next(later, sealed.metadata.next)
     except (OSError, LogDamageError):
         return segment.first
 
@@ -137,7 +137,7 @@ def first_time(segment: Segment) -> int | None:
     """In microseconds; None if there are no messages. Raises LogDamageError, and OSError if it is gone."""
     if segment.sealed:
         with SealedReader(segment.path) as sealed:
-            return sealed.about.first_time
+            return sealed.metadata.first_time
     hot = HotReader(segment.path)
     try:
         group = next(hot.groups(), None)

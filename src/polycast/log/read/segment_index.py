@@ -13,26 +13,26 @@ from pathlib import Path
 
 from polycast.errors import LogDamageError
 from polycast.log.files.folder import SEALED, Segment, segments
-from polycast.log.read.query import Stretch, Wanted, to_stretches
-from polycast.log.read.survey import HotIndex, Piece, row_groups
+from polycast.log.read.catalog import HotIndex, SegmentPart, row_groups
+from polycast.log.read.query import OffsetRange, RowFilter, to_ranges
 
 SEGMENTS_AT_MOST = 256
 ANYWHERE = 2**63 - 1
 
 
-class Index:
+class SegmentIndex:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._known: OrderedDict[Segment, list[Piece]] = OrderedDict()
+        self._known: OrderedDict[Segment, list[SegmentPart]] = OrderedDict()
         self._hot: HotIndex | None = None
         """Of the segment that is being written."""
         self._lock = threading.Lock()
 
-    def stretches(self, wanted: Wanted, start: int, stop: int) -> Iterator[list[Stretch]]:
+    def ranges(self, wanted: RowFilter, start: int, stop: int) -> Iterator[list[OffsetRange]]:
         """Those that may have such rows from `start` up to `stop`: for each segment, the oldest first."""
         return self._look(self._between(start, stop), wanted, start, stop)
 
-    def stretches_back(self, wanted: Wanted, start: int, stop: int) -> Iterator[list[Stretch]]:
+    def ranges_backwards(self, wanted: RowFilter, start: int, stop: int) -> Iterator[list[OffsetRange]]:
         """The same with the newest segment first, and in each the newest stretch first."""
         found = self._look(reversed(self._between(start, stop)), wanted, start, stop)
         return (stretches[::-1] for stretches in found)
@@ -54,14 +54,14 @@ class Index:
         ]
 
     def _look(
-        self, found: Iterable[tuple[Segment, int | None]], wanted: Wanted, start: int, stop: int
-    ) -> Iterator[list[Stretch]]:
+        self, found: Iterable[tuple[Segment, int | None]], wanted: RowFilter, start: int, stop: int
+    ) -> Iterator[list[OffsetRange]]:
         for segment, end in found:
             first, last = max(start, segment.first), stop if end is None else min(stop, end)
             pieces = [piece for piece in self._pieces(segment, end) if first < piece.next and piece.first < last]
-            yield to_stretches(pieces, wanted, first, last)
+            yield to_ranges(pieces, wanted, first, last)
 
-    def _pieces(self, segment: Segment, end: int | None) -> list[Piece]:
+    def _pieces(self, segment: Segment, end: int | None) -> list[SegmentPart]:
         """A segment that cannot be opened is one piece: who reads it is told why."""
         with self._lock:
             if segment in self._known:
@@ -74,9 +74,9 @@ class Index:
                     continue
                 except LogDamageError:
                     break
-        return [Piece(segment.first, ANYWHERE if end is None else end, 1)]
+        return [SegmentPart(segment.first, ANYWHERE if end is None else end, 1)]
 
-    def _find(self, segment: Segment, last: bool) -> list[Piece]:
+    def _find(self, segment: Segment, last: bool) -> list[SegmentPart]:
         if last and not segment.sealed:
             return list(self._follow(segment))
         pieces = list(row_groups(segment)) if segment.sealed else _hot_pieces(segment)
@@ -85,7 +85,7 @@ class Index:
             self._known.popitem(last=False)
         return pieces
 
-    def _follow(self, segment: Segment) -> list[Piece]:
+    def _follow(self, segment: Segment) -> list[SegmentPart]:
         if self._hot is None or self._hot.segment != segment:
             self._close_hot()
             self._hot = HotIndex(segment)
@@ -98,7 +98,7 @@ class Index:
         self._hot = None
 
 
-def _hot_pieces(segment: Segment) -> list[Piece]:
+def _hot_pieces(segment: Segment) -> list[SegmentPart]:
     index = HotIndex(segment)
     try:
         index.follow()

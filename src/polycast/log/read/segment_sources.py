@@ -71,7 +71,7 @@ class HotSource:
             if group is None:
                 break
             parts.append(group.batch.select(self._columns) if self._columns else group.batch)
-            rows, size = rows + group.stamp.count, size + group.stamp.size
+            rows, size = rows + group.header.count, size + group.header.size
         if not parts:
             return None
         joined = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
@@ -83,17 +83,17 @@ class HotSource:
         `following`: only if there is no gap before it, and if it is worth to be put together with others.
         """
         group = self._ahead
-        while group is None or group.stamp.next <= offset:
+        while group is None or group.header.next <= offset:
             group = self._pull(offset, following)
             if group is None:
                 return None
-        if following and (group.stamp.first != self.next or group.stamp.size > GATHER_BYTES):
+        if following and (group.header.first != self.next or group.header.size > GATHER_BYTES):
             self._ahead = group
             return None
         self._ahead = None
-        if group.stamp.gap:
-            self.gaps.append(group.stamp.gap)
-        self.next = group.stamp.next
+        if group.header.gap:
+            self.gaps.append(group.header.gap)
+        self.next = group.header.next
         return group
 
     def _pull(self, offset: int, following: bool) -> Group | None:
@@ -114,10 +114,10 @@ class HotSource:
 
     def skip(self) -> bool:
         self._groups = self._ahead = None
-        stamp = self._reader.find(self.next)
-        if stamp is None:
+        header = self._reader.find(self.next)
+        if header is None:
             return False
-        self.next = stamp.first
+        self.next = header.first
         return True
 
     def close(self) -> None:
@@ -131,12 +131,12 @@ class SealedSource:
         self.segment = segment
         self.next = segment.first
         self._reader = SealedReader(segment.path)
-        self.gaps = self._reader.about.gaps
+        self.gaps = self._reader.metadata.gaps
         self._columns = columns
         self._number = 0
 
     def read(self, offset: int) -> pa.RecordBatch | None:
-        row_groups = self._reader.about.row_groups
+        row_groups = self._reader.metadata.row_groups
         while self._number < len(row_groups) and row_groups[self._number].next <= offset:
             self.skip()
         if self._number == len(row_groups):
@@ -146,7 +146,7 @@ class SealedSource:
         return batch
 
     def skip(self) -> bool:
-        row_groups = self._reader.about.row_groups
+        row_groups = self._reader.metadata.row_groups
         if self._number == len(row_groups):
             return False
         self.next = row_groups[self._number].next

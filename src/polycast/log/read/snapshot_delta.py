@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from polycast.log.batch_ids import BatchRow
 from polycast.log.files.folder import Segment
-from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, Stamp, StampedBatch
+from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, BatchEntry, GroupHeader
 from polycast.log.files.hot import Group, HotReader
 from polycast.log.files.sealed import SealedReader
 from polycast.log.files.snapshot import Snapshot, advance, to_batches
@@ -47,32 +47,32 @@ def read_delta(segment: Segment) -> SnapshotDelta | None:
 
 def to_delta(groups: Iterable[Group]) -> SnapshotDelta | None:
     """From the valid groups of a hot segment."""
-    stamps: list[Stamp] = []
+    headers: list[GroupHeader] = []
     parts: list[pa.RecordBatch] = []
     batches: list[BatchRow] = []
     micros = 0
     for group in groups:
         micros = group.batch["time"][-1].value
-        stamps.append(group.stamp)
+        headers.append(group.header)
         parts.append(group.batch.select(COLUMNS))
-        batches += [_to_row(batch, micros) for batch in group.stamp.batches]
-    if not stamps:
+        batches += [_to_row(batch, micros) for batch in group.header.batches]
+    if not headers:
         return None
     rows = pa.Table.from_batches(parts).replace_schema_metadata()
-    lost = sum(stamp.gap.next - stamp.gap.first for stamp in stamps[1:] if stamp.gap)
-    return SnapshotDelta(rows, batches, lost, stamps[-1].next, stamps[-1].checksum, micros)
+    lost = sum(header.gap.next - header.gap.first for header in headers[1:] if header.gap)
+    return SnapshotDelta(rows, batches, lost, headers[-1].next, headers[-1].checksum, micros)
 
 
 def _from_sealed(segment: Segment) -> SnapshotDelta:
     with SealedReader(segment.path) as file:
-        about = file.about
-        rows = pa.Table.from_batches([file.read(number, COLUMNS) for number in range(len(about.row_groups))])
-    batches = [_to_row(batch, about.last_time) for batch in about.batches]
-    lost = about.next - about.first - about.count
-    return SnapshotDelta(rows, batches, lost, about.next, about.checksum, about.last_time)
+        metadata = file.metadata
+        rows = pa.Table.from_batches([file.read(number, COLUMNS) for number in range(len(metadata.row_groups))])
+    batches = [_to_row(batch, metadata.last_time) for batch in metadata.batches]
+    lost = metadata.next - metadata.first - metadata.count
+    return SnapshotDelta(rows, batches, lost, metadata.next, metadata.checksum, metadata.last_time)
 
 
-def _to_row(batch: StampedBatch, micros: int) -> BatchRow:
+def _to_row(batch: BatchEntry, micros: int) -> BatchRow:
     return BatchRow(batch.batch_id, batch.first, batch.count, micros, batch.owner)
 
 

@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 from polycast.errors import LogDamageError
 from polycast.log.files.damage import Damage, open_damaged, walk
 from polycast.log.files.disk import Disk
-from polycast.log.files.folder import TOPICS, Segment, clear, first_of, segments
+from polycast.log.files.folder import TOPICS, Segment, first_offset_of, remove_leftovers, segments
 from polycast.log.files.format import Gap
 from polycast.log.files.hot import Group, HotReader
 from polycast.log.files.quarantine import QUARANTINE, quarantine, quarantine_tail
 from polycast.log.files.snapshot import NO_BATCHES, Snapshot, advance, read_snapshot
-from polycast.log.files.state import RESERVE, State, read_state
+from polycast.log.files.state import RESERVE, LogState, read_state
 from polycast.log.read.snapshot_delta import (
     NO_ROWS,
     SnapshotDelta,
@@ -48,14 +48,14 @@ Deltas = dict[Path, SnapshotDelta | None]
 
 
 class Recovered(NamedTuple):
-    state: State
+    state: LogState
     """As a clean stop would have left it."""
     snapshot: Snapshot
     gap: Gap | None = None
 
 
 def recover(folder: Path, disk: Disk) -> Recovered:
-    clear(folder)
+    remove_leftovers(folder)
     state = read_state(folder)
     found = segments(folder)
     if state and state.clean and not (found and found[-1].first >= state.next):
@@ -63,11 +63,11 @@ def recover(folder: Path, disk: Disk) -> Recovered:
         if snapshot:
             return Recovered(state, snapshot, state.gap)
     if state is None and not found:
-        return Recovered(State(seed=secrets.token_hex(8), clean=True, next=0, reserved=0), Snapshot(0))
+        return Recovered(LogState(seed=secrets.token_hex(8), clean=True, next=0, reserved=0), Snapshot(0))
     return _rebuild(folder, state, disk)
 
 
-def _rebuild(folder: Path, state: State | None, disk: Disk) -> Recovered:
+def _rebuild(folder: Path, state: LogState | None, disk: Disk) -> Recovered:
     newest = _newest_snapshot(folder)
     deltas = _mend(folder, newest.offset, disk, torn=not (state and state.clean))
     snapshot, last = _catch_up(folder, newest, deltas)
@@ -79,12 +79,14 @@ def _rebuild(folder: Path, state: State | None, disk: Disk) -> Recovered:
                     "topic skips as many sequences", folder, f"{after:,}", f"{last.next:,}")  # fmt: skip
     snapshot = _raise_floor(advance(snapshot, after, NO_ROWS, NO_BATCHES, after - known))
     seed = state.seed if state else secrets.token_hex(8)
-    found = State(seed=seed, clean=True, next=after, reserved=after, checksum=last.checksum, micros=last.micros)
+    found = LogState(seed=seed, clean=True, next=after, reserved=after, checksum=last.checksum, micros=last.micros)
     return Recovered(found, snapshot, gap)
 
 
 def _newest_snapshot(folder: Path) -> Snapshot:
-    offsets = sorted((o for path in folder.glob(f"*{TOPICS}") if (o := first_of(path)) is not None), reverse=True)
+    offsets = sorted(
+        (o for path in folder.glob(f"*{TOPICS}") if (o := first_offset_of(path)) is not None), reverse=True
+    )
     for offset in offsets:
         if snapshot := read_snapshot(folder, offset):
             return snapshot
@@ -146,7 +148,7 @@ def inspect(path: Path) -> Inspection:
     reader = open_damaged(path)
     if reader is None:
         return Inspection(0, error)
-    inspected = _Walk(reader, first_of(path) or 0, error if reader.stands_in else "")
+    inspected = _Walk(reader, first_offset_of(path) or 0, error if reader.stands_in else "")
     try:
         delta = to_delta(inspected.groups())
     finally:
@@ -169,7 +171,7 @@ class _Walk:
                 self.groups_behind = True
                 return
             else:
-                self.end = found.position + found.stamp.size
+                self.end = found.position + found.header.size
                 yield found
 
 

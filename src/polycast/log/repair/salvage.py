@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from polycast.log.files.damage import Damage, open_damaged, walk
 from polycast.log.files.disk import DISK, TEMPORARY, Disk
-from polycast.log.files.folder import HOT, first_of, name_of, segments
+from polycast.log.files.folder import HOT, file_name, first_offset_of, segments
 from polycast.log.files.format import Gap, Layout
 from polycast.log.files.hot import CHUNK_BYTES, HotReader
 from polycast.log.files.quarantine import QUARANTINE, quarantine, write_lost
@@ -23,7 +23,7 @@ from polycast.log.files.quarantine import QUARANTINE, quarantine, write_lost
 log = logging.getLogger("polycast.log")
 
 
-class Stretch(NamedTuple):
+class IntactRange(NamedTuple):
     """Groups without damage between them: their bytes and their offsets."""
 
     start: int
@@ -37,11 +37,16 @@ def salvage(path: Path, disk: Disk = DISK) -> list[Path]:
     aside = _put_aside(path, disk)
     reader = open_damaged(path)
     if reader is None:
-        _tell(path, aside, [Damage(0, first_of(path) or 0, None, f"{path}: its beginning cannot be read")], disk)
+        _tell(
+            path,
+            aside,
+            [Damage(0, first_offset_of(path) or 0, None, f"{path}: its beginning cannot be read")],
+            disk,
+        )
         path.unlink()
         return []
     try:
-        stretches, damage = _survey(reader, first_of(path) or 0)
+        stretches, damage = _survey(reader, first_offset_of(path) or 0)
         _tell(path, aside, damage, disk)
         targets = [_target(path, stretch, reader.layout) for stretch in stretches]
         for stretch, target in reversed(list(zip(stretches, targets, strict=True))):
@@ -70,27 +75,27 @@ def _put_aside(path: Path, disk: Disk) -> Path:
     return aside
 
 
-def _survey(reader: HotReader, first: int) -> tuple[list[Stretch], list[Damage]]:
-    stretches: list[Stretch] = []
+def _survey(reader: HotReader, first: int) -> tuple[list[IntactRange], list[Damage]]:
+    stretches: list[IntactRange] = []
     damage: list[Damage] = []
     for found in walk(reader, first):
         if isinstance(found, Damage):
             damage.append(found)
             continue
-        end = found.position + found.stamp.size
+        end = found.position + found.header.size
         if stretches and stretches[-1].end == found.position:
-            stretches[-1] = stretches[-1]._replace(end=end, next=found.stamp.next)
+            stretches[-1] = stretches[-1]._replace(end=end, next=found.header.next)
         else:
-            stretches.append(Stretch(found.position, end, found.stamp.first, found.stamp.next))
+            stretches.append(IntactRange(found.position, end, found.header.first, found.header.next))
     return stretches, damage
 
 
-def _target(path: Path, stretch: Stretch, layout: Layout) -> Path:
+def _target(path: Path, stretch: IntactRange, layout: Layout) -> Path:
     at_the_beginning = stretch.start == len(layout.head)
-    return path if at_the_beginning else path.with_name(name_of(stretch.first, HOT))
+    return path if at_the_beginning else path.with_name(file_name(stretch.first, HOT))
 
 
-def _copy(path: Path, stretch: Stretch, layout: Layout, target: Path, disk: Disk) -> None:
+def _copy(path: Path, stretch: IntactRange, layout: Layout, target: Path, disk: Disk) -> None:
     temporary = target.with_name(target.name + TEMPORARY)
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
     try:

@@ -19,16 +19,16 @@ import pyarrow.compute as pc
 
 from polycast.errors import LogDamageError
 from polycast.log.files.damage import Damage, walk
-from polycast.log.files.folder import BATCHES, SEALED, TOPICS, Segment, first_of, segments, size_of
+from polycast.log.files.folder import BATCHES, SEALED, TOPICS, Segment, first_offset_of, segment_size, segments
 from polycast.log.files.format import NOTHING_BEFORE, Gap
 from polycast.log.files.hot import Group, HotReader
 from polycast.log.files.quarantine import read_lost
 from polycast.log.files.sealed import SealedReader, content_of
 from polycast.log.files.snapshot import read_snapshot
-from polycast.log.files.state import NAME, State, read_state
+from polycast.log.files.state import NAME, LogState, read_state
 
 
-class Finding(NamedTuple):
+class LogFinding(NamedTuple):
     """Damage, or a note."""
 
     what: str
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
     note: bool = False
 
 
-class Progress(NamedTuple):
+class VerifyProgress(NamedTuple):
     """After another piece: how many bytes of how many, and how many rows were right."""
 
     done: int
@@ -46,7 +46,7 @@ class Progress(NamedTuple):
     rows: int
 
 
-Report = Finding | Progress
+Report = LogFinding | VerifyProgress
 
 
 def verify(folder: Path, running: bool = False) -> Iterator[Report]:
@@ -61,7 +61,7 @@ class _Verification:
         self._state, self._state_damage = _read_state(folder)
         self._segments = segments(folder)
         self._lost = read_lost(folder)
-        self._total = sum(map(size_of, self._segments))
+        self._total = sum(map(segment_size, self._segments))
         self._done = self._rows = 0
         self._expected: int | None = None
         """The next offset; None where that cannot be known."""
@@ -70,19 +70,19 @@ class _Verification:
 
     def run(self) -> Iterator[Report]:
         for segment in self._segments:
-            size = size_of(segment)
+            size = segment_size(segment)
             try:
                 yield from self._check(segment)
             except LogDamageError as error:
-                yield Finding(str(error), segment.first)
+                yield LogFinding(str(error), segment.first)
                 self._expected = self._checksum = None
             self._done += size
             yield self._progress()
         yield from self._check_snapshots()
         yield from self._check_state()
 
-    def _progress(self, done: int = 0) -> Progress:
-        return Progress(self._done + done, self._total, self._rows)
+    def _progress(self, done: int = 0) -> VerifyProgress:
+        return VerifyProgress(self._done + done, self._total, self._rows)
 
     def _check(self, segment: Segment) -> Iterator[Report]:
         """One that was sealed meanwhile is found under its new name; one that was removed is none of ours."""
@@ -104,7 +104,7 @@ class _Verification:
         try:
             for found in walk(reader, segment.first):
                 if isinstance(found, Damage):
-                    yield Finding(found.reason, found.first, found.next, note=may_be_torn and found.torn)
+                    yield LogFinding(found.reason, found.first, found.next, note=may_be_torn and found.torn)
                     self._expected, self._checksum = found.next, None
                     may_be_torn = may_be_torn and not found.torn
                 else:
@@ -112,77 +112,81 @@ class _Verification:
                     yield self._progress(found.position)
             if may_be_torn and reader.has_rest():
                 text = f"{segment.path}, byte {reader.position:,}: the last group was never finished"
-                yield Finding(text, self._expected, note=True)
+                yield LogFinding(text, self._expected, note=True)
         finally:
             reader.close()
 
-    def _check_group(self, segment: Segment, group: Group) -> Iterator[Finding]:
-        stamp, offsets = group.stamp, group.batch["offset"]
+    def _check_group(self, segment: Segment, group: Group) -> Iterator[LogFinding]:
+        header, offsets = group.header, group.batch["offset"]
         place = f"{segment.path}, byte {group.position:,}"
-        self._rows += stamp.count
-        if holes_in(offsets) or offsets[0].as_py() != stamp.first or len(offsets) != stamp.count:
-            yield Finding(f"{place}: the rows are not those that the group says", stamp.first, stamp.next)
-        gaps = [stamp.gap] if stamp.gap else []
-        yield from self._follow(place, stamp.first, stamp.next, stamp.previous, stamp.checksum, gaps)
+        self._rows += header.count
+        if holes_in(offsets) or offsets[0].as_py() != header.first or len(offsets) != header.count:
+            yield LogFinding(f"{place}: the rows are not those that the group says", header.first, header.next)
+        gaps = [header.gap] if header.gap else []
+        yield from self._follow(place, header.first, header.next, header.previous, header.checksum, gaps)
 
     # -- sealed segments ---------------------------------------------------------------------------------
 
     def _check_sealed(self, reader: SealedReader) -> Iterator[Report]:
-        about = reader.about
+        metadata = reader.metadata
         yield from self._follow(
-            str(reader.path), about.first, about.next, about.previous, about.checksum, about.gaps
+            str(reader.path), metadata.first, metadata.next, metadata.previous, metadata.checksum, metadata.gaps
         )
-        if about.content != content_of(about.row_groups):
-            yield Finding(f"{reader.path}: the digest of its content is wrong", about.first, about.next)
-        expected = about.first
-        for number, group in enumerate(about.row_groups):
+        if metadata.content != content_of(metadata.row_groups):
+            yield LogFinding(f"{reader.path}: the digest of its content is wrong", metadata.first, metadata.next)
+        expected = metadata.first
+        for number, group in enumerate(metadata.row_groups):
             try:
                 offsets = reader.read(number)["offset"]
             except LogDamageError as error:
-                yield Finding(str(error), group.first, group.next)
+                yield LogFinding(str(error), group.first, group.next)
             else:
                 self._rows += group.count
                 for hole in [Gap(expected, group.first, ""), *holes_in(offsets)]:
-                    if not _covers(about.gaps, hole.first, hole.next):
+                    if not _covers(metadata.gaps, hole.first, hole.next):
                         text = f"{reader.path}, row group {number}: offsets are missing, and no gap is on record"
-                        yield Finding(text, hole.first, hole.next)
+                        yield LogFinding(text, hole.first, hole.next)
             expected = group.next
-            yield self._progress(size_of(Segment(0, reader.path)) * (number + 1) // len(about.row_groups))
+            yield self._progress(segment_size(Segment(0, reader.path)) * (number + 1) // len(metadata.row_groups))
 
     # -- between groups ----------------------------------------------------------------------------------
 
     def _follow(
         self, place: str, first: int, after: int, previous: str, checksum: str, gaps: list[Gap]
-    ) -> Iterator[Finding]:
+    ) -> Iterator[LogFinding]:
         expected = first if self._expected is None else self._expected
         if _covers(self._lost, expected, first) and expected < first:
-            yield Finding(f"{place}: what was before it is known to be lost to damage", expected, first, note=True)
+            yield LogFinding(
+                f"{place}: what was before it is known to be lost to damage", expected, first, note=True
+            )
             self._checksum = None
         elif first < expected or not _covers(gaps, expected, first):
-            yield Finding(f"{place}: offset {expected:,} should be next, and no gap is on record", expected, first)
+            yield LogFinding(
+                f"{place}: offset {expected:,} should be next, and no gap is on record", expected, first
+            )
         if self._checksum is not None and previous != self._checksum:
-            yield Finding(f"{place}: the chain is broken: this does not follow on what is before it", first)
+            yield LogFinding(f"{place}: the chain is broken: this does not follow on what is before it", first)
         self._expected, self._checksum = after, checksum
 
     # -- the rest ----------------------------------------------------------------------------------------
 
-    def _check_snapshots(self) -> Iterator[Finding]:
+    def _check_snapshots(self) -> Iterator[LogFinding]:
         for path in sorted(self._folder.glob(f"*{TOPICS}")):
-            offset = first_of(path)
+            offset = first_offset_of(path)
             if offset is not None and read_snapshot(self._folder, offset) is None and path.exists():
-                yield Finding(f"{path}, or its {BATCHES}: the snapshot cannot be read", offset)
+                yield LogFinding(f"{path}, or its {BATCHES}: the snapshot cannot be read", offset)
 
-    def _check_state(self) -> Iterator[Finding]:
+    def _check_state(self) -> Iterator[LogFinding]:
         if self._state_damage:
-            yield Finding(self._state_damage)
+            yield LogFinding(self._state_damage)
         if self._running or not self._state or not self._state.clean or self._checksum is None:
             return
         if self._checksum != self._state.checksum:
             text = f"{self._folder}: the log ends before offset {self._state.next:,}, where the last stop left it"
-            yield Finding(text, self._expected, self._state.next)
+            yield LogFinding(text, self._expected, self._state.next)
 
 
-def _read_state(folder: Path) -> tuple[State | None, str]:
+def _read_state(folder: Path) -> tuple[LogState | None, str]:
     """And what is wrong with it."""
     try:
         state = read_state(folder)

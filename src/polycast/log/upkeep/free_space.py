@@ -15,7 +15,7 @@ from pathlib import Path
 from polycast.declare import size_text
 from polycast.errors import StartError
 from polycast.log.files.disk import Disk
-from polycast.log.settings import AUTO, LogSettings, floor_of
+from polycast.log.settings import AUTO, LogSettings, keep_free_bytes
 
 log = logging.getLogger("polycast.log")
 
@@ -28,7 +28,7 @@ ends where less than half of the floor is free: then there is no time to wait fo
 STAYS_SHARE = 4
 
 
-class Floor:
+class FreeSpace:
     def __init__(self, folder: Path, settings: LogSettings, disk: Disk) -> None:
         self._folder = folder
         self._disk = disk
@@ -77,7 +77,7 @@ class Floor:
 
     def _bytes(self) -> int:
         capacity = self._disk.capacity(self._folder)
-        return floor_of(self._wanted, capacity) if capacity else 0
+        return keep_free_bytes(self._wanted, capacity) if capacity else 0
 
     def _note(self, free: int, floor: int) -> None:
         if free >= floor + self._margin:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from polycast.errors import LogDamageError
 from polycast.log.files.disk import DISK, Disk
-from polycast.log.files.folder import WANTED, Segment, segments, size_of
+from polycast.log.files.folder import SEAL_REQUEST, Segment, segment_size, segments
 from polycast.log.repair.salvage import salvage
 from polycast.log.settings import LogSettings
 from polycast.log.upkeep.retention import Retention
@@ -34,7 +34,7 @@ RETRY_SECONDS = 30.0
 NICE = 10
 
 
-class Keeper:
+class Housekeeping:
     def __init__(
         self,
         folder: Path,
@@ -108,10 +108,10 @@ class Keeper:
 
     def round(self) -> None:
         self._keep_house()
-        self._try(WANTED, self._hear_wish)
+        self._try(SEAL_REQUEST, self._hear_wish)
         if self._settings.seal or self._wanted is not None:
             self._seal_all()
-        self._try(WANTED, self._grant_wish)
+        self._try(SEAL_REQUEST, self._grant_wish)
 
     def _keep_house(self) -> None:
         """What takes no time, however much there is to be sealed."""
@@ -160,7 +160,7 @@ class Keeper:
             self._keep_house()
 
     def _seal(self, segment: Segment) -> None:
-        size = size_of(segment)
+        size = segment_size(segment)
         try:
             sealed = seal(
                 segment.path,
@@ -189,7 +189,7 @@ class Keeper:
     # -- wishes ------------------------------------------------------------------------------------------
 
     def _hear_wish(self) -> None:
-        if not (self._folder / WANTED).exists():
+        if not (self._folder / SEAL_REQUEST).exists():
             self._wanted = None
         elif self._wanted is None:
             hot = self._hot()
@@ -199,5 +199,5 @@ class Keeper:
 
     def _grant_wish(self) -> None:
         if self._wanted is not None and all(segment.first > self._wanted for segment in self._hot()):
-            (self._folder / WANTED).unlink(missing_ok=True)
+            (self._folder / SEAL_REQUEST).unlink(missing_ok=True)
             self._wanted = None

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from polycast.declare import size_text
 from polycast.log.files.disk import DISK, Disk
-from polycast.log.files.folder import Segment, remove, segments, size_of
-from polycast.log.read.outline import Outline, outline_of
+from polycast.log.files.folder import Segment, remove_segment, segment_size, segments
+from polycast.log.read.segment_info import SegmentInfo, read_segment_info
 from polycast.log.settings import LogSettings
 from polycast.log.times import MICROS
-from polycast.log.upkeep.free_space import Floor
+from polycast.log.upkeep.free_space import FreeSpace
 
 log = logging.getLogger("polycast.log")
 
@@ -24,8 +24,8 @@ class Retention:
         self._folder = folder
         self._bytes = settings.retain_bytes
         self._seconds = settings.retain_seconds
-        self._oldest: Outline | None = None
-        self.floor = Floor(folder, settings, disk)
+        self._oldest: SegmentInfo | None = None
+        self.floor = FreeSpace(folder, settings, disk)
         self.segments_removed = self.messages_removed = self.bytes_removed = 0
         self.removed_for_room = 0
         """How many of those segments went because of log.keep_free."""
@@ -48,7 +48,7 @@ class Retention:
 
     def _keep_limits(self, closed: int, now: float) -> None:
         found = segments(self._folder)
-        size = sum(map(size_of, found))
+        size = sum(map(segment_size, found))
         for segment in found:
             if segment.first >= closed:
                 return
@@ -65,7 +65,7 @@ class Retention:
     def _make_room(self, closed: int, now: float) -> None:
         missing = self.floor.missing(now)
         found = segments(self._folder) if missing else []
-        removable = sum(map(size_of, found)) - self.floor.stays
+        removable = sum(map(segment_size, found)) - self.floor.stays
         for segment in found:
             if missing <= 0 or segment.first >= closed:
                 return
@@ -82,21 +82,21 @@ class Retention:
             self.floor.removed(outline.size, room, now)
             missing -= outline.size
 
-    def _outline(self, segment: Segment) -> Outline:
+    def _outline(self, segment: Segment) -> SegmentInfo:
         """The oldest one is asked for again and again."""
         if self._oldest is None or self._oldest.segment != segment:
-            self._oldest = outline_of(segment)
+            self._oldest = read_segment_info(segment)
         return self._oldest
 
-    def _is_old(self, outline: Outline, now: float) -> bool:
+    def _is_old(self, outline: SegmentInfo, now: float) -> bool:
         if not self._seconds:
             return False
         if outline.last_time is None:  # it is damaged, or empty
             return outline.segment.path.stat().st_mtime < now - self._seconds
         return outline.last_time / MICROS < now - self._seconds
 
-    def _remove(self, outline: Outline, limit: str) -> None:
-        remove(outline.segment)
+    def _remove(self, outline: SegmentInfo, limit: str) -> None:
+        remove_segment(outline.segment)
         self.segments_removed += 1
         self.messages_removed += outline.rows
         self.bytes_removed += outline.size

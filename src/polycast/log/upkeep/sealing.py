@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from polycast.errors import LogDamageError
 from polycast.log.files.disk import DISK, TEMPORARY, Disk
 from polycast.log.files.folder import SEALED
-from polycast.log.files.format import SCHEMA, VERSION, Gap, Stamp
+from polycast.log.files.format import SCHEMA, VERSION, Gap, GroupHeader
 from polycast.log.files.hot import Group, HotReader
-from polycast.log.files.sealed import About, RowGroup, SealedReader, content_of, digest_of, to_metadata
+from polycast.log.files.sealed import RowGroup, SealedReader, SegmentMetadata, content_of, digest_of, to_key_values
 
 ROW_GROUP_ROWS = 64 * 1024
 ROW_GROUP_BYTES = 16 * 1024 * 1024
@@ -33,11 +33,11 @@ COUNTED = ["offset", "sequence", "time"]
 REPEATED = ["topic", "dialect", "format", "source"]
 
 
-class Stopped(Exception):  # noqa: N818 -- nothing is wrong
+class SealingStopped(Exception):  # noqa: N818 -- nothing is wrong
     pass
 
 
-class Pace:
+class Throttle:
     """Takes not more than a share of one core, and ends when it is told to."""
 
     def __init__(self, share: float, pause: Callable[[float], object], stopped: Callable[[], bool]) -> None:
@@ -49,7 +49,7 @@ class Pace:
     def step(self) -> None:
         """To be called often: it rests when that is worth it."""
         if self._stopped():
-            raise Stopped
+            raise SealingStopped
         worked = time.thread_time() - self._began
         if self._rest and worked >= SLICE_SECONDS:
             self._pause(worked * self._rest)
@@ -69,13 +69,13 @@ def seal(
     """
     target = path.with_suffix(SEALED)
     temporary = target.with_name(target.name + TEMPORARY)
-    pace = Pace(share, pause, stopped)
+    pace = Throttle(share, pause, stopped)
     try:
         if not _write(path, temporary, pace, disk):
             return None
         _check(temporary, pace)
         disk.rename(temporary, target)
-    except Stopped:
+    except SealingStopped:
         return None
     finally:
         temporary.unlink(missing_ok=True)
@@ -83,7 +83,7 @@ def seal(
     return target
 
 
-def _write(path: Path, temporary: Path, pace: Pace, disk: Disk) -> bool:
+def _write(path: Path, temporary: Path, pace: Throttle, disk: Disk) -> bool:
     """Whether there was anything to write."""
     reader = HotReader(path)
     sink = _Sink(temporary, disk)
@@ -94,10 +94,10 @@ def _write(path: Path, temporary: Path, pace: Pace, disk: Disk) -> bool:
                 found.row_groups.append(_describe(table))
                 writer.write_table(table)
                 pace.step()
-            if not found.stamps:
+            if not found.headers:
                 return False
-            _check_end(reader, found.stamps[-1].next)
-            writer.add_key_value_metadata(to_metadata(found.to_about(reader.layout.seed)))
+            _check_end(reader, found.headers[-1].next)
+            writer.add_key_value_metadata(to_key_values(found.to_metadata(reader.layout.seed)))
         sink.sync()
     finally:
         sink.release()
@@ -111,16 +111,16 @@ def _check_end(reader: HotReader, after: int) -> None:
         raise LogDamageError(f"{reader.path}, byte {end:,}: nothing is there, and groups follow behind it")
 
 
-def _row_groups(reader: HotReader, found: _Found, pace: Pace) -> Iterator[pa.Table]:
+def _row_groups(reader: HotReader, found: _Found, pace: Throttle) -> Iterator[pa.Table]:
     parts: list[pa.RecordBatch] = []
     rows = size = 0
     for group in reader.groups():
         pace.step()
-        found.stamps.append(group.stamp)
+        found.headers.append(group.header)
         for part in _cut(group):
             parts.append(part)
             rows += part.num_rows
-            size += group.stamp.size * part.num_rows // group.stamp.count
+            size += group.header.size * part.num_rows // group.header.count
             if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
                 yield _join(parts)
                 parts, rows, size = [], 0, 0
@@ -133,8 +133,8 @@ def _join(parts: list[pa.RecordBatch]) -> pa.Table:
 
 
 def _cut(group: Group) -> Iterator[pa.RecordBatch]:
-    count = group.stamp.count
-    rows = min(ROW_GROUP_ROWS, max(1, count * ROW_GROUP_BYTES // group.stamp.size))
+    count = group.header.count
+    rows = min(ROW_GROUP_ROWS, max(1, count * ROW_GROUP_BYTES // group.header.size))
     for start in range(0, count, rows):
         yield group.batch.slice(start, rows) if rows < count else group.batch
 
@@ -161,22 +161,22 @@ class _Found:
     """What is known about a segment when all of it was read."""
 
     def __init__(self) -> None:
-        self.stamps: list[Stamp] = []
+        self.headers: list[GroupHeader] = []
         self.row_groups: list[RowGroup] = []
 
-    def to_about(self, seed: int) -> About:
-        stamps, groups = self.stamps, self.row_groups
-        gaps: list[Gap] = [stamp.gap for stamp in stamps if stamp.gap]
-        return About(
+    def to_metadata(self, seed: int) -> SegmentMetadata:
+        headers, groups = self.headers, self.row_groups
+        gaps: list[Gap] = [header.gap for header in headers if header.gap]
+        return SegmentMetadata(
             version=VERSION,
             seed=f"{seed:016x}",
-            first=stamps[0].first,
-            next=stamps[-1].next,
+            first=headers[0].first,
+            next=headers[-1].next,
             count=sum(group.count for group in groups),
-            previous=stamps[0].previous,
-            checksum=stamps[-1].checksum,
+            previous=headers[0].previous,
+            checksum=headers[-1].checksum,
             gaps=gaps,
-            batches=[batch for stamp in stamps for batch in stamp.batches],
+            batches=[batch for header in headers for batch in header.batches],
             first_time=groups[0].first_time,
             last_time=groups[-1].last_time,
             content=content_of(groups),
@@ -229,11 +229,11 @@ class _Sink:
         os.close(self._fd)
 
 
-def _check(temporary: Path, pace: Pace) -> None:
+def _check(temporary: Path, pace: Throttle) -> None:
     """Raises OSError: the hot segment is not at fault."""
     try:
         with SealedReader(temporary) as written:
-            for number in range(len(written.about.row_groups)):
+            for number in range(len(written.metadata.row_groups)):
                 written.read(number)
                 pace.step()
     except LogDamageError as error:

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.log.files.bursts import to_bursts
-from polycast.log.files.columns import COLUMN_BYTES_AT_MOST
+from polycast.log.files.columns import COLUMN_LIMIT_BYTES
 from polycast.log.files.format import SCHEMA
 from polycast.model import Burst, Format
 
-STAGED = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("format", pa.string())])
+STAGED_SCHEMA = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("format", pa.string())])
 """What the parts of a bulk have. No format means bytes."""
 
 LONGEST = "hermod"
@@ -29,7 +29,7 @@ LONGEST = "hermod"
 class Bulk:
     dialect: str
     columns: pa.RecordBatch
-    """As `STAGED` has them."""
+    """As `STAGED_SCHEMA` has them."""
     names: list[bytes]
     """The topics, each once."""
     counts: list[int]
@@ -46,7 +46,7 @@ class Bulk:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Numbered:
+class NumberedBulk:
     """A bulk with what the hub gave it: an offset, and the sequence that each of its topics begins with."""
 
     bulk: Bulk
@@ -57,7 +57,7 @@ class Numbered:
         return len(self.bulk)
 
 
-def size_of(parts: Sequence[pa.RecordBatch]) -> int:
+def total_bytes(parts: Sequence[pa.RecordBatch]) -> int:
     return sum(part.nbytes for part in parts)
 
 
@@ -69,14 +69,14 @@ def overflow(parts: Sequence[pa.RecordBatch], source: bytes) -> tuple[str, int] 
         "payload": sum(pc.sum(pc.binary_length(part["payload"])).as_py() or 0 for part in parts),
         "source": rows * max(len(source), len(LONGEST)),
     }
-    return next(((name, size) for name, size in sizes.items() if size > COLUMN_BYTES_AT_MOST), None)
+    return next(((name, size) for name, size in sizes.items() if size > COLUMN_LIMIT_BYTES), None)
 
 
 def to_columns(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """All parts as one."""
     joined = pa.concat_batches(parts)
     formats = pc.fill_null(joined["format"], Format.BYTES.value)
-    return pa.RecordBatch.from_arrays([joined["topic"], joined["payload"], formats], schema=STAGED)
+    return pa.RecordBatch.from_arrays([joined["topic"], joined["payload"], formats], schema=STAGED_SCHEMA)
 
 
 def to_bulk(dialect: str, columns: pa.RecordBatch) -> Bulk:
@@ -90,7 +90,7 @@ def to_bulk(dialect: str, columns: pa.RecordBatch) -> Bulk:
     return Bulk(dialect, columns, names, counts, lasts, numbers, pc.inverse_permutation(order))
 
 
-def to_rows(numbered: Numbered, source: bytes, micros: int) -> pa.RecordBatch:
+def to_rows(numbered: NumberedBulk, source: bytes, micros: int) -> pa.RecordBatch:
     """As rows of the log."""
     bulk, rows = numbered.bulk, len(numbered)
     begins = accumulate(bulk.counts, initial=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from polycast.log.write.bulk import Numbered
+from polycast.log.write.bulk import NumberedBulk
 from polycast.model import BatchKey, Burst
 
 ROW_BYTES = 96
@@ -23,5 +23,5 @@ class Entry(NamedTuple):
     batch: BatchKey | None = None
     messages: int = 0
     """The messages of the batch. Copies under other names of a mesh do not count."""
-    bulk: Numbered | None = None
+    bulk: NumberedBulk | None = None
     """Instead of bursts. A bulk batch is a group of its own."""

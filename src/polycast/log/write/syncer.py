@@ -22,14 +22,14 @@ from polycast.log.settings import LogSettings
 log = logging.getLogger("polycast.log")
 
 
-class Written(NamedTuple):
+class WrittenGroup(NamedTuple):
     """A group that is announced after the next fsync of its segment; without a segment, at once."""
 
     segment: HotSegment | None
     durable: Durable
 
 
-class Full(NamedTuple):
+class FullSegment(NamedTuple):
     """Nothing more is written to that segment, and it ends before this offset."""
 
     segment: HotSegment
@@ -38,7 +38,7 @@ class Full(NamedTuple):
     """Set when it is closed, or never will be."""
 
 
-Item = Written | Full
+Item = WrittenGroup | FullSegment
 
 
 class Syncer:
@@ -77,7 +77,7 @@ class Syncer:
             items, running = self._take()
             waiting: list[Durable] = []
             for item in items:
-                if isinstance(item, Full):
+                if isinstance(item, FullSegment):
                     self._announce(waiting)
                     waiting = []
                     self._close(item)
@@ -128,7 +128,7 @@ class Syncer:
         self._synced = time.monotonic()
         self.times.add(self._synced - began)
 
-    def _close(self, full: Full) -> None:
+    def _close(self, full: FullSegment) -> None:
         self._dirty = None
         try:
             if not self.failed:

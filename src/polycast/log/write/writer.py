@@ -18,16 +18,16 @@ from queue import Empty, SimpleQueue
 import pyarrow as pa
 
 from polycast.log.durable import Durable
-from polycast.log.files.columns import Piece, to_batch
+from polycast.log.files.columns import SourcedBurst, to_batch
 from polycast.log.files.disk import Disk
-from polycast.log.files.folder import HOT, name_of
-from polycast.log.files.format import Gap, Layout, StampedBatch, to_large_message, to_message
+from polycast.log.files.folder import HOT, file_name
+from polycast.log.files.format import BatchEntry, Gap, Layout, encode_group, encode_large_group
 from polycast.log.files.hot import HotSegment
-from polycast.log.files.state import RESERVE, State, write_state
+from polycast.log.files.state import RESERVE, LogState, write_state
 from polycast.log.settings import LogSettings
 from polycast.log.write.bulk import to_rows
 from polycast.log.write.entry import Entry
-from polycast.log.write.syncer import Full, Syncer, Written
+from polycast.log.write.syncer import FullSegment, Syncer, WrittenGroup
 
 log = logging.getLogger("polycast.log")
 
@@ -37,7 +37,7 @@ GROUP_BYTES = 2 * 1024 * 1024
 
 class Writer:
     def __init__(
-        self, folder: Path, layout: Layout, settings: LogSettings, state: State, gap: Gap | None,
+        self, folder: Path, layout: Layout, settings: LogSettings, state: LogState, gap: Gap | None,
         disk: Disk, on_durable: Callable[[Durable], None], on_roll: Callable[[], None],
     ) -> None:  # fmt: skip
         self._folder = folder
@@ -143,17 +143,17 @@ class Writer:
             self._report(reason)
         if reason:
             self._lose(first, after, reason)
-        self.syncer.put(Written(None if reason else self._segment, Durable(first, after, reason)))
+        self.syncer.put(WrittenGroup(None if reason else self._segment, Durable(first, after, reason)))
 
     def _keep(self, entries: list[Entry], first: int) -> None:
         segment = self._segment_for(first)
         batch = _to_batch(entries)
         ids = [
-            StampedBatch(entry.batch.batch_id, entry.first, entry.messages, entry.batch.owner)
+            BatchEntry(entry.batch.batch_id, entry.first, entry.messages, entry.batch.owner)
             for entry in entries
             if entry.batch
         ]
-        write = to_large_message if entries[0].bulk else to_message
+        write = encode_large_group if entries[0].bulk else encode_group
         message = write(batch, self._layout, self.checksum, first, gap=self.gap, batches=ids)
         segment.append(message.pieces)
         self.checksum, self.gap = message.checksum, None
@@ -194,7 +194,7 @@ class Writer:
         return ""
 
     def _reserve_up_to(self, offset: int) -> None:
-        state = State(seed=self.state.seed, clean=False, next=self.state.next, reserved=offset)
+        state = LogState(seed=self.state.seed, clean=False, next=self.state.next, reserved=offset)
         write_state(self._folder, state, self._disk)
         self.state = state
 
@@ -207,7 +207,7 @@ class Writer:
             self._closing.wait()  # whatever lies in a later segment, all before it is safe
             if self.failed:
                 raise OSError(errno.EIO, self.failed)
-            path = self._folder / name_of(first, HOT)
+            path = self._folder / file_name(first, HOT)
             self._segment = HotSegment.create(path, self._layout, self._disk)
             self._segment_began = time.monotonic()
         return self._segment
@@ -219,7 +219,7 @@ class Writer:
     def _end_segment(self) -> None:
         if self._segment:
             self._closing = threading.Event()
-            self.syncer.put(Full(self._segment, self._kept, self._closing))
+            self.syncer.put(FullSegment(self._segment, self._kept, self._closing))
             self._segment = None
 
     def _ended(self, after: int) -> None:
@@ -247,4 +247,6 @@ def _to_batch(entries: list[Entry]) -> pa.RecordBatch:
     first = entries[0]
     if first.bulk:
         return to_rows(first.bulk, first.source, first.micros)
-    return to_batch([Piece(burst, entry.source, entry.micros) for entry in entries for burst in entry.bursts])
+    return to_batch(
+        [SourcedBurst(burst, entry.source, entry.micros) for entry in entries for burst in entry.bursts]
+    )

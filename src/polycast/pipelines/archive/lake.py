@@ -33,7 +33,7 @@ import msgspec
 
 from polycast.errors import StartError, UsageError
 from polycast.log.files.disk import DISK, Disk
-from polycast.log.files.folder import make
+from polycast.log.files.folder import make_folder
 
 RECORD = "_record.json"
 STAGING = "_staging"
@@ -90,7 +90,7 @@ class Lake:
 
     def open(self, log: str = "") -> None:
         """Carries out what was decided, and sweeps away what was not."""
-        make(self.folder, self._disk)
+        make_folder(self.folder, self._disk)
         self.record = self._read()
         if log and self.record.log and log != self.record.log:
             hint = "move the lake away, or take another data folder with --data DIR"
@@ -149,7 +149,7 @@ class Lake:
         """As often as one likes. First what comes, then what goes: so nothing is ever missing."""
         changed = set()
         for staged, target in self.record.added:
-            make((self.folder / target).parent, self._disk)
+            make_folder((self.folder / target).parent, self._disk)
             with contextlib.suppress(FileNotFoundError):  # it has its name already
                 (self.folder / staged).rename(self.folder / target)
                 changed.add((self.folder / target).parent)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from polycast.declare import setting
-from polycast.log.files.folder import log_of
+from polycast.log.files.folder import log_folder
 from polycast.log.files.format import SCHEMA
 from polycast.log.files.state import read_state
 from polycast.pipelines import SUMMARIES
@@ -126,8 +126,8 @@ def start(run: PipelineRun) -> StreamingQuery:
     from polycast.spark.options import read_source_options
 
     settings: ArchiveSettings = run.settings
-    log_folder = log_of(run.data.absolute())
-    asked = {"path": str(log_folder), "subscribe": settings.subscribe, "failOnDataLoss": "false"}
+    folder = log_folder(run.data.absolute())
+    asked = {"path": str(folder), "subscribe": settings.subscribe, "failOnDataLoss": "false"}
     archive = Archive(run.spark, read_source_options(asked, streaming=False), open_lake(run), settings)
 
     def add(rows: DataFrame, batch: int) -> None:
@@ -148,7 +148,7 @@ def finish(run: PipelineRun) -> list[str]:
 
 def open_lake(run: PipelineRun) -> Lake:
     lake = Lake(run.data.absolute() / "lake")
-    state = read_state(log_of(run.data))
+    state = read_state(log_folder(run.data))
     lake.open(state.seed if state else "")
     return lake
 

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 
 from polycast.declare import setting
 from polycast.log.files.disk import DISK
-from polycast.log.files.folder import log_of, make
+from polycast.log.files.folder import log_folder, make_folder
 from polycast.model import RESERVED_PREFIX
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.deliveries.matching import Span, TopicAudiences, to_spans
@@ -134,7 +134,7 @@ class TotalsStore:
 
     def write(self, query: str, batch: int, totals: pa.Table, state: SubscriptionHistory) -> None:
         folder = self._batches / query
-        make(folder, DISK)
+        make_folder(folder, DISK)
         state.forget_ended()
         DISK.replace(folder / f"{batch}.json", msgspec.json.encode(state))
         data = _to_parquet(totals)
@@ -177,7 +177,7 @@ def process_batch(run: PipelineRun, rows: DataFrame, batch: int) -> None:
     before, state = store.read(run.query_id, batch - 1)
     known = state or SubscriptionHistory()
     end = batch_end(run.checkpoint, batch)
-    for logged in read_events(log_of(run.data), known.next, end):
+    for logged in read_events(log_folder(run.data), known.next, end):
         known.take(logged)
     known.next = end
     counts = count_deliveries(rows, to_spans(known.all()), list(known.links)).toArrow()

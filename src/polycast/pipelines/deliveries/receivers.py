@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from polycast.errors import GoneError
-from polycast.log.read.query import Condition, Wanted
+from polycast.log.read.catalog import LogCatalog
+from polycast.log.read.query import Condition, RowFilter
 from polycast.log.read.seek import rows_at
-from polycast.log.read.survey import Survey
 from polycast.pipelines.deliveries.subscription_history import (
     COLUMNS,
     DECODER,
@@ -57,7 +57,7 @@ class LoggedMessage(NamedTuple):
 
 def find_message(folder: Path, offset: int) -> LoggedMessage:
     """Raises GoneError where it is not in the log: not any more, not yet, or never."""
-    survey = Survey(folder)
+    survey = LogCatalog(folder)
     try:
         first, after = survey.first(), survey.next()
     finally:
@@ -120,7 +120,7 @@ def _replays_last(logged: LoggedEvent) -> bool:
 
 def next_of_topic(spark: SparkSession, folder: Path, message: LoggedMessage) -> int | None:
     """The offset of the topic's next message, if there is one."""
-    wanted = Wanted(
+    wanted = RowFilter(
         conditions=(Condition("topic", "=", message.topic), Condition("sequence", ">", message.sequence))
     )
     parts = log_tasks(folder, wanted, ["offset"], message.offset + 1)

@@ -17,14 +17,14 @@ import msgspec
 import pyarrow as pa
 
 from polycast.dialects.registry import ROLES
-from polycast.log.read.query import Condition, Wanted, scan, to_stretches
-from polycast.log.read.survey import Survey
+from polycast.log.read.catalog import LogCatalog
+from polycast.log.read.query import Condition, RowFilter, query_rows, to_ranges
 from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern, Prefix
 
 EVENTS = RESERVED_PREFIX + "events/"
 BROKER = "polycast"
 """The source of what the broker says by itself; others may not speak for it."""
-EVENTS_WANTED = Wanted((Prefix(EVENTS),), (Condition("source", "=", BROKER),))
+EVENTS_WANTED = RowFilter((Prefix(EVENTS),), (Condition("source", "=", BROKER),))
 COLUMNS = ("offset", "topic", "time", "payload")
 FOREVER = 2**63 - 1
 KINDS: dict[str, type[Pattern]] = {kind.__name__.lower(): kind for kind in (Exact, Prefix, Contains, Everything)}
@@ -149,12 +149,12 @@ def to_subscription(logged: LoggedEvent) -> Subscription:
 
 def read_events(folder: Path, start: int, stop: int) -> Iterator[LoggedEvent]:
     """In the order of their offsets. Of sealed segments only those parts are read that have events."""
-    survey = Survey(folder)
+    survey = LogCatalog(folder)
     try:
-        stretches = to_stretches(survey.pieces(start, stop), EVENTS_WANTED, start, stop)
+        stretches = to_ranges(survey.pieces(start, stop), EVENTS_WANTED, start, stop)
     finally:
         survey.close()
-    for batch in scan(folder, stretches, EVENTS_WANTED, COLUMNS):
+    for batch in query_rows(folder, stretches, EVENTS_WANTED, COLUMNS):
         yield from to_events(batch)
 
 

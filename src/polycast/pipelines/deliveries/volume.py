@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.log.read.query import Condition, Wanted
+from polycast.log.read.query import Condition, RowFilter
 from polycast.log.read.seek import find_time
 from polycast.log.times import MICROS
 from polycast.model import Pattern
@@ -29,7 +29,7 @@ SHOWN = 10
 
 def count_by_minute(spark: SparkSession, folder: Path, pattern: Pattern, since: float) -> DataFrame:
     """Grain: one row for each topic, minute (since the epoch) and part of the log."""
-    wanted = Wanted((pattern,), (Condition("time", ">=", round(since * MICROS)),))
+    wanted = RowFilter((pattern,), (Condition("time", ">=", round(since * MICROS)),))
     parts = log_tasks(folder, wanted, COLUMNS, find_time(folder, since))
     return run_tasks(spark, parts, count_task, SCHEMA)
 

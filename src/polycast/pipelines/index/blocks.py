@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polycast.log.files.disk import DISK
-from polycast.log.files.folder import DIGITS, log_of, make
+from polycast.log.files.folder import DIGITS, log_folder, make_folder
 from polycast.log.files.state import read_state
 from polycast.pipelines.index.grams import FilterBuilder, PayloadFilter
 
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
 
 def index_of(data: Path) -> Path:
     """The folder of the index that belongs to the log in a data folder."""
-    state = read_state(log_of(data))
+    state = read_state(log_folder(data))
     return data.absolute() / "index" / (state.seed if state else UNKNOWN)
 
 
@@ -78,7 +78,7 @@ class PayloadIndex:
 
     def write(self, filters: pa.Table) -> None:
         """Of blocks that follow each other or not."""
-        make(self.folder, DISK)
+        make_folder(self.folder, DISK)
         rows = filters.cast(SCHEMA).sort_by("first")
         groups = pc.divide(rows["first"], self.block * BLOCKS_PER_FILE)
         for group in pc.unique(groups).to_pylist():

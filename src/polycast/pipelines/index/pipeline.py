@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.declare import setting
-from polycast.log.files.folder import log_of
-from polycast.log.read.query import Wanted
+from polycast.log.files.folder import log_folder
+from polycast.log.read.query import RowFilter
 from polycast.log.read.seek import first_offset
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.index.blocks import BLOCK_OFFSETS, PayloadIndex, index_of, to_rows
@@ -56,7 +56,7 @@ class BlockTask(NamedTuple):
 def make_filters(spark: SparkSession, folder: Path, blocks: Sequence[int], size: int) -> DataFrame:
     """Grain: one row for each block of the log. `blocks` are the offsets they begin at."""
     tasks = [
-        BlockTask(some, size, log_tasks(folder, Wanted(), COLUMNS, some[0], some[-1] + size))
+        BlockTask(some, size, log_tasks(folder, RowFilter(), COLUMNS, some[0], some[-1] + size))
         for some in (tuple(blocks[n : n + TASK_BLOCKS]) for n in range(0, len(blocks), TASK_BLOCKS))
     ]
     return run_tasks(spark, tasks, filter_blocks, FILTERS)
@@ -89,7 +89,7 @@ def start(run: PipelineRun) -> StreamingQuery:
     rows = run.messages(EVERYTHING, "offset long")
     writer = run.write(rows, every=f"{run.settings.trigger_seconds} seconds")
     index = PayloadIndex(index_of(run.data), run.settings.block_messages)
-    folder = log_of(run.data)
+    folder = log_folder(run.data)
     return writer.foreachBatch(
         lambda _, number: extend(run.spark, folder, index, batch_end(run.checkpoint, number))
     ).start()

@@ -25,9 +25,9 @@ def known_gaps(folder: Path) -> list[Gap]:
 def _gaps_of(segment: Segment) -> list[Gap]:
     if segment.sealed:
         with SealedReader(segment.path) as sealed:
-            return sealed.about.gaps
+            return sealed.metadata.gaps
     reader = HotReader(segment.path)
     try:
-        return [stamp.gap for _, stamp in reader.stamps() if stamp.gap]
+        return [header.gap for _, header in reader.headers() if header.gap]
     finally:
         reader.close()

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from polycast.declare import setting
-from polycast.log.files.folder import log_of
+from polycast.log.files.folder import log_folder
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.quality.findings import FieldRules, QualityState, count_problems, merge, to_report
 from polycast.pipelines.quality.inspection import INSPECTED, REFUSALS, Inspection, inspect
@@ -114,7 +114,7 @@ def process_batch(run: PipelineRun, rows: DataFrame, batch: int) -> list[tuple[s
     shelf = open_store(run)
     state = shelf.read(before=batch)
     refused = msgspec.json.encode(state.refused)
-    known = cache(lambda: known_gaps(log_of(run.data)))
+    known = cache(lambda: known_gaps(log_folder(run.data)))
     topics = merge(state, read_pieces(rows), FieldRules(settings.learn, settings.gone), known)
     shelf.write(batch, state)
     messages = [_to_message(topic, to_report(topic, state.topics[topic])) for topic in topics]

@@ -24,10 +24,10 @@ import msgspec
 
 from polycast.declare import setting
 from polycast.errors import UsageError
-from polycast.log.files.folder import log_of
-from polycast.log.read.query import Wanted
+from polycast.log.files.folder import log_folder
+from polycast.log.read.catalog import offset_bounds
+from polycast.log.read.query import RowFilter
 from polycast.log.read.seek import find_time
-from polycast.log.read.survey import ends_of
 from polycast.log.times import MICROS
 from polycast.model import RESERVED_PREFIX, parse_patterns
 from polycast.pipelines import SUMMARIES
@@ -152,7 +152,7 @@ def start(run: PipelineRun) -> StreamingQuery:
 def check_end(run: PipelineRun, settings: ReplaySettings) -> None:
     """Without a prefix, what it publishes must come after the end."""
     end = to_position("end", settings.end)
-    _, after = ends_of(log_of(run.data))
+    _, after = offset_bounds(log_folder(run.data))
     if not settings.prefix and end and end.offset is not None and end.offset > after:
         hint = f"--set end={after} is where the log ends now"
         raise UsageError(f"--set end={end.offset} is not there yet: without a prefix, a replay hears itself", hint)
@@ -173,7 +173,7 @@ def find_source(run: PipelineRun) -> tuple[Path, bool]:
     """Its folder, and whether it is a log."""
     source: str = run.settings.source
     if source in (LOG, LAKE):
-        return (log_of(run.data), True) if source == LOG else (run.data / LAKE, False)
+        return (log_folder(run.data), True) if source == LOG else (run.data / LAKE, False)
     path = Path(source).absolute()
     try:
         return find_log(source), True
@@ -198,7 +198,7 @@ def read_log(run: PipelineRun, folder: Path) -> DataFrame:
 
 def first_offset_of(folder: Path, position: ReplayPosition | None) -> int:
     """Within what there is."""
-    first, after = ends_of(folder)
+    first, after = offset_bounds(folder)
     if position is None:
         return first
     offset = position.offset if position.offset is not None else find_time(folder, (position.micros or 0) / MICROS)
@@ -233,7 +233,7 @@ def _hour_of(position: ReplayPosition | None, default: str) -> str:
 def read_lake(run: PipelineRun, folder: Path, step: DataFrame) -> DataFrame:
     """By offset: files of two hours may lie across each other where a clock was set back."""
     [(first, after)] = step.collect()
-    wanted = Wanted(parse_patterns(run.settings.subscribe))
+    wanted = RowFilter(parse_patterns(run.settings.subscribe))
     parts = lake_tasks(folder, wanted, COLUMNS, first, after)
     return run_tasks(run.spark, parts, lambda part: part.read(), ROWS).coalesce(1).sortWithinPartitions("offset")
 

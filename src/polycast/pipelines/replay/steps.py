@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from polycast.log.files.disk import DISK
-from polycast.log.files.folder import make
+from polycast.log.files.folder import make_folder
 
 SCHEMA = "first long, next long"
 DONE = "_all"
@@ -37,7 +37,7 @@ def write_steps(folder: Path, steps: Sequence[tuple[int, int]]) -> None:
     """Once. Spark orders files by their time."""
     if (folder / DONE).exists():
         return
-    make(folder, DISK)
+    make_folder(folder, DISK)
     for number, (first, after) in enumerate(steps):
         path = folder / f"{number:012}.json"
         path.write_text(json.dumps({"first": first, "next": after}) + "\n")

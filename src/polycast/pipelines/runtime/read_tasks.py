@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from polycast.errors import UsageError
-from polycast.log.read.query import Stretch, Wanted, matching_rows, scan, to_stretches
-from polycast.log.read.survey import Survey
+from polycast.log.read.catalog import LogCatalog
+from polycast.log.read.query import OffsetRange, RowFilter, matching_rows, query_rows, to_ranges
 from polycast.pipelines.archive.lake import HOURS, SUFFIX, offsets_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class LakeRange(NamedTuple):
     path: str
 
 
-Piece = Stretch | LakeRange
+Piece = OffsetRange | LakeRange
 LakeFile = tuple[int, int, Path]
 """The first and the last offset in it."""
 
@@ -50,13 +50,13 @@ class ReadTask:
     """What one task reads."""
 
     folder: Path
-    wanted: Wanted
+    wanted: RowFilter
     columns: tuple[str, ...]
     pieces: tuple[Piece, ...]
 
     def read(self) -> Batches:
-        stretches = [piece for piece in self.pieces if isinstance(piece, Stretch)]
-        yield from scan(self.folder, stretches, self.wanted, self.columns)
+        stretches = [piece for piece in self.pieces if isinstance(piece, OffsetRange)]
+        yield from query_rows(self.folder, stretches, self.wanted, self.columns)
         for piece in self.pieces:
             if isinstance(piece, LakeRange):
                 yield from _read_file(piece, self.wanted, self.columns)
@@ -67,7 +67,7 @@ class ReadTask:
         return replace(self, pieces=pieces)
 
 
-def _read_file(piece: LakeRange, wanted: Wanted, columns: Sequence[str]) -> Batches:
+def _read_file(piece: LakeRange, wanted: RowFilter, columns: Sequence[str]) -> Batches:
     between = (ds.field("offset") >= piece.first) & (ds.field("offset") < piece.next)
     needed = list(dict.fromkeys([*columns, *wanted.columns]))
     for batch in ds.dataset(piece.path, format="parquet").to_batches(needed, between, use_threads=False):
@@ -93,19 +93,19 @@ def _without(piece: Piece, ranges: Sequence[tuple[int, int]]) -> Iterator[Piece]
 
 
 def log_tasks(
-    folder: Path, wanted: Wanted, columns: Sequence[str], start: int = 0, stop: int | None = None
+    folder: Path, wanted: RowFilter, columns: Sequence[str], start: int = 0, stop: int | None = None
 ) -> list[ReadTask]:
-    survey = Survey(folder)
+    survey = LogCatalog(folder)
     try:
         end = survey.next() if stop is None else stop
-        stretches = to_stretches(survey.pieces(start, end), wanted, start, end)
+        stretches = to_ranges(survey.pieces(start, end), wanted, start, end)
     finally:
         survey.close()
     return _to_parts(folder.absolute(), wanted, columns, stretches)
 
 
 def lake_tasks(
-    folder: Path, wanted: Wanted, columns: Sequence[str], start: int = 0, stop: int = 2**63 - 1
+    folder: Path, wanted: RowFilter, columns: Sequence[str], start: int = 0, stop: int = 2**63 - 1
 ) -> list[ReadTask]:
     """By the names of its files: they tell their offsets."""
     pieces = [
@@ -123,7 +123,7 @@ def lake_files(folder: Path) -> list[LakeFile]:
     return sorted((*offsets_of(path), path) for path in folder.glob(f"{HOURS}/*{SUFFIX}"))
 
 
-def _to_parts(folder: Path, wanted: Wanted, columns: Sequence[str], pieces: Iterable[Piece]) -> list[ReadTask]:
+def _to_parts(folder: Path, wanted: RowFilter, columns: Sequence[str], pieces: Iterable[Piece]) -> list[ReadTask]:
     parts: list[list[Piece]] = [[]]
     size = 0
     for piece in pieces:

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polycast.errors import PolycastError, StartError, UsageError
-from polycast.log.files.folder import log_of
-from polycast.log.read.survey import ends_of
+from polycast.log.files.folder import log_folder
+from polycast.log.read.catalog import offset_bounds
 from polycast.pipelines import check, find
 from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
 from polycast.pipelines.runtime.settings import read_settings
@@ -243,7 +243,7 @@ class RunTotals:
 
     def to_report(self, lines: list[str]) -> RunReport:
         offset = self._offset()
-        _, end = ends_of(log_of(self._run.data))
+        _, end = offset_bounds(log_folder(self._run.data))
         lag = max(0, end - offset)
         seconds = round(time.monotonic() - self._began, 3)
         return RunReport(self._pipeline, self._batches, self._rows, offset, lag, seconds, lines)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.log.read.query import Wanted
+from polycast.log.read.query import RowFilter
 from polycast.log.times import MICROS
 
 Batches = Iterator[pa.RecordBatch]
@@ -29,7 +29,9 @@ FIELDS = pa.schema(
 )
 
 
-def to_counter(log: Path, wanted: Wanted, seconds: int, now: Callable[[], float]) -> Callable[[Batches], Batches]:
+def to_counter(
+    log: Path, wanted: RowFilter, seconds: int, now: Callable[[], float]
+) -> Callable[[Batches], Batches]:
     """For `mapInArrow`: from stretches to PARTIALS, whose `time` is that of the last message counted there."""
 
     def count(stretches: Batches) -> Batches:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
 
 from polycast.declare import setting
-from polycast.log.files.folder import log_of
-from polycast.log.read.query import Wanted
+from polycast.log.files.folder import log_folder
+from polycast.log.read.query import RowFilter
 from polycast.model import parse_patterns
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
@@ -53,7 +53,7 @@ def count(
     stretches: DataFrame, log: Path, subscribe: str, seconds: int, now: Callable[[], float] = time.time
 ) -> DataFrame:
     """Grain: window, topic, dialect, source and size, as one worker found them in some messages."""
-    wanted = Wanted(parse_patterns(subscribe))
+    wanted = RowFilter(parse_patterns(subscribe))
     return stretches.mapInArrow(to_counter(log, wanted, seconds, now), PARTIALS)
 
 
@@ -98,7 +98,7 @@ def to_messages(rows: DataFrame) -> DataFrame:
 def start(run: PipelineRun) -> StreamingQuery:
     settings: TrafficSettings = run.settings
     stretches = run.messages(settings.subscribe, stretches="true", maxBytesPerTrigger=settings.batch_bytes)
-    counted = count(stretches, log_of(run.data.absolute()), settings.subscribe, settings.window_seconds)
+    counted = count(stretches, log_folder(run.data.absolute()), settings.subscribe, settings.window_seconds)
     counted = counted.observe(COUNTED, F.sum("messages").alias("rows"))
     rows = sum_up(counted, settings.window_seconds, settings.late_seconds)
     writer = run.write(rows, "update", every=f"{round(settings.trigger_seconds * 1000)} milliseconds")

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polycast.log.files.disk import DISK, Disk
-from polycast.log.files.folder import make
+from polycast.log.files.folder import make_folder
 
 
 def upsert(folder: Path, rows: pa.Table, keys: list[str], disk: Disk = DISK) -> None:
@@ -25,7 +25,7 @@ def upsert(folder: Path, rows: pa.Table, keys: list[str], disk: Disk = DISK) -> 
     for name in pc.unique(hours):
         path = folder / name.as_py()
         newer = rows.filter(pc.equal(hours, name))
-        make(path.parent, disk)
+        make_folder(path.parent, disk)
         disk.replace(path, _to_parquet(_merge(path, newer, keys)))
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from polycast.address import Address, parse_address
 from polycast.errors import PolycastError
-from polycast.log.files.folder import log_of
+from polycast.log.files.folder import log_folder
 from polycast.log.files.permissions import UMASKS, open_to_others
 from polycast.server.access.http_allowlist import ANY
 from polycast.server.access.identity import parse_networks
@@ -124,7 +124,7 @@ def _rules_of_tokens(settings: Settings) -> list[str]:
 def _of_files(settings: Settings) -> Iterator[Exposure]:
     data = Path(settings.log.data)
     umask = UMASKS[settings.log.access]
-    for path in (data, log_of(data)):
+    for path in (data, log_folder(data)):
         if mode := open_to_others(path, umask):
             cure = f"chmod {0o777 & ~umask:o} {path}, or set log.access"
             yield Exposure(f"other accounts may look into {path}: its mode is {mode:04o}", cure)

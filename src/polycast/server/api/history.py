@@ -19,7 +19,7 @@ from polycast.dialects.json_values import to_json
 from polycast.dialects.start_positions import read_start_positions
 from polycast.log.read import query
 from polycast.log.read.seek import first_offset, seek_sequence, seek_time
-from polycast.log.read.segment_index import Index
+from polycast.log.read.segment_index import SegmentIndex
 from polycast.log.read.work import Work
 from polycast.model import Exact, Format, Pattern, StartPosition, parse_pattern
 
@@ -47,7 +47,7 @@ class Row(Struct):
     body: Raw
 
 
-class Wanted(Struct, frozen=True):
+class HistoryQuery(Struct, frozen=True):
     pattern: Pattern
     start: StartPosition | None
     limit: int
@@ -56,17 +56,17 @@ class Wanted(Struct, frozen=True):
     """Whether nothing that was kept so far is asked for."""
 
 
-def to_wanted(asked: History) -> Wanted:
+def to_wanted(asked: History) -> HistoryQuery:
     """Raises UsageError or ProtocolError for what cannot be."""
     pattern = parse_pattern(asked.pattern)
     if asked.from_ is None:
-        return Wanted(pattern, None, asked.limit, asked.since)
+        return HistoryQuery(pattern, None, asked.limit, asked.since)
     exact = [pattern.value] if isinstance(pattern, Exact) else []
     start = read_start_positions(asked.from_, exact).of(pattern.value)
-    return Wanted(pattern, start, asked.limit, asked.since, ended=start is None)
+    return HistoryQuery(pattern, start, asked.limit, asked.since, ended=start is None)
 
 
-def read_history(index: Index, wanted: Wanted, newest: Work[int], stop: int) -> Work[list[Row]]:
+def read_history(index: SegmentIndex, wanted: HistoryQuery, newest: Work[int], stop: int) -> Work[list[Row]]:
     """Of what lies before the offset `stop`, and before that which `newest` finds for the pattern."""
     if wanted.ended:
         return []
@@ -87,14 +87,14 @@ def _seek(folder: Path, pattern: Pattern, start: StartPosition) -> Work[int]:
     return first_offset(folder) or 0
 
 
-def _collect(index: Index, wanted: Wanted, offset: int, stop: int) -> Work[list[Row]]:
+def _collect(index: SegmentIndex, wanted: HistoryQuery, offset: int, stop: int) -> Work[list[Row]]:
     rows: list[Row] = []
     size = 0
-    rule = query.Wanted((wanted.pattern,))
-    for stretches in index.stretches(rule, offset, stop):
+    rule = query.RowFilter((wanted.pattern,))
+    for stretches in index.ranges(rule, offset, stop):
         yield
         for stretch in stretches:
-            for batch in query.scan(index.folder, [stretch], rule, COLUMNS):
+            for batch in query.query_rows(index.folder, [stretch], rule, COLUMNS):
                 found = batch.slice(0, wanted.limit - len(rows))
                 size += found.nbytes
                 rows += _to_rows(found)
@@ -104,32 +104,32 @@ def _collect(index: Index, wanted: Wanted, offset: int, stop: int) -> Work[list[
     return rows
 
 
-def _last(index: Index, wanted: Wanted, stop: int) -> Work[list[Row]]:
+def _last(index: SegmentIndex, wanted: HistoryQuery, stop: int) -> Work[list[Row]]:
     """From the newest stretch to older ones, until there are enough."""
     parts: list[pa.RecordBatch] = []
-    rule = query.Wanted((wanted.pattern,))
-    for stretches in index.stretches_back(rule, wanted.since, stop):
+    rule = query.RowFilter((wanted.pattern,))
+    for stretches in index.ranges_backwards(rule, wanted.since, stop):
         yield
         for stretch in stretches:
-            parts = _last_parts([*query.scan(index.folder, [stretch], rule, COLUMNS), *parts], wanted)
+            parts = _last_parts([*query.query_rows(index.folder, [stretch], rule, COLUMNS), *parts], wanted)
             yield
             if _suffice(parts, wanted):
                 return _to_last_rows(parts, wanted)
     return _to_last_rows(parts, wanted)
 
 
-def _last_parts(parts: list[pa.RecordBatch], wanted: Wanted) -> list[pa.RecordBatch]:
+def _last_parts(parts: list[pa.RecordBatch], wanted: HistoryQuery) -> list[pa.RecordBatch]:
     """As many as suffice, from the end."""
     while _suffice(parts[1:], wanted):
         parts = parts[1:]
     return parts
 
 
-def _to_last_rows(parts: list[pa.RecordBatch], wanted: Wanted) -> list[Row]:
+def _to_last_rows(parts: list[pa.RecordBatch], wanted: HistoryQuery) -> list[Row]:
     return [row for part in parts for row in _to_rows(part)][-wanted.limit :]
 
 
-def _suffice(parts: list[pa.RecordBatch], wanted: Wanted) -> bool:
+def _suffice(parts: list[pa.RecordBatch], wanted: HistoryQuery) -> bool:
     count, size = sum(part.num_rows for part in parts), sum(part.nbytes for part in parts)
     return bool(count >= wanted.limit or size >= BYTES_AT_MOST)
 

@@ -22,8 +22,7 @@ import pyarrow as pa
 from msgspec import Meta, Struct, field
 
 from polycast.errors import UsageError
-from polycast.log.files.folder import segments
-from polycast.log.files.folder import size_of as bytes_of
+from polycast.log.files.folder import segment_size, segments
 from polycast.log.files.format import KEY, SCHEMA, Gap
 from polycast.log.read.masks import matching
 from polycast.log.read.reader import Reader
@@ -162,7 +161,7 @@ def find_place(folder: Path, place: Place, durable_next: int) -> Work[int]:
 def size_of(folder: Path) -> dict[str, int]:
     """What the log takes on the disk."""
     found = segments(folder)
-    return {"segments": len(found), "bytes": sum(map(bytes_of, found))}
+    return {"segments": len(found), "bytes": sum(map(segment_size, found))}
 
 
 def first_of(folder: Path, durable_next: int) -> int:

@@ -26,7 +26,7 @@ def health(server: Server) -> Page:
 def readiness(server: Server) -> Page:
     """One line for each reason why it is not ready; where it is ready, perhaps a warning."""
     reasons = [f"the listener {name} is not open" for name in server.unopened()]
-    if server.log and (trouble := server.log.trouble()):
+    if server.log and (trouble := server.log.write_error()):
         reasons.append(trouble)
     warning = server.log.warning() if server.log else ""
     lines = reasons or ["ready"]
@@ -90,11 +90,11 @@ def _log_totals(server: Server) -> dict[str, int]:
         "log_bytes": log.writer.bytes_written,
         "log_messages_lost": log.messages_lost,
         "log_failed": int(bool(log.writer.failed)),
-        "log_segments_sealed": log.keeper.segments_sealed,
-        "log_segments_removed": log.keeper.segments_removed,
-        "log_segments_removed_for_room": log.keeper.removed_for_room,
+        "log_segments_sealed": log.housekeeping.segments_sealed,
+        "log_segments_removed": log.housekeeping.segments_removed,
+        "log_segments_removed_for_room": log.housekeeping.removed_for_room,
         "log_free_bytes": log.free_bytes(),
-        "log_segments_quarantined": log.keeper.segments_quarantined,
+        "log_segments_quarantined": log.housekeeping.segments_quarantined,
         "log_batch_ids": len(log.batches),
         "log_reads_waiting": replays.readers.waiting,
         "log_reads_refused": replays.readers.refused,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from polycast.log.log import Log
-from polycast.log.read.segment_index import Index
+from polycast.log.read.segment_index import SegmentIndex
 from polycast.log.read.work import Work, once
 from polycast.model import Encoder, Pattern, StartPosition
 from polycast.routing import Audience, Topics
@@ -40,7 +40,7 @@ class Replays:
         """Everything from here on was published while this broker ran."""
         self.committed = log.settings.delivery == "committed"
         self.readers = Readers(limits.reads, limits.read_seconds)
-        self.index = Index(log.folder)
+        self.index = SegmentIndex(log.folder)
         self.newest = Newest(exchange.hub.router.topics, log.next)
         self._tasks: set[asyncio.Task[None]] = set()
         self._begun: dict[tuple[Connection, type[FromReplay]], FromReplay] = {}

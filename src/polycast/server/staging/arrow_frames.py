@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.errors import PolycastError
-from polycast.log.write.bulk import STAGED
+from polycast.log.write.bulk import STAGED_SCHEMA
 from polycast.model import Format, Limits, Stage
 
 TYPES = {
@@ -47,7 +47,7 @@ class StageError(PolycastError):
 
 
 def read_frame(stage: Stage, before: int, limits: Limits) -> list[pa.RecordBatch]:
-    """The rows of a frame, as `STAGED` has them; so many of the stage have come before."""
+    """The rows of a frame, as `STAGED_SCHEMA` has them; so many of the stage have come before."""
     found = sha1(stage.data, usedforsecurity=False).hexdigest() if stage.sha1 else ""
     if found != stage.sha1:
         raise StageError(422, f"the payload's sha1 is {found}, its header says {stage.sha1[:60]!r}; send it again")
@@ -138,7 +138,7 @@ def _check_schema(schema: pa.Schema) -> None:
         if field.name not in TYPES or schema.names.count(field.name) > 1:
             raise StageError(422, f"the column {field.name} is one too many; known are {', '.join(TYPES)}")
         if field.type not in TYPES[field.name]:
-            wanted = STAGED.field(field.name).type
+            wanted = STAGED_SCHEMA.field(field.name).type
             raise StageError(422, f"the column {field.name} is of type {field.type}; cast it to {wanted}")
 
 
@@ -153,8 +153,8 @@ def _to_part(batch: pa.RecordBatch) -> pa.RecordBatch:
     rows = batch.num_rows
     formats = batch["format"] if "format" in batch.schema.names else pa.nulls(rows, pa.string())
     columns = (batch["topic"], batch["payload"], formats)
-    cast = [column.cast(field.type) for column, field in zip(columns, STAGED, strict=True)]
-    return pa.RecordBatch.from_arrays(cast, schema=STAGED)
+    cast = [column.cast(field.type) for column, field in zip(columns, STAGED_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=STAGED_SCHEMA)
 
 
 # -- rows ------------------------------------------------------------------------------------------------

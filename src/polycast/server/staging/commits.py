@@ -16,15 +16,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from polycast.dialects.guard import Guard
-from polycast.log.files.columns import COLUMN_BYTES_AT_MOST
-from polycast.log.log import NAMES, Log
+from polycast.log.files.columns import COLUMN_LIMIT_BYTES
+from polycast.log.log import NAMES_PER_MESSAGE, Log
 from polycast.log.write import bulk
-from polycast.log.write.bulk import Bulk, Numbered
+from polycast.log.write.bulk import Bulk, NumberedBulk
 from polycast.log.write.entry import ROW_BYTES
 from polycast.model import Abort, Ack, BatchKey, Burst, Commit, Event, Limits, Stage
 from polycast.routing import Audience
@@ -148,7 +149,7 @@ class Commits:
         forwards = self._exchange.mesh.forwards
         batch = await _in_thread(_prepare, parts, connection.port.role.dialect, connection.name.encode(), forwards)
         del parts
-        await self._make_room(len(batch) if isinstance(batch, Bulk) else NAMES * len(batch))
+        await self._make_room(len(batch) if isinstance(batch, Bulk) else NAMES_PER_MESSAGE * len(batch))
         if self._exchange.deaf or self._is_known(connection, event):
             return
         _check_rights(connection.guard, batch.names if isinstance(batch, Bulk) else batch.topics)
@@ -164,7 +165,7 @@ class Commits:
         loop = asyncio.get_running_loop()
         while not self._log.has_offsets(count):
             made: asyncio.Future[str] = loop.create_future()
-            self._log.make_room(count, lambda reason, made=made: loop.call_soon_threadsafe(_tell, made, reason))  # type: ignore[misc]
+            self._log.reserve_offsets(count, partial(_tell, made))
             if reason := await made:
                 raise StageError(500, f"not stored: {reason}")
 
@@ -174,7 +175,7 @@ class Commits:
         self._turn_to_log(batch.names, links=True)
         offset, sequences = self._exchange.hub.number_bulk(batch.names, batch.counts, batch.lasts)
         micros = self._keeping.micros(time.time())
-        self._log.append_bulk(Numbered(batch, offset, sequences), connection.name, micros, key)
+        self._log.append_bulk(NumberedBulk(batch, offset, sequences), connection.name, micros, key)
         size = self.stages.take(key)
         self._keeping.when_durable(lambda _: self.stages.release(key.owner, size))
         if self._exchange.rates:
@@ -242,11 +243,11 @@ def _prepare(parts: list[pa.RecordBatch], dialect: str, source: bytes, forwards:
         name, size = too_large
         raise StageError(
             422,
-            f"the column {name} of the batch has {size:,} bytes, and one batch can have {COLUMN_BYTES_AT_MOST:,}; "
+            f"the column {name} of the batch has {size:,} bytes, and one batch can have {COLUMN_LIMIT_BYTES:,}; "
             "commit fewer rows at a time (maxOffsetsPerTrigger)",
         )
     columns = bulk.to_columns(parts)
-    small = bulk.size_of([columns]) + ROW_BYTES * columns.num_rows <= LIVE_BYTES
+    small = bulk.total_bytes([columns]) + ROW_BYTES * columns.num_rows <= LIVE_BYTES
     return bulk.to_burst(dialect, columns) if small or forwards else bulk.to_bulk(dialect, columns)
 
 

@@ -22,7 +22,7 @@ SETTLED_SECONDS = 1.0
 """A folder that was not changed for so long has no change that its time does not tell."""
 
 
-class Piece(NamedTuple):
+class SegmentPart(NamedTuple):
     first: int
     next: int
     size: int
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
     """What is known about its rows, in a sealed one."""
 
 
-class Survey:
+class LogCatalog:
     """Remembers what it has seen: to ask again costs little. Not for several threads at a time."""
 
     def __init__(self, folder: Path) -> None:
@@ -55,11 +55,11 @@ class Survey:
                 self._listed = (-1, [])
         return 0
 
-    def pieces(self, start: int, stop: int) -> list[Piece]:
+    def pieces(self, start: int, stop: int) -> list[SegmentPart]:
         """Those with anything from `start` up to `stop`, by offset."""
         found = self._segments()
         ends = [*(segment.first for segment in found), stop][1:]
-        pieces: list[Piece] = []
+        pieces: list[SegmentPart] = []
         for segment, end in zip(found, ends, strict=True):
             if segment.first < stop and end > start:
                 pieces += [piece for piece in self._look_into(segment, end) if piece.next > start]
@@ -83,11 +83,11 @@ class Survey:
             if not segment.sealed:
                 return self._index(segment).next
             with SealedReader(segment.path) as sealed:
-                return sealed.about.next
+                return sealed.metadata.next
         except LogDamageError:
             return segment.first
 
-    def _look_into(self, segment: Segment, end: int) -> list[Piece]:
+    def _look_into(self, segment: Segment, end: int) -> list[SegmentPart]:
         """A segment that cannot be opened is one piece: whoever reads it is told why."""
         for named in (segment, Segment(segment.first, segment.path.with_suffix(SEALED))):
             try:
@@ -96,7 +96,7 @@ class Survey:
                 continue
             except LogDamageError:
                 break
-        return [Piece(segment.first, end, 1)]
+        return [SegmentPart(segment.first, end, 1)]
 
     def _index(self, segment: Segment) -> HotIndex:
         if self._hot is None or self._hot.segment != segment:
@@ -106,9 +106,9 @@ class Survey:
         return self._hot
 
 
-def ends_of(folder: Path) -> tuple[int, int]:
+def offset_bounds(folder: Path) -> tuple[int, int]:
     """The first offset of a log, and the one after its last."""
-    survey = Survey(folder)
+    survey = LogCatalog(folder)
     try:
         return survey.first(), survey.next()
     finally:
@@ -121,7 +121,7 @@ class HotIndex:
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self.next = segment.first
-        self.pieces: list[Piece] = []
+        self.pieces: list[SegmentPart] = []
         self._reader = HotReader(segment.path)
 
     def follow(self) -> None:
@@ -131,20 +131,20 @@ class HotIndex:
             self._take()
 
     def _take(self) -> None:
-        for byte, stamp in self._reader.stamps():
+        for byte, header in self._reader.headers():
             last = self.pieces[-1] if self.pieces else None
-            if last and last.size < PIECE_BYTES and last.next == stamp.first:
-                self.pieces[-1] = last._replace(next=stamp.next, size=last.size + stamp.size)
+            if last and last.size < PIECE_BYTES and last.next == header.first:
+                self.pieces[-1] = last._replace(next=header.next, size=last.size + header.size)
             else:
-                position = GroupPosition(self.segment.first, stamp.first, byte)
-                self.pieces.append(Piece(stamp.first, stamp.next, stamp.size, position))
-            self.next = stamp.next
+                position = GroupPosition(self.segment.first, header.first, byte)
+                self.pieces.append(SegmentPart(header.first, header.next, header.size, position))
+            self.next = header.next
 
     def close(self) -> None:
         self._reader.close()
 
 
-def row_groups(segment: Segment) -> Iterator[Piece]:
+def row_groups(segment: Segment) -> Iterator[SegmentPart]:
     with SealedReader(segment.path) as sealed:
-        for number, facts in enumerate(sealed.about.row_groups):
-            yield Piece(facts.first, facts.next, sealed.size_of(number), facts=facts)
+        for number, facts in enumerate(sealed.metadata.row_groups):
+            yield SegmentPart(facts.first, facts.next, sealed.size_of(number), facts=facts)
