@@ -84,7 +84,7 @@ def error_page() -> Iterator[str]:
     yield HEAD
     yield from (f"| {code} | {when} |" for code, when in EXIT_CODES.items())
     yield HERMOD_HEAD
-    makers = ("HermodError", "HugeSizeError", "StageError", "to_error", "denial")
+    makers = ("HermodError", "HugeSizeError", "StageError", "to_error")
     told = find_spoken(makers, "dialects/hermod", "server")
     starts = find_spoken(("ProtocolError",), "dialects/start_positions")
     told += [spoken._replace(code=CODES[errors.ProtocolError]) for spoken in starts]

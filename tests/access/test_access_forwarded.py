@@ -69,8 +69,8 @@ def test_no_right_is_wider_than_the_rule_by_name(rule: Pattern) -> None:
         copied = slashed and name.startswith(rule.value[1:])
         assert held.may_subscribe(Exact(name)) == (rule.matches(name) or copied), name
         assert held.may_publish(name.encode()) == rule.matches(name), name
-    assert all(held.may_subscribe(pattern) for pattern in held.queries)
-    assert all(held.may_subscribe(pattern) for pattern in held.within(Everything()))
+    assert all(held.may_subscribe(pattern) for pattern in held.query_patterns)
+    assert all(held.may_subscribe(pattern) for pattern in held.narrow(Everything()))
 
 
 @given(st.lists(st.sampled_from(PATTERNS), max_size=4), st.sampled_from(DIRECT))
@@ -109,7 +109,7 @@ def test_what_is_allowed(rules: tuple[str, ...], allowed: tuple[str, ...], refus
 
 def test_what_nobody_asked_for_word_by_word_has_no_copies_of_what_is_forbidden() -> None:
     held = rights("a may subscribe //>", "a may subscribe //fwd/>", "a may subscribe open.>")
-    assert held.within(Everything()) == [Prefix("open.")]
+    assert held.narrow(Everything()) == [Prefix("open.")]
 
 
 def test_the_empty_topic_is_forwarded_under_a_name_that_a_right_to_two_slashes_does_not_cover() -> None:

@@ -104,7 +104,7 @@ def test_what_is_configured_may_do_everything_until_there_are_rules(tmp_path: Pa
     assert found.has_no_rights
     access.adopt(AccessSettings(rules=["loopback may everything", "dialled may subscribe a.>"]))
     for held in (configured, found):
-        assert held.renew()
+        assert held.refresh()
         assert held.may_subscribe(Prefix("a."))
         assert not held.may_subscribe(Exact("b"))
         assert not held.may_publish(b"a.1")

@@ -117,6 +117,6 @@ def test_rights_are_the_sum_of_rules() -> None:
 def test_of_what_was_not_asked_for_word_by_word_comes_what_is_allowed() -> None:
     held = rights("a may subscribe b.>", "a may subscribe =c", "a may subscribe polycast/>")
     assert held is not None
-    assert held.within(Everything()) == [Prefix("b."), Exact("c")]
-    assert held.within(Prefix("b.d")) == [Prefix("b.d")]
-    assert held.within(Exact("all")) == []
+    assert held.narrow(Everything()) == [Prefix("b."), Exact("c")]
+    assert held.narrow(Prefix("b.d")) == [Prefix("b.d")]
+    assert held.narrow(Exact("all")) == []

@@ -33,7 +33,7 @@ def test_a_query_is_in_the_log_with_who_asked(broker: Broker) -> None:
     with broker.connect("ubre") as peer:
         peer.send(line(request="spark/sql", id=1, body={"query": forged}))
         assert said(peer)["fail"] == 1  # nobody answers it here
-    logged = broker.wait_for_log("guest queries ")
+    logged = broker.wait_for_log("guest query_patterns ")
     assert r"'SELECT 1 --\n2026-11-16 INFO all is well\r\x1b[2J\u2028\u2603xxx" in logged
     assert logged.endswith("xxx'...") and len(logged) < 800
     assert len(logged.splitlines()) == 1
@@ -44,4 +44,4 @@ def test_what_is_no_query_is_in_the_log_too(broker: Broker, body: Any) -> None:
     with broker.connect("ubre") as peer:
         peer.send(line(request="spark/sql", id=1, body=body))
         assert said(peer)["fail"] == 1
-    assert "guest queries " in broker.wait_for_log("guest queries ")
+    assert "guest query_patterns " in broker.wait_for_log("guest query_patterns ")

@@ -142,9 +142,9 @@ class Node:
             end: End = effect.link.owner
             match effect:
                 case Ask(_, text):
-                    end.send(end.session.ask(text))
+                    end.send(end.session.to_subscribe(text))
                 case Unask(_, text):
-                    end.send(end.session.unask(text))
+                    end.send(end.session.to_unsubscribe(text))
                 case Unlink():
                     self.unlinked.append(effect)
                     self.close(end)

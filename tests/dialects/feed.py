@@ -61,7 +61,7 @@ class Feeder:
         received = self.session.receive(self.kept, NOW)
         assert 0 <= received.consumed <= len(self.kept)
         self.kept = self.kept[received.consumed :]
-        self._need, self._until = received.need, received.until
+        self._need, self._until = received.frame_bytes, received.frame_end
         assert self._need == 0 or self._need > len(self.kept), "it waits for bytes that are there"
         self.events += received.events
         self.longest_kept = max(self.longest_kept, len(self.kept))
@@ -91,7 +91,7 @@ def feed(
     """`settings` are those of the role's dialect; `kept`: there is a log."""
     dialect = ROLES[role].dialect
     tables = {dialect: TABLES[dialect](**settings)} if settings else {}
-    feeder = Feeder(ROLES[role].session(SessionContext(limits, tables=tables, kept=kept)), patient)
+    feeder = Feeder(ROLES[role].session(SessionContext(limits, tables=tables, has_log=kept)), patient)
     for part in parts:
         feeder.give(part)
     return feeder
@@ -148,7 +148,7 @@ def _rows_of(event: Event, dialect: str) -> list[Row]:
         assert event.dialect == dialect
         return burst_rows(event)
     if isinstance(event, PublishBatch):
-        answer = event.answer(len(event.burst))
+        answer = event.to_ack(len(event.burst))
         return [("once", event.batch.batch_id.encode()), *_rows_of(event.burst, dialect), ("reply", answer)]
     if isinstance(event, Stage | Commit | Abort):
         return _rows_of_staged(event)
@@ -178,8 +178,8 @@ def _rows_of_other(event: Other, dialect: str) -> list[Row]:
             return [("unsubscribe", str(pattern).encode())]
         case Reply(data) | Ack(data):
             return [("reply", data)]
-        case DeferredReply(make):
-            data = make()
+        case DeferredReply(encode):
+            data = encode()
             return [("reply", data)] if data else []
         case Refused(reason, count, _):
             return [("refused", reason.encode())] * count

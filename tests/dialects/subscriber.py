@@ -34,8 +34,8 @@ class Subscriber:
                     self.forms[pattern.value] = encoder
                 case Burst():
                     sent.append(self.deliver(event))
-                case DeferredReply(make):
-                    sent.append(make())
+                case DeferredReply(encode):
+                    sent.append(encode())
                 case Reply(reply) | Ack(reply):
                     sent.append(reply.replace(hermod.OK, b""))
         return b"".join(sent)

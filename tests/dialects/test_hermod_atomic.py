@@ -22,7 +22,7 @@ BAD = hermod.message("a", b"xx", "0" * 40)
 
 def feeder_of(batch_bytes: int = 2**20) -> Feeder:
     tables = {"hermod": HermodSettings(batch_bytes=batch_bytes)}
-    return Feeder(HermodSession(SessionContext(tables=tables, kept=True)))
+    return Feeder(HermodSession(SessionContext(tables=tables, has_log=True)))
 
 
 def gathered(feeder: Feeder) -> int:
@@ -48,9 +48,9 @@ def test_it_is_answered_with_what_was_kept() -> None:
     [once] = feeder.events
     assert isinstance(once, PublishBatch)
     assert once.batch.batch_id == "x"
-    assert once.answer(2) == hermod.ok(2)
-    assert once.answer(7) == hermod.ok(7), "as many as there were when it first came"
-    error = json.loads(once.refusal("the disk is full", 1))
+    assert once.to_ack(2) == hermod.ok(2)
+    assert once.to_ack(7) == hermod.ok(7), "as many as there were when it first came"
+    error = json.loads(once.to_failure("the disk is full", 1))
     assert error == {"status": "ERROR", "code": 500, "message": "not stored: the disk is full", "count": 0}
 
 

@@ -31,7 +31,7 @@ def statuses(data: bytes) -> list[dict[str, object]]:
 
 
 def taken_back(receipt: Ack, kept: int = 0) -> list[dict[str, object]]:
-    return statuses(receipt.refusal(REASON, kept))
+    return statuses(receipt.to_failure(REASON, kept))
 
 
 # -- what is a promise -----------------------------------------------------------------------------------

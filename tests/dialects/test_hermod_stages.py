@@ -45,10 +45,10 @@ def test_what_they_become() -> None:
 def test_what_is_answered() -> None:
     stage, _, commit, *_ = staged_in(feeder_of(FRAMES))
     assert isinstance(stage, Stage) and isinstance(commit, Commit)
-    assert stage.answer(9) == commit.answer(9) == hermod.ok(9)
-    assert json.loads(stage.denial(422, "bad")) == {"status": "ERROR", "code": 422, "message": "bad"}
-    assert json.loads(commit.denial(404, "none"))["code"] == 404
-    refusal = json.loads(commit.refusal("the disk is full", 1))
+    assert stage.to_ack(9) == commit.to_ack(9) == hermod.ok(9)
+    assert json.loads(stage.to_error(422, "bad")) == {"status": "ERROR", "code": 422, "message": "bad"}
+    assert json.loads(commit.to_error(404, "none"))["code"] == 404
+    refusal = json.loads(commit.to_failure("the disk is full", 1))
     assert refusal == {"status": "ERROR", "code": 500, "message": "not stored: the disk is full", "count": 0}
 
 
@@ -74,7 +74,7 @@ def test_where_checksums_are_required_a_frame_without_costs_its_stage() -> None:
     feeder = feeder_of(hermod.stage("x", "s", b"abc") + hermod.message("a", b"1"), require_checksum=True)
     [abort] = staged_in(feeder)
     assert isinstance(abort, Abort) and abort.names == ("s",)
-    assert json.loads(abort.answer)["code"] == 422
+    assert json.loads(abort.ack)["code"] == 422
     assert not feeder.closed
 
 

@@ -98,7 +98,7 @@ def test_frames_right_behind_the_request() -> None:
 
 def test_a_long_frame_behind_the_request_says_how_long_it_is() -> None:
     received = HTTP.session(SessionContext()).receive(upgrade() + frame(2, b"x" * 300)[:10], 0.0)
-    assert (received.consumed, received.need) == (len(upgrade()), 308)
+    assert (received.consumed, received.frame_bytes) == (len(upgrade()), 308)
 
 
 def test_pages_first_then_a_websocket() -> None:

@@ -22,7 +22,7 @@ many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list
 
 
 def fed(role: str, parts: list[bytes], kept: bool) -> Feeder:
-    feeder = Feeder(ROLES[role].session(SessionContext(LIMITS, kept=kept)))
+    feeder = Feeder(ROLES[role].session(SessionContext(LIMITS, has_log=kept)))
     for part in parts:
         feeder.give(part)
     return feeder

@@ -67,8 +67,8 @@ class ScanningSession(Session):
         reading = Reading(self.dialect)
         position = 0
         try:
-            if not self.began:
-                self.begin(block)
+            if not self.first_line_checked:
+                self.check_first_line(block)
             while True:
                 scan = self.scan(block, position)
                 reading.add_scan(block, scan, self.native)

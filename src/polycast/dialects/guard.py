@@ -1,4 +1,4 @@
-"""The rights of a peer, as a session sees them."""
+"""The rights of a peer, as sessions see them."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ SHOWN_CHARACTERS = 120
 
 
 class Guard:
-    """Who a peer is, and what it may do. This one knows nobody, and lets everybody do everything."""
+    """Identity and rights of a peer. This base class knows no identities and allows everything."""
 
     identity = ""
     known = True
-    """Whether the peer has shown who it is, or came from where that is known."""
+    """Whether the peer has an identity: from a token, a certificate or its address."""
     restricted = False
-    """Whether anything is forbidden to it; where that is false nothing else need be asked."""
+    """Whether anything is forbidden to the peer; if not, the other checks can be skipped."""
     has_no_rights = False
-    """Whether it may do nothing at all."""
-    publishes = True
-    """Whether there is any topic that it may publish to."""
+    may_publish_anything = True
+    """Whether there is any topic that the peer may publish to."""
     admin = True
-    """Whether it may look at the broker, and change what it does."""
+    """Whether the peer may use the broker's own routes and pages."""
     configured = False
-    """Whether the broker connected to it because the configuration says so."""
+    """Whether the broker dialled the peer because the configuration says so."""
 
-    def renew(self) -> bool:
-        """After what is allowed has changed; false: the peer is nobody any more."""
+    def refresh(self) -> bool:
+        """Applies changed rules; false: the peer has lost its identity."""
         return True
 
-    def show(self, token: str | None) -> bool:
-        """Whether that is a token, and the peer from here on whom it belongs to; None: it shows none."""
+    def authenticate(self, token: str | None) -> bool:
+        """Whether the token is valid; the peer then has the token's identity. None: no token."""
         return True
 
     def denial_text(self, to: str, what: str) -> str:
-        """For those who read the log; the peer itself is told less."""
+        """For the broker's log; the peer gets a shorter reply."""
         return f"{self.identity} may not {to} {what[:SHOWN_CHARACTERS]!r}"
 
-    def speak(self, dialect: str) -> None:
-        """What it may do is what it may do in that dialect, from here on."""
+    def set_dialect(self, dialect: str) -> None:
+        """Applies the rules of that dialect from here on."""
 
     def may_publish(self, topic: bytes) -> bool:
         return True
@@ -47,22 +46,22 @@ class Guard:
         return True
 
     def may_serve(self, route: str) -> bool:
-        """Whether it may respond to requests for that route."""
+        """Whether the peer may respond to requests for that route."""
         return True
 
     @property
-    def queries(self) -> list[Pattern] | None:
-        """The topics that it may query with SQL; None: all of them."""
+    def query_patterns(self) -> list[Pattern] | None:
+        """The topics that the peer may query with SQL; None: all of them."""
         return None
 
-    def within(self, pattern: Pattern) -> list[Pattern]:
-        """What of it the peer may hear, as far as that can be said in patterns."""
+    def narrow(self, pattern: Pattern) -> list[Pattern]:
+        """The part of the pattern that the peer may subscribe to, as far as patterns can express it."""
         return [pattern]
 
     def allows_host(self, host: str, own: str) -> bool:
-        """Whether an HTTP request may call the broker `host`; `own` is the host in the listener's address."""
+        """Whether `host` is a valid `Host` of an HTTP request; `own` is the host of the listener's address."""
         return True
 
     def allows_origin(self, origin: str, host: str, secure: bool) -> bool:
-        """Whether a page that came from `origin` may ask for anything at `host`, as the browser calls it."""
+        """Whether a page of the site `origin` may send requests to `host`, the name that the browser uses."""
         return True

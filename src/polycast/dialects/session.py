@@ -19,133 +19,132 @@ from polycast.model import Block, Body, Event, Limits, Received, Subscribe
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is to be seen under a path of the http port."""
+    """The response to an HTTP request."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     detail: str = ""
-    """What an operator would want to read about it, where it is a refusal."""
+    """Details of a refusal for the broker's stderr."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What a session is told when it begins."""
+    """What a session knows about its listener and the broker."""
 
     limits: Limits = field(default_factory=Limits)
     scheme: str = "tcp"
-    """How the peer is reached: tcp, ipc or ws."""
+    """The transport: tcp, ipc or ws."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """What stands behind the `?` of the listener's address."""
+    """The options in the listener's address."""
     tables: Mapping[str, Any] = field(default_factory=dict)
-    """The settings that dialects declared, by dialect; what is missing is at its defaults."""
+    """The settings of dialects, by dialect; a missing table has its defaults."""
     pages: Callable[[str], Page | None] = lambda path: None
-    open: Container[str] = ()
-    """Paths of pages that are for everybody: they tell nothing about the broker."""
-    kept: bool = False
-    """Whether the broker keeps a log, so that a session may promise what needs one."""
+    public_pages: Container[str] = ()
+    """Paths of pages that need no rights: they say nothing about the broker."""
+    has_log: bool = False
+    """Whether the broker has a log, which batch ids, stages and replay need."""
     dialed: Address | None = None
-    """Where the broker connected to by itself; None: the peer came here."""
+    """The address that the broker dialled; None: the peer connected."""
     secure: bool = False
-    """Whether the listener speaks TLS."""
+    """Whether the listener uses TLS."""
     host: str = ""
-    """The host in the listener's address; empty: the listener is a file of this machine."""
-    http: Callable[[], str] = lambda: ""
-    """The addresses where HTTP is spoken, as text; empty: nowhere."""
+    """The host in the listener's address; empty: the listener is a socket file."""
+    http_addresses: Callable[[], str] = lambda: ""
+    """The addresses of the http listener, as text; empty: there is none."""
 
 
 class Session:
-    """One connection's side of a dialect. What is said here is what most of them do."""
+    """One connection's side of a dialect, with the defaults that suit most dialects."""
 
     guard = Guard()
     accepts_token = False
-    """Whether the peer can show a token, now or later."""
+    """Whether the peer can send a token, now or later."""
 
     handshake_done = True
-    """Whether the peer has said all that it must say before it may stay."""
-    takes_part = True
-    """Whether it can publish and subscribe, now or when it is handshaken."""
+    carries_messages = True
+    """Whether the peer can publish and subscribe, now or after the handshake."""
     acknowledges = False
-    """Whether it answers what its peer publishes, with a `Ack`."""
+    """Whether publications are acknowledged with an `Ack`."""
     withheld_bytes = 0
-    """What this session keeps back until the peer has room for it."""
-    began = False
-    """Whether the first line is known not to be a browser's; whoever reads lines finds out with `begin`."""
+    """Bytes that the session withholds until the peer's window has room."""
+    first_line_checked = False
+    """Whether the first line is known to be no HTTP request; line-based dialects call `check_first_line`."""
     buffered_bytes = 0
-    """What this session keeps of input that is not complete, beside the frame that it left in the block."""
-    served = 0
-    """How many requests were answered that need no rights."""
+    """Bytes of unfinished input that the session holds, besides the frame that stays in the block."""
+    requests_served = 0
+    """Number of HTTP requests that were answered."""
 
     def __init__(self, context: SessionContext) -> None:
         self._limits = context.limits
-        self._http_places = context.http
+        self._http_addresses = context.http_addresses
 
-    def begin(self, block: Block) -> None:
-        """Call it before anything of the first line is used. HttpPeerError, TlsPeerError: it is a browser's."""
-        self.began = is_own(block, self._limits.line_bytes, self._http_places)
+    def check_first_line(self, block: Block) -> None:
+        """To be called before the first line is used. HttpPeerError, TlsPeerError: the peer is a browser."""
+        self.first_line_checked = is_own(block, self._limits.line_bytes, self._http_addresses)
 
     def open(self) -> list[Event]:
-        """What happens before the peer has said anything: a greeting, standing subscriptions."""
+        """Events before the first input: a greeting, standing subscriptions."""
         return []
 
     def receive(self, block: Block, now: float) -> Received:
         raise NotImplementedError
 
     def begun_topic(self, head: bytes) -> bytes | None:
-        """The topic of a publication that has begun and is not all there; None: it cannot be told.
+        """The topic of an unfinished publication that starts with `head`; None: unknown.
 
-        `head` is how its frame begins. Where the topic is forbidden, the rest is not waited for."""
+        The connection is closed early if the topic is forbidden."""
         return None
 
     def end(self, rest: Block, now: float) -> list[Event]:
-        """The peer will say no more; `rest` is the frame it did not finish."""
+        """The peer has closed its side; `rest` is the unfinished frame."""
         return []
 
     def close(self) -> None:
-        """It is over, whoever ended it: nothing need be kept for the peer."""
+        """The connection is closed: release everything that is held for the peer."""
 
     def closing_bytes(self, error: PeerError | None) -> bytes:
-        """The last words when the broker ends the connection: for this error, or because it stops."""
+        """The last bytes before the broker closes the connection: for this error, or because it stops."""
         return b""
 
 
 def opening(session: Session) -> list[Event]:
-    """What happens before the peer has said anything, as far as it is allowed."""
+    """The events of `open` that the peer has the rights for."""
     return narrowed(session.guard, session.open())
 
 
 def narrowed(guard: Guard, events: list[Event]) -> list[Event]:
-    """Events of the session's own making, with subscriptions only to what the peer may have."""
+    """The events, with standing subscriptions narrowed to the rights of the peer."""
     if not guard.restricted:
         return events
     allowed: list[Event] = []
     for event in events:
         if isinstance(event, Subscribe):
-            allowed += [replace(event, pattern=pattern) for pattern in guard.within(event.pattern)]
+            allowed += [replace(event, pattern=pattern) for pattern in guard.narrow(event.pattern)]
         else:
             allowed.append(event)
     return allowed
 
 
 class LinkSession(Session):
-    """A session that can also ask: the broker's side of a mesh link."""
+    """A session that can also subscribe: the broker's side of a mesh link."""
 
-    def ask(self, text: str) -> bytes:
-        """The command that subscribes to topics with `text` in them."""
+    def to_subscribe(self, text: str) -> bytes:
+        """The command that subscribes to topics that contain `text`."""
         raise NotImplementedError
 
-    def unask(self, text: str) -> bytes:
+    def to_unsubscribe(self, text: str) -> bytes:
         raise NotImplementedError
 
 
 class RequestSession(Session):
-    """A session whose peer can make requests, and answer them."""
+    """A session whose peer can send requests and serve routes."""
 
     def to_request(self, number: int, route: str, body: Body) -> bytes:
-        """A request for this peer, which offered to answer that route."""
+        """A request for this peer, which serves the route."""
         raise NotImplementedError
 
     def to_response(self, handle: Any, success: bool, body: Body) -> bytes:
-        """The answer to a request of this peer; `handle` came with its `Request`."""
+        """The response to a request of this peer; `handle` is that of its `Request`."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Events: what a session makes of the bytes it is given."""
+"""Events: what a session returns for the bytes it receives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polycast.model.patterns import Pattern
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """Where in the log a subscription begins: at a sequence of its topic, at a time, or else at the beginning."""
+    """Where in the log a subscription starts: at a sequence of its topic, at a time, or at the first message."""
 
     sequence: int | None = None
     seconds: float | None = None
@@ -25,9 +25,9 @@ class Subscribe:
     pattern: Pattern
     encoder: Encoder
     serve: bool = False
-    """Whether this is also an offer to answer requests for a route of that name."""
+    """Whether the subscriber also offers to serve requests for the route of that name."""
     start: StartPosition | None = None
-    """None: with what comes from now on."""
+    """None: only messages from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,110 +37,110 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Bytes for this connection alone."""
+    """Bytes for this connection."""
 
     data: bytes
 
 
-Refusal = Callable[[str, int], bytes]
-"""From why it could not be kept, and how much of it was, to what is answered."""
+FailureReply = Callable[[str, int], bytes]
+"""The reply for messages that did not become durable: from the reason, and how many messages did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Bytes for this connection alone, once all that it published before them is kept as the log promises."""
+    """Bytes for this connection, to be sent when everything it published before is durable."""
 
     data: bytes
-    refusal: Refusal
+    to_failure: FailureReply
 
 
 class BatchKey(NamedTuple):
-    """A batch id, and the identity that it belongs to: two identities may use one id, and never meet."""
+    """A batch id and the identity that owns it. Batch ids of different identities are independent."""
 
     owner: str
     batch_id: str
 
 
-Denial = Callable[[int, str], bytes]
-"""From a code and why it was not done to what is answered."""
+ErrorReply = Callable[[int, str], bytes]
+"""The reply for a refused operation: from the error code and the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishBatch:
-    """A burst that is kept as a whole or not at all, and only once, however often its owner sends it.
+    """An atomic and idempotent batch: published as a whole or not at all, and once, however often it is sent.
 
-    `answer` makes the reply from how many messages were kept under the id, now or when it first came.
+    `to_ack` encodes the reply from the number of messages that were published under the id, now or the first time.
     """
 
     burst: Burst
     batch: BatchKey
-    answer: Callable[[int], bytes]
-    refusal: Refusal
-    denial: Denial
+    to_ack: Callable[[int], bytes]
+    to_failure: FailureReply
+    to_error: ErrorReply
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Rows for a batch that is not published yet, as an Arrow stream: they wait under its id and a name.
+    """Rows for a batch that is not published yet, as an Arrow stream; they wait under the batch id and a name.
 
-    `answer` makes the reply from how many rows are staged under that name by now.
+    `to_ack` encodes the reply from the number of rows that are staged under the name.
     """
 
     batch: BatchKey
     name: str
     data: bytes
     sha1: str
-    """Of the data, in hex digits, where the peer says so."""
+    """The checksum of the data in hex digits; empty: unchecked."""
     before: int | None
-    """How many rows it is to follow, where the peer says so; 0 begins the stage anew."""
-    answer: Callable[[int], bytes]
-    denial: Denial
+    """The number of rows staged before these, if the peer gives it; 0 starts the stage anew."""
+    to_ack: Callable[[int], bytes]
+    to_error: ErrorReply
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What was staged under these names is a batch now, kept as `PublishBatch` says; other stages of the id go."""
+    """Publishes the named stages as one batch, as a `PublishBatch`, and drops the other stages of the id."""
 
     batch: BatchKey
     names: tuple[str, ...]
     count: int | None
-    """How many rows that must be, where the peer says so."""
-    answer: Callable[[int], bytes]
-    refusal: Refusal
-    denial: Denial
+    """The number of rows that the batch must have, if the peer gives it."""
+    to_ack: Callable[[int], bytes]
+    to_failure: FailureReply
+    to_error: ErrorReply
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """What was staged under these names is not wanted any more."""
+    """Drops the named stages."""
 
     batch: BatchKey
     names: tuple[str, ...] | None
-    """None: all that there are."""
-    answer: bytes
-    denial: Denial
+    """None: all stages of the batch id."""
+    ack: bytes
+    to_error: ErrorReply
 
 
 @dataclass(frozen=True, slots=True)
 class DeferredReply:
-    """Bytes for this connection alone, to be made when all before them has happened."""
+    """Bytes for this connection, encoded when all earlier events have been handled."""
 
-    make: Callable[[], bytes]
+    encode: Callable[[], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Input that was passed over; the connection stays. `reason` is the word it is counted under."""
+    """Input that was skipped; the connection stays open. `reason` is the label of the metric."""
 
     reason: str
     count: int = 1
     detail: str = ""
-    """What an operator would want to read about it."""
+    """Details for the broker's stderr."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Somebody wants an answer. `handle` is what its session needs to say to whom, and in which form."""
+    """A request of the peer. `handle` identifies it in the session's `to_response`."""
 
     route: str
     handle: Any
@@ -149,7 +149,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a connection that serves a route made of the request with that number."""
+    """The response of a peer that serves a route, to the request with that number."""
 
     number: int
     success: bool
@@ -158,7 +158,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """From here on this connection speaks another dialect; its next bytes go to that session."""
+    """The connection switches to another dialect: the next bytes go to that session."""
 
     dialect: str
     session: Any
@@ -166,7 +166,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The connection ends here; whatever follows in the input is not looked at. No error: the peer wished it."""
+    """The connection ends here; the rest of the input is ignored. Without an error, the peer asked to close."""
 
     error: PeerError | None = None
 
@@ -191,14 +191,14 @@ Event = (
 
 
 class Received(NamedTuple):
-    """What a session made of a block.
+    """What a session returns for a block.
 
-    The bytes from `consumed` on are an unfinished frame: they come again, with more behind them. `need` is how
-    long that frame will be in all, where its header has told so, and 0 otherwise. With `until`, it is how long the
-    frame can be at most, and it may end earlier, with that byte.
+    The bytes from `consumed` on are an unfinished frame: they come again, with more bytes behind them.
+    `frame_bytes` is the length of that frame, or 0 while it is unknown. With `frame_end`, it is the maximum
+    length, and the frame may end earlier, with that byte.
     """
 
     events: list[Event]
     consumed: int
-    need: int = 0
-    until: bytes = b""
+    frame_bytes: int = 0
+    frame_end: bytes = b""

@@ -58,7 +58,7 @@ class Pipe(asyncio.Protocol):
         while session is not self._session and not self._closing:  # a session that comes anew takes over the rest
             session = self._session
             received = session.receive(data, time.time())
-            data, self._need = data[received.consumed :], received.need
+            data, self._need = data[received.consumed :], received.frame_bytes
             self._handle(received.events)
         self._rest = bytearray(data)
 

@@ -120,7 +120,7 @@ def look_again(server: Server) -> None:
 def _may_stay(connection: Connection, served: Iterable[str]) -> bool:
     """Whether it still has the right to all that it subscribed to and serves."""
     guard = connection.guard
-    if not guard.renew():
+    if not guard.refresh():
         return False
     if guard.has_no_rights and not connection.session.accepts_token:
         return False

@@ -101,12 +101,12 @@ class Server:
             address.options,
             tables,
             self.page,
-            open=self._pages,
-            kept=settings.log.enabled,
+            public_pages=self._pages,
+            has_log=settings.log.enabled,
             dialed=there,
             secure=address.scheme in SECURE,
             host=address.host,
-            http=self._http_places,
+            http_addresses=self._http_places,
         )
 
     def _http_places(self) -> str:
@@ -302,7 +302,7 @@ class Server:
                 connection.abort()
         elif late := timeout_reason(connection, limits, now):
             connection.fail(TimeoutPeerError(late))
-        elif connection.session.served and is_idle_http(connection, limits, now):
+        elif connection.session.requests_served and is_idle_http(connection, limits, now):
             connection.leave()
         elif limits.idle_seconds and idle >= limits.idle_seconds and not connection.queued():
             connection.fail(TimeoutPeerError(f"idle for {limits.idle_seconds:g} s (limits.idle_seconds)"))

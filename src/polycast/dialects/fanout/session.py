@@ -94,8 +94,8 @@ class SubscriberSession(Session):
         events: list[Event] = []
         position = 0
         try:
-            if not self.began:
-                self.begin(block)
+            if not self.first_line_checked:
+                self.check_first_line(block)
             while True:
                 line, after = read_line(block, position, self._limits.line_bytes)
                 if after == position:

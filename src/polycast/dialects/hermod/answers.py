@@ -59,5 +59,5 @@ def _taken_back(parts: list[Part], reason: str, kept: int) -> bytes:
         if isinstance(part, int):
             said.append(single * part)
         else:
-            said.append(part if isinstance(part, bytes) else part.refusal(reason, kept))
+            said.append(part if isinstance(part, bytes) else part.to_failure(reason, kept))
     return b"".join(said)

@@ -78,7 +78,7 @@ class Batch:
     def reply(self) -> bytes:
         return to_error(*self.error, self.accepted) if self.error else to_ok(self.accepted)
 
-    def refusal(self, reason: str, kept: int) -> bytes:
+    def to_failure(self, reason: str, kept: int) -> bytes:
         """The reply if the log could not keep all of what was accepted."""
         return to_error(500, NOT_STORED % reason, min(kept, self.accepted)) if self.accepted else self.reply()
 

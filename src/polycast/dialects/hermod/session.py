@@ -72,7 +72,7 @@ class HermodSession(RequestSession):
             min(context.limits.payload_bytes, sys.maxsize),
             min(context.limits.line_bytes, sys.maxsize),
         )
-        self._kept = context.kept
+        self._kept = context.has_log
         self._batch_bytes = settings.batch_bytes
         self._header_end = HeaderEnd()
         self._need = 0
@@ -83,7 +83,7 @@ class HermodSession(RequestSession):
         """The payload of a refused message or stage that is still to come."""
         self._state = State.SINGLE
         self._batch = Batch()
-        self._subscriptions = Subscriptions(context.limits, context.kept)
+        self._subscriptions = Subscriptions(context.limits, context.has_log)
 
     @property
     def withheld_bytes(self) -> int:  # type: ignore[override]
@@ -158,7 +158,7 @@ class HermodSession(RequestSession):
         if not start:
             return position, 0
         header = read_header(block, position, start)
-        if header.token is not UNSET and not self.guard.show(to_text(header.token, "token")):
+        if header.token is not UNSET and not self.guard.authenticate(to_text(header.token, "token")):
             raise TokenError
         kind = kind_of(header)
         if kind is Kind.MESSAGE:
@@ -285,13 +285,13 @@ class HermodSession(RequestSession):
 
     def _refuse_stages(self, intake: Intake) -> bool:
         """Whether this peer can have no stages here; it is told so before any of their rows is read."""
-        if not self.guard.publishes:
+        if not self.guard.may_publish_anything:
             intake.add(Refused(FORBIDDEN, detail=self.guard.denial_text("publish", "anything")))
             intake.add(Reply(to_error(403, FORBIDDEN)))
         elif not self._kept:
             intake.add(Refused(stages.NEEDS_THE_LOG))
             intake.add(Reply(to_error(501, stages.NEEDS_THE_LOG_HERE)))
-        return not (self._kept and self.guard.publishes)
+        return not (self._kept and self.guard.may_publish_anything)
 
     # -- what subscribers say ----------------------------------------------------------------------------
 

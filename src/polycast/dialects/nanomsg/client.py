@@ -75,7 +75,7 @@ class NanomsgClientSession(ClientSession):
             self.handle(event)
         if isinstance(self._session, WebSocketClient):
             self.refusal = self.refusal or to_refusal(self._session.close_payload, self.address)
-        return received.consumed, received.need
+        return received.consumed, received.frame_bytes
 
     def closing_bytes(self) -> bytes:
         return to_close_frame() if self._scheme == "ws" else b""

@@ -60,7 +60,7 @@ class SpSession(ScanningSession):
 
     dialect = NAME
     handshake_done = False
-    began = True  # the header says the same, and sooner
+    first_line_checked = True  # the header says the same, and sooner
     own: int
     peer: int
 
@@ -263,7 +263,7 @@ class DialedSession(NanomsgWebSocket):
         self.handshake_done = True
         rest = super().receive(block[after:], now)
         begun = narrowed(self.guard, super().open())
-        return Received([*begun, *rest.events], after + rest.consumed, rest.need)
+        return Received([*begun, *rest.events], after + rest.consumed, rest.frame_bytes)
 
     def closing_bytes(self, error: PeerError | None) -> bytes:
         return super().closing_bytes(error) if self.handshake_done else b""

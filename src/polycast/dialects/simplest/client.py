@@ -44,7 +44,7 @@ class SimplestClientSession(ClientSession):
                 raise ProtocolError(f"{block[:SHOWN_BYTES]!r} is not simplest")
             self.recognized = True
             self.handle(event)
-        return received.consumed, received.need
+        return received.consumed, received.frame_bytes
 
 
 def _escaped(pattern: Pattern) -> Pattern:

@@ -133,10 +133,10 @@ class SimplestSession(ScanningSession, LinkSession):
         pattern: Pattern = Contains(text) if text else Everything()
         return Subscribe(pattern, ENCODER) if command == b"sub" else Unsubscribe(pattern)
 
-    def ask(self, text: str) -> bytes:
+    def to_subscribe(self, text: str) -> bytes:
         return b"sub %b\n" % text.encode()
 
-    def unask(self, text: str) -> bytes:
+    def to_unsubscribe(self, text: str) -> bytes:
         return b"unsub %b\n" % text.encode()
 
 

@@ -116,7 +116,7 @@ class UbreClientSession(ClientSession):
         for _ in range(self._session.take_pongs()):
             self.handle_ack()
         self.refusal = self.refusal or to_refusal(self._session.close_payload, self.address)
-        return after + received.consumed, received.need
+        return after + received.consumed, received.frame_bytes
 
     def handle(self, event: Event) -> None:
         match event:

@@ -92,8 +92,8 @@ class UbreSession(Speaker):
         reading = Reading(NAME)
         position = 0
         try:
-            if not self.began:
-                self.begin(block)
+            if not self.first_line_checked:
+                self.check_first_line(block)
             while True:
                 position = add_publications(self._scan(block, position), JSON_LINES, reading)
                 after, need = self._read_odd(block, position, reading)

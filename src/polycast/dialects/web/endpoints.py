@@ -69,7 +69,7 @@ def accept_upgrade(
         session = endpoint.session(replace(context, scheme="ws"), query)
     except ValueError as error:
         return Page(f"invalid query in the URL: {error}\n".encode(), status=400)
-    guard.speak(endpoint.dialect)
+    guard.set_dialect(endpoint.dialect)
     if guard.has_no_rights:
         return to_denied_page(guard)
     session.guard = guard

@@ -57,7 +57,7 @@ class HttpError(ProtocolError):
 
 class HttpSession(Session):
     handshake_done = False
-    takes_part = False
+    carries_messages = False
     accepts_token = True
 
     def __init__(self, endpoints: Endpoints, context: SessionContext) -> None:
@@ -188,7 +188,7 @@ class HttpSession(Session):
         request, self._request = self._request, None
         assert request is not None
         self.handshake_done = True
-        self.served += 1
+        self.requests_served += 1
         found = self._find(request)
         if isinstance(found, AcceptedUpgrade):
             switch = h11.InformationalResponse(status_code=101, headers=found.headers, reason=_phrase(101))
@@ -211,8 +211,8 @@ class HttpSession(Session):
         )
 
     def _look_up(self, request: h11.Request, path: str, query: str, upgrading: bool) -> Page | AcceptedUpgrade:
-        is_open = not upgrading and (path in OPEN or path in self._context.open)
-        if not is_open and not self.guard.show(to_token(request.headers, query)):
+        is_open = not upgrading and (path in OPEN or path in self._context.public_pages)
+        if not is_open and not self.guard.authenticate(to_token(request.headers, query)):
             return UNAUTHORIZED
         if upgrading:
             return accept_upgrade(
@@ -220,7 +220,7 @@ class HttpSession(Session):
             )
         if request.method not in (b"GET", b"HEAD"):
             return Page(b"pages are for GET and HEAD\n", status=405, headers=(("Allow", "GET, HEAD"),))
-        self.guard.speak(NAME)
+        self.guard.set_dialect(NAME)
         if not is_open and not self.guard.admin:
             return to_denied_page(self.guard)
         if path not in self._pages:
@@ -256,7 +256,7 @@ def _hand_over(events: list[Event], session: Session, block: Block, position: in
     if rest:
         received = session.receive(rest, now)
         events += received.events
-        consumed, need = position + received.consumed, received.need
+        consumed, need = position + received.consumed, received.frame_bytes
     return Received(events, consumed, need)
 
 

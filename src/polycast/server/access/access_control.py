@@ -98,23 +98,23 @@ class ConnectionGuard(Guard):
         self.known = identity != ANONYMOUS
         self.restricted = rights is not None
         self.has_no_rights = rights is not None and rights.none
-        self.publishes = rights is None or rights.publishes
+        self.may_publish_anything = rights is None or rights.may_publish_anything
         self.admin = rights is None or rights.admin
 
-    def renew(self) -> bool:
+    def refresh(self) -> bool:
         """False: the token that it has shown was revoked."""
         if self._digest and self._access.find(self._digest) is None:
             return False
         self._become(self.identity)
         return True
 
-    def show(self, token: str | None) -> bool:
+    def authenticate(self, token: str | None) -> bool:
         self._digest = "" if token is None else tokens.digest_of(token)
         found = self._access.find(self._digest) if self._digest else None
         self._become(found.name if found else self._came_as)
         return token is None or found is not None
 
-    def speak(self, dialect: str) -> None:
+    def set_dialect(self, dialect: str) -> None:
         self._dialect = dialect
         self._become(self.identity)
 
@@ -128,11 +128,11 @@ class ConnectionGuard(Guard):
         return self._rights is None or self._rights.may_serve(route)
 
     @property
-    def queries(self) -> list[Pattern] | None:
-        return None if self._rights is None else self._rights.queries
+    def query_patterns(self) -> list[Pattern] | None:
+        return None if self._rights is None else self._rights.query_patterns
 
-    def within(self, pattern: Pattern) -> list[Pattern]:
-        return [pattern] if self._rights is None else self._rights.within(pattern)
+    def narrow(self, pattern: Pattern) -> list[Pattern]:
+        return [pattern] if self._rights is None else self._rights.narrow(pattern)
 
     def allows_host(self, host: str, own: str) -> bool:
         return self._access.sites.allows_host(host, own)

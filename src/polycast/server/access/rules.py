@@ -111,17 +111,17 @@ class Rights:
         self._subscribe = with_copies(_patterns_of(listed, SUBSCRIBE))
         self._serve = _patterns_of(listed, SERVE)
         queried = with_copies(_patterns_of(listed, QUERY))
-        self.queries = [pattern for pattern in queried if covers_originals(queried, pattern)]
+        self.query_patterns = [pattern for pattern in queried if covers_originals(queried, pattern)]
         """The topics that SQL may read."""
         self._topics: dict[bytes, bool] = {}
         self._patterns: dict[Pattern, bool] = {}
 
     @property
     def none(self) -> bool:
-        return not (self.admin or self._publish or self._subscribe or self._serve or self.queries)
+        return not (self.admin or self._publish or self._subscribe or self._serve or self.query_patterns)
 
     @property
-    def publishes(self) -> bool:
+    def may_publish_anything(self) -> bool:
         return bool(self._publish)
 
     def may_publish(self, topic: bytes) -> bool:
@@ -143,7 +143,7 @@ class Rights:
     def may_serve(self, route: str) -> bool:
         return any(pattern.matches(route) for pattern in self._serve)
 
-    def within(self, pattern: Pattern) -> list[Pattern]:
+    def narrow(self, pattern: Pattern) -> list[Pattern]:
         """What may be subscribed to of that which was not asked for word by word."""
         if self.may_subscribe(pattern):
             return [pattern]

@@ -123,7 +123,7 @@ class Keeping:
             lost = next((each for each in self._lost if each.first <= offset < each.next), None)
             kept += 0 if lost else count
             reason = lost.reason if lost else reason
-        self._pay(connection, receipt.refusal(reason, kept) if reason else receipt.data)
+        self._pay(connection, receipt.to_failure(reason, kept) if reason else receipt.data)
 
     def _pay(self, connection: Connection, data: bytes) -> None:
         self._end_debt(connection, lambda: self._send(connection, data))

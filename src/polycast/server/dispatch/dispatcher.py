@@ -357,16 +357,16 @@ class Exchange:
         known = self.keeping.log.batches.find(event.batch, self.keeping.micros(now))
         if connection.guard.restricted and self._first_forbidden(connection, event.burst) is not None:
             self.refuse(connection, FORBIDDEN)
-            self.keeping.reply(connection, event.denial(403, FORBIDDEN))
+            self.keeping.reply(connection, event.to_error(403, FORBIDDEN))
         elif known and known.count != count:
             self.refuse(connection, "batch id with another count")
-            self.keeping.reply(connection, event.denial(422, known.mismatch(event.batch, count)))
+            self.keeping.reply(connection, event.to_error(422, known.mismatch(event.batch, count)))
         else:
             if known:
                 self.keeping.note_again(connection, known.first, known.count)
             else:
                 self.publish_for(connection, event.burst, now, event.batch)
-            self.keeping.answer(connection, Ack(event.answer(count), event.refusal))
+            self.keeping.answer(connection, Ack(event.to_ack(count), event.to_failure))
 
     def _on_durable(self, durable: Durable) -> None:
         assert self.keeping
@@ -407,8 +407,8 @@ class Exchange:
     def _handle_words(self, connection: Connection, event: Event, now: float) -> None:
         """What is said to the connection alone; for some of it the log must have done its work."""
         match event:
-            case DeferredReply(make):
-                self.outgoing.send(connection, make())
+            case DeferredReply(encode):
+                self.outgoing.send(connection, encode())
             case Reply(data) if self.keeping:
                 self.keeping.reply(connection, data)
             case Ack() if self.keeping:
@@ -446,9 +446,9 @@ class Exchange:
             session = cast(LinkSession, connection.session)
             match effect:
                 case mesh.Ask(_, text):
-                    self.outgoing.send(connection, session.ask(text))
+                    self.outgoing.send(connection, session.to_subscribe(text))
                 case mesh.Unask(_, text):
-                    self.outgoing.send(connection, session.unask(text))
+                    self.outgoing.send(connection, session.to_unsubscribe(text))
                 case mesh.Unlink() if self.on_unlink:
                     self.on_unlink(connection, effect)
 

@@ -44,7 +44,7 @@ def may_ask(guard: Guard, route: str) -> bool:
     if route in OWN_RULES:
         return True
     if route == QUERY:
-        return guard.queries is None or bool(guard.queries)
+        return guard.query_patterns is None or bool(guard.query_patterns)
     return guard.admin if route.startswith(MANAGED) else guard.may_publish(route.encode())
 
 
@@ -61,7 +61,7 @@ def to_attested(guard: Guard, body: Body) -> Body:
     if len(body.payload) > REQUEST_BYTES:
         raise RouteError(f"TooLarge: the body has {len(body.payload):,} bytes, the limit is {REQUEST_BYTES:,}")
     asked = None if body.format is Format.NONE else read_asked(body, Any)
-    patterns = None if guard.queries is None else [str(pattern) for pattern in guard.queries]
+    patterns = None if guard.query_patterns is None else [str(pattern) for pattern in guard.query_patterns]
     return to_json_body({"identity": guard.identity, "query": patterns, "body": asked})
 
 

@@ -198,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         now = time.time()
         received = self.session.receive(block, now)
-        self._inbox.keep(block, received.consumed, received.need, received.until)
+        self._inbox.keep(block, received.consumed, received.frame_bytes, received.frame_end)
         if self.trial_since or self.guard.has_no_rights:
             self._review()
         if received.events:
@@ -258,8 +258,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _review(self) -> None:
         """A peer that is answered all the same, as on /healthz, may go on asking."""
-        if self._served != self.session.served:
-            self._served = self.session.served
+        if self._served != self.session.requests_served:
+            self._served = self.session.requests_served
             self.trial_since = self.trial_since and self.touched_at
         self._port.review(self)
 

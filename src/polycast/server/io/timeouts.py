@@ -11,7 +11,7 @@ def timeout_reason(connection: Connection, limits: LimitSettings, now: float) ->
     session, held = connection.session, connection.session.withheld_bytes
     if not session.handshake_done and now - connection.opened_at >= limits.handshake_seconds:
         return f"no handshake within {limits.handshake_seconds:g} s (limits.handshake_seconds)"
-    on_trial = connection.trial_since and not session.served
+    on_trial = connection.trial_since and not session.requests_served
     if on_trial and now - connection.trial_since >= limits.handshake_seconds:
         return f"no identity with rights within {limits.handshake_seconds:g} s (limits.handshake_seconds)"
     if held and limits.ack_seconds and now - connection.touched_at >= limits.ack_seconds:

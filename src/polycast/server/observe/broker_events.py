@@ -161,7 +161,7 @@ class Events:
             self._sum_up(connection, "refuse", reason, count)
 
     def _takes_part(self, connection: Connection) -> bool:
-        return self._open and connection.session.takes_part
+        return self._open and connection.session.carries_messages
 
     # -- what is summed up -------------------------------------------------------------------------------
 

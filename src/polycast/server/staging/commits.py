@@ -66,12 +66,12 @@ class Commits:
     # -- what connections say ----------------------------------------------------------------------------
 
     def handle(self, connection: Connection, event: Stage | Commit | Abort) -> None:
-        if not connection.guard.publishes:
+        if not connection.guard.may_publish_anything:
             self._deny(connection, event, StageError(403, FORBIDDEN))
             return
         if isinstance(event, Abort):
             self.stages.drop(event.batch, event.names)
-            self._reply(connection, event.answer)
+            self._reply(connection, event.ack)
             return
         self.waiting[connection] = []
         self._exchange.budget.hold(connection)
@@ -99,7 +99,7 @@ class Commits:
             self._deny(connection, event, error)
         except Exception as error:
             log.exception("%s: what it staged could not be handled", connection)
-            self._reply(connection, event.denial(500, f"{type(error).__name__}; the broker's log says more"))
+            self._reply(connection, event.to_error(500, f"{type(error).__name__}; the broker's log says more"))
         if connection in self.waiting:
             self._exchange.budget.release(connection)
             self._exchange.resume(connection, self.waiting.pop(connection))
@@ -115,7 +115,7 @@ class Commits:
         finally:
             self.stages.release(event.batch.owner, size)
         rows = self.stages.add(event, staged, parts)
-        self._reply(connection, event.answer(rows))
+        self._reply(connection, event.to_ack(rows))
         self._exchange.budget.charge(connection)
 
     # -- commits -----------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Commits:
     async def _publish(self, connection: Connection, event: Commit, parts: list[pa.RecordBatch]) -> None:
         if not any(part.num_rows for part in parts):
             self.stages.drop(event.batch)
-            self._reply(connection, event.answer(0))
+            self._reply(connection, event.to_ack(0))
             return
         forwards = self._exchange.mesh.forwards
         batch = await _in_thread(_prepare, parts, connection.port.role.dialect, connection.name.encode(), forwards)
@@ -212,14 +212,14 @@ class Commits:
             self._keeping.forget(connection)
             return
         self._keeping.note_again(connection, first, count)
-        self._keeping.answer(connection, Ack(event.answer(count), event.refusal))
+        self._keeping.answer(connection, Ack(event.to_ack(count), event.to_failure))
 
     def _deny(self, connection: Connection, event: Stage | Commit | Abort, error: StageError) -> None:
         if error.code == 403:
             self._exchange.refuse(connection, FORBIDDEN)
         else:
             self._exchange.refuse(connection, NOT_TAKEN)
-        self._reply(connection, event.denial(error.code, str(error)))
+        self._reply(connection, event.to_error(error.code, str(error)))
 
     def _reply(self, connection: Connection, data: bytes) -> None:
         """In its turn."""
@@ -263,7 +263,7 @@ def _read_allowed(guard: Guard, event: Stage, before: int, limits: Limits) -> li
 
 def _check_rights(guard: Guard, topics: Iterable[bytes]) -> None:
     """The rights as they are now, of a connection that may have ended: rows wait long for their commit."""
-    if not guard.renew() or (guard.restricted and not all(map(guard.may_publish, topics))):
+    if not guard.refresh() or (guard.restricted and not all(map(guard.may_publish, topics))):
         raise StageError(403, FORBIDDEN)
 
 
