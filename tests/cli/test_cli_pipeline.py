@@ -79,7 +79,7 @@ def test_a_description_has_every_setting_and_an_example(name: str) -> None:
 def test_a_pipeline_that_there_is_not(command: str) -> None:
     failed = polycast_here("pipeline", command, "archiv")
     assert (failed.code, failed.out) == (2, b"")
-    assert failed.err == f"polycast: there is no pipeline 'archiv'\nhint: there are {', '.join(NAMES)}\n"
+    assert failed.err == f"polycast: unknown pipeline 'archiv'\nhint: pipelines: {', '.join(NAMES)}\n"
 
 
 # -- what is refused before Spark begins -----------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_where_there_is_no_log(tmp_path: Path, what: str) -> None:
 def test_a_broker_that_is_not_there(data: Path) -> None:
     failed = run(data, "traffic", "--at", "tcp://127.0.0.1:1")
     assert (failed.code, failed.out) == (1, b"")
-    assert failed.err.startswith("polycast: traffic publishes what it finds, and cannot reach tcp://127.0.0.1:1")
+    assert failed.err.startswith("polycast: traffic publishes its results, and cannot reach tcp://127.0.0.1:1")
     assert "hint: is a broker running there?" in failed.err
 
 

@@ -44,9 +44,9 @@ def ask(data: Path, *arguments: str) -> Finished:
 @pytest.mark.parametrize(
     ("offset", "words"),
     [
-        ("155", "offset 155 is not there yet: the last one is 154"),
-        ("99", "offset 99 is gone: the log begins at 100"),
-        ("120", "offset 120 was never used, or cannot be read"),
+        ("155", "offset 155 does not exist yet: the last offset is 154"),
+        ("99", "offset 99 was removed: the log starts at offset 100"),
+        ("120", "offset 120 is unused or unreadable"),
     ],
 )
 def test_why_of_a_message_that_is_not_there(data: Path, offset: str, words: str) -> None:
@@ -68,7 +68,7 @@ def test_why_of_what_is_no_offset(data: Path, offset: str) -> None:
         (["estimate", "a", "--since", "soon"], "--since soon is no place in a log"),
         (["estimate", "a", "--since", "17"], "--since 17 is no time"),
         (["find"], "what is to be found?"),
-        (["find", "x", "--field", "a"], "--field a names no field and its value"),
+        (["find", "x", "--field", "a"], "--field a is not NAME=VALUE"),
         (["find", "x", "--topic", ""], "a pattern cannot be empty"),
         (["find", "x", "--from", "latest"], "--from latest is no place in a log"),
         (["find", "x", "--to", "2026-99-01"], "--to 2026-99-01 is no place in a log"),

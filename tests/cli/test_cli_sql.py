@@ -55,9 +55,9 @@ def test_an_empty_query(data: Path, query: str) -> None:
         (["--into", "a", "--json"], "--json and --csv are about what is printed"),
         (["--once"], "--once is for --into and --to"),
         (["--into", "t" * 1025], "--into is a topic of 1,025 bytes, and 1,024 are allowed"),
-        (["--view", "orders"], "--view orders names no view"),
-        (["--view", "a b=c"], "--view a b=c names no view"),
-        (["--view", "messages=a.>"], "messages is the view of all topics already"),
+        (["--view", "orders"], "--view orders is not NAME=PATTERN"),
+        (["--view", "a b=c"], "--view a b=c is not NAME=PATTERN"),
+        (["--view", "messages=a.>"], "--view messages=a.>: the name messages is reserved for all topics"),
         (["--view", "orders="], "a pattern cannot be empty"),
         (["--into", "a", "--at", "smtp://here"], "hermod cannot use smtp addresses"),
     ],
@@ -85,7 +85,7 @@ def test_a_broker_that_is_not_there(data: Path) -> None:
 
 
 def test_a_view_cannot_have_every_name() -> None:
-    with pytest.raises(UsageError, match="names no view"):
+    with pytest.raises(UsageError, match="is not NAME=PATTERN"):
         read_statement(ALL, ["1=a"])
 
 

@@ -98,7 +98,7 @@ def test_a_field_is_its_value_as_it_is_written() -> None:
 def test_a_field_on_the_command_line() -> None:
     assert to_field("a.b=c=d") == FieldMatch(("a", "b"), "c=d")
     for wrong in ("a", "=b", "a..b=c", ""):
-        with pytest.raises(UsageError, match="names no field"):
+        with pytest.raises(UsageError, match="is not NAME=VALUE"):
             to_field(wrong)
 
 

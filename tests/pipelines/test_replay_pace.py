@@ -94,12 +94,12 @@ def test_hours_that_cannot_have_any_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"prefix": "polycast/again/"}, "the broker's own"),
-        ({"start": "-10m"}, "no place in a log"),
-        ({"start": "yesterday"}, "no place in a log"),
-        ({"end": "2026-13-01"}, "no place in a log"),
-        ({"prefix": ""}, "would hear itself"),
-        ({"prefix": "", "end": "2999-01-01"}, "would hear itself"),
+        ({"prefix": "polycast/again/"}, "are reserved"),
+        ({"start": "-10m"}, "is not a position in a log"),
+        ({"start": "yesterday"}, "is not a position in a log"),
+        ({"end": "2026-13-01"}, "is not a position in a log"),
+        ({"prefix": ""}, "would read its own output"),
+        ({"prefix": "", "end": "2999-01-01"}, "would read its own output"),
     ],
 )
 def test_settings_that_cannot_be(given: dict[str, Any], words: str) -> None:

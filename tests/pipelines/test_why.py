@@ -54,7 +54,7 @@ def test_who_does_not_hear_it_although_it_matches() -> None:
     answer = to_response(MESSAGE, [own, subscribe(2, "simplest-2 x:2", echo=False)])
     assert [row["connection"] for row in answer["receivers"]] == ["simplest-2 x:2"]
     assert answer["silent"] == [
-        {"connection": "simplest-1 x:1", "reason": "it published the message, and does not hear itself"}
+        {"connection": "simplest-1 x:1", "reason": "it published the message and has no echo"}
     ]
     over_link = MESSAGE._replace(source="#7 x:7")
     link = BrokerEvent("#8 x:8", listener="simplest.peer", pattern="a.b", kind="exact", value="a.b", echo=False)
@@ -80,5 +80,5 @@ def test_who_lost_messages_near_it() -> None:
 def test_what_is_not_known() -> None:
     assert "events.enabled" in to_response(MESSAGE, [])["note"]
     late = MESSAGE._replace(log_first=4)
-    assert to_response(late, [subscribe(5, "c")])["note"] == "subscriptions before offset 4 are not known"
+    assert to_response(late, [subscribe(5, "c")])["note"] == "subscriptions before offset 4 are unknown"
     assert to_response(late, [subscribe(5, "c"), LoggedEvent(20, 0, "start", BrokerEvent())])["note"] != ""

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 from pyspark.sql.streaming.query import StreamingQuery
 
 from polycast.pipelines import find

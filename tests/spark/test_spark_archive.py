@@ -201,7 +201,7 @@ def test_a_batch_that_comes_again_adds_nothing_even_from_another_checkpoint(tmp_
 def test_the_lake_of_another_log_and_a_record_that_is_broken(tmp_path: Path) -> None:
     write_log(tmp_path / "log", 10)
     add(tmp_path / "lake", 10, 0)
-    with pytest.raises(UsageError, match="messages of another log"):
+    with pytest.raises(UsageError, match="belongs to another log"):
         Lake(tmp_path / "lake").open("different")
     (tmp_path / "lake" / RECORD).write_text("{")
     with pytest.raises(StartError, match=r"_record\.json cannot be read"):

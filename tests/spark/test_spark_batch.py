@@ -135,14 +135,17 @@ def test_filters_choose_the_same_rows_as_without_push_down(spark: SparkSession, 
     ("options", "message"),
     [
         ({"path": "/nowhere/at/all"}, "/nowhere/at/all does not exist"),
-        ({"path": "/tmp"}, "/tmp is no log"),
-        ({"path": "/x", "at": "tcp://127.0.0.1:1"}, "both path and at are given"),
-        ({"startingOffset": "earliest"}, "there is no option 'startingoffset'"),
+        ({"path": "/tmp"}, "/tmp is not a log"),
+        ({"path": "/x", "at": "tcp://127.0.0.1:1"}, "both path and at are set"),
+        ({"startingOffset": "earliest"}, "unknown option 'startingoffset'"),
         ({"startingOffsets": "first"}, "startingOffsets is 'first'"),
-        ({"startingOffsets": "latest"}, "startingOffsets is latest, where nothing follows"),
+        ({"startingOffsets": "latest"}, "startingOffsets is latest: a batch query would be empty"),
         ({"startingOffsets": "-1"}, "startingOffsets is '-1'"),
-        ({"startingOffsets": 5, "startingTimestamp": 0}, "startingOffsets and startingTimestamp are two answers"),
-        ({"startingOffsets": 301}, "the log ends before offset 300, and 301 was asked for"),
+        (
+            {"startingOffsets": 5, "startingTimestamp": 0},
+            "startingOffsets and startingTimestamp exclude each other",
+        ),
+        ({"startingOffsets": 301}, "offset 301 is past the end of the log at 300"),
         ({"endingTimestamp": "yesterday"}, "endingTimestamp is 'yesterday'"),
         ({"minPartitions": 0}, "minPartitions is '0'"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe'"),
@@ -166,7 +169,7 @@ def test_segments_that_are_gone(spark: SparkSession, shelf: Shelf) -> None:
     assert offsets(read(spark, shelf)) == list(range(100, 300))
     with pytest.raises(PySparkException) as raised:
         read(spark, shelf, startingOffsets=50).count()
-    assert str(unwrap(raised.value)) == "offsets 50 to 99 are gone: the log begins at 100"
+    assert str(unwrap(raised.value)) == "offsets 50 to 99 were removed: the log starts at offset 100"
     assert offsets(read(spark, shelf, startingOffsets=50, failOnDataLoss="false")) == list(range(100, 300))
 
 

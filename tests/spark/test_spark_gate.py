@@ -82,8 +82,14 @@ ATTACKS = [
     ("SELECT 1 -- SELECT\rUNION SELECT java_method('java.lang.System', 'exit')", "java_method"),
     ("/* /* */ SELECT 1 */ INSERT OVERWRITE DIRECTORY '/tmp/x' USING json SELECT 1", "InsertIntoDir"),
     ("INSERT OVERWRITE LOCAL DIRECTORY '/tmp/x' USING json SELECT 1", "InsertIntoDir"),
-    ("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a", "a query only reads, and this is Insert"),
-    ("FROM messages INSERT OVERWRITE t SELECT *", "a query only reads, and this is Insert"),
+    (
+        "WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a",
+        "InsertIntoStatement is not allowed: a query cannot change data",
+    ),
+    (
+        "FROM messages INSERT OVERWRITE t SELECT *",
+        "InsertIntoStatement is not allowed: a query cannot change data",
+    ),
     ("CREATE TEMPORARY VIEW v USING text OPTIONS (path '/etc/passwd')", "Create"),
     ("CREATE TABLE t USING parquet LOCATION '/tmp/x' AS SELECT 1", "CreateTableAsSelect"),
     ("CREATE TEMPORARY FUNCTION f AS 'java.lang.System'", "Create"),
@@ -98,36 +104,36 @@ ATTACKS = [
     ("SELECT * FROM polycast.`/`", "names have one part"),
     ("SELECT * FROM spark_catalog.default.messages", "names have one part"),
     ("SELECT * FROM global_temp.messages", "names have one part"),
-    ("SELECT * FROM messages WITH ('path' = '/etc/passwd')", "a view takes no options"),
+    ("SELECT * FROM messages WITH ('path' = '/etc/passwd')", "views have no options"),
     ("SELECT * FROM messages VERSION AS OF 1", "RelationTimeTravel"),
     ("SELECT * FROM STREAM messages", "NamedStreamingRelation"),
     ("SELECT * FROM STREAM(messages)", "NamedStreamingRelation"),
     ("SELECT * FROM read_files('/etc')", "read_files"),
-    ("SELECT * FROM python_worker_logs()", "it tells about the process"),
+    ("SELECT * FROM python_worker_logs()", "it reveals details of the Spark process"),
     ("SELECT * FROM LATERAL java_method('a', 'b')", "java_method"),
     ("SELECT * FROM messages LATERAL VIEW reflect('a', 'b') t AS x", "it calls Java"),
     ("SELECT java_method('java.lang.System', 'getProperty', 'user.home')", "it calls Java"),
     ("SELECT system.builtin.java_method('java.lang.System', 'getenv')", "it calls Java"),
     ("SELECT `Reflect`('java.lang.System', 'getenv')", "it calls Java"),
     ("SELECT try_reflect('java.lang.System', 'getenv')", "it calls Java"),
-    ("SELECT a.b.reflect('x')", "not one of Spark's own"),
-    ("SELECT other(1)", "the function other is not known"),
-    ("SELECT xpath('<a/>', 'a')", "XML can name files and hosts"),
-    ("SELECT from_xml('<a/>', 'a int')", "XML can name files and hosts"),
-    ("SELECT input_file_name() FROM messages", "where files are"),
-    ("SELECT max(input_file_block_start()) OVER () FROM messages", "where files are"),
-    ("SELECT transform(array(1), x -> input_file_name())", "where files are"),
-    ("VALUES (input_file_name())", "where files are"),
+    ("SELECT a.b.reflect('x')", "is not built into Spark"),
+    ("SELECT other(1)", "the function other is unknown"),
+    ("SELECT xpath('<a/>', 'a')", "XML can reference files and hosts"),
+    ("SELECT from_xml('<a/>', 'a int')", "XML can reference files and hosts"),
+    ("SELECT input_file_name() FROM messages", "it reveals file paths"),
+    ("SELECT max(input_file_block_start()) OVER () FROM messages", "it reveals file paths"),
+    ("SELECT transform(array(1), x -> input_file_name())", "it reveals file paths"),
+    ("VALUES (input_file_name())", "it reveals file paths"),
     ("SELECT _metadata FROM messages", "_metadata is not allowed"),
     ("SELECT `_Metadata`.file_path FROM messages", "_metadata is not allowed"),
     ("SELECT messages._metadata.* FROM messages", "_metadata is not allowed"),
     ("SELECT * FROM messages JOIN messages USING (_metadata)", "_metadata is not allowed"),
     ("SELECT * FROM messages ORDER BY _metadata.file_path", "_metadata is not allowed"),
     ("SELECT * FROM messages UNPIVOT (v FOR k IN (_metadata))", "_metadata is not allowed"),
-    ("SELECT current_user", "it tells about the process"),
-    ("SELECT user FROM (SELECT 1)", "it tells about the process"),
-    ("SELECT current_catalog(), current_database()", "it tells about the process"),
-    ("SELECT version()", "it tells about the process"),
+    ("SELECT current_user", "it reveals details of the Spark process"),
+    ("SELECT user FROM (SELECT 1)", "it reveals details of the Spark process"),
+    ("SELECT current_catalog(), current_database()", "it reveals details of the Spark process"),
+    ("SELECT version()", "it reveals details of the Spark process"),
     ("SELECT IDENTIFIER('topic') FROM messages", "ExpressionWithUnresolvedIdentifier"),
     ("SELECT * FROM IDENTIFIER('parquet.`/x`')", "names have one part"),
     ("SELECT * FROM IDENTIFIER('a' || 'b')", "PlanWithUnresolvedIdentifier"),
@@ -190,7 +196,10 @@ def test_variables_are_not_substituted(spark: SparkSession) -> None:
     [
         ("SELECT repeat('x', 2000000000)", "at most 1,000,000"),
         ("SELECT repeat('x', offset) FROM messages", "at most 1,000,000"),
-        ("WITH a AS (SELECT repeat('x', 10000) s) SELECT repeat(s, 10000) FROM a", "100,000,000 times the size"),
+        (
+            "WITH a AS (SELECT repeat('x', 10000) s) SELECT repeat(s, 10000) FROM a",
+            "multiply the size by 100,000,000",
+        ),
         ("SELECT space(2000000000)", "at most 1,000,000"),
         ("SELECT lpad('x', 2000000000, 'y')", "at most 1,000,000"),
         ("SELECT array_repeat(1, 2000000000)", "at most 1,000,000"),
@@ -198,12 +207,12 @@ def test_variables_are_not_substituted(spark: SparkSession) -> None:
         ("SELECT format_string(topic, 1) FROM messages", "widths of at most 4 digits"),
         ("SELECT sequence(1, 2000000000)", "arrays of any length"),
         ("SELECT stack(2000000000, 1)", "at most 1,000,000"),
-        ("SELECT * FROM range(0, 1, 1, 2000000000)", "takes 3 arguments"),
-        ("SELECT approx_count_distinct(topic, 0.0000001) FROM messages", "takes 1 arguments"),
+        ("SELECT * FROM range(0, 1, 1, 2000000000)", "takes at most 3 arguments"),
+        ("SELECT approx_count_distinct(topic, 0.0000001) FROM messages", "takes at most 1 arguments"),
         ("SELECT window(time, '1000 days', '1 microsecond') FROM messages", "at most 1,000 windows"),
         ("SELECT window(time, '1000 days', topic) FROM messages", "at most 1,000 windows"),
-        (f"SELECT 1 FROM a GROUP BY CUBE({', '.join(f'c{n}' for n in range(40))})", "at most 1,024 sets"),
-        ("SELECT 1 FROM a GROUP BY GROUPING SETS (CUBE(b))", "CUBE or GROUPING SETS"),
+        (f"SELECT 1 FROM a GROUP BY CUBE({', '.join(f'c{n}' for n in range(40))})", "at most 1,024 grouping sets"),
+        ("SELECT 1 FROM a GROUP BY GROUPING SETS (CUBE(b))", "both CUBE and GROUPING SETS"),
         (f"SELECT {'abs(' * 200}1{')' * 200}", "nested too deeply"),
     ],
 )
@@ -216,13 +225,13 @@ def test_sizes_are_limited(gate: Gate, query: str, words: str) -> None:
 def test_parts_are_limited(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allowed, "NODES_AT_MOST", 10)
     gate("SELECT 1, 2, 3")
-    with pytest.raises(UsageError, match="more than 10 parts"):
+    with pytest.raises(UsageError, match="more than 10 nodes"):
         gate("SELECT 1, 2, 3, 4, 5, 6")
 
 
 def test_with_queries_that_double_are_limited(gate: Gate) -> None:
     steps = [f"a{n} AS (SELECT * FROM a{n - 1} x, a{n - 1} y)" for n in range(1, 40)]
-    with pytest.raises(UsageError, match="more than 20,000 parts"):
+    with pytest.raises(UsageError, match="more than 20,000 nodes"):
         gate(f"WITH a0 AS (SELECT 1), {', '.join(steps)} SELECT * FROM a39")
 
 

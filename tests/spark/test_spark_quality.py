@@ -113,7 +113,7 @@ def test_the_report_has_all_of_it(told: dict[str, Any]) -> None:
         ["orders", "401", "0", "0", "1", "3"],
         ["lines", "400", "0", "0", "0", "0"],
     ]
-    assert lines[-1] == "6 messages refused because of their checksum"
+    assert lines[-1] == "6 messages rejected because of a wrong checksum"
     text = page.read_text()
     assert text.count("<svg") == 3
     for expected in ("150 to 156", "unclean stop", "$.currency", "hermod.pub-9"):

@@ -84,7 +84,7 @@ def answering(spark: SparkSession, shelf: Shelf, tmp_path: Path, request: pytest
 
 def run_query(answering: SqlService, query: str, rights: list[str] | None, **more: Any) -> Response:
     body = {"identity": "somebody", "query": rights, "body": {"query": query, **more}}
-    return answering.answer(to_body(body))
+    return answering.respond(to_body(body))
 
 
 def rows(answering: SqlService, query: str, rights: list[str] | None) -> list[list[Any]]:
@@ -152,5 +152,5 @@ def test_paths_are_not_told(answering: SqlService) -> None:
 def test_an_envelope_is_needed(answering: SqlService) -> None:
     asked = {"query": "SELECT 1"}
     for body in (asked, {"identity": "x", "body": asked}, {"identity": "x", "query": None}):
-        refused = answering.answer(to_body(body))
+        refused = answering.respond(to_body(body))
         assert not refused.success and refused.value.startswith("BadRequest")

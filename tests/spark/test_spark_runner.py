@@ -30,7 +30,7 @@ def test_a_run_until_it_is_told_to_stop(shelf: Shelf) -> None:
             assert (first["offset"], first["lag"]) == (300, 0)
             second = polycast(*command[len(POLYCAST) :])
             assert (second.code, second.out) == (1, b"")
-            assert f"archive is running in {data} already, as process {running.pid}" in second.err
+            assert f"archive is already running in {data}, as process {running.pid}" in second.err
             running.send_signal(signal.SIGTERM)
             out, err = running.communicate(timeout=SPARK_SECONDS)
         finally:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 
 from kit.broker import Broker
 from kit.ears import EARS, LISTEN
@@ -105,11 +105,11 @@ def echo(spark: SparkSession, broker: Broker, folder: Path) -> None:
 
 
 BAD: dict[str, tuple[str, dict[str, str], str]] = {
-    "no payload": ("'a' topic", {}, "rows have no column payload, they have topic"),
+    "no payload": ("'a' topic", {}, "rows have no column payload, only topic"),
     "no topic": ("'a' payload", {}, "rows have no column topic"),
     "a number": ("'a' topic, 1 payload", {}, "the column payload is int, not string or binary"),
     "no option": ("'a' topic, 'b' payload", {"at": ""}, "the option at is missing"),
-    "unknown option": ("'a' topic, 'b' payload", {"kafka": "x"}, "there is no option 'kafka'"),
+    "unknown option": ("'a' topic, 'b' payload", {"kafka": "x"}, "unknown option 'kafka'"),
     "nobody there": ("'a' topic, 'b' payload", {"at": "tcp://127.0.0.1:1"}, "cannot reach tcp://127.0.0.1:1"),
     "null topic": ("cast(null as string) topic, 'b' payload", {}, "refused: 422"),
     "null payload": ("'a' topic, cast(null as string) payload", {}, "refused: 422"),

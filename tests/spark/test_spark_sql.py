@@ -102,7 +102,7 @@ def test_every_kind_of_value(run_query: Any) -> None:
     [
         ("SELECT * FORM messages", "Syntax error at or near 'messages'", "              ^"),
         ("SELECT 1,\n offst FROM messages", "Did you mean one of the following? [`offset`", " ^^^^^"),
-        ("SELECT 1 FROM nowhere", "there is no view nowhere", "              ^^^^^^^"),
+        ("SELECT 1 FROM nowhere", "unknown view nowhere", "              ^^^^^^^"),
         ("SELECT 1;\nSELECT 2", "Syntax error at or near 'SELECT'", "^"),
         ("SELECT reflect('a')", "the function reflect is not allowed: it calls Java", "       ^^^^^^^^^^^^"),
         ("SELECT cast(topic AS int) FROM `raw`", "cannot be cast to", "       ^^^^^^^^^^^^^^^^^^"),
@@ -121,11 +121,15 @@ def test_mistakes_are_marked(run_query: Any, query: str, words: str, marked: str
     [
         ("/* nothing */", "Syntax error", ""),
         ("SELCT 1", "Syntax error at or near 'SELCT'", ""),
-        ("DROP TABLE messages", "a query only reads, and this is DropTable", "--into TOPIC"),
-        ("FROM messages INSERT OVERWRITE t SELECT *", "a query only reads, and this is Insert", "--to PATH"),
+        ("DROP TABLE messages", "DropTable is not allowed: a query cannot change data", "--into TOPIC"),
+        (
+            "FROM messages INSERT OVERWRITE t SELECT *",
+            "InsertIntoStatement is not allowed: a query cannot change data",
+            "--to PATH",
+        ),
         ("SELECT * FROM ``", "a pattern cannot be empty", "'>'"),
-        ("SELECT * FROM `a.>` JOIN `A.>`", "`a.>` and `A.>` are one name", "--view"),
-        ("SELECT 1 FROM orders", "there is no view orders", "goes in back-ticks: `orders`"),
+        ("SELECT * FROM `a.>` JOIN `A.>`", "`a.>` and `A.>` differ only in case", "--view"),
+        ("SELECT 1 FROM orders", "unknown view orders", "in back-ticks: `orders`"),
     ],
 )
 def test_queries_that_are_none(run_query: Any, query: str, said: str, cure: str) -> None:
@@ -201,14 +205,18 @@ def test_rows_are_kept_as_parquet(follow: Follow, broker: Broker, tmp_path: Path
 @pytest.mark.parametrize(
     ("query", "target", "words"),
     [
-        ("SELECT * FROM messages ORDER BY time", {"into": "x"}, "cannot go on with what comes: Sorting"),
-        ("SELECT count(*) FROM messages", {"to": "x"}, "these totals go on changing, and files do not"),
+        ("SELECT * FROM messages ORDER BY time", {"into": "x"}, "cannot run as a stream: Sorting"),
+        (
+            "SELECT count(*) FROM messages",
+            {"to": "x"},
+            "aggregates without a watermark cannot be written to files",
+        ),
         ("SELECT 1", {"into": "x"}, "the query reads no messages"),
-        ("SELECT topic FROM messages", {"into": "x.>"}, "takes the columns topic and payload"),
-        ("SELECT topic, topic FROM messages", {"into": "x"}, "two columns are called topic"),
+        ("SELECT topic FROM messages", {"into": "x.>"}, "needs the columns topic and payload"),
+        ("SELECT topic, topic FROM messages", {"into": "x"}, "two columns are named topic"),
         ("SELECT nothing FROM messages", {"into": "x"}, "Did you mean"),
-        ("DESCRIBE messages", {"into": "x"}, "only what SELECT finds can be published or kept"),
-        ("SELECT payload FROM `x`", {"into": "x"}, "the query would read what it publishes: `x`"),
+        ("DESCRIBE messages", {"into": "x"}, "--into and --to take the rows of a SELECT"),
+        ("SELECT payload FROM `x`", {"into": "x"}, "the query would read its own output: `x`"),
         ("SELECT TRANSFORM(topic) USING 'cat' FROM messages", {"into": "x"}, "ScriptTransformation is not"),
     ],
 )

@@ -129,11 +129,11 @@ def check_refusals(client: Client) -> None:
     first, query, marks = wrong.value.splitlines()
     assert "offst" in first and (query, marks) == ("  SELECT offst FROM messages", "         ^^^^^")
     for query, words in (
-        ("DROP TABLE messages", "a query only reads"),
+        ("DROP TABLE messages", "a query cannot change data"),
         ("SELECT TRANSFORM(1) USING 'id -un' AS (x STRING)", "ScriptTransformation is not allowed"),
         ("SELECT * FROM text.`/etc/hostname`", "only the views of the log can be read"),
         ("SELECT java_method('java.lang.System', 'getProperty', 'user.home')", "it calls Java"),
-        ("EXPLAIN SELECT * FROM messages", "EXPLAIN tells where files are"),
+        ("EXPLAIN SELECT * FROM messages", "EXPLAIN reveals file paths"),
     ):
         refused = sql(client, query)
         assert not refused.success and words in refused.value, refused
@@ -172,8 +172,8 @@ def test_without_java_it_says_so(tmp_path: Path) -> None:
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == SPARK_UNAVAILABLE
     assert ended.stderr.splitlines() == [
-        "polycast: Spark needs Java 17 or newer, and there is none here",
-        "hint: pip install 'polycast[spark]' brings one, JAVA_HOME names another",
+        "polycast: Spark needs Java 17 or newer, and none was found",
+        "hint: pip install 'polycast[spark]' installs one, or set JAVA_HOME",
     ]
 
 
@@ -192,19 +192,19 @@ def attested(query: str) -> Body:
 def test_a_query_that_takes_too_long_is_cancelled(spark: SparkSession, shelf: Shelf) -> None:
     answering = SqlService(spark, shelf.folder.parent, "", seconds=0.5)
     endless = "SELECT count(*) FROM range(1000000000000) WHERE sqrt(id) < 0"
-    failed = answering.answer(attested(endless))
-    assert (failed.success, failed.value) == (False, "the query took longer than 0.5 s, and was cancelled")
+    failed = answering.respond(attested(endless))
+    assert (failed.success, failed.value) == (False, "the query took longer than 0.5 s and was cancelled")
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
     patient = SqlService(spark, shelf.folder.parent, "", SPARK_SECONDS)
-    answered = patient.answer(attested("SELECT count(*) AS n FROM messages"))
+    answered = patient.respond(attested("SELECT count(*) AS n FROM messages"))
     assert answered.value == {"columns": ["n"], "rows": [[300]], "more": False}
 
 
 def test_an_answer_that_is_too_large_ends_early(
     spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("polycast.pipelines.service.sql_service.ANSWER_BYTES", 1000)
+    monkeypatch.setattr("polycast.pipelines.service.sql_service.RESPONSE_BYTES", 1000)
     answering = SqlService(spark, shelf.folder.parent, "", SPARK_SECONDS)
     query = "SELECT repeat('x', 300) AS x FROM messages"
-    answered = answering.answer(attested(query)).value
+    answered = answering.respond(attested(query)).value
     assert (len(answered["rows"]), answered["more"]) == (3, True)

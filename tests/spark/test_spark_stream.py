@@ -88,8 +88,8 @@ def test_offsets_that_are_gone(spark: SparkSession, shelf: Shelf, tmp_path: Path
         lane.run()
     told = unwrap(raised.value)
     assert isinstance(told, StartError)
-    assert str(told) == "offsets 300 to 399 are gone: the log begins at 400"
-    assert told.hint.startswith("failOnDataLoss=false goes on")
+    assert str(told) == "offsets 300 to 399 were removed: the log starts at offset 400"
+    assert told.hint.startswith("failOnDataLoss=false skips them")
     lane.run(failOnDataLoss="false")
     assert lane.rows().count() == 330
     assert lane.rows().where("offset >= 400").count() == 30
@@ -103,7 +103,7 @@ def test_another_log_under_the_same_checkpoint(spark: SparkSession, shelf: Shelf
             path.unlink()
     with pytest.raises(StreamingQueryException) as raised:
         lane.run()
-    assert str(unwrap(raised.value)) == "the log ends before offset 100, and 300 was asked for"
+    assert str(unwrap(raised.value)) == "offset 300 is past the end of the log at 100"
 
 
 def test_a_stream_that_starts_adds_nothing_to_what_streams_share(

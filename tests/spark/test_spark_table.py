@@ -90,7 +90,7 @@ def test_what_is_removed_after_planning(spark: SparkSession, mixed: Shelf) -> No
 
 
 def test_bad_input(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no log"):
+    with pytest.raises(UsageError, match="is not a log"):
         polycast.spark.table(spark, str(tmp_path))
     with pytest.raises(UsageError, match="a pattern cannot be empty"):
         polycast.spark.table(spark, str(tmp_path), "")

@@ -237,8 +237,6 @@ def published(spark: SparkSession, data: Path) -> dict[str, list[Row]]:
 def test_without_a_broker_it_does_not_begin(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     Timed(tmp_path / "log").say(said(3))
-    with pytest.raises(
-        RemoteError, match=r"traffic publishes what it finds, and cannot reach tcp://127\.0\.0\.1:1"
-    ):
+    with pytest.raises(RemoteError, match=r"traffic publishes its results, and cannot reach tcp://127\.0\.0\.1:1"):
         prepare_run("traffic", tmp_path, "tcp://127.0.0.1:1")
     assert prepare_run("traffic", tmp_path, "tcp://127.0.0.1:1", ["publish=false"]).settings.window_seconds == 60

@@ -1,6 +1,6 @@
-"""Pipelines that come with Polycast, by name.
+"""The built-in pipelines, by name.
 
-A pipeline's file is imported when it is asked for: Spark takes its time.
+`find` imports a pipeline on demand, because importing PySpark takes time.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from polycast.errors import UsageError
 from polycast.pipelines.runtime.definition import Pipeline
 
 SUMMARIES = {
-    "archive": "topics to a lake of Parquet files, by date and hour, each row once",
-    "traffic": "messages, bytes, sizes, sources and delay, per topic and dialect, in windows of time",
-    "quality": "gaps, repeats, broken JSON and changing fields of each topic",
-    "alerts": "topics whose rate is extraordinary: surge, drop, silence",
-    "deliveries": "who should have heard what: deliveries by topic, and topics that nobody hears",
-    "replay": "messages once more, from the log or the lake, under a prefix, at any speed",
-    "index": "filters over payloads that let `polycast find` pass over most of the log",
+    "archive": "archives topics to Parquet files by date and hour, exactly once",
+    "traffic": "counts messages, bytes, payload sizes, sources and delay per topic, dialect and time window",
+    "quality": "finds sequence gaps, duplicates, invalid JSON and schema changes per topic",
+    "alerts": "detects topics with an unusual message rate: surge, drop, silence",
+    "deliveries": "counts deliveries per topic, and finds topics without subscribers",
+    "replay": "publishes messages again from the log or the lake, under a prefix, at any speed",
+    "index": "indexes payloads, so that `polycast find` skips most of the log",
 }
 """One line each."""
 NAMES = tuple(SUMMARIES)
@@ -32,4 +32,4 @@ def find(name: str) -> Pipeline:
 
 def check(name: str) -> None:
     if name not in NAMES:
-        raise UsageError(f"there is no pipeline {name!r}", f"there are {', '.join(NAMES)}")
+        raise UsageError(f"unknown pipeline {name!r}", f"pipelines: {', '.join(NAMES)}")

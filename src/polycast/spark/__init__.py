@@ -1,9 +1,9 @@
-"""Topics as tables and streams in Spark, and results as messages again.
+"""Reads topics as Spark tables and streams, and publishes rows as messages.
 
     spark = polycast.spark.session()
     spark.read.format("polycast").option("path", "polycast-data/log").load()
 
-This needs the extra `spark`: `pip install 'polycast[spark]'`.
+Requires the extra `spark`: `pip install 'polycast[spark]'`.
 """
 
 from importlib.util import find_spec
@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from polycast.errors import StartError
 
 if find_spec("pyspark") is None:
-    raise StartError("there is no Spark here", "pip install 'polycast[spark]' brings it")
+    raise StartError("pyspark is not installed", "run: pip install 'polycast[spark]'")
 
-from polycast.spark import worker  # first: it decides what the others import
+from polycast.spark import worker  # first: it decides whether later imports load pandas
 from polycast.spark.error_text import explain
 from polycast.spark.session import register, session
 from polycast.spark.table import table

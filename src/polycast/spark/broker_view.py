@@ -1,4 +1,4 @@
-"""The log behind a broker, where Spark has no way to its files. Every task asks the broker for its own rows."""
+"""Reads the log through a broker, for workers that cannot access its files. Each task requests its own rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from polycast.log.read.catalog import SegmentPart
 from polycast.log.read.query import OffsetRange, RowFilter, matching_rows
 
 STRETCH_OFFSETS = 100_000
-"""What is one piece here: a broker does not tell how its files are cut."""
+"""Offsets per piece: the broker does not expose its segments."""
 ROW_BYTES = 150
-"""About; it is what shares are measured by."""
+"""Estimated, to size partitions."""
 PAUSE_SECONDS = 0.03
 
 
 class RowsHeader(msgspec.Struct):
-    """What an answer says about itself."""
+    """Metadata of a response with rows."""
 
     next: int
     skipped: list[Gap]
@@ -36,15 +36,15 @@ class BrokerView:
     def __init__(self, at: str) -> None:
         self._at = at
         self._client: Client | None = None
-        self._asked = 0.0
+        self._polled = 0.0
 
     def first(self) -> int:
         return int(self._request("polycast/log", {})["first"])
 
     def next(self) -> int:
-        """Spark asks many times a second while it has nothing to do: the broker is not to notice."""
-        time.sleep(max(0.0, self._asked + PAUSE_SECONDS - time.monotonic()))
-        self._asked = time.monotonic()
+        """Rate-limited: an idle query polls many times a second."""
+        time.sleep(max(0.0, self._polled + PAUSE_SECONDS - time.monotonic()))
+        self._polled = time.monotonic()
         return int(self._request("polycast/log", {})["next"])
 
     def at_time(self, micros: int) -> int:
@@ -59,23 +59,23 @@ class BrokerView:
 
     def query_rows(
         self,
-        stretches: Sequence[OffsetRange],
+        ranges: Sequence[OffsetRange],
         wanted: RowFilter,
         columns: Sequence[str],
         on_skipped: Callable[[Gap], None],
     ) -> Iterator[pa.RecordBatch]:
-        read = [name for name in SCHEMA.names if name in {*columns, *wanted.columns, "offset"}]
-        for stretch in stretches:
-            offset = stretch.first
-            while offset < stretch.next:
-                about, batches = self._rows(offset, stretch.next, read, wanted)
-                for gap in about.skipped:
+        needed = [name for name in SCHEMA.names if name in {*columns, *wanted.columns, "offset"}]
+        for each in ranges:
+            offset = each.first
+            while offset < each.next:
+                header, batches = self._rows(offset, each.next, needed, wanted)
+                for gap in header.skipped:
                     on_skipped(gap)
                 for batch in batches:
                     rows = matching_rows(batch, wanted)
                     if rows.num_rows:
                         yield rows.select(columns)
-                offset = about.next
+                offset = header.next
 
     def close(self) -> None:
         if self._client:
@@ -85,17 +85,17 @@ class BrokerView:
     def _rows(
         self, offset: int, stop: int, columns: list[str], wanted: RowFilter
     ) -> tuple[RowsHeader, list[pa.RecordBatch]]:
-        asked = {"from": offset, "to": stop, "columns": columns}
+        request = {"from": offset, "to": stop, "columns": columns}
         if wanted.patterns is not None:
-            asked["patterns"] = [str(pattern) for pattern in wanted.patterns]
-        with pa.ipc.open_stream(self._request("polycast/rows", asked)) as stream:
-            about = msgspec.json.decode(stream.schema.metadata[KEY], type=RowsHeader)
-            return about, [batch.replace_schema_metadata() for batch in stream]
+            request["patterns"] = [str(pattern) for pattern in wanted.patterns]
+        with pa.ipc.open_stream(self._request("polycast/rows", request)) as stream:
+            header = msgspec.json.decode(stream.schema.metadata[KEY], type=RowsHeader)
+            return header, [batch.replace_schema_metadata() for batch in stream]
 
     def _request(self, route: str, body: dict[str, Any]) -> Any:
         if self._client is None:
             self._client = Client(to_client_session("hermod", self._at, publishing=True))
-        answer = self._client.request(route, to_body(body))
-        if not answer.success:
-            raise RemoteError(f"{self._at}: {answer.value}", "a broker that keeps its log has one to read")
-        return answer.value
+        response = self._client.request(route, to_body(body))
+        if not response.success:
+            raise RemoteError(f"{self._at}: {response.value}", "the broker needs a log: polycast serve --data DIR")
+        return response.value

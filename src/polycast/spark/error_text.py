@@ -1,7 +1,7 @@
-"""What Spark says went wrong, as one line for people.
+"""Turns an exception from Spark into one readable line.
 
-Spark wraps what was raised in Python, sometimes more than once, and adds both languages' stacks. What was meant
-for people is the last line of the innermost Python traceback; without one, it is Spark's own first line.
+Spark wraps Python exceptions, sometimes more than once, and adds the stack traces of both languages. The readable
+part is the last line of the innermost Python traceback; without a traceback, it is Spark's first line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ POLYCAST_ERROR = re.compile(r"polycast\.errors\.(\w+): ([^\n]+)")
 PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 HINT = "; hint: "
-"""Between a message and its hint, where both must fit into one line."""
+"""Separates a message from its hint on one line."""
 
 
 def to_line(error: PolycastError) -> str:
@@ -25,7 +25,7 @@ def to_line(error: PolycastError) -> str:
 
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
-    """What is raised in here goes through Spark, which keeps the text of an error and nothing else."""
+    """Moves the hint of an error into its message: Spark transports the text of an exception and nothing else."""
     try:
         yield
     except PolycastError as error:
@@ -34,19 +34,19 @@ def one_line_errors() -> Iterator[None]:
 
 
 def explain(error: BaseException) -> str:
-    """What went wrong, in one line, and on a second one what to do about it, if that is known."""
-    told = unwrap(error)
-    return f"{told}\nhint: {told.hint}" if told.hint else str(told)
+    """The error on one line, and its hint, if there is one, on a second line."""
+    found = unwrap(error)
+    return f"{found}\nhint: {found.hint}" if found.hint else str(found)
 
 
 def unwrap(error: BaseException) -> PolycastError:
-    """What is to be told, and which exit code it has."""
+    """The Polycast error inside an exception from Spark; its type decides the exit code."""
     if isinstance(error, PolycastError):
         return error
     text = _text_of(error)
     if found := POLYCAST_ERROR.findall(text):
-        kind, words = found[-1]
-        message, _, hint = " ".join(words.split()).partition(HINT)
+        kind, line = found[-1]
+        message, _, hint = " ".join(line.split()).partition(HINT)
         return (UsageError if kind == "UsageError" else StartError)(
             SQL_STATE.sub("", message), SQL_STATE.sub("", hint)
         )
@@ -61,4 +61,4 @@ def _text_of(error: BaseException) -> str:
 def _plain(text: str) -> str:
     if "Traceback (most recent call last)" in text and (raised := PYTHON_ERROR.findall(text)):
         return " ".join(raised[-1])
-    return next((line.strip() for line in text.splitlines() if line.strip()), "Spark failed without a word")
+    return next((line.strip() for line in text.splitlines() if line.strip()), "Spark failed without a message")

@@ -1,8 +1,8 @@
-"""Rows of the log, read by the tasks that need them.
+"""Reads rows of the log inside the Spark tasks that process them.
 
-What Spark hands to a task it has taken apart into its own rows and put together again, which costs more than most
-of what is done with them. With the option `stretches` the source tells only where the messages are, and whoever
-works on them gets them from the log itself:
+Spark converts the rows of a source to its own format and back to Arrow before a Python function sees them; that
+costs more than most functions. With the option `stretches` the source returns only the offset ranges, and the
+function reads the rows from the log itself:
 
     where = spark.read.format("polycast").option("path", log).option("stretches", "true").load()
     where.mapInArrow(lambda batches: count(fetch(log, batches, wanted, ["topic", "payload"])), "...")
@@ -21,12 +21,12 @@ from polycast.log.files.hot import GroupPosition
 from polycast.log.read.query import OffsetRange, RowFilter, query_rows
 
 NAMES = ("first", "next", "size", "segment", "at", "position")
-"""A range of offsets and its position in a hot segment, or nulls."""
+"""The fields of an offset range and of its file position; the position is null if unknown."""
 STRETCHES = StructType([StructField(name, LongType()) for name in NAMES])
 
 
-def to_batch(stretches: Sequence[OffsetRange]) -> pa.RecordBatch:
-    rows = [(*each[:3], *(each.position or (None, None, None))) for each in stretches]
+def to_batch(ranges: Sequence[OffsetRange]) -> pa.RecordBatch:
+    rows = [(*each[:3], *(each.position or (None, None, None))) for each in ranges]
     columns = zip(*rows, strict=True) if rows else [()] * len(NAMES)
     return pa.RecordBatch.from_arrays([pa.array(column, pa.int64()) for column in columns], names=list(NAMES))
 
@@ -46,6 +46,6 @@ def fetch(
     columns: Sequence[str],
     on_skipped: Callable[[Gap], None] = lambda gap: None,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of those stretches, in the order of their offsets."""
+    """The messages of these ranges, in order of offset."""
     for batch in batches:
         yield from query_rows(log, from_batch(batch), wanted, columns, on_skipped)

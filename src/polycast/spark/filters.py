@@ -1,4 +1,4 @@
-"""Spark's filters as conditions on the log."""
+"""Converts Spark's pushed-down filters to conditions on the log."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ KINDS: dict[str, type] = {
     "offset": int, "sequence": int, "time": datetime,
     "topic": str, "dialect": str, "format": str, "source": str,
 }  # fmt: skip
-"""The columns that are looked at here, and what they are compared with."""
+"""Columns that the log can filter by, and the type of the values they are compared with."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_conditions(filters: Iterable[datasource.Filter]) -> tuple[list[Condition], list[datasource.Filter]]:
-    """What the log can check by itself, and what is left for Spark."""
+    """The conditions that the log evaluates, and the filters left to Spark."""
     conditions: list[Condition] = []
     left: list[datasource.Filter] = []
     for each in filters:
         if isinstance(each, datasource.IsNotNull) and each.attribute[0] in KINDS:
-            continue  # nothing in the log is null
+            continue  # no column of the log has nulls
         condition = _to_condition(each)
         if condition:
             conditions.append(condition)
@@ -59,7 +59,7 @@ def _to_condition(each: datasource.Filter) -> Condition | None:
 
 
 def _to_value(value: Any) -> Any:
-    """Times as microseconds. Spark gives them in this machine's own time where they have no zone."""
+    """Times become microseconds. Spark passes times without a zone in local time."""
     if not isinstance(value, datetime):
         return value
     return (value.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)

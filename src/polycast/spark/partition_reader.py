@@ -21,29 +21,31 @@ log = logging.getLogger("polycast.spark")
 
 
 def read_partition(
-    options: SourceOptions, wanted: RowFilter, columns: Sequence[str], share: InputPartition
+    options: SourceOptions, wanted: RowFilter, columns: Sequence[str], partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
-    """In the task. Where there is nothing to read, Spark asks for one share that is none."""
-    if not isinstance(share, LogPartition):
+    """Without partitions to read, Spark passes a single `InputPartition(None)`."""
+    if not isinstance(partition, LogPartition):
         return
     if options.stretches:
-        yield to_batch(share.stretches).select(columns)
+        yield to_batch(partition.ranges).select(columns)
         return
     with one_line_errors():
         view = open_view(options)
         try:
-            yield from view.query_rows(share.stretches, wanted, columns, to_gap_handler(options.fail_on_data_loss))
+            yield from view.query_rows(
+                partition.ranges, wanted, columns, to_gap_handler(options.fail_on_data_loss)
+            )
         finally:
             view.close()
 
 
 def to_gap_handler(fail: bool) -> Callable[[Gap], None]:
-    """What to do about messages that should be there."""
+    """Handles offsets that cannot be read: raises an error, or logs a warning."""
 
-    def lose(gap: Gap) -> None:
-        what = f"offsets {gap.first:,} to {gap.next - 1:,} cannot be read: {gap.reason}"
+    def handle(gap: Gap) -> None:
+        message = f"offsets {gap.first:,} to {gap.next - 1:,} cannot be read: {gap.reason}"
         if fail:
-            raise GoneError(what, "failOnDataLoss=false goes on without them")
-        log.warning("%s", what)
+            raise GoneError(message, "failOnDataLoss=false skips them")
+        log.warning("%s", message)
 
-    return lose
+    return handle

@@ -1,4 +1,4 @@
-"""From options to what is read: a range of offsets, the rows wanted in it, and how they are shared out."""
+"""Plans a read: from options to an offset range, and from the range to partitions."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from polycast.spark.log_view import LogView
 from polycast.spark.options import EARLIEST, LATEST, Position, SourceOptions
 
 PARTITION_BYTES = 4 * 1024 * 1024
-"""Less is not worth a partition of its own."""
+"""Below this size a partition costs more than it saves."""
 MAX_PARTITION_BYTES = 256 * 1024 * 1024
 
 
 class Range(NamedTuple):
-    start: int
-    stop: int
+    """Offsets from `first` up to, not including, `next`."""
+
+    first: int
+    next: int
 
 
 class LogPartition(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, stretches: Sequence[OffsetRange]) -> None:
-        self.stretches = list(stretches)
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        self.ranges = list(ranges)
 
 
 def to_wanted(options: SourceOptions, conditions: Sequence[Condition] = ()) -> RowFilter:
@@ -43,68 +43,68 @@ def to_wanted(options: SourceOptions, conditions: Sequence[Condition] = ()) -> R
 def find_start(view: LogView, options: SourceOptions, default: str) -> int:
     if options.start_micros is not None:
         return view.at_time(options.start_micros)
-    place = default if options.start is None else options.start
-    if isinstance(place, dict):
-        return _first_of_sequences(view, options, place)
-    return _offset(view, place)
+    position = default if options.start is None else options.start
+    if isinstance(position, dict):
+        return _first_of_sequences(view, options, position)
+    return _offset(view, position)
 
 
 def find_range(view: LogView, options: SourceOptions) -> Range:
-    """Of a batch."""
-    start = find_start(view, options, EARLIEST)
+    """The range of a batch query."""
+    first = find_start(view, options, EARLIEST)
     if options.end_micros is not None:
-        stop = view.at_time(options.end_micros)
+        after = view.at_time(options.end_micros)
     elif options.end is None or isinstance(options.end, dict):
-        stop = view.next()
+        after = view.next()
     else:
-        stop = _offset(view, options.end)
-    return Range(start, max(start, stop))
+        after = _offset(view, options.end)
+    return Range(first, max(first, after))
 
 
 def _first_of_sequences(view: LogView, options: SourceOptions, sequences: dict[str, int]) -> int:
-    """Topics that are not named begin with what there is."""
+    """Topics without a sequence start at the first offset of the log."""
     named = all(
         isinstance(each, Exact) and each.value in sequences for each in options.patterns or (Everything(),)
     )
     return max(view.first(), view.at_sequences(sequences)) if named else view.first()
 
 
-def _offset(view: LogView, place: Position) -> int:
-    if place == EARLIEST:
+def _offset(view: LogView, position: Position) -> int:
+    if position == EARLIEST:
         return view.first()
-    if place == LATEST:
+    if position == LATEST:
         return view.next()
-    assert isinstance(place, int)
-    return place
+    assert isinstance(position, int)
+    return position
 
 
 def check_range(view: LogView, wanted: Range, fail_on_data_loss: bool) -> Range:
-    """Where it begins before the log does, or after its end, something is not there that was asked for."""
+    """The part of a range that the log has. Raises GoneError for offsets before its start or past its end."""
     first = view.first()
-    if wanted.start < first and wanted.start < wanted.stop and fail_on_data_loss:
-        last = min(first, wanted.stop) - 1
+    if wanted.first < first and wanted.first < wanted.next and fail_on_data_loss:
+        last = min(first, wanted.next) - 1
         raise GoneError(
-            f"offsets {wanted.start:,} to {last:,} are gone: the log begins at {first:,}",
-            "failOnDataLoss=false goes on without them; log.retain_seconds and log.retain_bytes keep more",
+            f"offsets {wanted.first:,} to {last:,} were removed: the log starts at offset {first:,}",
+            "failOnDataLoss=false skips them; raise log.retain_seconds or log.retain_bytes to retain more",
         )
-    beyond = max(wanted.start, wanted.stop)
+    beyond = max(wanted.first, wanted.next)
     if beyond > first and beyond > (after := view.next()):
         raise GoneError(
-            f"the log ends before offset {after:,}, and {beyond:,} was asked for",
-            "is this the log that the checkpoint was made with? else take another checkpointLocation",
+            f"offset {beyond:,} is past the end of the log at {after:,}",
+            "the checkpoint belongs to another log: use another checkpointLocation",
         )
-    return Range(max(wanted.start, first), max(wanted.stop, first))
+    return Range(max(wanted.first, first), max(wanted.next, first))
 
 
 def narrow(wanted: Range, conditions: Sequence[Condition]) -> Range:
-    """What the conditions leave of a range."""
-    start, stop = wanted
+    """The part of a range that can satisfy the conditions."""
+    first, after = wanted
     for condition in conditions:
         if condition.column == "offset" and condition.test in BOUNDS:
-            least, after = BOUNDS[condition.test]
-            start = start if least is None else max(start, condition.value + least)
-            stop = stop if after is None else min(stop, condition.value + after)
-    return Range(start, max(start, stop))
+            lower, upper = BOUNDS[condition.test]
+            first = first if lower is None else max(first, condition.value + lower)
+            after = after if upper is None else min(after, condition.value + upper)
+    return Range(first, max(first, after))
 
 
 BOUNDS: dict[str, tuple[int | None, int | None]] = {
@@ -114,37 +114,37 @@ BOUNDS: dict[str, tuple[int | None, int | None]] = {
     "<": (None, 0),
     "<=": (None, 1),
 }
-"""How far from its value a test moves the begin and the end of a range."""
+"""The first and the next offset that a test on `offset` allows, relative to its value."""
 
 
-def to_partitions(view: LogView, wanted: RowFilter, range_: Range, at_least: int | None) -> list[LogPartition]:
-    stretches = to_ranges(view.pieces(*range_), wanted, *range_)
-    total = sum(stretch.size for stretch in stretches)
+def to_partitions(view: LogView, wanted: RowFilter, requested: Range, at_least: int | None) -> list[LogPartition]:
+    ranges = to_ranges(view.pieces(*requested), wanted, *requested)
+    total = sum(each.size for each in ranges)
     usual = min(max(1, total // PARTITION_BYTES), max(os.cpu_count() or 2, total // MAX_PARTITION_BYTES))
     count = max(usual, at_least or 1)
-    if len(stretches) < (at_least or 1):
-        stretches = _split(stretches, count)
-    return [LogPartition(part) for part in _group(stretches, count)]
+    if len(ranges) < (at_least or 1):
+        ranges = _split(ranges, count)
+    return [LogPartition(part) for part in _group(ranges, count)]
 
 
-def _split(stretches: Sequence[OffsetRange], count: int) -> list[OffsetRange]:
-    """Into so many of about the same length, where there are as many offsets."""
-    total = sum(stretch.next - stretch.first for stretch in stretches)
+def _split(ranges: Sequence[OffsetRange], count: int) -> list[OffsetRange]:
+    """Splits ranges into about `count` of similar length."""
+    total = sum(each.next - each.first for each in ranges)
     step = max(1, -(-total // count))
     return [
-        stretch._replace(first=first, next=min(first + step, stretch.next), size=max(1, stretch.size // count))
-        for stretch in stretches
-        for first in range(stretch.first, stretch.next, step)
+        each._replace(first=first, next=min(first + step, each.next), size=max(1, each.size // count))
+        for each in ranges
+        for first in range(each.first, each.next, step)
     ]
 
 
-def _group(stretches: Sequence[OffsetRange], count: int) -> list[list[OffsetRange]]:
-    """In so many parts of about the same size, each of stretches that follow each other."""
-    total = sum(stretch.size for stretch in stretches)
+def _group(ranges: Sequence[OffsetRange], count: int) -> list[list[OffsetRange]]:
+    """Distributes consecutive ranges over `count` parts of similar size."""
+    total = sum(each.size for each in ranges)
     parts: list[list[OffsetRange]] = [[] for _ in range(count)]
     done = 0
-    for stretch in stretches:
-        middle = done + stretch.size / 2
-        parts[min(count - 1, int(middle * count / max(1, total)))].append(stretch)
-        done += stretch.size
+    for each in ranges:
+        middle = done + each.size / 2
+        parts[min(count - 1, int(middle * count / max(1, total)))].append(each)
+        done += each.size
     return [part for part in parts if part]

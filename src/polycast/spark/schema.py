@@ -21,14 +21,14 @@ ROWS = StructType(
 
 
 def to_columns(schema: StructType, whole: StructType = ROWS) -> list[str]:
-    """The columns that are asked for: all, or some of them."""
+    """The selected columns: all, or those of a schema that the user gave."""
     known = {field.name: field.dataType for field in whole.fields}
     for field in schema.fields:
         if field.name not in known:
             rows = "messages" if whole is ROWS else "stretches"
-            raise UsageError(f"{rows} have no column {field.name!r}", f"they have {', '.join(known)}")
+            raise UsageError(f"{rows} have no column {field.name!r}", f"columns: {', '.join(known)}")
         if field.dataType != known[field.name]:
             right = known[field.name].simpleString()
             found = field.dataType.simpleString()
-            raise UsageError(f"the column {field.name} is {right}, not {found}", f"ask for {right}, and cast it")
+            raise UsageError(f"the column {field.name} is {right}, not {found}", f"select {right} and cast it")
     return [field.name for field in schema.fields]

@@ -1,4 +1,4 @@
-"""A Spark session that is set up for Polycast: settings that were measured, quiet, the data source in place."""
+"""Creates Spark sessions for Polycast: tuned settings, quiet startup, the data source registered."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETTINGS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-"""Of every session."""
+"""Settings of every session."""
 
 LOCAL_SETTINGS: dict[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -53,21 +53,21 @@ LOCAL_SETTINGS: dict[str, str] = {
     "spark.driver.bindAddress": LOOPBACK,
     "spark.driver.memory": "2g",
 }
-"""Of those where everything runs on this machine.
+"""Additional settings of local sessions.
 
-The way in which Spark writes checkpoints by default starts ten processes per batch to look for symbolic links.
-What comes from a worker here need not be checked value by value.
+Spark's default checkpoint manager starts ten processes per batch to resolve symbolic links. Arrow's bounds checks
+are unnecessary for data from our own workers.
 """
 
 
 def session(
     master: str = "local[*]", name: str = "polycast", settings: Mapping[str, object] | None = None
 ) -> SparkSession:
-    """The session of this process, or a new one; `settings` go before those that it would have."""
+    """The session of this process, or a new one. `settings` override the defaults."""
     wanted = to_settings(master) | {key: str(value) for key, value in (settings or {}).items()}
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if is_local(master):  # else it looks its own name up, and says so
+    if is_local(master):  # avoids a lookup of the host name, and Spark's warning about it
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
     builder = SparkSession.Builder().master(master).appName(name)
     for key, value in wanted.items():
@@ -82,25 +82,25 @@ def session(
 
 @contextlib.contextmanager
 def _token_in_file() -> Iterator[None]:
-    """Java and all that it starts get a token as a file for this user alone, not in their environment.
+    """Passes the token to Java and its workers in a file with mode 600, not in the environment.
 
-    Workers publish what they find and need it; a query can read an environment more easily than a file.
+    Workers need it to publish; a query can read the environment more easily than a file.
     """
-    kept = {name: os.environ.pop(name) for name in SECRETS if name in os.environ}
-    given = _to_file(kept["POLYCAST_TOKEN"]) if "POLYCAST_TOKEN" in kept else ""
+    secrets = {name: os.environ.pop(name) for name in SECRETS if name in os.environ}
+    path = _to_file(secrets["POLYCAST_TOKEN"]) if "POLYCAST_TOKEN" in secrets else ""
     before = os.environ.get(TOKEN_FILE)
     try:
-        if given:
-            os.environ[TOKEN_FILE] = given
+        if path:
+            os.environ[TOKEN_FILE] = path
         yield
     finally:
-        if given:
+        if path:
             os.environ.pop(TOKEN_FILE)
-        os.environ.update(kept | ({} if before is None else {TOKEN_FILE: before}))
+        os.environ.update(secrets | ({} if before is None else {TOKEN_FILE: before}))
 
 
 def _to_file(token: str) -> str:
-    """It is removed when this process ends, unless it is killed."""
+    """Removed when this process exits normally."""
     folder = tempfile.mkdtemp(prefix="polycast-token-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "token"
@@ -110,7 +110,7 @@ def _to_file(token: str) -> str:
 
 
 def _disable_checksum_files(spark: SparkSession) -> None:
-    """Hadoop would write a second file beside each one on this machine. No setting is about it, only a method."""
+    """Stops Hadoop from writing a `.crc` file next to each local file. No setting does that, only a method."""
     java = spark.sparkContext._jvm
     assert java
     local = java.org.apache.hadoop.fs.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
@@ -122,25 +122,25 @@ def is_local(master: str) -> bool:
 
 
 def to_settings(master: str) -> dict[str, str]:
-    """A cluster has cores and a file system of its own."""
+    """Cores, directories and file modes are set for local sessions only."""
     if not is_local(master):
         return SETTINGS
     cores = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
     warehouse = {"spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/polycast-warehouse-{os.getuid()}"}
-    modes = {"spark.hadoop.fs.permissions.umask-mode": f"{restrict(0):03o}"}  # Hadoop's chmod overrules the umask
+    modes = {"spark.hadoop.fs.permissions.umask-mode": f"{restrict(0):03o}"}  # Hadoop's chmod overrides the umask
     return SETTINGS | LOCAL_SETTINGS | cores | warehouse | modes
 
 
 SHARED_ENVIRONMENT = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
-"""Each stream that starts writes these into a map that all streams of a source share, and no lock is held.
+"""Variables that each starting stream writes, without a lock, into a map shared by all streams of a source.
 
-Two that start at once can break the map, and then no task of the session can be read any more. Where the names are
-there beforehand, nothing but their values is written.
+Two concurrent inserts can corrupt the map, and then every later task of the session fails. With the keys already
+present, a stream only replaces values, which is safe.
 """
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format `polycast` known to a session. Filters are pushed down where the session allows it."""
+    """Registers the format `polycast` with a session, with filter push-down if the session enables it."""
     if not is_remote():
         spark.sparkContext.environment.update(dict.fromkeys(SHARED_ENVIRONMENT, ""))
     pushes = str(spark.conf.get(PUSH_DOWN, "false")).lower() == "true"
@@ -149,24 +149,22 @@ def register(spark: SparkSession) -> None:
 
 @contextlib.contextmanager
 def _startup_output_captured(master: str) -> Iterator[None]:
-    """What Java has to say while it starts is only of interest if it does not."""
+    """Captures stderr while Java starts; used only if the start fails."""
     sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as words:
-        os.dup2(words.fileno(), 2)
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as output:
+        os.dup2(output.fileno(), 2)
         try:
             yield
         except (PySparkException, Py4JError, OSError) as error:
-            words.seek(0)
-            raise _to_failure(master, error, words.read().decode(errors="replace")) from error
+            output.seek(0)
+            raise _to_failure(master, error, output.read().decode(errors="replace")) from error
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
 
-def _to_failure(master: str, error: Exception, words: str) -> StartError:
-    said = [line for line in words.splitlines() if "ERROR" in line or "Exception" in line or "Error" in line]
-    reason = said[-1].strip() if said else str(unwrap(error))
-    return StartError(
-        f"Spark does not start with master {master}: {reason}", "polycast doctor looks for the cause"
-    )
+def _to_failure(master: str, error: Exception, output: str) -> StartError:
+    errors = [line for line in output.splitlines() if "ERROR" in line or "Exception" in line or "Error" in line]
+    reason = errors[-1].strip() if errors else str(unwrap(error))
+    return StartError(f"Spark does not start with master {master}: {reason}", "run: polycast doctor")

@@ -1,9 +1,8 @@
-"""Rows as messages, once only.
+"""Publishes rows as messages, exactly once.
 
-Each task stages its rows at the broker, where nobody sees them. When all tasks are done, the driver commits what
-they staged: it becomes one batch in the log, under an id that a repeat of the same batch has, too. A batch whose
-id is known is not published again. For a stream that id is made of Spark's id for the query, which is in the
-checkpoint, and the number of the batch.
+Each task stages its rows at the broker, invisible to subscribers. When all tasks are done, the driver commits the
+stages as one batch under a batch id. The broker ignores a batch whose id it already knows, so a repeated commit
+publishes nothing. The batch id of a stream is the query id, which the checkpoint stores, and the batch number.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ COLUMN_TYPES: dict[str, tuple[type[DataType], ...]] = {
 
 @dataclass(frozen=True)
 class TaskStage(WriterCommitMessage):
-    """What one task has staged."""
+    """Rows that one task staged."""
 
     batch_id: str
     stage: str
@@ -44,7 +43,7 @@ class TaskStage(WriterCommitMessage):
 class BatchSink(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise UsageError("messages cannot be overwritten", 'mode("append") adds to what was said')
+            raise UsageError("messages cannot be overwritten", 'use mode("append")')
         self.options = options
         self.has_topic = check_schema(schema, options.topic)
         self.batch_id = options.batch_id or uuid4().hex
@@ -80,7 +79,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def stage(options: SinkOptions, batch_id: str, messages: Iterable[pa.RecordBatch]) -> TaskStage:
-    """Under a name that no other attempt at the same rows has."""
+    """The stage name is unique per task attempt."""
     context = _task()
     name = f"{context.partitionId()}.{context.taskAttemptId()}"
     with one_line_errors(), Stager(options.at, batch_id) as stager:
@@ -112,7 +111,7 @@ def _task() -> TaskContext:
 
 
 def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Where there are no rows there is nothing to say, and no broker is needed for it."""
+    """Without rows the broker is not contacted."""
     staged = [each for each in messages if isinstance(each, TaskStage) and each.rows]
     if staged:
         with one_line_errors(), Stager(options.at, staged[0].batch_id) as stager:
@@ -120,26 +119,26 @@ def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
 
 
 def abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """What failed tasks have left, the broker drops when its time is over."""
+    """Stages of failed tasks expire at the broker."""
     staged = [each for each in messages if isinstance(each, TaskStage) and each.rows]
     if staged:
         with one_line_errors(), Stager(options.at, staged[0].batch_id) as stager:
             stager.abort([each.stage for each in staged])
 
 
-# -- what can be published -------------------------------------------------------------------------------
+# -- schema ----------------------------------------------------------------------------------------------
 
 
 def check_schema(schema: StructType, topic: str) -> bool:
-    """Whether rows have a topic of their own. Columns that mean nothing here are left out, as for Kafka."""
+    """Whether rows have a column `topic`. Other unknown columns are ignored, as in Spark's Kafka sink."""
     found = {field.name: field.dataType for field in schema.fields}
     if "payload" not in found:
-        raise UsageError(f"rows have no column payload, they have {', '.join(found)}", "select(... as payload)")
+        raise UsageError(f"rows have no column payload, only {', '.join(found)}", "select(... as payload)")
     if "topic" not in found and not topic:
-        raise UsageError("rows have no column topic", 'option("topic", "name") is one for all of them')
+        raise UsageError("rows have no column topic", 'option("topic", "name") sets one for all rows')
     for name, kinds in COLUMN_TYPES.items():
         if name in found and not isinstance(found[name], kinds):
             right = " or ".join(kind.typeName() for kind in kinds)
-            hint = "to_json(...) makes a text of a struct, cast(... as string) of the rest"
+            hint = "convert structs with to_json(...), other types with cast(... as string)"
             raise UsageError(f"the column {name} is {found[name].simpleString()}, not {right}", hint)
     return "topic" in found

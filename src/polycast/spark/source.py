@@ -1,10 +1,10 @@
-"""The format `polycast`: the log as a table and as a stream, and rows as messages.
+"""The data source `polycast`: reads the log as a table or stream, and publishes rows as messages.
 
     offset long · topic string · sequence long · time timestamp · dialect string · format string · payload binary ·
     source string
 
-Readers go to other processes: they hold paths and numbers, and open files where they read. Where a stream has come
-to is in Spark's checkpoint, as {"offset": N}, and nowhere else.
+Spark pickles readers to other processes: they hold paths and numbers only, and open files where they read. The
+position of a stream is in Spark's checkpoint, as {"offset": N}, and nowhere else.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PolycastSource(DataSource):
 
 
 class PushingSource(PolycastSource):
-    """For sessions that push filters down. Others refuse a reader that only could take them."""
+    """For sessions with filter push-down enabled. Spark rejects a reader with `pushFilters` in other sessions."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with one_line_errors():
@@ -77,11 +77,10 @@ class LogReader(DataSourceReader):
         with one_line_errors():
             view = open_view(self.options)
             try:
-                asked = find_range(view, self.options)
-                there = check_range(view, asked, self.options.fail_on_data_loss)
-                return to_partitions(
-                    view, self._wanted(), narrow(there, self.conditions), self.options.min_partitions
-                )
+                requested = find_range(view, self.options)
+                available = check_range(view, requested, self.options.fail_on_data_loss)
+                narrowed = narrow(available, self.conditions)
+                return to_partitions(view, self._wanted(), narrowed, self.options.min_partitions)
             finally:
                 view.close()
 

@@ -1,4 +1,4 @@
-"""The log as a stream."""
+"""Reads the log as a stream of micro-batches."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.columns = columns
         self._view: LogView | None = None
         self._end: int | None = None
-        """Where it ends, when it is to take only what was there."""
+        """Where the stream ends, with the trigger AvailableNow."""
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_view": None}
 
-    # -- where it has come to ----------------------------------------------------------------------------
+    # -- offsets -----------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:  # noqa: N802 -- all these are Spark's names
         with one_line_errors():
             start = find_start(self._open(), self.options, LATEST)
-            return {"offset": check_range(self._open(), Range(start, start), False).start}
+            return {"offset": check_range(self._open(), Range(start, start), False).first}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         with one_line_errors():
-            begin, end = start["offset"], self._end_now()
-            if begin > end:
-                check_range(self._open(), Range(begin, begin), False)
-            if not isinstance(limit, ReadAllAvailable) and end > begin:
-                end = self._limited(begin, end, limit)
-            return {"offset": max(begin, end)}
+            first, end = start["offset"], self._end_now()
+            if first > end:
+                check_range(self._open(), Range(first, first), False)
+            if not isinstance(limit, ReadAllAvailable) and end > first:
+                end = self._limited(first, end, limit)
+            return {"offset": max(first, end)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self.options.max_offsets is not None:
@@ -70,38 +70,38 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end_now(self) -> int:
         return self._open().next() if self._end is None else self._end
 
-    def _limited(self, begin: int, end: int, limit: ReadLimit) -> int:
-        """Both limits count where both are given; Spark knows of one. Offsets that nobody has count not."""
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.max_offsets
-        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes
-        left = sys.maxsize if rows is None else rows
-        room = sys.maxsize if size is None else size
-        for number, piece in enumerate(self._open().pieces(begin, end)):
-            first, after = max(begin, piece.first), min(end, piece.next)
-            share = piece.size * (after - first) // max(1, piece.next - piece.first)
-            if number and share > room:  # but at least one, so that it goes on
+    def _limited(self, start: int, end: int, limit: ReadLimit) -> int:
+        """Applies both limits if both are set; Spark passes only one. Unused offsets do not count."""
+        max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.max_offsets
+        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes
+        rows_left = sys.maxsize if max_rows is None else max_rows
+        bytes_left = sys.maxsize if max_bytes is None else max_bytes
+        for number, piece in enumerate(self._open().pieces(start, end)):
+            first, after = max(start, piece.first), min(end, piece.next)
+            size = piece.size * (after - first) // max(1, piece.next - piece.first)
+            if number and size > bytes_left:  # a batch has at least one piece, so that the stream advances
                 return first
-            if after - first >= left:
-                return first + left
-            left, room = left - (after - first), room - share
+            if after - first >= rows_left:
+                return first + rows_left
+            rows_left, bytes_left = rows_left - (after - first), bytes_left - size
         return end
 
-    # -- what it reads -----------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         if start == end:
             return []
         with one_line_errors():
             view = self._open()
-            asked = Range(start["offset"], end["offset"])
-            there = check_range(view, asked, self.options.fail_on_data_loss)
-            return to_partitions(view, to_wanted(self.options), there, self.options.min_partitions)
+            requested = Range(start["offset"], end["offset"])
+            available = check_range(view, requested, self.options.fail_on_data_loss)
+            return to_partitions(view, to_wanted(self.options), available, self.options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self.options, to_wanted(self.options), self.columns, partition)
 
     def commit(self, end: Offset) -> None:
-        """Nothing is held anywhere."""
+        """Nothing to release: the reader holds no state at the broker."""
 
     def stop(self) -> None:
         if self._view:

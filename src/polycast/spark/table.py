@@ -1,7 +1,7 @@
-"""The log as a table in two parts: what is sealed is Parquet, which Spark reads itself; the rest is the source's.
+"""The log as a table: Spark's Parquet reader for sealed segments, the data source for the rest.
 
-Spark's own reader takes only the columns that a query needs and leaves no work to Python. Both parts end and begin
-at one offset, so a segment that is sealed meanwhile is neither missing nor there twice.
+Spark's reader loads only the columns that a query needs and involves no Python. The two parts meet at one offset,
+so a segment that is sealed in between is neither missed nor read twice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
+from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 
 from polycast.errors import LogDamageError
 from polycast.log.files.folder import Segment, segments
@@ -32,7 +32,7 @@ CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
 
 
 class SealedPart(NamedTuple):
-    """The segments at the beginning of a log that are Parquet, and the offset after them."""
+    """The leading sealed segments of a log, and the offset after them."""
 
     paths: list[str]
     next: int
@@ -45,21 +45,20 @@ def table(
     fail_on_data_loss: bool = True,
     only: Sequence[Pattern] | None = None,
 ) -> DataFrame:
-    """The messages of the log in that folder, under those patterns.
+    """The messages of a log whose topics match `subscribe`.
 
-    With `fail_on_data_loss`, segments that are removed meanwhile fail the query that would have read them. With
-    `only`, topics that none of these patterns covers are left out as well.
+    With `fail_on_data_loss`, a query fails if a segment is removed before it is read. `only` restricts the rows
+    further, to topics that one of these patterns matches.
     """
     rows = _table(spark, path, subscribe, fail_on_data_loss)
     return rows if only is None else restrict(rows, only)
 
 
 def restrict(rows: DataFrame, only: Sequence[Pattern]) -> DataFrame:
-    """No other row is ever seen by what is computed on top of this, not even by a cast that fails.
+    """Hides all other rows from expressions evaluated on top, even from a cast that fails.
 
-    Spark joins conditions of a query with those of a view, and infers new ones that come first. It does neither
-    across a condition that is not deterministic, even if that is always true. `rand() >= 0` is no such barrier:
-    Spark knows that it is true, and leaves it out.
+    Spark merges a query's conditions with those of a view and may evaluate the query's first. A non-deterministic
+    condition is a barrier that it does not move conditions across. `rand() >= 0` is not: Spark simplifies it away.
     """
     allowed = reduce(or_, map(to_condition, only), F.lit(False))
     return rows.where(allowed).where(F.monotonically_increasing_id() >= F.lit(0))
@@ -83,19 +82,21 @@ def _table(spark: SparkSession, path: str, subscribe: str, fail_on_data_loss: bo
 
 
 def find_sealed(folder: Path) -> SealedPart:
-    """Up to the first segment that is hot, cannot be opened, or misses what was before: who reads it says why."""
+    """Stops at the first segment that is hot, unreadable or after an unknown gap; the source reads the rest."""
     paths: list[str] = []
     after = 0
     for segment in segments(folder):
-        about = _about(segment)
-        if about is None or (paths and after < segment.first and not covering(about.gaps, after, segment.first)):
+        metadata = _read_metadata(segment)
+        if metadata is None:
+            break
+        if paths and after < segment.first and not covering(metadata.gaps, after, segment.first):
             break
         paths.append(str(segment.path.absolute()))
-        after = about.next
+        after = metadata.next
     return SealedPart(paths, after)
 
 
-def _about(segment: Segment) -> SegmentMetadata | None:
+def _read_metadata(segment: Segment) -> SegmentMetadata | None:
     if not segment.sealed:
         return None
     try:
@@ -106,7 +107,7 @@ def _about(segment: Segment) -> SegmentMetadata | None:
 
 
 def to_condition(pattern: Pattern) -> Column:
-    """The rules of `polycast.model`, as Spark can hand them down to its files."""
+    """The rules of `polycast.model` as a condition that Spark pushes down to Parquet."""
     topic = F.col("topic")
     match pattern:
         case Exact(value):

@@ -1,4 +1,4 @@
-"""`make bench-spark`: makes the rows, measures all cells turn by turn, prints the tables, writes them as JSON."""
+"""`make bench-spark`: compares Polycast with Spark's Parquet, prints tables and writes JSON."""
 
 from __future__ import annotations
 
@@ -60,9 +60,15 @@ def _measure(comparison: Comparison, data: BenchData, arguments: argparse.Namesp
             act(data)
             rates.append(arguments.rows / (time.perf_counter() - started))
     ratios = [one / other for one, other in zip(ours[1:], native[1:], strict=True)]
-    told = {"ours": median(ours[1:]), "native": median(native[1:]), "ratio": median(ratios)}
-    console.print(f"  {comparison.name}: {told['ratio']:.2f}x, aim {comparison.aim}")
-    return {"cell": comparison.name, "aim": comparison.aim, "lowest": min(ratios), "highest": max(ratios), **told}
+    result = {"ours": median(ours[1:]), "native": median(native[1:]), "ratio": median(ratios)}
+    console.print(f"  {comparison.name}: {result['ratio']:.2f}x, aim {comparison.aim}")
+    return {
+        "cell": comparison.name,
+        "aim": comparison.aim,
+        "lowest": min(ratios),
+        "highest": max(ratios),
+        **result,
+    }
 
 
 def _measure_broker(spark: Any, folder: Path, rounds: int) -> dict[str, Any]:
@@ -73,7 +79,7 @@ def _measure_broker(spark: Any, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    table = Table(title="rows a second, and how many times as fast as native Parquet", title_justify="left")
+    table = Table(title="rows per second, and the ratio to native Parquet", title_justify="left")
     for heading in ("cell", "Polycast", "native", "ratio", "range", "aim"):
         table.add_column(heading, justify="left" if heading == "cell" else "right")
     for comparison in found["cells"]:
@@ -86,7 +92,7 @@ def _show(found: dict[str, Any]) -> None:
         rate = f"{live['sink_rows_per_second']:,.0f} rows/s committed ({low:,.0f}-{high:,.0f}), aim 500,000"
         console.print(f"sink: {rate}")
         fresh = f"p50 {live['p50'] * 1000:.0f} ms, p99 {live['p99'] * 1000:.0f} ms, aims 300 and 1,000"
-        console.print(f"from publish to the sink's subscriber at {RATE:,} messages/s: {fresh}")
+        console.print(f"from publish to the subscriber of the sink's topic at {RATE:,} messages/s: {fresh}")
     settings = Table(title="settings", title_justify="left", show_header=False)
     for name, value in found["settings"].items():
         settings.add_row(name, value)
@@ -97,7 +103,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="make bench-spark", description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cell", action="append", help="only this one; live: those with a broker")
-    parser.add_argument("--scratch", type=Path, default=None, help="where the rows go meanwhile")
+    parser.add_argument("--cell", action="append", help="measure only this one; live: those with a broker")
+    parser.add_argument("--scratch", type=Path, default=None, help="folder for temporary files")
     parser.add_argument("--out", type=Path, default=Path("bench-results"))
     main(parser.parse_args())

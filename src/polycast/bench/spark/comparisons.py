@@ -1,4 +1,4 @@
-"""What is measured: each cell does the same thing twice, here and with Spark's own Parquet."""
+"""The comparisons: each does the same work with Polycast and with Spark's Parquet source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
+from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 
 from polycast.bench.spark.rows import read_log
 from polycast.log.read.catalog import offset_bounds
@@ -23,7 +23,7 @@ TARGET_BYTES = 128 * 1024 * 1024
 
 @dataclass(frozen=True)
 class BenchData:
-    """Where the rows are."""
+    """The same rows as a log and as Parquet."""
 
     spark: SparkSession
     log: Path
@@ -46,7 +46,7 @@ class Comparison:
     ours: Callable[[BenchData], object]
     native: Callable[[BenchData], object]
     aim: float
-    """How many times as fast as the other it should be."""
+    """Target ratio of the rates, ours to native."""
 
 
 def drain(rows: DataFrame) -> None:
@@ -74,7 +74,7 @@ def group_parquet(data: BenchData) -> None:
 
 
 def archive(data: BenchData) -> None:
-    """What the pipeline does with a batch: workers write the files, and tell which."""
+    """The work of the archive pipeline for one batch: workers write the files and return their names."""
     shutil.rmtree(data.scratch, ignore_errors=True)
     options = read_source_options({"path": str(data.log)}, streaming=False)
     shares = plan(options, *offset_bounds(data.log))
@@ -96,7 +96,7 @@ def traffic(data: BenchData) -> None:
 
 
 def native_traffic(data: BenchData) -> None:
-    """The same figures, with what Spark brings."""
+    """The same statistics with Spark's own functions."""
     size = F.length("payload")
     delay = (F.unix_millis(F.current_timestamp()) - F.unix_millis("time")).cast("double")
     groups = data.parquet_rows().groupBy(F.window("time", f"{WINDOW_SECONDS} seconds"), "topic", "dialect")

@@ -1,4 +1,4 @@
-"""What is measured with a broker: how fresh rows are, and how fast rows become messages."""
+"""Measurements with a broker: end-to-end latency of a stream, and throughput of the sink."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PUBLISHED, RECEIVED = "fresh.in", "fresh.out"
 
 @contextmanager
 def broker(folder: Path) -> Iterator[dict[str, str]]:
-    """With its log in `data`. The addresses of its listeners, by name."""
+    """Runs a broker with its log in `data`; yields the addresses of its listeners by name."""
     command = polycast_command(LISTENERS, folder / "data")
-    with running(command, folder, says_ready) as said:
-        yield {name: f"tcp://127.0.0.1:{port}" for name, port in read_listening(said).items()}
+    with running(command, folder, says_ready) as output:
+        yield {name: f"tcp://127.0.0.1:{port}" for name, port in read_listening(output).items()}
 
 
 def sink_rate(spark: SparkSession, at: str, rows: int) -> float:
-    """Rows a second, from the beginning of the job until all of them are committed."""
+    """Rows per second, from the start of the job to its commit."""
     table = spark.range(0, rows, 1, 2).select(
         F.concat(F.lit("sink."), F.col("id") % TOPICS).alias("topic"),
         F.rpad(F.col("id").cast("string"), PAYLOAD_BYTES, ".").alias("payload"),
@@ -46,7 +46,7 @@ def sink_rate(spark: SparkSession, at: str, rows: int) -> float:
 
 
 class Freshness:
-    """Messages that say when they were published go through a stream and come back."""
+    """Sends messages with their publishing time through a stream and receives them again."""
 
     def __init__(self, spark: SparkSession, data: Path, addresses: dict[str, str]) -> None:
         self._spark = spark
@@ -56,7 +56,7 @@ class Freshness:
         self.seconds: list[float] = []
 
     def measure(self, warm_seconds: float, seconds: float) -> tuple[float, float]:
-        """The median and the 99th percentile of the time from publish to the subscriber of the sink's topic."""
+        """Median and 99th percentile of the time from publish to the subscriber of the sink's topic."""
         query = self._start()
         threads = [threading.Thread(target=act, daemon=True) for act in (self._receive, self._publish)]
         for thread in threads:

@@ -1,4 +1,4 @@
-"""The rows that are measured with: a log of sealed segments, and the same rows as Spark writes Parquet."""
+"""Test data: a log of sealed segments, and the same rows as Parquet written by Spark."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PAYLOAD_BYTES = 100
 GROUP_ROWS = 20_000
 SEGMENT_ROWS = 1_000_000
 MICROS_APART = 100
-"""Ten thousand a second."""
-BEGAN_MICROS = 1_760_000_000_000_000
+"""10,000 messages per second."""
+START_MICROS = 1_760_000_000_000_000
 SEED = 1
 LETTERS = bytes(range(97, 123))
 
 
 def write_log(folder: Path, count: int) -> None:
-    """As a broker would have left it: everything is sealed."""
+    """A log as after a clean stop, with all segments sealed."""
     folder.mkdir(parents=True)
     layout, checksum = Layout.of(SCHEMA, SEED), NOTHING_BEFORE
     for start in range(0, count, SEGMENT_ROWS):
@@ -51,13 +51,13 @@ def _batches(start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def make_batch(first: int, count: int) -> pa.RecordBatch:
-    """Topics come in turn; payloads are letters without any order."""
+    """Topics alternate; payloads are random letters."""
     numbers = range(first, first + count)
     columns = [
         pa.array(numbers, pa.int64()),
         pa.array([f"sensors.{number % TOPICS}" for number in numbers]),
         pa.array([number // TOPICS for number in numbers], pa.int64()),
-        pa.array([BEGAN_MICROS + number * MICROS_APART for number in numbers], SCHEMA.field("time").type),
+        pa.array([START_MICROS + number * MICROS_APART for number in numbers], SCHEMA.field("time").type),
         pa.array(["hermod"] * count),
         pa.array(["bytes"] * count),
         make_payloads(first, count),

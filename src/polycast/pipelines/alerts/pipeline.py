@@ -1,14 +1,15 @@
-"""Topics whose rate is extraordinary: a surge, a drop, or silence where there was none.
+"""Detects unusual message rates: surges, drops and silence.
 
-Each topic is compared with its own recent past; `rates` says how. What begins is told once, and so is its end:
+Each topic is compared with its own recent history; see `anomalies`. An alert is published when a condition begins
+and when it is over:
 
     polycast/alerts/TOPIC   {"topic": "orders", "kind": "surge", "state": "began", "rate": 512.0, "median": 20.0,
                              "z": 48.1, "window": {"start": "2026-11-15T20:00:10Z", "seconds": 10},
                              "since": "2026-11-15T20:00:10Z"}
 
-Rates are in messages per second. Time is that of the messages, so a run over what was kept tells what a run at
-that time would have told. A window is over when messages have come that are some seconds younger than its end, on
-whatever topic: where nothing at all is published, no time passes.
+Rates are in messages per second. The pipeline uses the time of the messages, so a run over the log produces the
+alerts that a live run would have produced. A window closes when a message on any topic is later than its end by
+more than LATE. If nothing is published at all, no window closes.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ COUNTED = "topic string, window long, messages long, time timestamp"
 STATE = "watch binary"
 FOUND = "topic string, payload string, format string"
 LATE = "2 seconds"
-"""How far clocks may go back."""
+"""Watermark delay: tolerated disorder of message times."""
 MILLIS = 1000
 
 
 @dataclass(frozen=True)
 class AlertsSettings:
-    subscribe: str = setting(">", "patterns of the topics to watch, comma-separated")
-    window_seconds: int = setting(10, "how long a window is", low=1)
-    history: int = setting(60, "with how many windows one is compared", low=2)
-    least: int = setting(12, "how many windows there must be before anything is extraordinary", low=2)
-    threshold: float = setting(6.0, "how far from the median a rate is extraordinary, in spreads", low=1)
-    silent: int = setting(3, "how many empty windows are silence, for a topic that had none", low=1)
-    batch_messages: int = setting(2_000_000, "how many messages one batch takes at most", low=1)
+    subscribe: str = setting(">", "comma-separated patterns of topics to watch")
+    window_seconds: int = setting(10, "length of a window", low=1)
+    history: int = setting(60, "number of past windows to compare with", low=2)
+    least: int = setting(12, "minimum number of past windows before a topic can raise alerts", low=2)
+    threshold: float = setting(6.0, "distance from the median that raises an alert, in deviations", low=1)
+    silent: int = setting(3, "empty windows that count as silence, if the topic had none before", low=1)
+    batch_messages: int = setting(2_000_000, "maximum number of messages per batch", low=1)
 
 
 def to_rules(settings: AlertsSettings) -> RateRules:
@@ -67,12 +68,12 @@ def to_rules(settings: AlertsSettings) -> RateRules:
 
 
 def count(rows: DataFrame, seconds: int) -> DataFrame:
-    """Grain: topic, window and partition. `time` is that of the last message."""
+    """Grain: topic, window and partition. `time` is the time of the last message."""
     return rows.mapInArrow(partial(count_batches, seconds), COUNTED)
 
 
 def count_batches(seconds: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In the task: what is left of a partition is small."""
+    """Runs in the task and reduces a partition to a few rows."""
     counted = [_count(batch, seconds) for batch in batches if batch.num_rows]
     if counted:
         whole = pa.concat_tables(counted).group_by(["topic", "window"], use_threads=False)
@@ -91,13 +92,13 @@ def _with_names(table: pa.Table) -> pa.Table:
     return table.rename_columns(["topic", "window", "messages", "time"]).combine_chunks()
 
 
-# -- judging ---------------------------------------------------------------------------------------------
+# -- alerts ----------------------------------------------------------------------------------------------
 
 
 def update_topic(
     rules: RateRules, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """In the task, for a topic that has messages in this batch, or windows that are over since the last one."""
+    """Runs in the task, for a topic with messages in this batch or with windows that closed since the last one."""
     import pandas as pd
 
     [topic] = key
@@ -132,7 +133,7 @@ def _to_time(window: int, rules: RateRules) -> str:
 
 
 def find_alerts(counted: DataFrame, rules: RateRules) -> DataFrame:
-    """Grain: something that begins or is over, as a message. From a stream of counts."""
+    """Grain: one message per alert that begins or is over. Takes a stream of counts."""
     return (
         counted.withWatermark("time", LATE)
         .groupBy("topic")

@@ -1,7 +1,7 @@
-"""Small files of the lake become large ones.
+"""Merges small files of the lake into large ones.
 
-While an hour goes on, files of about the same size are merged as soon as there are many of them: so each row is
-written again a few times, not once for every batch. When the hour is over, what is small is merged for good.
+In the current hour, files of similar size are merged once there are enough of them, so that each row is rewritten
+a few times only, not once per batch. When the hour is complete, its small files are merged for good.
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ from polycast.pipelines.archive.lake import STAGING, Lake, LakeFile, StagedFile
 
 FIRST_STEP_BYTES = 1024 * 1024
 BATCH_ROWS = 64 * 1024
-BELOW = "merge"
+SUBFOLDER = "merge"
 EVERYTHING_BYTES = 2**62
 
 
 class MergeLimits(NamedTuple):
     target_bytes: int
-    """What is less than half as large is small."""
+    """Files below half of this are small."""
     many: int
-    """So many small files are merged while their hour goes on."""
+    """Number of small files in the current hour that starts a merge."""
 
 
 class Compactor:
-    """Remembers which hours it has to look at."""
-
     def __init__(self, lake: Lake, sizes: MergeLimits) -> None:
         self._lake = lake
         self._sizes = sizes
@@ -42,7 +40,7 @@ class Compactor:
         self._newest = max((self._newest, *hours))
 
     def run(self, at_most: int | None = None) -> int:
-        """How many times it merged. `at_most`: a stream cannot wait for long."""
+        """The number of merges. `at_most` limits the delay that merging adds to a batch."""
         done = 0
         for hour in sorted(self._due):
             is_complete = hour < self._newest
@@ -57,7 +55,7 @@ class Compactor:
 
 
 def plan(files: Sequence[LakeFile], is_complete: bool, sizes: MergeLimits) -> list[list[LakeFile]]:
-    """Groups of files that are to become one each. They follow each other: rows stay in order of their offsets."""
+    """Groups of files to merge. A group is contiguous, so that rows stay in order of offset."""
     small = [file.size < sizes.target_bytes / 2 for file in files]
     steps = [step_of(file.size, sizes.many) for file in files]
     for step in [max(steps, default=0)] if is_complete else sorted(set(steps)):
@@ -75,19 +73,19 @@ def plan(files: Sequence[LakeFile], is_complete: bool, sizes: MergeLimits) -> li
 
 
 def _is_worth_it(files: Sequence[LakeFile], many: int) -> bool:
-    """A large file is not written again for a few small ones."""
+    """Does not rewrite a large file for a few small ones."""
     largest = max(file.size for file in files)
     return len(files) >= many and sum(file.size for file in files) >= 2 * largest
 
 
 def _runs(files: Sequence[LakeFile], fit: Sequence[bool]) -> list[list[LakeFile]]:
-    """Those that fit, as long as they follow each other."""
+    """Contiguous runs of files that fit."""
     pairs = groupby(zip(files, fit, strict=True), key=lambda pair: pair[1])
     return [[file for file, _ in run] for fits, run in pairs if fits]
 
 
 def step_of(size: int, many: int) -> int:
-    """Files of one step become, when there are many, one of the next."""
+    """The size class of a file. Enough files of one class merge into one of the next."""
     step, limit = 0, FIRST_STEP_BYTES
     while size > limit:
         step, limit = step + 1, limit * many
@@ -107,7 +105,7 @@ def _pack(files: Sequence[LakeFile], target_bytes: int) -> list[list[LakeFile]]:
 
 
 def merge(lake: Lake, hour: str, group: Sequence[LakeFile]) -> StagedFile:
-    files = StagingWriter(lake.folder, f"{STAGING}/{BELOW}", EVERYTHING_BYTES)
+    files = StagingWriter(lake.folder, f"{STAGING}/{SUBFOLDER}", EVERYTHING_BYTES)
     for file in group:
         with pq.ParquetFile(lake.folder / file.name) as opened:
             for batch in opened.iter_batches(BATCH_ROWS):

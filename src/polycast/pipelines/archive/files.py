@@ -1,4 +1,4 @@
-"""Rows of the log as staged files of the lake. This runs in Spark's workers, in Arrow."""
+"""Writes rows of the log to staged files of the lake, in Arrow, inside Spark's workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polycast.log.upkeep.sealing import to_writer
 from polycast.pipelines.archive.lake import STAGED, STAGING, StagedFile
 
 DESCRIPTION = "staged string, hour string, first long, last long, rows long, size long"
-"""What the workers hand back, in place of the rows: StagedFile."""
+"""The schema of the workers' results, one StagedFile per row."""
 FIELDS = pa.schema(
     [("staged", pa.string()), ("hour", pa.string())]
     + [(name, pa.int64()) for name in ("first", "last", "rows", "size")]
@@ -24,16 +24,16 @@ FIELDS = pa.schema(
 ROW_GROUP_ROWS = 256 * 1024
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 OPEN_HOURS = 8
-"""So many files grow at the same time; times go up with the offsets, but for clocks that are set back."""
+"""Maximum number of open files. Times rise with offsets unless a clock was set back."""
 HOUR_MICROS = 3_600_000_000
 
 Batches = Iterator[pa.RecordBatch]
 Read = Callable[[int], Batches]
-"""The rows of a share of the log, by its number."""
+"""Reads a partition of the log, by number."""
 
 
 def to_stager(read: Read, lake: Path, subfolder: str, target_bytes: int) -> Callable[[Batches], Batches]:
-    """For `mapInArrow`: from numbers of shares of the log to what was written of their rows."""
+    """A function for `mapInArrow`, from partition numbers to the staged files with their rows."""
 
     def write(numbers: Batches) -> Batches:
         files = StagingWriter(lake, f"{STAGING}/{subfolder}", target_bytes)
@@ -53,7 +53,7 @@ def to_batch(files: list[StagedFile]) -> pa.RecordBatch:
 
 
 class StagingWriter:
-    """Rows come by offset, and go to the file of their hour."""
+    """Takes rows in order of offset and writes each to the file of its hour."""
 
     def __init__(self, lake: Path, subfolder: str, target_bytes: int) -> None:
         self._lake = lake
@@ -65,22 +65,22 @@ class StagingWriter:
     def add(self, batch: pa.RecordBatch) -> None:
         for hour, rows in split_by_hour(batch):
             if hour not in self._open:
-                self._begin(hour)
+                self._open_file(hour)
             self._open[hour].add(rows)
             if self._open[hour].size >= self._target_bytes:
-                self._end(hour)
+                self._close_file(hour)
 
     def close(self) -> list[StagedFile]:
         for hour in list(self._open):
-            self._end(hour)
+            self._close_file(hour)
         return self._done
 
-    def _begin(self, hour: int) -> None:
+    def _open_file(self, hour: int) -> None:
         if len(self._open) >= OPEN_HOURS:
-            self._end(min(self._open))
+            self._close_file(min(self._open))
         self._open[hour] = StagedFileWriter(self._lake, f"{self._below}/{uuid4().hex}{STAGED}", hour_name(hour))
 
-    def _end(self, hour: int) -> None:
+    def _close_file(self, hour: int) -> None:
         self._done.append(self._open.pop(hour).close())
 
 
@@ -102,37 +102,35 @@ def hour_name(hour: int) -> str:
 
 
 class StagedFileWriter:
-    """A staged file. Its rows are by offset, as they come."""
-
     def __init__(self, lake: Path, staged: str, hour: str) -> None:
         self._staged = staged
         self._hour = hour
         path = lake / staged
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("xb")
-        self._writer = to_writer(self._file)  # `date` and `hour` are in the path alone
-        self._held: list[pa.RecordBatch] = []
-        self._held_rows = self._held_bytes = self._rows = 0
+        self._writer = to_writer(self._file)  # `date` and `hour` are only in the path
+        self._buffered: list[pa.RecordBatch] = []
+        self._buffered_rows = self._buffered_bytes = self._rows = 0
         self._first = self._last = -1
 
     @property
     def size(self) -> int:
-        """So far."""
+        """Bytes written so far."""
         return self._file.tell()
 
     def add(self, batch: pa.RecordBatch) -> None:
         if self._first < 0:
             self._first = batch["offset"][0].as_py()
         self._last = batch["offset"][-1].as_py()
-        self._held.append(batch)
-        self._held_rows += batch.num_rows
-        self._held_bytes += batch.nbytes
-        if self._held_rows >= ROW_GROUP_ROWS or self._held_bytes >= ROW_GROUP_BYTES:
+        self._buffered.append(batch)
+        self._buffered_rows += batch.num_rows
+        self._buffered_bytes += batch.nbytes
+        if self._buffered_rows >= ROW_GROUP_ROWS or self._buffered_bytes >= ROW_GROUP_BYTES:
             self._write()
 
     def close(self) -> StagedFile:
-        """It is on the disk from here on."""
-        if self._held:
+        """Fsyncs the file."""
+        if self._buffered:
             self._write()
         self._writer.close()
         self._file.flush()
@@ -142,7 +140,7 @@ class StagedFileWriter:
         return StagedFile(self._staged, self._hour, self._first, self._last, self._rows, size)
 
     def _write(self) -> None:
-        rows = pa.Table.from_batches([batch.select(SCHEMA.names) for batch in self._held])
+        rows = pa.Table.from_batches([batch.select(SCHEMA.names) for batch in self._buffered])
         self._writer.write_table(rows.cast(SCHEMA).combine_chunks(), row_group_size=max(1, rows.num_rows))
         self._rows += rows.num_rows
-        self._held, self._held_rows, self._held_bytes = [], 0, 0
+        self._buffered, self._buffered_rows, self._buffered_bytes = [], 0, 0

@@ -1,11 +1,10 @@
-"""Topics as a lake of Parquet files, by date and hour.
+"""Archives topics to a lake of Parquet files, by date and hour.
 
-The rows are those of the log with all their columns, each exactly once, whatever is killed and whenever. Small
-files are merged into large ones as time goes by.
+The lake has the rows of the log with all columns, each exactly once, even if processes are killed. Small files are
+merged over time.
 
-Topics under polycast/, which the broker and its pipelines publish about themselves, are left out unless they are
-asked for by name. What is subscribed to counts from the moment on at which it is set: what was passed over
-before is not fetched later.
+Topics under polycast/, which the broker and its pipelines publish to, are excluded unless `subscribe` names them.
+A changed `subscribe` applies from then on; earlier messages are not added later.
 """
 
 from __future__ import annotations
@@ -44,26 +43,25 @@ MERGES_PER_BATCH = 1
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSettings:
-    subscribe: str = setting(">", "patterns of the topics to keep, comma-separated")
-    trigger_seconds: float = setting(10.0, "the time from one batch to the next", low=0)
-    batch_bytes: int = setting(1024 * MIB, "how much of the log one batch takes at most", low=1)
-    target_bytes: int = setting(128 * MIB, "how large files become; those of less than half are merged", low=1)
-    compact_files: int = setting(16, "merge when an hour that goes on has so many files of a size", low=2)
+    subscribe: str = setting(">", "comma-separated patterns of topics to archive")
+    trigger_seconds: float = setting(10.0, "interval between batches", low=0)
+    batch_bytes: int = setting(1024 * MIB, "maximum bytes of the log per batch", low=1)
+    target_bytes: int = setting(128 * MIB, "target file size; files below half of it are merged", low=1)
+    compact_files: int = setting(16, "files of similar size in the current hour that start a merge", low=2)
 
 
-def plan(options: SourceOptions, start: int, stop: int) -> list[LogPartition]:
-    """What the workers read, of the offsets from `start` to before `stop`."""
+def plan(options: SourceOptions, first: int, after: int) -> list[LogPartition]:
+    """Partitions of the offsets from `first` up to, not including, `after`."""
     from polycast.spark.log_view import open_view
     from polycast.spark.partitions import Range, check_range, to_partitions, to_wanted
 
     view = open_view(options)
     try:
-        there = check_range(view, Range(start, max(start, stop)), fail_on_data_loss=False)
-        if there.start > start:
-            log.warning(
-                "offsets %s to %s are gone before they were archived", f"{start:,}", f"{there.start - 1:,}"
-            )
-        return to_partitions(view, to_wanted(options), there, None)
+        available = check_range(view, Range(first, max(first, after)), fail_on_data_loss=False)
+        if available.first > first:
+            lost = f"{first:,}", f"{available.first - 1:,}"
+            log.warning("offsets %s to %s were removed before they were archived", *lost)
+        return to_partitions(view, to_wanted(options), available, None)
     finally:
         view.close()
 
@@ -81,17 +79,17 @@ def to_reader(options: SourceOptions, shares: Sequence[LogPartition]) -> Read:
 def stage(
     spark: SparkSession, read: Read, shares: int, lake: Path, subfolder: str, target_bytes: int
 ) -> DataFrame:
-    """Grain: one row for each file that was staged."""
+    """Grain: one row per staged file."""
     return spark.range(0, shares, 1, shares).mapInArrow(
         to_stager(read, lake, subfolder, target_bytes), DESCRIPTION
     )
 
 
 class Archive:
-    """What happens with each batch.
+    """Processes batches.
 
-    Spark says how far it goes and shares the work out, but the rows do not pass through it: workers read them from
-    the log, write the files and hand back only what they wrote. That is several times as fast.
+    Spark determines the end offset of a batch and distributes the work, but rows do not pass through it: workers
+    read them from the log, write the files and return only their names. That is several times as fast.
     """
 
     def __init__(self, spark: SparkSession, options: SourceOptions, lake: Lake, settings: ArchiveSettings) -> None:
@@ -102,7 +100,7 @@ class Archive:
         self._compactor = Compactor(lake, to_limits(settings))
 
     def add(self, query: str, batch: int, end: int) -> int:
-        """As often as Spark likes to bring that batch, which ends before `end`. How many rows were added."""
+        """The number of rows added. Idempotent: Spark may repeat a batch. The batch ends before `end`."""
         if self._lake.has(query, batch):
             return 0
         files = self._stage(f"{query}/{batch}", end)
@@ -112,7 +110,7 @@ class Archive:
         return sum(file.rows for file in files)
 
     def _stage(self, subfolder: str, end: int) -> list[StagedFile]:
-        """It begins where the lake ends: nothing else makes each row be there once."""
+        """Starts where the lake ends, which guarantees each row exactly once."""
         shares = plan(self._options, self._lake.record.next, end)
         if not shares:
             return []

@@ -1,10 +1,11 @@
-"""Who hears what, over columns: the rules of the router, a batch of messages at a time.
+"""Applies the routing rules to columns: which connections receive each message of a batch.
 
-    topics x patterns     each distinct topic with each distinct pattern, by the rules of `polycast.model`
-    spans                 from which offset to which a connection hears a topic, however many patterns say so
-    sizes                 how many connections hear each message: sums over spans, never a row per delivery
+    topics x patterns     matches distinct topics with distinct patterns, by the rules of `polycast.model`
+    spans                 offset ranges in which a connection receives a topic, merged over its patterns
+    sizes                 number of connections that receive each message, summed over spans
 
-A connection without echo does not hear itself, and what came over a link to another broker goes over no link.
+A connection without echo does not receive its own messages. A message from another broker is not forwarded to
+links.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Span(NamedTuple):
-    """A subscription as it counts here: in force for offsets from `first` up to `next`."""
+    """A subscription, active for offsets from `first` up to, not including, `next`."""
 
     connection: str
     pattern: Pattern
@@ -34,7 +35,7 @@ class Span(NamedTuple):
     next: int
     echo: bool = True
     link: bool = False
-    """To another broker."""
+    """Whether the connection leads to another broker."""
 
 
 def to_spans(subscriptions: Iterable[Subscription]) -> list[Span]:
@@ -45,11 +46,11 @@ def to_spans(subscriptions: Iterable[Subscription]) -> list[Span]:
 
 
 def match(topics: pa.Array, patterns: Sequence[Pattern]) -> tuple[Numbers, Numbers]:
-    """Each pair that matches, as the number of the topic and that of the pattern. Topics are distinct."""
+    """Indexes of topics and patterns that match. Topics are distinct."""
     exact = [number for number, pattern in enumerate(patterns) if isinstance(pattern, Exact)]
     values = pa.array([patterns[number].value for number in exact], pa.string())
-    places = pc.index_in(values, value_set=topics)
-    found = [(_numbers(places.drop_null()), np.array(exact, np.int64)[_mask(places.is_valid())])]
+    indexes = pc.index_in(values, value_set=topics)
+    found = [(_numbers(indexes.drop_null()), np.array(exact, np.int64)[_mask(indexes.is_valid())])]
     for number, pattern in enumerate(patterns):
         if not isinstance(pattern, Exact):
             rows = np.flatnonzero(_mask(mask_of(topics, pattern)))
@@ -69,13 +70,13 @@ def _mask(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 class Receivers(NamedTuple):
-    """Of a topic: spans that no longer overlap for any one connection."""
+    """The receivers of a topic: spans that do not overlap for the same connection."""
 
     firsts: Numbers
     nexts: Numbers
     links: npt.NDArray[np.bool_]
     no_echo: list[Span]
-    """Those who do not hear themselves, and are no links."""
+    """Spans of connections without echo, except links."""
 
 
 def merge(spans: Iterable[Span]) -> Receivers:
@@ -92,7 +93,7 @@ def merge(spans: Iterable[Span]) -> Receivers:
 
 
 def _merged(spans: list[Span]) -> list[Span]:
-    """Of one connection: it gets a message once, however many of its patterns match."""
+    """Merges the spans of one connection: it receives a message once, however many of its patterns match."""
     merged: list[Span] = []
     for span in sorted(spans, key=lambda span: span.first):
         if merged and span.first <= merged[-1].next:
@@ -103,16 +104,16 @@ def _merged(spans: list[Span]) -> list[Span]:
 
 
 class Sources(NamedTuple):
-    """Who published each message: a number of `names`."""
+    """The publisher of each message, as an index into `names`."""
 
     numbers: Numbers
     names: Sequence[str]
     links: npt.NDArray[np.bool_]
-    """Which of the names are links to other brokers."""
+    """Which names are links to other brokers."""
 
 
 def count(offsets: Numbers, sources: Sources, receivers: Receivers) -> Numbers:
-    """How many hear each message of one topic."""
+    """The number of receivers of each message of one topic."""
     total = _covering(offsets, receivers.firsts, receivers.nexts)
     linked = sources.links[sources.numbers]
     if receivers.links.any() and linked.any():
@@ -126,7 +127,7 @@ def count(offsets: Numbers, sources: Sources, receivers: Receivers) -> Numbers:
 
 
 def _covering(offsets: Numbers, firsts: Numbers, nexts: Numbers) -> Numbers:
-    """How many of these stretches each offset lies in. Offsets rise."""
+    """The number of ranges that contain each offset. Offsets are ascending."""
     steps = np.zeros(len(offsets) + 1, np.int64)
     np.add.at(steps, np.searchsorted(offsets, firsts), 1)
     np.add.at(steps, np.searchsorted(offsets, nexts), -1)
@@ -137,7 +138,7 @@ def _covering(offsets: Numbers, firsts: Numbers, nexts: Numbers) -> Numbers:
 
 
 class TopicAudiences:
-    """Of all topics, while these subscriptions are what counts. Each topic is looked up once."""
+    """The receivers of all topics for fixed subscriptions, cached by topic."""
 
     def __init__(self, spans: Sequence[Span], links: Collection[str] = ()) -> None:
         self._links = frozenset(links)
@@ -147,7 +148,7 @@ class TopicAudiences:
         self._known: dict[str, Receivers] = {}
 
     def sizes(self, batch: pa.RecordBatch) -> Numbers:
-        """How many connections hear each message; of the batch `offset`, `topic` and `source` are needed."""
+        """The number of receivers per message. The batch needs `offset`, `topic` and `source`."""
         topics, sources = batch["topic"].dictionary_encode(), batch["source"].dictionary_encode()
         names = topics.dictionary.to_pylist()
         self._look_up([name for name in names if name not in self._known])
@@ -155,11 +156,11 @@ class TopicAudiences:
         order = np.argsort(numbers, kind="stable")
         edges = np.searchsorted(numbers[order], np.arange(len(names) + 1))
         sizes = np.zeros(len(offsets), np.int64)
-        who, names_of_sources = _numbers(sources.indices), sources.dictionary.to_pylist()
-        links = np.array([name in self._links for name in names_of_sources], bool)
+        publishers, source_names = _numbers(sources.indices), sources.dictionary.to_pylist()
+        links = np.array([name in self._links for name in source_names], bool)
         for number, name in enumerate(names):
             rows = order[edges[number] : edges[number + 1]]
-            sizes[rows] = count(offsets[rows], Sources(who[rows], names_of_sources, links), self._known[name])
+            sizes[rows] = count(offsets[rows], Sources(publishers[rows], source_names, links), self._known[name])
         return sizes
 
     def _look_up(self, topics: list[str]) -> None:

@@ -1,18 +1,17 @@
-"""Which messages somebody heard, and how many, by topic.
+"""Counts deliveries per topic.
 
-Messages are joined with the subscriptions that were in force at their place in the log: distinct topics with
-distinct patterns first, then offsets with the offsets between which each subscription held. So it is what the
-broker should have delivered live. Replays of subscriptions that begin in the past do not count, nor what a slow
-connection lost; `polycast why` tells of both. Where a broker forwards between other brokers, the second name
-that a message goes by there is a topic of its own here.
+Joins messages with the subscriptions that were active at their offset: distinct topics with distinct patterns
+first, then offsets with the offset ranges of the subscriptions. The result is what the broker should have
+delivered live. It excludes replays, and includes messages that a slow connection lost; `polycast why` shows both.
+A message that a broker forwards between other brokers under a second topic counts as a message of that topic, too.
 
-    DIR/deliveries/totals.parquet          one row for each topic: messages, deliveries, subscribers, unheard
-    DIR/deliveries/batches/N.parquet       the same after batch N, which batch N + 1 adds to
-    DIR/deliveries/batches/N.json          the subscriptions in force by then
+    DIR/deliveries/totals.parquet          per topic: messages, deliveries, subscribers, unheard
+    DIR/deliveries/batches/N.parquet       the totals after batch N
+    DIR/deliveries/batches/N.json          the active subscriptions after batch N
 
-A batch that comes again finds what the one before it left, adds the same and writes the same files: each message
-counts once. Subscriptions from before the log's first event are not known; `known_from` in what is published is
-the offset from which on all of them are, and null where the broker has not said when it started.
+A repeated batch starts from the files of the batch before it and writes the same files, so each message counts
+once. Subscriptions from before the first event of the log are unknown. `known_from` in the published messages is
+the offset from which on all subscriptions are known; null if the log has no start event of the broker.
 """
 
 from __future__ import annotations
@@ -49,28 +48,26 @@ COUNTS = "topic string, messages long, deliveries long, subscribers long, unhear
 TOTALS = pa.schema([("topic", pa.string())] + [(name.split()[0], pa.int64()) for name in COUNTS.split(", ")[1:]])
 SUMS = ("messages", "deliveries", "unheard")
 SHOWN = 20
-"""So many topics that nobody hears are listed."""
+"""Number of listed topics without deliveries."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveriesSettings:
-    subscribe: str = setting(">", "patterns of the topics to count, comma-separated")
-    publish: bool = setting(
-        True, "publish the totals of each topic that had messages to polycast/deliveries/TOPIC"
-    )
-    trigger_seconds: float = setting(10.0, "the time from one batch to the next", low=0)
-    batch_messages: int = setting(2_000_000, "how many messages one batch takes at most", low=1)
+    subscribe: str = setting(">", "comma-separated patterns of topics to count")
+    publish: bool = setting(True, "publish the totals of topics with new messages to polycast/deliveries/TOPIC")
+    trigger_seconds: float = setting(10.0, "interval between batches", low=0)
+    batch_messages: int = setting(2_000_000, "maximum number of messages per batch", low=1)
 
 
-# -- what is computed ------------------------------------------------------------------------------------
+# -- counting --------------------------------------------------------------------------------------------
 
 
 def count_deliveries(rows: DataFrame, spans: list[Span], links: Collection[str] = ()) -> DataFrame:
-    """Grain: one row for each topic that has messages among the rows.
+    """Grain: one row per topic.
 
-    `subscribers` is the most that heard one message, `unheard` counts the messages that nobody did.
+    `subscribers` is the maximum number of receivers of one message; `unheard` counts messages without receivers.
     """
-    from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
+    from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         audiences = TopicAudiences(spans, links)
@@ -106,7 +103,7 @@ def _aggregate_of(name: str) -> str:
 
 
 def to_messages(totals: pa.Table, known_from: int | None) -> pa.Table:
-    """What is published: a JSON object for each topic."""
+    """One message per topic, with a JSON object."""
     rows = [{**row, "known_from": known_from} for row in totals.to_pylist()]
     payloads = [msgspec.json.encode(row) for row in rows]
     topics = pc.binary_join_element_wise(TOPIC, totals["topic"], "")
@@ -114,18 +111,19 @@ def to_messages(totals: pa.Table, known_from: int | None) -> pa.Table:
     return pa.table({"topic": topics, "payload": pa.array(payloads, pa.binary()), "format": formats})
 
 
-# -- what is kept ----------------------------------------------------------------------------------------
+# -- state -----------------------------------------------------------------------------------------------
 
 
 class TotalsStore:
-    """The state after each batch. The one before the last stays: the last may come again."""
+    """Totals and subscriptions after each batch. The files of the last two batches are retained, since Spark may
+    repeat the last one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._batches = folder / "batches"
 
     def read(self, query: str, batch: int) -> tuple[pa.Table, SubscriptionHistory | None]:
-        """As it was after that batch. Another checkpoint begins anew."""
+        """The state after a batch; empty for a new checkpoint."""
         path = self._batches / query / f"{batch}.parquet"
         if not path.exists():
             return TOTALS.empty_table(), None
@@ -172,7 +170,7 @@ def start(run: PipelineRun) -> StreamingQuery:
 
 
 def process_batch(run: PipelineRun, rows: DataFrame, batch: int) -> None:
-    """One batch, as often as Spark likes to bring it."""
+    """Idempotent: Spark may repeat a batch."""
     store = TotalsStore(run.data / "deliveries")
     before, state = store.read(run.query_id, batch - 1)
     known = state or SubscriptionHistory()
@@ -191,7 +189,7 @@ def process_batch(run: PipelineRun, rows: DataFrame, batch: int) -> None:
 def finish(run: PipelineRun) -> list[str]:
     totals = TotalsStore(run.data / "deliveries").totals()
     undelivered = totals.filter(pc.equal(totals["deliveries"], 0)).sort_by([("messages", "descending")])
-    lines = [f"{totals.num_rows:,} topics, {undelivered.num_rows:,} of them heard by nobody"]
+    lines = [f"{totals.num_rows:,} topics, {undelivered.num_rows:,} without deliveries"]
     for row in undelivered.slice(0, SHOWN).to_pylist():
         lines.append(f"{row['messages']:>12,} messages  {row['topic']}")
     if undelivered.num_rows > SHOWN:

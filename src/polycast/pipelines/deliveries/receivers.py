@@ -1,11 +1,11 @@
-"""Who should have received a message, and why; and who lost messages near it.
+"""The receivers of one message, the reasons, and drops near it.
 
-    live      a matching subscription was in force at the message's place in the log
-    replay    one that began later asked for the past, and the message lies in it
-    silent    it matches, and yet: a publisher that does not hear itself, a link for what came over one
+    live      a matching subscription was active at the message's offset
+    replay    a later subscription replayed the log from a position at or before the message
+    silent    matches, but excluded: a publisher without echo, or a link for a message from a link
 
-Subscriptions from before the log's first event cannot be known, nor any where the broker runs with
-`events.enabled=false`: then the answer has a `note`.
+Subscriptions from before the first event of the log are unknown, and all subscriptions if the broker runs with
+`events.enabled=false`; then the result has a `note`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ SCHEMA = "offset long, topic string, time timestamp, payload binary"
 
 
 class LoggedMessage(NamedTuple):
-    """The message that it is about."""
-
     offset: int
     topic: str
     sequence: int
@@ -52,35 +50,35 @@ class LoggedMessage(NamedTuple):
     source: str
     bytes: int
     log_first: int
-    """The first offset that is still there."""
+    """The first offset of the log."""
 
 
 def find_message(folder: Path, offset: int) -> LoggedMessage:
-    """Raises GoneError where it is not in the log: not any more, not yet, or never."""
-    survey = LogCatalog(folder)
+    """Raises GoneError if the log does not have the offset."""
+    catalog = LogCatalog(folder)
     try:
-        first, after = survey.first(), survey.next()
+        first, after = catalog.first(), catalog.next()
     finally:
-        survey.close()
+        catalog.close()
     if offset >= after:
-        there = f"the last one is {after - 1:,}" if after else "the log is empty"
-        raise GoneError(f"offset {offset:,} is not there yet: {there}", "polycast log info shows what there is")
+        end = f"the last offset is {after - 1:,}" if after else "the log is empty"
+        raise GoneError(f"offset {offset:,} does not exist yet: {end}", "polycast log info shows the offsets")
     if offset < first:
-        hint = "polycast find --in lake looks into the lake; log.retain_seconds and log.retain_bytes keep more"
-        raise GoneError(f"offset {offset:,} is gone: the log begins at {first:,}", hint)
+        hint = "polycast find --in lake searches the lake; log.retain_seconds and log.retain_bytes retain more"
+        raise GoneError(f"offset {offset:,} was removed: the log starts at offset {first:,}", hint)
     for batch in rows_at(folder, [offset]):
         [row] = batch.to_pylist()
         micros = batch["time"].cast(pa.int64())[0].as_py()
-        words = (row["dialect"], row["source"])
-        return LoggedMessage(offset, row["topic"], row["sequence"], micros, *words, len(row["payload"]), first)
-    raise GoneError(f"offset {offset:,} was never used, or cannot be read", "polycast log info lists the gaps")
+        origin = (row["dialect"], row["source"])
+        return LoggedMessage(offset, row["topic"], row["sequence"], micros, *origin, len(row["payload"]), first)
+    raise GoneError(f"offset {offset:,} is unused or unreadable", "polycast log info lists the gaps")
 
 
-# -- from the events -------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------------
 
 
 def explain_delivery(spark: SparkSession, folder: Path, message: LoggedMessage) -> dict[str, Any]:
-    """Spark reads the events of the whole log; what comes back is what matters for this message."""
+    """Spark reads the events of the whole log and returns those that affect this message."""
     parts = log_tasks(folder, EVENTS_WANTED, COLUMNS)
     rows = run_tasks(spark, parts, lambda part: relevant_events(part, message), SCHEMA).toArrow()
     logged = [each for batch in rows.sort_by("offset").to_batches() for each in to_events(batch)]
@@ -89,13 +87,13 @@ def explain_delivery(spark: SparkSession, folder: Path, message: LoggedMessage) 
 
 
 def relevant_events(part: ReadTask, message: LoggedMessage) -> Iterator[pa.RecordBatch]:
-    """In a worker: the events that say something about this message."""
+    """Runs in a worker: the events that affect this message."""
     for batch in part.read():
-        kept = [
+        relevant = [
             _is_relevant(topic.removeprefix(EVENTS), payload, message)
             for topic, payload in zip(batch["topic"].to_pylist(), batch["payload"].to_pylist(), strict=True)
         ]
-        yield batch.filter(pa.array(kept, pa.bool_()))
+        yield batch.filter(pa.array(relevant, pa.bool_()))
 
 
 def _is_relevant(name: str, payload: bytes, message: LoggedMessage) -> bool:
@@ -128,7 +126,7 @@ def next_of_topic(spark: SparkSession, folder: Path, message: LoggedMessage) -> 
     return int(row["offset"]) if row else None
 
 
-# -- the answer ------------------------------------------------------------------------------------------
+# -- result ----------------------------------------------------------------------------------------------
 
 
 def to_response(message: LoggedMessage, logged: list[LoggedEvent], follower: int | None = None) -> dict[str, Any]:
@@ -159,14 +157,14 @@ def to_response(message: LoggedMessage, logged: list[LoggedEvent], follower: int
 
 def _skip_reason(subscription: Subscription, message: LoggedMessage, links: Collection[str]) -> str:
     if subscription.connection == message.source and not subscription.echo:
-        return "it published the message, and does not hear itself"
+        return "it published the message and has no echo"
     if subscription.link and message.source in links:
-        return "what came over a link goes over no link"
+        return "messages from a link are not forwarded to links"
     return ""
 
 
 def _reaches(subscription: Subscription, message: LoggedMessage, follower: int | None) -> bool:
-    """Whether it begins early enough in the past."""
+    """Whether a replay starts at or before the message."""
     match subscription.start:
         case "earliest":
             return True
@@ -209,5 +207,5 @@ def _note(message: LoggedMessage, before: SubscriptionHistory, logged: list[Logg
     if before.known_from is not None:
         return ""
     if not logged:
-        return "the broker has told nothing about subscriptions: is events.enabled false?"
-    return f"subscriptions before offset {message.log_first:,} are not known"
+        return "the log has no events about subscriptions: is events.enabled false?"
+    return f"subscriptions before offset {message.log_first:,} are unknown"

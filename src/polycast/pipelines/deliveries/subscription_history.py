@@ -1,10 +1,10 @@
-"""Which subscriptions were in force when, from what the broker says about itself.
+"""Reconstructs subscriptions over time from the broker's events in the log.
 
-A subscription is in force from its `subscribe` event to the first of these: an `unsubscribe` of the same
-connection and pattern, a `disconnect` of the connection, a `start` or `stop` of the broker.
+A subscription is active from its `subscribe` event to the first of: an `unsubscribe` of the same connection and
+pattern, a `disconnect` of the connection, a `start` or `stop` of the broker.
 
-What cannot be known: subscriptions from before the first event that there is, and all of them where the broker
-runs with `events.enabled=false`. From the first `start` on everything is known, and `known_from` is that offset.
+Unknown are subscriptions from before the first event in the log, and all subscriptions if the broker runs with
+`events.enabled=false`. From the first `start` event on the history is complete; `known_from` is its offset.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern
 
 EVENTS = RESERVED_PREFIX + "events/"
 BROKER = "polycast"
-"""The source of what the broker says by itself; others may not speak for it."""
+"""The source of the broker's own messages; no connection can use it."""
 EVENTS_WANTED = RowFilter((Prefix(EVENTS),), (Condition("source", "=", BROKER),))
 COLUMNS = ("offset", "topic", "time", "payload")
 FOREVER = 2**63 - 1
@@ -46,7 +46,7 @@ class BrokerEvent(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """What tells patterns apart: a text can stand for two of them."""
+        """Identifies a pattern; its text form is ambiguous."""
         return f"{self.kind} {self.value}"
 
 
@@ -54,7 +54,7 @@ class LoggedEvent(NamedTuple):
     offset: int
     micros: int
     name: str
-    """What happened: the end of the event's topic."""
+    """The event's name: the last part of its topic."""
     event: BrokerEvent
 
 
@@ -68,12 +68,12 @@ class Subscription(msgspec.Struct, frozen=True):
     value: str
     echo: bool
     since: int
-    """The offset of the event that it began with."""
+    """The offset of the event that started the subscription."""
     since_micros: int
     start: Any = None
-    """Where in the log it began, if not with what came from then on; as hermod has it."""
+    """Start position of a replay, as in hermod; None: live only."""
     until: int = FOREVER
-    """The offset of the event that it ended with."""
+    """The offset of the event that ended the subscription."""
 
     def to_pattern(self) -> Pattern:
         return KINDS[self.kind](self.value)
@@ -84,16 +84,16 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 class SubscriptionHistory(msgspec.Struct):
-    """As they are after some events, and those that ended on the way."""
+    """Active subscriptions, and those that ended. The field names are part of the format of the state file."""
 
     next: int = 0
-    """Everything before this offset was taken into account."""
+    """Events before this offset have been applied."""
     known_from: int | None = None
     open: dict[str, dict[str, Subscription]] = msgspec.field(default_factory=dict)
     """By connection, then by the kind and value of the pattern."""
     ended: list[Subscription] = msgspec.field(default_factory=list)
     links: dict[str, bool] = msgspec.field(default_factory=dict)
-    """Connections to other brokers, and whether they still are."""
+    """Connections to other brokers, and whether they are still open."""
 
     def take(self, logged: LoggedEvent) -> None:
         match logged.name:
@@ -132,7 +132,7 @@ class SubscriptionHistory(msgspec.Struct):
 
 
 def is_link(listener: str) -> bool:
-    """Whether what connects there is another broker."""
+    """Whether a listener accepts links from other brokers."""
     return listener in ROLES and ROLES[listener].link
 
 
@@ -144,22 +144,22 @@ def to_subscription(logged: LoggedEvent) -> Subscription:
     )  # fmt: skip
 
 
-# -- from the log ----------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------------
 
 
 def read_events(folder: Path, start: int, stop: int) -> Iterator[LoggedEvent]:
-    """In the order of their offsets. Of sealed segments only those parts are read that have events."""
-    survey = LogCatalog(folder)
+    """In order of offset. Skips row groups of sealed segments that have no events."""
+    catalog = LogCatalog(folder)
     try:
-        stretches = to_ranges(survey.pieces(start, stop), EVENTS_WANTED, start, stop)
+        ranges = to_ranges(catalog.pieces(start, stop), EVENTS_WANTED, start, stop)
     finally:
-        survey.close()
-    for batch in query_rows(folder, stretches, EVENTS_WANTED, COLUMNS):
+        catalog.close()
+    for batch in query_rows(folder, ranges, EVENTS_WANTED, COLUMNS):
         yield from to_events(batch)
 
 
 def to_events(batch: pa.RecordBatch) -> Iterator[LoggedEvent]:
-    """Events are few beside messages, and each of them is looked at. What is no event is passed over."""
+    """Skips messages that are not valid events."""
     columns = [batch["offset"], batch["topic"], batch["time"].cast(pa.int64()), batch["payload"]]
     for offset, topic, micros, payload in zip(*(column.to_pylist() for column in columns), strict=True):
         try:

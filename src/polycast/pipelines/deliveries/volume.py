@@ -1,4 +1,4 @@
-"""What a pattern would have received, and at what rate. Workers count by topic and minute; Spark adds that up."""
+"""Estimates the messages, bytes and rates of a pattern. Workers count by topic and minute; Spark aggregates."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SCHEMA = "topic string, minute long, messages long, bytes long, first long"
 COUNTS = pa.schema([("topic", pa.string())] + [(name.split()[0], pa.int64()) for name in SCHEMA.split(", ")[1:]])
 GROUPS = [("messages", "sum"), ("bytes", "sum"), ("first", "min")]
 SHOWN = 10
-"""So many topics are listed."""
+"""Number of topics listed."""
 
 
 def count_by_minute(spark: SparkSession, folder: Path, pattern: Pattern, since: float) -> DataFrame:
-    """Grain: one row for each topic, minute (since the epoch) and part of the log."""
+    """Grain: one row per topic, minute (since the epoch) and task."""
     wanted = RowFilter((pattern,), (Condition("time", ">=", round(since * MICROS)),))
     parts = log_tasks(folder, wanted, COLUMNS, find_time(folder, since))
     return run_tasks(spark, parts, count_task, SCHEMA)
@@ -37,7 +37,7 @@ def count_by_minute(spark: SparkSession, folder: Path, pattern: Pattern, since: 
 def count_task(part: ReadTask) -> Iterator[pa.RecordBatch]:
     counted = [to_counts(batch) for batch in part.read()]
     if counted:
-        yield from add_up(pa.concat_tables(counted)).combine_chunks().to_batches()
+        yield from sum_counts(pa.concat_tables(counted)).combine_chunks().to_batches()
 
 
 def to_counts(batch: pa.RecordBatch) -> pa.Table:
@@ -45,18 +45,18 @@ def to_counts(batch: pa.RecordBatch) -> pa.Table:
     minutes = pc.divide(micros, MINUTE_SECONDS * MICROS)
     sizes = pc.binary_length(batch["payload"]).cast(pa.int64())
     ones = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
-    return add_up(pa.table([batch["topic"], minutes, ones, sizes, micros], schema=COUNTS))
+    return sum_counts(pa.table([batch["topic"], minutes, ones, sizes, micros], schema=COUNTS))
 
 
-def add_up(counts: pa.Table) -> pa.Table:
+def sum_counts(counts: pa.Table) -> pa.Table:
     found = counts.group_by(["topic", "minute"]).aggregate(GROUPS)
     columns = [found["topic"], found["minute"], *(found[f"{name}_{how}"] for name, how in GROUPS)]
     return pa.table(columns, schema=COUNTS)
 
 
 def estimate(spark: SparkSession, folder: Path, pattern: Pattern, since: float, now: float) -> dict[str, Any]:
-    """Rates are over the time for which there is a log."""
-    from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
+    """Rates refer to the time that the log covers."""
+    from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 
     sums = [F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")]
     counts = count_by_minute(spark, folder, pattern, since).persist()
@@ -67,7 +67,7 @@ def estimate(spark: SparkSession, folder: Path, pattern: Pattern, since: float, 
     finally:
         counts.unpersist()
     assert total is not None
-    seconds = max(now - begin_of(folder, since), 1.0)
+    seconds = max(now - start_of(folder, since), 1.0)
     messages, size = total["messages"] or 0, total["bytes"] or 0
     return {
         "pattern": str(pattern),
@@ -85,8 +85,8 @@ def estimate(spark: SparkSession, folder: Path, pattern: Pattern, since: float, 
     }
 
 
-def begin_of(folder: Path, since: float) -> float:
-    """That time, or when the log begins, if that is later."""
+def start_of(folder: Path, since: float) -> float:
+    """`since`, or the start of the log if that is later."""
     from polycast.log.files.folder import segments
     from polycast.log.read.seek import first_time
 

@@ -1,13 +1,13 @@
-"""The index on disk: a filter for each block of the log, in Parquet.
+"""The index on disk: a filter per block of the log, in Parquet.
 
-    DIR/index/SEED/00000000000000000000-00000000000000065536.parquet     named by the offsets that it is about
-    first, next, rows, grams, tokens, escapes                            a row for each block
+    DIR/index/SEED/00000000000000000000-00000000000000065536.parquet     named by its first and next offset
+    first, next, rows, grams, tokens, escapes                            one row per block
 
-SEED is that of the log: another log in the same place has another index.
+SEED identifies the log: another log in the same folder has another index.
 
-A block is all messages whose offsets have the same multiple of 65,536 below them. It is indexed when the log has
-gone past it, so its filter never changes: to write it twice does no harm, and a file that is missing costs time
-only. When there are filters for many blocks on end, they become one file.
+A block is a range of 65,536 offsets, aligned. It is indexed when it is complete, so its filter never changes:
+writing it twice is harmless, and a missing file only makes searches slower. Filters of many adjacent blocks are
+merged into one file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SCHEMA = pa.schema(
 
 
 def index_of(data: Path) -> Path:
-    """The folder of the index that belongs to the log in a data folder."""
+    """The index folder for the log in a data folder."""
     state = read_state(log_folder(data))
     return data.absolute() / "index" / (state.seed if state else UNKNOWN)
 
@@ -59,7 +59,7 @@ class PayloadIndex:
         self.block = block
 
     def files(self) -> list[IndexFile]:
-        """By offset."""
+        """Sorted by offset."""
         found = []
         for path in self.folder.glob("*-*.parquet"):
             first, _, after = path.stem.partition("-")
@@ -67,7 +67,7 @@ class PayloadIndex:
         return sorted(found)
 
     def missing(self, start: int, stop: int) -> list[int]:
-        """Where blocks begin that are full and not indexed, of those that have offsets from `start` on."""
+        """First offsets of complete blocks between `start` and `stop` that are not indexed."""
         files = self.files()
         begin = start // self.block * self.block
         return [
@@ -77,7 +77,7 @@ class PayloadIndex:
         ]
 
     def write(self, filters: pa.Table) -> None:
-        """Of blocks that follow each other or not."""
+        """The blocks need not be adjacent."""
         make_folder(self.folder, DISK)
         rows = filters.cast(SCHEMA).sort_by("first")
         groups = pc.divide(rows["first"], self.block * BLOCKS_PER_FILE)
@@ -93,7 +93,7 @@ class PayloadIndex:
         DISK.replace(self.folder / f"{first:0{DIGITS}}-{after:0{DIGITS}}.parquet", sink.getvalue())
 
     def _merge_files(self, begin: int) -> None:
-        """The files of a whole group into one; those that were there go afterwards."""
+        """Merges the files of a complete group into one, then removes them."""
         end = begin + self.block * BLOCKS_PER_FILE
         parts = [file for file in self.files() if begin <= file.first and file.next <= end]
         if len(parts) < 2 or sum(file.next - file.first for file in parts) < end - begin:
@@ -105,7 +105,7 @@ class PayloadIndex:
                 file.path.unlink()
 
     def skippable(self, start: int, stop: int, may_have: Callable[[PayloadFilter], bool]) -> list[tuple[int, int]]:
-        """The offsets, from block to block, of those that for certain have nothing."""
+        """Offset ranges of blocks that cannot contain a match."""
         skipped: set[tuple[int, int]] = set()
         for file in self.files():
             if file.first < stop and file.next > start:
@@ -114,19 +114,19 @@ class PayloadIndex:
 
 
 def _runs(rows: pa.Table) -> Iterator[pa.Table]:
-    """Cut where a block does not follow the one before it."""
+    """Splits the rows into runs of adjacent blocks."""
     firsts, nexts = rows["first"].to_pylist(), rows["next"].to_pylist()
-    begin = 0
-    for place in range(1, len(firsts) + 1):
-        if place == len(firsts) or firsts[place] != nexts[place - 1]:
-            yield rows.slice(begin, place - begin)
-            begin = place
+    start = 0
+    for stop in range(1, len(firsts) + 1):
+        if stop == len(firsts) or firsts[stop] != nexts[stop - 1]:
+            yield rows.slice(start, stop - start)
+            start = stop
 
 
 def _skippable(
     file: IndexFile, start: int, stop: int, may_have: Callable[[PayloadFilter], bool]
 ) -> Iterator[tuple[int, int]]:
-    """A file that is gone was folded into another, or is of no use: then there is more to read."""
+    """A file that was merged meanwhile or is damaged is skipped; its blocks are read."""
     wanted = (pc.field("first") < stop) & (pc.field("next") > start)
     try:
         rows = pq.read_table(file.path, filters=wanted, schema=SCHEMA)
@@ -138,7 +138,7 @@ def _skippable(
 
 
 def to_rows(blocks: Iterable[tuple[int, int, FilterBuilder, int]]) -> pa.RecordBatch:
-    """From (first, next, what was built, rows) of each block; there must be one."""
+    """From (first, next, builder, rows) of at least one block."""
     rows = [(first, after, rows, *built.to_filter()) for first, after, built, rows in blocks]
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]

@@ -1,12 +1,12 @@
-"""A filter over the payloads of many messages: it says for certain that a text is in none of them, or "perhaps".
+"""A filter over the payloads of many messages: a text is in none of them, or possibly in some. No false negatives.
 
-    grams     a bit for each hash of four consecutive bytes      whoever looks for a text needs all of its own
-    tokens    a Bloom filter of whole words and numbers          a stretch of letters, digits, _ and bytes past 127
-    escapes   whether there is a backslash                       then a JSON text may be written in another way
+    grams     a bit per hash of four consecutive bytes      a text can only occur if all its grams are set
+    tokens    a Bloom filter of whole words and numbers     runs of letters, digits, _ and bytes above 127
+    escapes   whether a payload has a backslash             JSON may then encode a string in another way
 
-A token counts as whole where other bytes or an end stand on both sides of it. Of a text that is looked for, only
-the tokens inside are sure to be whole: `12` is found within `4123`. The names and values of JSON fields always
-are. Random bytes fill the grams, and then these say "perhaps" to everything; no answer is ever wrong.
+A token is whole if other bytes, or the start or end of the payload, surround it. Of a search text, only the inner
+tokens are certainly whole: `12` also occurs in `4123`. Names and values of JSON fields are always whole tokens.
+Random bytes set most grams, and then the grams exclude nothing.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ TOKEN_BITS_LEAST = 10
 TOKEN_BITS_MOST = 22
 BITS_PER_TOKEN = 8
 STEP_BYTES = 4 * 1024 * 1024
-"""So much is looked at in one go, or one message if that is more."""
+"""Bytes processed at once; at least one message."""
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
 
 IN_TOKENS = np.array([chr(n).isalnum() or n == ord("_") if n < 128 else True for n in range(256)], bool)
 WEIGHTS: Hashes = np.random.default_rng(20261116).integers(1, 2**63, 64, dtype=np.uint64) | np.uint64(1)
-"""Part of the format, as is all that makes a hash here: what is kept was made with them."""
+"""Part of the index format, as are the hash functions below."""
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
 GRAM_SPREAD = np.uint32(0x9E3779B1)
 
@@ -45,7 +45,7 @@ class PayloadFilter(NamedTuple):
         return self._may_have_grams(text) and self._may_have_tokens(inner_tokens(text))
 
     def may_have_value(self, *texts: bytes) -> bool:
-        """Names and values of fields of a JSON object."""
+        """Whether the payloads may have these names and values of JSON fields."""
         return self.escapes or all(
             self._may_have_grams(text) and self._may_have_tokens(tokens_of(text)) for text in texts
         )
@@ -60,8 +60,6 @@ class PayloadFilter(NamedTuple):
 
 
 class FilterBuilder:
-    """Takes payloads, gives their filter."""
-
     def __init__(self) -> None:
         self._grams = np.zeros(1 << GRAM_BITS, bool)
         self._tokens: Hashes = np.empty(0, np.uint64)
@@ -83,7 +81,7 @@ class FilterBuilder:
 
 
 def _steps(payloads: pa.Array) -> Iterator[tuple[Bytes, npt.NDArray[np.int64]]]:
-    """The bytes of some messages on end, and where each of them begins."""
+    """The concatenated bytes of some messages, and the start of each message."""
     _, edges, data = payloads.buffers()
     if not len(payloads) or data is None:
         return
@@ -100,18 +98,18 @@ def _steps(payloads: pa.Array) -> Iterator[tuple[Bytes, npt.NDArray[np.int64]]]:
 
 
 def gram_hashes(values: Bytes) -> npt.NDArray[np.uint32]:
-    """Also of those that span two messages: that costs certainty, never an answer."""
+    """Includes grams that span two messages: possible false positives, never false negatives."""
     count = len(values) - GRAM_BYTES + 1
     if count <= 0:
         return np.empty(0, np.uint32)
     found = values[:count].astype(np.uint32)
-    for place in range(1, GRAM_BYTES):
-        found |= values[place : place + count].astype(np.uint32) << np.uint32(8 * place)
+    for index in range(1, GRAM_BYTES):
+        found |= values[index : index + count].astype(np.uint32) << np.uint32(8 * index)
     return np.asarray((found * GRAM_SPREAD) >> np.uint32(32 - GRAM_BITS))
 
 
 def token_hashes(values: Bytes, starts: npt.NDArray[np.int64]) -> Hashes:
-    """Of each token, as often as it is there. No token goes over a start."""
+    """One hash per occurrence of a token. A token never spans two messages."""
     inside = IN_TOKENS[values]
     begins = inside.copy()
     begins[1:] &= ~inside[:-1]
@@ -125,7 +123,7 @@ def token_hashes(values: Bytes, starts: npt.NDArray[np.int64]) -> Hashes:
     )
     weighted = (values.astype(np.uint64) + np.uint64(1)) * WEIGHTS[places % len(WEIGHTS)]
     weighted[~inside] = 0
-    # a token that ends where a message does may be followed by the rest of another: the sum ends with the token
+    # the sum of a token at the end of a message stops at the start of the next token
     return _mixed(np.add.reduceat(weighted, firsts))
 
 
@@ -139,7 +137,7 @@ def tokens_of(text: bytes) -> Hashes:
 
 
 def inner_tokens(text: bytes) -> Hashes:
-    """Those that something else stands before and behind."""
+    """Tokens that are delimited on both sides."""
     values = np.frombuffer(text, np.uint8)
     others = np.flatnonzero(~IN_TOKENS[values])
     if len(others) < 2:
@@ -148,7 +146,7 @@ def inner_tokens(text: bytes) -> Hashes:
 
 
 def _places(hashes: Hashes, size: int) -> Iterable[npt.NDArray[np.int64]]:
-    """Two bits for each."""
+    """Two bits per hash."""
     mask = np.uint64(size - 1)
     return ((hashes & mask).astype(np.int64), ((hashes >> np.uint64(32)) & mask).astype(np.int64))
 

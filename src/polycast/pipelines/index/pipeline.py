@@ -1,9 +1,8 @@
-"""An index that lets `polycast find` pass over most of the log.
+"""Builds an index with which `polycast find` skips most of the log.
 
-Workers read the log themselves, block by block, and hand back one filter for each; `blocks` says how these are
-kept and `grams` what they can tell. The stream tells how far the log has come. Blocks that are there already are
-not made again, so that a batch that comes twice changes nothing. What the log has in its last, unfinished block
-is not in the index: there `find` looks at every message.
+Workers read the log block by block and return one filter per block; `blocks` stores them, `grams` defines them.
+The stream only provides the end offset of the log. Existing blocks are not built again, so a repeated batch
+changes nothing. The last, incomplete block is not indexed: `find` reads all of its messages.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ if TYPE_CHECKING:
 FILTERS = "first long, next long, rows long, grams binary, tokens binary, escapes boolean"
 COLUMNS = ("offset", "payload")
 EVERYTHING = ">,polycast/>"
-"""What is looked for may be anywhere."""
+"""The index covers all topics, including reserved ones."""
 BLOCKS_PER_JOB = 64
 TASK_BLOCKS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    trigger_seconds: float = setting(60.0, "the time from one batch to the next", low=0)
-    block_messages: int = setting(BLOCK_OFFSETS, "how many messages share a filter", low=1)
+    trigger_seconds: float = setting(60.0, "interval between batches", low=0)
+    block_messages: int = setting(BLOCK_OFFSETS, "number of messages per filter", low=1)
 
 
 class BlockTask(NamedTuple):
-    """Blocks that one worker takes, and where their messages are: close together, so that little is read twice."""
+    """Adjacent blocks for one worker, and the reads that cover them."""
 
     blocks: tuple[int, ...]
     size: int
@@ -54,7 +53,7 @@ class BlockTask(NamedTuple):
 
 
 def make_filters(spark: SparkSession, folder: Path, blocks: Sequence[int], size: int) -> DataFrame:
-    """Grain: one row for each block of the log. `blocks` are the offsets they begin at."""
+    """Grain: one row per block. `blocks` are their first offsets."""
     tasks = [
         BlockTask(some, size, log_tasks(folder, RowFilter(), COLUMNS, some[0], some[-1] + size))
         for some in (tuple(blocks[n : n + TASK_BLOCKS]) for n in range(0, len(blocks), TASK_BLOCKS))
@@ -63,7 +62,7 @@ def make_filters(spark: SparkSession, folder: Path, blocks: Sequence[int], size:
 
 
 def filter_blocks(task: BlockTask) -> Iterator[pa.RecordBatch]:
-    """In a worker."""
+    """Runs in a worker."""
     built = {first: FilterBuilder() for first in task.blocks}
     rows = dict.fromkeys(task.blocks, 0)
     for part in task.parts:
@@ -76,13 +75,13 @@ def filter_blocks(task: BlockTask) -> Iterator[pa.RecordBatch]:
 
 
 def split(batch: pa.RecordBatch, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows, which come by offset, and the block that they are in."""
-    begin = 0
-    while begin < batch.num_rows:
-        first = batch["offset"][begin].as_py() // size * size
-        inside = pc.sum(pc.less(batch["offset"].slice(begin), first + size)).as_py()
-        yield first, batch.slice(begin, inside)
-        begin += inside
+    """Splits rows, sorted by offset, by block."""
+    start = 0
+    while start < batch.num_rows:
+        first = batch["offset"][start].as_py() // size * size
+        count = pc.sum(pc.less(batch["offset"].slice(start), first + size)).as_py()
+        yield first, batch.slice(start, count)
+        start += count
 
 
 def start(run: PipelineRun) -> StreamingQuery:
@@ -96,10 +95,10 @@ def start(run: PipelineRun) -> StreamingQuery:
 
 
 def extend(spark: SparkSession, folder: Path, index: PayloadIndex, end: int) -> None:
-    """Indexes what is not indexed yet, up to that offset."""
+    """Indexes all complete blocks before `end` that are not indexed yet."""
     missing = index.missing(first_offset(folder) or 0, end)
-    for place in range(0, len(missing), BLOCKS_PER_JOB):
-        some = missing[place : place + BLOCKS_PER_JOB]
+    for start in range(0, len(missing), BLOCKS_PER_JOB):
+        some = missing[start : start + BLOCKS_PER_JOB]
         index.write(make_filters(spark, folder, some, index.block).toArrow())
 
 

@@ -1,10 +1,10 @@
-"""Messages by what is in them: a text anywhere in the payload, or the value of a field of a JSON object.
+"""Searches payloads for a text, or for the value of a field of a JSON object.
 
-The search runs in Arrow where the files are read; only what is found leaves the worker. JSON is decoded only where
-the bytes of the value are in the payload at all, or a backslash, behind which they may hide.
+The search runs in Arrow inside the workers; only matching rows leave them. A payload is decoded as JSON only if it
+contains the bytes of the value, or a backslash, which may encode them.
 
-A field is named by its path, `order.customer.id`; its value is compared as text: a string with what it says,
-anything else with how it is written, so that `1.0` is not `1`. Objects and lists have no value.
+A field is named by its path, `order.customer.id`. Values are compared as text: strings by their content, other
+values as written, so `1.0` is not `1`. Objects and arrays never match.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FieldMatch(NamedTuple):
 
     @property
     def texts(self) -> tuple[bytes, ...]:
-        """What must be in the payload, if there are no backslashes."""
+        """Bytes that the payload must contain if it has no backslash."""
         return tuple(text.encode(errors="surrogateescape") for text in (self.value, *self.path))
 
 
@@ -49,7 +49,7 @@ class SearchTerms(NamedTuple):
     fields: tuple[FieldMatch, ...] = ()
 
     def may_be_in(self, payloads: PayloadFilter) -> bool:
-        """Whether a block whose payloads have that filter is to be looked at."""
+        """Whether a block with this filter can contain a match."""
         return payloads.may_have_text(self.text) and all(
             payloads.may_have_value(*field.texts) for field in self.fields
         )
@@ -59,7 +59,7 @@ def to_field(text: str) -> FieldMatch:
     name, equals, value = text.partition("=")
     path = tuple(name.split("."))
     if not equals or not all(path):
-        raise UsageError(f"--field {text} names no field and its value", "write it as order.id=17")
+        raise UsageError(f"--field {text} is not NAME=VALUE", "for example: --field order.id=17")
     return FieldMatch(path, value)
 
 
@@ -67,7 +67,7 @@ def to_field(text: str) -> FieldMatch:
 
 
 def matching(batch: pa.RecordBatch, terms: SearchTerms) -> pa.RecordBatch:
-    """The rows that have all of it."""
+    """The rows that match all terms."""
     if terms.text:
         batch = batch.filter(pc.match_substring(batch["payload"], terms.text))
     for field in terms.fields:
@@ -91,7 +91,7 @@ def _has_all(payload: pa.Buffer, fields: Sequence[FieldMatch]) -> bool:
 
 
 def value_at(payload: pa.Buffer | bytes | memoryview, path: Sequence[str]) -> str | None:
-    """The value of a field as text; None where there is none."""
+    """The value of a field as text; None if there is none."""
     found: memoryview = memoryview(payload)
     try:
         for name in path:
@@ -109,15 +109,15 @@ def _to_text(raw: bytes) -> str | None:
 
 OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-# -- all of them -----------------------------------------------------------------------------------------
+# -- search ----------------------------------------------------------------------------------------------
 
 
 def search(
     spark: SparkSession, parts: Sequence[ReadTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
 ) -> DataFrame:
-    """Grain: one row for each message that was found, all columns of the log, in the order of the parts.
+    """Grain: one row per match, with all columns of the log, in the order of the tasks.
 
-    With a limit, no part has more than that.
+    `limit` applies to each task.
     """
 
     def work(part: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -136,7 +136,7 @@ def search(
 def search_all(
     spark: SparkSession, parts: Sequence[ReadTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """By offset, some parts at a time: more and more where there is a limit, since then results stay small."""
+    """Sorted by offset. Runs some tasks at a time; with a limit, more each time, because results stay small."""
     count = 2 * spark.sparkContext.defaultParallelism
     left = limit or UNLIMITED
     while parts and left:
@@ -148,7 +148,7 @@ def search_all(
 
 
 def without_skippable(part: ReadTask, terms: SearchTerms, index: PayloadIndex) -> ReadTask:
-    """In a worker: what the index knows about this part's offsets."""
+    """Runs in a worker: removes the blocks that the index excludes."""
     if not part.pieces:
         return part
     start = min(piece.first for piece in part.pieces)

@@ -1,7 +1,9 @@
-"""What is known about the quality of each topic so far, and how it grows piece by piece.
+"""The state of each topic, and how inspections are merged into it.
 
-The pieces come in the order of their offsets. What is found does not depend on where they are cut, but for one
-thing: that a field is gone is noticed at the end of a batch.
+Inspections are merged in order of offset. The result does not depend on how messages are partitioned, with one
+exception: a missing field is detected at the end of a batch.
+
+The field names of the structs are part of the format of the state file.
 """
 
 from __future__ import annotations
@@ -17,34 +19,34 @@ from polycast.pipelines.quality.inspection import Inspection, MessageRef, Sequen
 from polycast.pipelines.quality.json_shapes import NULL
 
 LISTED = 100
-"""Gaps, payloads and changes of a topic that are remembered one by one: the last of them. All are counted."""
+"""Latest gaps, invalid payloads and changes that are listed per topic. All are counted."""
 FIELDS_LIMIT = 1000
 CONNECTIONS_LIMIT = 1000
 OTHERS = "others"
 APPEARED, CHANGED, GONE = "appeared", "changed", "gone"
 
 LogGaps = Callable[[], list[Gap]]
-"""The gaps that the log itself knows, by offset."""
+"""Returns the gaps recorded in the log, sorted by offset."""
 
 
 @dataclass(frozen=True)
 class FieldRules:
     learn: int = 100
-    """Fields that are in the first so many messages belong to a topic from the beginning."""
+    """Fields that occur in this many first messages are expected; they are not reported as new."""
     gone: int = 1000
-    """After so many messages without it a field is gone."""
+    """Messages without a field after which it is reported as gone."""
 
 
 class SequenceGap(msgspec.Struct):
-    """Sequences from `first` up to `next` that are not in the log."""
+    """Missing sequences from `first` up to, not including, `next`."""
 
     first: int
     next: int
     offset: int
-    """Of the message that came instead."""
+    """Of the message after the gap."""
     micros: int
     reason: str = ""
-    """As far as the log knows."""
+    """From the log, if it recorded the gap."""
 
 
 class Change(msgspec.Struct):
@@ -59,17 +61,17 @@ class FieldHistory(msgspec.Struct):
     types: list[str]
     first: int
     last: int
-    """The numbers of the first and of the last message that had it."""
+    """Numbers of the first and the last message with this field."""
     count: int = 0
     gone: bool = False
 
 
 class Findings(msgspec.Struct):
-    """About one topic."""
+    """The state of one topic."""
 
     messages: int = 0
     next: int = -1
-    """The sequence that is due."""
+    """The next expected sequence."""
     offset: int = -1
     """Of the last message."""
     micros: int = 0
@@ -88,7 +90,7 @@ class Findings(msgspec.Struct):
 
     @property
     def not_json(self) -> int:
-        """What nobody said was JSON is held against a topic only if the rest of it is."""
+        """Undeclared payloads count only if most of the topic is JSON."""
         return self.bad + (self.doubtful if self.json > self.doubtful else 0)
 
     @property
@@ -102,7 +104,7 @@ class QualityState(msgspec.Struct):
 
 
 def merge(state: QualityState, pieces: Iterable[Inspection], rules: FieldRules, known: LogGaps) -> list[str]:
-    """Returns the topics about which there is something new to tell."""
+    """Returns the topics with new problems."""
     before: dict[str, tuple[int, ...]] = {}
     for piece in pieces:
         for topic, seen in piece.topics.items():
@@ -148,7 +150,7 @@ def _add_run(found: Findings, run: SequenceRun, known: LogGaps) -> None:
 
 
 def _reason(gaps: list[Gap], before: int, after: int) -> str:
-    """Why offsets between these two are missing."""
+    """The recorded reason of a gap between two offsets."""
     return next((gap.reason for gap in gaps if gap.first > before and gap.next <= after), "")
 
 
@@ -174,7 +176,7 @@ def _add_fields(found: Findings, seen: TopicInspection, rules: FieldRules) -> No
 
 
 def _add_field(found: Findings, path: str, kind: str, spot: MessageRef) -> str:
-    """What is new about it."""
+    """The kind of change, or an empty string."""
     field = found.fields.get(path)
     if field is None:
         if len(found.fields) >= FIELDS_LIMIT:
@@ -190,12 +192,12 @@ def _add_field(found: Findings, path: str, kind: str, spot: MessageRef) -> str:
 
 
 def _is_within(path: str, others: set[str]) -> bool:
-    """Whether it is part of a field that was told already."""
+    """Whether a field is nested in one of these fields, which were reported already."""
     return any(path.startswith((f"{other}.", f"{other}[")) for other in others)
 
 
 def _find_gone(found: Findings, rules: FieldRules) -> None:
-    """Only what was in most messages as long as it was there is missed."""
+    """Reports only fields that were in most messages while they occurred."""
     new: set[str] = set()
     for path, field in sorted(found.fields.items()):
         usual = 2 * field.count > field.last - field.first
@@ -217,7 +219,7 @@ def _list(listed: list[Any], new: Any) -> None:
     del listed[:-LISTED]
 
 
-# -- what is told ----------------------------------------------------------------------------------------
+# -- reports ---------------------------------------------------------------------------------------------
 
 
 def count_problems(found: Findings) -> int:
@@ -225,7 +227,7 @@ def count_problems(found: Findings) -> int:
 
 
 def to_report(topic: str, found: Findings) -> dict[str, Any]:
-    """What is published about a topic."""
+    """The message that is published about a topic."""
     return {
         "topic": topic,
         "messages": found.messages,

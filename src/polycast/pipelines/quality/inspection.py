@@ -1,7 +1,7 @@
-"""What a piece of the log says about the quality of each topic: in the task, from columns.
+"""Inspects a partition of the log inside a Spark task, column by column.
 
-Only what looks like JSON is looked at message by message. What comes back is small: where sequences go on and
-where they do not, what is no JSON, and where each field of each type was seen first and last.
+Only payloads that look like JSON are inspected one by one. The result is small: runs of consecutive sequences,
+invalid JSON payloads, and the first and last message with each field and type.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from polycast.model import RESERVED_PREFIX, Format
 from polycast.pipelines.quality.json_shapes import fields_of, shape_of
 
 REFUSALS = RESERVED_PREFIX + "events/refuse"
-"""Where the broker tells of input that it did not take."""
+"""The topic of the broker's events about rejected input."""
 BEGINNINGS = pa.array([b"{", b"["], pa.binary())
 EXAMPLES = 20
-"""Of payloads that are no JSON, for each topic."""
+"""Invalid JSON payloads listed per topic."""
 SHAPES_LIMIT = 2000
-"""Of a topic in one piece: where names of fields are data, there is no end of them."""
+"""Shapes per topic and partition. Objects with data as field names would have unlimited shapes."""
 INSPECTED = "first long, inspected binary"
 
 
 class SequenceRun(msgspec.Struct, array_like=True):
-    """Messages whose sequences follow each other."""
+    """Messages with consecutive sequences."""
 
     first: int
     next: int
     offset: int
-    """Of the first of them."""
+    """Of the first message."""
     micros: int
-    """Its time."""
+    """Time of the first message."""
     last_offset: int
     last_micros: int
 
 
 class MessageRef(msgspec.Struct, array_like=True):
-    """A message: its place among those of its topic that are JSON, its offset and its time."""
+    """A message: its number among the JSON messages of its topic, its offset and its time."""
 
     number: int
     offset: int
@@ -49,26 +49,26 @@ class MessageRef(msgspec.Struct, array_like=True):
 
 
 class TopicInspection(msgspec.Struct):
-    """A topic in a piece of the log."""
+    """One topic in a partition."""
 
     messages: int = 0
     runs: list[SequenceRun] = []
     json: int = 0
     bad: int = 0
-    """Said to be JSON, and is not."""
+    """Declared as JSON, but invalid."""
     doubtful: int = 0
-    """Begins like JSON, and is not; nobody said it was."""
+    """Starts like JSON, but is invalid and not declared as JSON."""
     examples: list[MessageRef] = []
     fields: dict[str, dict[str, MessageRef]] = {}
-    """By name and type: where it was first."""
+    """First message by field and type."""
     spans: dict[str, tuple[int, int]] = {}
-    """By name: the number of the last message that has it, and how many do."""
+    """Number of the last message, and number of messages, by field."""
 
 
 class Inspection(msgspec.Struct):
     topics: dict[str, TopicInspection] = {}
     refused: dict[str, dict[str, int]] = {}
-    """How often, by connection and reason, a checksum was wrong or missing."""
+    """Wrong or missing checksums by connection and reason."""
 
 
 class Shape(NamedTuple):
@@ -78,7 +78,7 @@ class Shape(NamedTuple):
 
 
 def inspect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One row for the piece, if there is anything in it."""
+    """One row per non-empty partition."""
     inspector = Inspector()
     first = -1
     for batch in batches:
@@ -111,10 +111,10 @@ class Inspector:
 
     def _add_refusals(self, payloads: pa.Array) -> None:
         for payload in payloads.to_pylist():
-            told = msgspec.json.decode(payload)
-            if told["reason"].startswith("checksum"):
-                reasons = self._found.refused.setdefault(told["connection"], {})
-                reasons[told["reason"]] = reasons.get(told["reason"], 0) + told["count"]
+            event = msgspec.json.decode(payload)
+            if event["reason"].startswith("checksum"):
+                reasons = self._found.refused.setdefault(event["connection"], {})
+                reasons[event["reason"]] = reasons.get(event["reason"], 0) + event["count"]
 
     def _add_runs(self, batch: pa.RecordBatch) -> None:
         for topic, count, run in to_runs(batch):
@@ -127,7 +127,7 @@ class Inspector:
                 seen.runs.append(run)
 
     def _add_json(self, batch: pa.RecordBatch) -> None:
-        """Message by message, but only what may be JSON."""
+        """Decodes payloads that are declared as JSON or start like it."""
         declared = pc.equal(batch["format"], str(Format.JSON))
         begins = pc.is_in(pc.binary_slice(batch["payload"], 0, 1), value_set=BEGINNINGS)
         wanted = pc.or_(declared, begins)
@@ -142,31 +142,33 @@ class Inspector:
             found["declared"],
         )
         decode = msgspec.json.Decoder().decode
-        for topic, payload, offset, micros, sure in zip(*(each.to_pylist() for each in columns), strict=True):
+        for topic, payload, offset, micros, is_declared in zip(
+            *(each.to_pylist() for each in columns), strict=True
+        ):
             seen = self._found.topics[topic]
-            spot = MessageRef(seen.json, offset, micros)
+            ref = MessageRef(seen.json, offset, micros)
             try:
                 shape = shape_of(decode(payload))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                _add_bad(seen, spot, sure)
+                _add_bad(seen, ref, is_declared)
                 continue
-            self._add_shape(topic, shape, spot)
+            self._add_shape(topic, shape, ref)
             seen.json += 1
 
-    def _add_shape(self, topic: str, shape: Hashable, spot: MessageRef) -> None:
+    def _add_shape(self, topic: str, shape: Hashable, ref: MessageRef) -> None:
         shapes = self._shapes.setdefault(topic, {})
         known = shapes.get(shape)
         if known:
-            shapes[shape] = Shape(known.first, spot.number, known.times + 1)
+            shapes[shape] = Shape(known.first, ref.number, known.times + 1)
         elif len(shapes) < SHAPES_LIMIT:
-            shapes[shape] = Shape(spot, spot.number, 1)
+            shapes[shape] = Shape(ref, ref.number, 1)
 
 
-def _add_bad(seen: TopicInspection, spot: MessageRef, sure: bool) -> None:
-    seen.bad += sure
-    seen.doubtful += not sure
+def _add_bad(seen: TopicInspection, ref: MessageRef, is_declared: bool) -> None:
+    seen.bad += is_declared
+    seen.doubtful += not is_declared
     if len(seen.examples) < EXAMPLES:
-        seen.examples.append(spot)
+        seen.examples.append(ref)
 
 
 def _add_fields_of(shapes: dict[Hashable, Shape], seen: TopicInspection) -> None:
@@ -182,7 +184,7 @@ def _add_fields_of(shapes: dict[Hashable, Shape], seen: TopicInspection) -> None
 
 
 def to_runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, SequenceRun]]:
-    """Topic, number of messages and run, each topic's in the order of their offsets."""
+    """Topic, number of messages and run; the runs of a topic are in order of offset."""
     topics = batch["topic"].dictionary_encode()
     codes = topics.indices.to_numpy()
     order = np.argsort(codes, kind="stable")

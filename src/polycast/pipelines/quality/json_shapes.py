@@ -1,7 +1,7 @@
-"""What JSON looks like, apart from what it says: which fields there are, and of which type.
+"""Shapes of JSON values: their fields and types.
 
-A shape is a value with the types in place of the contents. Messages of one topic have few of them, so that each
-has to be taken apart only once. Fields are named as in Spark's functions: `$.order.items[].price`.
+A shape is a JSON value with each scalar replaced by its type. The messages of a topic have few distinct shapes, so
+each is analysed once. Field paths are written as in Spark's functions: `$.order.items[].price`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 OBJECT, ARRAY, STRING, NUMBER, BOOLEAN, NULL = "object", "array", "string", "number", "boolean", "null"
 PLAIN: dict[type, str] = {str: STRING, int: NUMBER, float: NUMBER, bool: BOOLEAN, type(None): NULL}
-"""Whether a number is a whole one is often an accident."""
+"""Integers and floats are one type: 1 and 1.0 often occur in the same field."""
 ROOT = "$"
 
 
@@ -25,7 +25,7 @@ def shape_of(value: Any) -> Hashable:
 
 
 def fields_of(shape: Any, path: str = ROOT) -> Iterator[tuple[str, str]]:
-    """Each field with its type; a field of the elements of an array may come with several."""
+    """Each field with its type. A field of array elements may have several types."""
     if isinstance(shape, str):
         yield path, shape
         return

@@ -1,4 +1,4 @@
-"""What the log itself knows to be missing."""
+"""Gaps that the log recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from polycast.log.files.sealed import SealedReader
 
 
 def known_gaps(folder: Path) -> list[Gap]:
-    """By offset. Of segments only what they say about themselves is read; one that is gone says nothing."""
+    """Sorted by offset. Reads only metadata of segments; skips segments that are removed or damaged."""
     gaps = set(read_lost(folder))
     for segment in segments(folder):
         with suppress(FileNotFoundError, LogDamageError):

@@ -1,4 +1,4 @@
-"""The report on quality: one page with its pictures in it, which needs no network."""
+"""The quality report: one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Row = Sequence[Any]
 
 
 def to_page(state: QualityState) -> str:
-    parts = [_facts(state), *_pictures(state), *_tables(state)]
+    parts = [_facts(state), *_charts(state), *_tables(state)]
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Quality of topics</title>'
-        f"<style>{STYLE}</style></head>\n<body><h1>Quality of topics</h1>\n{''.join(parts)}\n</body></html>\n"
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Topic quality</title>'
+        f"<style>{STYLE}</style></head>\n<body><h1>Topic quality</h1>\n{''.join(parts)}\n</body></html>\n"
     )
 
 
@@ -59,13 +59,13 @@ def _worst(state: QualityState) -> list[tuple[str, Findings]]:
     return sorted(troubled, key=lambda item: (-count_problems(item[1]), item[0]))[:TOPICS_SHOWN]
 
 
-# -- pictures --------------------------------------------------------------------------------------------
+# -- charts ----------------------------------------------------------------------------------------------
 
 
-def _pictures(state: QualityState) -> Iterator[str]:
+def _charts(state: QualityState) -> Iterator[str]:
     worst = _worst(state)
     if not worst:
-        yield "<p>Nothing is missing, nothing came twice, and every payload is what it is said to be.</p>\n"
+        yield "<p>No missing or repeated sequences, no invalid JSON, no schema changes.</p>\n"
         return
     columns = {
         "missing": [found.missing for _, found in worst],
@@ -77,7 +77,7 @@ def _pictures(state: QualityState) -> Iterator[str]:
     yield f"<h2>By time</h2>\n{draw_lanes(_lanes(state))}\n"
     strips = [(topic, found.next, _stretches(found)) for topic, found in worst if found.gaps]
     if strips:
-        yield f"<h2>Where sequences are missing</h2>\n{draw_strips(strips)}\n"
+        yield f"<h2>Missing sequences</h2>\n{draw_strips(strips)}\n"
 
 
 def _lanes(state: QualityState) -> list[TimeLane]:
@@ -116,18 +116,18 @@ def _tables(state: QualityState) -> Iterator[str]:
         for topic, found in state.topics.items()
         for change in found.changes_listed
     ]
-    yield _table("Changes of fields", ("topic", "field", "what", "type", "offset", "time"), changes)
+    yield _table("Schema changes", ("topic", "field", "change", "type", "offset", "time"), changes)
     bad = [
         (topic, spot.offset, _to_time(spot.micros))
         for topic, found in state.topics.items()
         if found.not_json
         for spot in found.bad_listed
     ]
-    yield _table("Payloads that are no JSON", ("topic", "offset", "time"), bad)
+    yield _table("Invalid JSON", ("topic", "offset", "time"), bad)
     refused = [
         (name, reason, count) for name, reasons in state.refused.items() for reason, count in reasons.items()
     ]
-    yield _table("Refused because of their checksum", ("connection", "reason", "messages"), refused)
+    yield _table("Rejected because of a wrong checksum", ("connection", "reason", "messages"), refused)
 
 
 def _table(title: str, heads: Row, rows: list[tuple[Any, ...]]) -> str:

@@ -1,18 +1,18 @@
-"""What is wrong with the messages of each topic: what is missing, what came twice, what is no JSON, what changed.
+"""Finds problems in the messages of each topic: gaps, repeats, invalid JSON and schema changes.
 
-Sequences that are missing (with the log's own reason, where it has one) or come again; payloads that are said to
-be JSON, or begin like it where the rest of the topic is, and are not; and fields of JSON that appear, change their
-type or are gone. What is in the first messages of a topic belongs to it from the start. When there is something
-new to tell about a topic, all that is known about it is published:
+Reports missing and repeated sequences, with the log's reason for a gap if it recorded one; payloads that are
+declared as JSON, or start like it in a topic that is mostly JSON, but are invalid; and JSON fields that appear,
+change their type or disappear. Fields in the first messages of a topic are expected. When a topic has new
+problems, its totals are published:
 
     polycast/quality/TOPIC   {"topic": "orders", "messages": 1200, "gaps": 1, "missing": 17, "repeats": 0,
                               "json": 1200, "not_json": 0, "changes": 1, "last_changes": [{"kind": "changed",
                               "field": "$.price", "type": "string", "offset": 1117, ...}], ...}
 
-Messages that the broker did not take because of their checksum never had a place in the log. It tells who sent
-them, but not on which topic: they are counted by connection, on polycast/quality/polycast/events/refuse.
+Messages that the broker rejected because of a wrong checksum are not in the log. The broker's events name the
+connection but not the topic, so they are counted by connection, on polycast/quality/polycast/events/refuse.
 
-With --once there is a report with pictures.
+With --once the run writes an HTML report.
 """
 
 from __future__ import annotations
@@ -43,39 +43,37 @@ NEEDED = "offset long, topic string, sequence long, time timestamp, format strin
 FOUND = "topic string, payload string, format string"
 PAGE = "report.html"
 SHOWN = 10
-"""Topics in the table that is printed."""
+"""Topics in the printed table."""
 
 
 @dataclass(frozen=True)
 class QualitySettings:
-    subscribe: str = setting(">", "patterns of the topics to look at, comma-separated")
-    publish: bool = setting(True, "tell what is found on polycast/quality/TOPIC; without, no broker is needed")
-    learn: int = setting(
-        100, "fields in the first so many messages of a topic belong to it from the beginning", low=1
-    )
-    gone: int = setting(1000, "after so many messages without it a field is gone", low=1)
-    batch_messages: int = setting(1_000_000, "how many messages one batch takes at most", low=1)
-    trigger_seconds: float = setting(2.0, "the time from one batch to the next", low=0)
+    subscribe: str = setting(">", "comma-separated patterns of topics to inspect")
+    publish: bool = setting(True, "publish reports to polycast/quality/TOPIC; false: no broker needed")
+    learn: int = setting(100, "first messages of a topic whose fields are not reported as new", low=1)
+    gone: int = setting(1000, "messages without a field after which it is reported as gone", low=1)
+    batch_messages: int = setting(1_000_000, "maximum number of messages per batch", low=1)
+    trigger_seconds: float = setting(2.0, "interval between batches", low=0)
 
 
 def to_pieces(rows: DataFrame) -> DataFrame:
-    """Grain: a piece of the log that one task has read."""
+    """Grain: one row per partition of the log."""
     return rows.mapInArrow(inspect, INSPECTED)
 
 
 def read_pieces(rows: DataFrame) -> list[Inspection]:
-    """In the order of their offsets."""
+    """In order of offset."""
     found = sorted(to_pieces(rows).collect(), key=lambda row: int(row["first"]))
     return [msgspec.msgpack.decode(row["inspected"], type=Inspection) for row in found]
 
 
-# -- what is kept ----------------------------------------------------------------------------------------
+# -- state -----------------------------------------------------------------------------------------------
 
 
 class StateStore:
-    """What was known after each batch: one file, whose name says so, in place of the one before the last.
+    """The state after each batch, in one file per batch. The last two files are retained.
 
-    A batch that comes again begins with what was known before it, and comes to the same end.
+    A repeated batch starts from the state before it and produces the same state.
     """
 
     def __init__(self, folder: Path, query: str) -> None:
@@ -83,7 +81,7 @@ class StateStore:
         self._query = query
 
     def read(self, before: int | None = None) -> QualityState:
-        """After the last batch, or after the last one before that."""
+        """The state after the last batch, or after the last batch before `before`."""
         numbers = [number for number in self._numbers() if before is None or number < before]
         if not numbers:
             return QualityState()
@@ -109,14 +107,14 @@ class StateStore:
 
 
 def process_batch(run: PipelineRun, rows: DataFrame, batch: int) -> list[tuple[str, str, str]]:
-    """As often as Spark brings that batch; returns what there is to tell, as messages."""
+    """Idempotent: Spark may repeat a batch. Returns the messages to publish."""
     settings: QualitySettings = run.settings
-    shelf = open_store(run)
-    state = shelf.read(before=batch)
+    store = open_store(run)
+    state = store.read(before=batch)
     refused = msgspec.json.encode(state.refused)
     known = cache(lambda: known_gaps(log_folder(run.data)))
     topics = merge(state, read_pieces(rows), FieldRules(settings.learn, settings.gone), known)
-    shelf.write(batch, state)
+    store.write(batch, state)
     messages = [_to_message(topic, to_report(topic, state.topics[topic])) for topic in topics]
     if msgspec.json.encode(state.refused) != refused:
         messages.append(_to_message(REFUSALS, {"topic": REFUSALS, "checksums": state.refused}))
@@ -154,7 +152,7 @@ def finish(run: PipelineRun) -> list[str]:
 
 
 def _to_table(state: QualityState) -> list[str]:
-    """The topics with the most trouble."""
+    """The topics with the most problems."""
     topics = sorted(state.topics.items(), key=lambda item: (-count_problems(item[1]), item[0]))[:SHOWN]
     width = max((len(topic) for topic, _ in topics), default=0)
     head = f"{'topic':<{width}}  messages  missing  repeats  not JSON  changes"
@@ -164,7 +162,7 @@ def _to_table(state: QualityState) -> list[str]:
         for topic, found in topics
     ]
     wrong = sum(count for reasons in state.refused.values() for count in reasons.values())
-    return [head, *lines, f"{wrong:,} messages refused because of their checksum"]
+    return [head, *lines, f"{wrong:,} messages rejected because of a wrong checksum"]
 
 
 PIPELINE = Pipeline(

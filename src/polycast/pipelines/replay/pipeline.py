@@ -1,12 +1,11 @@
-"""Messages once more, from the log or the lake, under a prefix: as fast as it goes, or at the pace they had.
+"""Publishes messages again, from the log or the lake, under a prefix, at full speed or with their original timing.
 
-Each batch is published once only, however often it comes, and a run that was stopped goes on where it was. The
-same settings are the same replay: to have it twice, give it another `name`. Messages of one topic keep their
-order.
+Each batch is published exactly once, and a stopped run resumes where it stopped. The same settings identify the
+same replay; another `name` starts it again. Messages of one topic keep their order.
 
-A replay never hears itself: topics under its own prefix are left out, and without a prefix it must end at a time
-or offset that the log has passed. With an end, or from the lake, it is over when all is said, with `--once` or
-without.
+A replay never reads its own output: topics under its prefix are excluded, and without a prefix it needs an end
+that the log has passed. With an end, or from the lake, the run ends when all messages are published, with or
+without `--once`.
 """
 
 from __future__ import annotations
@@ -46,29 +45,29 @@ LOG, LAKE = "log", "lake"
 ROWS = "offset long, topic string, time timestamp, format string, payload binary"
 COLUMNS = tuple(column.split()[0] for column in ROWS.split(", "))
 TIMED_BATCH_MESSAGES = 10_000
-"""In a batch that goes out slice by slice: the broker remembers the ids of all its slices."""
+"""Maximum messages per batch with a speed: each slice has a batch id that the broker remembers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaySettings:
     source: str = setting(LOG, "log, lake, or the folder of another log or lake")
-    subscribe: str = setting(">", "patterns of the topics to replay, comma-separated")
-    start: str = setting("earliest", "where to begin: earliest, an offset or a time (UTC)")
-    end: str = setting("", "where to end: an offset or a time; without, where the log ends")
-    speed: float = setting(0.0, "1 is as fast as it was, 10 ten times that; 0: as fast as it goes", low=0)
-    prefix: str = setting("replay/", "what the topics of the replay begin with")
-    slice_seconds: float = setting(0.5, "with a speed: messages within this time go out together", low=0.01)
-    batch_messages: int = setting(100_000, "how many messages one batch takes at most", low=1)
-    name: str = setting("", "the same replay once more needs another name")
+    subscribe: str = setting(">", "comma-separated patterns of topics to replay")
+    start: str = setting("earliest", "first message: earliest, an offset or a time (UTC)")
+    end: str = setting("", "where to stop, exclusive: an offset or a time (UTC); default: end of the log")
+    speed: float = setting(0.0, "1: original speed, 10: ten times as fast, 0: no delays", low=0)
+    prefix: str = setting("replay/", "prefix of the topics of the replay")
+    slice_seconds: float = setting(0.5, "with a speed: messages within this time are published together", low=0.01)
+    batch_messages: int = setting(100_000, "maximum number of messages per batch", low=1)
+    name: str = setting("", "distinguishes replays with otherwise equal settings")
 
     def __post_init__(self) -> None:
         if self.prefix.startswith(RESERVED_PREFIX):
-            raise UsageError(f"--set prefix={self.prefix}: topics under {RESERVED_PREFIX} are the broker's own")
+            raise UsageError(f"--set prefix={self.prefix}: topics under {RESERVED_PREFIX} are reserved")
         to_position("start", self.start)
         end = to_position("end", self.end)
         if not self.prefix and (end is None or (end.micros is not None and end.micros > time.time() * MICROS)):
-            hint = "give it a prefix, or an end that has passed: --set end=2026-11-15T20:00"
-            raise UsageError("a replay onto the same topics would hear itself, without end", hint)
+            hint = "set a prefix, or an end in the past: --set end=2026-11-15T20:00"
+            raise UsageError("a replay without a prefix would read its own output forever", hint)
 
     @property
     def id(self) -> str:
@@ -77,14 +76,14 @@ class ReplaySettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPosition:
-    """One of the two."""
+    """Either an offset or a time."""
 
     offset: int | None = None
     micros: int | None = None
 
 
 def to_position(name: str, text: str) -> ReplayPosition | None:
-    """None where nothing is said. What is relative to now would mean something else with each run."""
+    """None: unbounded. Relative times are not supported: they would differ with each run."""
     if text in ("", "earliest"):
         return None
     if text.isascii() and text.isdigit():
@@ -92,17 +91,17 @@ def to_position(name: str, text: str) -> ReplayPosition | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        hint = "an offset, or a time such as 2026-11-15T20:00 (UTC)"
-        raise UsageError(f"--set {name}={text} is no place in a log", hint) from None
+        hint = "expected an offset, or a time such as 2026-11-15T20:00 (UTC)"
+        raise UsageError(f"--set {name}={text} is not a position in a log", hint) from None
     return ReplayPosition(micros=round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * MICROS))
 
 
-# -- what is replayed ------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------------
 
 
 def to_messages(rows: DataFrame, settings: ReplaySettings) -> DataFrame:
-    """Grain: one row for each message to publish, under its new topic, with its offset and time."""
-    from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
+    """Grain: one row per message to publish, with its new topic, offset and time."""
+    from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 
     if settings.prefix:
         rows = rows.where(~F.col("topic").startswith(settings.prefix))
@@ -115,7 +114,7 @@ def to_messages(rows: DataFrame, settings: ReplaySettings) -> DataFrame:
 
 
 def publish(run: PipelineRun, messages: DataFrame, batch: int, schedule: ReplaySchedule | None) -> None:
-    """As often as Spark likes to bring the batch: what is known under its id is not published again."""
+    """Idempotent: Spark may repeat a batch, and the broker ignores batch ids that it knows."""
     if schedule is None:
         run.publish(messages.select("topic", "payload", "format"), batch)
         return
@@ -130,7 +129,7 @@ def publish(run: PipelineRun, messages: DataFrame, batch: int, schedule: ReplayS
         sliced.unpersist()
 
 
-# -- where it comes from ---------------------------------------------------------------------------------
+# -- sources ---------------------------------------------------------------------------------------------
 
 
 def start(run: PipelineRun) -> StreamingQuery:
@@ -150,16 +149,17 @@ def start(run: PipelineRun) -> StreamingQuery:
 
 
 def check_end(run: PipelineRun, settings: ReplaySettings) -> None:
-    """Without a prefix, what it publishes must come after the end."""
+    """Without a prefix, the end must not be past the end of the log."""
     end = to_position("end", settings.end)
     _, after = offset_bounds(log_folder(run.data))
     if not settings.prefix and end and end.offset is not None and end.offset > after:
-        hint = f"--set end={after} is where the log ends now"
-        raise UsageError(f"--set end={end.offset} is not there yet: without a prefix, a replay hears itself", hint)
+        hint = f"the log currently ends at {after}: --set end={after}"
+        message = f"--set end={end.offset} is past the end of the log: without a prefix, a replay reads its output"
+        raise UsageError(message, hint)
 
 
 def select_checkpoint(checkpoint: Path, identity: str) -> None:
-    """Each replay has one of its own; the pipeline's name leads to that of the replay at hand."""
+    """Each replay has its own checkpoint. The pipeline's checkpoint is a link to the current one."""
     own = checkpoint.with_name(f"{checkpoint.name}-{identity}")
     own.mkdir(parents=True, exist_ok=True)
     link = checkpoint.with_name(f"{checkpoint.name}.tmp")
@@ -170,7 +170,7 @@ def select_checkpoint(checkpoint: Path, identity: str) -> None:
 
 
 def find_source(run: PipelineRun) -> tuple[Path, bool]:
-    """Its folder, and whether it is a log."""
+    """The folder, and whether it is a log."""
     source: str = run.settings.source
     if source in (LOG, LAKE):
         return (log_folder(run.data), True) if source == LOG else (run.data / LAKE, False)
@@ -180,7 +180,7 @@ def find_source(run: PipelineRun) -> tuple[Path, bool]:
     except UsageError:
         if any(path.glob("date=*/hour=*")):
             return path, False
-        raise UsageError(f"--set source={source}: there is neither a log nor a lake") from None
+        raise UsageError(f"--set source={source}: neither a log nor a lake") from None
 
 
 def batch_messages(settings: ReplaySettings) -> int:
@@ -197,7 +197,7 @@ def read_log(run: PipelineRun, folder: Path) -> DataFrame:
 
 
 def first_offset_of(folder: Path, position: ReplayPosition | None) -> int:
-    """Within what there is."""
+    """The first offset to replay, within the log."""
     first, after = offset_bounds(folder)
     if position is None:
         return first
@@ -218,20 +218,20 @@ def read_steps(run: PipelineRun, folder: Path) -> DataFrame:
 def within_hours(
     files: list[LakeFile], start: ReplayPosition | None, end: ReplayPosition | None
 ) -> list[LakeFile]:
-    """Those whose folders say that they may have messages between these times."""
+    """Files whose hour can contain messages between these times."""
     low, high = (_hour_of(position, default) for position, default in ((start, ""), (end, "~")))
     return [file for file in files if low <= "/".join(file[2].parts[-3:-1]) <= high]
 
 
 def _hour_of(position: ReplayPosition | None, default: str) -> str:
-    """As the folders of the lake are called."""
+    """The name of the lake's folder for that time."""
     if position is None or position.micros is None:
         return default
     return hour_name(position.micros // HOUR_MICROS)
 
 
 def read_lake(run: PipelineRun, folder: Path, step: DataFrame) -> DataFrame:
-    """By offset: files of two hours may lie across each other where a clock was set back."""
+    """Sorted by offset: files of different hours can overlap if a clock was set back."""
     [(first, after)] = step.collect()
     wanted = RowFilter(parse_patterns(run.settings.subscribe))
     parts = lake_tasks(folder, wanted, COLUMNS, first, after)
@@ -239,7 +239,7 @@ def read_lake(run: PipelineRun, folder: Path, step: DataFrame) -> DataFrame:
 
 
 def finish(run: PipelineRun) -> list[str]:
-    return ["the same settings go on from here; --set name=NAME replays the same once more"]
+    return ["the same settings resume here; --set name=NAME starts the replay again"]
 
 
 PIPELINE = Pipeline(
@@ -248,6 +248,6 @@ PIPELINE = Pipeline(
     settings=ReplaySettings,
     start=start,
     finish=finish,
-    writes="PREFIX + the topics that are replayed",
+    writes="PREFIX + TOPIC",
     publishes=lambda settings: True,
 )

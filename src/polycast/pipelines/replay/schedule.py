@@ -1,8 +1,7 @@
-"""When replayed messages are due.
+"""Replays messages with their original timing.
 
-Messages are sent in slices of time: all that lie within one go out together when the slice begins. So a message
-goes out up to one slice early, or late by what it takes to publish a slice; how far apart two messages are does
-not drift.
+All messages within one time slice are published together at the start of the slice. A message is therefore up to
+one slice early, or late by the time it takes to publish a slice. Errors do not accumulate.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MAX_SLEEP_SECONDS = 60.0
 
 
 class ReplaySchedule:
-    """Its first slice is due at once; the others follow as they did, `speed` times as fast."""
+    """The first slice is due immediately, the others at their original intervals divided by `speed`."""
 
     def __init__(
         self, speed: float, sleep: Callable[[float], None], now: Callable[[], float] = time.monotonic
@@ -31,7 +30,7 @@ class ReplaySchedule:
         self._begin: tuple[float, int] | None = None
 
     def wait(self, micros: int) -> None:
-        """Until what happened at that time is due."""
+        """Waits until messages of that time are due."""
         if self._begin is None:
             self._begin = (self._now(), micros)
         began, first = self._begin
@@ -41,15 +40,15 @@ class ReplaySchedule:
 
 
 def interruptible_sleep(spark: SparkSession) -> Callable[[float], None]:
-    """Sleeps in Spark's own thread: a stop of the query wakes it, and its batch comes again with the next run."""
-    thread = spark._jvm.java.lang.Thread  # type: ignore[union-attr]  # there is one in every classic session
+    """Sleeps in Java, where stopping the query interrupts it; the next run repeats the batch."""
+    thread = spark._jvm.java.lang.Thread  # type: ignore[union-attr]  # every classic session has a JVM
     return lambda seconds: thread.sleep(round(seconds * 1000))
 
 
 def with_slices(rows: DataFrame, width: int) -> DataFrame:
-    """Each row with the time its slice begins at, in microseconds. Where clocks went back, order counts."""
+    """Adds the start time of each row's slice, in microseconds. It never decreases, even if a clock went back."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
+    from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 
     latest = F.max(F.unix_micros("time")).over(Window.orderBy("offset"))
     return rows.withColumn("slice", F.floor(latest / width).cast("long") * width)

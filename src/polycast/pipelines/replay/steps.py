@@ -1,9 +1,9 @@
-"""What a replay of the lake does, step by step, decided before the first: offsets from one to another.
+"""Offset ranges of a replay from the lake, planned before it starts.
 
     checkpoints/replay-ID.steps/000000000000.json      {"first": 0, "next": 100000}
 
-Spark takes these files as a stream, one in each batch, and remembers how far it came. Steps go by offset, whatever
-hour's files the rows are in.
+Spark reads these files as a stream, one per batch, and its checkpoint records the position. Steps follow the
+offsets, independent of the hour of the files.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from polycast.log.files.folder import make_folder
 
 SCHEMA = "first long, next long"
 DONE = "_all"
-"""A file that is written last, and that Spark does not see: without it the steps are decided anew."""
+"""Marker file, written last and ignored by Spark. Without it the steps are planned again."""
 
 
 def to_steps(ranges: Sequence[tuple[int, int]], size: int) -> list[tuple[int, int]]:
-    """So many offsets in each at most. Ranges are from first to last, and come by their first."""
+    """At most `size` offsets per step. Ranges are (first, last), sorted by first."""
     steps: list[tuple[int, int]] = []
-    begin = 0
+    after = 0
     for first, last in ranges:
-        begin = max(begin, first)
-        while begin <= last:
-            steps.append((begin, min(begin + size, last + 1)))
-            begin = steps[-1][1]
+        after = max(after, first)
+        while after <= last:
+            steps.append((after, min(after + size, last + 1)))
+            after = steps[-1][1]
     return steps
 
 
 def write_steps(folder: Path, steps: Sequence[tuple[int, int]]) -> None:
-    """Once. Spark orders files by their time."""
+    """Does nothing if the steps exist. Spark reads files in order of modification time."""
     if (folder / DONE).exists():
         return
     make_folder(folder, DISK)

@@ -1,1 +1,10 @@
-"""How a pipeline runs: its definition, settings, runner and progress."""
+"""Runs pipelines.
+
+definition      a pipeline, and one run of it
+settings        `--set KEY=VALUE`
+runner          checks, session, query, graceful stop
+checkpoint      offsets in a query's checkpoint
+progress        progress of a query, from Spark's listener
+lag_reporter    reports the position of a query to the broker
+read_tasks      reads the log and the lake inside Spark's workers
+"""

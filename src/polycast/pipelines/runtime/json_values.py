@@ -1,4 +1,4 @@
-"""Rows of a result as Python values, such that JSON has them: bytes as text where they are, times in UTC."""
+"""Converts result rows to values that JSON can encode: bytes as text if they are UTF-8, times in UTC."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 UTC_FORM = "%Y-%m-%dT%H:%M:%SZ"
-"""Arrow has fractions among the seconds."""
+"""Arrow's %S includes fractions of a second."""
 
 Rows = list[tuple[Any, ...]]
 
@@ -23,7 +23,7 @@ def to_rows(batch: pa.RecordBatch, convert: Callable[[Any], Any]) -> Rows:
 
 
 def _values(column: pa.Array, convert: Callable[[Any], Any]) -> list[Any]:
-    """Column by column where that can be: numbers, texts and truths are what they are."""
+    """Integers, strings and booleans need no conversion per value."""
     column = _to_texts(column)
     kind = column.type
     plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind)
@@ -32,7 +32,7 @@ def _values(column: pa.Array, convert: Callable[[Any], Any]) -> list[Any]:
 
 
 def _to_texts(column: pa.Array) -> pa.Array:
-    """Times and bytes, if all of them are text."""
+    """Converts a column of times, or of bytes that are all UTF-8, at once."""
     if pa.types.is_timestamp(column.type) and column.type.tz:
         return pc.strftime(column, UTC_FORM)
     if pa.types.is_binary(column.type):

@@ -1,6 +1,6 @@
-"""Tells the broker how far a query has come, so that its lag is seen there.
+"""Reports a query's position to the broker, which exposes its lag.
 
-It is a favour, not a duty: a broker that is not there, or does not know what this is about, disturbs nothing.
+Best effort: a missing broker, or one that does not know the route, never disturbs the query.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from polycast.errors import PolycastError
 
 ROUTE = "polycast/positions"
 CONNECT_SECONDS = 1.0
-ANSWER_SECONDS = 5.0
+RESPONSE_SECONDS = 5.0
 RETRY_SECONDS = 10.0
-"""How long a broker that was not there is left alone."""
+"""Pause after a failed report."""
 
 
 class LagReporter:
-    """`tell` never waits: what is not told yet gives way to what is newer."""
+    """`report` never blocks: a newer position replaces one that is still unsent."""
 
     def __init__(self, at: str) -> None:
         self._at = at
@@ -29,27 +29,27 @@ class LagReporter:
         self._changed = threading.Condition()
         self._closed = False
         self._client: Client | None = None
-        self._silent_until = 0.0
+        self._paused_until = 0.0
         self._thread = threading.Thread(target=self._run, name="positions", daemon=True)
         self._thread.start()
 
-    def tell(self, query: str, **position: Any) -> None:
+    def report(self, query: str, **position: Any) -> None:
         with self._changed:
             self._newest = {"query": query, **position}
             self._changed.notify()
 
     def close(self) -> None:
-        """What was told last is told, if anybody listens."""
+        """Sends the last position, if the broker is reachable."""
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join(CONNECT_SECONDS + ANSWER_SECONDS)
+        self._thread.join(CONNECT_SECONDS + RESPONSE_SECONDS)
 
     def _run(self) -> None:
         while (position := self._take()) is not None:
-            if time.monotonic() >= self._silent_until:
+            if time.monotonic() >= self._paused_until:
                 self._send(position)
-        self._hang_up()
+        self._disconnect()
 
     def _take(self) -> dict[str, Any] | None:
         with self._changed:
@@ -62,12 +62,12 @@ class LagReporter:
         try:
             if self._client is None:
                 self._client = connect("hermod", self._at, publishing=True, timeout=CONNECT_SECONDS)
-            self._client.request(ROUTE, to_body(position), ANSWER_SECONDS)
+            self._client.request(ROUTE, to_body(position), RESPONSE_SECONDS)
         except (PolycastError, OSError):
-            self._hang_up()
-            self._silent_until = time.monotonic() + RETRY_SECONDS
+            self._disconnect()
+            self._paused_until = time.monotonic() + RETRY_SECONDS
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client:
             try:

@@ -1,4 +1,4 @@
-"""How far a query has come, batch by batch, as Spark tells it."""
+"""Progress of a streaming query, per batch, from Spark's listener events."""
 
 from __future__ import annotations
 
@@ -18,23 +18,21 @@ from pyspark.sql.streaming.listener import (
 from polycast.pipelines.runtime.checkpoint import read_offset
 
 COUNTED = "counted"
-"""The name under which pipelines observe their `rows`."""
+"""The name of the observed metric in which a pipeline counts its `rows`."""
 
 
 class BatchProgress(NamedTuple):
-    """After one batch, or after a while without any."""
-
     pipeline: str
     batch: int
     rows: int
-    """Of this batch."""
+    """In this batch."""
     rows_per_second: float
     seconds: float
-    """That the batch took."""
+    """Duration of the batch."""
     offset: int
-    """It has everything before this one."""
+    """The next offset to process."""
     lag: int
-    """How many offsets the log has from there on."""
+    """Offsets from there to the end of the log."""
 
     def with_rows(self, rows: int) -> BatchProgress:
         return self._replace(rows=rows, rows_per_second=round(rows / self.seconds, 1) if self.seconds else 0.0)
@@ -44,25 +42,25 @@ class BatchProgress(NamedTuple):
 
 
 class QueryIdle(NamedTuple):
-    """There was nothing to do for a while."""
+    """No new messages for some time."""
 
 
 class QueryEnded(NamedTuple):
-    """There is nothing after it."""
+    """The last event of a query."""
 
     failed: bool
 
 
-def to_progress(pipeline: str, told: Mapping[str, Any]) -> BatchProgress:
-    """From what Spark tells. Where there are several sources, the one that is last counts."""
-    sources = told.get("sources") or [{}]
+def to_progress(pipeline: str, event: Mapping[str, Any]) -> BatchProgress:
+    """With several sources, the slowest one counts."""
+    sources = event.get("sources") or [{}]
     offsets = [read_offset(source.get("endOffset")) for source in sources]
     ends = [read_offset(source.get("latestOffset")) for source in sources]
-    seconds = told.get("durationMs", {}).get("triggerExecution", 0) / 1000
-    rows = int(_counted(told) or told.get("numInputRows") or 0)
+    seconds = event.get("durationMs", {}).get("triggerExecution", 0) / 1000
+    rows = int(_counted(event) or event.get("numInputRows") or 0)
     return BatchProgress(
         pipeline,
-        batch=int(told["batchId"]),
+        batch=int(event["batchId"]),
         rows=rows,
         rows_per_second=round(rows / seconds, 1) if seconds else 0.0,
         seconds=seconds,
@@ -71,39 +69,39 @@ def to_progress(pipeline: str, told: Mapping[str, Any]) -> BatchProgress:
     )
 
 
-def _counted(told: Mapping[str, Any]) -> int | None:
-    """Where a pipeline counts its rows itself, by `observe`: Spark may see less of them than there are."""
-    observed = told.get("observedMetrics", {}).get(COUNTED)
+def _counted(event: Mapping[str, Any]) -> int | None:
+    """The row count that a pipeline observes itself; Spark may see fewer rows than the pipeline processes."""
+    observed = event.get("observedMetrics", {}).get(COUNTED)
     return observed["rows"] if observed else None
 
 
 class ProgressListener(StreamingQueryListener):
-    """Hears of one pipeline's query. Spark calls it from a thread of its own; who wants to know asks `next`."""
+    """Queues the events of one pipeline's query. Spark calls it from its own thread; `next` returns the events."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
-        self._told: queue.SimpleQueue[BatchProgress | QueryIdle | QueryEnded] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[BatchProgress | QueryIdle | QueryEnded] = queue.SimpleQueue()
         self._run = ""
 
     def next(self, seconds: float) -> BatchProgress | QueryIdle | QueryEnded | None:
-        """What comes next; None if nothing comes for so long."""
+        """The next event; None after a timeout."""
         try:
-            return self._told.get(timeout=seconds)
+            return self._events.get(timeout=seconds)
         except queue.Empty:
             return None
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 -- all these are Spark's names
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 -- names of Spark's interface
         if event.name == self._pipeline:
             self._run = str(event.runId)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         if str(event.progress.runId) == self._run:
-            self._told.put(to_progress(self._pipeline, json.loads(event.progress.json)))
+            self._events.put(to_progress(self._pipeline, json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         if str(event.runId) == self._run:
-            self._told.put(QueryIdle())
+            self._events.put(QueryIdle())
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         if str(event.runId) == self._run:
-            self._told.put(QueryEnded(event.exception is not None))
+            self._events.put(QueryEnded(event.exception is not None))

@@ -1,7 +1,7 @@
-"""Work on the log or the lake inside Spark's workers, right where the files are read.
+"""Processes the log or the lake inside Spark's workers, where the files are read.
 
-What is not wanted never leaves the worker: Spark sees results alone. The parts come by offset, and so do results,
-part by part; `take` looks into the first parts first.
+Rows that a query drops never leave the worker; Spark sees only results. Tasks are in order of offset, and so are
+their results.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from polycast.pipelines.archive.lake import HOURS, SUFFIX, offsets_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PART_BYTES = 64 * 1024 * 1024
-"""Of a part, before compression: a second of work or less."""
+TASK_BYTES = 64 * 1024 * 1024
+"""Uncompressed bytes per task: a second of work or less."""
 COMPRESSION = 4
-"""How much more rows of the lake are than their files, about."""
+"""Estimated compression ratio of the lake's files."""
 
 Batches = Iterator[pa.RecordBatch]
 Task = TypeVar("Task")
 
 
 class LakeRange(NamedTuple):
-    """Rows of a file of the lake."""
+    """Offsets within one file of the lake."""
 
     first: int
     next: int
@@ -42,27 +42,25 @@ class LakeRange(NamedTuple):
 
 Piece = OffsetRange | LakeRange
 LakeFile = tuple[int, int, Path]
-"""The first and the last offset in it."""
+"""First offset, last offset, path."""
 
 
 @dataclass(frozen=True)
 class ReadTask:
-    """What one task reads."""
-
     folder: Path
     wanted: RowFilter
     columns: tuple[str, ...]
     pieces: tuple[Piece, ...]
 
     def read(self) -> Batches:
-        stretches = [piece for piece in self.pieces if isinstance(piece, OffsetRange)]
-        yield from query_rows(self.folder, stretches, self.wanted, self.columns)
+        ranges = [piece for piece in self.pieces if isinstance(piece, OffsetRange)]
+        yield from query_rows(self.folder, ranges, self.wanted, self.columns)
         for piece in self.pieces:
             if isinstance(piece, LakeRange):
                 yield from _read_file(piece, self.wanted, self.columns)
 
     def without(self, ranges: Sequence[tuple[int, int]]) -> ReadTask:
-        """The same less these offsets."""
+        """The same task without these offsets."""
         pieces = tuple(left for piece in self.pieces for left in _without(piece, ranges))
         return replace(self, pieces=pieces)
 
@@ -77,71 +75,71 @@ def _read_file(piece: LakeRange, wanted: RowFilter, columns: Sequence[str]) -> B
 
 
 def _without(piece: Piece, ranges: Sequence[tuple[int, int]]) -> Iterator[Piece]:
-    """Ranges come by offset and do not overlap. What is left of a piece begins at its own place in the file."""
-    begin = piece.first
+    """Ranges are sorted by offset and do not overlap."""
+    rest = piece.first
     for first, after in ranges:
-        if after <= begin or first >= piece.next:
+        if after <= rest or first >= piece.next:
             continue
-        if first > begin:
-            yield piece._replace(first=begin, next=first)
-        begin = after
-    if begin < piece.next:
-        yield piece._replace(first=begin)
+        if first > rest:
+            yield piece._replace(first=rest, next=first)
+        rest = after
+    if rest < piece.next:
+        yield piece._replace(first=rest)
 
 
-# -- what there is ---------------------------------------------------------------------------------------
+# -- planning --------------------------------------------------------------------------------------------
 
 
 def log_tasks(
     folder: Path, wanted: RowFilter, columns: Sequence[str], start: int = 0, stop: int | None = None
 ) -> list[ReadTask]:
-    survey = LogCatalog(folder)
+    catalog = LogCatalog(folder)
     try:
-        end = survey.next() if stop is None else stop
-        stretches = to_ranges(survey.pieces(start, end), wanted, start, end)
+        end = catalog.next() if stop is None else stop
+        ranges = to_ranges(catalog.pieces(start, end), wanted, start, end)
     finally:
-        survey.close()
-    return _to_parts(folder.absolute(), wanted, columns, stretches)
+        catalog.close()
+    return _to_tasks(folder.absolute(), wanted, columns, ranges)
 
 
 def lake_tasks(
     folder: Path, wanted: RowFilter, columns: Sequence[str], start: int = 0, stop: int = 2**63 - 1
 ) -> list[ReadTask]:
-    """By the names of its files: they tell their offsets."""
+    """The offsets of each file are part of its name."""
     pieces = [
         LakeRange(max(start, first), min(stop, last + 1), path.stat().st_size * COMPRESSION, str(path.absolute()))
         for first, last, path in lake_files(folder)
         if first < stop and last >= start
     ]
-    return _to_parts(folder.absolute(), wanted, columns, pieces)
+    return _to_tasks(folder.absolute(), wanted, columns, pieces)
 
 
 def lake_files(folder: Path) -> list[LakeFile]:
-    """By offset."""
+    """Sorted by offset."""
     if not folder.is_dir():
-        raise UsageError(f"there is no lake in {folder}", "polycast pipeline run archive --once makes one")
+        raise UsageError(f"there is no lake in {folder}", "polycast pipeline run archive --once creates one")
     return sorted((*offsets_of(path), path) for path in folder.glob(f"{HOURS}/*{SUFFIX}"))
 
 
-def _to_parts(folder: Path, wanted: RowFilter, columns: Sequence[str], pieces: Iterable[Piece]) -> list[ReadTask]:
-    parts: list[list[Piece]] = [[]]
+def _to_tasks(folder: Path, wanted: RowFilter, columns: Sequence[str], pieces: Iterable[Piece]) -> list[ReadTask]:
+    groups: list[list[Piece]] = [[]]
     size = 0
     for piece in pieces:
-        if parts[-1] and size + piece.size > PART_BYTES:
-            parts.append([])
+        if groups[-1] and size + piece.size > TASK_BYTES:
+            groups.append([])
             size = 0
-        parts[-1].append(piece)
+        groups[-1].append(piece)
         size += piece.size
-    return [ReadTask(folder, wanted, tuple(columns), tuple(part)) for part in parts if part]
+    return [ReadTask(folder, wanted, tuple(columns), tuple(group)) for group in groups if group]
 
 
-# -- what is done with it --------------------------------------------------------------------------------
+# -- running ---------------------------------------------------------------------------------------------
 
 
 def run_tasks(
     spark: SparkSession, parts: Sequence[Task], work: Callable[[Task], Batches], schema: str
 ) -> DataFrame:
-    """What the work makes of each part, in the order of the parts."""
+    """Applies `work` to each task in the workers. The results are in the order of the tasks."""
 
     def run(numbers: Batches) -> Batches:
         for batch in numbers:

@@ -1,4 +1,4 @@
-"""Topics that pipelines report on: each below the pipeline's own."""
+"""Topics that pipelines publish reports to: a prefix and the topic that the report is about."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ DIGEST_DIGITS = 16
 LIMIT_BYTES = Limits().topic_bytes
 
 
-def to_topic(below: str, topic: str) -> str:
-    """A topic that would be too long with this in front ends in a digest of all of it."""
-    whole = (below + topic).encode()
+def to_topic(prefix: str, topic: str) -> str:
+    """A topic that exceeds the length limit is cut and ends in a digest."""
+    whole = (prefix + topic).encode()
     if len(whole) <= LIMIT_BYTES:
-        return below + topic
+        return prefix + topic
     digest = hashlib.sha256(topic.encode()).hexdigest()[:DIGEST_DIGITS]
     return whole[: LIMIT_BYTES - DIGEST_DIGITS - 1].decode(errors="ignore") + "~" + digest

@@ -1,11 +1,10 @@
-"""Runs a pipeline: what was asked for is checked first, then Spark begins, then batch follows batch.
+"""Runs a pipeline: validates the configuration, starts Spark, then follows the query.
 
-    order = to_order("archive", data=Path("polycast-data"), once=True)
-    report = run(order, show=lambda progress: print(progress.to_json()))
+    config = prepare_run("archive", data=Path("polycast-data"), once=True)
+    report = run(config, show=lambda progress: print(progress.to_json()))
 
-A run ends when everything is done (`once`), when `stop` is set, or when the query fails. A stop waits for the
-batch at hand, if that does not take long; a batch that is cut off comes again with the next run, and has its
-effect once.
+A run ends when all messages are processed (`once`), when `stop` is set, or when the query fails. A stop waits up
+to STOP_SECONDS for the current batch. An interrupted batch is repeated by the next run and takes effect once.
 """
 
 from __future__ import annotations
@@ -36,19 +35,22 @@ if TYPE_CHECKING:
     from polycast.pipelines.runtime.lag_reporter import LagReporter
     from polycast.pipelines.runtime.progress import BatchProgress, ProgressListener
 
+Show = Callable[["BatchProgress"], None]
+"""Displays the progress of each batch."""
+
 CONNECT_SECONDS = 10.0
 POLL_SECONDS = 0.2
 MIN_INTERVAL_SECONDS = 0.001
-"""Two batches are never less than this apart."""
+"""Lower bound of the time between two batches, for rates."""
 TERMINATION_SECONDS = 10.0
-"""How long Spark's last words about a query are waited for."""
+"""How long to wait for the last event of a query that has ended."""
 STOP_SECONDS = 10.0
-"""How long the batch at hand is waited for."""
+"""How long a stop waits for the current batch."""
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What was asked for, and can be done as far as one can tell without Spark."""
+    """A run, validated as far as that is possible without Spark."""
 
     pipeline: Pipeline
     data: Path
@@ -59,8 +61,6 @@ class RunConfig:
 
 
 class RunReport(NamedTuple):
-    """What a whole run came to."""
-
     pipeline: str
     batches: int
     rows: int
@@ -68,7 +68,7 @@ class RunReport(NamedTuple):
     lag: int
     seconds: float
     lines: list[str]
-    """What the pipeline itself has to say."""
+    """Written by the pipeline's `finish`."""
 
 
 def prepare_run(
@@ -87,7 +87,6 @@ def prepare_run(
 def prepare_pipeline(
     pipeline: Pipeline, data: Path, at: str, given: Sequence[str], master: str, once: bool
 ) -> RunConfig:
-    """The same for a pipeline that is at hand."""
     from polycast.client.connect import to_client_session
 
     settings = read_settings(pipeline.settings, given)
@@ -100,7 +99,7 @@ def prepare_pipeline(
 
 def check_spark() -> None:
     if find_spec("pyspark") is None:
-        raise StartError("pipelines run on Spark, and pyspark is not installed", "pip install 'polycast[spark]'")
+        raise StartError("pipelines need Spark, and pyspark is not installed", "pip install 'polycast[spark]'")
 
 
 def check_log(data: Path) -> None:
@@ -109,7 +108,7 @@ def check_log(data: Path) -> None:
     try:
         find_log(str(data / "log"))
     except UsageError as error:
-        hint = "--data DIR or POLYCAST_DATA says where the data folder is; polycast serve --data DIR makes one"
+        hint = "--data DIR or POLYCAST_DATA sets the data folder; polycast serve --data DIR creates one"
         raise UsageError(f"there is no log in {data}", hint) from error
 
 
@@ -119,13 +118,13 @@ def _check_broker(address: str, name: str) -> None:
     try:
         connect("hermod", address, publishing=True, timeout=CONNECT_SECONDS).close()
     except PolycastError as error:
-        raise type(error)(f"{name} publishes what it finds, and {error}", error.hint) from error
+        raise type(error)(f"{name} publishes its results, and {error}", error.hint) from error
 
 
 @contextlib.contextmanager
-def exclusive(order: RunConfig) -> Iterator[None]:
-    """One run of a pipeline at a time has its checkpoint, for as long as the process lives."""
-    path = order.data / "checkpoints" / f"{order.pipeline.name}.lock"
+def exclusive(config: RunConfig) -> Iterator[None]:
+    """Locks the checkpoint of a pipeline: one run at a time. The lock ends with the process."""
+    path = config.data / "checkpoints" / f"{config.pipeline.name}.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -135,9 +134,9 @@ def exclusive(order: RunConfig) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            owner = os.pread(fd, 20, 0).decode(errors="replace").strip() or "another one"
-            what = f"{order.pipeline.name} is running in {order.data} already, as process {owner}"
-            raise StartError(what, "stop that one first; --data DIR takes another folder") from error
+            owner = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
+            message = f"{config.pipeline.name} is already running in {config.data}, as process {owner}"
+            raise StartError(message, "stop that process first, or use another folder: --data DIR") from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)
         yield
@@ -145,77 +144,73 @@ def exclusive(order: RunConfig) -> Iterator[None]:
         os.close(fd)
 
 
-def run(order: RunConfig, show: Callable[[BatchProgress], None], stop: threading.Event | None = None) -> RunReport:
-    """In the session of this process, or in one that begins and ends with the run."""
+def run(config: RunConfig, show: Show, stop: threading.Event | None = None) -> RunReport:
+    """Uses the session of this process, or creates one for this run."""
     from pyspark.sql import SparkSession
 
-    with exclusive(order):
+    with exclusive(config):
         ours = SparkSession.getActiveSession() is None
-        spark = _begin(order)
+        spark = _start_session(config)
         try:
-            return run_in_session(spark, order, show, stop or threading.Event())
+            return run_in_session(spark, config, show, stop or threading.Event())
         finally:
             if ours:
                 spark.stop()
 
 
-def _begin(order: RunConfig) -> SparkSession:
-    """Spark takes the interrupt for itself when it begins; whoever had it before gets it back."""
+def _start_session(config: RunConfig) -> SparkSession:
+    """Restores the SIGINT handler, which Spark replaces when it starts."""
     from polycast.spark import session
 
     before = signal.getsignal(signal.SIGINT)
-    spark = session(order.master, f"polycast {order.pipeline.name}")
+    spark = session(config.master, f"polycast {config.pipeline.name}")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, before)
     return spark
 
 
-def run_in_session(
-    spark: SparkSession, order: RunConfig, show: Callable[[BatchProgress], None], stop: threading.Event
-) -> RunReport:
-    """In a session that is there. The caller sees to it that no other run has the checkpoint."""
+def run_in_session(spark: SparkSession, config: RunConfig, show: Show, stop: threading.Event) -> RunReport:
+    """Uses an existing session. The caller holds the lock of `exclusive`."""
     from polycast.pipelines.runtime.lag_reporter import LagReporter
     from polycast.pipelines.runtime.progress import ProgressListener
     from polycast.spark.error_text import unwrap
 
-    running = PipelineRun(spark, order.pipeline, order.data, order.at, order.settings, order.once)
-    listener, teller = ProgressListener(order.pipeline.name), LagReporter(order.at)
+    pipeline = config.pipeline
+    running = PipelineRun(spark, pipeline, config.data, config.at, config.settings, config.once)
+    listener, reporter = ProgressListener(pipeline.name), LagReporter(config.at)
     spark.streams.addListener(listener)
-    tally = RunTotals(running, show, teller)
-    tally.tell("running")
+    totals = RunTotals(running, show, reporter)
+    totals.report("running")
     try:
         if not stop.is_set():
-            _follow(order.pipeline.start(running), listener, tally, stop)
-        lines = (
-            order.pipeline.finish(running) if order.once and order.pipeline.finish and not stop.is_set() else []
-        )
-        tally.tell("stopped")
-        return tally.to_report(lines)
+            _follow(pipeline.start(running), listener, totals, stop)
+        completed = config.once and not stop.is_set()
+        lines = pipeline.finish(running) if completed and pipeline.finish else []
+        totals.report("stopped")
+        return totals.to_report(lines)
     except Exception as error:
         failure = unwrap(error)
-        tally.tell("failed", error=str(failure))
+        totals.report("failed", error=str(failure))
         raise failure from error
     finally:
         spark.streams.removeListener(listener)
-        teller.close()
+        reporter.close()
 
 
 class RunTotals:
-    """What has been done so far, and who wants to know."""
-
-    def __init__(self, run: PipelineRun, show: Callable[[BatchProgress], None], teller: LagReporter) -> None:
+    def __init__(self, run: PipelineRun, show: Show, reporter: LagReporter) -> None:
         self._run = run
         self._pipeline = run.pipeline.name
         self._show = show
-        self._teller = teller
+        self._reporter = reporter
         self._began = self._added = time.monotonic()
         self._batches = self._rows = 0
         self._last: BatchProgress | None = None
         self._speeds = (0.0, 0.0)
-        """Of rows that come in, and of rows that are worked on."""
+        """Rows per second: input and processed."""
 
     def add(self, progress: BatchProgress) -> None:
-        """Without rows it is no batch that anybody would count."""
+        """Batches without rows are not counted."""
         progress = progress.with_rows(self._run.rows.pop(progress.batch, progress.rows))
         self._batches += progress.rows > 0
         self._rows += progress.rows
@@ -227,19 +222,18 @@ class RunTotals:
         )
         self._added = now
         self._show(progress)
-        self.tell("running")
+        self.report("running")
 
-    def rest(self) -> None:
-        """There is nothing to do."""
+    def set_idle(self) -> None:
         self._speeds, self._added = (0.0, 0.0), time.monotonic()
-        self.tell("running")
+        self.report("running")
 
-    def tell(self, state: str, **more: str) -> None:
+    def report(self, state: str, **more: str) -> None:
         position: dict[str, Any] = {"offset": self._offset(), "state": state, **more}
         if self._last:
             position["batch"] = self._last.batch
         position["input_rows_per_second"], position["rows_per_second"] = self._speeds
-        self._teller.tell(self._pipeline, **position)
+        self._reporter.report(self._pipeline, **position)
 
     def to_report(self, lines: list[str]) -> RunReport:
         offset = self._offset()
@@ -249,39 +243,39 @@ class RunTotals:
         return RunReport(self._pipeline, self._batches, self._rows, offset, lag, seconds, lines)
 
     def _offset(self) -> int:
-        """As long as there was nothing to do, the checkpoint knows."""
+        """Before the first batch of a run, the checkpoint has the offset."""
         from polycast.pipelines.runtime.checkpoint import committed_offset
 
         return self._last.offset if self._last else committed_offset(self._run.checkpoint)
 
 
-def _follow(query: StreamingQuery, listener: ProgressListener, tally: RunTotals, stop: threading.Event) -> None:
-    """To its end. What Spark tells comes a little later than it happens; its last word is that it has ended."""
+def _follow(query: StreamingQuery, listener: ProgressListener, totals: RunTotals, stop: threading.Event) -> None:
+    """Until the query ends. Spark delivers listener events with a delay; the last one is QueryEnded."""
     from polycast.pipelines.runtime.progress import BatchProgress, QueryEnded, QueryIdle
 
-    leave = GracefulStop(query)
+    graceful = GracefulStop(query)
     while True:
         active = query.isActive
-        told = listener.next(POLL_SECONDS if active else TERMINATION_SECONDS)
-        if isinstance(told, BatchProgress):
-            tally.add(told)
-        elif isinstance(told, QueryIdle):
-            tally.rest()
-        elif isinstance(told, QueryEnded) or not active:
+        event = listener.next(POLL_SECONDS if active else TERMINATION_SECONDS)
+        if isinstance(event, BatchProgress):
+            totals.add(event)
+        elif isinstance(event, QueryIdle):
+            totals.set_idle()
+        elif isinstance(event, QueryEnded) or not active:
             break
         if active and stop.is_set():
-            leave.take(isinstance(told, BatchProgress))
-    query.awaitTermination()  # raises what it failed with
+            graceful.stop(batch_ended=isinstance(event, BatchProgress))
+    query.awaitTermination()  # raises the error of a failed query
 
 
 class GracefulStop:
-    """Stops a query between two batches, if that comes about soon."""
+    """Stops a query between two batches, or after STOP_SECONDS."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
-        self._patience = 0.0
+        self._deadline = 0.0
 
-    def take(self, between: bool) -> None:
-        self._patience = self._patience or time.monotonic() + STOP_SECONDS
-        if between or not self._query.status["isTriggerActive"] or time.monotonic() > self._patience:
+    def stop(self, batch_ended: bool) -> None:
+        self._deadline = self._deadline or time.monotonic() + STOP_SECONDS
+        if batch_ended or not self._query.status["isTriggerActive"] or time.monotonic() > self._deadline:
             self._query.stop()

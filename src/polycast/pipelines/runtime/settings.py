@@ -1,4 +1,4 @@
-"""The settings of a pipeline, from KEY=VALUE as people write it."""
+"""Reads a pipeline's settings from `--set KEY=VALUE`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLAG = "--set"
 
 
 def read_settings(kind: type, given: Iterable[str]) -> Any:
-    """The last one that speaks of a key wins."""
+    """The last value of a key wins."""
     declared = {field.name: field for field in fields(kind)}
     values = {}
     for text in given:
@@ -31,7 +31,7 @@ def read_settings(kind: type, given: Iterable[str]) -> Any:
 
 
 def _check_patterns(subscribe: str) -> None:
-    """As the source would, but before Spark begins."""
+    """Checks early what the source would check after Spark has started."""
     try:
         parse_patterns(subscribe)
     except UsageError as error:

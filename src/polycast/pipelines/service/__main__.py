@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTINGS = {"spark.scheduler.mode": "FAIR"}
-OFFER_SECONDS = 10.0
-"""How long is waited for the broker before this says that it runs."""
-LOOK_SECONDS = 1.0
+ROUTE_SECONDS = 10.0
+"""How long to wait for the SQL route before printing `running`."""
+CHECK_SECONDS = 1.0
 SECOND_SIGNAL = 1
 
 
@@ -38,36 +38,36 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument("--hermod", required=True)
     parser.add_argument("--http", required=True)
     parser.add_argument("--master", default="local[*]")
-    parser.add_argument("--sql-seconds", type=float, default=25.0, help="how long a query may take")
+    parser.add_argument("--sql-seconds", type=float, default=25.0, help="time limit of a query")
     parser.add_argument("--set", action="append", default=[], dest="settings")
     return parser.parse_args()
 
 
-def _run(asked: argparse.Namespace) -> None:
-    restrict(umask_of(asked.data))
+def _run(arguments: argparse.Namespace) -> None:
+    restrict(umask_of(arguments.data))
     _log_to_stderr()
     stop = _stop_signal()
-    _check_here()
-    given = {name: _settings_of(name, asked.settings) for name in NAMES}
+    _check_spark()
+    given = {name: _settings_of(name, arguments.settings) for name in NAMES}
     from polycast.pipelines.service.supervised import SupervisedPipeline
     from polycast.spark import session
 
-    spark = session(asked.master, "polycast", SETTINGS)
-    _stop_signal(stop)  # Spark takes the interrupt for itself when it begins
-    keepings = [SupervisedPipeline(name, asked.data, asked.hermod, given[name], _say) for name in NAMES]
-    threads = [_start(each.run, spark, stop) for each in keepings]
-    _answer(spark, asked)
-    _say("running")
-    while not stop.wait(LOOK_SECONDS):
+    spark = session(arguments.master, "polycast", SETTINGS)
+    _stop_signal(stop)  # again: Spark replaces the SIGINT handler when it starts
+    pipelines = [SupervisedPipeline(name, arguments.data, arguments.hermod, given[name], _print) for name in NAMES]
+    threads = [_start(each.run, spark, stop) for each in pipelines]
+    _serve_sql(spark, arguments)
+    _print("running")
+    while not stop.wait(CHECK_SECONDS):
         if not is_alive(spark):
-            raise StartError("Spark has ended")
+            raise StartError("Spark has stopped")
     for thread in threads:
         thread.join()
     spark.stop()
 
 
 def _log_to_stderr() -> None:
-    """Our own words alone: others show stacks of what is told in words anyway."""
+    """Silences other loggers: they print stack traces of errors that are reported on one line."""
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr, format="%(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger("polycast").setLevel(logging.WARNING)
@@ -75,7 +75,7 @@ def _log_to_stderr() -> None:
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Java may be killed, or give up by itself, and Python would not notice."""
+    """Python does not notice when the Java process dies."""
     try:
         return not spark.sparkContext._jsc.sc().isStopped()
     except Exception:
@@ -89,7 +89,7 @@ def _start(target: Callable[..., None], *arguments: object) -> threading.Thread:
 
 
 def _stop_signal(stop: threading.Event | None = None) -> threading.Event:
-    """The first signal asks for an end, the second one makes it."""
+    """The first signal stops gracefully, the second one exits at once."""
     event = stop or threading.Event()
 
     def handle(number: int, frame: object) -> None:
@@ -102,8 +102,8 @@ def _stop_signal(stop: threading.Event | None = None) -> threading.Event:
     return event
 
 
-def _check_here() -> None:
-    """Ends the process where Spark cannot run."""
+def _check_spark() -> None:
+    """Raises StartError with the exit code SPARK_UNAVAILABLE if Spark cannot run."""
     from polycast.pipelines.runtime.runner import check_spark
 
     try:
@@ -117,29 +117,27 @@ def _check_here() -> None:
 
 
 def _settings_of(name: str, settings: list[str]) -> list[str]:
-    """Those of one pipeline, which are checked here: before Spark takes its time to begin."""
+    """The settings of one pipeline, validated before Spark starts."""
     from polycast.pipelines import find
     from polycast.pipelines.runtime.settings import read_settings
 
     own = [text.removeprefix(f"{name}.") for text in settings if text.startswith(f"{name}.")]
     unknown = [text for text in settings if text.partition(".")[0] not in NAMES]
     if unknown:
-        raise UsageError(
-            f"--set {unknown[0]}: no such pipeline runs all the time", f"there are {', '.join(NAMES)}"
-        )
+        raise UsageError(f"--set {unknown[0]}: not a standing pipeline", f"pipelines: {', '.join(NAMES)}")
     read_settings(find(name).settings, own)
     return own
 
 
-def _answer(spark: SparkSession, asked: argparse.Namespace) -> None:
+def _serve_sql(spark: SparkSession, arguments: argparse.Namespace) -> None:
     from polycast.pipelines.service.sql_service import SqlService
 
-    answering = SqlService(spark, asked.data, asked.http, asked.sql_seconds)
-    _start(answering.run)
-    answering.offered.wait(OFFER_SECONDS)
+    service = SqlService(spark, arguments.data, arguments.http, arguments.sql_seconds)
+    _start(service.run)
+    service.registered.wait(ROUTE_SECONDS)
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(" ".join(line.splitlines()) + "\n")
     sys.stdout.flush()
 

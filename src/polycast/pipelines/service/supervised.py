@@ -1,6 +1,6 @@
-"""A standing pipeline: its query is started again when it fails, for as long as the process lives.
+"""Restarts a pipeline's query when it fails, for the lifetime of the process.
 
-A broker that restarts fails the queries that publish. They go on from their checkpoints; nothing is there twice.
+A broker restart fails the queries that publish. They resume from their checkpoints, without duplicates.
 """
 
 from __future__ import annotations
@@ -25,35 +25,36 @@ log = logging.getLogger("polycast.standing")
 
 
 class SupervisedPipeline:
-    """`run` is for a thread of its own."""
+    """`run` blocks; call it in its own thread."""
 
-    def __init__(self, name: str, data: Path, at: str, given: Sequence[str], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, data: Path, at: str, given: Sequence[str], print_line: Callable[[str], None]
+    ) -> None:
         self.name = name
         self._data = data
         self._at = at
         self._given = given
-        self._say = say
-        self._silent = True
+        self._print = print_line
+        self._announced = False
 
     def run(self, spark: SparkSession, stop: threading.Event) -> None:
-        rest = Backoff()
+        backoff = Backoff()
         while not stop.is_set():
-            began = time.monotonic()
+            started = time.monotonic()
             try:
                 self._run_once(spark, stop)
             except Exception as error:
-                seconds = rest.after(time.monotonic() - began)
-                words = to_line(unwrap(error))
-                self._say(f"{self.name} failed: {words}; again in {seconds:.0f} s")
-                self._silent = True
+                seconds = backoff.after(time.monotonic() - started)
+                self._print(f"{self.name} failed: {to_line(unwrap(error))}; again in {seconds:.0f} s")
+                self._announced = False
                 stop.wait(seconds)
 
     def _run_once(self, spark: SparkSession, stop: threading.Event) -> None:
-        order = prepare_pipeline(find(self.name), self._data, self._at, self._given, "", once=False)
-        with exclusive(order):
-            run_in_session(spark, order, self._show, stop)
+        config = prepare_pipeline(find(self.name), self._data, self._at, self._given, "", once=False)
+        with exclusive(config):
+            run_in_session(spark, config, self._show, stop)
 
     def _show(self, progress: BatchProgress) -> None:
-        if self._silent:
-            self._silent = False
-            self._say(f"{self.name} running")
+        if not self._announced:
+            self._announced = True
+            self._print(f"{self.name} running")

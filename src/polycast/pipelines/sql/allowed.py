@@ -1,6 +1,6 @@
-"""What a query may be made of: classes of Spark's parsed plan, functions, and sizes.
+"""Allow lists for queries: classes of Spark's parsed plan, functions, and sizes.
 
-Everything that is not listed is refused. A test compares these lists with what the installed version of Spark has.
+Anything not listed is rejected. A test compares these lists with the installed version of Spark.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ OPERATORS = _class_names(
     "UnresolvedEventTimeWatermark UnresolvedHaving UnresolvedInlineTable UnresolvedQualify UnresolvedRelation"
     " UnresolvedSubqueryColumnAliases UnresolvedTVFAliases UnresolvedTableValuedFunction",
 )
-"""Operators of a query. None of them reads or writes anything but a relation."""
+"""Operators of a query. They read relations and nothing else, and write nothing."""
 
 COMMANDS = {
     "org.apache.spark.sql.execution.command.ExplainCommand": "EXPLAIN",
     "org.apache.spark.sql.execution.command.DescribeQueryCommand": "DESCRIBE QUERY",
     CATALYST + "plans.logical.DescribeRelation": "DESCRIBE",
 }
-"""Commands about a query or a view that pass the same checks as the query or view itself."""
+"""Commands about a query or a view, which gets the same checks."""
 DESCRIBED = frozenset({CATALYST + "analysis.UnresolvedTableOrView"})
 
 EXPRESSIONS = (
@@ -59,7 +59,7 @@ EXPRESSIONS = (
         " UnresolvedGenerator UnresolvedOrdinal UnresolvedStar UnresolvedStarExceptOrReplace",
     )
 )
-"""Expressions as the parser makes them. Calls of functions are `UnresolvedFunction`, checked by name."""
+"""Expressions as the parser creates them. Function calls are `UnresolvedFunction` and are checked by name."""
 
 HOLDERS = (
     _class_names("scala", "None$ Some Tuple2 Tuple3")
@@ -74,7 +74,7 @@ HOLDERS = (
     | _class_names(CATALYST + "plans.logical", "JoinHint")
     | _class_names(CATALYST + "expressions", "WindowSpecReference")
 )
-"""Values that hold others, which are checked in turn."""
+"""Containers, whose elements are checked in turn."""
 
 VALUES = (
     _class_names(CATALYST + "plans", "Cross$ FullOuter$ Inner$ LeftAnti$ LeftOuter$ LeftSemi$ RightOuter$")
@@ -99,7 +99,7 @@ VALUES = (
     | _class_names("org.apache.spark.unsafe.types", "CalendarInterval UTF8String")
     | frozenset({"scala.Enumeration$Val"})
 )
-"""Values with nothing inside that would have to be looked at."""
+"""Values without content to check."""
 
 # -- functions -------------------------------------------------------------------------------------------
 
@@ -168,30 +168,30 @@ TABLE_FUNCTIONS = _words(
     " variant_explode_outer"
 )
 
-_SKETCH = "it reads a sketch from bytes that nothing has checked"
+_SKETCH = "it parses a sketch from unvalidated bytes"
 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("java_method", "reflect", "try_reflect"), "it calls Java"),
     **dict.fromkeys(
-        ("input_file_name", "input_file_block_start", "input_file_block_length"), "it tells where files are"
+        ("input_file_name", "input_file_block_start", "input_file_block_length"), "it reveals file paths"
     ),
     **dict.fromkeys(
         _words("""from_xml schema_of_xml to_xml xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long
         xpath_number xpath_short xpath_string"""),
-        "XML can name files and hosts to read from",
+        "XML can reference files and hosts",
     ),
     **dict.fromkeys(
-        _words("from_avro to_avro schema_of_avro from_protobuf to_protobuf"), "its schema can be a file"
+        _words("from_avro to_avro schema_of_avro from_protobuf to_protobuf"), "it can read a schema file"
     ),
     **dict.fromkeys(
         _words("""current_catalog current_database current_path current_schema current_user session_user user
         version"""),
-        "it tells about the process that runs Spark",
+        "it reveals details of the Spark process",
     ),
     **dict.fromkeys(("raise_error", "assert_true"), "it fails on purpose"),
     "measure": "there are no metric views",
-    "sequence": "it makes arrays of any length; range(N) makes rows",
-    "count_min_sketch": "it takes as much memory as its arguments say",
+    "sequence": "it creates arrays of any length; range(N) creates rows",
+    "count_min_sketch": "its arguments determine how much memory it allocates",
     **dict.fromkeys(
         _words("""approx_top_k_accumulate approx_top_k_combine approx_top_k_estimate
         hll_sketch_agg hll_sketch_estimate hll_union hll_union_agg
@@ -216,22 +216,22 @@ REFUSED: dict[str, str] = {
     ),
     **dict.fromkeys(
         _words("st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid"),
-        "it reads shapes from bytes that nothing has checked",
+        "it parses geometries from unvalidated bytes",
     ),
 }
-"""Functions that were looked at and are refused, with the reason."""
+"""Rejected functions, with the reason."""
 
 REFUSED_TABLE_FUNCTIONS: dict[str, str] = {
-    "python_worker_logs": "it tells about the process that runs Spark",
-    "collations": "it reads a table of Spark, not of the log",
-    "sql_keywords": "it reads a table of Spark, not of the log",
+    "python_worker_logs": "it reveals details of the Spark process",
+    "collations": "it reads a table of Spark, not the log",
+    "sql_keywords": "it reads a table of Spark, not the log",
 }
 
 UNQUALIFIED = _words("current_catalog current_database current_path current_schema current_user session_user user")
-"""Words that Spark takes for a call of the function where there is no such column."""
+"""Names that Spark resolves as a function call if there is no such column."""
 
 HIDDEN = "_metadata"
-"""The column that Spark adds to each file that it reads: it tells paths."""
+"""A hidden column that Spark adds when it reads files; it reveals paths."""
 
 # -- sizes -----------------------------------------------------------------------------------------------
 
@@ -240,17 +240,17 @@ SIZES = {
     "array_insert": 1, "array_repeat": 1, "format_number": 1, "histogram_numeric": 1, "lpad": 1, "randstr": 0,
     "repeat": 1, "rpad": 1, "space": 0, "stack": 0,
 }  # fmt: skip
-"""The argument that says how large the result is: an integer literal, at most SIZE_LIMIT."""
+"""Index of the argument that determines the size of the result: an integer literal, at most SIZE_LIMIT."""
 GROWING = ("array_repeat", "repeat")
-"""Those that can be nested: their product over the whole query is limited."""
+"""Functions whose sizes multiply when nested; the product over the whole query is limited."""
 FORMATS = ("format_string", "printf")
 WIDTH_DIGITS = 4
 ARGUMENTS_AT_MOST = {"approx_count_distinct": 1, "range": 3}
-"""What follows sets an error or a number of partitions, and with it the memory that Spark takes at once."""
+"""Further arguments set an error bound or a number of partitions, and so the memory that Spark allocates."""
 WINDOWS_AT_MOST = 1000
-"""How many windows one row may be in: window(time, '1 hour', '1 minute') is 60."""
+"""Maximum windows per row: window(time, '1 hour', '1 minute') is 60."""
 GROUPING_SETS_AT_MOST = 1024
 NODES_AT_MOST = 2000
 """Nodes of the parsed plan."""
 EXPANDED_NODES_AT_MOST = 20_000
-"""The same, with each reference to a WITH query counted as all of that query."""
+"""Nodes of the plan with every reference to a WITH query expanded."""

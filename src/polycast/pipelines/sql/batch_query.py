@@ -1,7 +1,7 @@
-"""SQL over topics, of what is there.
+"""Runs SQL queries over the log.
 
-Each pattern that a query names is a view with the rows of the log. A result comes back batch by batch, so that a
-large one does not have to fit anywhere.
+Each pattern in a query is a view of the log. Results are returned batch by batch, so a large result need not fit
+in memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 from pyspark.sql.types import CalendarIntervalType, DataType, VariantType, YearMonthIntervalType
 
 from polycast.model import Pattern
@@ -27,7 +27,7 @@ NOT_ARROW = (CalendarIntervalType, YearMonthIntervalType)
 
 
 def run_query(spark: SparkSession, log: Path, statement: Statement) -> DataFrame:
-    """The result, which nobody has computed yet."""
+    """The lazy result."""
     checked = check_query(spark, statement.text)
     return run_checked(spark, log, checked, to_views(statement, checked))
 
@@ -39,7 +39,7 @@ def run_checked(
     views: Mapping[str, str],
     only: Sequence[Pattern] | None = None,
 ) -> DataFrame:
-    """With `only`, the views have no topics but those that one of these patterns covers."""
+    """`only` restricts the views to topics that one of these patterns matches."""
     for name, patterns in views.items():
         create_view(name, table(spark, str(log), patterns, fail_on_data_loss=False, only=only))
     return to_frame(spark, checked)
@@ -51,7 +51,7 @@ def create_view(name: str, rows: DataFrame) -> None:
 
 
 def to_batches(rows: DataFrame, query: str) -> Iterator[pa.RecordBatch]:
-    """The rows in their order, a partition at a time. The columns are those of the result; names may repeat."""
+    """The rows in order, one partition at a time. Column names may repeat."""
     packed = _to_arrow(rows).mapInArrow(_pack, "batch binary")
     with query_errors(query):
         for row in packed.toLocalIterator(prefetchPartitions=True):
@@ -61,7 +61,7 @@ def to_batches(rows: DataFrame, query: str) -> Iterator[pa.RecordBatch]:
 
 
 def _to_arrow(rows: DataFrame) -> DataFrame:
-    """With a name for each column, and a type that Arrow has."""
+    """Gives columns unique names, and converts types that Arrow lacks."""
     numbered = rows.toDF(*map(str, range(len(rows.columns))))
     return numbered.select([_to_column(F.col(field.name), field.dataType) for field in numbered.schema.fields])
 
@@ -73,7 +73,7 @@ def _to_column(column: Column, kind: DataType) -> Column:
 
 
 def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In the task: a batch as one cell, since Spark hands rows over one by one."""
+    """Runs in the task. Packs a batch into one cell, because Spark transfers rows one by one."""
     for batch in batches:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as stream:

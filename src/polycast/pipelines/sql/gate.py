@@ -1,9 +1,8 @@
-"""The gate that every query passes before Spark analyses or runs it.
+"""Checks every query before Spark analyses or runs it.
 
-Spark's own parser makes the plan. Everything in the plan is visited: operators, expressions, subqueries, WITH
-queries, and whatever else a node holds. Each class must be in one of the lists of `allowed`, each relation must be
-a view, each function must be allowed by name. The plan that passed is the plan that runs; the text is not parsed
-again.
+Spark's parser creates the plan. The check visits the whole plan: operators, expressions, subqueries, WITH queries,
+and all other fields of a node. Each class must be in a list of `allowed`, each relation must be a view, and each
+function must be allowed by name. The checked plan is the plan that runs; the text is not parsed again.
 """
 
 from __future__ import annotations
@@ -31,36 +30,36 @@ SETTINGS = {
     "spark.sql.execution.topKSortFallbackThreshold": "100000",
     "spark.sql.maxBroadcastTableSize": str(256 * 1024 * 1024),
 }
-"""Of the session that parses: the text stays as it is, nothing is computed before it was checked, files are no
-tables, and what does not fit in memory is sorted on disk."""
+"""Settings of the parsing session: no variable substitution, no evaluation before the check, no files as tables,
+and sorting on disk if memory is short."""
 SYSTEM = (("builtin",), ("system", "builtin"))
 CHANGES = re.compile(
     r"Insert|Create|Drop|Alter|Delete|Update|Merge|Truncate|Replace|LoadData|Cache|Set[A-Z]\w*Command"
 )
 Scope = Mapping[str, int]
-"""WITH queries that can be named, and how many nodes each stands for."""
+"""WITH queries in scope, and the number of nodes of each."""
 
 
 class Relation(NamedTuple):
     name: str
     quoted: bool
-    begin: int
-    end: int
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True)
 class CheckedQuery:
-    """A query that may run, if the relations are views of the log."""
+    """A query that may run, provided that its relations are views of the log."""
 
     text: str
     plan: Java
     relations: tuple[Relation, ...]
     command: str = ""
-    """EXPLAIN or DESCRIBE, where it is one of these."""
+    """EXPLAIN or DESCRIBE; empty for a query."""
 
 
 def check_query(spark: SparkSession, text: str) -> CheckedQuery:
-    """Raises UsageError for anything that is not known to be harmless."""
+    """Raises UsageError unless everything in the query is allowed."""
     check_text(text)
     plan = parse(spark, text)
     visit = PlanChecker(spark, text)
@@ -71,19 +70,19 @@ def check_query(spark: SparkSession, text: str) -> CheckedQuery:
         else:
             visit.enter(plan, {})
     except RecursionError:
-        raise UsageError("the query is nested too deeply", "ask for less at once") from None
+        raise UsageError("the query is nested too deeply", "simplify the query") from None
     return CheckedQuery(text, plan, tuple(visit.relations), command)
 
 
 def check_text(text: str) -> None:
-    """The parser itself writes out CUBE inside GROUPING SETS: 2^N sets. Letters as its lexer sees them."""
+    """The parser expands CUBE inside GROUPING SETS to 2^N sets, before any check. Its lexer ignores case."""
     upper = text.upper()
     if "CUBE" in upper and "SETS" in upper:
-        raise UsageError("a query has CUBE or GROUPING SETS, not both", "write the sets out")
+        raise UsageError("a query cannot have both CUBE and GROUPING SETS", "write the sets out")
 
 
 def parse(spark: SparkSession, text: str) -> Java:
-    """One statement. The settings count for the session that is active in this thread."""
+    """Parses one statement, in the active session of this thread."""
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
     java = spark.sparkContext._jvm
@@ -94,7 +93,7 @@ def parse(spark: SparkSession, text: str) -> Java:
 
 
 def to_frame(spark: SparkSession, checked: CheckedQuery) -> DataFrame:
-    """The result, which nothing has computed yet; that of a command is computed at once."""
+    """The lazy result of a query, or the result of a command, which runs at once."""
     from pyspark.sql import DataFrame
 
     java = spark.sparkContext._jvm
@@ -105,7 +104,7 @@ def to_frame(spark: SparkSession, checked: CheckedQuery) -> DataFrame:
 
 
 class PlanChecker:
-    """Of one plan. `enter` returns how many nodes are below, with each WITH query counted where it is named."""
+    """Checks one plan. `enter` returns the number of nodes, with WITH queries expanded at each reference."""
 
     def __init__(self, spark: SparkSession, text: str) -> None:
         java = spark.sparkContext._jvm
@@ -153,7 +152,7 @@ class PlanChecker:
             return 0
         self._nodes += 1
         if self._nodes > allowed.NODES_AT_MOST:
-            raise UsageError(f"the query has more than {allowed.NODES_AT_MOST:,} parts", "ask for less at once")
+            raise UsageError(f"the query has more than {allowed.NODES_AT_MOST:,} nodes", "simplify the query")
         match name.rpartition(".")[2]:
             case "Literal":
                 return 1
@@ -167,10 +166,10 @@ class PlanChecker:
 
     def _check_expanded(self, nodes: int) -> int:
         if nodes > allowed.EXPANDED_NODES_AT_MOST:
-            what = (
-                f"the query has more than {allowed.EXPANDED_NODES_AT_MOST:,} parts with WITH queries written out"
+            limit = f"{allowed.EXPANDED_NODES_AT_MOST:,}"
+            raise UsageError(
+                f"the query has more than {limit} nodes with WITH queries expanded", "simplify the query"
             )
-            raise UsageError(what, "name a WITH query less often")
         return nodes
 
     # -- relations ---------------------------------------------------------------------------------------
@@ -178,28 +177,28 @@ class PlanChecker:
     def _enter_relation(self, node: Java, scope: Scope) -> int:
         name = self._name_of(node)
         if not node.options().isEmpty() or node.isStreaming():
-            raise self._reject("a view takes no options", node)
+            raise self._reject("views have no options", node)
         if name.lower() in scope:
             return 1 + scope[name.lower()]
         self._add_relation(node)
         return 1
 
     def _add_relation(self, node: Java) -> None:
-        begin, end = location_of(node)
-        quoted = self._text[begin : begin + 1] == "`"
-        self.relations.append(Relation(self._name_of(node), quoted, begin, end))
+        start, stop = location_of(node)
+        quoted = self._text[start : start + 1] == "`"
+        self.relations.append(Relation(self._name_of(node), quoted, start, stop))
 
     def _name_of(self, relation: Java) -> str:
         parts = list(items(relation.multipartIdentifier()))
         if len(parts) != 1:
-            raise self._reject("only the views of the log can be read, and their names have one part", relation)
+            raise self._reject("a query reads views only, and their names have one part", relation)
         self._check_plain(parts[0])
         return str(parts[0])
 
     def _enter_with(self, node: Java, scope: Scope) -> int:
         """Each WITH query sees those before it."""
         if node.allowRecursion():
-            raise self._reject("WITH RECURSIVE is not allowed: nothing limits its rows", node)
+            raise self._reject("WITH RECURSIVE is not allowed: it has no limit of rows", node)
         inner = dict(scope)
         for relation in items(node.cteRelations()):
             name = str(relation._1())
@@ -211,13 +210,13 @@ class PlanChecker:
 
     def _check_plain(self, value: Any) -> None:
         if isinstance(value, str) and value.lower() == allowed.HIDDEN:
-            raise UsageError(f"{allowed.HIDDEN} is not allowed: it tells where files are")
+            raise UsageError(f"{allowed.HIDDEN} is not allowed: it reveals file paths")
 
     def _check_attribute(self, node: Java) -> None:
         parts = list(items(node.nameParts()))
         if len(parts) == 1 and parts[0].lower() in allowed.UNQUALIFIED:
             reason = allowed.REFUSED[parts[0].lower()]
-            raise self._reject(f"{parts[0]} is not allowed: {reason}", node, "choose another name for a column")
+            raise self._reject(f"{parts[0]} is not allowed: {reason}", node, "rename the column")
 
     def _check_function(self, node: Java) -> None:
         name = self._function(node, list(items(node.nameParts())), allowed.FUNCTIONS, allowed.REFUSED)
@@ -225,7 +224,7 @@ class PlanChecker:
             self._sizes.check_function(name, list(items(node.arguments())))
 
     def _check_generator(self, node: Java) -> None:
-        """Of LATERAL VIEW."""
+        """LATERAL VIEW."""
         name = node.name()
         qualified = [part.get() for part in (name.catalog(), name.database()) if part.isDefined()]
         found = self._function(node, [*qualified, name.funcName()], allowed.FUNCTIONS, allowed.REFUSED)
@@ -241,35 +240,35 @@ class PlanChecker:
     def _function(self, node: Java, parts: list[str], known: frozenset[str], refused: Mapping[str, str]) -> str:
         *qualified, last = (part.lower() for part in parts)
         if qualified and tuple(qualified) not in SYSTEM:
-            raise self._reject(f"the function {'.'.join(parts)} is not one of Spark's own", node)
+            raise self._reject(f"the function {'.'.join(parts)} is not built into Spark", node)
         if last not in known:
             reason = refused.get(last)
-            what = f"is not allowed: {reason}" if reason else "is not known"
-            raise self._reject(f"the function {last} {what}", node)
+            problem = f"is not allowed: {reason}" if reason else "is unknown"
+            raise self._reject(f"the function {last} {problem}", node)
         return last
 
     def _check_grouping(self, node: Java) -> None:
         with self._located(node):
             self._sizes.check_grouping(class_of(node).rpartition(".")[2], node)
 
-    # -- refusals ----------------------------------------------------------------------------------------
+    # -- errors ------------------------------------------------------------------------------------------
 
     def _reject_class(self, name: str, value: Java) -> UsageError:
         short = name.rpartition(".")[2].partition("$")[0]
         if CHANGES.match(short):
-            hint = "--into TOPIC publishes the rows of a query, --to PATH keeps them"
-            return self._reject(f"a query only reads, and this is {short}", value, hint)
+            hint = "--into TOPIC publishes the rows of a query, --to PATH writes them to files"
+            return self._reject(f"{short} is not allowed: a query cannot change data", value, hint)
         return self._reject(f"{short} is not allowed in a query", value)
 
-    def _reject(self, words: str, node: Java, hint: str = "") -> UsageError:
-        return to_usage_error(words, self._text, *location_of(node), hint)
+    def _reject(self, message: str, node: Java, hint: str = "") -> UsageError:
+        return to_usage_error(message, self._text, *location_of(node), hint)
 
     def _located(self, node: Java) -> ErrorLocation:
         return ErrorLocation(self._text, node)
 
 
 class ErrorLocation:
-    """Adds the place to what is raised in here."""
+    """Adds the location of a node to errors raised inside."""
 
     def __init__(self, text: str, node: Java) -> None:
         self._text = text
@@ -282,6 +281,6 @@ class ErrorLocation:
             raise to_usage_error(str(error), self._text, *location_of(self._node), error.hint) from None
 
 
-def to_usage_error(words: str, text: str, begin: int, end: int, hint: str = "") -> UsageError:
-    """With the place marked, where it is known."""
-    return UsageError(f"{words}\n{mark(text, begin, end)}" if begin < end else words, hint)
+def to_usage_error(message: str, text: str, start: int, stop: int, hint: str = "") -> UsageError:
+    """Marks the location in the text, if it is known."""
+    return UsageError(f"{message}\n{mark(text, start, stop)}" if start < stop else message, hint)

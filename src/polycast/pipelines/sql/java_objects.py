@@ -1,4 +1,4 @@
-"""Objects of Java and Scala, as the gate looks into them."""
+"""Access to Java and Scala objects for the gate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 Java = Any
-"""An object of Java."""
+"""A py4j proxy of a Java object."""
 
 
 def class_of(value: Java) -> str:
@@ -29,18 +29,18 @@ def elements_of(name: str, holder: Java) -> Iterator[Any]:
 
 
 def members_of(node: Java) -> Iterator[Any]:
-    """What a node is made of, and what it calls its children: they are the same, in all versions so far."""
+    """The fields of a node and its children. Every known version of Spark has the children among the fields."""
     yield from _fields_of(node)
     yield node.children()
     yield node.innerChildren()
 
 
 def location_of(node: Java) -> tuple[int, int]:
-    """Where in the text it is; (0, 0) where Spark does not say."""
+    """Start and stop index in the query text; (0, 0) if Spark does not know them."""
     try:
-        begin, end = node.origin().startIndex(), node.origin().stopIndex()
-    except Exception:  # no node of a tree: it has no origin
+        start, last = node.origin().startIndex(), node.origin().stopIndex()
+    except Exception:  # not a tree node: it has no origin
         return 0, 0
-    if not (begin.isDefined() and end.isDefined()):
+    if not (start.isDefined() and last.isDefined()):
         return 0, 0
-    return int(begin.get()), int(end.get()) + 1
+    return int(start.get()), int(last.get()) + 1

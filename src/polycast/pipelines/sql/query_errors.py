@@ -1,4 +1,4 @@
-"""What Spark has to say about a query, with the line marked: no plan, no stack, no codes."""
+"""Spark's errors about a query, with the query text marked: no plan, no stack trace, no error codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polycast.spark.error_text import unwrap
 
 LINE_AND_COLUMN = re.compile(r"\(?\bline (\d+),? pos (\d+)\)?")
 MESSAGE_END = re.compile(r"\s*SQLSTATE: \w{5}|\n== SQL")
-"""What comes behind the words for people."""
+"""The end of the readable part."""
 CONDITION = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
 SEARCH_PATH = re.compile(r"\nSearch path:.*", re.DOTALL)
 INDENT = "  "
@@ -24,8 +24,8 @@ INDENT = "  "
 
 @contextlib.contextmanager
 def query_errors(query: str) -> Iterator[None]:
-    """What Spark finds wrong with the query in here is the user's mistake. Anything else stays what it is."""
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # it would tell all of it a second time, as JSON
+    """Converts errors that Spark raises about the query to usage errors."""
+    logging.getLogger("SQLQueryContextLogger").disabled = True  # logs the same errors again, as JSON
     try:
         yield
     except PySparkException as error:
@@ -35,7 +35,7 @@ def query_errors(query: str) -> Iterator[None]:
 
 
 def _find_cause(error: Py4JJavaError) -> PySparkException:
-    """Where Spark hands out row by row, Python has to look for the cause by itself."""
+    """`toLocalIterator` raises unconverted Java exceptions."""
     cause = error.java_exception
     while (found := convert_exception(cause)) and isinstance(found, UnknownException) and cause.getCause():
         cause = cause.getCause()
@@ -44,31 +44,31 @@ def _find_cause(error: Py4JJavaError) -> PySparkException:
 
 def to_query_error(error: PySparkException, query: str) -> PolycastError:
     text = str(error)
-    begin, end = _find(error, text, query)
-    if begin is None and not isinstance(error, ParseException) and "Traceback" in text:
+    start, stop = _find(error, text, query)
+    if start is None and not isinstance(error, ParseException) and "Traceback" in text:
         return unwrap(error)
-    words = " ".join(SEARCH_PATH.sub("", CONDITION.sub("", MESSAGE_END.split(text)[0])).split()).rstrip(";")
-    if begin is None:
-        return UsageError(words.partition("; line")[0])
-    return UsageError(f"{words}\n{mark(query, begin, end)}")
+    message = " ".join(SEARCH_PATH.sub("", CONDITION.sub("", MESSAGE_END.split(text)[0])).split()).rstrip(";")
+    if start is None:
+        return UsageError(message.partition("; line")[0])
+    return UsageError(f"{message}\n{mark(query, start, stop)}")
 
 
 def _find(error: PySparkException, text: str, query: str) -> tuple[int | None, int]:
-    """Where in the query it is: the first letter, and the one behind the last."""
+    """Start and stop index of the error in the query."""
     for context in _contexts(error):
-        begin, end = context
-        if 0 <= begin < end <= len(query):
-            return begin, end
-    if place := LINE_AND_COLUMN.search(text):
-        line, column = int(place[1]), int(place[2])
+        start, stop = context
+        if 0 <= start < stop <= len(query):
+            return start, stop
+    if found := LINE_AND_COLUMN.search(text):
+        line, column = int(found[1]), int(found[2])
         before = query.splitlines(keepends=True)[: line - 1]
-        begin = min(sum(map(len, before)) + column, len(query))
-        return begin, begin + 1
+        start = min(sum(map(len, before)) + column, len(query))
+        return start, start + 1
     return None, 0
 
 
 def _contexts(error: PySparkException) -> Iterator[tuple[int, int]]:
-    """A parse error has none; one that comes from Python cannot be asked."""
+    """Parse errors have no context; errors raised in Python cannot return it."""
     if isinstance(error, ParseException):
         return
     with contextlib.suppress(Exception):
@@ -76,15 +76,15 @@ def _contexts(error: PySparkException) -> Iterator[tuple[int, int]]:
             yield context.startIndex(), context.stopIndex() + 1
 
 
-def mark(query: str, begin: int, end: int) -> str:
-    """The whole query, with carets under the part of it that is meant."""
+def mark(query: str, start: int, stop: int) -> str:
+    """The query with carets under the marked part."""
     shown = []
     position = 0
     for line in query.splitlines(keepends=True) or [""]:
         text = line.rstrip("\r\n")
         shown.append(INDENT + text.replace("\t", " "))
-        first, last = max(begin - position, 0), min(end - position, len(text))
-        at_end = begin - position == len(text) and position + len(line) >= len(query)
+        first, last = max(start - position, 0), min(stop - position, len(text))
+        at_end = start - position == len(text) and position + len(line) >= len(query)
         if first < last or at_end:
             shown.append(INDENT + " " * first + "^" * max(1, last - first))
         position += len(line)

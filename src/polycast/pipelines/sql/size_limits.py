@@ -1,4 +1,4 @@
-"""Limits on what a query says about the size of its result: where Spark would take all memory at once."""
+"""Limits of arguments that determine how much memory Spark allocates at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDTH = re.compile(rf"\d{{{allowed.WIDTH_DIGITS + 1},}}")
 
 
 class SizeChecker:
-    """Of one query."""
+    """Accumulates the sizes of one query."""
 
     def __init__(self) -> None:
         self._growth = 1
@@ -27,7 +27,7 @@ class SizeChecker:
     def check_function(self, name: str, arguments: Sequence[Java]) -> None:
         most = allowed.ARGUMENTS_AT_MOST.get(name)
         if most is not None and len(arguments) > most:
-            raise UsageError(f"{name} takes {most} arguments here, and this is {len(arguments)}")
+            raise UsageError(f"{name} takes at most {most} arguments, not {len(arguments)}")
         if name in allowed.SIZES and len(arguments) > allowed.SIZES[name]:
             self._check_size(name, arguments[allowed.SIZES[name]])
         if name in allowed.FORMATS and arguments:
@@ -38,23 +38,25 @@ class SizeChecker:
     def _check_size(self, name: str, argument: Java) -> None:
         size = _literal(argument)
         if not isinstance(size, int) or abs(size) > allowed.SIZE_LIMIT:
-            raise UsageError(f"the size that {name} makes is a number of at most {allowed.SIZE_LIMIT:,}")
+            raise UsageError(
+                f"the size argument of {name} must be an integer literal, at most {allowed.SIZE_LIMIT:,}"
+            )
         if name in allowed.GROWING:
             self._growth *= max(1, size)
             if self._growth > allowed.SIZE_LIMIT:
-                what = f"repeat and array_repeat make {self._growth:,} times the size"
-                raise UsageError(f"{what}, and {allowed.SIZE_LIMIT:,} are allowed in a query")
+                growth = f"repeat and array_repeat multiply the size by {self._growth:,}"
+                raise UsageError(f"{growth}; the limit is {allowed.SIZE_LIMIT:,} per query")
 
     def check_grouping(self, kind: str, node: Java) -> None:
         """CUBE, ROLLUP and GROUPING SETS multiply."""
         given = node.groupingSetIndexes().size()
         self._grouping_sets *= {"Cube": 2 ** min(given, 64), "Rollup": given + 1}.get(kind, max(1, given))
         if self._grouping_sets > allowed.GROUPING_SETS_AT_MOST:
-            raise UsageError(f"a query has at most {allowed.GROUPING_SETS_AT_MOST:,} sets to group by")
+            raise UsageError(f"a query has at most {allowed.GROUPING_SETS_AT_MOST:,} grouping sets")
 
 
 def _literal(expression: Java) -> int | str | None:
-    """Its value, where it is a literal of a whole number or a text."""
+    """The value of an integer or string literal; None for other expressions."""
     if not expression.getClass().getName().endswith(".expressions.Literal"):
         return None
     value = expression.value()
@@ -66,17 +68,19 @@ def _literal(expression: Java) -> int | str | None:
 def _check_format(name: str, argument: Java) -> None:
     text = _literal(argument)
     if not isinstance(text, str) or WIDTH.search(text):
-        raise UsageError(f"{name} takes a literal with widths of at most {allowed.WIDTH_DIGITS} digits")
+        raise UsageError(
+            f"the format of {name} must be a literal with widths of at most {allowed.WIDTH_DIGITS} digits"
+        )
 
 
 def _check_windows(arguments: Sequence[Java]) -> None:
-    """A row is in as many windows as the slide fits into the length."""
+    """A row is in length / slide windows."""
     if len(arguments) < 3:
         return
     length, slide = (_seconds(_literal(argument)) for argument in arguments[1:3])
     if not length or not slide or length / slide > allowed.WINDOWS_AT_MOST:
-        hint = "write both as in window(time, '1 hour', '1 minute')"
-        raise UsageError(f"a row is in at most {allowed.WINDOWS_AT_MOST:,} windows", hint)
+        hint = "write both durations as literals: window(time, '1 hour', '1 minute')"
+        raise UsageError(f"a row can be in at most {allowed.WINDOWS_AT_MOST:,} windows", hint)
 
 
 def _seconds(text: int | str | None) -> float:

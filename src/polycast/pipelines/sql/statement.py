@@ -1,6 +1,6 @@
-"""A query as text, the views that were declared for it, and those that it names itself.
+"""The text of a query and its views: declared ones, and patterns in back-ticks.
 
-What can be said without Spark is said here; whether the text is SQL, and what it reads, is for Spark's parser.
+Validates what does not need Spark; Spark's parser decides whether the text is SQL, and which relations it reads.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ VIEW = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 class Statement:
     text: str
     views: Mapping[str, str]
-    """The patterns, comma-separated, behind each name that was declared."""
+    """Comma-separated patterns by name of the view."""
 
 
 def read_statement(text: str, views: Iterable[str] = ()) -> Statement:
-    """`views` as people declare them: NAME=PATTERN."""
+    """`views` are NAME=PATTERN."""
     if not text.strip(" \t\r\n;"):
         hint = f'polycast sql "SELECT topic, count(*) FROM {MESSAGES} GROUP BY topic"'
         raise UsageError("the query is empty", hint)
@@ -40,16 +40,16 @@ def read_statement(text: str, views: Iterable[str] = ()) -> Statement:
 def _read_view(text: str) -> tuple[str, str]:
     name, separator, pattern = text.partition("=")
     if not separator or not VIEW.fullmatch(name):
-        hint = "write NAME=PATTERN, as in --view orders='orders.>'; a name has letters, digits and _"
-        raise UsageError(f"--view {text} names no view", hint)
+        hint = "for example: --view orders='orders.>'; a name has letters, digits and _"
+        raise UsageError(f"--view {text} is not NAME=PATTERN", hint)
     if name.lower() == MESSAGES:
-        raise UsageError(f"{MESSAGES} is the view of all topics already", "choose another name")
+        raise UsageError(f"--view {text}: the name {MESSAGES} is reserved for all topics", "choose another name")
     parse_patterns(pattern)
     return name, pattern
 
 
 def to_views(statement: Statement, checked: CheckedQuery) -> dict[str, str]:
-    """The patterns of each relation that the query reads: a declared view, or a pattern in back-ticks."""
+    """The patterns of each relation of the query: a declared view, or a pattern in back-ticks."""
     declared = {name.lower(): (name, patterns) for name, patterns in statement.views.items()}
     views: dict[str, str] = {}
     named: dict[str, str] = {}
@@ -60,8 +60,8 @@ def to_views(statement: Statement, checked: CheckedQuery) -> dict[str, str]:
         _check_pattern(statement, relation)
         other = named.setdefault(relation.name.lower(), relation.name)
         if other != relation.name:
-            hint = "give one of them a name: --view NAME=PATTERN"
-            raise UsageError(f"to Spark, `{other}` and `{relation.name}` are one name", hint)
+            hint = "declare one of them as a view: --view NAME=PATTERN"
+            raise UsageError(f"`{other}` and `{relation.name}` differ only in case, which Spark ignores", hint)
         views[relation.name] = relation.name
     return views
 
@@ -70,7 +70,7 @@ def _check_pattern(statement: Statement, relation: Relation) -> None:
     if not relation.quoted:
         from polycast.pipelines.sql.gate import to_usage_error
 
-        hint = f"there are {', '.join(statement.views)}; a topic or pattern goes in back-ticks: `{relation.name}`"
-        words = f"there is no view {relation.name}"
-        raise to_usage_error(words, statement.text, relation.begin, relation.end, hint)
+        hint = f"views: {', '.join(statement.views)}; write a topic or pattern in back-ticks: `{relation.name}`"
+        message = f"unknown view {relation.name}"
+        raise to_usage_error(message, statement.text, relation.start, relation.stop, hint)
     parse_patterns(relation.name)

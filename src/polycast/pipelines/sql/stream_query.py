@@ -1,4 +1,4 @@
-"""SQL over topics, of what is there and what comes: the rows that a query yields are published or kept."""
+"""Runs SQL queries as streams; the rows are published to topics or written to files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F  # noqa: N812 -- everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 from pyspark.sql.types import BinaryType, DataType, StringType
 
 from polycast.errors import UsageError
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 ANY_TOPIC = ">"
 DIGEST_DIGITS = 12
 CHANGES = "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION"
-"""What Spark calls it where totals have no end."""
+"""Spark's error condition for aggregates without a watermark in append mode."""
 WATERMARK = (
-    "say when they are done: FROM messages WATERMARK time DELAY OF INTERVAL 10 SECONDS and GROUP BY "
+    "add a watermark and a window: FROM messages WATERMARK time DELAY OF INTERVAL 10 SECONDS and GROUP BY "
     "window(time, '1 minute'); or publish every change with --into TOPIC"
 )
 
@@ -41,10 +41,10 @@ Put = Callable[["DataFrame", int], None]
 
 @dataclass(frozen=True)
 class StreamTarget:
-    """Where the rows of a stream go: one of the two."""
+    """Either a topic or a folder."""
 
     into: str = ""
-    """A topic; or `out.>`, where each row has its own below `out.`"""
+    """A topic, or a prefix such as `out.>`: the column `topic` of each row follows the prefix."""
     to: Path | None = None
 
     @property
@@ -58,32 +58,32 @@ class NoSettings:
 
 
 def to_pipeline(statement: Statement, target: StreamTarget) -> Pipeline:
-    """The same query to the same target goes on where it stopped."""
-    place = str(target.to.absolute()) if target.to else ""
-    identity = "\0".join([statement.text, *map("=".join, statement.views.items()), target.into, place])
+    """The same query and target resume from the same checkpoint."""
+    folder = str(target.to.absolute()) if target.to else ""
+    identity = "\0".join([statement.text, *map("=".join, statement.views.items()), target.into, folder])
     name = "sql-" + hashlib.sha256(identity.encode()).hexdigest()[:DIGEST_DIGITS]
     return Pipeline(
         name,
-        "A query that goes on.",
+        "a streaming query",
         NoSettings,
         partial(_start, statement, target),
-        writes=target.into or place,
+        writes=target.into or folder,
         publishes=lambda settings: bool(target.into),
     )
 
 
 def check_target(target: StreamTarget) -> None:
-    """As far as that can be done without Spark."""
+    """Checks what does not need Spark."""
     if target.to:
         _check_folder(target.to)
 
 
 def _check_query(checked: CheckedQuery, views: Mapping[str, str], target: StreamTarget) -> None:
     if checked.command:
-        raise UsageError("only what SELECT finds can be published or kept", "leave out --into and --to")
+        raise UsageError("--into and --to take the rows of a SELECT", "leave out --into and --to")
     read = next((name for name, patterns in views.items() if _names(patterns, target.into)), "")
     if target.into and read:
-        raise UsageError(f"the query would read what it publishes: `{read}`", "publish to another topic")
+        raise UsageError(f"the query would read its own output: `{read}`", "publish to another topic")
 
 
 def _check_folder(folder: Path) -> None:
@@ -105,14 +105,14 @@ def _start(statement: Statement, target: StreamTarget, run: PipelineRun) -> Stre
         create_view(name, _without(run.messages(patterns), target))
     rows = to_frame(run.spark, checked)
     if not rows.isStreaming:
-        raise UsageError("the query reads no messages: there is nothing to wait for", "leave out --into and --to")
+        raise UsageError("the query reads no messages, so it cannot be a stream", "leave out --into and --to")
     if target.to:
         return _follow(statement, run, rows, target, partial(_write_files, run.pipeline.name, target.to))
     return _follow(statement, run, to_messages(rows, target), target, run.publish)
 
 
 def _without(rows: DataFrame, target: StreamTarget) -> DataFrame:
-    """Nothing of what the query itself publishes, or else it would never be done."""
+    """Excludes the query's own output; otherwise the query would never finish."""
     if target.prefix:
         return rows.where(~F.col("topic").startswith(target.prefix))
     return rows.where(F.col("topic") != target.into) if target.into else rows
@@ -121,14 +121,14 @@ def _without(rows: DataFrame, target: StreamTarget) -> DataFrame:
 def _follow(
     statement: Statement, run: PipelineRun, rows: DataFrame, target: StreamTarget, put: Put
 ) -> StreamingQuery:
-    """Rows as they are found; for totals that go on changing, those that have changed."""
+    """Uses append mode, or update mode for aggregates without a watermark."""
     try:
         return run.write(rows, "append").foreachBatch(put).start()
     except AnalysisException as error:
         if error.getCondition() != CHANGES:
             raise _to_stream_error(error, statement) from None
     if target.to:
-        raise UsageError("these totals go on changing, and files do not", WATERMARK)
+        raise UsageError("aggregates without a watermark cannot be written to files", WATERMARK)
     try:
         return run.write(rows, "update").foreachBatch(ChangedTotals(put)).start()
     except AnalysisException as error:
@@ -136,9 +136,9 @@ def _follow(
 
 
 class ChangedTotals:
-    """A total over everything comes with every batch, also if it is what it was.
+    """Drops a global aggregate that has not changed.
 
-    Told each time, it would never end: what is told makes the next batch.
+    Spark returns it with every batch. Publishing it each time would never end: it is input of the next batch.
     """
 
     def __init__(self, put: Put) -> None:
@@ -146,34 +146,34 @@ class ChangedTotals:
         self._last: list[Any] = []
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        kept = rows.persist()
+        cached = rows.persist()
         try:
-            found = kept.collect() if kept.count() == 1 else []
+            found = cached.collect() if cached.count() == 1 else []
             if not found or found != self._last:
-                self._put(kept, batch)
+                self._put(cached, batch)
             self._last = found
         finally:
-            kept.unpersist()
+            cached.unpersist()
 
 
 def _to_stream_error(error: AnalysisException, statement: Statement) -> UsageError:
-    said = str(to_query_error(error, statement.text)).partition(";")[0]
-    hint = "without --into and --to it is asked once, of what is there"
-    return UsageError(f"this query cannot go on with what comes: {said}", hint)
+    reason = str(to_query_error(error, statement.text)).partition(";")[0]
+    hint = "without --into and --to it runs once over the log"
+    return UsageError(f"this query cannot run as a stream: {reason}", hint)
 
 
-# -- where it goes ---------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------
 
 
 def to_messages(rows: DataFrame, target: StreamTarget) -> DataFrame:
-    """One message for each row: (topic, payload, format). A payload alone stays as it is, else rows are JSON."""
+    """One message per row: (topic, payload, format). A column payload is used as is; other rows become JSON."""
     kinds = {field.name: type(field.dataType) for field in rows.schema.fields}
     raw = kinds.get("payload") in (StringType, BinaryType)
     own_topic = kinds.get("topic") is StringType
     if target.prefix and not (raw and own_topic):
         found = ", ".join(f"{name} {kind.typeName()}" for name, kind in kinds.items())
-        hint = f"SELECT ... AS topic, ... AS payload: the first text, the other text or bytes; it has {found}"
-        raise UsageError(f"--into {target.into} takes the columns topic and payload", hint)
+        hint = f"SELECT ... AS topic, ... AS payload: a string, and a string or binary; the query has {found}"
+        raise UsageError(f"--into {target.into} needs the columns topic and payload", hint)
     format_ = F.col("format") if kinds.get("format") is StringType else F.lit("bytes")
     if target.prefix:
         topic = F.concat(F.lit(target.prefix), F.col("topic"))
@@ -193,12 +193,12 @@ def _fields(rows: DataFrame) -> list[tuple[str, DataType]]:
     names = [field.name for field in rows.schema.fields]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
-        raise UsageError(f"two columns are called {twice}", f"name one of them: SELECT ... AS other_{twice}")
+        raise UsageError(f"two columns are named {twice}", f"rename one of them: SELECT ... AS other_{twice}")
     return [(field.name, field.dataType) for field in rows.schema.fields]
 
 
 def _to_text(column: Column, kind: DataType) -> Column:
-    """Bytes are text where they can be, else base64."""
+    """Bytes become text if they are UTF-8, else base64."""
     if not isinstance(kind, BinaryType):
         return column
     text = column.cast("string")
@@ -206,7 +206,7 @@ def _to_text(column: Column, kind: DataType) -> Column:
 
 
 def _write_files(name: str, folder: Path, rows: DataFrame, batch: int) -> None:
-    """As files of this batch, in place of those that an earlier try may have left."""
+    """Replaces the files of an earlier attempt of this batch."""
     made = folder.absolute() / f".{name}-{batch}"
     rows.write.mode("overwrite").parquet(str(made))
     for file in folder.glob(f"{name}-{batch:08}-*.parquet"):

@@ -1,1 +1,6 @@
-"""The pipeline `traffic`: `pipeline` has its logic."""
+"""Traffic statistics per topic, dialect and time window.
+
+pipeline    aggregates counts, publishes and stores windows
+counts      partial aggregates, computed in Spark's workers
+windows     Parquet files of windows, updated in place
+"""

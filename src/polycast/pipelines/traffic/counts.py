@@ -1,4 +1,4 @@
-"""Messages counted inside Spark's workers, in Arrow: thousands of rows become one for each thing they tell."""
+"""Partial aggregates computed in Arrow inside Spark's workers: one row per group instead of one per message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Batches = Iterator[pa.RecordBatch]
 NAMED = ("topic", "dialect", "source")
 NEEDED = (*NAMED, "time", "payload")
 BITS = 7
-"""So many leading bits of a size are kept: those that have no more are exact."""
+"""Significant bits of a size that are preserved; sizes of up to 7 bits are exact."""
 PARTIALS = (
     "time timestamp, topic string, dialect string, source string, size long, messages long, bytes long, "
     "size_max long, delay_sum_ms double, delay_max_ms double"
@@ -32,7 +32,7 @@ FIELDS = pa.schema(
 def to_counter(
     log: Path, wanted: RowFilter, seconds: int, now: Callable[[], float]
 ) -> Callable[[Batches], Batches]:
-    """For `mapInArrow`: from stretches to PARTIALS, whose `time` is that of the last message counted there."""
+    """A function for `mapInArrow`, from stretches to PARTIALS. `time` is the time of the last counted message."""
 
     def count(stretches: Batches) -> Batches:
         from polycast.spark.fetch import fetch
@@ -45,7 +45,7 @@ def to_counter(
 
 
 def count_batch(batch: pa.RecordBatch, seconds: int, now: float) -> pa.RecordBatch:
-    """Texts are grouped by their place in a dictionary: that is several times as fast."""
+    """Groups strings by their dictionary index, which is several times as fast."""
     texts = {name: batch[name].dictionary_encode() for name in NAMED}
     times = batch["time"].cast(pa.int64())
     sizes = pc.binary_length(batch["payload"]).cast(pa.int64())
@@ -62,13 +62,13 @@ def count_batch(batch: pa.RecordBatch, seconds: int, now: float) -> pa.RecordBat
 
 
 def to_delays(times: pa.Array, now: float) -> pa.Array:
-    """In milliseconds. Where clocks differ, nothing is looked at before it was sent."""
+    """In milliseconds. Negative delays, from clocks that differ, count as 0."""
     delays = pc.divide(pc.subtract(int(now * MICROS), times).cast(pa.float64()), 1000.0)
     return pc.max_element_wise(delays, 0.0)
 
 
 def to_bucket(sizes: pa.Array) -> pa.Array:
-    """Sizes that differ by less than 1.6 % become the one in their middle."""
+    """Rounds sizes to the middle of a bucket; a bucket spans less than 1.6 %."""
     if pc.max(sizes).as_py() < 1 << BITS:
         return sizes
     bits = pc.floor(pc.log2(pc.max_element_wise(sizes, 1))).cast(pa.int64())

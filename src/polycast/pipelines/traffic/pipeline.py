@@ -1,13 +1,12 @@
-"""How much is said, by whom and how fast: per topic and dialect, in windows of time.
+"""Traffic statistics per topic, dialect and time window.
 
-Messages, bytes, percentiles of the payloads' sizes, how many sources there were, and the delay from a message's
-time to when it was looked at here. Sizes up to 127 bytes are exact in the percentiles, larger ones within 0.8 %;
-the number of sources is within 2 % where there are many.
+Counts messages and bytes, and computes percentiles of payload sizes, the number of sources, and the delay from a
+message's time to its processing. Percentiles are exact for sizes up to 127 bytes and within 0.8 % above; the
+number of sources is within 2 %.
 
-After each batch every window that changed is published to polycast/traffic/TOPIC, with all that is known of it
-by then: of two messages for the same window, topic and dialect, the later one counts. The same goes to
-DIR/traffic, where each window, topic and dialect is there once, with its newest values. Messages that come later
-than their window by more than late_seconds, in the time that messages have, are not counted.
+After each batch, every changed window is published to polycast/traffic/TOPIC with its current totals: of several
+messages for the same window, topic and dialect, the latest is valid. DIR/traffic has each window, topic and
+dialect once, with its latest values. Messages more than late_seconds behind the watermark are not counted.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls them
+from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 
 from polycast.declare import setting
 from polycast.log.files.folder import log_folder
@@ -41,24 +40,24 @@ KEYS = ["window", "topic", "dialect"]
 
 @dataclass(frozen=True, slots=True)
 class TrafficSettings:
-    subscribe: str = setting(">", "patterns of the topics to look at, comma-separated")
-    window_seconds: int = setting(60, "how long a window is", low=1)
-    late_seconds: float = setting(60.0, "how late a message may come and still be counted", low=0)
-    trigger_seconds: float = setting(5.0, "the time from one batch to the next", low=0)
-    batch_bytes: int = setting(1024 * MIB, "how much of the log one batch takes at most", low=1)
-    publish: bool = setting(True, "publish results; without, they go to files alone, and no broker is needed")
+    subscribe: str = setting(">", "comma-separated patterns of topics to count")
+    window_seconds: int = setting(60, "length of a window", low=1)
+    late_seconds: float = setting(60.0, "watermark delay; messages that are later are not counted", low=0)
+    trigger_seconds: float = setting(5.0, "interval between batches", low=0)
+    batch_bytes: int = setting(1024 * MIB, "maximum bytes of the log per batch", low=1)
+    publish: bool = setting(True, "publish results; false: write files only, without a broker")
 
 
 def count(
     stretches: DataFrame, log: Path, subscribe: str, seconds: int, now: Callable[[], float] = time.time
 ) -> DataFrame:
-    """Grain: window, topic, dialect, source and size, as one worker found them in some messages."""
+    """Grain: window, topic, dialect, source and size, for each batch of messages in a worker."""
     wanted = RowFilter(parse_patterns(subscribe))
     return stretches.mapInArrow(to_counter(log, wanted, seconds, now), PARTIALS)
 
 
 def sum_up(counted: DataFrame, seconds: int, late_seconds: float = 0.0) -> DataFrame:
-    """Grain: window, topic and dialect. Several rows of `counted` may be about the same."""
+    """Grain: window, topic and dialect. `counted` may have several rows per group."""
     counted = counted.withWatermark("time", f"{round(late_seconds * 1000)} milliseconds")
     groups = counted.groupBy(F.window("time", f"{seconds} seconds").alias("span"), "topic", "dialect")
     summed = groups.agg(
@@ -87,7 +86,7 @@ def sum_up(counted: DataFrame, seconds: int, late_seconds: float = 0.0) -> DataF
 
 
 def to_messages(rows: DataFrame) -> DataFrame:
-    """Grain: as `rows`, one message for each."""
+    """Grain: one message per row."""
     return rows.select(
         F.concat(F.lit("polycast/traffic/"), "topic").alias("topic"),
         F.to_json(F.struct(*rows.columns)).alias("payload"),
@@ -106,7 +105,7 @@ def start(run: PipelineRun) -> StreamingQuery:
 
 
 def write_windows(run: PipelineRun, rows: DataFrame, batch: int) -> None:
-    """As often as Spark likes to bring that batch."""
+    """Idempotent: Spark may repeat a batch."""
     found = rows.toArrow()
     if not found.num_rows:
         return
@@ -117,7 +116,7 @@ def write_windows(run: PipelineRun, rows: DataFrame, batch: int) -> None:
 
 def finish(run: PipelineRun) -> list[str]:
     folder = run.data.absolute() / "traffic"
-    return [f"{folder}: {len(list(folder.glob('*/*.parquet'))):,} files, one for each hour"]
+    return [f"{folder}: {len(list(folder.glob('*/*.parquet'))):,} files, one per hour"]
 
 
 PIPELINE = Pipeline(

@@ -1,9 +1,8 @@
-"""Results of windows as Parquet, one file for each hour: every key is there once, with its newest values.
+"""Stores windows as Parquet, one file per hour, with the latest values of each key.
 
     FOLDER/date=2026-11-16/07.parquet
 
-A file is replaced as a whole, in one step. Who reads it sees it before or after, and to add the same rows again
-changes nothing.
+Files are replaced atomically. Writing the same rows again changes nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from polycast.log.files.folder import make_folder
 
 
 def upsert(folder: Path, rows: pa.Table, keys: list[str], disk: Disk = DISK) -> None:
-    """`rows` have each key once, and the column `window`, by which they go to their file."""
-    rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))  # as they are read again
+    """`rows` have unique keys and a column `window`, which selects the file."""
+    rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))  # as Parquet returns them
     hours = pc.strftime(rows["window"], format="date=%Y-%m-%d/%H.parquet")
     for name in pc.unique(hours):
         path = folder / name.as_py()
