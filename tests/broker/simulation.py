@@ -8,7 +8,7 @@ from random import Random
 from typing import cast
 
 from polycast.broker import Hub, Mesh, Publication
-from polycast.broker.mesh import Ask, Effect, Unask, Unlink
+from polycast.broker.mesh import CloseLink, Effect, SubscribeAt, UnsubscribeAt
 from polycast.dialects.registry import ROLES
 from polycast.dialects.session import LinkSession, SessionContext
 from polycast.dialects.simplest.session import ENCODER
@@ -68,7 +68,7 @@ class Node:
         self.mesh = Mesh(self.hub, name, forward, seconds, messages)
         self.clients: list[Client] = []
         self.ends: list[End] = []
-        self.unlinked: list[Unlink] = []
+        self.unlinked: list[CloseLink] = []
         self.limits = Limits()
         self.now = 1000.0
 
@@ -141,11 +141,11 @@ class Node:
         for effect in effects:
             end: End = effect.link.owner
             match effect:
-                case Ask(_, text):
+                case SubscribeAt(_, text):
                     end.send(end.session.to_subscribe(text))
-                case Unask(_, text):
+                case UnsubscribeAt(_, text):
                     end.send(end.session.to_unsubscribe(text))
-                case Unlink():
+                case CloseLink():
                     self.unlinked.append(effect)
                     self.close(end)
 

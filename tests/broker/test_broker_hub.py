@@ -191,7 +191,7 @@ def test_leaving_ends_everything() -> None:
     assert set(publish(hub, two, b"a")) == {two}
     assert hub.leave(one) == []
     hub.leave(two)
-    assert not any(len(shelf) for shelf in hub.router._index._shelves.values())
+    assert not any(len(shelf) for shelf in hub.router._index._tables.values())
 
 
 class Owner:

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from broker.simulation import Client, End, Net, Node, Row
-from polycast.broker.forwarded_cache import Memory
-from polycast.broker.mesh import Ask, Effect, Unask, Unlink, to_direct, to_forwarded, to_texts
+from polycast.broker.forwarded_cache import ForwardedCache
+from polycast.broker.mesh import CloseLink, Effect, SubscribeAt, UnsubscribeAt, to_direct, to_forwarded, to_texts
 from polycast.model import Burst, Contains, Everything, Exact, Format, Limits, Pattern, Prefix
 from polycast.routing import Subscriber
 
@@ -96,18 +96,21 @@ def test_what_two_clients_want_is_asked_for_once_and_until_both_are_gone() -> No
     _, [one, _] = line(2)
     first, second = one.client(), one.client()
     link = one.ends[0].subscriber
-    assert set(one.mesh.subscribed(first.subscriber, Contains("//x"))) == {Ask(link, "//x"), Ask(link, "//fwd/x")}
+    assert set(one.mesh.subscribed(first.subscriber, Contains("//x"))) == {
+        SubscribeAt(link, "//x"),
+        SubscribeAt(link, "//fwd/x"),
+    }
     assert one.mesh.subscribed(second.subscriber, Contains("//fwd/x")) == []
     assert one.mesh.unsubscribed(first.subscriber, Contains("//x")) == []
     gone = one.mesh.unsubscribed(second.subscriber, Contains("//fwd/x"))
-    assert set(gone) == {Unask(link, "//x"), Unask(link, "//fwd/x")}
+    assert set(gone) == {UnsubscribeAt(link, "//x"), UnsubscribeAt(link, "//fwd/x")}
 
 
 def test_a_new_link_is_asked_for_what_is_wanted_already() -> None:
     net = Net()
     one, two = net.node("one"), net.node("two")
     one.client(Contains("//x"))
-    one.mesh.want([Contains("//peers/org/")])
+    one.mesh.add_interest([Contains("//peers/org/")])
     net.link(one, two)
     net.settle()
     assert asked(one.ends[0]) == {"//x", "//fwd/x", "//peers/org/", "//fwd/peers/org/"}
@@ -313,17 +316,17 @@ def test_a_direct_message_long_behind_a_forwarded_copy_is_another_message() -> N
     assert len(here.got) == 2
 
 
-def test_memory_is_bounded() -> None:
-    memory = Memory(seconds=10.0, messages=3)
+def test_cache_is_bounded() -> None:
+    memory = ForwardedCache(seconds=10.0, messages=3)
     for i in range(10):
         memory.add((b"//fwd/x", bytes([i])), now=float(i) / 10, awaits_direct=False)
         assert len(memory) <= 3
     assert [memory.seen((b"//fwd/x", bytes([i])), 1.0) for i in (6, 7, 8, 9)] == [False, True, True, True]
 
 
-def test_memory_forgets_the_oldest_at_a_constant_cost_and_counts_what_it_forgot_too_early() -> None:
+def test_cache_forgets_the_oldest_at_a_constant_cost_and_counts_what_it_forgot_too_early() -> None:
     """A cost that grows with what was forgotten would make this very slow."""
-    memory, messages = Memory(seconds=10.0, messages=65_536), 300_000
+    memory, messages = ForwardedCache(seconds=10.0, messages=65_536), 300_000
     for i in range(messages):
         memory.add((b"//fwd/x", i.to_bytes(20, "big")), now=1.0 + i * 1e-6, awaits_direct=False)
     known = [memory.seen((b"//fwd/x", i.to_bytes(20, "big")), 2.0) for i in range(messages)]
@@ -331,15 +334,15 @@ def test_memory_forgets_the_oldest_at_a_constant_cost_and_counts_what_it_forgot_
     assert memory.forgotten == messages - 65_536
 
 
-def test_what_memory_lets_go_in_time_is_not_forgotten_too_early() -> None:
-    memory = Memory(seconds=10.0, messages=3)
+def test_what_cache_lets_go_in_time_is_not_forgotten_too_early() -> None:
+    memory = ForwardedCache(seconds=10.0, messages=3)
     for i in range(10):
         memory.add((b"//fwd/x", bytes([i])), now=float(i) * 5, awaits_direct=False)
     assert memory.forgotten == 0
 
 
-def test_memory_lets_go_of_what_is_old() -> None:
-    memory = Memory(seconds=10.0, messages=1000)
+def test_cache_lets_go_of_what_is_old() -> None:
+    memory = ForwardedCache(seconds=10.0, messages=1000)
     for i in range(100):
         memory.add((b"//fwd/x", bytes([i])), now=float(i), awaits_direct=False)
     assert len(memory) == 10
@@ -350,7 +353,7 @@ def test_memory_lets_go_of_what_is_old() -> None:
 def test_a_node_remembers_no_more_than_it_may() -> None:
     net, [one, _] = line(2, messages=5)
     say(net, one, *[("//x", str(i).encode()) for i in range(50)])
-    assert len(one.mesh._memory) == 5
+    assert len(one.mesh._cache) == 5
 
 
 # -- one link for two brokers ----------------------------------------------------------------------------
@@ -397,7 +400,7 @@ def test_a_link_to_itself_is_closed_by_the_end_that_dialed(seed: int) -> None:
     one = net.node("a")
     near, far = net.link(one, one)
     net.settle()
-    assert one.unlinked == [Unlink(near.subscriber, twin=None)]
+    assert one.unlinked == [CloseLink(near.subscriber, duplicate=None)]
     assert not near.open
     assert not far.open
 
@@ -420,7 +423,7 @@ def test_brokers_that_do_not_say_who_they_are_are_left_alone() -> None:
 def test_a_broker_without_a_name_costs_no_other_its_link() -> None:
     node, _, accepted = two_strangers()
     effects = node.mesh.subscribed(accepted, Contains("polycast/node/"))
-    assert not [effect for effect in effects if isinstance(effect, Unlink)]
+    assert not [effect for effect in effects if isinstance(effect, CloseLink)]
 
 
 # -- an id is a claim ------------------------------------------------------------------------------------
@@ -443,8 +446,8 @@ def test_a_link_is_not_given_up_for_one_of_another_identity(claim: str, dialed: 
         node.mesh.join(other, dialed=dialed, identity="guest", trust=0)
         effects = claimed(node, honest if honest_first else other, claim)
         effects += claimed(node, other if honest_first else honest, claim)
-        assert not [effect for effect in effects if isinstance(effect, Unlink)]
-        assert not [effect for effect in effects if isinstance(effect, Unask) and effect.link is honest]
+        assert not [effect for effect in effects if isinstance(effect, CloseLink)]
+        assert not [effect for effect in effects if isinstance(effect, UnsubscribeAt) and effect.link is honest]
 
 
 def test_a_link_says_one_id_and_no_other() -> None:

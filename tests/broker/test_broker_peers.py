@@ -37,7 +37,7 @@ def announce(*rows: tuple[bytes, bytes]) -> Burst:
 )
 def test_good_announcements(topic: bytes, payload: bytes, peer: Peer) -> None:
     assert from_announcement(topic, payload, 5.0) == peer
-    assert PeerTable().hear(announce((topic, payload)), 5.0) == [peer]
+    assert PeerTable().add_announced(announce((topic, payload)), 5.0) == [peer]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_good_announcements(topic: bytes, payload: bytes, peer: Peer) -> None:
 )
 def test_bad_announcements(topic: bytes, payload: bytes) -> None:
     table = PeerTable()
-    assert table.hear(announce((topic, payload)), 5.0) == []
+    assert table.add_announced(announce((topic, payload)), 5.0) == []
     assert len(table) == 0
 
 
@@ -99,7 +99,7 @@ def test_bad_announcements(topic: bytes, payload: bytes) -> None:
     st.one_of(st.binary(max_size=20), st.text("/peersfwdé\n", max_size=20).map(str.encode)), st.binary(max_size=20)
 )
 def test_anything_may_be_announced(rest: bytes, payload: bytes) -> None:
-    PeerTable().hear(announce((b"//peers/" + rest, payload)), 0.0)
+    PeerTable().add_announced(announce((b"//peers/" + rest, payload)), 0.0)
 
 
 def test_there_and_back() -> None:
@@ -110,8 +110,8 @@ def test_there_and_back() -> None:
 
 def test_the_last_announcement_counts() -> None:
     table = PeerTable()
-    table.hear(announce((TOPIC, b"1.2.3.4 1"), (b"//peers/myorg/eve", b"1.2.3.4 2")), 1.0)
-    table.hear(announce((b"//fwd/peers/myorg/bob", b"5.6.7.8 3")), 2.0)
+    table.add_announced(announce((TOPIC, b"1.2.3.4 1"), (b"//peers/myorg/eve", b"1.2.3.4 2")), 1.0)
+    table.add_announced(announce((b"//fwd/peers/myorg/bob", b"5.6.7.8 3")), 2.0)
     assert sorted(table.all()) == [
         Peer("myorg", "bob", "5.6.7.8", 3, 2.0),
         Peer("myorg", "eve", "1.2.3.4", 2, 1.0),
@@ -121,21 +121,21 @@ def test_the_last_announcement_counts() -> None:
 def test_other_messages_of_a_burst_are_nothing() -> None:
     table = PeerTable()
     burst = announce((b"//x", b"1.2.3.4 1"), (TOPIC, b"no"), (TOPIC, b"1.2.3.4 1"), (b"\xff", b"1.2.3.4 1"))
-    assert [peer.port for peer in table.hear(burst, 1.0)] == [1]
+    assert [peer.port for peer in table.add_announced(burst, 1.0)] == [1]
 
 
 def test_the_table_is_bounded_and_drops_what_was_heard_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(announcements, "TABLE_LIMIT", 3)
     table = PeerTable()
     for i in (0, 1, 2, 0, 3, 4):
-        table.hear(announce((b"//peers/o/%d" % i, b"1.2.3.4 9014")), float(i))
+        table.add_announced(announce((b"//peers/o/%d" % i, b"1.2.3.4 9014")), float(i))
         assert len(table) <= 3
     assert {peer.name for peer in table.all()} == {"0", "3", "4"}
 
 
 def test_the_limit_of_the_table() -> None:
     table = PeerTable()
-    table.hear(
+    table.add_announced(
         announce(*[(b"//peers/o/%d" % i, b"1.2.3.4 9014") for i in range(announcements.TABLE_LIMIT + 5)]), 0.0
     )
     assert len(table) == announcements.TABLE_LIMIT
@@ -146,6 +146,6 @@ def test_names_without_end_cost_the_same_each() -> None:
     table, rounds = PeerTable(), 5
     for turn in range(rounds):
         names = range(turn * announcements.TABLE_LIMIT, (turn + 1) * announcements.TABLE_LIMIT)
-        table.hear(announce(*[(b"//peers/o/%d" % i, b"1.2.3.4 9014") for i in names]), float(turn))
+        table.add_announced(announce(*[(b"//peers/o/%d" % i, b"1.2.3.4 9014") for i in names]), float(turn))
     assert len(table) == announcements.TABLE_LIMIT
-    assert {peer.heard for peer in table.all()} == {rounds - 1.0}
+    assert {peer.announced_at for peer in table.all()} == {rounds - 1.0}

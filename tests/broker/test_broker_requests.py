@@ -9,17 +9,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from polycast.broker.requests import (
     BUSY,
-    EXPIRED_AT_ONCE,
+    EXPIRE_LIMIT,
     GONE,
     NOT_FOUND,
     SHARE,
     TIMEOUT,
-    Answered,
     Effect,
-    Forward,
     Requests,
-    value,
-    word,
+    SendRequest,
+    SendResponse,
+    json_body,
+    text_body,
 )
 from polycast.model import Body, Format
 from polycast.routing import Subscriber
@@ -33,32 +33,32 @@ def someone() -> Subscriber:
 
 
 def failed(requester: Subscriber, handle: object, reason: str) -> list[Effect]:
-    return [Answered(requester, handle, False, word(reason))]
+    return [SendResponse(requester, handle, False, text_body(reason))]
 
 
 def test_bodies() -> None:
-    assert word("NotFound") == Body(b"NotFound", Format.TEXT)
-    assert value({"é": [1, None]}) == Body('{"é":[1,null]}'.encode(), Format.JSON)
+    assert text_body("NotFound") == Body(b"NotFound", Format.TEXT)
+    assert json_body({"é": [1, None]}) == Body('{"é":[1,null]}'.encode(), Format.JSON)
 
 
 def test_a_request_goes_to_who_offered_under_a_number_of_our_own() -> None:
     requests, asker, responder = Requests(), someone(), someone()
     requests.offer(responder, "add")
-    assert requests.ask(asker, "add", "seven", BODY, 0.0) == [Forward(responder, 1, "add", BODY)]
-    assert requests.ask(asker, "add", "seven", BODY, 0.0) == [Forward(responder, 2, "add", BODY)]
+    assert requests.request(asker, "add", "seven", BODY, 0.0) == [SendRequest(responder, 1, "add", BODY)]
+    assert requests.request(asker, "add", "seven", BODY, 0.0) == [SendRequest(responder, 2, "add", BODY)]
     assert len(requests) == 2
-    assert requests.answer(responder, 2, True, Body()) == [Answered(asker, "seven", True, Body())]
-    assert requests.answer(responder, 1, False, BODY) == [Answered(asker, "seven", False, BODY)]
+    assert requests.respond(responder, 2, True, Body()) == [SendResponse(asker, "seven", True, Body())]
+    assert requests.respond(responder, 1, False, BODY) == [SendResponse(asker, "seven", False, BODY)]
     assert len(requests) == 0
 
 
 def test_nobody_there() -> None:
     requests, asker, responder = Requests(), someone(), someone()
-    assert requests.ask(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+    assert requests.request(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
     requests.offer(responder, "add")
-    assert requests.ask(asker, "ad", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+    assert requests.request(asker, "ad", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
     requests.withdraw(responder, "add")
-    assert requests.ask(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+    assert requests.request(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
 
 
 def test_responders_take_turns() -> None:
@@ -67,8 +67,8 @@ def test_responders_take_turns() -> None:
     for responder in responders:
         requests.offer(responder, "add")
     requests.offer(responders[0], "add")
-    asked = [effect for _ in range(6) for effect in requests.ask(asker, "add", 1, BODY, 0.0)]
-    assert [effect.responder for effect in asked if isinstance(effect, Forward)] == responders * 2
+    asked = [effect for _ in range(6) for effect in requests.request(asker, "add", 1, BODY, 0.0)]
+    assert [effect.responder for effect in asked if isinstance(effect, SendRequest)] == responders * 2
     requests.withdraw(responders[1], "add")
     requests.withdraw(responders[1], "add")
     requests.withdraw(someone(), "add")
@@ -79,31 +79,31 @@ def test_only_who_was_asked_can_answer_and_only_once() -> None:
     requests, asker, responder, other = Requests(), someone(), someone(), someone()
     requests.offer(responder, "add")
     requests.offer(other, "add")
-    requests.ask(asker, "add", 1, BODY, 0.0)
-    assert requests.answer(other, 1, True, BODY) is None
-    assert requests.answer(asker, 1, True, BODY) is None
-    assert requests.answer(responder, 2, True, BODY) is None
-    assert requests.answer(responder, 1, True, BODY) == [Answered(asker, 1, True, BODY)]
-    assert requests.answer(responder, 1, True, BODY) is None
+    requests.request(asker, "add", 1, BODY, 0.0)
+    assert requests.respond(other, 1, True, BODY) is None
+    assert requests.respond(asker, 1, True, BODY) is None
+    assert requests.respond(responder, 2, True, BODY) is None
+    assert requests.respond(responder, 1, True, BODY) == [SendResponse(asker, 1, True, BODY)]
+    assert requests.respond(responder, 1, True, BODY) is None
 
 
 def test_who_withdrew_may_still_answer() -> None:
     requests, asker, responder = Requests(), someone(), someone()
     requests.offer(responder, "add")
-    requests.ask(asker, "add", 1, BODY, 0.0)
+    requests.request(asker, "add", 1, BODY, 0.0)
     requests.withdraw(responder, "add")
-    assert requests.answer(responder, 1, True, BODY) == [Answered(asker, 1, True, BODY)]
+    assert requests.respond(responder, 1, True, BODY) == [SendResponse(asker, 1, True, BODY)]
 
 
 def test_no_answer_in_time() -> None:
     requests, asker, responder = Requests(SECONDS), someone(), someone()
     requests.offer(responder, "add")
-    requests.ask(asker, "add", "early", BODY, 0.0)
-    requests.ask(asker, "add", "late", BODY, 1.0)
+    requests.request(asker, "add", "early", BODY, 0.0)
+    requests.request(asker, "add", "late", BODY, 1.0)
     assert requests.expire(SECONDS - 0.1) == []
     assert requests.expire(SECONDS) == failed(asker, "early", TIMEOUT)
-    assert requests.answer(responder, 1, True, BODY) is None
-    assert requests.answer(responder, 2, True, BODY) == [Answered(asker, "late", True, BODY)]
+    assert requests.respond(responder, 1, True, BODY) is None
+    assert requests.respond(responder, 2, True, BODY) == [SendResponse(asker, "late", True, BODY)]
     assert requests.expire(2 * SECONDS) == []
 
 
@@ -111,20 +111,20 @@ def test_the_responder_is_gone() -> None:
     requests, asker, other, responder = Requests(), someone(), someone(), someone()
     requests.offer(responder, "add")
     requests.offer(responder, "sub")
-    requests.ask(asker, "add", 1, BODY, 0.0)
-    requests.ask(other, "sub", 2, BODY, 0.0)
+    requests.request(asker, "add", 1, BODY, 0.0)
+    requests.request(other, "sub", 2, BODY, 0.0)
     assert requests.leave(responder) == [*failed(asker, 1, GONE), *failed(other, 2, GONE)]
     assert requests.routes() == {}
-    assert requests.ask(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+    assert requests.request(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
     assert requests.leave(responder) == []
 
 
 def test_the_requester_is_gone() -> None:
     requests, asker, responder = Requests(), someone(), someone()
     requests.offer(responder, "add")
-    requests.ask(asker, "add", 1, BODY, 0.0)
+    requests.request(asker, "add", 1, BODY, 0.0)
     assert requests.leave(asker) == []
-    assert requests.answer(responder, 1, True, BODY) is None
+    assert requests.respond(responder, 1, True, BODY) is None
     assert requests.expire(SECONDS) == []
     assert len(requests) == 0
 
@@ -132,9 +132,9 @@ def test_the_requester_is_gone() -> None:
 def test_whoever_asks_itself_and_leaves_is_told_nothing() -> None:
     requests, both = Requests(), someone()
     requests.offer(both, "add")
-    assert requests.ask(both, "add", 1, BODY, 0.0) == [Forward(both, 1, "add", BODY)]
-    assert requests.answer(both, 1, True, BODY) == [Answered(both, 1, True, BODY)]
-    requests.ask(both, "add", 2, BODY, 0.0)
+    assert requests.request(both, "add", 1, BODY, 0.0) == [SendRequest(both, 1, "add", BODY)]
+    assert requests.respond(both, 1, True, BODY) == [SendResponse(both, 1, True, BODY)]
+    requests.request(both, "add", 2, BODY, 0.0)
     assert requests.leave(both) == []
 
 
@@ -143,24 +143,24 @@ def test_nobody_can_keep_the_others_from_asking() -> None:
     requests, greedy, responder = Requests(SECONDS, limit), someone(), someone()
     requests.offer(responder, "add")
     for _ in range(2):
-        assert isinstance(requests.ask(greedy, "add", 1, BODY, 0.0)[0], Forward)
-    assert requests.ask(greedy, "add", 3, BODY, 0.0) == failed(greedy, 3, BUSY)
+        assert isinstance(requests.request(greedy, "add", 1, BODY, 0.0)[0], SendRequest)
+    assert requests.request(greedy, "add", 3, BODY, 0.0) == failed(greedy, 3, BUSY)
     for _ in range(limit - 2):
-        assert isinstance(requests.ask(someone(), "add", 1, BODY, 0.0)[0], Forward)
+        assert isinstance(requests.request(someone(), "add", 1, BODY, 0.0)[0], SendRequest)
     late = someone()
-    assert requests.ask(late, "add", 4, BODY, 0.0) == failed(late, 4, BUSY)
-    requests.answer(responder, 1, True, BODY)
-    assert isinstance(requests.ask(late, "add", 4, BODY, 0.0)[0], Forward)
+    assert requests.request(late, "add", 4, BODY, 0.0) == failed(late, 4, BUSY)
+    requests.respond(responder, 1, True, BODY)
+    assert isinstance(requests.request(late, "add", 4, BODY, 0.0)[0], SendRequest)
 
 
 def test_requests_that_ran_out_together_are_ended_some_at_a_time_and_the_oldest_first() -> None:
     requests, asker, responder = Requests(SECONDS), someone(), someone()
     requests.offer(responder, "add")
-    asked = 10 * EXPIRED_AT_ONCE + 1
+    asked = 10 * EXPIRE_LIMIT + 1
     for handle in range(asked):
-        requests.ask(asker, "add", handle, BODY, 0.0)
+        requests.request(asker, "add", handle, BODY, 0.0)
     sweeps = [requests.expire(SECONDS) for _ in range(12)]
-    assert [len(sweep) for sweep in sweeps] == [EXPIRED_AT_ONCE] * 10 + [1, 0]
+    assert [len(sweep) for sweep in sweeps] == [EXPIRE_LIMIT] * 10 + [1, 0]
     answers = [effect for sweep in sweeps for effect in sweep]
     assert answers == [failed(asker, handle, TIMEOUT)[0] for handle in range(asked)]
 
@@ -170,15 +170,15 @@ def test_each_of_very_many_responders_has_its_turn() -> None:
     responders = [someone() for _ in range(20_000)]
     for responder in responders:
         requests.offer(responder, "add")
-    asked = [requests.ask(asker, "add", handle, BODY, 0.0) for handle in range(2 * len(responders))]
-    assert [effect.responder for [effect] in asked if isinstance(effect, Forward)] == responders * 2
+    asked = [requests.request(asker, "add", handle, BODY, 0.0) for handle in range(2 * len(responders))]
+    assert [effect.responder for [effect] in asked if isinstance(effect, SendRequest)] == responders * 2
 
 
 def test_a_limit_of_one_is_one() -> None:
     requests, asker, responder = Requests(SECONDS, 1), someone(), someone()
     requests.offer(responder, "add")
-    assert isinstance(requests.ask(asker, "add", 1, BODY, 0.0)[0], Forward)
-    assert requests.ask(asker, "add", 2, BODY, 0.0) == failed(asker, 2, BUSY)
+    assert isinstance(requests.request(asker, "add", 1, BODY, 0.0)[0], SendRequest)
+    assert requests.request(asker, "add", 2, BODY, 0.0) == failed(asker, 2, BUSY)
 
 
 class Exchange(RuleBasedStateMachine):
@@ -194,13 +194,13 @@ class Exchange(RuleBasedStateMachine):
         self.asked = 0
         self.owed: dict[int, Subscriber] = {}
         """Who waits, by handle."""
-        self.forwarded: list[Forward] = []
+        self.forwarded: list[SendRequest] = []
         self.answers: Counter[int] = Counter()
         self.now = 0.0
 
     def take(self, effects: list[Effect] | None) -> None:
         for effect in effects or []:
-            if isinstance(effect, Forward):
+            if isinstance(effect, SendRequest):
                 assert effect.responder in self.here
                 self.forwarded.append(effect)
             else:
@@ -219,13 +219,13 @@ class Exchange(RuleBasedStateMachine):
     def ask(self, who: int, route: str) -> None:
         self.asked += 1
         self.owed[self.asked] = self.here[who]
-        self.take(self.requests.ask(self.here[who], route, self.asked, BODY, self.now))
+        self.take(self.requests.request(self.here[who], route, self.asked, BODY, self.now))
 
     @rule(which=st.integers(0, 9), success=st.booleans())
     def answer(self, which: int, success: bool) -> None:
         if self.forwarded:
             forward = self.forwarded[which % len(self.forwarded)]
-            self.take(self.requests.answer(forward.responder, forward.number, success, BODY))
+            self.take(self.requests.respond(forward.responder, forward.number, success, BODY))
 
     @rule(who=people)
     def leave(self, who: int) -> None:
@@ -245,7 +245,7 @@ class Exchange(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.take(self.requests.expire(self.now + SECONDS))
-        assert not self.owed and not self.requests._asked and not self.requests._owed
+        assert not self.owed and not self.requests._requested and not self.requests._assigned
 
 
 TestExchange = Exchange.TestCase

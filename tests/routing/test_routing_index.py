@@ -73,7 +73,7 @@ def test_many_subscribers_of_one_pattern() -> None:
 
 def assert_empty(index: PatternIndex) -> None:
     assert not index._everything
-    for kind, shelf in index._shelves.items():
+    for kind, shelf in index._tables.items():
         assert len(shelf) == 0
         assert not any(vars(shelf).values()), f"the shelf of {kind.__name__} keeps something"
 

@@ -45,7 +45,7 @@ topics = st.one_of(
 
 def is_empty(index: PatternIndex) -> bool:
     """Nothing is left of any subscription, in whatever the shelves keep."""
-    kept = [value for shelf in index._shelves.values() for value in vars(shelf).values()]
+    kept = [value for shelf in index._tables.values() for value in vars(shelf).values()]
     return not index._everything and not any(kept)
 
 
@@ -106,7 +106,7 @@ class RouterAgainstBruteForce(RuleBasedStateMachine):
     def teardown(self) -> None:
         for subscriber, pattern in self._subscriptions():
             self.router.unsubscribe(subscriber, pattern)
-        assert is_empty(self.router._index) and is_empty(self.router._prevailing)
+        assert is_empty(self.router._index) and is_empty(self.router._precedence)
         assert not any(subscriber.patterns for subscriber in self.subscribers)
 
     def _subscriptions(self) -> list[tuple[Subscriber, Pattern]]:

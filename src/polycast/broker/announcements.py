@@ -1,7 +1,7 @@
-"""Peers heard of: `//peers/<org>/<name>` carries `IP SP PORT`, also under `//fwd/`.
+"""Announced peers: a message on `//peers/<org>/<name>` carries `IP SP PORT`, also under `//fwd/`.
 
-An announcement is a claim by whoever sent it. It is checked for form before it is kept, and acted upon only for
-organisations that the configuration names.
+An announcement is an unproven claim of its sender. Its form is checked before it is stored, and only peers of
+configured organisations are dialled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Peer(NamedTuple):
     name: str
     host: str
     port: int
-    heard: float
+    announced_at: float
 
 
 def to_announcement(org: str, name: str, host: str, port: int) -> tuple[bytes, bytes]:
@@ -31,7 +31,7 @@ def to_announcement(org: str, name: str, host: str, port: int) -> tuple[bytes, b
 
 
 def from_announcement(topic: bytes, payload: bytes, now: float) -> Peer | None:
-    """The peer that a message announces, if it does so in due form."""
+    """None if the message is not a valid announcement."""
     try:
         match = ANNOUNCEMENT.fullmatch(topic.decode())
         words = payload.decode().strip().split(" ")
@@ -49,7 +49,7 @@ def from_announcement(topic: bytes, payload: bytes, now: float) -> Peer | None:
 
 
 def _address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """One address has one form: IPv4 is not written as IPv6, and nothing has a zone, which is any text."""
+    """In canonical form: no IPv4-mapped IPv6 address, and no zone, which may be any text."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -60,7 +60,7 @@ def _address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
 
 
 class PeerTable:
-    """The last announcement of each peer; past its limit the one that was heard longest ago goes."""
+    """The last announcement of each peer. Past the limit, the oldest one is dropped."""
 
     def __init__(self) -> None:
         self._peers: OrderedDict[tuple[str, str], Peer] = OrderedDict()
@@ -71,20 +71,20 @@ class PeerTable:
     def all(self) -> list[Peer]:
         return list(self._peers.values())
 
-    def hear(self, burst: Burst, now: float) -> list[Peer]:
-        """The peers that this burst announces; they are in the table from here on."""
-        heard: list[Peer] = []
+    def add_announced(self, burst: Burst, now: float) -> list[Peer]:
+        """Adds the peers that this burst announces, and returns them."""
+        announced: list[Peer] = []
         for run, first, last in burst.runs():
             topic = burst.topics[run]
             if topic.startswith((b"//peers/", b"//fwd/peers/")):
                 payloads = (burst.block[burst.starts[i] : burst.ends[i]] for i in range(first, last))
                 found = (from_announcement(topic, bytes(payload), now) for payload in payloads)
-                heard += [peer for peer in found if peer]
-        for peer in heard:
-            self._keep(peer)
-        return heard
+                announced += [peer for peer in found if peer]
+        for peer in announced:
+            self._add(peer)
+        return announced
 
-    def _keep(self, peer: Peer) -> None:
+    def _add(self, peer: Peer) -> None:
         self._peers.pop((peer.org, peer.name), None)
         self._peers[peer.org, peer.name] = peer
         if len(self._peers) > TABLE_LIMIT:

@@ -1,13 +1,13 @@
-"""Two links to one broker: which one is closed, and which one is asked for messages.
+"""Two links to one broker: which link is closed, and which link this broker subscribes at.
 
-The id that a broker says is a claim, and not secret. What decides is therefore what this broker knows by itself:
+The id that a broker sends is public and unproven. Decisions therefore rest on what this broker knows by itself:
 
-- A link is given up only for one of the same identity. Both ends keep the same link: the one that the smaller id
-  dialed.
-- Of links that say the same id, only those of the highest rank are asked for anything, so that nothing comes
-  twice. The others stay open: the other end may have asked for something there.
+- A link is closed only in favour of a link with the same identity. Both ends keep the same one: the link that the
+  broker with the smaller id dialled.
+- Of the links with the same id, this broker subscribes only at the preferred ones, so that no message arrives
+  twice. The other links stay open: the other end may have subscriptions there.
 
-A peer that says the id of another broker costs that broker its link only if both have the same identity.
+A peer that sends the id of another broker closes the link of that broker only if both have the same identity.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from polycast.routing import Subscriber
 
 
 @dataclass(slots=True)
-class Link:
+class LinkState:
     dialed: bool
     identity: str = ""
-    """By which this broker knows the other end."""
+    """The authenticated identity of the other end."""
     trust: int = 0
-    """How far the id that the other end says is believed, compared with that of others."""
-    asked: set[str] = field(default_factory=set)
-    """What we asked for at the other end."""
+    """How much the id that the other end sends is trusted, compared with other links."""
+    subscribed: set[str] = field(default_factory=set)
+    """The subscriptions of this broker at the other end."""
     node: str = ""
-    """The id that the other end says."""
-    outranked: bool = False
-    """Whether another link is asked instead."""
+    """The id that the other end sent."""
+    passive: bool = False
+    """Another link with the same id is preferred: no subscriptions here."""
 
     @property
-    def rank(self) -> tuple[int, bool]:
+    def preference(self) -> tuple[int, bool]:
         return self.trust, self.dialed
 
 
-Links = dict[Subscriber, Link]
+LinkStates = dict[Subscriber, LinkState]
 
 
-def to_give_up(links: Links, one: Subscriber, own: str) -> Iterator[tuple[Subscriber, Subscriber]]:
-    """Links to close, each with its twin: this link has just said its id, and others said the same.
+def links_to_close(links: LinkStates, one: Subscriber, own: str) -> Iterator[tuple[Subscriber, Subscriber]]:
+    """Links to close after this link sent its id, each with the duplicate that stays.
 
-    Whoever dialed a link closes it; of two that the same broker dialed, that broker keeps the older one.
+    The broker that dialled a link closes it. Of two links that it dialled, it keeps the older one.
     """
     link = links[one]
     for two, other in list(links.items()):
@@ -51,21 +51,21 @@ def to_give_up(links: Links, one: Subscriber, own: str) -> Iterator[tuple[Subscr
             continue
         keeps_theirs = link.node < own
         if link.dialed and (other.dialed or keeps_theirs):
-            link.node = ""  # it is nobody's twin any more
+            link.node = ""  # no longer a duplicate of any link
             yield one, two
         elif other.dialed and keeps_theirs:
             other.node = ""
             yield two, one
 
 
-def rank(links: Links, node: str) -> Links:
-    """Compares the links that say this id, and returns those that are outranked now or are not any more."""
+def update_preferred(links: LinkStates, node: str) -> LinkStates:
+    """Compares the links with this id, and returns those that became passive or active."""
     same = {subscriber: link for subscriber, link in links.items() if node and link.node == node}
-    highest = max((link.rank for link in same.values()), default=None)
-    changed: Links = {}
+    highest = max((link.preference for link in same.values()), default=None)
+    changed: LinkStates = {}
     for subscriber, link in same.items():
-        outranked = link.rank != highest
-        if outranked != link.outranked:
-            link.outranked = outranked
+        passive = link.preference != highest
+        if passive != link.passive:
+            link.passive = passive
             changed[subscriber] = link
     return changed

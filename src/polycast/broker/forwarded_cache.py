@@ -1,30 +1,30 @@
-"""What a forwarding broker has passed on lately. Messages carry no id: name and hash stand for one."""
+"""Recently forwarded messages, identified by forwarded name and hash: messages have no id."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
 LATE_SECONDS = 1.0
-"""How long after a forwarded copy the direct message may still come over a slower link."""
+"""How long after a forwarded copy the direct message may still arrive over a slower link."""
 
 Key = tuple[bytes, bytes]
 """Forwarded name, sha1 of the data."""
 
 
-class Memory:
+class ForwardedCache:
     """Bounded in number and in time.
 
-    `add` takes constant time. A plain dict would not do: to find its first key it looks through all slots
-    that were emptied at its front.
+    `add` takes constant time. A plain dict would not: to find its first key it skips all slots emptied at its
+    front.
     """
 
     def __init__(self, seconds: float, messages: int) -> None:
         self._seconds = seconds
         self._messages = messages
         self._seen: OrderedDict[Key, tuple[float, bool]] = OrderedDict()
-        """When it was seen, and whether a direct copy of it may still come."""
+        """When the message was seen, and whether a direct copy may still arrive."""
         self.forgotten = 0
-        """How many were forgotten before their time, because there were too many."""
+        """Messages evicted early, because there were too many."""
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -43,7 +43,7 @@ class Memory:
             self.forgotten += 1
 
     def take_direct(self, key: Key, now: float) -> bool:
-        """Whether this direct message was already delivered as a forwarded copy; true once for each."""
+        """Whether this direct message was already delivered as a forwarded copy; true once per copy."""
         entry = self._seen.get(key)
         if entry is None or not entry[1]:
             return False

@@ -1,27 +1,27 @@
-"""The mesh: what brokers linked by `simplest` ask of each other, and what they pass on.
+"""The mesh: subscriptions and forwarding between brokers that are linked by `simplest`.
 
-A link is a connection to another broker. What local clients publish goes to the links that asked for it; what
-comes over a link goes to local clients. With forwarding, it goes on to other links as well, under its second
-name:
+A link is a connection to another broker. Messages of local publishers go to the links that subscribed to them;
+messages from a link go to local subscribers. With forwarding, they also go to other links, under a second name:
 
-    direct      //X   or   X        what a client published
-    forwarded   //fwd/X             the same, passed on by a broker
+    direct      //X   or   X        as the publisher sent it
+    forwarded   //fwd/X             the same message, forwarded by a broker
 
-Every local client whose subscriptions match either name gets the message once: under the name it came with if
-that matches, otherwise under the other. A link gets the direct name from the broker where the message was
-published, and the forwarded one from all others, and never both.
+Every local subscriber whose subscriptions match either name gets the message once: under the name it arrived with
+if that matches, otherwise under the other. A link gets the direct name from the broker of the publisher, and the
+forwarded name from all other brokers, never both.
 
-Each link is asked for what the clients here want, under both names, and by a broker that can pass things on, which
-takes two links, for everything: what is behind the other links, it does not know. Passing on what links ask for
-was tried and refused: round a circle of brokers such requests keep each other alive, or chase each other.
+At each link this broker subscribes to the patterns of its clients, under both names. A broker that forwards
+between two or more links subscribes to everything: it does not know the subscriptions behind the other links.
+Propagating the subscriptions of links was tried and rejected: in a ring of brokers they keep each other alive, or
+chase each other.
 
-Messages carry no id. Loops are cut by remembering (forwarded name, sha1 of the data) for some seconds: a copy
-with a forwarded name that is remembered is neither delivered nor passed on. So of identical messages within that
-time only the first travels further than to the neighbours.
+Messages have no id. To stop loops, a broker remembers (forwarded name, sha1 of the data) for some seconds, and
+neither delivers nor forwards a forwarded copy that it remembers. Of identical messages within that time, only the
+first one travels further than one link.
 
-Two brokers need one link, and a broker none to itself. To notice, the one that dials says who it is with a
-subscription that matches nothing, `polycast/node/<id>`; a Polycast at the other end answers likewise. Such an id
-is a claim: see `twins`.
+Two brokers need one link, and a broker needs none to itself. To detect both, the dialling broker sends its id as a
+subscription that matches nothing, `polycast/node/<id>`; a Polycast broker at the other end responds likewise. The
+id is unproven: see `duplicate_links`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from hashlib import sha1
 from itertools import groupby
 from typing import NamedTuple
 
-from polycast.broker.duplicate_links import Link, rank, to_give_up
-from polycast.broker.forwarded_cache import Key, Memory
+from polycast.broker.duplicate_links import LinkState, links_to_close, update_preferred
+from polycast.broker.forwarded_cache import ForwardedCache, Key
 from polycast.broker.hub import Delivery, Hub, Publication, readable_parts
 from polycast.model import RESERVED_PREFIX, Burst, Contains, Pattern
 from polycast.routing import Audience, Subscriber
@@ -43,26 +43,26 @@ NODE = RESERVED_PREFIX + "node/"
 EVERYTHING = ""
 
 
-class Ask(NamedTuple):
-    """Subscribe at the other end of this link to topics with `text` in them."""
+class SubscribeAt(NamedTuple):
+    """Subscribe at the other end of this link to topics that contain `text`."""
 
     link: Subscriber
     text: str
 
 
-class Unask(NamedTuple):
+class UnsubscribeAt(NamedTuple):
     link: Subscriber
     text: str
 
 
-class Unlink(NamedTuple):
-    """Close this link: `twin` is another one to the same broker; with none, the other end is ourselves."""
+class CloseLink(NamedTuple):
+    """Close this link: `duplicate` leads to the same broker; if None, the link leads to this broker itself."""
 
     link: Subscriber
-    twin: Subscriber | None = None
+    duplicate: Subscriber | None = None
 
 
-Effect = Ask | Unask | Unlink
+Effect = SubscribeAt | UnsubscribeAt | CloseLink
 
 
 def to_forwarded(topic: bytes) -> bytes:
@@ -72,13 +72,13 @@ def to_forwarded(topic: bytes) -> bytes:
 
 
 def to_direct(topic: bytes) -> tuple[bytes, ...]:
-    """The names a forwarded message may have been published under: `//fwd/X` tells not whether `//X` or `X`."""
+    """The names that a forwarded message may have been published under: `//fwd/X` was `//X` or `X`."""
     rest = topic.removeprefix(FORWARDED.encode())
     return (b"//" + rest, rest) if rest and not rest.startswith(RESERVED_PREFIX.encode()) else ()
 
 
 def second_names(topic: bytes) -> tuple[bytes, ...]:
-    """What else a message of this topic may be asked for as. What the broker says of itself has one name."""
+    """The other names of a message with this topic. Topics of the broker itself have one name."""
     if topic.startswith(RESERVED_PREFIX.encode()):
         return ()
     forwarded = to_forwarded(topic)
@@ -86,9 +86,9 @@ def second_names(topic: bytes) -> tuple[bytes, ...]:
 
 
 def to_texts(pattern: Pattern, forward: bool) -> tuple[str, ...]:
-    """The substrings to ask a link for, so that all that matches the pattern comes; more may come.
+    """The substrings to subscribe to at a link for this pattern; they may match more topics.
 
-    Where a pattern concerns both names of a message, the direct one is first.
+    For both names of a message, the direct name comes first.
     """
     text = pattern.value
     if text.startswith(RESERVED_PREFIX) or "\n" in text or text.endswith("\r"):
@@ -100,9 +100,7 @@ def to_texts(pattern: Pattern, forward: bool) -> tuple[str, ...]:
     return (text,)
 
 
-class Fate(NamedTuple):
-    """What is to happen to a message: is it new here, and may it be passed on?"""
-
+class ForwardDecision(NamedTuple):
     deliver: bool
     forward: bool
 
@@ -114,10 +112,10 @@ class Mesh:
         self._hub = hub
         self._node = node
         self._forward = forward
-        self._memory = Memory(seconds, messages)
-        self._links: dict[Subscriber, Link] = {}
-        self._wanted: Counter[str] = Counter()
-        """How many subscriptions of clients want each text."""
+        self._cache = ForwardedCache(seconds, messages)
+        self._links: dict[Subscriber, LinkState] = {}
+        self._interest: Counter[str] = Counter()
+        """The number of local subscriptions for each text."""
         self.suppressed = 0
 
     @property
@@ -126,81 +124,83 @@ class Mesh:
 
     @property
     def forgotten(self) -> int:
-        """Messages whose copies are not known any more, before the time: too many were passed on."""
-        return self._memory.forgotten
+        """Messages evicted early from the cache of forwarded messages."""
+        return self._cache.forgotten
 
     @property
     def forwards(self) -> bool:
-        """Whether messages may go by other names as well."""
+        """Whether messages may be delivered under other names as well."""
         return self._forward
 
-    # -- who wants what ----------------------------------------------------------------------------------
+    # -- subscriptions -----------------------------------------------------------------------------------
 
-    def want(self, patterns: Iterable[Pattern]) -> None:
-        """What the broker itself wants of every link, under both names even if it does not forward."""
+    def add_interest(self, patterns: Iterable[Pattern]) -> None:
+        """Subscribes at every link for the broker itself, under both names even without forwarding."""
         for pattern in patterns:
-            self._wanted.update(to_texts(pattern, forward=True))
+            self._interest.update(to_texts(pattern, forward=True))
 
     def join(self, link: Subscriber, dialed: bool, identity: str = "", trust: int = 0) -> list[Effect]:
-        self._links[link] = Link(dialed, identity, trust)
-        introduction: list[Effect] = [Ask(link, NODE + self._node)] if dialed else []
-        return introduction + self._reconsider((*self._wanted, EVERYTHING))
+        self._links[link] = LinkState(dialed, identity, trust)
+        introduction: list[Effect] = [SubscribeAt(link, NODE + self._node)] if dialed else []
+        return introduction + self._update_subscriptions((*self._interest, EVERYTHING))
 
     def leave(self, subscriber: Subscriber, patterns: list[Pattern]) -> list[Effect]:
         if link := self._links.pop(subscriber, None):
-            return [*self._rank(link.node), *self._reconsider((EVERYTHING,))]
+            return [*self._update_preferred(link.node), *self._update_subscriptions((EVERYTHING,))]
         return [effect for pattern in patterns for effect in self.unsubscribed(subscriber, pattern)]
 
     def subscribed(self, subscriber: Subscriber, pattern: Pattern) -> list[Effect]:
         link = self._links.get(subscriber)
         if link is None:
-            return self._count(pattern, 1)
+            return self._change_interest(pattern, 1)
         if isinstance(pattern, Contains) and pattern.value.startswith(NODE):
             return self._identify(subscriber, link, pattern.value.removeprefix(NODE))
         return []
 
     def unsubscribed(self, subscriber: Subscriber, pattern: Pattern) -> list[Effect]:
-        return [] if subscriber in self._links else self._count(pattern, -1)
+        return [] if subscriber in self._links else self._change_interest(pattern, -1)
 
-    def _count(self, pattern: Pattern, step: int) -> list[Effect]:
+    def _change_interest(self, pattern: Pattern, step: int) -> list[Effect]:
         texts = to_texts(pattern, self._forward)
         for text in texts:
-            self._wanted[text] += step
-            if not self._wanted[text]:
-                del self._wanted[text]
-        return self._reconsider(texts)
+            self._interest[text] += step
+            if not self._interest[text]:
+                del self._interest[text]
+        return self._update_subscriptions(texts)
 
-    def _rank(self, node: str) -> list[Effect]:
-        """Links that say this id came or went."""
-        changed = rank(self._links, node)
-        return self._reconsider((*self._wanted, EVERYTHING), changed) if changed else []
+    def _update_preferred(self, node: str) -> list[Effect]:
+        """After a link with this id opened or closed."""
+        changed = update_preferred(self._links, node)
+        return self._update_subscriptions((*self._interest, EVERYTHING), changed) if changed else []
 
-    def _reconsider(self, texts: tuple[str, ...], links: dict[Subscriber, Link] | None = None) -> list[Effect]:
-        """Asks each link for what is wanted here, and takes back what is not any more."""
-        passes_on = self._forward and len(self._links) > 1
+    def _update_subscriptions(
+        self, texts: tuple[str, ...], links: dict[Subscriber, LinkState] | None = None
+    ) -> list[Effect]:
+        """Subscribes and unsubscribes at each link, as these texts have local subscriptions or not."""
+        forwards_all = self._forward and len(self._links) > 1
         effects: list[Effect] = []
         for subscriber, link in (self._links if links is None else links).items():
             for text in texts:
-                wanted = not link.outranked and (text in self._wanted or (passes_on and text == EVERYTHING))
-                if wanted and text not in link.asked:
-                    link.asked.add(text)
-                    effects.append(Ask(subscriber, text))
-                elif not wanted and text in link.asked:
-                    link.asked.remove(text)
-                    effects.append(Unask(subscriber, text))
+                wanted = not link.passive and (text in self._interest or (forwards_all and text == EVERYTHING))
+                if wanted and text not in link.subscribed:
+                    link.subscribed.add(text)
+                    effects.append(SubscribeAt(subscriber, text))
+                elif not wanted and text in link.subscribed:
+                    link.subscribed.remove(text)
+                    effects.append(UnsubscribeAt(subscriber, text))
         return effects
 
-    def _identify(self, subscriber: Subscriber, link: Link, node: str) -> list[Effect]:
+    def _identify(self, subscriber: Subscriber, link: LinkState, node: str) -> list[Effect]:
         if not node or link.node:
             return []
-        effects: list[Effect] = [] if link.dialed else [Ask(subscriber, NODE + self._node)]
+        effects: list[Effect] = [] if link.dialed else [SubscribeAt(subscriber, NODE + self._node)]
         link.node = node
         if node == self._node:
-            return [*effects, Unlink(subscriber)] if link.dialed else effects
-        effects += [Unlink(*pair) for pair in to_give_up(self._links, subscriber, self._node)]
-        return effects + self._rank(node)
+            return [*effects, CloseLink(subscriber)] if link.dialed else effects
+        effects += [CloseLink(*pair) for pair in links_to_close(self._links, subscriber, self._node)]
+        return effects + self._update_preferred(node)
 
-    # -- what is passed on -------------------------------------------------------------------------------
+    # -- forwarding --------------------------------------------------------------------------------------
 
     def publish(self, burst: Burst, origin: Subscriber, now: float) -> Publication:
         if not self._forward:
@@ -210,40 +210,40 @@ class Mesh:
         accepted = readable = 0
         for part in readable_parts(burst):
             readable += len(part)
-            for fate, messages in groupby(range(len(part)), self._fates(part, origin, now).__getitem__):
+            for decision, messages in groupby(range(len(part)), self._decisions(part, origin, now).__getitem__):
                 indices = list(messages)
-                if fate.deliver:
-                    stretch = part.cut(indices[0], indices[-1] + 1)
-                    spread = self._spread(stretch, origin, fate.forward)
+                if decision.deliver:
+                    run = part.cut(indices[0], indices[-1] + 1)
+                    spread = self._spread(run, origin, decision.forward)
                     deliveries += spread
-                    bursts += [stretch, *(each.burst for each in spread if each.burst is not stretch)]
-                    accepted += len(stretch)
+                    bursts += [run, *(each.burst for each in spread if each.burst is not run)]
+                    accepted += len(run)
         self.suppressed += readable - accepted
         return Publication(deliveries, bursts, accepted, len(burst) - readable)
 
-    def _fates(self, burst: Burst, origin: Subscriber, now: float) -> list[Fate]:
+    def _decisions(self, burst: Burst, origin: Subscriber, now: float) -> list[ForwardDecision]:
         view = memoryview(burst.block)
-        fates: list[Fate] = []
+        decisions: list[ForwardDecision] = []
         for run, first, last in burst.runs():
             topic = burst.topics[run]
             name = to_forwarded(topic)
             for i in range(first, last):
                 key = (name, sha1(view[burst.starts[i] : burst.ends[i]], usedforsecurity=False).digest())
-                fates.append(self._decide(key, name == topic, origin, now))
-        return fates
+                decisions.append(self._decide(key, name == topic, origin, now))
+        return decisions
 
-    def _decide(self, key: Key, forwarded: bool, origin: Subscriber, now: float) -> Fate:
-        seen = self._memory.seen(key, now)
+    def _decide(self, key: Key, forwarded: bool, origin: Subscriber, now: float) -> ForwardDecision:
+        seen = self._cache.seen(key, now)
         if origin.link and forwarded and seen:
-            return Fate(deliver=False, forward=False)
-        if origin.link and not forwarded and self._memory.take_direct(key, now):
-            return Fate(deliver=False, forward=False)
+            return ForwardDecision(deliver=False, forward=False)
+        if origin.link and not forwarded and self._cache.take_direct(key, now):
+            return ForwardDecision(deliver=False, forward=False)
         if not seen:
-            self._memory.add(key, now, awaits_direct=origin.link and forwarded)
-        return Fate(deliver=True, forward=not seen)
+            self._cache.add(key, now, awaits_direct=origin.link and forwarded)
+        return ForwardDecision(deliver=True, forward=not seen)
 
     def _spread(self, burst: Burst, origin: Subscriber, forward: bool) -> list[Delivery]:
-        """The burst under the name it came with, then under its other names for those not reached yet."""
+        """The burst under its own name, then under its other names for subscribers that are not reached yet."""
         self._hub.number(burst, self._hub.topics(burst))
         return [
             delivery

@@ -1,11 +1,11 @@
-"""The names that messages were published under, for names that brokers of a mesh made of them.
+"""The names that messages were published under, from the names that a mesh gave them.
 
-    //fwd/X     was published as //X or as X; the forwarded name does not tell which. X may be empty
+    //fwd/X     was published as //X or as X; X may be empty
 
-A right to a forwarded name is the right to every original name that it may stand for. This is asked of patterns: a
-pattern may be used if everything that it matches may be used, under the names that it was published under.
+Access to a forwarded name needs access to every original name that it may stand for. A pattern is allowed if every
+topic that it matches is allowed, under the names that the topic may have been published under.
 
-What begins with `//fwd/polycast/` cannot have been published as `polycast/...`: such topics are not forwarded.
+A topic below `//fwd/polycast/` cannot have been published as `polycast/...`: such topics are not forwarded.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from polycast.broker.mesh import FORWARDED
 from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern, Prefix
 
 NESTED_AT_MOST = 4
-"""A broker puts `//fwd/` before a name once. What has it more often than this may stand for anything."""
+"""A broker adds `//fwd/` once. A name with more of them than this may stand for any topic."""
 ENDS = tuple(FORWARDED[start:] for start in range(len(FORWARDED)))
-"""What a substring can begin with if it begins inside of `//fwd/`."""
+"""The beginnings of substrings that begin inside `//fwd/`."""
 
 
 def originals(asked: Pattern) -> list[Pattern]:
@@ -30,7 +30,7 @@ def originals(asked: Pattern) -> list[Pattern]:
 
 
 def with_copies(allowed: list[Pattern]) -> list[Pattern]:
-    """The forwarded name of `/a` is `//fwd//a`, which contains `//a`: who may have `~//a` may have `/a>`."""
+    """The forwarded name of `/a` is `//fwd//a`, which contains `//a`: `~//a` therefore includes `/a>`."""
     slashed = [each.value for each in allowed if isinstance(each, Contains) and each.value.startswith("//")]
     return [*allowed, *(Prefix(value[1:]) for value in slashed if len(value) > len("//"))]
 
@@ -53,6 +53,6 @@ def _unwrap(patterns: list[Exact | Prefix]) -> list[Pattern]:
 
 
 def _published_as(kind: type[Exact] | type[Prefix], rest: str) -> list[Exact | Prefix]:
-    """What `//fwd/` and this rest may stand for."""
+    """The possible original names of `//fwd/` and this rest."""
     plain = [] if rest.startswith(RESERVED_PREFIX) else [kind(rest)]
     return [kind("//" + rest), *plain]

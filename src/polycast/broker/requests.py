@@ -1,8 +1,8 @@
-"""Requests: who answers which route, and which answers are still owed.
+"""Request routing: which responders serve which route, and which requests are open.
 
-A request goes to one of those who offered to answer its route, each in turn, under a number of our own; the
-answer travels back under whatever handle the requester gave. Every request gets exactly one answer: the
-responder's, or one of the words below.
+A request goes to one responder of its route, in round-robin order, under a number of the broker's own. The
+response carries the handle of the requester. Every request gets exactly one response: that of the responder, or
+one of the errors below.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ GONE = "Gone"
 BUSY = "Busy"
 
 
-class Forward(NamedTuple):
-    """Hand this request to the responder."""
+class SendRequest(NamedTuple):
+    """Send this request to the responder."""
 
     responder: Subscriber
     number: int
@@ -29,8 +29,8 @@ class Forward(NamedTuple):
     body: Body
 
 
-class Answered(NamedTuple):
-    """Hand this answer to the requester."""
+class SendResponse(NamedTuple):
+    """Send this response to the requester."""
 
     requester: Subscriber
     handle: Any
@@ -38,30 +38,30 @@ class Answered(NamedTuple):
     body: Body
 
 
-Effect = Forward | Answered
+Effect = SendRequest | SendResponse
 
 
-class Open(NamedTuple):
+class OpenRequest(NamedTuple):
     requester: Subscriber
     handle: Any
     responder: Subscriber
-    until: float
+    deadline: float
 
 
-def word(text: str) -> Body:
-    """A body that is just this word."""
+def text_body(text: str) -> Body:
+    """A plain text body."""
     return Body(text.encode(), Format.TEXT)
 
 
-def value(content: Any) -> Body:
-    """A body that is this JSON value."""
+def json_body(content: Any) -> Body:
+    """A JSON body."""
     return Body(json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(), Format.JSON)
 
 
 SHARE = 4
-"""A requester may hold a quarter of all that may be open: nobody can keep the others from asking."""
-EXPIRED_AT_ONCE = 10_000
-"""How many requests one call of `expire` ends: the broker does nothing else meanwhile."""
+"""One requester may have a quarter of the open requests, so that it cannot block the others."""
+EXPIRE_LIMIT = 10_000
+"""Requests that one call of `expire` ends at most: the event loop waits for it."""
 
 
 class Requests:
@@ -70,25 +70,25 @@ class Requests:
         self._limit = limit
         self._share = max(1, limit // SHARE)
         self._offers: dict[str, OrderedDict[Subscriber, None]] = {}
-        """Who answers a route, the one whose turn it is first."""
+        """The responders of each route; the next one is first."""
         self._routes: dict[Subscriber, set[str]] = {}
-        self._open: OrderedDict[int, Open] = OrderedDict()
-        """By number, and so in the order in which they run out."""
-        self._asked: dict[Subscriber, set[int]] = {}
+        self._open: OrderedDict[int, OpenRequest] = OrderedDict()
+        """By number, and therefore in the order of their deadlines."""
+        self._requested: dict[Subscriber, set[int]] = {}
         """The open requests of each requester."""
-        self._owed: dict[Subscriber, set[int]] = {}
-        """The open requests that each responder was handed."""
+        self._assigned: dict[Subscriber, set[int]] = {}
+        """The open requests of each responder."""
         self._numbered = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
     def routes(self) -> dict[str, int]:
-        """How many answer each route."""
+        """The number of responders of each route."""
         return {route: len(offers) for route, offers in self._offers.items()}
 
     def served_by(self, responder: Subscriber) -> set[str]:
-        """The routes that it offered to answer."""
+        """The routes of a responder."""
         return self._routes.get(responder, set())
 
     def offer(self, responder: Subscriber, route: str) -> None:
@@ -107,59 +107,58 @@ class Requests:
             del self._routes[responder]
 
     def leave(self, subscriber: Subscriber) -> list[Effect]:
-        """It is gone, and so are its offers and its requests; whoever waits for its answers learns of it."""
+        """Removes its routes and its requests. Requests that it has not responded to fail."""
         for route in list(self._routes.get(subscriber, ())):
             self.withdraw(subscriber, route)
-        for number in list(self._asked.get(subscriber, ())):
+        for number in list(self._requested.get(subscriber, ())):
             self._close(number)
-        closed = [self._close(number) for number in sorted(self._owed.get(subscriber, ()))]
-        return [Answered(each.requester, each.handle, False, word(GONE)) for each in closed]
+        closed = [self._close(number) for number in sorted(self._assigned.get(subscriber, ()))]
+        return [SendResponse(each.requester, each.handle, False, text_body(GONE)) for each in closed]
 
-    def ask(self, requester: Subscriber, route: str, handle: Any, body: Body, now: float) -> list[Effect]:
+    def request(self, requester: Subscriber, route: str, handle: Any, body: Body, now: float) -> list[Effect]:
         offers = self._offers.get(route)
         if not offers:
-            return [Answered(requester, handle, False, word(NOT_FOUND))]
-        if len(self._open) >= self._limit or len(self._asked.get(requester, ())) >= self._share:
-            return [Answered(requester, handle, False, word(BUSY))]
+            return [SendResponse(requester, handle, False, text_body(NOT_FOUND))]
+        if len(self._open) >= self._limit or len(self._requested.get(requester, ())) >= self._share:
+            return [SendResponse(requester, handle, False, text_body(BUSY))]
         responder = next(iter(offers))
         offers.move_to_end(responder)
         self._numbered += 1
-        self._open[self._numbered] = Open(requester, handle, responder, now + self._seconds)
-        self._asked.setdefault(requester, set()).add(self._numbered)
-        self._owed.setdefault(responder, set()).add(self._numbered)
-        return [Forward(responder, self._numbered, route, body)]
+        self._open[self._numbered] = OpenRequest(requester, handle, responder, now + self._seconds)
+        self._requested.setdefault(requester, set()).add(self._numbered)
+        self._assigned.setdefault(responder, set()).add(self._numbered)
+        return [SendRequest(responder, self._numbered, route, body)]
 
-    def answer(self, responder: Subscriber, number: int, success: bool, body: Body) -> list[Effect] | None:
-        """None where nobody waits for such an answer, or not from this one."""
-        waiting = self._open.get(number)
-        if waiting is None or waiting.responder is not responder:
+    def respond(self, responder: Subscriber, number: int, success: bool, body: Body) -> list[Effect] | None:
+        """None if no such request is open at this responder."""
+        found = self._open.get(number)
+        if found is None or found.responder is not responder:
             return None
         self._close(number)
-        return [Answered(waiting.requester, waiting.handle, success, body)]
+        return [SendResponse(found.requester, found.handle, success, body)]
 
-    def owes(self, requester: Subscriber) -> bool:
-        """Whether an answer is still to come for it."""
-        return requester in self._asked
+    def awaits_response(self, requester: Subscriber) -> bool:
+        return requester in self._requested
 
     def abandon(self) -> list[Effect]:
-        """Nobody will answer any more."""
+        """Fails all open requests: the broker stops."""
         closed = [self._close(number) for number in list(self._open)]
-        return [Answered(each.requester, each.handle, False, word(GONE)) for each in closed]
+        return [SendResponse(each.requester, each.handle, False, text_body(GONE)) for each in closed]
 
     def expire(self, now: float) -> list[Effect]:
-        """Ends the requests whose time is over, the oldest first. Of very many, the rest is for the next call."""
+        """Fails requests past their deadline, oldest first; beyond `EXPIRE_LIMIT`, at the next call."""
         effects: list[Effect] = []
-        while self._open and len(effects) < EXPIRED_AT_ONCE:
-            number, (requester, handle, _, until) = next(iter(self._open.items()))
-            if until > now:
+        while self._open and len(effects) < EXPIRE_LIMIT:
+            number, (requester, handle, _, deadline) = next(iter(self._open.items()))
+            if deadline > now:
                 break
             self._close(number)
-            effects.append(Answered(requester, handle, False, word(TIMEOUT)))
+            effects.append(SendResponse(requester, handle, False, text_body(TIMEOUT)))
         return effects
 
-    def _close(self, number: int) -> Open:
+    def _close(self, number: int) -> OpenRequest:
         closed = self._open.pop(number)
-        for subscriber, numbers in ((closed.requester, self._asked), (closed.responder, self._owed)):
+        for subscriber, numbers in ((closed.requester, self._requested), (closed.responder, self._assigned)):
             numbers[subscriber].remove(number)
             if not numbers[subscriber]:
                 del numbers[subscriber]

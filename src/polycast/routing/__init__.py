@@ -1,4 +1,4 @@
-"""Who gets what: the pattern index, interned audiences, and the topics that were seen."""
+"""Routing: the pattern index, interned audiences, and the table of topics."""
 
 from polycast.routing.audience import Audience, Subscriber, are_disjoint
 from polycast.routing.index import PatternIndex

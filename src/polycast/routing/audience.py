@@ -1,7 +1,7 @@
-"""Audiences: the subscribers that a topic goes to, and the form that each of them wants it in.
+"""Audiences: the subscribers of a topic, each with its encoder.
 
-They are interned: two topics with the same subscribers have the very same audience, so that "the same as for
-the message before" is one comparison of identities, and a stretch of messages stays one slice.
+Audiences are interned: topics with the same subscribers share one object, so that comparing the audiences of two
+messages is one comparison of identities, and consecutive messages of one audience stay one slice.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from polycast.model import Encoder, Pattern
 
 
 class Subscriber:
-    """One connection, as routing knows it. `owner` is whatever the server wants to find again."""
+    """A connection, as routing sees it. `owner` is opaque here."""
 
-    __slots__ = ("echo", "link", "may_hear", "owner", "patterns")
+    __slots__ = ("echo", "link", "may_receive", "owner", "patterns")
 
     def __init__(self, owner: Any, echo: bool = True, link: bool = False) -> None:
         self.owner = owner
         self.echo = echo
         self.link = link
         self.patterns: dict[Pattern, Encoder] = {}
-        self.may_hear: Callable[[str], bool] | None = None
-        """Which topics it gets of those that match its patterns; None: all. `Router.limit` sets it."""
+        self.may_receive: Callable[[str], bool] | None = None
+        """Restricts the topics that match its patterns; None: no restriction. Set by `Router.limit`."""
 
 
 Member = tuple[Subscriber, Encoder]
@@ -37,7 +37,7 @@ class Audience:
     def __init__(self, members: frozenset[Member]) -> None:
         self.members = members
         self.groups = _by_encoder(members)
-        """Each form with those who want it: encode once, hand to all."""
+        """The subscribers of each encoder: encode once, deliver to all."""
         self._local: Audience | None = None
 
     def __bool__(self) -> bool:
@@ -45,7 +45,7 @@ class Audience:
 
     @property
     def local(self) -> Audience:
-        """The same without the links to other brokers."""
+        """Without the links to other brokers."""
         if self._local is None:
             rest = frozenset(member for member in self.members if not member[0].link)
             self._local = self if len(rest) == len(self.members) else Audience(rest)
@@ -61,7 +61,7 @@ def _by_encoder(members: Iterable[Member]) -> tuple[tuple[Encoder, tuple[Subscri
 
 @lru_cache(maxsize=256)
 def are_disjoint(audiences: frozenset[Audience]) -> bool:
-    """Whether no subscriber is in two of them. Audiences do not change, so the answer may be remembered."""
+    """Whether no subscriber is in two of them. Audiences are immutable, so the result is cached."""
     seen: set[Subscriber] = set()
     for audience in audiences:
         for _, subscribers in audience.groups:
@@ -73,7 +73,7 @@ def are_disjoint(audiences: frozenset[Audience]) -> bool:
 
 
 class Audiences:
-    """The intern table. An audience that no topic has any more is gone from it."""
+    """The intern table. It holds weak references: unused audiences disappear."""
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[frozenset[Member], Audience] = WeakValueDictionary()

@@ -1,58 +1,60 @@
-"""The pattern index: subscriptions in, the audience of a topic out. It remembers nothing; `Router` does."""
+"""The pattern index: from subscriptions to the audience of a topic. It caches nothing; `Router` does."""
 
 from __future__ import annotations
 
 from polycast.model import RESERVED_PREFIX, Contains, Encoder, Everything, Exact, Pattern, Prefix
 from polycast.routing.audience import Audience, Audiences, Subscriber
-from polycast.routing.shelves import ContainsShelf, ExactShelf, PrefixShelf, Takers
+from polycast.routing.pattern_tables import ContainsTable, ExactTable, PrefixTable, Subscribers
 
 
 class PatternIndex:
     def __init__(self) -> None:
-        self._shelves: dict[type[Pattern], ExactShelf] = {
-            Exact: ExactShelf(),
-            Prefix: PrefixShelf(),
-            Contains: ContainsShelf(),
+        self._tables: dict[type[Pattern], ExactTable] = {
+            Exact: ExactTable(),
+            Prefix: PrefixTable(),
+            Contains: ContainsTable(),
         }
-        self._everything: Takers = {}
+        self._everything: Subscribers = {}
         self._audiences = Audiences()
         self.limited = False
-        """Whether there are subscribers that may not get all that matches."""
+        """Whether any subscriber is restricted by `may_receive`."""
 
     def add(self, subscriber: Subscriber, pattern: Pattern, encoder: Encoder) -> None:
         if isinstance(pattern, Everything):
             self._everything[subscriber] = encoder
         else:
-            self._shelves[type(pattern)].put(pattern.value)[subscriber] = encoder
+            self._tables[type(pattern)].put(pattern.value)[subscriber] = encoder
 
     def remove(self, subscriber: Subscriber, pattern: Pattern) -> None:
-        """The subscription must be there."""
+        """The subscription must exist."""
         if isinstance(pattern, Everything):
             del self._everything[subscriber]
             return
-        shelf = self._shelves[type(pattern)]
-        takers = shelf.get(pattern.value)
-        assert takers is not None
-        del takers[subscriber]
-        if not takers:
-            shelf.drop(pattern.value)
+        table = self._tables[type(pattern)]
+        subscribers = table.get(pattern.value)
+        assert subscribers is not None
+        del subscribers[subscriber]
+        if not subscribers:
+            table.drop(pattern.value)
 
     def match(self, topic: str, over: PatternIndex | None = None) -> Audience:
-        """Every subscriber with a matching pattern, once. What is found in `over` has the last word."""
+        """Every subscriber with a matching pattern, once. Encoders found in `over` take precedence."""
         found = self._find(topic)
         if over:
             found.update(over._find(topic))
         if self.limited:
             found = {
-                each: encoder for each, encoder in found.items() if each.may_hear is None or each.may_hear(topic)
+                each: encoder
+                for each, encoder in found.items()
+                if each.may_receive is None or each.may_receive(topic)
             }
         return self._audiences.intern(found.items())
 
-    def _find(self, topic: str) -> Takers:
+    def _find(self, topic: str) -> Subscribers:
         reserved = topic.startswith(RESERVED_PREFIX)
-        found: Takers = {} if reserved else dict(self._everything)
-        for shelf in self._shelves.values():
-            for value, takers in shelf.find(topic):
+        found: Subscribers = {} if reserved else dict(self._everything)
+        for table in self._tables.values():
+            for value, subscribers in table.find(topic):
                 if not reserved or value.startswith(RESERVED_PREFIX):
-                    found.update(takers)
+                    found.update(subscribers)
         return found

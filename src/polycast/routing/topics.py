@@ -1,10 +1,9 @@
-"""The topics that were seen, each with its audience and its next sequence; bounded.
+"""The bounded table of topics, each with its audience and its next sequence.
 
-The table holds two generations of half its capacity each. A topic that is used again moves to the young
-one; when that is full, whatever was left in the old one is forgotten. A forgotten topic must not get a sequence
-twice, and cannot be told from a new one: so every topic that is new from then on starts at `floor`, which is
-past every sequence that was forgotten. With topics that carry one message each (names with an id in them) that
-is 1 where it was 0.
+The table has two generations of half its capacity each. A topic in use moves to the young generation; when that is
+full, the rest of the old one is forgotten. A forgotten topic must not repeat a sequence, and looks like a new
+topic: every new topic therefore starts at `floor`, which is above all forgotten sequences. With topics of one
+message each (an id in the name) the floor is 1.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from polycast.routing.audience import Audience
 
 
 class Topic:
-    __slots__ = ("audience", "last_offset", "name", "next_sequence", "stamp")
+    __slots__ = ("audience", "index_version", "last_offset", "name", "next_sequence")
 
     def __init__(self, name: str, next_sequence: int, last_offset: int = -1) -> None:
         self.name = name
         self.next_sequence = next_sequence
         self.last_offset = last_offset
-        """Of its last message; -1: it has none."""
+        """-1: no message yet."""
         self.audience: Audience
-        self.stamp = -1
-        """The state of the index that `audience` was found in; -1: none."""
+        self.index_version = -1
+        """The version of the subscriptions that `audience` was found with; -1: none."""
 
 
 class Topics:
@@ -43,11 +42,11 @@ class Topics:
         return chain(self._young.values(), self._old.values())
 
     def get(self, key: bytes) -> Topic | None:
-        """A topic if it is known; asking does not count as use."""
+        """None if the topic is unknown. Does not count as use."""
         return self._young.get(key) or self._old.get(key)
 
     def use(self, key: bytes) -> Topic:
-        """The topic of this key, made if need be. A key that is not UTF-8 raises UnicodeDecodeError."""
+        """Creates the topic if it is unknown. A key that is not UTF-8 raises UnicodeDecodeError."""
         topic = self._young.get(key)
         if topic is None:
             topic = self._old.pop(key, None) or Topic(key.decode(), self.floor)
@@ -55,12 +54,12 @@ class Topics:
         return topic
 
     def restore(self, topics: Iterable[Topic], floor: int) -> None:
-        """As they were when the broker stopped; topics that were not known then start at `floor`."""
+        """After a restart. Topics that are not given start at `floor`."""
         self._old = {topic.name.encode(): topic for topic in topics}
         self.floor = floor
 
     def trim(self) -> None:
-        """Forgets, if need be. To be called when every topic in use has been given its sequences."""
+        """Forgets the old generation if the young one is full. All topics in use must be numbered."""
         if len(self._young) < self._half:
             return
         self.forgotten += len(self._old)

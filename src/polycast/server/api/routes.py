@@ -76,11 +76,11 @@ class Routes:
             if route in self._slow:
                 self._slow[route](requester, body, now, answer)
             elif route in self._routes:
-                answer(True, requests.value(self._routes[route](requester, body, now)))
+                answer(True, requests.json_body(self._routes[route](requester, body, now)))
             else:
-                answer(False, requests.word(requests.NOT_FOUND))
+                answer(False, requests.text_body(requests.NOT_FOUND))
         except RouteError as error:
-            answer(False, requests.word(str(error)))
+            answer(False, requests.text_body(str(error)))
 
     # -- what there is -----------------------------------------------------------------------------------
 
@@ -88,12 +88,12 @@ class Routes:
         asked = read_asked(body, TopicListing)
         self._listings.spend(asked.limit, now)
         if asked.search is None:
-            answer(True, requests.value(self._listings.topics(asked)))
+            answer(True, requests.json_body(self._listings.topics(asked)))
         else:
             self._later(self._search(asked, asked.search, answer))
 
     async def _search(self, asked: TopicListing, text: str, answer: Response) -> None:
-        answer(True, requests.value(await self._listings.search(asked, text)))
+        answer(True, requests.json_body(await self._listings.search(asked, text)))
         self._server.exchange.outgoing.flush()
 
     def _close(self, requester: Connection, body: Body, now: float) -> Any:
@@ -133,11 +133,11 @@ class Routes:
         port.counters.messages_in += 1
         requester.messages_in += 1
         if exchange.keeping is None:
-            answer(True, requests.value({"offset": None, "sequence": sequence}))
+            answer(True, requests.json_body({"offset": None, "sequence": sequence}))
             return
-        told = requests.value({"offset": published.offset, "sequence": sequence})
+        told = requests.json_body({"offset": published.offset, "sequence": sequence})
         exchange.keeping.when_durable(
-            lambda reason: answer(not reason, requests.word(f"NotStored: {reason}") if reason else told)
+            lambda reason: answer(not reason, requests.text_body(f"NotStored: {reason}") if reason else told)
         )
 
     # -- the log -----------------------------------------------------------------------------------------
@@ -209,10 +209,10 @@ class Routes:
             case None:
                 answer(True, read.result())
             case RouteError() as error:
-                answer(False, requests.word(str(error)))
+                answer(False, requests.text_body(str(error)))
             case error:
                 logger.error("%s: its request failed", requester, exc_info=error)
-                answer(False, requests.word("Failed: the log cannot be read; the broker's own words say why"))
+                answer(False, requests.text_body("Failed: the log cannot be read; the broker's own words say why"))
         self._server.exchange.outgoing.flush()
 
     def _later(self, answering: Coroutine[Any, Any, None]) -> None:

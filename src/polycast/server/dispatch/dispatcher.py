@@ -92,7 +92,7 @@ class Exchange:
         )
         self.peers = PeerTable()
         self.on_peer: Callable[[Peer], None] | None = None
-        self.on_unlink: Callable[[Connection, mesh.Unlink], None] | None = None
+        self.on_unlink: Callable[[Connection, mesh.CloseLink], None] | None = None
         self.announcement: tuple[bytes, bytes] | None = None
         """The topic and payload that say where this broker can be reached."""
         self.outgoing = Outgoing(self.hub, self.owes)
@@ -302,7 +302,7 @@ class Exchange:
         if self.keeping and connection.session.acknowledges:
             self.keeping.note(connection, publication)
         if self.mesh.active or self.on_peer:
-            for peer in self.peers.hear(burst, now):
+            for peer in self.peers.add_announced(burst, now):
                 if self.on_peer:
                     self.on_peer(peer)
 
@@ -445,11 +445,11 @@ class Exchange:
             connection: Connection = effect.link.owner
             session = cast(LinkSession, connection.session)
             match effect:
-                case mesh.Ask(_, text):
+                case mesh.SubscribeAt(_, text):
                     self.outgoing.send(connection, session.to_subscribe(text))
-                case mesh.Unask(_, text):
+                case mesh.UnsubscribeAt(_, text):
                     self.outgoing.send(connection, session.to_unsubscribe(text))
-                case mesh.Unlink() if self.on_unlink:
+                case mesh.CloseLink() if self.on_unlink:
                     self.on_unlink(connection, effect)
 
 

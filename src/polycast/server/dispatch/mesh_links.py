@@ -15,7 +15,7 @@ from ipaddress import ip_address, ip_network
 from polycast.address import Address, parse_address
 from polycast.broker import Peer
 from polycast.broker.announcements import to_announcement
-from polycast.broker.mesh import Unlink
+from polycast.broker.mesh import CloseLink
 from polycast.dialects.guard import SHOWN_CHARACTERS
 from polycast.dialects.registry import ROLES
 from polycast.dialects.settings import MeshSettings
@@ -58,7 +58,7 @@ class Neighbours:
         if settings.discover:
             if not self._networks:
                 log.warning("no announced broker is dialled: set simplest.discover_networks, as in 10.0.0.0/8")
-            self._exchange.mesh.want(Contains(f"//peers/{org}/") for org in settings.discover)
+            self._exchange.mesh.add_interest(Contains(f"//peers/{org}/") for org in settings.discover)
             self._exchange.on_peer = self._discover
         if settings.announce:
             links = [address for name, address in listeners if name == ROLE]
@@ -70,10 +70,14 @@ class Neighbours:
             self._announcing.cancel()
         await self.links.stop()
 
-    def _unlink(self, connection: Connection, effect: Unlink) -> None:
-        twin: Connection | None = effect.twin.owner if effect.twin else None
-        log.info("%s: closed: it leads to %s", connection, f"the same broker as {twin}" if twin else "this broker")
-        self.links.give_up(connection, twin)
+    def _unlink(self, connection: Connection, effect: CloseLink) -> None:
+        duplicate: Connection | None = effect.duplicate.owner if effect.duplicate else None
+        log.info(
+            "%s: closed: it leads to %s",
+            connection,
+            f"the same broker as {duplicate}" if duplicate else "this broker",
+        )
+        self.links.give_up(connection, duplicate)
         connection.leave()
 
     async def _announce(self) -> None:

@@ -76,7 +76,7 @@ def _shown(attested: Body) -> str:
 def _no_route(
     requester: Connection, route: str, body: Body, now: float, answer: Callable[[bool, Body], None]
 ) -> None:
-    answer(False, requests.word(requests.NOT_FOUND))
+    answer(False, requests.text_body(requests.NOT_FOUND))
 
 
 class Asking:
@@ -93,24 +93,24 @@ class Asking:
         route, handle, body = request.route, request.handle, request.body
         if connection.guard.restricted and not may_ask(connection.guard, route):
             self._refuse(connection, route)
-            self._answer(requester, handle, False, requests.word(FORBIDDEN))
+            self._answer(requester, handle, False, requests.text_body(FORBIDDEN))
         elif route.startswith(RESERVED_PREFIX):
             self._asked[requester] += 1
             self.routes(connection, route, body, now, partial(self._answer_itself, requester, handle))
         elif route == QUERY:
             self._query(connection, request)
         else:
-            self._pass(self._requests.ask(requester, route, handle, body, time.monotonic()))
+            self._pass(self._requests.request(requester, route, handle, body, time.monotonic()))
 
     def _query(self, connection: Connection, request: Request) -> None:
         requester, handle = connection.subscriber, request.handle
         try:
             attested = to_attested(connection.guard, request.body)
         except RouteError as error:
-            self._answer(requester, handle, False, requests.word(str(error)))
+            self._answer(requester, handle, False, requests.text_body(str(error)))
         else:
             log.info("%s: %s queries %s", connection, connection.guard.identity, _shown(attested))
-            self._pass(self._requests.ask(requester, request.route, handle, attested, time.monotonic()))
+            self._pass(self._requests.request(requester, request.route, handle, attested, time.monotonic()))
 
     def _refuse(self, connection: Connection, route: str) -> None:
         refused = connection.port.counters.refused
@@ -121,12 +121,12 @@ class Asking:
 
     def answer(self, connection: Connection, answer: Response) -> bool:
         """Whether somebody waits for it."""
-        effects = self._requests.answer(connection.subscriber, answer.number, answer.success, answer.body)
+        effects = self._requests.respond(connection.subscriber, answer.number, answer.success, answer.body)
         self._pass(effects or [])
         return effects is not None
 
     def owes(self, requester: Subscriber) -> bool:
-        return self._asked[requester] > 0 or self._requests.owes(requester)
+        return self._asked[requester] > 0 or self._requests.awaits_response(requester)
 
     def leave(self, subscriber: Subscriber) -> None:
         del self._asked[subscriber]
@@ -143,10 +143,10 @@ class Asking:
     def _pass(self, effects: list[requests.Effect]) -> None:
         for effect in effects:
             match effect:
-                case requests.Forward(responder, number, route, body):
+                case requests.SendRequest(responder, number, route, body):
                     session = cast(RequestSession, responder.owner.session)
                     self._outgoing.send(responder.owner, session.to_request(number, route, body))
-                case requests.Answered(requester, handle, success, body):
+                case requests.SendResponse(requester, handle, success, body):
                     self._answer(requester, handle, success, body)
 
     def _answer(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:

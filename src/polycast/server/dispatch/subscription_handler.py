@@ -26,8 +26,8 @@ class Subscribing:
         replays: what is live is all that they get.
         """
         guard = connection.guard
-        may_hear = lambda topic: guard.may_subscribe(Exact(topic))  # noqa: E731
-        self._exchange.hub.router.limit(connection.subscriber, may_hear if guard.restricted else None)
+        may_receive = lambda topic: guard.may_subscribe(Exact(topic))  # noqa: E731
+        self._exchange.hub.router.limit(connection.subscriber, may_receive if guard.restricted else None)
 
     def begin(self, connection: Connection, event: Subscribe) -> PeerError | None:
         """What is wrong with it, if it is refused: the connection ends."""
@@ -102,8 +102,8 @@ class Subscribing:
         if not exchange.announcement or not connection.subscriber.link:
             return
         topic, payload = exchange.announcement
-        may_hear = connection.subscriber.may_hear
-        if event.pattern.matches(topic.decode()) and (may_hear is None or may_hear(topic.decode())):
+        may_receive = connection.subscriber.may_receive
+        if event.pattern.matches(topic.decode()) and (may_receive is None or may_receive(topic.decode())):
             encoded = event.encoder.encode(to_announcement(topic, payload), [(0, 1)])
             exchange.outgoing.touch(connection)
             connection.push(encoded.blocks, encoded.size, 1)
