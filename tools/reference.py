@@ -22,9 +22,9 @@ from polycast.declare import SECONDS
 from polycast.dialects.registry import ROLES
 from polycast.pipelines import NAMES as PIPELINES
 from polycast.pipelines import find
-from polycast.server.observe.counters import Counters, Progress, Times, Totals
 from polycast.server.observe.metrics import Declaration, metrics_of
 from polycast.server.settings import TABLES, declared
+from polycast.server.stats.counters import Counters, Progress, Times, Totals
 from polycast.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
 from polycast.spark.session import LOCAL_SETTINGS
 from polycast.spark.session import SETTINGS as SPARK_SETTINGS

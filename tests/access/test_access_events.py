@@ -20,7 +20,7 @@ from polycast.dialects.guard import Guard
 from polycast.log.files.folder import log_folder
 from polycast.log.read.reader import Reader
 from polycast.server.access.tokens import add_token
-from polycast.server.observe import broker_events
+from polycast.server.dispatch import broker_events
 
 STRANGERS = 50
 
@@ -92,7 +92,7 @@ class Somebody(Guard):
 
 def test_so_many_are_told_in_a_second(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    made = broker_events.Events(SimpleNamespace(), 10)  # type: ignore[arg-type]
+    made = broker_events.BrokerEvents(SimpleNamespace(), SimpleNamespace(), 10)  # type: ignore[arg-type]
     made._open = True
     monkeypatch.setattr(made, "_add", lambda kind, payload: said.append(kind))
     monkeypatch.setattr(made, "_start_timer", lambda: None)

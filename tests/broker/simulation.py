@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import cast
 
-from polycast.broker import Hub, Mesh, Publication
+from broker.numbering import Publication, publish
+from polycast.broker import Hub, Ledger, Mesh
 from polycast.broker.mesh import CloseLink, Effect, SubscribeAt, UnsubscribeAt
 from polycast.dialects.registry import ROLES
 from polycast.dialects.session import LinkSession, SessionContext
@@ -64,7 +65,8 @@ class End:
 class Node:
     def __init__(self, name: str, forward: bool = True, seconds: float = 10.0, messages: int = 1000) -> None:
         self.name = name
-        self.hub = Hub()
+        self.ledger = Ledger()
+        self.hub = Hub(self.ledger.topics)
         self.mesh = Mesh(self.hub, name, forward, seconds, messages)
         self.clients: list[Client] = []
         self.ends: list[End] = []
@@ -152,7 +154,7 @@ class Node:
     # -- messages ----------------------------------------------------------------------------------------
 
     def spread(self, burst: Burst, origin: Subscriber) -> Publication:
-        publication = self.mesh.publish(burst, origin, self.now)
+        publication = publish(self.mesh, self.hub, self.ledger, burst, origin, self.now)
         for audience, said, slices, skip in publication.deliveries:
             rows = [(m.topic, m.payload) for start, stop in slices for m in said.cut(start, stop).messages()]
             wire = b"".join(ENCODER.encode(said, slices).blocks)

@@ -9,7 +9,8 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polycast.broker import Delivery, Hub, Publication
+from broker.numbering import NumberingHub, Publication
+from polycast.broker import Delivery
 from polycast.broker.hub import readable_parts
 from polycast.model import Burst, Contains, Encoder, Everything, Exact, Format, Pattern, Prefix
 from polycast.routing import Subscriber
@@ -44,7 +45,7 @@ def rows_of(burst: Burst) -> Rows:
     return [(message.topic.encode(), message.payload) for message in burst.messages()]
 
 
-def publish(hub: Hub, origin: Subscriber, *topics: bytes) -> dict[Subscriber, Rows]:
+def publish(hub: NumberingHub, origin: Subscriber, *topics: bytes) -> dict[Subscriber, Rows]:
     return received(hub.publish(numbered(*topics), origin).deliveries)
 
 
@@ -72,7 +73,7 @@ subscriptions = st.lists(
 def test_every_subscriber_gets_its_messages_once_and_in_order(
     held: list[tuple[int, Pattern, Encoder]], said: list[list[bytes]], speaker: int
 ) -> None:
-    hub = Hub()
+    hub = NumberingHub()
     members = [hub.join(i, echo=i % 2 == 0, link=i == 3) for i in range(4)]
     for who, pattern, encoder in held:
         hub.subscribe(members[who], pattern, encoder)
@@ -99,7 +100,7 @@ def brute_force(member: Subscriber, origin: Subscriber, topics: list[bytes]) -> 
 
 @given(bursts)
 def test_sequences_count_each_topic_from_zero(said: list[list[bytes]]) -> None:
-    hub = Hub()
+    hub = NumberingHub()
     origin = hub.join("publisher")
     expected: dict[bytes, int] = defaultdict(int)
     for topics in said:
@@ -116,7 +117,7 @@ def test_sequences_count_each_topic_from_zero(said: list[list[bytes]]) -> None:
 
 
 def test_several_matching_subscriptions_give_one_delivery() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     one, publisher = hub.join(1), hub.join(2)
     for pattern in (Exact("ab"), Prefix("a"), Contains("b"), Everything()):
         hub.subscribe(one, pattern, ENCODER)
@@ -124,7 +125,7 @@ def test_several_matching_subscriptions_give_one_delivery() -> None:
 
 
 def test_a_duplicate_subscription_is_none() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     one = hub.join(1)
     assert hub.subscribe(one, Exact("a"), ENCODER)
     assert not hub.subscribe(one, Exact("a"), ENCODER)
@@ -134,7 +135,7 @@ def test_a_duplicate_subscription_is_none() -> None:
 
 
 def test_unsubscribing_what_was_not_subscribed_is_nothing() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     one = hub.join(1)
     hub.subscribe(one, Everything(), ENCODER)
     assert not hub.unsubscribe(one, Exact("all"))
@@ -142,7 +143,7 @@ def test_unsubscribing_what_was_not_subscribed_is_nothing() -> None:
 
 
 def test_echo() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     loud, shy = hub.join("loud", echo=True), hub.join("shy", echo=False)
     for subscriber in (loud, shy):
         hub.subscribe(subscriber, Everything(), ENCODER)
@@ -151,7 +152,7 @@ def test_echo() -> None:
 
 
 def test_what_came_over_a_link_goes_to_no_link() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     client, one, two = hub.join(0), hub.join(1, False, link=True), hub.join(2, False, link=True)
     for subscriber in (client, one, two):
         hub.subscribe(subscriber, Everything(), ENCODER)
@@ -160,17 +161,17 @@ def test_what_came_over_a_link_goes_to_no_link() -> None:
 
 
 def test_nobody_hears_and_it_is_numbered_all_the_same() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     burst = numbered(b"a", b"a", b"b")
     assert hub.publish(burst, hub.join(1)) == Publication([], [burst], 3, 0)
-    assert (burst.sequences, burst.offset, hub.next_offset) == ([0, 0], 0, 3)
+    assert (burst.sequences, burst.offset, hub.ledger.next_offset) == ([0, 0], 0, 3)
     again = numbered(b"b", b"a")
     hub.publish(again, hub.join(1))
     assert again.sequences == [1, 2]
 
 
 def test_reserved_topics_go_to_those_who_name_them() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     curious, insider = hub.join(1), hub.join(2)
     hub.subscribe(curious, Everything(), ENCODER)
     hub.subscribe(curious, Contains("events"), ENCODER)
@@ -179,7 +180,7 @@ def test_reserved_topics_go_to_those_who_name_them() -> None:
 
 
 def test_leaving_ends_everything() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     one, two = hub.join(1), hub.join(2)
     held: list[Pattern] = [Exact("a"), Prefix("a"), Contains("a"), Everything()]
     for pattern in held:
@@ -199,7 +200,7 @@ class Owner:
 
 
 def test_what_left_is_not_kept_alive_by_topics() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     one = hub.join(Owner())
     hub.subscribe(one, Everything(), ENCODER)
     publish(hub, hub.join("publisher"), b"once/in/a/lifetime")
@@ -211,7 +212,7 @@ def test_what_left_is_not_kept_alive_by_topics() -> None:
 
 
 def test_what_left_is_not_kept_alive_by_comparing_audiences() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     one, two = hub.join(Owner()), hub.join(Owner())
     hub.subscribe(one, Exact("a"), ENCODER)
     hub.subscribe(two, Exact("b"), ENCODER)
@@ -228,7 +229,7 @@ def test_what_left_is_not_kept_alive_by_comparing_audiences() -> None:
 
 
 def test_topics_that_are_not_utf8_cost_only_themselves() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     one = hub.join(1)
     hub.subscribe(one, Everything(), ENCODER)
     burst = numbered(b"a", NOT_UTF8, NOT_UTF8, b"a", b"b", b"\xc3")
@@ -238,7 +239,7 @@ def test_topics_that_are_not_utf8_cost_only_themselves() -> None:
 
 
 def test_nothing_but_topics_that_are_not_utf8() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     assert hub.publish(numbered(NOT_UTF8, NOT_UTF8), hub.join(1)) == Publication([], [], 0, 2)
 
 
@@ -254,19 +255,19 @@ def test_readable_parts(topics: list[bytes]) -> None:
 # -- slices ----------------------------------------------------------------------------------------------
 
 
-def slices_by_owner(hub: Hub, *topics: bytes) -> list[tuple[set[object], list[tuple[int, int]]]]:
+def slices_by_owner(hub: NumberingHub, *topics: bytes) -> list[tuple[set[object], list[tuple[int, int]]]]:
     publication = hub.publish(numbered(*topics), hub.join("publisher"))
     return [({s.owner for s, _ in d.audience.members}, d.slices) for d in publication.deliveries]
 
 
 def test_neighbours_with_one_audience_are_one_slice() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     hub.subscribe(hub.join(1), Everything(), ENCODER)
     assert slices_by_owner(hub, b"a", b"b", b"b", b"c") == [({1}, [(0, 4)])]
 
 
 def test_slices_of_strangers_are_gathered() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     hub.subscribe(hub.join(1), Exact("a"), ENCODER)
     hub.subscribe(hub.join(2), Exact("b"), ENCODER)
     found = slices_by_owner(hub, b"a", b"b", b"a", b"nobody", b"b", b"a")
@@ -274,7 +275,7 @@ def test_slices_of_strangers_are_gathered() -> None:
 
 
 def test_slices_are_not_gathered_where_somebody_could_tell() -> None:
-    hub = Hub()
+    hub = NumberingHub()
     both = hub.join(3)
     hub.subscribe(hub.join(1), Exact("a"), ENCODER)
     hub.subscribe(hub.join(2), Exact("b"), ENCODER)
@@ -287,7 +288,7 @@ def test_slices_are_not_gathered_where_somebody_could_tell() -> None:
 
 
 def test_the_table_of_topics_is_bounded() -> None:
-    hub = Hub(topics=10)
+    hub = NumberingHub(topics=10)
     origin = hub.join(1)
     for i in range(100):
         publish(hub, origin, b"topic %d" % i)
@@ -299,7 +300,7 @@ def test_the_table_of_topics_is_bounded() -> None:
 
 
 def test_no_sequence_twice_in_a_burst_with_more_topics_than_the_table_holds() -> None:
-    hub = Hub(topics=2)
+    hub = NumberingHub(topics=2)
     burst = numbered(b"a", b"b", b"c", b"a")
     hub.publish(burst, hub.join(1))
     assert burst.sequences[3] > burst.sequences[0]
@@ -307,7 +308,7 @@ def test_no_sequence_twice_in_a_burst_with_more_topics_than_the_table_holds() ->
 
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", b"d", b"e"]), min_size=1, max_size=40), st.integers(2, 6))
 def test_no_sequence_twice_with_a_small_table(topics: list[bytes], capacity: int) -> None:
-    hub = Hub(capacity)
+    hub = NumberingHub(capacity)
     origin = hub.join(1)
     last: dict[bytes, int] = defaultdict(lambda: -1)
     for topic in topics:

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from broker.numbering import NumberingHub
 from kit.wire import GUARD_SECONDS
-from polycast.broker import Hub
 from polycast.log import log
 from polycast.log.batch_ids import KnownBatch
 from polycast.log.durable import Durable
@@ -56,11 +56,11 @@ class Desk:
         self.log = Log.open(
             LogSettings(data=str(data), **{"seal": False, "keep_free": "0", **settings}), topics, disk
         )
-        self.hub = Hub(topics)
+        self.hub = NumberingHub(topics)
         found = self.log.recovered
         rows = zip(*(found.topics[name].to_pylist() for name in found.topics.column_names), strict=True)
         self.hub.router.topics.restore([Topic(*row) for row in rows], found.floor)
-        self.hub.next_offset = self.log.next
+        self.hub.ledger.next_offset = self.log.next
         self.kept: list[Said] = []
         self.lost: list[Said] = []
         self._posted: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -82,7 +82,10 @@ class Desk:
         burst = Burst.of("some", [(topic.encode(), payload, Format.BYTES) for topic, payload in messages])
         publication = self.hub.publish(burst, self._me)
         batch = BatchKey(owner, batch_id) if batch_id else None
-        self.log.append(publication.bursts, "me", max(self.log.micros, to_micros(now)), batch, len(burst))
+        micros = max(self.log.micros, to_micros(now))
+        if batch:
+            self.log.batches.add(batch, burst.offset, len(burst), micros)
+        self.log.append(publication.bursts, "me", micros, batch, len(burst))
         return burst
 
     def find(self, batch_id: str, now: float = NOW, owner: str = ME) -> KnownBatch | None:

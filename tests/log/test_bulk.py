@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.numbering import NumberingHub
 from crash.evidence import check_log, read_with_pyarrow, read_with_reader
 from kit.wire import wait_for
 from log.desk import ME, NOW, Desk, FaultyDisk, desk, reserve_few
-from polycast.broker import Hub
 from polycast.log.files import hot
 from polycast.log.files.columns import SourcedBurst, to_batch
 from polycast.log.files.format import BatchEntry
@@ -48,13 +48,15 @@ def to_bulk(*parts: list[Row]) -> Bulk:
     return bulk.to_bulk("hermod", bulk.to_columns(to_parts(*parts)))
 
 
-def number(hub: Hub, batch: Bulk) -> NumberedBulk:
-    return NumberedBulk(batch, *hub.number_bulk(batch.names, batch.counts, batch.lasts))
+def number(hub: NumberingHub, batch: Bulk) -> NumberedBulk:
+    return NumberedBulk(batch, *hub.number_bulk(batch))
 
 
 def put(here: Desk, batch: Bulk, batch_id: str = "id") -> NumberedBulk:
     numbered = number(here.hub, batch)
-    here.log.append_bulk(numbered, "me", to_micros(NOW), BatchKey(ME, batch_id))
+    key = BatchKey(ME, batch_id)
+    here.log.batches.add(key, numbered.offset, len(numbered), to_micros(NOW))
+    here.log.append_bulk(batch, numbered.offset, numbered.sequences, "me", to_micros(NOW), key)
     return numbered
 
 
@@ -65,7 +67,7 @@ def large(count: int, size: int = 10) -> Bulk:
 @settings(deadline=None)
 @given(rows, rows, rows)
 def test_bulk_equals_burst(before: list[Row], one: list[Row], two: list[Row]) -> None:
-    slow, fast = Hub(), Hub()
+    slow, fast = NumberingHub(), NumberingHub()
     me = slow.join(None)
     first = bulk.to_burst("hermod", bulk.to_columns(to_parts(before)))
     [kept] = slow.publish(first, me).bursts
@@ -75,7 +77,7 @@ def test_bulk_equals_burst(before: list[Row], one: list[Row], two: list[Row]) ->
     made = bulk.to_rows(number(fast, to_bulk(one, two)), b"source", 7)
     made.validate(full=True)
     assert made.equals(to_batch([SourcedBurst(burst, b"source", 7)]))
-    assert slow.next_offset == fast.next_offset
+    assert slow.ledger.next_offset == fast.ledger.next_offset
     known = [{t.name: (t.next_sequence, t.last_offset) for t in hub.router.topics} for hub in (slow, fast)]
     assert known[0] == known[1]
 

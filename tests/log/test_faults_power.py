@@ -48,7 +48,7 @@ class Scene:
         if desk is None or len(self.moments) >= MOMENTS or self._chance.random() > 0.05:
             return
         image = self.place / f"image-{len(self.moments)}"
-        known = Moment(image, list(desk.kept), list(self.ids), desk.hub.next_offset, dict(self.sequences))
+        known = Moment(image, list(desk.kept), list(self.ids), desk.hub.ledger.next_offset, dict(self.sequences))
         self.disk.fail(image)
         self.moments.append(known)
 

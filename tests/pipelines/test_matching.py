@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polycast.broker import Hub
+from broker.numbering import NumberingHub
 from polycast.model import Burst, Contains, Encoded, Encoder, Everything, Exact, Format, Pattern, Prefix, Slices
 from polycast.pipelines.deliveries.matching import Span, TopicAudiences, match, merge, to_spans
 from polycast.pipelines.deliveries.subscription_history import (
@@ -84,7 +84,7 @@ class Model:
         self._begin()
 
     def _begin(self) -> None:
-        self.hub = Hub()
+        self.hub = NumberingHub()
         self.joined = {name: self._join(name) for name in CONNECTIONS}
 
     def _join(self, name: str) -> Subscriber:

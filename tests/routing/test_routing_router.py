@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from polycast.model import Contains, Encoder, Everything, Exact, Pattern, Prefix
-from polycast.routing import Audience, Router, Subscriber
+from polycast.routing import Audience, Router, Subscriber, Topics
 from polycast.routing.index import PatternIndex
 
 
@@ -52,7 +52,7 @@ def is_empty(index: PatternIndex) -> bool:
 class RouterAgainstBruteForce(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.router = Router()
+        self.router = Router(Topics(1_000_000))
         self.subscribers = [Subscriber(i) for i in range(4)]
         self.held: dict[Subscriber, dict[Pattern, Encoder]] = {s: {} for s in self.subscribers}
 
@@ -113,7 +113,7 @@ class RouterAgainstBruteForce(RuleBasedStateMachine):
         return [(subscriber, pattern) for subscriber in self.subscribers for pattern in self.held[subscriber]]
 
     def _check(self, name: str) -> Audience:
-        topic = self.router.topic(name.encode())
+        topic = self.router.refresh(self.router.topics.use(name.encode()))
         assert topic.name == name
         wanted = {
             subscriber: [encoder for pattern, encoder in held.items() if pattern.matches(name)]
@@ -161,18 +161,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def look_up(router: Router, *keys: bytes) -> list[Audience]:
-    return [router.topic(key).audience for key in keys]
+    """As publishing does: topics that are looked up are known from then on."""
+    return [router.refresh(router.topics.use(key)).audience for key in keys]
 
 
 def test_an_answer_is_remembered(asked: list[str]) -> None:
-    router = Router()
+    router = Router(Topics(1_000_000))
     first = look_up(router, b"a", b"b")
     assert look_up(router, b"a", b"b", b"a") == [*first, first[0]]
     assert asked == ["a", "b"]
 
 
 def test_an_exact_subscription_outdates_only_its_own_topic(asked: list[str]) -> None:
-    router, one = Router(), Subscriber(1)
+    router, one = Router(Topics(1_000_000)), Subscriber(1)
     _, other = look_up(router, b"a", b"b")
     asked.clear()
     router.subscribe(one, Exact("a"), FORMS[0])
@@ -188,7 +189,7 @@ def test_an_exact_subscription_outdates_only_its_own_topic(asked: list[str]) -> 
 
 @pytest.mark.parametrize("pattern", [Prefix("a"), Contains("a"), Everything()], ids=str)
 def test_any_other_subscription_outdates_all(asked: list[str], pattern: Pattern) -> None:
-    router, one = Router(), Subscriber(1)
+    router, one = Router(Topics(1_000_000)), Subscriber(1)
     look_up(router, b"a", b"b")
     asked.clear()
     router.subscribe(one, pattern, FORMS[0])
@@ -197,7 +198,7 @@ def test_any_other_subscription_outdates_all(asked: list[str], pattern: Pattern)
 
 
 def test_a_subscription_that_changes_nothing_outdates_nothing(asked: list[str]) -> None:
-    router, one = Router(), Subscriber(1)
+    router, one = Router(Topics(1_000_000)), Subscriber(1)
     router.subscribe(one, Everything(), FORMS[0])
     look_up(router, b"a")
     asked.clear()
@@ -208,16 +209,16 @@ def test_a_subscription_that_changes_nothing_outdates_nothing(asked: list[str]) 
 
 
 def test_a_second_subscription_replaces_the_form() -> None:
-    router, one = Router(), Subscriber(1)
+    router, one = Router(Topics(1_000_000)), Subscriber(1)
     for pattern in (Exact("a"), Prefix("a"), Contains("a"), Everything()):
         for encoder in FORMS:
             assert router.subscribe(one, pattern, encoder)
-            assert router.topic(b"a").audience.members == {(one, encoder)}
+            assert router.audience(b"a").members == {(one, encoder)}
         router.unsubscribe(one, pattern)
 
 
 def test_topics_of_one_audience_share_it() -> None:
-    router, one, two = Router(), Subscriber(1), Subscriber(2)
+    router, one, two = Router(Topics(1_000_000)), Subscriber(1), Subscriber(2)
     router.subscribe(one, Exact("a"), FORMS[0])
     router.subscribe(one, Prefix("b"), FORMS[0])
     router.subscribe(two, Contains("a"), FORMS[0])
@@ -229,7 +230,7 @@ def test_topics_of_one_audience_share_it() -> None:
 
 
 def test_an_audience_that_no_topic_has_is_forgotten() -> None:
-    router = Router()
+    router = Router(Topics(1_000_000))
     subscribers = [Subscriber(i) for i in range(50)]
     for i, subscriber in enumerate(subscribers):
         router.subscribe(subscriber, Exact(f"t{i}"), FORMS[0])
@@ -242,10 +243,18 @@ def test_an_audience_that_no_topic_has_is_forgotten() -> None:
     assert len(router._index._audiences) == 1
 
 
+def test_a_lookup_creates_no_topic() -> None:
+    router, one = Router(Topics(1_000_000)), Subscriber(1)
+    router.subscribe(one, Prefix("a"), FORMS[0])
+    assert router.audience(b"ab").members == {(one, FORMS[0])}
+    assert not router.audience(b"b").members
+    assert len(router.topics) == 0
+
+
 def test_a_topic_that_is_not_utf8_is_not_kept() -> None:
-    router = Router()
+    router = Router(Topics(1_000_000))
     with pytest.raises(UnicodeDecodeError):
-        router.topic(b"\xff")
+        router.topics.use(b"\xff")
     assert len(router.topics) == 0
 
 

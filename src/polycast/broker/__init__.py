@@ -1,8 +1,22 @@
 """The rules of the broker, without I/O and without a clock."""
 
 from polycast.broker.announcements import Peer, PeerTable
-from polycast.broker.hub import Delivery, Hub, Publication
-from polycast.broker.mesh import Mesh
+from polycast.broker.hub import Delivery, Hub
+from polycast.broker.mesh import Mesh, Plan
 from polycast.broker.requests import Requests
+from polycast.broker.sequencer import Applied, Ledger, LocalSequencer, Proposal, Sequencer
 
-__all__ = ["Delivery", "Hub", "Mesh", "Peer", "PeerTable", "Publication", "Requests"]
+__all__ = [
+    "Applied",
+    "Delivery",
+    "Hub",
+    "Ledger",
+    "LocalSequencer",
+    "Mesh",
+    "Peer",
+    "PeerTable",
+    "Plan",
+    "Proposal",
+    "Requests",
+    "Sequencer",
+]

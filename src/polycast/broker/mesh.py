@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from polycast.broker.duplicate_links import LinkState, links_to_close, update_preferred
 from polycast.broker.forwarded_cache import ForwardedCache, Key
-from polycast.broker.hub import Delivery, Hub, Publication, readable_parts
+from polycast.broker.hub import Delivery, Hub, readable_parts
 from polycast.model import RESERVED_PREFIX, Burst, Contains, Pattern
 from polycast.routing import Audience, Subscriber
 
@@ -103,6 +103,18 @@ def to_texts(pattern: Pattern, forward: bool) -> tuple[str, ...]:
 class ForwardDecision(NamedTuple):
     deliver: bool
     forward: bool
+
+
+class Plan(NamedTuple):
+    """A burst before it has its offsets."""
+
+    bursts: list[Burst]
+    """To be numbered in this order; copies under other names follow the original."""
+    deliveries: list[Delivery] | None
+    """None: to the audience of each topic when the burst is applied."""
+    accepted: int
+    unreadable: int = 0
+    """How many messages have a topic that is not UTF-8."""
 
 
 class Mesh:
@@ -202,9 +214,11 @@ class Mesh:
 
     # -- forwarding --------------------------------------------------------------------------------------
 
-    def publish(self, burst: Burst, origin: Subscriber, now: float) -> Publication:
+    def plan(self, burst: Burst, origin: Subscriber, now: float) -> Plan:
+        """Which messages of a burst are published, and under which names."""
         if not self._forward:
-            return self._hub.publish(burst, origin)
+            parts = readable_parts(burst)
+            return Plan(parts, None, sum(map(len, parts)), len(burst) - sum(map(len, parts)))
         deliveries: list[Delivery] = []
         bursts: list[Burst] = []
         accepted = readable = 0
@@ -219,7 +233,7 @@ class Mesh:
                     bursts += [run, *(each.burst for each in spread if each.burst is not run)]
                     accepted += len(run)
         self.suppressed += readable - accepted
-        return Publication(deliveries, bursts, accepted, len(burst) - readable)
+        return Plan(bursts, deliveries, accepted, len(burst) - readable)
 
     def _decisions(self, burst: Burst, origin: Subscriber, now: float) -> list[ForwardDecision]:
         view = memoryview(burst.block)
@@ -244,7 +258,6 @@ class Mesh:
 
     def _spread(self, burst: Burst, origin: Subscriber, forward: bool) -> list[Delivery]:
         """The burst under its own name, then under its other names for subscribers that are not reached yet."""
-        self._hub.number(burst, self._hub.topics(burst))
         return [
             delivery
             for run, first, last in burst.runs()
@@ -259,7 +272,7 @@ class Mesh:
         reached: set[Subscriber] = set() if origin.echo else {origin}
         for name in (topic, *second_names(topic)):
             links = (name == forwarded and forward) or (name == topic and not origin.link)
-            audience = self._hub.router.topic(name).audience
+            audience = self._hub.router.audience(name)
             members = frozenset(
                 (subscriber, encoder)
                 for subscriber, encoder in audience.members
@@ -275,5 +288,4 @@ class Mesh:
         if not renamed:
             return Delivery(audience, burst, [(first, last)])
         copy = burst.cut(first, last).rename([name])
-        self._hub.number(copy, self._hub.topics(copy))
         return Delivery(audience, copy, [(0, last - first)])

@@ -34,7 +34,7 @@ from polycast.log.repair.recovery import Recovered, recover
 from polycast.log.settings import LogSettings
 from polycast.log.upkeep.housekeeping import Housekeeping
 from polycast.log.upkeep.snapshots import SnapshotWriter
-from polycast.log.write.bulk import NumberedBulk, total_bytes
+from polycast.log.write.bulk import Bulk, NumberedBulk, total_bytes
 from polycast.log.write.entry import ROW_BYTES, Entry
 from polycast.log.write.writer import GROUP_BYTES, Writer
 from polycast.model import BatchKey, Burst
@@ -172,19 +172,20 @@ class Log:
         first, self.next = bursts[0].offset, bursts[-1].offset + len(bursts[-1])
         self._put(Entry(bursts, source.encode(), micros, first, self.next, size, batch, count))
 
-    def append_bulk(self, numbered: NumberedBulk, source: str, micros: int, batch: BatchKey) -> None:
+    def append_bulk(
+        self, bulk: Bulk, first: int, sequences: list[int], source: str, micros: int, batch: BatchKey
+    ) -> None:
         """A bulk batch goes to the disk only: subscribers read it there once it is durable."""
         self.micros = micros
+        numbered = NumberedBulk(bulk, first, sequences)
         size = total_bytes([numbered.bulk.columns]) + ROW_BYTES * len(numbered)
-        first, self.next = numbered.offset, numbered.offset + len(numbered)
+        self.next = first + len(numbered)
         self._bulk_end = self.next
         self._bulk_bytes += size
         count = len(numbered)
         self._put(Entry([], source.encode(), micros, first, self.next, size, batch, count, numbered))
 
     def _put(self, entry: Entry) -> None:
-        if entry.batch:
-            self.batches.add(entry.batch, entry.first, entry.messages, entry.micros)
         self._pending.append(entry)
         self.pending_bytes += entry.size
         self.writer.put(entry)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polycast.model import Encoder, Exact, Pattern
-from polycast.routing.audience import Subscriber
+from polycast.routing.audience import Audience, Subscriber
 from polycast.routing.index import PatternIndex
 from polycast.routing.topics import Topic, Topics
 
 
 class Router:
-    def __init__(self, capacity: int = 1_000_000) -> None:
+    def __init__(self, topics: Topics) -> None:
         self._index = PatternIndex()
         self._precedence = PatternIndex()
         """Subscriptions whose encoder takes precedence."""
-        self.topics = Topics(capacity)
-        self._version = 0
+        self.topics = topics
+        self.version = 0
+        """Changes when an audience may have changed."""
 
     def subscribe(self, subscriber: Subscriber, pattern: Pattern, encoder: Encoder) -> bool:
         """False if nothing changed. A second subscription to one pattern replaces the encoder of the first."""
@@ -43,26 +44,30 @@ class Router:
         if may_receive or subscriber.may_receive:
             subscriber.may_receive = may_receive
             self._index.limited = True
-            self._version += 1
+            self.version += 1
 
     def _index_of(self, encoder: Encoder) -> PatternIndex:
         return self._precedence if encoder.takes_precedence else self._index
 
-    def topic(self, key: bytes) -> Topic:
-        """A topic with its current audience. A key that is not UTF-8 raises UnicodeDecodeError."""
-        return self.refresh(self.topics.use(key))
+    def audience(self, key: bytes) -> Audience:
+        """The current audience of a topic. A lookup does not count as use of the topic, and creates none."""
+        topic = self.topics.get(key)
+        return self._match(key.decode()) if topic is None else self.refresh(topic).audience
 
     def refresh(self, topic: Topic) -> Topic:
         """The same topic, with its current audience."""
-        if topic.index_version != self._version:
-            topic.audience = self._index.match(topic.name, over=self._precedence)
-            topic.index_version = self._version
+        if topic.index_version != self.version:
+            topic.audience = self._match(topic.name)
+            topic.index_version = self.version
         return topic
+
+    def _match(self, name: str) -> Audience:
+        return self._index.match(name, over=self._precedence)
 
     def _invalidate(self, pattern: Pattern) -> None:
         """An exact pattern invalidates one topic; any other pattern all topics, by a new version."""
         if not isinstance(pattern, Exact):
-            self._version += 1
+            self.version += 1
             return
         topic = self.topics.get(pattern.value.encode())
         if topic is not None:

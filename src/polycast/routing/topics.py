@@ -45,8 +45,15 @@ class Topics:
         """None if the topic is unknown. Does not count as use."""
         return self._young.get(key) or self._old.get(key)
 
+    def use_all(self, keys: Iterable[bytes]) -> list[Topic]:
+        young = self._young.get
+        return [young(key) or self.use(key) for key in keys]
+
     def use(self, key: bytes) -> Topic:
-        """Creates the topic if it is unknown. A key that is not UTF-8 raises UnicodeDecodeError."""
+        """Creates the topic if it is unknown. A key that is not UTF-8 raises UnicodeDecodeError.
+
+        Only numbering may call this: which topics are forgotten depends on it, and must not depend on lookups.
+        """
         topic = self._young.get(key)
         if topic is None:
             topic = self._old.pop(key, None) or Topic(key.decode(), self.floor)

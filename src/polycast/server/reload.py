@@ -7,23 +7,18 @@ Who may no longer be here, or no longer hear what it hears, is closed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from polycast.errors import ForbiddenError, PolycastError
+from polycast.errors import PolycastError
 from polycast.server.access.access_control import AccessControl
 from polycast.server.access.exposure import find_warnings
 from polycast.server.access.rate_limiter import RateLimiter
-from polycast.server.dispatch.request_handler import may_offer
-from polycast.server.io.connection import Connection
 from polycast.server.io.dial import warn_of_peers_without_rights
 from polycast.server.io.tls import to_context, to_dial_context
+from polycast.server.server import Server
 from polycast.server.settings import TABLES, Settings
-
-if TYPE_CHECKING:
-    from polycast.server.server import Server
 
 log = logging.getLogger("polycast.server")
 
@@ -57,7 +52,7 @@ def reload(server: Server, read: Callable[[], Settings]) -> None:
     try:
         wanted = read()
         context = to_context(wanted.tls) if wanted.tls.certificate else None
-        dial_context = to_dial_context(wanted.tls) if server.settings.dials_securely else None
+        dial_context = to_dial_context(wanted.tls) if server.core.settings.dials_securely else None
         server.access.reread()
     except PolycastError as error:
         log.error("not reloaded, all stays as it was: %s", error)
@@ -66,69 +61,31 @@ def reload(server: Server, read: Callable[[], Settings]) -> None:
         server.show_certificate(context)
     server.dial_context = dial_context
     limits = {name: getattr(wanted.limits, name) for name in LIMITS}
-    before = server.settings
-    server.settings = replace(
+    before = server.core.settings
+    server.core.settings = replace(
         before, limits=replace(before.limits, **limits), access=wanted.access, tls=wanted.tls
     )
     _apply(server)
     log.info("reloaded")
-    for warning in find_warnings(server.settings):
+    for warning in find_warnings(server.core.settings):
         log.log(warning.level, "%s", warning)
-    if later := _differing(server.settings, wanted):
+    if later := _differing(server.core.settings, wanted):
         log.warning("these change with the next start: %s", ", ".join(later))
 
 
 def _apply(server: Server) -> None:
-    settings, exchange = server.settings, server.exchange
+    settings, core = server.core.settings, server.core
     server.limit_connections(settings.limits)
-    exchange.subscribing.most = settings.limits.subscriptions
-    if exchange.replays:
-        exchange.replays.readers.limit(settings.limits.reads, settings.limits.read_seconds)
-    waits = exchange.slowed
-    exchange.rates = (
-        RateLimiter(settings.access, exchange.budget, waits) if settings.access.paced or waits else None
+    core.subscriptions.limit = settings.limits.subscriptions
+    if core.log_parts:
+        core.log_parts.replays.readers.limit(settings.limits.reads, settings.limits.read_seconds)
+    waits = core.publishing.slowed
+    core.publishing.rates = (
+        RateLimiter(settings.access, core.budget, waits) if settings.access.paced or waits else None
     )
     server.access.adopt(settings.access)
     warn_of_peers_without_rights(server.access, settings)
-    look_again(server)
-
-
-def reread_tokens(server: Server) -> None:
-    """If their file has changed."""
-    if not server.access.is_outdated():
-        return
-    try:
-        server.access.reread()
-    except PolycastError as error:
-        log.error("the tokens stay as they were: %s", error)
-        return
-    log.info("tokens reread")
-    look_again(server)
-
-
-def look_again(server: Server) -> None:
-    """At everybody who is here."""
-    for connection in [each for each in server.connections if not each.closing]:
-        if not _may_stay(connection, server.exchange.requests.served_by(connection.subscriber)):
-            connection.fail(ForbiddenError())
-            continue
-        server.review(connection)
-        if connection.subscriber.link:
-            server.exchange.subscribing.limit(connection)
-
-
-def _may_stay(connection: Connection, served: Iterable[str]) -> bool:
-    """Whether it still has the right to all that it subscribed to and serves."""
-    guard = connection.guard
-    if not guard.refresh():
-        return False
-    if guard.has_no_rights and not connection.session.accepts_token:
-        return False
-    if not guard.restricted:
-        return True
-    link, patterns = connection.subscriber.link, connection.subscriber.patterns
-    subscribed = link or all(map(guard.may_subscribe, patterns))  # a link is limited topic by topic
-    return subscribed and all(may_offer(guard, route) for route in served)
+    server.review_all()
 
 
 def _differing(now: Settings, wanted: Settings) -> list[str]:

@@ -97,22 +97,22 @@ async def run(settings: Settings, say: Callable[[str], None], pages: Mapping[str
     await server.start()
     _heed_hangups(stop, partial(reload, server, read))
     _tell(server)
-    for name, address in server.addresses:
+    for name, address in server.core.addresses:
         say(f"listening {name} {address}")
     say("ready")
     await stop.wait()
     await server.stop()
-    for (listener, dialect), counters in server.counters.items():
+    for (listener, dialect), counters in server.core.counters.items():
         name = listener if listener.startswith(dialect) else f"{listener} ({dialect})"
         log.info("%s: %s", name, counters.summary())
-    log.info("%s", server.exchange.summary())
+    log.info("%s", server.core.summary())
 
 
 def _tell(server: Server) -> None:
     """What an operator should know from the first moment on."""
-    if server.log:
-        log.info("%s: %s", server.log.folder, server.log.housekeeping.describe())
-    for warning in find_warnings(server.settings):
+    if server.core.log:
+        log.info("%s: %s", server.core.log.folder, server.core.log.housekeeping.describe())
+    for warning in find_warnings(server.core.settings):
         log.log(warning.level, "%s", warning)
 
 

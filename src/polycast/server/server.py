@@ -7,8 +7,7 @@ import logging
 import resource
 import secrets
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, cast
@@ -16,26 +15,22 @@ from typing import TYPE_CHECKING, cast
 from polycast.address import SECURE, UNDER, Address, parse_address
 from polycast.dialects.registry import ROLES
 from polycast.dialects.session import Page, SessionContext
-from polycast.errors import ForbiddenError, TimeoutPeerError
+from polycast.errors import ForbiddenError, PolycastError, TimeoutPeerError
 from polycast.server.access.access_control import AccessControl
 from polycast.server.api.routes import Routes
-from polycast.server.dispatch.dispatcher import Exchange
-from polycast.server.dispatch.mesh_links import Neighbours
+from polycast.server.core import Core
+from polycast.server.dispatch.mesh_links import MeshLinks
+from polycast.server.dispatch.request_handler import may_offer
 from polycast.server.io import sockets
 from polycast.server.io.connection import DETAILS_AT_MOST, Connection
 from polycast.server.io.connection_slots import ConnectionSlots
 from polycast.server.io.dial import dial, warn_of_peers_without_rights
 from polycast.server.io.listener import Listener
 from polycast.server.io.outbound import DialTarget, OutboundConnections
-from polycast.server.io.partial_frames import PartialFrames
 from polycast.server.io.receive_buffer import SHARED_BYTES, ReceiveBuffer
 from polycast.server.io.timeouts import is_idle_http, timeout_reason
 from polycast.server.io.tls import PENDING_AT_MOST, TlsAcceptor, to_context, to_dial_context
 from polycast.server.observe import pages
-from polycast.server.observe.counters import Counters
-from polycast.server.observe.offset_times import Marks
-from polycast.server.observe.pipeline_progress import Positions
-from polycast.server.reload import reread_tokens
 from polycast.server.settings import TABLES, LimitSettings, Settings
 
 if TYPE_CHECKING:
@@ -59,28 +54,26 @@ class Server:
         self, settings: Settings, log: Log | None = None, pages: Mapping[str, Page] | None = None
     ) -> None:
         """`pages` are to be seen by everybody on the http port, beside the broker's own; by path."""
-        self.settings = settings
-        self.log = log
         self._pages = pages or {}
-        self.node = secrets.token_hex(8)
+        self.core = Core(settings, secrets.token_hex(8), log)
         self.access = AccessControl(settings.access, Path(settings.log.data))
         self._context = to_context(settings.tls) if settings.tls.certificate else None
         self.dial_context = to_dial_context(settings.tls) if settings.dials_securely else None
-        self.exchange = Exchange(settings, self.node)
-        self.connections: dict[Connection, None] = {}
-        self.counters: dict[tuple[str, str], Counters] = {}
-        """By listener and dialect."""
-        self.addresses: list[tuple[str, Address]] = []
-        self.opened_listeners: Counter[str] = Counter()
-        """How many of its addresses each one listens at."""
-        self.neighbours = Neighbours(settings.simplest, self.exchange, self.access, self._dial)
+        core = self.core
+        self.mesh_links = MeshLinks(
+            settings.simplest,
+            core.mesh,
+            core.links,
+            core.publisher,
+            core.publishing,
+            core.outbox,
+            self.access,
+            self._dial,
+        )
         self.links = OutboundConnections(self._dial)
-        self.positions = Positions()
-        self.marks = Marks()
-        self.exchange.asking.routes = Routes(self)
+        core.request_handler.routes = Routes(core)
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._named = 0
-        self.unfinished = PartialFrames(settings.limits.total_receive_bytes, self.exchange.budget)
         self._places = ConnectionSlots(*self._room_for_connections(settings.limits))
         self._servers: list[asyncio.Server | TlsAcceptor] = []
         self._sweeping: asyncio.Task[None] | None = None
@@ -92,7 +85,7 @@ class Server:
         return ReceiveBuffer(self._shared)
 
     def session_context(self, address: Address, dialed: bool = False) -> SessionContext:
-        settings = self.settings
+        settings = self.core.settings
         tables = {name: getattr(settings, name) for name in TABLES}
         there = address if dialed else None
         return SessionContext(
@@ -110,20 +103,15 @@ class Server:
         )
 
     def _http_places(self) -> str:
-        return ", ".join(str(address) for name, address in self.addresses if name == "http")
+        return ", ".join(str(address) for name, address in self.core.addresses if name == "http")
 
     def page(self, path: str) -> Page | None:
-        return pages.find(self, path) or self._pages.get(path)
+        return pages.find(self.core, path) or self._pages.get(path)
 
     async def _dial(self, place: DialTarget) -> Connection:
         connection = Listener(self, ROLES[place.role], place.address, True, place.found).connection()
         await dial(connection, place.address, self.dial_context)
         return connection
-
-    def unopened(self) -> list[str]:
-        """The listeners that do not listen everywhere they should."""
-        wanted = self.settings.listen.items()
-        return [name for name, addresses in wanted if self.opened_listeners[name] < len(addresses)]
 
     def next_name(self) -> str:
         self._named += 1
@@ -144,34 +132,55 @@ class Server:
             return False
         counters.accepted += 1
         counters.open += 1
-        self.connections[connection] = None
+        self.core.connections[connection] = None
         logger.debug("%s: open", connection)
-        self.exchange.open(connection)
+        self.core.dispatcher.open(connection)
         return True
 
     def closed(self, connection: Connection) -> None:
-        if self.connections.pop(connection, self) is self:
+        if self.core.connections.pop(connection, self) is self:
             return
         self._places.leave(connection)
         connection.port.counters.open -= 1
         logger.debug("%s: gone", connection)
-        self.exchange.close(connection)
+        self.core.dispatcher.close(connection)
         self.links.ended(connection)
-        self.neighbours.links.ended(connection)
+        self.mesh_links.links.ended(connection)
 
     def review(self, connection: Connection) -> None:
         """Its rights may have changed, and with them its place."""
         was_on_trial = connection.trial_since
         self._places.review(connection)
         if was_on_trial and not connection.trial_since:
-            self.exchange.events.admit(connection)
+            self.core.events.admit(connection)
+
+    def _reread_tokens(self) -> None:
+        if not self.access.is_outdated():
+            return
+        try:
+            self.access.reread()
+        except PolycastError as error:
+            logger.error("the tokens stay as they were: %s", error)
+            return
+        logger.info("tokens reread")
+        self.review_all()
+
+    def review_all(self) -> None:
+        """Closes connections that lost a right they use; all others get the rights that they have now."""
+        for connection in [each for each in self.core.connections if not each.closing]:
+            if not _may_stay(connection, self.core.requests.served_by(connection.subscriber)):
+                connection.fail(ForbiddenError())
+                continue
+            self.review(connection)
+            if connection.subscriber.link:
+                self.core.subscriptions.limit_link(connection)
 
     def limit_connections(self, limits: LimitSettings) -> None:
         self._places.resize(*self._room_for_connections(limits))
 
     def _room_for_connections(self, limits: LimitSettings) -> tuple[int, int]:
         """As many as the system lets us have files for; and how many of them for one address."""
-        texts = [text for texts in self.settings.listen.values() for text in texts]
+        texts = [text for texts in self.core.settings.listen.values() for text in texts]
         doors = sum(parse_address(text).scheme == "tls" for text in texts)
         files = _raise_files(limits.connections + SPARE_FILES + doors * PENDING_AT_MOST)
         pending = min(doors * PENDING_AT_MOST, files // PENDING_SHARE)
@@ -188,23 +197,22 @@ class Server:
     # -- start and stop ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        if self.log:
-            self.exchange.keep(self.log)
-        self.marks.note(self.exchange.hub.next_offset, time.time())
-        if self.settings.events.enabled:
-            self.exchange.events.start(self.node)
+        self.core.start()
+        self.core.offset_times.note(self.core.ledger.next_offset, time.time())
+        if self.core.settings.events.enabled:
+            self.core.events.start(self.core.node)
         try:
-            for name, texts in self.settings.listen.items():
+            for name, texts in self.core.settings.listen.items():
                 for text in texts:
                     await self._listen(name, parse_address(text))
-            self.neighbours.start(self.addresses)
-            for name, texts in self.settings.connect.items():
+            self.mesh_links.start(self.core.addresses)
+            for name, texts in self.core.settings.connect.items():
                 for text in texts:
                     self.links.add(DialTarget(name, parse_address(text)))
         except BaseException:
             await self.stop()
             raise
-        warn_of_peers_without_rights(self.access, self.settings)
+        warn_of_peers_without_rights(self.access, self.core.settings)
         self._sweeping = asyncio.create_task(self._sweep())
 
     async def _listen(self, name: str, address: Address) -> None:
@@ -217,34 +225,34 @@ class Server:
                 self._servers.append(await loop.create_unix_server(listener.connection, sock=sock))
             elif address.scheme == "tls":
                 assert self._context
-                seconds, most = self.settings.limits.handshake_seconds, self._handshakes
+                seconds, most = self.core.settings.limits.handshake_seconds, self._handshakes
                 door = TlsAcceptor(sock, self._context, listener.connection, listener.counters, seconds, most)
                 self._servers.append(door)
             else:
                 server = await loop.create_server(listener.connection, sock=sock, backlog=sockets.BACKLOG)
                 self._servers.append(server)
-            self.addresses.append((name, real))
-        self.opened_listeners[name] += 1
+            self.core.addresses.append((name, real))
+        self.core.opened_listeners[name] += 1
 
     async def stop(self) -> None:
         """Accept no more, send what waits, and end; whoever does not take it in time loses it."""
         for server in self._servers:
             server.close()
-        self.opened_listeners.clear()
+        self.core.opened_listeners.clear()
         if self._sweeping:
             self._sweeping.cancel()
-        await self.neighbours.stop()
+        await self.mesh_links.stop()
         await self.links.stop()
-        self.exchange.stop()
-        self.exchange.events.stop(self.node)
+        self.core.fail_requests()
+        self.core.events.stop(self.core.node)
         await self._end_log()
-        deadline = time.monotonic() + self.settings.limits.shutdown_seconds
+        deadline = time.monotonic() + self.core.settings.limits.shutdown_seconds
         await self._wait_until(self._all_finished, deadline)
-        for connection in list(self.connections):
+        for connection in list(self.core.connections):
             connection.finish()
         await self._wait_until(self._all_sent, deadline)
-        await self._wait_until(lambda: not self.connections, time.monotonic() + GOODBYE_SECONDS)
-        for connection in list(self.connections):
+        await self._wait_until(lambda: not self.core.connections, time.monotonic() + GOODBYE_SECONDS)
+        for connection in list(self.core.connections):
             if left := connection.undelivered() + connection.session.withheld_bytes:
                 logger.warning("%s: %s bytes were not taken in time", connection, f"{left:,}")
             connection.abort()
@@ -253,26 +261,27 @@ class Server:
             sockets.remove(file, known)
 
     async def _end_log(self) -> None:
-        """Nothing more is taken from publishers; what was taken becomes durable, and is acknowledged."""
-        if not self.log:
+        """Nothing more is taken from publishers; what was taken is settled, and they are told so."""
+        log = self.core.log
+        if not log:
             return
-        self.exchange.listen_no_more()
-        while self.log.durable_next < self.log.next:
+        self.core.dispatcher.drain()
+        while log.durable_next < log.next:
             await asyncio.sleep(0.001)
-        await self.exchange.end_replays()
-        topics = self.exchange.hub.router.topics
+        await self.core.stop_log_parts()
+        topics = self.core.ledger.topics
         rows = [(topic.name, topic.next_sequence, topic.last_offset) for topic in topics]
-        await asyncio.get_running_loop().run_in_executor(None, self.log.close, rows, topics.floor)
+        await asyncio.get_running_loop().run_in_executor(None, log.close, rows, topics.floor)
 
     def _all_finished(self) -> bool:
         """Whoever is owed messages that it may not have yet goes on acknowledging; all others are done."""
-        for connection in list(self.connections):
+        for connection in list(self.core.connections):
             if not connection.closing and not connection.session.withheld_bytes:
                 connection.finish()
-        return all(connection.closing for connection in self.connections)
+        return all(connection.closing for connection in self.core.connections)
 
     def _all_sent(self) -> bool:
-        return all(connection.is_delivered() for connection in self.connections)
+        return all(connection.is_delivered() for connection in self.core.connections)
 
     async def _wait_until(self, done: Callable[[], bool], deadline: float) -> None:
         while not done() and time.monotonic() < deadline:
@@ -284,17 +293,17 @@ class Server:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = time.monotonic()
-            for connection in list(self.connections):
+            for connection in list(self.core.connections):
                 self._check_time(connection, now)
-            self.exchange.expire()
-            reread_tokens(self)
-            self.marks.note(self.exchange.hub.next_offset, time.time())
-            for member in list(self.exchange.budget.behind):
+            self.core.expire()
+            self._reread_tokens()
+            self.core.offset_times.note(self.core.ledger.next_offset, time.time())
+            for member in list(self.core.budget.behind):
                 self._check_progress(cast(Connection, member), now)
             self._check_frames(now)
 
     def _check_time(self, connection: Connection, now: float) -> None:
-        limits = self.settings.limits
+        limits = self.core.settings.limits
         idle = now - connection.touched_at
         if connection.closing:
             patience = limits.stall_seconds if connection.unsent() else LINGER_SECONDS
@@ -308,7 +317,7 @@ class Server:
             connection.fail(TimeoutPeerError(f"idle for {limits.idle_seconds:g} s (limits.idle_seconds)"))
 
     def _check_progress(self, connection: Connection, now: float) -> None:
-        limit = self.settings.limits.stall_seconds
+        limit = self.core.settings.limits.stall_seconds
         patient = connection.port.policy == "spill"  # the log holds for it what others hold in memory
         if limit and not patient and connection.stalled_since(now) >= limit:
             waits = f"{connection.queued():,} bytes wait for it"
@@ -316,10 +325,24 @@ class Server:
             connection.abort()
 
     def _check_frames(self, now: float) -> None:
-        seconds = self.settings.limits.frame_seconds
+        seconds = self.core.settings.limits.frame_seconds
         if seconds:
-            for member, reason in self.unfinished.overdue(now, seconds):
+            for member, reason in self.core.partial_frames.overdue(now, seconds):
                 cast(Connection, member).fail(TimeoutPeerError(f"{reason} (limits.frame_seconds)"))
+
+
+def _may_stay(connection: Connection, served: Iterable[str]) -> bool:
+    """Whether it still has the right to all that it subscribed to and serves."""
+    guard = connection.guard
+    if not guard.refresh():
+        return False
+    if guard.has_no_rights and not connection.session.accepts_token:
+        return False
+    if not guard.restricted:
+        return True
+    link, patterns = connection.subscriber.link, connection.subscriber.patterns
+    subscribed = link or all(map(guard.may_subscribe, patterns))  # a link is limited topic by topic
+    return subscribed and all(may_offer(guard, route) for route in served)
 
 
 def _raise_files(need: int) -> int:

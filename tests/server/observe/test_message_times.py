@@ -18,8 +18,8 @@ from kit.metrics import Family, read_metrics
 from kit.room import Room
 from kit.wire import wait_for
 from polycast.declare import SECONDS, Histogram
-from polycast.server.observe.counters import Times
 from polycast.server.observe.metrics import read_times, to_text
+from polycast.server.stats.counters import Times
 
 
 def scrape(broker: Broker) -> dict[str, Family]:

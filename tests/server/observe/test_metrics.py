@@ -19,8 +19,8 @@ from kit.room import GREETING, Room
 from kit.websocket import WebSocket
 from kit.wire import Peer, wait_for
 from polycast.client import connect, to_body
-from polycast.server.observe.counters import Counters, Progress, Times, Totals
 from polycast.server.observe.metrics import metrics_of, read_counters, read_totals, to_text
+from polycast.server.stats.counters import Counters, Progress, Times, Totals
 
 
 def scrape(broker: Broker) -> dict[str, Family]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from polycast.server.observe.offset_times import EXACTNESS, MARKS_AT_MOST, Marks
+from polycast.server.stats.offset_times import EXACTNESS, MARKS_AT_MOST, OffsetTimes
 
 
 @pytest.fixture
-def marks() -> Marks:
+def marks() -> OffsetTimes:
     """It begins at offset 10; at second 101 come 10 to 14, at second 103 comes 15."""
-    found = Marks()
+    found = OffsetTimes()
     for next_offset, now in ((10, 100.0), (15, 101.0), (15, 102.0), (16, 103.0)):
         found.note(next_offset, now)
     return found
@@ -19,16 +19,16 @@ def marks() -> Marks:
 @pytest.mark.parametrize(
     ("offset", "when"), [(-1, None), (9, None), (10, 101.0), (14, 101.0), (15, 103.0), (16, 105.0), (99, 105.0)]
 )
-def test_when_an_offset_came(marks: Marks, offset: int, when: float | None) -> None:
+def test_when_an_offset_came(marks: OffsetTimes, offset: int, when: float | None) -> None:
     assert marks.time_of(offset, now=105.0) == when
 
 
 def test_nothing_is_known_of_a_broker_that_never_began() -> None:
-    assert Marks().time_of(0, now=5.0) is None
+    assert OffsetTimes().time_of(0, now=5.0) is None
 
 
 def test_what_is_old_is_told_less_exactly() -> None:
-    marks = Marks()
+    marks = OffsetTimes()
     last = 40 * MARKS_AT_MOST
     for second in range(last + 1):
         marks.note(second, float(second))

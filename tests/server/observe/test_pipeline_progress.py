@@ -13,12 +13,12 @@ from kit.kept import metrics, numbered, publish
 from kit.ubre import UbrePeer
 from polycast.client import connect
 from polycast.dialects.client_requests import to_body
-from polycast.server.observe.pipeline_progress import (
+from polycast.server.stats.pipeline_progress import (
     ERROR_CHARACTERS,
     PIPELINES_AT_MOST,
     SECONDS,
+    PipelineProgress,
     Position,
-    Positions,
 )
 
 
@@ -30,12 +30,12 @@ def refusal(broker: Broker, body: Any) -> str:
 # -- what is remembered ----------------------------------------------------------------------------------
 
 
-def queries(positions: Positions, now: float) -> list[str]:
+def queries(positions: PipelineProgress, now: float) -> list[str]:
     return [position.query for _, position in positions.known(now)]
 
 
 def test_the_last_word_of_each() -> None:
-    positions = Positions()
+    positions = PipelineProgress()
     for offset in (1, 2, 3):
         positions.put(Position("b", offset), 10.0 + offset)
     positions.put(Position("a", 7, 2.5, "failed", "no room", 4, 1.5), 20.0)
@@ -70,7 +70,7 @@ def test_no_lag_is_less_than_none() -> None:
 
 
 def test_who_says_nothing_for_an_hour_is_forgotten() -> None:
-    positions = Positions()
+    positions = PipelineProgress()
     positions.put(Position("old", 1), 0.0)
     positions.put(Position("new", 1), 1.0)
     assert queries(positions, SECONDS - 0.5) == ["new", "old"]
@@ -80,14 +80,14 @@ def test_who_says_nothing_for_an_hour_is_forgotten() -> None:
 
 
 def test_no_more_than_so_many() -> None:
-    positions = Positions()
+    positions = PipelineProgress()
     for number in range(PIPELINES_AT_MOST + 5):
         positions.put(Position(f"{number:06d}", number), 0.0)
     assert queries(positions, 0.0) == [f"{number:06d}" for number in range(5, PIPELINES_AT_MOST + 5)]
 
 
 def test_what_one_failed_with_is_remembered_when_it_runs_again() -> None:
-    positions = Positions()
+    positions = PipelineProgress()
     for position in (Position("a", 1, state="failed", error="no room"), Position("a", 2), Position("b", 1)):
         positions.put(position, 0.0)
     told = {row["query"]: (row["state"], row["error"]) for row in positions.to_rows(2, 0.0)}
@@ -97,7 +97,7 @@ def test_what_one_failed_with_is_remembered_when_it_runs_again() -> None:
 
 
 def test_of_an_error_only_so_much() -> None:
-    positions = Positions()
+    positions = PipelineProgress()
     positions.put(Position("a", 1, error="x" * 100_000), 0.0)
     assert positions.to_rows(1, 0.0)[0]["error"] == "x" * ERROR_CHARACTERS
 

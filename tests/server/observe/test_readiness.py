@@ -33,7 +33,7 @@ def test_a_broker_that_runs_is_alive_and_ready(kept: bool, tmp_path: Path) -> No
 
 
 def readiness(server: Server) -> tuple[int, list[str]]:
-    page = pages.find(server, "/readyz")
+    page = pages.find(server.core, "/readyz")
     assert isinstance(page, Page)
     return page.status, page.body.decode().splitlines()
 
@@ -49,7 +49,7 @@ def test_ready_between_start_and_stop() -> None:
         assert readiness(server) == (200, ["ready"])
         await server.stop()
         assert readiness(server) == closed
-        health = pages.find(server, "/healthz")
+        health = pages.find(server.core, "/healthz")
         assert health and health.status == 200
 
     asyncio.run(live())
@@ -62,7 +62,7 @@ def test_two_addresses_of_one_name_are_two_to_wait_for() -> None:
     async def live() -> None:
         await server.start()
         assert readiness(server) == (200, ["ready"])
-        server.opened_listeners["simplest"] -= 1
+        server.core.opened_listeners["simplest"] -= 1
         assert readiness(server) == (503, ["the listener simplest is not open"])
         await server.stop()
 

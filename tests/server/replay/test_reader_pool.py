@@ -12,7 +12,7 @@ import pytest
 
 from polycast.dialects.guard import Guard
 from polycast.log.read.work import Work, once
-from polycast.server.api.bodies import RouteError
+from polycast.server.dispatch.bodies import RouteError
 from polycast.server.replay import reader_pool
 from polycast.server.replay.reader_pool import TURN_SECONDS, Readers
 

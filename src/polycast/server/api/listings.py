@@ -17,21 +17,19 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from heapq import nlargest
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from polycast.broker import requests
 from polycast.model import Body
 from polycast.routing import Topic
-from polycast.server.api.bodies import Nothing, RouteError, read_asked
+from polycast.server.core import Core
+from polycast.server.dispatch.bodies import Nothing, RouteError, read_asked
 from polycast.server.io.connection import Connection
-from polycast.server.observe.counters import Counters, Totals
 from polycast.server.observe.pages import measure_queues, times_of, totals_of
+from polycast.server.stats.counters import Counters, Totals
 from polycast.version import VERSION
-
-if TYPE_CHECKING:
-    from polycast.server.server import Server
 
 ROWS_AT_MOST = 10_000
 ROWS_A_TURN = 20_000
@@ -54,9 +52,9 @@ class ConnectionListing(Struct, forbid_unknown_fields=True):
 
 
 class Listings:
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._router = server.exchange.hub.router
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._router = core.hub.router
         self._started = time.monotonic()
         self._turn, self._rows = 0.0, 0
         self._searching = asyncio.Lock()
@@ -90,7 +88,7 @@ class Listings:
         return {"total": len(self._router.topics), "time": now, "topics": rows}
 
     def _to_topic(self, topic: Topic, now: float) -> dict[str, Any]:
-        last = self._server.marks.time_of(topic.last_offset, now)
+        last = self._core.offset_times.time_of(topic.last_offset, now)
         return {
             "topic": topic.name,
             "sequence": topic.next_sequence,
@@ -103,7 +101,7 @@ class Listings:
     def connections(self, body: Body, now: float) -> dict[str, Any]:
         asked = read_asked(body, ConnectionListing)
         self.spend(asked.limit * (1 + asked.patterns), now)
-        connections = self._server.connections
+        connections = self._core.connections
         rows = [self._to_connection(each, asked.patterns) for each in islice(connections, asked.limit)]
         return {"total": len(connections), "connections": rows}
 
@@ -132,22 +130,22 @@ class Listings:
 
     def stats(self, body: Body, now: float) -> dict[str, Any]:
         read_asked(body, Nothing)
-        server = self._server
-        self.spend(min(len(server.connections), ROWS_AT_MOST), now)
-        measure_queues(server)
-        limits = server.settings.limits.for_dialects()
+        core = self._core
+        self.spend(min(len(core.connections), ROWS_AT_MOST), now)
+        measure_queues(core)
+        limits = core.settings.limits.for_dialects()
         return {
             "version": VERSION,
             "uptime_seconds": round(time.monotonic() - self._started, 3),
-            "connections": len(server.connections),
-            "routes": len(server.exchange.requests.routes()),
-            **_to_counts(totals_of(server)),
-            **_syncs_of(server),
+            "connections": len(core.connections),
+            "routes": len(core.requests.routes()),
+            **_to_counts(totals_of(core)),
+            **_syncs_of(core),
             "limits": {field.name: getattr(limits, field.name) for field in fields(limits)},
-            "addresses": [{"listener": name, "address": str(address)} for name, address in server.addresses],
+            "addresses": [{"listener": name, "address": str(address)} for name, address in core.addresses],
             "listeners": [
                 {"listener": listener, "dialect": dialect, **_to_counts(counters)}
-                for (listener, dialect), counters in server.counters.items()
+                for (listener, dialect), counters in core.counters.items()
             ],
         }
 
@@ -177,6 +175,6 @@ def _to_counts(counts: Counters | Totals) -> dict[str, Any]:
     return {field.name: getattr(counts, field.name) for field in fields(counts)}
 
 
-def _syncs_of(server: Server) -> dict[str, Any]:
-    times = times_of(server).log_sync_seconds
+def _syncs_of(core: Core) -> dict[str, Any]:
+    times = times_of(core).log_sync_seconds
     return {"log_syncs": sum(times.counts()), "log_sync_seconds": round(times.sum, 6)}

@@ -20,7 +20,7 @@ from polycast.dialects.json_values import INVALID, NOTHING, compact, read_body
 from polycast.dialects.registry import DIALECTS
 from polycast.errors import LimitError
 from polycast.model import Burst, Format, Limits
-from polycast.server.api.bodies import RouteError
+from polycast.server.dispatch.bodies import RouteError
 
 
 class Publishing(Struct, forbid_unknown_fields=True):

@@ -23,25 +23,24 @@ from msgspec import Struct
 
 from polycast.broker import requests
 from polycast.model import Body, Format
-from polycast.server.api.bodies import Nothing, RouteError, checked, read_asked, to_json_body
 from polycast.server.api.listings import Listings, TopicListing
 from polycast.server.api.publish import Publishing, to_burst
-from polycast.server.dispatch.request_handler import FORBIDDEN
+from polycast.server.core import Core
+from polycast.server.dispatch.bodies import Nothing, RouteError, checked, read_asked, to_json_body
+from polycast.server.dispatch.publisher import Published
+from polycast.server.dispatch.refusals import FORBIDDEN
+from polycast.server.dispatch.request_handler import Respond
 from polycast.server.io.connection import Connection
-from polycast.server.observe.pipeline_progress import Position
+from polycast.server.stats.pipeline_progress import Position
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
     from polycast.log.read.work import Work
     from polycast.server.replay.replays import Replays
-    from polycast.server.server import Server
 
 logger = logging.getLogger("polycast.routes")
 
 T = TypeVar("T")
-
-Response = Callable[[bool, Body], None]
-"""Takes whether it went well, and what is answered."""
 
 
 class Ending(Struct, forbid_unknown_fields=True):
@@ -49,10 +48,10 @@ class Ending(Struct, forbid_unknown_fields=True):
 
 
 class Routes:
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._limits = server.settings.limits.for_dialects()
-        self._listings = Listings(server)
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._limits = core.settings.limits.for_dialects()
+        self._listings = Listings(core)
         self._tasks: set[asyncio.Task[None]] = set()
         self._routes: dict[str, Callable[[Connection, Body, float], Any]] = {
             "polycast/connections": lambda requester, body, now: self._listings.connections(body, now),
@@ -61,7 +60,7 @@ class Routes:
             "polycast/positions": self._positions,
             "polycast/pipelines": self._pipelines,
         }
-        self._slow: dict[str, Callable[[Connection, Body, float, Response], None]] = {
+        self._slow: dict[str, Callable[[Connection, Body, float, Respond], None]] = {
             "polycast/topics": self._topics,
             "polycast/publish": self._publish,
             "polycast/history": self._history,
@@ -70,37 +69,37 @@ class Routes:
             "polycast/places": self._places,
         }
 
-    def __call__(self, requester: Connection, route: str, body: Body, now: float, answer: Response) -> None:
+    def __call__(self, requester: Connection, route: str, body: Body, now: float, respond: Respond) -> None:
         """`answer` is called once, now or later."""
         try:
             if route in self._slow:
-                self._slow[route](requester, body, now, answer)
+                self._slow[route](requester, body, now, respond)
             elif route in self._routes:
-                answer(True, requests.json_body(self._routes[route](requester, body, now)))
+                respond(True, requests.json_body(self._routes[route](requester, body, now)))
             else:
-                answer(False, requests.text_body(requests.NOT_FOUND))
+                respond(False, requests.text_body(requests.NOT_FOUND))
         except RouteError as error:
-            answer(False, requests.text_body(str(error)))
+            respond(False, requests.text_body(str(error)))
 
     # -- what there is -----------------------------------------------------------------------------------
 
-    def _topics(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
+    def _topics(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
         asked = read_asked(body, TopicListing)
         self._listings.spend(asked.limit, now)
         if asked.search is None:
-            answer(True, requests.json_body(self._listings.topics(asked)))
+            respond(True, requests.json_body(self._listings.topics(asked)))
         else:
-            self._later(self._search(asked, asked.search, answer))
+            self._later(self._search(asked, asked.search, respond))
 
-    async def _search(self, asked: TopicListing, text: str, answer: Response) -> None:
-        answer(True, requests.json_body(await self._listings.search(asked, text)))
-        self._server.exchange.outgoing.flush()
+    async def _search(self, asked: TopicListing, text: str, respond: Respond) -> None:
+        respond(True, requests.json_body(await self._listings.search(asked, text)))
+        self._core.outbox.flush()
 
     def _close(self, requester: Connection, body: Body, now: float) -> Any:
         """Not before the answer is on its way: it may be the requester itself."""
         name = read_asked(body, Ending).name
         named = name + " "
-        for connection in self._server.connections:
+        for connection in self._core.connections:
             if f"{connection.name} ".startswith(named) and not connection.closing:
                 reason = f"closed by {requester}"
                 asyncio.get_running_loop().call_soon(connection.dismiss, reason)
@@ -109,40 +108,39 @@ class Routes:
 
     def _positions(self, requester: Connection, body: Body, now: float) -> Any:
         position = read_asked(body, Position)
-        self._server.positions.put(position, time.monotonic())
-        return {"lag": position.lag(self._server.exchange.hub.next_offset)}
+        self._core.progress.put(position, time.monotonic())
+        return {"lag": position.lag(self._core.ledger.next_offset)}
 
     def _pipelines(self, requester: Connection, body: Body, now: float) -> Any:
         read_asked(body, Nothing)
-        log_next = self._server.exchange.hub.next_offset
-        return {"pipelines": self._server.positions.to_rows(log_next, time.monotonic())}
+        log_next = self._core.ledger.next_offset
+        return {"pipelines": self._core.progress.to_rows(log_next, time.monotonic())}
 
     # -- publishing --------------------------------------------------------------------------------------
 
-    def _publish(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
+    def _publish(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
         asked = read_asked(body, Publishing)
-        port, exchange = requester.port, self._server.exchange
-        burst = to_burst(asked, port.role.dialect, self._limits, self._server.settings.dialects)
-        disguised = burst.dialect != port.role.dialect
+        dialect = requester.port.role.dialect
+        burst = to_burst(asked, dialect, self._limits, self._core.settings.dialects)
+        disguised = burst.dialect != dialect
         if not requester.guard.may_publish(burst.topics[0]) or (disguised and not requester.guard.admin):
             raise RouteError(FORBIDDEN)
-        if exchange.rates:
-            exchange.rates.charge(requester, 1, len(burst.block))
-        [published, *_] = exchange.publish(burst, now, requester.name).bursts
-        [sequence] = published.sequences
-        port.counters.messages_in += 1
-        requester.messages_in += 1
-        if exchange.keeping is None:
-            answer(True, requests.json_body({"offset": None, "sequence": sequence}))
-            return
-        told = requests.json_body({"offset": published.offset, "sequence": sequence})
-        exchange.keeping.when_durable(
-            lambda reason: answer(not reason, requests.text_body(f"NotStored: {reason}") if reason else told)
+        then = partial(self._respond_when_durable, respond)
+        self._core.publishing.publish_message(requester, burst, now, then)
+
+    def _respond_when_durable(self, respond: Respond, published: Published) -> None:
+        assert published.applied
+        [first, *_] = published.applied.proposal.bursts
+        [sequence] = first.sequences
+        offset = first.offset if self._core.log else None
+        position = requests.json_body({"offset": offset, "sequence": sequence})
+        self._core.acks.when_durable(
+            lambda reason: respond(not reason, requests.text_body(f"NotStored: {reason}") if reason else position)
         )
 
     # -- the log -----------------------------------------------------------------------------------------
 
-    def _history(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
+    def _history(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
         log, replays = self._kept(requester)
         from polycast.server.api.history import History, read_history, to_wanted  # needs pyarrow, as the log does
 
@@ -151,11 +149,11 @@ class Routes:
             raise RouteError(FORBIDDEN)
         newest = replays.newest.end(wanted.pattern)
         rows = read_history(replays.index, wanted, newest, log.durable_next)
-        self._read_log(requester, answer, rows, to_json_body)
+        self._read_log(requester, respond, rows, to_json_body)
 
-    def _log(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
+    def _log(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
         log, _ = self._kept(requester)
-        node = self._server.node
+        node = self._core.node
         from polycast.log.read.work import once
         from polycast.server.api.log_rows import first_of, size_of
 
@@ -166,54 +164,53 @@ class Routes:
             place = {"first": first_of(log.folder, after), "next": after, **size_of(log.folder)}
             return {**place, "node": node, "folder": str(log.folder.absolute())}
 
-        self._read_log(requester, answer, once(look), to_json_body)
+        self._read_log(requester, respond, once(look), to_json_body)
 
-    def _rows_between(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
+    def _rows_between(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
         log, _ = self._kept(requester)
         from polycast.server.api.log_rows import Asked, read_rows, to_wanted
 
         wanted = checked(to_wanted, read_asked(body, Asked), requester.port.queue_bytes // 2)
         rows = read_rows(log.folder, wanted, log.durable_next)
-        self._read_log(requester, answer, rows, lambda found: Body(found, Format.BYTES))
+        self._read_log(requester, respond, rows, lambda found: Body(found, Format.BYTES))
 
-    def _places(self, requester: Connection, body: Body, now: float, answer: Response) -> None:
+    def _places(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
         log, _ = self._kept(requester)
         from polycast.server.api.log_rows import Place, check_place, find_place
 
         place = read_asked(body, Place)
         checked(check_place, place)
         offset = find_place(log.folder, place, log.durable_next)
-        self._read_log(requester, answer, offset, lambda found: to_json_body({"offset": found}))
+        self._read_log(requester, respond, offset, lambda found: to_json_body({"offset": found}))
 
     def _kept(self, requester: Connection) -> tuple[Log, Replays]:
         """What there is to read, for a requester that may have another request waiting."""
-        log, replays = self._server.log, self._server.exchange.replays
-        if log is None or replays is None:
+        parts = self._core.log_parts
+        if parts is None:
             raise RouteError("NotKept: that is in the log, and this broker keeps none")
-        replays.readers.admit(requester)
-        return log, replays
+        parts.replays.readers.admit(requester)
+        return parts.log, parts.replays
 
     def _read_log(
-        self, requester: Connection, answer: Response, work: Work[T], to_body: Callable[[T], Body]
+        self, requester: Connection, respond: Respond, work: Work[T], to_body: Callable[[T], Body]
     ) -> None:
         """In the turns of the requester. Past its limits the request fails at once."""
-        replays = self._server.exchange.replays
-        assert replays
-        read = replays.readers.request(requester, _to_work(work, to_body))
-        read.add_done_callback(partial(self._answer_read, requester, answer))
+        assert self._core.log_parts
+        read = self._core.log_parts.replays.readers.request(requester, _to_work(work, to_body))
+        read.add_done_callback(partial(self._answer_read, requester, respond))
 
-    def _answer_read(self, requester: Connection, answer: Response, read: asyncio.Future[Body]) -> None:
+    def _answer_read(self, requester: Connection, respond: Respond, read: asyncio.Future[Body]) -> None:
         if read.cancelled():  # the requester is gone
             return
         match read.exception():
             case None:
-                answer(True, read.result())
+                respond(True, read.result())
             case RouteError() as error:
-                answer(False, requests.text_body(str(error)))
+                respond(False, requests.text_body(str(error)))
             case error:
                 logger.error("%s: its request failed", requester, exc_info=error)
-                answer(False, requests.text_body("Failed: the log cannot be read; the broker's own words say why"))
-        self._server.exchange.outgoing.flush()
+                respond(False, requests.text_body("Failed: the log cannot be read; see the broker's log"))
+        self._core.outbox.flush()
 
     def _later(self, answering: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(answering)

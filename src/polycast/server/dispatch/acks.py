@@ -1,135 +1,185 @@
-"""What waits for the log: answers that promise that something is kept, and deliveries where only that counts.
+"""Acknowledgements: replies that wait until the messages before them are durable.
 
-Everything waits in one line, by offset: the log announces in that order. A connection's answers keep their order:
-behind one that waits, all wait.
+Replies to one connection keep their order: while one waits, all later ones wait. Without a log every message
+counts as acknowledged at once.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from polycast.broker import Publication
-from polycast.log.durable import Durable
-from polycast.log.times import to_micros
-from polycast.model import Ack, BatchKey
+from polycast.model import Ack
 from polycast.server.io.connection import Connection
 
 if TYPE_CHECKING:
+    from polycast.log.durable import Durable
     from polycast.log.log import Log
 
+Send = Callable[[Connection, bytes], None]
 Then = Callable[[str], None]
-"""What to do when it is durable; with why it was not kept, or an empty text."""
+"""Called with the reason why a message is not durable, or with an empty text."""
+
+LOG_BEHIND = "the log is behind"
+
+
+class Lost(NamedTuple):
+    first: int
+    next: int
+    reason: str
+
+
+NO_OFFSET = Lost(-1, 0, LOG_BEHIND)
+"""Messages that got no offset."""
+
+
+class Acks(Protocol):
+    def note(self, connection: Connection, first: int, count: int) -> None:
+        """The next ack of this connection covers these messages."""
+        ...
+
+    def note_refused(self, connection: Connection, count: int) -> None:
+        """The next ack of this connection reports messages that got no offset."""
+        ...
+
+    def acknowledge(self, connection: Connection, ack: Ack) -> None: ...
+
+    def reply(self, connection: Connection, data: bytes) -> None:
+        """Sends a reply after all earlier ones."""
+        ...
+
+    def close(self, connection: Connection, close: Callable[[], None]) -> None:
+        """Calls `close` after the last reply."""
+        ...
+
+    def when_durable(self, then: Then) -> None:
+        """Calls `then` when every message applied so far is durable or lost."""
+        ...
+
+    def is_pending(self, connection: Connection) -> bool: ...
+    def forget(self, connection: Connection) -> None: ...
+
+
+class ImmediateAcks:
+    """For a broker without a log."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def note(self, connection: Connection, first: int, count: int) -> None:
+        pass
+
+    def note_refused(self, connection: Connection, count: int) -> None:
+        pass
+
+    def acknowledge(self, connection: Connection, ack: Ack) -> None:
+        self._send(connection, ack.data)
+
+    def reply(self, connection: Connection, data: bytes) -> None:
+        self._send(connection, data)
+
+    def close(self, connection: Connection, close: Callable[[], None]) -> None:
+        close()
+
+    def when_durable(self, then: Then) -> None:
+        then("")
+
+    def is_pending(self, connection: Connection) -> bool:
+        return False
+
+    def forget(self, connection: Connection) -> None:
+        pass
 
 
 class Waiting(NamedTuple):
     next: int
-    """Everything before this offset must be durable or lost."""
+    """Every message before this offset must be durable or lost."""
     then: Then
 
 
-BEHIND = Durable(-1, 0, "the log is behind")
-"""What got no offset."""
-
-
-class Keeping:
-    def __init__(self, log: Log, send: Callable[[Connection, bytes], None]) -> None:
-        self.log = log
+class DurableAcks:
+    def __init__(self, log: Log, send: Send) -> None:
+        self._log = log
         self._send = send
-        self._line: deque[Waiting] = deque()
+        self._queue: deque[Waiting] = deque()
+        """By offset; the log reports in that order."""
         self._published: dict[Connection, list[tuple[int, int]]] = {}
-        """What a connection that is answered has published since its last answer: offsets and counts."""
-        self._owed: Counter[Connection] = Counter()
-        self._lost: list[Durable] = []
+        """First offset and count of the messages that the next ack of a connection covers."""
+        self._pending: Counter[Connection] = Counter()
+        """Replies that wait."""
+        self._lost: list[Lost] = []
 
-    def keep(
-        self, publication: Publication, source: str, now: float, batch: BatchKey | None = None, count: int = 0
-    ) -> None:
-        if publication.bursts:
-            self.log.append(publication.bursts, source, self.micros(now), batch, count)
-
-    def micros(self, now: float) -> int:
-        """Never earlier than the last message in the log."""
-        return max(self.log.micros, to_micros(now))
-
-    def note(self, connection: Connection, publication: Publication) -> None:
-        """This connection will be told what became of it."""
-        published = self._published.setdefault(connection, [])
-        published += [(burst.offset, len(burst)) for burst in publication.bursts]
-
-    def note_again(self, connection: Connection, first: int, count: int) -> None:
-        """The same for what was published before: it may not be durable yet."""
+    def note(self, connection: Connection, first: int, count: int) -> None:
         self._published.setdefault(connection, []).append((first, count))
 
-    def refuse(self, connection: Connection, count: int) -> None:
-        """So many got no offset. That takes more messages at a time than anybody has memory for."""
-        if connection.session.acknowledges:
-            self._published.setdefault(connection, []).append((BEHIND.first, count))
-            self._lost.insert(0, BEHIND)
+    def note_refused(self, connection: Connection, count: int) -> None:
+        self.note(connection, NO_OFFSET.first, count)
+        self._lost.insert(0, NO_OFFSET)
 
-    def answer(self, connection: Connection, receipt: Ack) -> None:
-        """In its turn, when all that it is about is durable."""
+    def acknowledge(self, connection: Connection, ack: Ack) -> None:
         published = self._published.pop(connection, [])
-        self._owed[connection] += 1
-        self.when_durable(lambda reason: self._answer(connection, receipt, published))
+        self._pending[connection] += 1
+        self.when_durable(lambda reason: self._acknowledge(connection, ack, published))
 
     def reply(self, connection: Connection, data: bytes) -> None:
-        """Not before the answers that it owes already."""
-        if not self._owed[connection]:
+        if not self._pending[connection]:
             self._send(connection, data)
             return
-        self._owed[connection] += 1
-        self.when_durable(lambda reason: self._pay(connection, data))
+        self._pending[connection] += 1
+        self.when_durable(lambda reason: self._send_pending(connection, data))
 
-    def end(self, connection: Connection, act: Callable[[], None]) -> None:
-        """`act` comes when everything is answered that was asked before."""
-        self._owed[connection] += 1
-        self.when_durable(lambda reason: self._end_debt(connection, act))
+    def close(self, connection: Connection, close: Callable[[], None]) -> None:
+        if not self.is_pending(connection):
+            close()
+            return
+        connection.heard_out = True
+        self._pending[connection] += 1
+        self.when_durable(lambda reason: self._finish(connection, close))
 
     def when_durable(self, then: Then) -> None:
-        """When everything that has an offset now is durable or lost."""
-        if self.log.durable_next >= self.log.next and not self._line:
+        if self._log.durable_next >= self._log.next and not self._queue:
             then("")
         else:
-            self._line.append(Waiting(self.log.next, then))
+            self._queue.append(Waiting(self._log.next, then))
 
-    def owes(self, connection: Connection) -> bool:
-        return self._owed[connection] > 0
+    def is_pending(self, connection: Connection) -> bool:
+        return self._pending[connection] > 0
 
     def forget(self, connection: Connection) -> None:
         self._published.pop(connection, None)
-        del self._owed[connection]
+        del self._pending[connection]
 
-    def on_durable(self, durable: Durable) -> None:
+    def release(self, durable: Durable) -> None:
+        """Sends what waited for these offsets."""
         if durable.reason:
-            self._lose(durable)
-        while self._line and self._line[0].next <= durable.next:
-            self._line.popleft().then(durable.reason)
-        if self._lost and not self._line and not self._published:
+            self._note_lost(Lost(*durable))
+        while self._queue and self._queue[0].next <= durable.next:
+            self._queue.popleft().then(durable.reason)
+        if self._lost and not self._queue and not self._published:
             self._lost.clear()
 
-    def _lose(self, lost: Durable) -> None:
+    def _note_lost(self, lost: Lost) -> None:
         if self._lost and self._lost[-1].next == lost.first:
             lost = self._lost.pop()._replace(next=lost.next, reason=lost.reason)
         self._lost.append(lost)
 
-    def _answer(self, connection: Connection, receipt: Ack, published: list[tuple[int, int]]) -> None:
+    def _acknowledge(self, connection: Connection, ack: Ack, published: list[tuple[int, int]]) -> None:
         if not self._lost:
-            self._pay(connection, receipt.data)
+            self._send_pending(connection, ack.data)
             return
-        kept, reason = 0, ""
-        for offset, count in published:
-            lost = next((each for each in self._lost if each.first <= offset < each.next), None)
-            kept += 0 if lost else count
+        durable, reason = 0, ""
+        for first, count in published:
+            lost = next((each for each in self._lost if each.first <= first < each.next), None)
+            durable += 0 if lost else count
             reason = lost.reason if lost else reason
-        self._pay(connection, receipt.to_failure(reason, kept) if reason else receipt.data)
+        self._send_pending(connection, ack.to_failure(reason, durable) if reason else ack.data)
 
-    def _pay(self, connection: Connection, data: bytes) -> None:
-        self._end_debt(connection, lambda: self._send(connection, data))
+    def _send_pending(self, connection: Connection, data: bytes) -> None:
+        self._finish(connection, lambda: self._send(connection, data))
 
-    def _end_debt(self, connection: Connection, act: Callable[[], None]) -> None:
-        """One less is owed, and that is done; unless nobody is there any more."""
-        if self._owed[connection]:
-            self._owed[connection] -= 1
+    def _finish(self, connection: Connection, act: Callable[[], None]) -> None:
+        """One reply less waits; a connection that has closed gets nothing."""
+        if self._pending[connection]:
+            self._pending[connection] -= 1
             act()

@@ -13,19 +13,21 @@ from collections import OrderedDict
 from ipaddress import ip_address, ip_network
 
 from polycast.address import Address, parse_address
-from polycast.broker import Peer
+from polycast.broker import Mesh, Peer, PeerTable
 from polycast.broker.announcements import to_announcement
 from polycast.broker.mesh import CloseLink
 from polycast.dialects.guard import SHOWN_CHARACTERS
 from polycast.dialects.registry import ROLES
 from polycast.dialects.settings import MeshSettings
 from polycast.errors import UsageError
-from polycast.model import Contains
+from polycast.model import Burst, Contains
 from polycast.server.access.access_control import AccessControl, ConnectionGuard
 from polycast.server.config import parse_announce
-from polycast.server.dispatch.dispatcher import Exchange
-from polycast.server.dispatch.request_handler import DETAILS_AT_MOST
-from polycast.server.io.connection import Connection
+from polycast.server.dispatch.link_control import LinkControl, to_burst
+from polycast.server.dispatch.outbox import Outbox
+from polycast.server.dispatch.publish_handler import PublishHandler
+from polycast.server.dispatch.publisher import Publisher
+from polycast.server.io.connection import DETAILS_AT_MOST, Connection
 from polycast.server.io.outbound import Dial, DialTarget, OutboundConnections
 
 log = logging.getLogger("polycast.neighbours")
@@ -36,10 +38,25 @@ PLACES_PER_HOST = 4
 """How many announced brokers of one address are linked."""
 
 
-class Neighbours:
-    def __init__(self, settings: MeshSettings, exchange: Exchange, access: AccessControl, dial: Dial) -> None:
+class MeshLinks:
+    def __init__(
+        self,
+        settings: MeshSettings,
+        mesh: Mesh,
+        control: LinkControl,
+        publisher: Publisher,
+        publishing: PublishHandler,
+        outbox: Outbox,
+        access: AccessControl,
+        dial: Dial,
+    ) -> None:
         self._settings = settings
-        self._exchange = exchange
+        self._mesh = mesh
+        self._control = control
+        self._publisher = publisher
+        self._publishing = publishing
+        self._outbox = outbox
+        self._peers = PeerTable()
         self._access = access
         self._networks = [ip_network(text) for text in settings.discover_networks]
         self._told: OrderedDict[str, None] = OrderedDict()
@@ -47,7 +64,7 @@ class Neighbours:
         self._own: list[Address] = []
         self._announcing: asyncio.Task[None] | None = None
         self.links = OutboundConnections(dial)
-        exchange.on_unlink = self._unlink
+        control.on_close_link = self._close_link
 
     def start(self, listeners: list[tuple[str, Address]]) -> None:
         """To be called when it is known where this broker listens."""
@@ -58,11 +75,11 @@ class Neighbours:
         if settings.discover:
             if not self._networks:
                 log.warning("no announced broker is dialled: set simplest.discover_networks, as in 10.0.0.0/8")
-            self._exchange.mesh.add_interest(Contains(f"//peers/{org}/") for org in settings.discover)
-            self._exchange.on_peer = self._discover
+            self._mesh.add_interest(Contains(f"//peers/{org}/") for org in settings.discover)
+            self._publishing.on_burst = self._find_peers
         if settings.announce:
             links = [address for name, address in listeners if name == ROLE]
-            self._exchange.announcement = _announcement(settings.announce, links)
+            self._control.announcement = _announcement(settings.announce, links)
             self._announcing = asyncio.create_task(self._announce())
 
     async def stop(self) -> None:
@@ -70,20 +87,22 @@ class Neighbours:
             self._announcing.cancel()
         await self.links.stop()
 
-    def _unlink(self, connection: Connection, effect: CloseLink) -> None:
-        duplicate: Connection | None = effect.duplicate.owner if effect.duplicate else None
-        log.info(
-            "%s: closed: it leads to %s",
-            connection,
-            f"the same broker as {duplicate}" if duplicate else "this broker",
-        )
-        self.links.give_up(connection, duplicate)
+    def _close_link(self, connection: Connection, effect: CloseLink) -> None:
+        twin: Connection | None = effect.duplicate.owner if effect.duplicate else None
+        log.info("%s: closed: it leads to %s", connection, f"the same broker as {twin}" if twin else "this broker")
+        self.links.give_up(connection, twin)
         connection.leave()
 
     async def _announce(self) -> None:
         while True:
-            self._exchange.announce(time.time())
+            if self._control.announcement:
+                self._publisher.publish_own(to_burst(self._control.announcement), time.time())
+                self._outbox.flush()
             await asyncio.sleep(self._settings.announce_seconds)
+
+    def _find_peers(self, burst: Burst, now: float) -> None:
+        for peer in self._peers.add_announced(burst, now):
+            self._discover(peer)
 
     def _discover(self, peer: Peer) -> None:
         settings = self._settings
@@ -123,7 +142,7 @@ class Neighbours:
         log.warning("%s", reason)
 
     def _is_own(self, peer: Peer) -> bool:
-        announced = self._exchange.announcement
+        announced = self._control.announcement
         own = {(address.host, address.port) for address in self._own}
         here = announced is not None and announced[1].decode() == f"{peer.host} {peer.port}"
         return here or (peer.host, peer.port) in own

@@ -1,4 +1,4 @@
-"""Requests on their way: to who answers them, and the answers back to who asked."""
+"""Requests and responses: from the requester to a responder or to the broker's own routes, and back."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from polycast.dialects.guard import Guard
 from polycast.dialects.session import RequestSession
 from polycast.model import RESERVED_PREFIX, Body, Format, Request, Response
 from polycast.routing import Subscriber
-from polycast.server.api.bodies import RouteError, read_asked, to_json_body
-from polycast.server.dispatch.delivery import Outgoing
+from polycast.server.dispatch.bodies import RouteError, read_asked, to_json_body
+from polycast.server.dispatch.outbox import Outbox
+from polycast.server.dispatch.refusals import FORBIDDEN, Refusals
 from polycast.server.io.connection import Connection
 
-Routes = Callable[[Connection, str, Body, float, Callable[[bool, Body], None]], None]
-"""Takes who asks, the route, the body of the request, the time, and what to call with the answer."""
+Respond = Callable[[bool, Body], None]
+"""Called once, with success and the body of the response."""
+Routes = Callable[[Connection, str, Body, float, Respond], None]
+"""Called with the requester, the route, the body of the request, the time, and where the response goes."""
 
-log = logging.getLogger("polycast.exchange")
+log = logging.getLogger("polycast.dispatch")
 
-FORBIDDEN = "Forbidden"
-DETAILS_AT_MOST = 1000
-"""So many refusals of a kind are told in the log; the others are only counted."""
 MANAGED = (RESERVED_PREFIX, "spark/")
-"""Routes of the broker and of its pipelines: they show everything, whatever somebody may hear."""
+"""Routes of the broker and of its pipelines. They show every topic."""
 QUERY = "spark/sql"
-"""The route of SQL: it has a right of its own, and the responder is told what the requester may query."""
+"""SQL has a right of its own, and the responder is told what the requester may query."""
 QUERY_CHARACTERS = 500
-"""So much of a query is in the log."""
+"""How much of a query is logged."""
 REQUEST_BYTES = 256 * 1024
 """The largest body of a request for a pipeline."""
 OWN_RULES = (RESERVED_PREFIX + "publish", RESERVED_PREFIX + "history")
-"""Routes that are about topics: they look at what is allowed by themselves."""
+"""Routes about topics: they check the rights to those topics themselves."""
 
 
-def may_ask(guard: Guard, route: str) -> bool:
-    """To ask somebody else is as much as to publish to it."""
+def may_request(guard: Guard, route: str) -> bool:
+    """A request to another client needs the right to publish to its route."""
     if route in OWN_RULES:
         return True
     if route == QUERY:
@@ -49,7 +49,7 @@ def may_ask(guard: Guard, route: str) -> bool:
 
 
 def may_offer(guard: Guard, route: str) -> bool:
-    """A responder of the broker's own routes must be an admin; all other routes need the right to serve them."""
+    """Only an admin may respond for the broker's own routes; every other route needs the right to serve it."""
     return guard.admin if route.startswith(MANAGED) else guard.may_serve(route)
 
 
@@ -66,96 +66,87 @@ def to_attested(guard: Guard, body: Body) -> Body:
 
 
 def _shown(attested: Body) -> str:
-    """What is asked, for the log: one line of printable letters, and not all of it if it is long."""
-    asked = json.loads(attested.payload)["body"]
-    query = asked.get("query") if isinstance(asked, dict) else asked
+    """The query as one printable line for the log, cut if it is long."""
+    body = json.loads(attested.payload)["body"]
+    query = body.get("query") if isinstance(body, dict) else body
     text = query if isinstance(query, str) else json.dumps(query)
     return ascii(text) if len(text) <= QUERY_CHARACTERS else f"{text[:QUERY_CHARACTERS]!a}..."
 
 
-def _no_route(
-    requester: Connection, route: str, body: Body, now: float, answer: Callable[[bool, Body], None]
-) -> None:
-    answer(False, requests.text_body(requests.NOT_FOUND))
+def _no_route(requester: Connection, route: str, body: Body, now: float, respond: Respond) -> None:
+    respond(False, requests.text_body(requests.NOT_FOUND))
 
 
-class Asking:
-    def __init__(self, open_requests: Requests, outgoing: Outgoing) -> None:
+class RequestHandler:
+    def __init__(self, open_requests: Requests, outbox: Outbox, refusals: Refusals) -> None:
         self._requests = open_requests
-        self._outgoing = outgoing
+        self._outbox = outbox
+        self._refusals = refusals
         self.routes: Routes = _no_route
-        """Who answers the requests that are for the broker itself."""
-        self._asked: Counter[Subscriber] = Counter()
-        """How many answers of the broker itself are to come."""
+        """Responds to requests for the broker itself."""
+        self._own: Counter[Subscriber] = Counter()
+        """Open requests to the broker itself, by requester."""
 
-    def ask(self, connection: Connection, request: Request, now: float) -> None:
+    def request(self, connection: Connection, request: Request, now: float) -> None:
         requester = connection.subscriber
         route, handle, body = request.route, request.handle, request.body
-        if connection.guard.restricted and not may_ask(connection.guard, route):
-            self._refuse(connection, route)
-            self._answer(requester, handle, False, requests.text_body(FORBIDDEN))
+        if connection.guard.restricted and not may_request(connection.guard, route):
+            self._refusals.refuse(connection, FORBIDDEN, detail=connection.guard.denial_text("ask", route))
+            self._send(requester, handle, False, requests.text_body(FORBIDDEN))
         elif route.startswith(RESERVED_PREFIX):
-            self._asked[requester] += 1
-            self.routes(connection, route, body, now, partial(self._answer_itself, requester, handle))
+            self._own[requester] += 1
+            self.routes(connection, route, body, now, partial(self._respond_itself, requester, handle))
         elif route == QUERY:
             self._query(connection, request)
         else:
-            self._pass(self._requests.request(requester, route, handle, body, time.monotonic()))
+            self._apply(self._requests.request(requester, route, handle, body, time.monotonic()))
 
     def _query(self, connection: Connection, request: Request) -> None:
         requester, handle = connection.subscriber, request.handle
         try:
             attested = to_attested(connection.guard, request.body)
         except RouteError as error:
-            self._answer(requester, handle, False, requests.text_body(str(error)))
+            self._send(requester, handle, False, requests.text_body(str(error)))
         else:
             log.info("%s: %s queries %s", connection, connection.guard.identity, _shown(attested))
-            self._pass(self._requests.request(requester, request.route, handle, attested, time.monotonic()))
+            self._apply(self._requests.request(requester, request.route, handle, attested, time.monotonic()))
 
-    def _refuse(self, connection: Connection, route: str) -> None:
-        refused = connection.port.counters.refused
-        refused[FORBIDDEN] += 1
-        worth = refused[FORBIDDEN] <= DETAILS_AT_MOST
-        level = logging.INFO if worth else logging.DEBUG
-        log.log(level, "%s: %s", connection, connection.guard.denial_text("ask", route))
-
-    def answer(self, connection: Connection, answer: Response) -> bool:
-        """Whether somebody waits for it."""
-        effects = self._requests.respond(connection.subscriber, answer.number, answer.success, answer.body)
-        self._pass(effects or [])
+    def respond(self, connection: Connection, response: Response) -> bool:
+        """False: no request waits for this response."""
+        effects = self._requests.respond(connection.subscriber, response.number, response.success, response.body)
+        self._apply(effects or [])
         return effects is not None
 
-    def owes(self, requester: Subscriber) -> bool:
-        return self._asked[requester] > 0 or self._requests.awaits_response(requester)
+    def is_pending(self, requester: Subscriber) -> bool:
+        return self._own[requester] > 0 or self._requests.awaits_response(requester)
 
     def leave(self, subscriber: Subscriber) -> None:
-        del self._asked[subscriber]
-        self._pass(self._requests.leave(subscriber))
+        del self._own[subscriber]
+        self._apply(self._requests.leave(subscriber))
 
     def abandon(self) -> None:
-        """Whoever waits for an answer is told that there will be none."""
-        self._pass(self._requests.abandon())
+        """Fails all open requests: the broker stops."""
+        self._apply(self._requests.abandon())
 
     def expire(self) -> None:
-        """Requests that nobody answered in time."""
-        self._pass(self._requests.expire(time.monotonic()))
+        self._apply(self._requests.expire(time.monotonic()))
 
-    def _pass(self, effects: list[requests.Effect]) -> None:
+    def _apply(self, effects: list[requests.Effect]) -> None:
         for effect in effects:
             match effect:
                 case requests.SendRequest(responder, number, route, body):
                     session = cast(RequestSession, responder.owner.session)
-                    self._outgoing.send(responder.owner, session.to_request(number, route, body))
+                    self._outbox.send(responder.owner, session.to_request(number, route, body))
                 case requests.SendResponse(requester, handle, success, body):
-                    self._answer(requester, handle, success, body)
+                    self._send(requester, handle, success, body)
 
-    def _answer(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
+    def _send(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
         connection: Connection = requester.owner
         session = cast(RequestSession, connection.session)
-        self._outgoing.send_owed(connection, session.to_response(handle, success, body))
+        self._outbox.send_reply(connection, session.to_response(handle, success, body))
 
-    def _answer_itself(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
-        """The broker's own answer, unless nobody is there any more to hear it."""
+    def _respond_itself(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
+        """The broker's own response, unless the requester has left."""
         if requester.owner is not None:
-            self._asked[requester] -= 1
-            self._answer(requester, handle, success, body)
+            self._own[requester] -= 1
+            self._send(requester, handle, success, body)

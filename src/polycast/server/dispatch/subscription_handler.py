@@ -1,92 +1,108 @@
-"""Subscriptions: with what each of them begins, and what else follows from it."""
+"""Subscriptions of connections: rights and limits, where each begins, and what links must know of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from polycast.broker import Hub, Mesh, Requests
 from polycast.errors import ForbiddenError, LimitError, PeerError, ProtocolError
-from polycast.model import Burst, Exact, Format, Pattern, Subscribe
+from polycast.model import Encoder, Exact, Pattern, StartPosition, Subscribe
+from polycast.server.dispatch.broker_events import BrokerEvents
+from polycast.server.dispatch.link_control import LinkControl
 from polycast.server.dispatch.request_handler import may_offer
 from polycast.server.io.connection import Connection
 
-if TYPE_CHECKING:
-    from polycast.server.dispatch.dispatcher import Exchange
+
+class Replaying(Protocol):
+    """What serves subscriptions from the log."""
+
+    def begin(
+        self, connection: Connection, pattern: Pattern, encoder: Encoder, start: StartPosition | None
+    ) -> None: ...
+    def change(self, connection: Connection, pattern: Pattern, encoder: Encoder) -> bool: ...
+    def note(self, connection: Connection, pattern: Pattern) -> None: ...
+    def drop(self, connection: Connection, pattern: Pattern) -> None: ...
 
 
-class Subscribing:
-    def __init__(self, exchange: Exchange, most: int) -> None:
-        self._exchange = exchange
-        self.most = most
-        """How many one connection may have."""
+class SubscriptionHandler:
+    def __init__(
+        self, hub: Hub, mesh: Mesh, requests: Requests, links: LinkControl, events: BrokerEvents, limit: int
+    ) -> None:
+        self._hub = hub
+        self._mesh = mesh
+        self._requests = requests
+        self._links = links
+        self._events = events
+        self.limit = limit
+        """Subscriptions of one connection."""
+        self.replays: Replaying | None = None
+        """None: there is no log."""
 
-    def limit(self, connection: Connection) -> None:
-        """A link gets what it may subscribe to of what it asks for, topic by topic.
+    def limit_link(self, connection: Connection) -> None:
+        """A link gets the topics that it may subscribe to, one by one, of those that it subscribed to.
 
-        A link asks for substrings, which rules for `a.>` do not cover; nor does it know the rules. Links have no
-        replays: what is live is all that they get.
+        A link subscribes to substrings, which a rule for `a.>` does not cover; nor does it know the rules here.
+        Links have no replays: live messages are all that they get.
         """
         guard = connection.guard
         may_receive = lambda topic: guard.may_subscribe(Exact(topic))  # noqa: E731
-        self._exchange.hub.router.limit(connection.subscriber, may_receive if guard.restricted else None)
+        self._hub.router.limit(connection.subscriber, may_receive if guard.restricted else None)
 
-    def begin(self, connection: Connection, event: Subscribe) -> PeerError | None:
-        """What is wrong with it, if it is refused: the connection ends."""
-        exchange, subscriber, guard = self._exchange, connection.subscriber, connection.guard
-        if event.serve and (wrong := self._offer(connection, event.pattern.value)):
-            return wrong
+    def subscribe(self, connection: Connection, event: Subscribe) -> PeerError | None:
+        """The error that ends the connection, if the subscription is refused."""
+        subscriber, guard = connection.subscriber, connection.guard
+        if event.serve and (error := self._offer(connection, event.pattern.value)):
+            return error
         if guard.restricted and not subscriber.link and not guard.may_subscribe(event.pattern):
             return None if event.serve else _forbid(connection, "subscribe to", str(event.pattern))
-        new, held = event.pattern not in subscriber.patterns, len(subscriber.patterns)
-        if held >= self.most and new:
-            return LimitError("subscription", held + 1, self.most, "limits.subscriptions")
-        if wrong := self._sequence_ahead(event):
-            return wrong
-        replays = exchange.replays
-        if replays and _is_replayed(connection, event):
-            exchange.events.subscribe(connection, event)
-            replays.begin(connection, event.pattern, event.encoder, event.start)
-            exchange.apply(exchange.mesh.subscribed(subscriber, event.pattern) if new else [])
-        elif not (replays and replays.change(connection, event.pattern, event.encoder)):
-            self._begin_now(connection, event)
+        new, count = event.pattern not in subscriber.patterns, len(subscriber.patterns)
+        if count >= self.limit and new:
+            return LimitError("subscription", count + 1, self.limit, "limits.subscriptions")
+        if error := self._sequence_ahead(event):
+            return error
+        if self.replays and _is_replayed(connection, event):
+            self._events.subscribe(connection, event)
+            self.replays.begin(connection, event.pattern, event.encoder, event.start)
+            self._links.apply(self._mesh.subscribed(subscriber, event.pattern) if new else [])
+        elif not (self.replays and self.replays.change(connection, event.pattern, event.encoder)):
+            self._subscribe_live(connection, event)
         return None
+
+    def unsubscribe(self, connection: Connection, pattern: Pattern) -> None:
+        subscriber = connection.subscriber
+        self._requests.withdraw(subscriber, pattern.value)
+        if pattern in subscriber.patterns:
+            self._events.unsubscribe(connection, pattern)
+        if self._hub.unsubscribe(subscriber, pattern):
+            self._links.apply(self._mesh.unsubscribed(subscriber, pattern))
+            if self.replays:
+                self.replays.drop(connection, pattern)
 
     def _offer(self, connection: Connection, route: str) -> PeerError | None:
-        """From here on it gets requests for that route; what is published there only if it may subscribe."""
-        requests, subscriber = self._exchange.requests, connection.subscriber
+        """The connection gets requests for this route; it needs the right to subscribe for messages."""
         if connection.guard.restricted and not may_offer(connection.guard, route):
             return _forbid(connection, "serve", route)
-        served = requests.served_by(subscriber)
-        if len(served) >= self.most and route not in served:
-            return LimitError("route", len(served) + 1, self.most, "limits.subscriptions")
-        requests.offer(subscriber, route)
+        routes = self._requests.served_by(connection.subscriber)
+        if len(routes) >= self.limit and route not in routes:
+            return LimitError("route", len(routes) + 1, self.limit, "limits.subscriptions")
+        self._requests.offer(connection.subscriber, route)
         return None
 
-    def _begin_now(self, connection: Connection, event: Subscribe) -> None:
-        """With what comes from now on."""
-        exchange, subscriber = self._exchange, connection.subscriber
+    def _subscribe_live(self, connection: Connection, event: Subscribe) -> None:
+        subscriber = connection.subscriber
         if event.pattern not in subscriber.patterns:
-            exchange.events.subscribe(connection, event)
-        if exchange.hub.subscribe(subscriber, event.pattern, event.encoder):
-            exchange.apply(exchange.mesh.subscribed(subscriber, event.pattern))
-            self._introduce(connection, event)
-            if exchange.replays:
-                exchange.replays.note(connection, event.pattern)
-
-    def end(self, connection: Connection, pattern: Pattern) -> None:
-        exchange, subscriber = self._exchange, connection.subscriber
-        exchange.requests.withdraw(subscriber, pattern.value)
-        if pattern in subscriber.patterns:
-            exchange.events.unsubscribe(connection, pattern)
-        if exchange.hub.unsubscribe(subscriber, pattern):
-            exchange.apply(exchange.mesh.unsubscribed(subscriber, pattern))
-            if exchange.replays:
-                exchange.replays.drop(connection, pattern)
+            self._events.subscribe(connection, event)
+        if self._hub.subscribe(subscriber, event.pattern, event.encoder):
+            self._links.apply(self._mesh.subscribed(subscriber, event.pattern))
+            self._links.introduce(connection, event)
+            if self.replays:
+                self.replays.note(connection, event.pattern)
 
     def _sequence_ahead(self, event: Subscribe) -> PeerError | None:
-        """What is wrong with a sequence that does not exist yet."""
+        """The error for a start at a sequence that does not exist yet."""
         if event.start is None or event.start.sequence is None:
             return None
-        topics = self._exchange.hub.router.topics
+        topics = self._hub.router.topics
         topic = topics.get(event.pattern.value.encode())
         reached = topic.next_sequence if topic else topics.floor
         if event.start.sequence <= reached:
@@ -96,30 +112,14 @@ class Subscribing:
             f"ask for {reached:,} or for latest"
         )
 
-    def _introduce(self, connection: Connection, event: Subscribe) -> None:
-        """A link that asks for announcements need not wait for the next one."""
-        exchange = self._exchange
-        if not exchange.announcement or not connection.subscriber.link:
-            return
-        topic, payload = exchange.announcement
-        may_receive = connection.subscriber.may_receive
-        if event.pattern.matches(topic.decode()) and (may_receive is None or may_receive(topic.decode())):
-            encoded = event.encoder.encode(to_announcement(topic, payload), [(0, 1)])
-            exchange.outgoing.touch(connection)
-            connection.push(encoded.blocks, encoded.size, 1)
 
-
-def _forbid(connection: Connection, act: str, what: str) -> ForbiddenError:
-    connection.forbid(act, what)
+def _forbid(connection: Connection, act: str, name: str) -> ForbiddenError:
+    connection.forbid(act, name)
     return ForbiddenError()
 
 
 def _is_replayed(connection: Connection, event: Subscribe) -> bool:
-    """Whether it is to be served from the log first."""
+    """Whether the subscription begins with messages from the log."""
     subscriber = connection.subscriber
     last = connection.port.replay == "last" and event.pattern not in subscriber.patterns
     return (event.start is not None or last) and not subscriber.link
-
-
-def to_announcement(topic: bytes, payload: bytes) -> Burst:
-    return Burst.of("polycast", [(topic, payload, Format.BYTES)])

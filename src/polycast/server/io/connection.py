@@ -24,7 +24,7 @@ from polycast.server.io.address_groups import address_group_of
 from polycast.server.io.memory_budget import MemoryBudget
 from polycast.server.io.partial_frames import COUNTED_BYTES, PartialFrames
 from polycast.server.io.receive_buffer import ReceiveBuffer
-from polycast.server.observe.counters import Counters
+from polycast.server.stats.counters import Counters
 
 log = logging.getLogger("polycast.connection")
 

@@ -11,7 +11,7 @@ from polycast.dialects.guard import Guard
 from polycast.model import Event
 from polycast.server.access.access_control import ConnectionGuard
 from polycast.server.io.connection import Connection
-from polycast.server.observe.counters import Counters
+from polycast.server.stats.counters import Counters
 
 if TYPE_CHECKING:
     from polycast.server.server import Server
@@ -30,14 +30,14 @@ class Listener:
         self._found = found
         self._context = server.session_context(address, dialed)
         self.role = role
-        policy = address.options.get("policy", server.settings.limits.policy)
+        policy = address.options.get("policy", server.core.settings.limits.policy)
         self.policy = "disconnect" if role.link else policy  # a link that lost a command would stay wrong
         self.replay = address.options.get("replay", "")
-        self.counters = server.counters.setdefault((role.listener, role.dialect), Counters())
-        self.queue_bytes = server.settings.limits.queue_bytes
-        self.trial_bytes = server.settings.limits.line_bytes
-        self.budget = server.exchange.budget
-        self.unfinished = server.unfinished
+        self.counters = server.core.counters.setdefault((role.listener, role.dialect), Counters())
+        self.queue_bytes = server.core.settings.limits.queue_bytes
+        self.trial_bytes = server.core.settings.limits.line_bytes
+        self.budget = server.core.budget
+        self.unfinished = server.core.partial_frames
 
     def connection(self) -> Connection:
         session = self.role.session(self._context)
@@ -56,16 +56,16 @@ class Listener:
         return ConnectionGuard(access, identity, self.role.dialect, configured=not self._found)
 
     def owes(self, connection: Connection) -> bool:
-        return self._server.exchange.owes(connection)
+        return self._server.core.dispatcher.awaits_reply(connection)
 
     def dropped(self, connection: Connection, messages: int, size: int) -> None:
-        self._server.exchange.events.drop(connection, messages, size)
+        self._server.core.events.drop(connection, messages, size)
 
     def spill(self, connection: Connection) -> None:
-        self._server.exchange.spill(connection)
+        self._server.core.spill(connection)
 
     def ending(self, connection: Connection) -> None:
-        self._server.exchange.close(connection)
+        self._server.core.dispatcher.close(connection)
 
     def review(self, connection: Connection) -> None:
         self._server.review(connection)
@@ -74,7 +74,7 @@ class Listener:
         return self._server.opened(connection)
 
     def received(self, connection: Connection, events: list[Event], now: float) -> None:
-        self._server.exchange.handle(connection, events, now)
+        self._server.core.dispatcher.handle(connection, events, now)
 
     def closed(self, connection: Connection) -> None:
         self._server.closed(connection)

@@ -23,7 +23,7 @@ from polycast.server.access.settings import REQUIRED, TlsSettings
 from polycast.server.io.address_groups import AddressGroups, address_group_of
 from polycast.server.io.connection import Connection
 from polycast.server.io.connection_slots import DISPLACED
-from polycast.server.observe.counters import Counters
+from polycast.server.stats.counters import Counters
 
 log = logging.getLogger("polycast.tls")
 

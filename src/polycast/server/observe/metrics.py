@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 from polycast.declare import Histogram
-from polycast.server.observe.counters import Counters, Progress, Times, Totals
+from polycast.server.stats.counters import Counters, Progress, Times, Totals
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -4,84 +4,81 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from polycast.dialects.session import Page
+from polycast.server.core import Core
 from polycast.server.observe import metrics
-from polycast.server.observe.counters import Progress, Times, Totals
-
-if TYPE_CHECKING:
-    from polycast.server.server import Server
+from polycast.server.stats.counters import Progress, Times, Totals
 
 
-def find(server: Server, path: str) -> Page | None:
+def find(core: Core, path: str) -> Page | None:
     make = PAGES.get(path)
-    return make(server) if make else None
+    return make(core) if make else None
 
 
-def health(server: Server) -> Page:
+def health(core: Core) -> Page:
     return Page(b"ok\n")
 
 
-def readiness(server: Server) -> Page:
+def readiness(core: Core) -> Page:
     """One line for each reason why it is not ready; where it is ready, perhaps a warning."""
-    reasons = [f"the listener {name} is not open" for name in server.unopened()]
-    if server.log and (trouble := server.log.write_error()):
+    reasons = [f"the listener {name} is not open" for name in core.unopened()]
+    if core.log and (trouble := core.log.write_error()):
         reasons.append(trouble)
-    warning = server.log.warning() if server.log else ""
+    warning = core.log.warning() if core.log else ""
     lines = reasons or ["ready"]
     if warning:
         lines.append(f"warning: {warning}")
     return Page("".join(f"{line}\n" for line in lines).encode(), status=503 if reasons else 200)
 
 
-def counted(server: Server) -> Page:
-    measure_queues(server)
-    counters, totals = metrics.read_counters(server.counters), metrics.read_totals(totals_of(server))
-    pipelines, times = metrics.read_progress(progress_of(server)), metrics.read_times(times_of(server))
+def counted(core: Core) -> Page:
+    measure_queues(core)
+    counters, totals = metrics.read_counters(core.counters), metrics.read_totals(totals_of(core))
+    pipelines, times = metrics.read_progress(progress_of(core)), metrics.read_times(times_of(core))
     return Page(metrics.to_text([*counters, *totals, *times, *pipelines]).encode(), metrics.CONTENT_TYPE)
 
 
-def measure_queues(server: Server) -> None:
+def measure_queues(core: Core) -> None:
     """What waits is known by the connections alone; it is added up when somebody asks."""
-    for counters in server.counters.values():
+    for counters in core.counters.values():
         counters.queue_bytes = 0
-    for connection in server.connections:
+    for connection in core.connections:
         connection.port.counters.queue_bytes += connection.queued()
 
 
-def progress_of(server: Server) -> dict[str, Progress]:
+def progress_of(core: Core) -> dict[str, Progress]:
     """By the name of the pipeline."""
-    known, log_next = server.positions.known(time.monotonic()), server.exchange.hub.next_offset
+    known, log_next = core.progress.known(time.monotonic()), core.ledger.next_offset
     return {position.query: Progress(position.lag(log_next)) for _, position in known}
 
 
-def times_of(server: Server) -> Times:
-    delays = server.exchange.delays
-    return Times(delays, server.log.writer.syncer.times) if server.log else Times(delays)
+def times_of(core: Core) -> Times:
+    delays = core.outbox.delays
+    return Times(delays, core.log.writer.syncer.times) if core.log else Times(delays)
 
 
-def totals_of(server: Server) -> Totals:
-    exchange = server.exchange
-    topics = exchange.hub.router.topics
+def totals_of(core: Core) -> Totals:
+    topics = core.ledger.topics
     return Totals(
-        publishers_paused=exchange.budget.pauses,
-        publishers_slowed=exchange.slowed,
-        receivers_paused=server.unfinished.waits,
-        unfinished_bytes=server.unfinished.total,
-        copies_suppressed=exchange.mesh.suppressed,
-        copies_forgotten=exchange.mesh.forgotten,
+        publishers_paused=core.budget.pauses,
+        publishers_slowed=core.publishing.slowed,
+        receivers_paused=core.partial_frames.waits,
+        unfinished_bytes=core.partial_frames.total,
+        copies_suppressed=core.mesh.suppressed,
+        copies_forgotten=core.mesh.forgotten,
         topics_known=len(topics),
         topics_forgotten=topics.forgotten,
-        requests_open=len(exchange.requests),
-        **_log_totals(server),
+        requests_open=len(core.requests),
+        **_log_totals(core),
     )
 
 
-def _log_totals(server: Server) -> dict[str, int]:
-    log, replays = server.log, server.exchange.replays
-    if log is None or replays is None:
+def _log_totals(core: Core) -> dict[str, int]:
+    parts = core.log_parts
+    if parts is None:
         return {}
+    log, replays = parts.log, parts.replays
     return {
         "log_next_offset": log.next,
         "log_settled_offset": log.durable_next,
@@ -105,7 +102,7 @@ def _log_totals(server: Server) -> dict[str, int]:
     }
 
 
-PAGES: dict[str, Callable[[Server], Page]] = {
+PAGES: dict[str, Callable[[Core], Page]] = {
     "/healthz": health,
     "/readyz": readiness,
     "/metrics": counted,

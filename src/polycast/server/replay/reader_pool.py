@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from polycast.broker import requests
 from polycast.log.read.work import Work
-from polycast.server.api.bodies import RouteError
+from polycast.server.dispatch.bodies import RouteError
 from polycast.server.replay.turns import Limit, Line, Lines, Owner, Read
 
 T = TypeVar("T")

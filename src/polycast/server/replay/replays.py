@@ -5,25 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
+from polycast.broker import Hub
 from polycast.log.log import Log
 from polycast.log.read.segment_index import SegmentIndex
 from polycast.log.read.work import Work, once
 from polycast.model import Encoder, Pattern, StartPosition
 from polycast.routing import Audience, Topics
+from polycast.server.dispatch.outbox import SILENT, Outbox
+from polycast.server.dispatch.publisher import Publisher
 from polycast.server.io.connection import Connection
 from polycast.server.replay.last_offsets import Newest
 from polycast.server.replay.reader_pool import Readers
 from polycast.server.replay.replay import Replay
-from polycast.server.replay.silent import SILENT
 from polycast.server.replay.spill import SpillReplay
 from polycast.server.replay.start_replay import FromReplay, LastReplay
-
-if TYPE_CHECKING:
-    from polycast.server.dispatch.dispatcher import Exchange
-    from polycast.server.settings import LimitSettings
+from polycast.server.settings import LimitSettings
 
 log = logging.getLogger("polycast.replay")
 
@@ -33,15 +32,17 @@ LINKS_AT_MOST = 10_000
 
 
 class Replays:
-    def __init__(self, exchange: Exchange, log: Log, limits: LimitSettings) -> None:
-        self._exchange = exchange
+    def __init__(self, hub: Hub, publisher: Publisher, outbox: Outbox, log: Log, limits: LimitSettings) -> None:
+        self._hub = hub
+        self._publisher = publisher
+        self._outbox = outbox
         self.log = log
         self.first = log.next
         """Everything from here on was published while this broker ran."""
         self.committed = log.settings.delivery == "committed"
         self.readers = Readers(limits.reads, limits.read_seconds)
         self.index = SegmentIndex(log.folder)
-        self.newest = Newest(exchange.hub.router.topics, log.next)
+        self.newest = Newest(hub.router.topics, log.next)
         self._tasks: set[asyncio.Task[None]] = set()
         self._begun: dict[tuple[Connection, type[FromReplay]], FromReplay] = {}
         """Those to which more may be added in this turn."""
@@ -69,7 +70,7 @@ class Replays:
             self._open.setdefault(connection, set()).add(replay)
             asyncio.get_running_loop().call_soon(self._begin, key)
         self._begun[key].add(pattern, encoder, start or StartPosition())
-        self._exchange.hub.subscribe(connection.subscriber, pattern, SILENT)
+        self._hub.subscribe(connection.subscriber, pattern, SILENT)
 
     def change(self, connection: Connection, pattern: Pattern, encoder: Encoder) -> bool:
         """Another form for what is being served from the log; False where that is not the case."""
@@ -93,10 +94,21 @@ class Replays:
         """It has been served up to that offset."""
         if connection.spilled:
             self._spilled[connection].note_served(pattern, offset)
-        self._exchange.hub.subscribe(connection.subscriber, pattern, encoder)
+        self._hub.subscribe(connection.subscriber, pattern, encoder)
 
-    def spill(self, connection: Connection, offset: int, slow: bool = True) -> None:
-        """Not `slow`: nobody can take at once what is coming."""
+    def spill(self, connection: Connection) -> None:
+        """Its queue is full: from here on it reads from the log. Everything delivered so far was queued."""
+        self._spill(connection, self._publisher.undelivered, slow=True)
+
+    def spill_audience(self, topics: Iterable[bytes], offset: int, links: bool = True) -> None:
+        """Turns all subscribers of these topics to the log: no queue holds what is about to be published."""
+        self._outbox.flush()
+        for connection in _connections({self.audience(topic) for topic in topics}):
+            if not connection.spilled and not connection.closing and (links or not connection.subscriber.link):
+                connection.turn_to_log()
+                self._spill(connection, offset, slow=False)
+
+    def _spill(self, connection: Connection, offset: int, slow: bool) -> None:
         self.spills += slow
         replay = self._spilled[connection] = SpillReplay(self, connection, offset, slow)
         self._run(replay)
@@ -110,11 +122,11 @@ class Replays:
     # -- what replays need -------------------------------------------------------------------------------
 
     def audience(self, topic: bytes) -> Audience:
-        return self._exchange.hub.router.topic(topic).audience
+        return self._hub.router.audience(topic)
 
     @property
     def topics(self) -> Topics:
-        return self._exchange.hub.router.topics
+        return self._hub.router.topics
 
     async def in_thread(self, connection: Connection, act: Callable[..., T], *args: Any) -> T:
         """In a turn of that connection."""
@@ -165,3 +177,15 @@ class Replays:
         mine.discard(replay)
         if not mine:
             del self._open[replay.connection]
+
+
+def _connections(audiences: Iterable[Audience]) -> set[Connection]:
+    """The subscribers that get live messages."""
+    return {
+        member.owner
+        for audience in audiences
+        for encoder, members in audience.groups
+        if encoder is not SILENT
+        for member in members
+        if member.owner is not None
+    }

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from polycast.model import Pattern
 from polycast.routing import Audience
+from polycast.server.dispatch.outbox import SILENT
 from polycast.server.io.connection import Connection
 from polycast.server.replay.interest import TOPICS_AT_MOST, Wish
 from polycast.server.replay.replay import Replay
-from polycast.server.replay.silent import SILENT
 
 if TYPE_CHECKING:
     from polycast.server.replay.replays import Replays

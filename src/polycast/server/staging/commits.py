@@ -17,26 +17,28 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from polycast.dialects.guard import Guard
 from polycast.log.files.columns import COLUMN_LIMIT_BYTES
 from polycast.log.log import NAMES_PER_MESSAGE, Log
+from polycast.log.times import to_micros
 from polycast.log.write import bulk
-from polycast.log.write.bulk import Bulk, NumberedBulk
+from polycast.log.write.bulk import Bulk
 from polycast.log.write.entry import ROW_BYTES
-from polycast.model import Abort, Ack, BatchKey, Burst, Commit, Event, Limits, Stage
-from polycast.routing import Audience
-from polycast.server.dispatch.request_handler import FORBIDDEN
+from polycast.model import Abort, Ack, BatchKey, Burst, Commit, Limits, Stage
+from polycast.server.dispatch.acks import Acks
+from polycast.server.dispatch.dispatcher import Dispatcher
+from polycast.server.dispatch.publish_handler import PublishHandler, count_in
+from polycast.server.dispatch.publisher import Published, Publisher
+from polycast.server.dispatch.refusals import FORBIDDEN, Refusals
 from polycast.server.io.connection import Connection
-from polycast.server.replay.silent import SILENT
+from polycast.server.io.memory_budget import MemoryBudget
+from polycast.server.replay.replays import Replays
 from polycast.server.staging.arrow_frames import StageError, read_frame
 from polycast.server.staging.stages import Stages
-
-if TYPE_CHECKING:
-    from polycast.server.dispatch.dispatcher import Exchange
 
 log = logging.getLogger("polycast.stages")
 
@@ -49,23 +51,39 @@ NOT_TAKEN = "what was staged"
 
 
 class Commits:
-    def __init__(self, exchange: Exchange, log: Log, stages: Stages, limits: Limits) -> None:
-        assert exchange.keeping and exchange.replays
-        self._exchange = exchange
-        self._keeping = exchange.keeping
-        self._replays = exchange.replays
+    def __init__(
+        self,
+        log: Log,
+        stages: Stages,
+        limits: Limits,
+        dispatcher: Dispatcher,
+        publishing: PublishHandler,
+        publisher: Publisher,
+        acks: Acks,
+        refusals: Refusals,
+        budget: MemoryBudget,
+        replays: Replays,
+        forwards: bool,
+    ) -> None:
         self._log = log
-        self._limits = limits
         self.stages = stages
-        self.waiting: dict[Connection, list[Event]] = {}
-        """What connections said while something takes long that they said before."""
+        self._limits = limits
+        self._dispatcher = dispatcher
+        self._publishing = publishing
+        self._publisher = publisher
+        self._acks = acks
+        self._refusals = refusals
+        self._budget = budget
+        self._replays = replays
+        self._forwards = forwards
+        """Whether messages go by other names as well, which bulk rows cannot."""
         self._under_way: dict[BatchKey, asyncio.Event] = {}
         """The batches that are being committed."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- what connections say ----------------------------------------------------------------------------
 
-    def handle(self, connection: Connection, event: Stage | Commit | Abort) -> None:
+    def handle(self, connection: Connection, event: Stage | Commit | Abort, now: float) -> None:
         if not connection.guard.may_publish_anything:
             self._deny(connection, event, StageError(403, FORBIDDEN))
             return
@@ -73,15 +91,11 @@ class Commits:
             self.stages.drop(event.batch, event.names)
             self._reply(connection, event.ack)
             return
-        self.waiting[connection] = []
-        self._exchange.budget.hold(connection)
+        self._dispatcher.suspend(connection)
         work = self._stage(connection, event) if isinstance(event, Stage) else self._commit(connection, event)
         task = asyncio.get_running_loop().create_task(self._run(connection, event, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def forget(self, connection: Connection) -> None:
-        self.waiting.pop(connection, None)
 
     def expire(self) -> None:
         self.stages.expire(but=self._under_way)
@@ -100,9 +114,7 @@ class Commits:
         except Exception as error:
             log.exception("%s: what it staged could not be handled", connection)
             self._reply(connection, event.to_error(500, f"{type(error).__name__}; the broker's log says more"))
-        if connection in self.waiting:
-            self._exchange.budget.release(connection)
-            self._exchange.resume(connection, self.waiting.pop(connection))
+        self._dispatcher.resume(connection)
 
     async def _stage(self, connection: Connection, event: Stage) -> None:
         """A frame that is not taken costs its stage: a part of it is worth nothing."""
@@ -116,7 +128,7 @@ class Commits:
             self.stages.release(event.batch.owner, size)
         rows = self.stages.add(event, staged, parts)
         self._reply(connection, event.to_ack(rows))
-        self._exchange.budget.charge(connection)
+        self._budget.charge(connection)
 
     # -- commits -----------------------------------------------------------------------------------------
 
@@ -133,7 +145,7 @@ class Commits:
 
     def _is_known(self, connection: Connection, event: Commit) -> bool:
         """A repeat publishes nothing; one of another count is none."""
-        known = self._log.batches.find(event.batch, self._keeping.micros(time.time()))
+        known = self._log.batches.find(event.batch, to_micros(time.time()))
         if known is None:
             return False
         if event.count is not None and event.count != known.count:
@@ -146,19 +158,36 @@ class Commits:
             self.stages.drop(event.batch)
             self._reply(connection, event.to_ack(0))
             return
-        forwards = self._exchange.mesh.forwards
-        batch = await _in_thread(_prepare, parts, connection.port.role.dialect, connection.name.encode(), forwards)
+        batch = await _in_thread(
+            _prepare, parts, connection.port.role.dialect, connection.name.encode(), self._forwards
+        )
         del parts
         await self._make_room(len(batch) if isinstance(batch, Bulk) else NAMES_PER_MESSAGE * len(batch))
-        if self._exchange.deaf or self._is_known(connection, event):
+        if self._dispatcher.draining or self._is_known(connection, event):
             return
         _check_rights(connection.guard, batch.names if isinstance(batch, Bulk) else batch.topics)
+        then = partial(self._applied, connection, event)
         if isinstance(batch, Bulk):
-            first = self._append(connection, batch, event.batch)
+            size = self.stages.size_of(event.batch)
+            self._publishing.publish_bulk(connection, batch, size, event.batch, then)
         else:
-            first = self._hand_out(connection, batch, event.batch)
-        self._finish(connection, event, first, len(batch))
-        self._exchange.budget.charge(connection)
+            if _size_of(batch) > LIVE_BYTES:
+                self._replays.spill_audience(set(batch.topics), self._publisher.undelivered, links=False)
+            self._publishing.charge(connection, len(batch), len(batch.block))
+            self._publisher.publish(batch, connection.subscriber, connection.name, time.time(), event.batch, then)
+        self._budget.charge(connection)
+
+    def _applied(self, connection: Connection, event: Commit, published: Published) -> None:
+        applied = published.applied
+        assert applied
+        if applied.known:
+            self._finish(connection, event, applied.known.first, applied.known.count)
+            return
+        count_in(connection, published.accepted)
+        if applied.proposal.bulk:
+            size = self.stages.take(event.batch)
+            self._acks.when_durable(lambda _: self.stages.release(event.batch.owner, size))
+        self._finish(connection, event, applied.first, applied.proposal.messages)
 
     async def _make_room(self, count: int) -> None:
         """Waits until there are as many offsets to hand out, and takes none."""
@@ -169,73 +198,25 @@ class Commits:
             if reason := await made:
                 raise StageError(500, f"not stored: {reason}")
 
-    def _append(self, connection: Connection, batch: Bulk, key: BatchKey) -> int:
-        """Straight to the log; whoever hears it reads it there."""
-        self._exchange.events.publish()
-        self._turn_to_log(batch.names, links=True)
-        offset, sequences = self._exchange.hub.number_bulk(batch.names, batch.counts, batch.lasts)
-        micros = self._keeping.micros(time.time())
-        self._log.append_bulk(NumberedBulk(batch, offset, sequences), connection.name, micros, key)
-        size = self.stages.take(key)
-        self._keeping.when_durable(lambda _: self.stages.release(key.owner, size))
-        if self._exchange.rates:
-            self._exchange.rates.charge(connection, len(batch), size)
-        connection.port.counters.messages_in += len(batch)
-        connection.messages_in += len(batch)
-        return offset
-
-    def _hand_out(self, connection: Connection, burst: Burst, key: BatchKey) -> int:
-        """What goes to other links as well, under its other names, is no bulk, whatever its size."""
-        self._exchange.events.publish()
-        if _size_of(burst) > LIVE_BYTES:
-            self._turn_to_log(set(burst.topics), links=False)
-        offset = self._exchange.hub.next_offset
-        self._exchange.publish_for(connection, burst, time.time(), key)
-        return offset
-
-    def _turn_to_log(self, topics: Iterable[bytes], links: bool) -> None:
-        """Everybody who hears one of these, from here on."""
-        exchange = self._exchange
-        exchange.outgoing.flush()
-        _, undelivered = exchange.due()
-        for connection in _hearing({exchange.hub.router.topic(topic).audience for topic in topics}):
-            if not connection.spilled and not connection.closing and (links or not connection.subscriber.link):
-                connection.turn_to_log()
-                self._replays.spill(connection, undelivered, slow=False)
-
     # -- answers -----------------------------------------------------------------------------------------
 
     def _finish(self, connection: Connection, event: Commit, first: int, count: int) -> None:
         """The batch is in the log; that is answered when it is safe there."""
         self.stages.drop(event.batch)
         if connection.subscriber.owner is None:
-            self._keeping.forget(connection)
+            self._acks.forget(connection)
             return
-        self._keeping.note_again(connection, first, count)
-        self._keeping.answer(connection, Ack(event.to_ack(count), event.to_failure))
+        self._acks.note(connection, first, count)
+        self._acks.acknowledge(connection, Ack(event.to_ack(count), event.to_failure))
 
     def _deny(self, connection: Connection, event: Stage | Commit | Abort, error: StageError) -> None:
-        if error.code == 403:
-            self._exchange.refuse(connection, FORBIDDEN)
-        else:
-            self._exchange.refuse(connection, NOT_TAKEN)
+        self._refusals.refuse(connection, FORBIDDEN if error.code == 403 else NOT_TAKEN)
         self._reply(connection, event.to_error(error.code, str(error)))
 
     def _reply(self, connection: Connection, data: bytes) -> None:
         """In its turn."""
         if connection.subscriber.owner is not None:
-            self._keeping.reply(connection, data)
-
-
-def _hearing(audiences: Iterable[Audience]) -> set[Connection]:
-    return {
-        member.owner
-        for audience in audiences
-        for encoder, members in audience.groups
-        if encoder is not SILENT
-        for member in members
-        if member.owner is not None
-    }
+            self._acks.reply(connection, data)
 
 
 def _prepare(parts: list[pa.RecordBatch], dialect: str, source: bytes, forwards: bool) -> Bulk | Burst:

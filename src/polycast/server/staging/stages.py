@@ -150,6 +150,9 @@ class Stages:
         """Those with these names, or all."""
         self.release(batch.owner, self.take(batch, names))
 
+    def size_of(self, batch: BatchKey) -> int:
+        return sum(staged.size for staged in self._batches.get(batch, {}).values())
+
     def take(self, batch: BatchKey, names: Collection[str] | None = None) -> int:
         """The same, but their room is not free yet: how much it is."""
         stages = self._batches.get(batch, {})

@@ -1,22 +1,22 @@
-"""What the broker says about itself: messages on topics under `polycast/events/`, in JSON.
+"""Events about connections: messages of the broker under `polycast/events/`, in JSON.
 
     start, stop    {"version", "node"}
-    connect        {"connection", "dialect", "listener", "address"}, which all that follow have, too
+    connect        {"connection", "dialect", "listener", "address"}; all events below have these fields as well
     disconnect     {..., "reason", "detail"}
     subscribe      {..., "pattern", "kind", "value", "echo", "from"?}
     unsubscribe    {..., "pattern", "kind", "value", "echo"}
-    drop           {..., "count", "bytes", "first", "next"}       messages that a slow connection did not get
-    refuse         {..., "reason", "count"}                       input that was passed over
+    drop           {..., "count", "bytes", "first", "next"}       messages dropped for a slow subscriber
+    refuse         {..., "reason", "count"}                       refused input
     summary        {"events": [{"event", "listener", "dialect", "reason", "count"}]}
 
-Their place in the log is exact: a subscription gets what comes live between the event that begins it and the one
-that ends it, which is an `unsubscribe`, the connection's `disconnect`, or a `start` or `stop` of the broker. So an
-event that waits is published before any message is. What happens in one turn of the loop is one burst. Drops and
-refusals are added up, and told once in a second.
+Their offsets are exact: a subscription gets the live messages between its `subscribe` event and the event that
+ends it: an `unsubscribe`, the connection's `disconnect`, or a `start` or `stop` of the broker. Pending events are
+therefore published before any burst. Events of one turn of the event loop form one burst. Drops and refusals are
+summed up and reported once a second.
 
 Peers without a known identity cannot fill the log: past `events.unknown_per_second` their connects, disconnects
-and refusals are counted, and told in one summary a second. A connect that was only counted is told when the peer
-shows an identity with rights, or subscribes: the events of a subscription are always complete.
+and refusals are only counted, and reported in one summary a second. A connect that was only counted is reported
+when the peer shows an identity with rights, or subscribes: the events of a subscription are always complete.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ import logging
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from polycast.model import RESERVED_PREFIX, Burst, Format, Pattern, StartPosition, Subscribe
+from polycast.server.dispatch.outbox import Outbox
+from polycast.server.dispatch.publisher import Publisher
 from polycast.server.io.connection import Connection
 from polycast.version import VERSION
-
-if TYPE_CHECKING:
-    from polycast.server.dispatch.dispatcher import Exchange
 
 log = logging.getLogger("polycast.events")
 
 TOPIC = RESERVED_PREFIX + "events/"
 DIALECT = "polycast"
 COUNT_SECONDS = 1.0
-"""Between two events that tell of what was counted."""
+"""Between two reports of drops and refusals."""
 
 
 @dataclass(slots=True)
 class Counted:
-    """What a connection did not get, and what was not taken from it, since that was told last."""
+    """Drops and refusals of one connection since the last report."""
 
     messages: int = 0
     bytes: int = 0
     first: int = 0
     next: int = 0
-    """The messages lie between these offsets."""
+    """The dropped messages lie between these offsets."""
     refused: Counter[str] = field(default_factory=Counter)
 
 
-class Events:
-    def __init__(self, exchange: Exchange, unknown_per_second: int) -> None:
-        self._exchange = exchange
+class BrokerEvents:
+    def __init__(self, publisher: Publisher, outbox: Outbox, unknown_per_second: int) -> None:
+        self._publisher = publisher
+        self._outbox = outbox
         self._unknown_per_second = unknown_per_second
         self._unknown_told = (0.0, 0)
-        """When the second began in which events about unknown peers are counted, and how many were told."""
+        """Start of the current second, and how many events about unknown peers were published in it."""
         self._summary: Counter[tuple[str, str, str, str]] = Counter()
-        """What was not told: event, listener, dialect and reason."""
+        """Events that were only counted, by event, listener, dialect and reason."""
         self._open = False
         self.rows: list[tuple[bytes, bytes, Format]] = []
-        """What waits to be published."""
+        """Pending events."""
         self._heads: dict[Connection, bytes] = {}
-        """How every event of a connection begins, for those whose `connect` was told."""
+        """The common fields of a connection's events, for connections whose `connect` was published."""
         self._counted: dict[Connection, Counted] = {}
         self._timed = False
         self._own_turn = False
@@ -80,7 +80,7 @@ class Events:
         self.publish()
 
     def stop(self, node: str) -> None:
-        """This is the last."""
+        """Publishes the last event."""
         if self._open:
             self._tell_counted()
             self._add("stop", _to_json({"version": VERSION, "node": node}))
@@ -89,20 +89,19 @@ class Events:
             self._heads.clear()
 
     def publish(self) -> None:
-        """All that wait; before anything else is."""
+        """Publishes all pending events."""
         rows, self.rows = self.rows, []
         if not rows:
             return
-        keeping = self._exchange.keeping
-        if keeping and not keeping.log.has_room(len(rows)):
-            log.error("%s events are neither published nor kept: the log is behind", f"{len(rows):,}")
+        if self._publisher.has_room(len(rows)):
+            self._publisher.publish_own(Burst.of(DIALECT, rows), time.time())
         else:
-            self._exchange.publish(Burst.of(DIALECT, rows), time.time())
+            log.error("%s events are lost: the log is behind", f"{len(rows):,}")
 
-    # -- what happens ------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------
 
     def connect(self, connection: Connection) -> None:
-        """Whoever only looks at a page of the http port is not worth a message."""
+        """Connections that only request http pages cause no event."""
         if self._takes_part(connection):
             if _is_known(connection) or self._may_tell_unknown():
                 self.admit(connection)
@@ -110,7 +109,7 @@ class Events:
                 self._sum_up(connection, "connect")
 
     def admit(self, connection: Connection) -> None:
-        """It is known, or takes part in something: its events are told, from `connect` on."""
+        """From here on the events of this connection are published, beginning with `connect`."""
         if self._takes_part(connection) and connection not in self._heads:
             self._heads[connection] = _to_json(_about(connection))[:-1]
             self._add_about(connection, "connect")
@@ -126,7 +125,7 @@ class Events:
             self._sum_up(connection, "disconnect", reason)
 
     def subscribe(self, connection: Connection, event: Subscribe) -> None:
-        """To be said before it begins."""
+        """To be called before the subscription begins."""
         self.admit(connection)
         if connection not in self._heads:
             return
@@ -134,19 +133,19 @@ class Events:
         start = {"from": "last"} if last else _to_from(event.pattern, event.start)
         self._add_about(connection, "subscribe", **_to_words(connection, event.pattern), **start)
         if event.pattern.value.startswith(RESERVED_PREFIX):
-            self.publish()  # before it hears of events itself
+            self.publish()  # before the subscriber receives events itself
 
     def unsubscribe(self, connection: Connection, pattern: Pattern) -> None:
-        """To be said before it ends."""
+        """To be called before the subscription ends."""
         if connection not in self._heads:
             return
         if pattern.value.startswith(RESERVED_PREFIX):
-            self.publish()  # as long as it hears of them
+            self.publish()  # while the subscriber still receives them
         self._add_about(connection, "unsubscribe", **_to_words(connection, pattern))
 
     def drop(self, connection: Connection, messages: int, size: int) -> None:
         if connection in self._heads:
-            first, after = self._exchange.due()
+            first, after = self._publisher.in_delivery()
             fresh = connection not in self._counted or not self._counted[connection].messages
             counted = self._count(connection)
             counted.messages += messages
@@ -163,7 +162,7 @@ class Events:
     def _takes_part(self, connection: Connection) -> bool:
         return self._open and connection.session.carries_messages
 
-    # -- what is summed up -------------------------------------------------------------------------------
+    # -- summaries of unknown peers -----------------------------------------------------------------------
 
     def _may_tell_unknown(self) -> bool:
         (began, told), now = self._unknown_told, time.monotonic()
@@ -184,10 +183,10 @@ class Events:
             rows = [dict(zip(names, (*key, count), strict=True)) for key, count in summary.items()]
             self._add("summary", _to_json({"events": rows}))
 
-    # -- what is counted ---------------------------------------------------------------------------------
+    # -- sums of drops and refusals -----------------------------------------------------------------------
 
     def _count(self, connection: Connection) -> Counted:
-        """What is dropped because of an event waits for something else to tell: it would never end."""
+        """A drop that an event caused starts no timer: its report could cause the next drop, for ever."""
         if not self._own_turn:
             self._start_timer()
         return self._counted.setdefault(connection, Counted())
@@ -219,7 +218,7 @@ class Events:
             else:
                 self._sum_up(connection, "refuse", reason, count)
 
-    # -- what is said ------------------------------------------------------------------------------------
+    # -- rows ---------------------------------------------------------------------------------------------
 
     def _add_about(self, connection: Connection, kind: str, /, **more: Any) -> None:
         head = self._heads[connection]
@@ -231,11 +230,11 @@ class Events:
         self.rows.append(((TOPIC + kind).encode(), payload, Format.JSON))
 
     def _take_turn(self) -> None:
-        """Unless somebody published in this turn already."""
+        """Publishes pending events at the end of the turn, unless a burst did so."""
         self.publish()
         self._own_turn = True
         try:
-            self._exchange.outgoing.flush()
+            self._outbox.flush()
         finally:
             self._own_turn = False
 
@@ -259,7 +258,7 @@ def _to_words(connection: Connection, pattern: Pattern) -> dict[str, Any]:
 
 
 def _to_from(pattern: Pattern, start: StartPosition | None) -> dict[str, Any]:
-    """As hermod has it."""
+    """In the form of hermod's `from`."""
     if start is None:
         return {}
     if start.sequence is not None:

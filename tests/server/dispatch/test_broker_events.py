@@ -26,8 +26,8 @@ from kit.wire import Peer, wait_for
 from polycast.log.files.folder import log_folder
 from polycast.log.read.reader import Reader
 from polycast.model import parse_pattern
-from polycast.server.dispatch.dispatcher import Exchange
-from polycast.server.observe import broker_events
+from polycast.server.core import Core
+from polycast.server.dispatch import broker_events
 from polycast.server.settings import Settings
 
 EVENTS = "polycast/events/"
@@ -333,19 +333,20 @@ def test_what_is_dropped_because_of_an_event_is_no_event(monkeypatch: pytest.Mon
     told: list[str] = []
 
     async def live() -> None:
-        exchange = Exchange(Settings(), "node")
-        monkeypatch.setattr(exchange, "publish", lambda burst, now: told.extend(map(bytes.decode, burst.topics)))
+        core = Core(Settings(), "node", None)
+        publish = lambda burst, now: told.extend(map(bytes.decode, burst.topics))  # noqa: E731
+        monkeypatch.setattr(core.publisher, "publish_own", publish)
         role = SimpleNamespace(dialect="simplest", listener="simplest")
         port, session = SimpleNamespace(role=role), SimpleNamespace(takes_part=True)
         slow: Any = Mock(port=port, session=session)
         slow.name = "#1 somewhere"
-        monkeypatch.setattr(exchange.outgoing, "flush", lambda: exchange.events.drop(slow, 1, 100))
-        exchange.events.start("node")
-        exchange.events.connect(slow)
+        monkeypatch.setattr(core.outbox, "flush", lambda: core.events.drop(slow, 1, 100))
+        core.events.start("node")
+        core.events.connect(slow)
         for _ in range(50):
             await asyncio.sleep(0.001)
         assert told == [EVENTS + "start", EVENTS + "connect"]
-        exchange.events.refuse(slow, "reason", 1)
+        core.events.refuse(slow, "reason", 1)
         while len(told) < 4:
             await asyncio.sleep(0.001)
 

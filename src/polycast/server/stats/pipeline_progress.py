@@ -41,7 +41,7 @@ class Position(Struct, forbid_unknown_fields=True, frozen=True):
         return max(0, log_next - self.offset)
 
 
-class Positions:
+class PipelineProgress:
     """The time comes in as an argument, in seconds."""
 
     def __init__(self) -> None:

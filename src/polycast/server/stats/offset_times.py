@@ -13,7 +13,7 @@ EXACTNESS = 100
 """What came an hour ago is told to an hour through this. A year fits: marks grow with its logarithm."""
 
 
-class Marks:
+class OffsetTimes:
     """Times come in as arguments, in seconds since the epoch."""
 
     def __init__(self) -> None:

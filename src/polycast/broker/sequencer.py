@@ -1,0 +1,125 @@
+"""The sequencer: gives every accepted message its offset and its sequence.
+
+    propose   rights, limits and topics are checked; a proposal carries everything that apply needs
+    apply     time, batch id, offsets and sequences, in the order of the log
+
+`Ledger.apply` depends on the ledger and the proposal alone: no clock, no connection, no subscriber. Two ledgers
+that apply the same proposals in the same order are equal. `LocalSequencer` applies a proposal at once; a sequencer
+on a replicated log applies it when the log delivers it, on every node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from polycast.log.batch_ids import BatchIds, KnownBatch
+from polycast.model import BatchKey, Burst
+from polycast.routing import Topic, Topics
+
+
+class BulkRows(Protocol):
+    """Rows in columns, counted by topic."""
+
+    @property
+    def names(self) -> list[bytes]: ...
+    @property
+    def counts(self) -> list[int]: ...
+    @property
+    def lasts(self) -> list[int]:
+        """The index of each topic's last row."""
+        ...
+
+
+class Proposal(NamedTuple):
+    """Messages without a position. Every topic is UTF-8."""
+
+    bursts: Sequence[Burst]
+    """Numbered in this order."""
+    source: str
+    micros: int
+    """When the broker read the messages, in microseconds since the epoch."""
+    batch: BatchKey | None = None
+    messages: int = 0
+    """The messages of the batch; copies under other names do not count."""
+    bulk: BulkRows | None = None
+    """Instead of bursts."""
+
+
+class Applied(NamedTuple):
+    proposal: Proposal
+    first: int
+    next: int
+    micros: int
+    """The time of the messages. It never goes back."""
+    topics: list[list[Topic]]
+    """The topic of each run, for each burst."""
+    sequences: list[int]
+    """The first sequence of each topic of bulk rows."""
+    known: KnownBatch | None = None
+    """The earlier batch with the same id; then nothing was numbered."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What apply advances: the next offset, the sequence of every topic, the time, the known batch ids."""
+
+    topics: Topics = field(default_factory=lambda: Topics(1_000_000))
+    batches: BatchIds | None = None
+    next_offset: int = 0
+    micros: int = 0
+
+    def apply(self, proposal: Proposal) -> Applied:
+        self.micros = micros = max(self.micros, proposal.micros)
+        first = self.next_offset
+        if proposal.batch and self.batches and (known := self.batches.find(proposal.batch, micros)):
+            return Applied(proposal, first, first, micros, [], [], known)
+        topics = [self._number(burst) for burst in proposal.bursts]
+        sequences = self._number_bulk(proposal.bulk) if proposal.bulk else []
+        if proposal.batch and self.batches:
+            self.batches.add(proposal.batch, first, proposal.messages, micros)
+        return Applied(proposal, first, self.next_offset, micros, topics, sequences)
+
+    def _number(self, burst: Burst) -> list[Topic]:
+        """Positions for every message, whether or not it has subscribers."""
+        topics = self.topics.use_all(burst.topics)
+        start = 0
+        sequences = burst.sequences
+        before = self.next_offset - 1
+        for topic, stop in zip(topics, burst.run_ends, strict=True):
+            sequences.append(topic.next_sequence)
+            topic.next_sequence += stop - start
+            topic.last_offset = before + stop
+            start = stop
+        burst.offset = self.next_offset
+        self.next_offset += start
+        self.topics.trim()
+        return topics
+
+    def _number_bulk(self, bulk: BulkRows) -> list[int]:
+        first, sequences = self.next_offset, []
+        for name, count, last in zip(bulk.names, bulk.counts, bulk.lasts, strict=True):
+            topic = self.topics.use(name)
+            sequences.append(topic.next_sequence)
+            topic.next_sequence += count
+            topic.last_offset = first + last
+        self.next_offset += sum(bulk.counts)
+        self.topics.trim()
+        return sequences
+
+
+class Sequencer(Protocol):
+    """Puts proposals in order. Proposals of one broker are applied in the order in which it proposed them."""
+
+    def propose(self, proposal: Proposal, on_applied: Callable[[Applied], None]) -> None: ...
+
+
+class LocalSequencer:
+    """One broker: apply follows propose at once."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def propose(self, proposal: Proposal, on_applied: Callable[[Applied], None]) -> None:
+        on_applied(self._ledger.apply(proposal))

@@ -1,0 +1,197 @@
+"""The core of a broker: its collaborators, assembled once. Whoever needs one of them is handed just that one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polycast.address import Address
+from polycast.broker import Hub, Ledger, LocalSequencer, Mesh, Requests
+from polycast.model import Abort, Commit, Stage
+from polycast.routing import Topic, Topics
+from polycast.server.access.rate_limiter import RateLimiter
+from polycast.server.dispatch.acks import Acks, DurableAcks, ImmediateAcks
+from polycast.server.dispatch.broker_events import BrokerEvents
+from polycast.server.dispatch.dispatcher import Dispatcher
+from polycast.server.dispatch.link_control import LinkControl
+from polycast.server.dispatch.outbox import Outbox
+from polycast.server.dispatch.publish_handler import PublishHandler
+from polycast.server.dispatch.publisher import Publisher
+from polycast.server.dispatch.refusals import Refusals
+from polycast.server.dispatch.request_handler import RequestHandler
+from polycast.server.dispatch.subscription_handler import SubscriptionHandler
+from polycast.server.io.connection import Connection
+from polycast.server.io.memory_budget import MemoryBudget
+from polycast.server.io.partial_frames import PartialFrames
+from polycast.server.settings import Settings
+from polycast.server.stats.counters import Counters
+from polycast.server.stats.offset_times import OffsetTimes
+from polycast.server.stats.pipeline_progress import PipelineProgress
+
+if TYPE_CHECKING:
+    from polycast.log.durable import Durable
+    from polycast.log.log import Log
+    from polycast.server.replay.replays import Replays
+    from polycast.server.staging.commits import Commits
+
+
+@dataclass(slots=True)
+class LogParts:
+    """The parts of a broker with a log."""
+
+    log: Log
+    replays: Replays
+    commits: Commits
+
+
+class Core:
+    def __init__(self, settings: Settings, node: str, log: Log | None) -> None:
+        self.settings = settings
+        """As they are now: some change while the broker runs."""
+        self.node = node
+        self.log = log
+        self.connections: dict[Connection, None] = {}
+        self.counters: dict[tuple[str, str], Counters] = {}
+        """By listener and dialect."""
+        self.addresses: list[tuple[str, Address]] = []
+        """Where the listeners listen, by name."""
+        self.opened_listeners: Counter[str] = Counter()
+        """How many of its addresses each one listens at."""
+        self.progress = PipelineProgress()
+        self.offset_times = OffsetTimes()
+        simplest = settings.simplest
+        self.ledger = to_ledger(settings, log)
+        self.hub = Hub(self.ledger.topics)
+        self.mesh = Mesh(
+            self.hub,
+            node,
+            simplest.forward,
+            simplest.forward_memory_seconds,
+            simplest.forward_memory_messages,
+        )
+        self.requests = Requests(settings.ubre.request_seconds, settings.ubre.requests)
+        self.budget = MemoryBudget(settings.limits.total_queue_bytes)
+        self.partial_frames = PartialFrames(settings.limits.total_receive_bytes, self.budget)
+        self.outbox = Outbox(self.hub.router)
+        self.links = LinkControl(self.outbox)
+        self.publisher = Publisher(self.hub, self.mesh, LocalSequencer(self.ledger), self.outbox, log)
+        self.events = BrokerEvents(self.publisher, self.outbox, settings.events.unknown_per_second)
+        self.publisher.before_publish = self.events.publish
+        self.refusals = Refusals(self.events)
+        durable = DurableAcks(log, self.outbox.send_reply) if log else None
+        self.acks: Acks = durable or ImmediateAcks(self.outbox.send)
+        rates = RateLimiter(settings.access, self.budget) if settings.access.paced else None
+        self.publishing = PublishHandler(self.publisher, self.acks, self.refusals, rates)
+        self.subscriptions = SubscriptionHandler(
+            self.hub, self.mesh, self.requests, self.links, self.events, settings.limits.subscriptions
+        )
+        self.request_handler = RequestHandler(self.requests, self.outbox, self.refusals)
+        self.dispatcher = Dispatcher(
+            self.hub,
+            self.mesh,
+            self.outbox,
+            self.publisher,
+            self.publishing,
+            self.subscriptions,
+            self.request_handler,
+            self.acks,
+            self.links,
+            self.events,
+            self.refusals,
+            self.budget,
+        )
+        self.dispatcher.on_close.append(self._forget_rates)
+        self.log_parts = self._add_log(log, durable, settings) if log and durable else None
+
+    def _add_log(self, log: Log, acks: DurableAcks, settings: Settings) -> LogParts:
+        # pyarrow is slow to import, and a broker without a log does not need it
+        from polycast.server.replay.replays import Replays
+        from polycast.server.staging.commits import Commits
+        from polycast.server.staging.stages import Stages
+
+        replays = Replays(self.hub, self.publisher, self.outbox, log, settings.limits)
+        stages = Stages(settings.hermod)
+        commits = Commits(
+            log,
+            stages,
+            settings.limits.for_dialects(),
+            self.dispatcher,
+            self.publishing,
+            self.publisher,
+            acks,
+            self.refusals,
+            self.budget,
+            replays,
+            self.mesh.forwards,
+        )
+        self.budget.backlog = log.is_behind
+        self.budget.staged = lambda: stages.size
+        self.publisher.before_bulk = replays.spill_audience
+        self.subscriptions.replays = replays
+        self.dispatcher.on_open = replays.note_link
+        self.dispatcher.on_close.append(replays.leave)
+        self.dispatcher.handlers |= dict.fromkeys((Stage, Commit, Abort), commits.handle)
+
+        for listener in (self.publisher.release, acks.release, self._flush):
+            log.on_durable(listener)
+        return LogParts(log, replays, commits)
+
+    def unopened(self) -> list[str]:
+        """Listeners that do not listen at all of their addresses."""
+        wanted = self.settings.listen.items()
+        return [name for name, texts in wanted if self.opened_listeners[name] < len(texts)]
+
+    def start(self) -> None:
+        """Must be called in the event loop."""
+        if self.log_parts:
+            self.log_parts.log.start(asyncio.get_running_loop().call_soon_threadsafe)
+
+    def _flush(self, durable: Durable) -> None:
+        self.outbox.flush()
+        self.publisher.note_flushed()
+
+    def spill(self, connection: Connection) -> None:
+        """A connection with the policy `spill` whose queue is full."""
+        assert self.log_parts
+        self.log_parts.replays.spill(connection)
+
+    def expire(self) -> None:
+        """Ends requests without a response, and drops stages without a commit."""
+        self.request_handler.expire()
+        if self.log_parts:
+            self.log_parts.commits.expire()
+        self.outbox.flush()
+
+    def fail_requests(self) -> None:
+        """Fails all open requests: the broker stops."""
+        self.request_handler.abandon()
+        self.outbox.flush()
+
+    async def stop_log_parts(self) -> None:
+        if self.log_parts:
+            await self.log_parts.commits.stop()
+            await self.log_parts.replays.stop()
+
+    def summary(self) -> str:
+        """Counts that belong to no listener, for a log line."""
+        return (
+            f"publishers paused {self.budget.pauses:,} times, forwarded copies suppressed "
+            f"{self.mesh.suppressed:,}, topics forgotten {self.ledger.topics.forgotten:,}"
+        )
+
+    def _forget_rates(self, connection: Connection) -> None:
+        if self.publishing.rates:
+            self.publishing.rates.forget(connection)
+
+
+def to_ledger(settings: Settings, log: Log | None) -> Ledger:
+    """Where the log ends, or an empty ledger."""
+    topics = Topics(settings.limits.topics)
+    if log is None:
+        return Ledger(topics)
+    found = log.recovered
+    columns = (found.topics[name].to_pylist() for name in found.topics.column_names)
+    topics.restore(map(Topic, *columns), found.floor)
+    return Ledger(topics, log.batches, log.next, log.micros)

@@ -1,0 +1,122 @@
+"""The outbox: blocks for connections, gathered in one turn of the event loop. Each connection is flushed once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from polycast.broker import Delivery
+from polycast.declare import Histogram
+from polycast.model import Encoded, Encoder, Slices
+from polycast.model.burst import Burst
+from polycast.routing import Audience, Router, Subscriber
+from polycast.server.io.connection import Connection
+
+
+class SilentEncoder(Encoder):
+    """The encoder of a subscription that is served from the log: its live messages come from there as well."""
+
+    name = "silent"
+    takes_precedence = True
+
+    def encode(self, burst: Burst, slices: Slices) -> Encoded:
+        return Encoded([], 0)
+
+
+SILENT = SilentEncoder()
+
+
+class Outbox:
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._touched: dict[Connection, None] = {}
+        self.awaits_reply: Callable[[Connection], bool] = lambda connection: False
+        """Whether a connection has replies or acknowledgements to come."""
+        self.read_at = 0.0
+        """When the broker read the input of this turn, on the monotonic clock; 0: no turn."""
+        self._delivered = 0
+        """Messages delivered to at least one subscriber in this turn."""
+        self.delays = Histogram()
+        """From the read of a message to its delivery."""
+
+    # -- turns -------------------------------------------------------------------------------------------
+
+    def begin_turn(self, read_at: float) -> None:
+        self.read_at = read_at
+        self._delivered = 0
+
+    def end_turn(self) -> None:
+        self.flush()
+        if self._delivered:
+            self.delays.add(time.monotonic() - self.read_at, self._delivered)
+        self.read_at = 0.0
+
+    def flush(self) -> None:
+        touched, self._touched = self._touched, {}
+        for connection in touched:
+            connection.flush()
+
+    # -- messages ----------------------------------------------------------------------------------------
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        touched = self._touched
+        for audience, burst, slices, skip in deliveries:
+            count = sum([stop - start for start, stop in slices])
+            self._delivered += count
+            for encoder, members in audience.groups:
+                if encoder is SILENT or (len(members) == 1 and _is_spilled(members[0])):
+                    continue
+                blocks, size, lossy = encoder.encode(burst, slices)
+                for member in members:
+                    if member is not skip and member.owner is not None:
+                        connection: Connection = member.owner
+                        touched[connection] = None
+                        connection.push(blocks, size, count)
+                        if lossy:
+                            connection.port.counters.lossy += lossy
+
+    def deliver_held(self, deliveries: list[Delivery], read_at: float) -> None:
+        """Messages that waited to be durable. A subscriber may have left since, or read them from the log."""
+        before = self._delivered
+        for delivery in deliveries:
+            self._deliver_to_current(delivery)
+        if count := self._delivered - before:
+            self.delays.add(time.monotonic() - read_at, count)
+            self._delivered = before
+
+    def _deliver_to_current(self, delivery: Delivery) -> None:
+        audience, burst, slices, skip = delivery
+        topics = {burst.topics[run] for run, _, _ in burst.runs(slices)}
+        if all(self._router.audience(topic) is audience for topic in topics):
+            self.deliver([delivery])
+            return
+        members = {member for member, _ in audience.members}
+        for run, start, stop in burst.runs(slices):
+            current = self._router.audience(burst.topics[run])
+            both = frozenset((member, encoder) for member, encoder in current.members if member in members)
+            self.deliver([Delivery(Audience(both), burst, [(start, stop)], skip)])
+
+    # -- replies -----------------------------------------------------------------------------------------
+
+    def send(self, connection: Connection, data: bytes) -> None:
+        """Bytes for this connection alone."""
+        self.touch(connection)
+        if data:
+            connection.push((data,), len(data), 0)
+
+    def send_reply(self, connection: Connection, data: bytes) -> None:
+        """`send` for a reply. A connection whose input has ended closes after its last reply."""
+        self.send(connection, data)
+        if connection.heard_out and not self.awaits_reply(connection):
+            connection.leave()
+
+    def touch(self, connection: Connection) -> None:
+        self._touched[connection] = None
+
+    def forget(self, connection: Connection) -> None:
+        self._touched.pop(connection, None)
+
+
+def _is_spilled(member: Subscriber) -> bool:
+    """Encoding for a single subscriber that reads from the log would be wasted."""
+    return member.owner is not None and member.owner.spilled
