@@ -73,13 +73,18 @@ class Ledger:
     def apply(self, proposal: Proposal) -> Applied:
         self.micros = micros = max(self.micros, proposal.micros)
         first = self.next_offset
-        if proposal.batch and self.batches and (known := self.batches.find(proposal.batch, micros)):
+        if known := self._known(proposal.batch):
             return Applied(proposal, first, first, micros, [], [], known)
         topics = [self._number(burst) for burst in proposal.bursts]
         sequences = self._number_bulk(proposal.bulk) if proposal.bulk else []
-        if proposal.batch and self.batches:
+        if proposal.batch and self.batches is not None:
             self.batches.add(proposal.batch, first, proposal.messages, micros)
         return Applied(proposal, first, self.next_offset, micros, topics, sequences)
+
+    def _known(self, batch: BatchKey | None) -> KnownBatch | None:
+        if batch is None or self.batches is None:
+            return None
+        return self.batches.find(batch, self.micros)
 
     def _number(self, burst: Burst) -> list[Topic]:
         """Positions for every message, whether or not it has subscribers."""

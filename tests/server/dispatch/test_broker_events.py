@@ -243,7 +243,7 @@ def test_pages_are_not_worth_a_message_but_sockets_are(tmp_path: Path) -> None:
 
 
 def test_they_can_be_turned_off(tmp_path: Path) -> None:
-    with Broker("--set=broker_events.enabled=false", data=tmp_path, events=True) as broker, subscribe(broker, "t"):
+    with Broker("--set=events.enabled=false", data=tmp_path, events=True) as broker, subscribe(broker, "t"):
         with broker.connect("hermod.pub") as publisher:
             publish(publisher, [("t", b"x")])
         assert total(broker, "log_next_offset") == 1
