@@ -99,7 +99,7 @@ def test_so_many_are_told_in_a_second(clock: SimpleNamespace, monkeypatch: pytes
     role = SimpleNamespace(dialect="hermod", listener="hermod.pub")
 
     def connect(known: bool) -> None:
-        port, session = SimpleNamespace(role=role), SimpleNamespace(takes_part=True)
+        port, session = SimpleNamespace(role=role), SimpleNamespace(carries_messages=True)
         peer: Any = Mock(guard=Somebody(known), port=port, session=session, parting=("left", ""))
         peer.name = "#1 there"
         made.connect(peer)

@@ -337,7 +337,7 @@ def test_what_is_dropped_because_of_an_event_is_no_event(monkeypatch: pytest.Mon
         publish = lambda burst, now: told.extend(map(bytes.decode, burst.topics))  # noqa: E731
         monkeypatch.setattr(core.publisher, "publish_own", publish)
         role = SimpleNamespace(dialect="simplest", listener="simplest")
-        port, session = SimpleNamespace(role=role), SimpleNamespace(takes_part=True)
+        port, session = SimpleNamespace(role=role), SimpleNamespace(carries_messages=True)
         slow: Any = Mock(port=port, session=session)
         slow.name = "#1 somewhere"
         monkeypatch.setattr(core.outbox, "flush", lambda: core.events.drop(slow, 1, 100))
