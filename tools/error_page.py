@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from polycast import errors
 from polycast.cli import INTERRUPTED
-from polycast.dialects.hermod import asks
+from polycast.dialects.hermod.encoders import RESPONSE_CODES
 from polycast.dialects.hermod.headers import CODES
 from polycast.dialects.web.websocket import TOO_BIG
 from spoken import GAP, Spoken, find_spoken
@@ -108,12 +108,12 @@ def _by_code(told: Iterable[Spoken]) -> Iterator[str]:
 
 
 def _failed_requests() -> Iterator[str]:
-    sentences: dict[str, set[str]] = {word: set() for word in asks.CODES}
+    sentences: dict[str, set[str]] = {word: set() for word in RESPONSE_CODES}
     for spoken in find_spoken(("RouteError", "word"), "broker", "server"):
         word, _, sentence = spoken.words.partition(": ")
         sentences.setdefault(word, set()).update([sentence] if sentence else [])
     for word, told in sorted(sentences.items()):
-        yield f"| `{word}` | {asks.CODES.get(word, 500)} | {'<br>'.join(map(_cell, sorted(told)))} |"
+        yield f"| `{word}` | {RESPONSE_CODES.get(word, 500)} | {'<br>'.join(map(_cell, sorted(told)))} |"
 
 
 def _refused() -> Iterator[str]:

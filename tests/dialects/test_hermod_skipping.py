@@ -8,8 +8,8 @@ import pytest
 
 from kit.hermod import checksum, message
 from polycast.dialects.guard import Guard
+from polycast.dialects.hermod.headers import WHOLE_BYTES
 from polycast.dialects.hermod.session import HermodSession
-from polycast.dialects.hermod.skipping import WHOLE_BYTES
 from polycast.dialects.session import SessionContext
 from polycast.model import Ack, Refused, Reply
 

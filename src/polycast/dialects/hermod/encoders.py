@@ -1,11 +1,16 @@
-"""What `hermod` sends: status lines, and messages with their sequence and their sha1.
+"""What `hermod` sends: status lines, responses, and messages with their sequence and their sha1.
 
     {"topic": T, "sequence": S, "payload_size": N, "checksum": sha1}PAYLOAD
 
-Most subscribers share one form. One that asked for a `window` or a `batch` gets a form of its own, which keeps
-back what it may not have yet:
+Most subscribers share one encoder. A subscriber with a `window` or a `batch` has its own, which withholds messages
+until the window has room:
 
-    {"batch_type": "Count", "count": K}   K messages, which one OK answers
+    {"batch_type": "Count", "count": K}   K messages, which one OK acknowledges
+
+The response to a request:
+
+    {"status": "OK", "id": I, "format": F, "payload_size": N}PAYLOAD LF
+    {"status": "ERROR", "id": I, "code": C, "message": M} LF
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from polycast.dialects.hermod.scan import FRAME, Run, digests, frames
-from polycast.model import Burst, Encoded, Encoder, Slices
+from polycast.model import Body, Burst, Encoded, Encoder, Slices
 
 NAME = "hermod"
 OK = b'{"status": "OK"}\n'
@@ -28,20 +33,43 @@ def to_ok(count: int) -> bytes:
 
 
 def to_error(code: int, message: str, count: int | None = None) -> bytes:
-    """`count` is how many messages of a batch were accepted."""
+    """`count` is the number of accepted messages of a batch."""
     tail = b"" if count is None else b', "count": %d' % count
     return b'{"status": "ERROR", "code": %d, "message": %b%b}\n' % (code, msgspec.json.encode(message), tail)
 
 
+RESPONSE_CODES = {
+    "BadRequest": 400,
+    "Forbidden": 403,
+    "NotFound": 404,
+    "TooLarge": 413,
+    "NotKept": 501,
+    "Busy": 503,
+    "Gone": 503,
+    "Timeout": 504,
+}
+"""By the first word of a failure; any other is a 500."""
+
+
+def to_response(number: int, success: bool, body: Body) -> bytes:
+    if success:
+        head = b'{"status": "OK", "id": %d, "format": "%b", "payload_size": %d}'
+        return head % (number, body.format.encode(), len(body.payload)) + body.payload + b"\n"
+    message = body.payload.decode(errors="replace")
+    code = RESPONSE_CODES.get(message.partition(":")[0], 500)
+    head = b'{"status": "ERROR", "id": %d, "code": %d, "message": %b}\n'
+    return head % (number, code, msgspec.json.encode(message))
+
+
 def digests_of(burst: Burst) -> list[bytes]:
-    """The sha1 of each payload, computed once for a burst, however many want it."""
+    """The sha1 of each payload, computed once for each burst."""
     if burst.digests is None:
         burst.digests = digests(burst.block, to_array(burst.starts), to_array(burst.ends))
     return burst.digests
 
 
 def _frames(burst: Burst, slices: Slices) -> list[bytes]:
-    """One by one, for those who keep them apart."""
+    """One frame for each message."""
     block, starts, ends, digests = burst.block, burst.starts, burst.ends, digests_of(burst)
     return [
         FRAME % (head, sequence + i - first, ends[i] - starts[i], digests[i], block[starts[i] : ends[i]])
@@ -63,7 +91,7 @@ def _runs(burst: Burst, slices: Slices) -> list[Run]:
 
 
 def _shift(burst: Burst, run: int) -> int:
-    """From a message's place in the burst to its sequence."""
+    """The difference between a message's sequence and its index in the burst."""
     return burst.sequences[run] - (burst.run_ends[run - 1] if run else 0)
 
 
@@ -84,22 +112,19 @@ ENCODER = HermodEncoder()
 
 
 class PacedEncoder(Encoder):
-    """For one subscriber: at most `window` messages are with it unacknowledged, at most `batch` come as one.
-
-    0 means that there is no such bound.
-    """
+    """For one subscriber: at most `window` unacknowledged messages, in groups of at most `batch`; 0: no bound."""
 
     name = NAME
 
     def __init__(self) -> None:
         self._window = 0
         self._batch = 0
-        self._held: deque[tuple[bytes, bytes, int]] = deque()
-        """The frames that wait, with topic and sequence."""
+        self._withheld: deque[tuple[bytes, bytes, int]] = deque()
+        """Withheld frames, with topic and sequence."""
         self._sent: OrderedDict[tuple[bytes, int], int] = OrderedDict()
-        """What is not acknowledged, oldest first, and to which group it belongs: one OK answers a group."""
+        """Unacknowledged messages, oldest first, with their group: one OK acknowledges a group."""
         self._by_topic: dict[bytes, deque[int]] = {}
-        """The same by topic: the sequences."""
+        """The sequences of unacknowledged messages, by topic."""
         self._group = 0
         self._closed = False
         self.withheld_bytes = 0
@@ -109,7 +134,7 @@ class PacedEncoder(Encoder):
         return len(self._sent)
 
     def set(self, window: int | None, batch: int | None) -> None:
-        """None leaves it as it is."""
+        """None: unchanged."""
         self._window = self._window if window is None else window
         self._batch = self._batch if batch is None else batch
         if not self._window:
@@ -117,9 +142,9 @@ class PacedEncoder(Encoder):
             self._by_topic.clear()
 
     def close(self) -> None:
-        """Nobody is there any more: nothing is kept, and nothing taken."""
+        """The connection is closed: drop everything."""
         self._closed = True
-        self._held.clear()
+        self._withheld.clear()
         self._sent.clear()
         self._by_topic.clear()
         self.withheld_bytes = 0
@@ -131,26 +156,26 @@ class PacedEncoder(Encoder):
         for run, first, last in burst.runs(slices):
             topic, shift = burst.topics[run], _shift(burst, run)
             for i, frame in zip(range(first, last), frames, strict=False):
-                self._held.append((frame, topic, i + shift))
+                self._withheld.append((frame, topic, i + shift))
                 self.withheld_bytes += len(frame)
         released = self.release()
         return Encoded([released] if released else [], len(released))
 
     def release(self) -> bytes:
-        """What may be sent now."""
+        """The frames that the window has room for."""
         return b"".join(self._released())
 
     def _released(self) -> Iterator[bytes]:
-        while self._held:
-            room = self._window - self.unacknowledged if self._window else len(self._held)
-            count = min(room, self._batch or 1, len(self._held))
+        while self._withheld:
+            room = self._window - self.unacknowledged if self._window else len(self._withheld)
+            count = min(room, self._batch or 1, len(self._withheld))
             if count <= 0:
                 return
             if self._batch:
                 yield b'{"batch_type": "Count", "count": %d}' % count
             self._group += 1
             for _ in range(count):
-                frame, topic, sequence = self._held.popleft()
+                frame, topic, sequence = self._withheld.popleft()
                 self.withheld_bytes -= len(frame)
                 if self._window:
                     self._sent[topic, sequence] = self._group
@@ -158,18 +183,18 @@ class PacedEncoder(Encoder):
                 yield frame
 
     def acknowledge(self) -> None:
-        """One OK: what is left of the oldest group."""
+        """One OK acknowledges the rest of the oldest group."""
         group = next(iter(self._sent.values()), None)
         while self._sent and next(iter(self._sent.values())) == group:
             (topic, _), _ = self._sent.popitem(last=False)
-            self._forget_oldest(topic)
+            self._drop_oldest(topic)
 
     def acknowledge_up_to(self, topic: bytes, sequence: int) -> None:
         while (waiting := self._by_topic.get(topic)) and waiting[0] <= sequence:
-            self._sent.pop((topic, waiting[0]), None)  # a replay may have brought it twice
-            self._forget_oldest(topic)
+            self._sent.pop((topic, waiting[0]), None)  # a replay may have sent it twice
+            self._drop_oldest(topic)
 
-    def _forget_oldest(self, topic: bytes) -> None:
+    def _drop_oldest(self, topic: bytes) -> None:
         waiting = self._by_topic[topic]
         waiting.popleft()
         if not waiting:

@@ -1,4 +1,4 @@
-"""The headers of `hermod`: where they end, what they say, and what is answered to a bad one.
+"""The headers of `hermod`: where they end, their keys and values, requests, and the payload behind a header.
 
 A header ends where its JSON object ends: braces count, except in strings.
 """
@@ -8,30 +8,37 @@ from __future__ import annotations
 import re
 import sys
 from enum import Enum, auto
-from typing import Any
+from hashlib import sha1
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from polycast.dialects.hermod.scan import sha1_of
 from polycast.dialects.json_values import UNSET, cut, shown
 from polycast.errors import ForbiddenError, LimitError, PeerError, ProtocolError, TimeoutPeerError, UsageError
-from polycast.model import Block, Limits, Pattern, parse_pattern
+from polycast.model import Block, Body, Format, Limits, Pattern, Request, parse_pattern
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 CR, LF, QUOTE, OPENING = b'\r\n"{'
 SHA1_DIGITS = 40
+WHOLE_BYTES = 4096
+"""A payload up to this size is read as a whole before its message is refused."""
+LARGEST_ID = 2**63 - 1
 FLAT = re.compile(rb'\{[^{}"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^{}"]*+)*+\}', re.DOTALL)
 MARK = re.compile(rb'["{}]')
 QUOTED = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 SPACE = re.compile(rb"[ \t\r\n]*+")
 FORBIDDEN = "Forbidden"
-"""What is counted, and told, where somebody may not do what it wants to."""
+"""The metric label and the message of a refusal for lack of rights."""
 
 
 # -- errors ----------------------------------------------------------------------------------------------
 
 
 class HermodError(ProtocolError):
-    """`code` is what the peer is told."""
+    """`code` goes into the reply."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -39,13 +46,13 @@ class HermodError(ProtocolError):
 
 
 class HugeSizeError(HermodError):
-    """A size past every limit, with so many digits that it is told in part only."""
+    """A size past every limit, with so many digits that the message is cut."""
 
     kind = LimitError.kind
 
 
 class TokenError(HermodError):
-    """A token that nobody has, or nobody has any more: neither is told."""
+    """An unknown or revoked token; the reply does not say which."""
 
     kind = "token"
 
@@ -69,7 +76,7 @@ def to_code(error: PeerError) -> int:
 
 
 class HeaderEnd:
-    """Looks for the end of a header. When the block comes again with more behind it, it goes on where it was."""
+    """Finds the end of a header. It resumes where it stopped when the block comes again with more bytes."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -81,7 +88,7 @@ class HeaderEnd:
         return self._seen > 0
 
     def find(self, block: Block, position: int, limit: int) -> int:
-        """The position after the object that begins here; 0 while it is not all there."""
+        """The position after the object at `position`; 0 while it is unfinished."""
         at, stop = position + self._seen, min(len(block), position + limit)
         if not self._seen and (flat := FLAT.match(block, position, stop)):
             return flat.end()
@@ -99,7 +106,7 @@ class HeaderEnd:
         return 0
 
     def _end_behind(self, block: Block, at: int) -> int:
-        """Where a header that is too long ends, as far as it is there."""
+        """The end of a header that is too long, or of the block."""
         while at < len(block) and self._depth:
             at, before = self._step(block, at, len(block)), at
             if at == before:
@@ -107,14 +114,14 @@ class HeaderEnd:
         return at
 
     def _step(self, block: Block, at: int, stop: int) -> int:
-        """To the next byte that means something, and past it."""
+        """The position after the next quote or brace."""
         if self._in_string:
             match = QUOTED.match(block, at, stop)
             at = match.end() if match else at
             if at < stop and block[at] == QUOTE:
                 self._in_string = False
                 return at + 1
-            return at  # a backslash at the very end waits for what it stands before
+            return at  # a backslash at the very end waits for the next byte
         mark = MARK.search(block, at, stop)
         if mark is None:
             return stop
@@ -128,13 +135,11 @@ def after_space(block: Block, position: int) -> int:
     return match.end() if match else position
 
 
-# -- what it says ----------------------------------------------------------------------------------------
+# -- keys and values ------------------------------------------------------------------------------------
 
 
 class Header(msgspec.Struct):
-    """Every key there is. Which of them are there says what kind of header it is.
-
-    Those that do not belong to that kind are not looked at."""
+    """All keys. The keys that are set determine the kind of the header; keys of other kinds are ignored."""
 
     token: Any = UNSET
     topic: Any = UNSET
@@ -160,7 +165,7 @@ class Header(msgspec.Struct):
     message: Any = UNSET
 
 
-class Kind(Enum):
+class HeaderKind(Enum):
     MESSAGE = auto()
     COUNT = auto()
     START = auto()
@@ -169,17 +174,17 @@ class Kind(Enum):
     COMMIT = auto()
     ABORT = auto()
     TOPICS = auto()
-    ASK = auto()
+    REQUEST = auto()
     STATUS = auto()
 
 
 BATCH_TYPES = {
-    "Count": Kind.COUNT,
-    "Start": Kind.START,
-    "End": Kind.END,
-    "Stage": Kind.STAGE,
-    "Commit": Kind.COMMIT,
-    "Abort": Kind.ABORT,
+    "Count": HeaderKind.COUNT,
+    "Start": HeaderKind.START,
+    "End": HeaderKind.END,
+    "Stage": HeaderKind.STAGE,
+    "Commit": HeaderKind.COMMIT,
+    "Abort": HeaderKind.ABORT,
 }
 DECODER = msgspec.json.Decoder(Header)
 
@@ -191,27 +196,27 @@ def read_header(block: Block, position: int, end: int) -> Header:
         raise HermodError(400, f"a header must be a JSON object in UTF-8: {error}") from error
 
 
-def kind_of(header: Header) -> Kind:
-    """A payload is never taken for a header: what tells of one comes first."""
+def kind_of(header: Header) -> HeaderKind:
+    """Keys of a payload come first, so that a payload is never read as a header."""
     if header.payload_size is not UNSET or header.checksum is not UNSET:
-        return Kind.STAGE if header.batch_type == "Stage" else Kind.MESSAGE
+        return HeaderKind.STAGE if header.batch_type == "Stage" else HeaderKind.MESSAGE
     if header.topics is not UNSET:
-        return Kind.TOPICS
+        return HeaderKind.TOPICS
     if header.batch_type is not UNSET:
         return _kind_of_batch(header)
     if header.status is not UNSET:
-        return Kind.STATUS
+        return HeaderKind.STATUS
     if header.patterns is not UNSET:
-        return Kind.TOPICS
+        return HeaderKind.TOPICS
     if header.ask is not UNSET:
-        return Kind.ASK
+        return HeaderKind.REQUEST
     if header.topic is not UNSET:
-        return Kind.MESSAGE
+        return HeaderKind.MESSAGE
     known = "topic, batch_type, topics, patterns, ask and status"
     raise HermodError(400, f"a header must have one of the keys {known}")
 
 
-def _kind_of_batch(header: Header) -> Kind:
+def _kind_of_batch(header: Header) -> HeaderKind:
     kind = BATCH_TYPES.get(to_text(header.batch_type, "batch_type"))
     if kind is None:
         known = "Count, Start, End, Stage, Commit or Abort"
@@ -252,7 +257,7 @@ def to_topic(value: Any, key: str, limits: Limits) -> str:
 
 
 def to_pattern(value: Any, limits: Limits) -> Pattern:
-    """From the text form that `model.parse_pattern` reads."""
+    """From the text form of `model.parse_pattern`."""
     text = to_text(value, "one of the patterns")
     try:
         pattern = parse_pattern(text)
@@ -268,13 +273,36 @@ def shown_number(value: int) -> str:
     return cut(f"{value:,}")
 
 
-# -- the payload behind it -------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------------
+
+
+def to_request(header: Header, limits: Limits) -> Request:
+    route = to_topic(header.ask, "ask", limits)
+    number = to_natural(header.id, "id")
+    if number > LARGEST_ID:
+        raise HermodError(400, f"id is {shown(number)}, expected no more than {LARGEST_ID:,}")
+    return Request(route, number, _to_body(header.body))
+
+
+def _to_body(raw: msgspec.Raw | msgspec.UnsetType) -> Body:
+    """A string becomes text, any other value JSON."""
+    if raw is UNSET:
+        return Body()
+    try:
+        if bytes(raw)[:1] == b'"':
+            return Body(msgspec.json.decode(raw, type=str).encode(), Format.TEXT)
+        return Body(msgspec.json.format(bytes(raw), indent=-1), Format.JSON)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise HermodError(400, f"body is no JSON: {error}") from error
+
+
+# -- payloads ------------------------------------------------------------------------------------------
 
 
 def find_payload(block: Block, start: int, size: int, checksum: bytes) -> tuple[int, int]:
-    """Where the payload begins that has this checksum, -1 if nowhere; and where the bytes end that tell.
+    """The start of the payload with this checksum, or -1; and the end of the bytes that decide it.
 
-    It should begin where the header ends, but the protocol's own picture has a line break there.
+    The payload starts where the header ends, but the example of the specification has a line break between them.
     """
     view, end = memoryview(block), start + size
     if not checksum or sha1_of(view[start:end]) == checksum:
@@ -288,9 +316,63 @@ def find_payload(block: Block, start: int, size: int, checksum: bytes) -> tuple[
 
 
 def _line_break(block: Block, start: int) -> int:
-    """How long the line break is that begins here; of a CR at the end of the block one more byte will tell."""
+    """The length of the line break at `start`; for a CR at the end of the block, one more byte decides."""
     if block[start] == LF:
         return 1
     if block[start] != CR:
         return 0
     return 1 if start + 1 == len(block) else 2 * (block[start + 1] == LF)
+
+
+class PayloadSkipper:
+    """Skips the payload of a message that its header forbids, without buffering it.
+
+    The line break that may stand before a payload counts only if the checksum says so (see `find_payload`), so a
+    payload that starts with one is hashed twice.
+    """
+
+    def __init__(self, size: int, checksum: bytes = b"") -> None:
+        """With a checksum, `size` must be larger than WHOLE_BYTES."""
+        self._size = self._left = size
+        self._checksum = checksum if len(checksum) == SHA1_DIGITS else b""
+        self._shift = 0
+        """The length of the line break before the payload, if it is one."""
+        self._plain: _Hash | None = None
+        self._shifted: _Hash | None = None
+        self.done = False
+
+    def feed(self, block: Block, position: int) -> int:
+        """The position up to which the payload is skipped. Unless done, the rest of the block comes again."""
+        if self._checksum and self._left == self._size:
+            if len(block) - position < 2:
+                return position
+            self._begin(block[position], block[position + 1])
+        end = min(len(block), position + self._left)
+        self._update(block, position, end)
+        self._left -= end - position
+        return end if self._left else self._finish(block, end)
+
+    def _begin(self, first: int, second: int) -> None:
+        self._shift = 1 if first == LF else 2 * (first == CR and second == LF)
+        if self._shift:
+            self._plain, self._shifted = sha1(usedforsecurity=False), sha1(usedforsecurity=False)
+
+    def _update(self, block: Block, position: int, end: int) -> None:
+        if self._plain and self._shifted:
+            view = memoryview(block)
+            self._plain.update(view[position:end])
+            begins = self._left == self._size
+            self._shifted.update(view[position + self._shift * begins : end])
+
+    def _finish(self, block: Block, end: int) -> int:
+        self.done = True
+        if not self._plain or not self._shifted or self._matches(self._plain):
+            return end
+        if len(block) - end < self._shift:
+            self.done = False
+            return end
+        self._shifted.update(memoryview(block)[end : end + self._shift])
+        return end + self._shift if self._matches(self._shifted) else end
+
+    def _matches(self, digest: _Hash) -> bool:
+        return digest.hexdigest().encode() == self._checksum

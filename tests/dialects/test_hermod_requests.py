@@ -11,8 +11,8 @@ from dialects.feed import feed
 from polycast.address import parse_address
 from polycast.dialects.client_requests import Response, to_body
 from polycast.dialects.client_session import Credentials
-from polycast.dialects.hermod.asks import to_response
 from polycast.dialects.hermod.client import HermodClientSession
+from polycast.dialects.hermod.encoders import to_response
 from polycast.dialects.hermod.session import HermodSession
 from polycast.errors import UsageError
 from polycast.model import Body, Format, Limits, Request
