@@ -134,7 +134,7 @@ def _closed() -> Iterator[str]:
     for error in errors.PeerError.__subclasses__():
         if error.__module__ == errors.__name__:
             yield f"| {error.kind} | {meanings[error.__name__]} |"
-    for spoken in sorted(find_spoken(("end",), "server")):
+    for spoken in sorted(find_spoken(("disconnect",), "server")):
         if spoken.more:
             yield f"| {spoken.words} | {_cell(spoken.more)} |"
 

@@ -99,8 +99,8 @@ def test_so_many_are_told_in_a_second(clock: SimpleNamespace, monkeypatch: pytes
     role = SimpleNamespace(dialect="hermod", listener="hermod.pub")
 
     def connect(known: bool) -> None:
-        port, session = SimpleNamespace(role=role), SimpleNamespace(carries_messages=True)
-        peer: Any = Mock(guard=Somebody(known), port=port, session=session, parting=("left", ""))
+        listener, session = SimpleNamespace(role=role), SimpleNamespace(carries_messages=True)
+        peer: Any = Mock(guard=Somebody(known), listener=listener, session=session, close_reason=("left", ""))
         peer.name = "#1 there"
         made.connect(peer)
         made.disconnect(peer)

@@ -24,7 +24,7 @@ from polycast.server.io.tls import to_context
 
 OPEN = "tcp://0.0.0.0:0"
 NO_TLS = "open to the network without TLS: simplest (tcp://0.0.0.0:0); "
-NOBODY = "open to the network, and nobody from there may do anything: simplest; "
+NOBODY = "open to the network, but no remote peer has rights: simplest; "
 
 
 def told(tmp_path: Path, *flags: tuple[str, object]) -> list[tuple[int, str]]:
@@ -69,7 +69,7 @@ def test_rules_for_everybody(rule: str, networks: list[str], tmp_path: Path) -> 
     tls = [("listen.simplest", "tls://0.0.0.0:0"), ("tls.certificate", "cert.pem")]
     [(level, text)] = told(tmp_path, *rules, *tls)
     assert level == logging.WARNING
-    assert text.startswith(f"open to everybody who can reach tls://0.0.0.0:0: {rule!r}; give the rule to ")
+    assert text.startswith(f"open to everyone who can reach tls://0.0.0.0:0: {rule!r}; restrict the rule to ")
     assert told(tmp_path, *rules) == [], "nobody can reach it"
 
 
@@ -82,7 +82,7 @@ def test_rules_for_everybody(rule: str, networks: list[str], tmp_path: Path) -> 
         (("connect.nanomsg.sub", "ws://192.0.2.1:9"), "dialled over the network without TLS: ws://192.0.2.1:9"),
         (
             ("listen.http", "ipc:///tmp/x?mode=666"),
-            "every account of this machine may connect to /tmp/x as loopback",
+            "every account of this machine can connect to /tmp/x as loopback",
         ),
     ],
 )
@@ -109,9 +109,9 @@ def test_files_that_others_can_read(tmp_path: Path) -> None:
     key.touch(0o644)
     texts = [text for _, text in told(tmp_path, ("tls.key", str(key)))]
     assert texts == [
-        f"other accounts may look into {data}: its mode is 0755; chmod 700 {data}, or set log.access",
-        f"other accounts may read {data / FILE}: its mode is 0644; chmod 600 {data / FILE}",
-        f"other accounts may read {key}: its mode is 0644; chmod 600 {key}",
+        f"other accounts can read {data}: its mode is 0755; chmod 700 {data}, or set log.access",
+        f"other accounts can read {data / FILE}: its mode is 0644; chmod 600 {data / FILE}",
+        f"other accounts can read {key}: its mode is 0644; chmod 600 {key}",
     ]
     assert len(told(tmp_path, ("tls.key", str(key)), ("log.access", "all"))) == 2
     for path, mode in ((data, 0o700), (data / FILE, 0o600), (key, 0o640)):

@@ -116,7 +116,7 @@ def test_a_folder_with_files_of_others_stays_open_and_the_log_does_not(tmp_path:
     data.chmod(0o755)
     said = run_a_broker(data)
     assert (mode_of(data), mode_of(data / "log"), mode_of(data / "letters")) == (0o755, 0o700, 0o644)
-    assert f"other accounts may look into {data}: its mode is 0755; chmod 700 {data}, or set log.access" in said
+    assert f"other accounts can read {data}: its mode is 0755; chmod 700 {data}, or set log.access" in said
 
 
 def test_all_that_a_data_folder_has_is_known(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_file_for_a_token_is_never_overwritten(tmp_path: Path) -> None:
     for path in (file, link):
         made = polycast_here("token", "new", "sensors", f"--file={path}", f"--data={tmp_path}")
         assert made.code == 2
-        assert f"{path} exists\nhint: name another file, or remove that one first" in made.err
+        assert f"{path} exists\nhint: choose another file, or remove that one first" in made.err
     assert file.read_text() == "mine" and not (tmp_path / "elsewhere").exists()
     assert read_tokens(tmp_path / FILE) == [], "nobody has seen a token"
 

@@ -92,8 +92,8 @@ def test_whom_the_broker_dialled(
     host: str | None, certificate: Any, configured: str, found: str, tmp_path: Path
 ) -> None:
     access = AccessControl(AccessSettings(networks=["wide=10.0.0.0/8"]), tmp_path)
-    assert access.identify_dialled(host, certificate, found=False) == configured
-    assert access.identify_dialled(host, certificate, found=True) == found
+    assert access.identify_dialled(host, certificate, announced=False) == configured
+    assert access.identify_dialled(host, certificate, announced=True) == found
 
 
 def test_what_is_configured_may_do_everything_until_there_are_rules(tmp_path: Path) -> None:

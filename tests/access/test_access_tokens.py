@@ -81,14 +81,14 @@ def test_names_that_no_token_can_have(name: str, tmp_path: Path) -> None:
 def test_a_file_that_is_no_list_of_tokens(text: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(text.encode("latin-1"))
     (tmp_path / FILE).chmod(0o600)
-    with pytest.raises(StartError, match="is no list of tokens"):
+    with pytest.raises(StartError, match="is not a token file"):
         read_tokens(tmp_path / FILE)
 
 
 def test_a_file_that_others_can_write_to_is_not_believed(tmp_path: Path) -> None:
     add_token(tmp_path, "a", [])
     (tmp_path / FILE).chmod(0o622)
-    with pytest.raises(StartError, match="can be written to by others"):
+    with pytest.raises(StartError, match="is writable by other accounts"):
         read_tokens(tmp_path / FILE)
     done = polycast_forked("serve", "--no-log", "--listen=simplest=tcp://127.0.0.1:0", f"--data={tmp_path}")
     assert (done.code, "chmod 600" in done.err) == (1, True)

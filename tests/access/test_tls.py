@@ -115,7 +115,7 @@ def test_a_handshake_that_fails_is_counted_and_costs_nobody_else(broker: Broker,
     with socket.create_connection(("127.0.0.1", port), GUARD_SECONDS) as plain:
         plain.sendall(get("/"))
         assert plain.recv(100) == b""
-    broker.wait_for_log("no TLS: http request")
+    broker.wait_for_log("TLS failed: http request")
     with connect("simplest", at(broker, "simplest", authority), publishing=True) as client:
         client.publish([Message("x", b"y")])
 
@@ -164,8 +164,8 @@ def test_who_must_show_a_certificate_and_has_none(authority: Authority, tmp_path
             with pytest.raises(RemoteError):
                 connect("hermod", at(broker, "hermod.pub", authority, more=shown), publishing=True)
             wait_for(partial(has_failed, broker, number), "it to be counted")
-        assert "no TLS: certificate verify failed" in broker.log()
-        assert "no TLS: peer did not return a certificate" in broker.log()
+        assert "TLS failed: certificate verify failed" in broker.log()
+        assert "TLS failed: peer did not return a certificate" in broker.log()
 
 
 def test_who_need_show_none_is_who_it_is_without(authority: Authority, tmp_path: Path) -> None:
@@ -202,9 +202,9 @@ def test_certificates_that_cannot_be_used(authority: Authority, tmp_path: Path) 
     nonsense.write_text("nonsense")
     locked.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIGb\n-----END ENCRYPTED PRIVATE KEY-----\n")
     assert "cannot read tls.certificate /nowhere.pem" in start("tls.certificate=/nowhere.pem")
-    assert f"{nonsense}: is no certificate" in start(f"tls.certificate={nonsense}")
-    assert f"has another key than {other}" in start(f"tls.certificate={good}", f"tls.key={other}")
-    assert "no certificates in PEM" in start(f"tls.certificate={good}", f"tls.client_ca={nonsense}")
+    assert f"{nonsense}: is not a PEM certificate" in start(f"tls.certificate={nonsense}")
+    assert f"does not match the key {other}" in start(f"tls.certificate={good}", f"tls.key={other}")
+    assert "has no PEM certificates" in start(f"tls.certificate={good}", f"tls.client_ca={nonsense}")
     expired = authority.issue("expired.pem", expired=True)
     assert f"tls.certificate {expired} has expired" in start(f"tls.certificate={expired}")
 

@@ -113,7 +113,7 @@ def test_the_command_of_the_container_is_accepted() -> None:
     inside = "/etc/polycast/polycast.toml"
     assert f"deploy/container.toml {inside}" in said("COPY")
     arguments = [str(DEPLOY / "container.toml") if word == inside else word for word in json.loads(command)]
-    settings = check(arguments, warns="open to the network, and nobody from there may do anything: simplest, ")
+    settings = check(arguments, warns="open to the network, but no remote peer has rights: simplest, ")
     assert [settings["log"]["data"]] == said("VOLUME")
     ports = [int(addresses[0].rpartition(":")[2]) for addresses in settings["listen"].values()]
     assert sorted(ports) == sorted(map(int, said("EXPOSE")[0].split())) == sorted(DEFAULT_PORTS)

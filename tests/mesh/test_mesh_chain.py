@@ -73,7 +73,7 @@ def test_a_subscription_comes_back_with_the_link(forwarding: Net) -> None:
     wait_until_asked(forwarding, "//fwd/back")
     forwarding.publish("A", pub("//back", b"again"))
     client.expect(pub("//back", b"again"))
-    forwarding.brokers["C"].wait_for_log("the link is down; dialling again")
+    forwarding.brokers["C"].wait_for_log("connection lost; dialling again")
 
 
 def test_it_is_enough_that_the_one_between_forwards() -> None:

@@ -27,7 +27,7 @@ def test_a_peer_that_restarts_is_dialled_again() -> None:
         with Broker(f"--peer=127.0.0.1:{port}", listen=LISTEN) as dialling:
             expect_heard(first, dialling, "x", b"before")
             first.stop()
-            dialling.wait_for_log("the link is down; dialling again")
+            dialling.wait_for_log("connection lost; dialling again")
             with at(port) as second:
                 expect_heard(second, dialling, "x", b"after")
                 expect_heard(dialling, second, "x", b"back")
@@ -117,7 +117,7 @@ def test_a_broker_that_dials_itself_notices() -> None:
             room.simplest(pub("x", b"once"))
             client.expect(pub("x", b"once"))
             room.expect_quiet(client)
-        assert broker.log().count(": linked") == 1
+        assert broker.log().count(": connected") == 1
 
 
 def test_two_names_for_one_peer_make_one_link() -> None:

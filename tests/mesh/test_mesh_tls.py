@@ -63,7 +63,7 @@ def test_two_brokers_over_tls(authority: Authority, certificate: Path) -> None:
     with listening(certificate, "simplest.peer") as first, Broker(peer(first), believing(authority)) as second:
         expect_heard(first, second, "x", b"there")
         expect_heard(second, first, "x", b"and back")
-        second.wait_for_log(f"simplest.peer tls://127.0.0.1:{port_of(first, 'simplest.peer')}: linked")
+        second.wait_for_log(f"simplest.peer tls://127.0.0.1:{port_of(first, 'simplest.peer')}: connected")
 
 
 def test_a_server_that_another_authority_signed_is_refused_until_that_is_believed(
@@ -73,10 +73,10 @@ def test_a_server_that_another_authority_signed_is_refused_until_that_is_believe
     config = tmp_path / "polycast.toml"
     config.write_text(f'[tls]\nca = "{stranger.file}"\n')
     with listening(certificate, "simplest.peer") as first, Broker(f"--config={config}", peer(first)) as second:
-        told = second.wait_for_log("its certificate is not believed")
-        assert "unable to get local issuer certificate (tls.ca names the authorities)" in told
-        wait_for(lambda: first.log().count("no TLS: ") >= 3, "it to be dialled again")
-        assert ": linked" not in second.log()
+        told = second.wait_for_log("certificate verification failed")
+        assert "unable to get local issuer certificate (tls.ca sets the authorities)" in told
+        wait_for(lambda: first.log().count("TLS failed: ") >= 3, "it to be dialled again")
+        assert ": connected" not in second.log()
         config.write_text(f'[tls]\nca = "{authority.file}"\n')
         second.process.send_signal(signal.SIGHUP)
         expect_heard(first, second, "x", b"1")
@@ -87,16 +87,16 @@ def test_a_certificate_for_another_host_is_refused(authority: Authority, certifi
         listening(certificate, "simplest.peer", host="127.0.0.2") as first,
         Broker(peer(first, "127.0.0.2"), believing(authority)) as second,
     ):
-        assert "IP address mismatch" in second.wait_for_log("its certificate is not believed")
-        assert ": linked" not in second.log()
+        assert "IP address mismatch" in second.wait_for_log("certificate verification failed")
+        assert ": connected" not in second.log()
 
 
 def test_a_peer_that_does_not_speak_tls(authority: Authority) -> None:
     with Broker(listen=("fanout.client",)) as first:  # it greets
         flag = f"--peer=tls://127.0.0.1:{first.ports['fanout.client']}"
         with Broker(flag, believing(authority)) as second:
-            second.wait_for_log("no TLS: wrong version number; dialling until it is there")
-            assert ": linked" not in second.log()
+            second.wait_for_log("TLS failed: wrong version number; retrying until it succeeds")
+            assert ": connected" not in second.log()
 
 
 def test_both_ends_are_known_by_their_certificates(authority: Authority, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_both_ends_are_known_by_their_certificates(authority: Authority, tmp_pat
         Room(branch) as there,
     ):
         there.simplest(b"sub \n")
-        branch.wait_for_log(": linked")
+        branch.wait_for_log(": connected")
 
         def carried() -> bool:
             here.simplest(pub("c.1") + pub("a.1") + pub("b.1"))
@@ -142,7 +142,7 @@ def test_a_broker_without_the_certificate_that_is_required(authority: Authority,
         listening(certificate, "simplest.peer", flags=flags) as first,
         Broker(peer(first), believing(authority)) as second,
     ):
-        first.wait_for_log("no TLS: peer did not return a certificate")
+        first.wait_for_log("TLS failed: peer did not return a certificate")
         second.wait_for_log("dialling")
 
 
@@ -213,7 +213,7 @@ def test_the_broker_dials_a_sub_of_nng(authority: Authority, certificate: Path) 
         remote.listen(f"tls+tcp://127.0.0.1:{port}")
         flag = f"--connect=nanomsg.pub=tls+tcp://127.0.0.1:{port}"
         with Broker(flag, believing(authority)) as broker, Room(broker) as room:
-            broker.wait_for_log(": linked")
+            broker.wait_for_log(": connected")
 
             def heard() -> bool:
                 room.simplest(pub("x", b"hello"))
@@ -229,9 +229,9 @@ def test_the_broker_dials_a_sub_of_nng(authority: Authority, certificate: Path) 
     ("flags", "problem"),
     [
         (("--set=tls.ca=/nowhere.pem",), "cannot read tls.ca /nowhere.pem"),
-        (("--set=tls.ca={key}",), "no certificates in PEM"),
+        (("--set=tls.ca={key}",), "has no PEM certificates"),
         (("--set=tls.dial_certificate=/nowhere.pem",), "cannot read tls.dial_certificate"),
-        (("--set=tls.dial_certificate={ca}",), "no certificate with its key"),
+        (("--set=tls.dial_certificate={ca}",), "is not a PEM certificate with its key"),
         (("--set=simplest.discover_tls=true", "--discover=org"), "simplest.discover_tls needs tls.ca"),
     ],
 )

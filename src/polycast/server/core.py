@@ -11,7 +11,6 @@ from polycast.address import Address
 from polycast.broker import Hub, Ledger, LocalSequencer, Mesh, Requests
 from polycast.model import Abort, Commit, Stage
 from polycast.routing import Topic, Topics
-from polycast.server.access.rate_limiter import RateLimiter
 from polycast.server.dispatch.acks import Acks, DurableAcks, ImmediateAcks
 from polycast.server.dispatch.broker_events import BrokerEvents
 from polycast.server.dispatch.dispatcher import Dispatcher
@@ -25,6 +24,7 @@ from polycast.server.dispatch.subscription_handler import SubscriptionHandler
 from polycast.server.io.connection import Connection
 from polycast.server.io.memory_budget import MemoryBudget
 from polycast.server.io.partial_frames import PartialFrames
+from polycast.server.io.rate_limiter import RateLimiter
 from polycast.server.settings import Settings
 from polycast.server.stats.counters import Counters
 from polycast.server.stats.offset_times import OffsetTimes

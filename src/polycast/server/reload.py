@@ -14,8 +14,8 @@ from pathlib import Path
 from polycast.errors import PolycastError
 from polycast.server.access.access_control import AccessControl
 from polycast.server.access.exposure import find_warnings
-from polycast.server.access.rate_limiter import RateLimiter
 from polycast.server.io.dial import warn_of_peers_without_rights
+from polycast.server.io.rate_limiter import RateLimiter
 from polycast.server.io.tls import to_context, to_dial_context
 from polycast.server.server import Server
 from polycast.server.settings import TABLES, Settings

@@ -25,9 +25,8 @@ from polycast.server.io import sockets
 from polycast.server.io.connection import DETAILS_AT_MOST, Connection
 from polycast.server.io.connection_slots import ConnectionSlots
 from polycast.server.io.dial import dial, warn_of_peers_without_rights
-from polycast.server.io.listener import Listener
+from polycast.server.io.listener import Listener, ListenerContext
 from polycast.server.io.outbound import DialTarget, OutboundConnections
-from polycast.server.io.receive_buffer import SHARED_BYTES, ReceiveBuffer
 from polycast.server.io.timeouts import is_idle_http, timeout_reason
 from polycast.server.io.tls import PENDING_AT_MOST, TlsAcceptor, to_context, to_dial_context
 from polycast.server.observe import pages
@@ -72,17 +71,28 @@ class Server:
         )
         self.links = OutboundConnections(self._dial)
         core.request_handler.routes = Routes(core)
-        self._shared = memoryview(bytearray(SHARED_BYTES))
-        self._named = 0
+        self._listeners = ListenerContext(
+            limits=lambda: core.settings.limits,
+            access=self.access,
+            counters=core.counters,
+            budget=core.budget,
+            partial_frames=core.partial_frames,
+            session_context=self.session_context,
+            opened=self.opened,
+            received=core.dispatcher.handle,
+            awaits_reply=core.dispatcher.awaits_reply,
+            dropped=core.events.drop,
+            spill=core.spill,
+            leave=core.dispatcher.close,
+            review=self.review,
+            closed=self.closed,
+        )
         self._places = ConnectionSlots(*self._room_for_connections(settings.limits))
         self._servers: list[asyncio.Server | TlsAcceptor] = []
         self._sweeping: asyncio.Task[None] | None = None
         self._files: list[tuple[Path, tuple[int, int]]] = []
 
     # -- what connections need ---------------------------------------------------------------------------
-
-    def inbox(self) -> ReceiveBuffer:
-        return ReceiveBuffer(self._shared)
 
     def session_context(self, address: Address, dialed: bool = False) -> SessionContext:
         settings = self.core.settings
@@ -109,21 +119,18 @@ class Server:
         return pages.find(self.core, path) or self._pages.get(path)
 
     async def _dial(self, place: DialTarget) -> Connection:
-        connection = Listener(self, ROLES[place.role], place.address, True, place.found).connection()
+        listener = Listener(self._listeners, ROLES[place.role], place.address, True, place.announced)
+        connection = listener.connection()
         await dial(connection, place.address, self.dial_context)
         return connection
 
-    def next_name(self) -> str:
-        self._named += 1
-        return f"#{self._named}"
-
     def opened(self, connection: Connection) -> bool:
-        counters = connection.port.counters
+        counters = connection.listener.counters
         if connection.guard.has_no_rights and not connection.session.accepts_token:
             counters.closed[ForbiddenError.kind] += 1
             worth = counters.closed[ForbiddenError.kind] <= DETAILS_AT_MOST
             level = logging.WARNING if worth else logging.DEBUG
-            logger.log(level, "%s: closed: %s may do nothing here", connection, connection.guard.identity)
+            logger.log(level, "%s: closed: %s has no rights", connection, connection.guard.identity)
             return False
         if not self._places.enter(connection):
             if not counters.turned_away:
@@ -141,17 +148,17 @@ class Server:
         if self.core.connections.pop(connection, self) is self:
             return
         self._places.leave(connection)
-        connection.port.counters.open -= 1
+        connection.listener.counters.open -= 1
         logger.debug("%s: gone", connection)
         self.core.dispatcher.close(connection)
-        self.links.ended(connection)
-        self.mesh_links.links.ended(connection)
+        self.links.closed(connection)
+        self.mesh_links.links.closed(connection)
 
     def review(self, connection: Connection) -> None:
         """Its rights may have changed, and with them its place."""
-        was_on_trial = connection.trial_since
+        was_on_trial = connection.unauthorized_since
         self._places.review(connection)
-        if was_on_trial and not connection.trial_since:
+        if was_on_trial and not connection.unauthorized_since:
             self.core.events.admit(connection)
 
     def _reread_tokens(self) -> None:
@@ -217,7 +224,7 @@ class Server:
 
     async def _listen(self, name: str, address: Address) -> None:
         loop = asyncio.get_running_loop()
-        listener = Listener(self, ROLES[name], address)
+        listener = Listener(self._listeners, ROLES[name], address)
         for sock in sockets.listen(name, address):
             real = sockets.real_address(address, sock)
             if address.scheme == "ipc":
@@ -249,11 +256,11 @@ class Server:
         deadline = time.monotonic() + self.core.settings.limits.shutdown_seconds
         await self._wait_until(self._all_finished, deadline)
         for connection in list(self.core.connections):
-            connection.finish()
+            connection.shut_down()
         await self._wait_until(self._all_sent, deadline)
         await self._wait_until(lambda: not self.core.connections, time.monotonic() + GOODBYE_SECONDS)
         for connection in list(self.core.connections):
-            if left := connection.undelivered() + connection.session.withheld_bytes:
+            if left := connection.queue.undelivered() + connection.session.withheld_bytes:
                 logger.warning("%s: %s bytes were not taken in time", connection, f"{left:,}")
             connection.abort()
         await asyncio.sleep(0)
@@ -277,7 +284,7 @@ class Server:
         """Whoever is owed messages that it may not have yet goes on acknowledging; all others are done."""
         for connection in list(self.core.connections):
             if not connection.closing and not connection.session.withheld_bytes:
-                connection.finish()
+                connection.shut_down()
         return all(connection.closing for connection in self.core.connections)
 
     def _all_sent(self) -> bool:
@@ -306,23 +313,22 @@ class Server:
         limits = self.core.settings.limits
         idle = now - connection.touched_at
         if connection.closing:
-            patience = limits.stall_seconds if connection.unsent() else LINGER_SECONDS
+            patience = limits.stall_seconds if connection.queue.unsent() else LINGER_SECONDS
             if patience and idle >= patience:
                 connection.abort()
         elif late := timeout_reason(connection, limits, now):
             connection.fail(TimeoutPeerError(late))
         elif connection.session.requests_served and is_idle_http(connection, limits, now):
-            connection.leave()
+            connection.close()
         elif limits.idle_seconds and idle >= limits.idle_seconds and not connection.queued():
             connection.fail(TimeoutPeerError(f"idle for {limits.idle_seconds:g} s (limits.idle_seconds)"))
 
     def _check_progress(self, connection: Connection, now: float) -> None:
         limit = self.core.settings.limits.stall_seconds
-        patient = connection.port.policy == "spill"  # the log holds for it what others hold in memory
-        if limit and not patient and connection.stalled_since(now) >= limit:
+        patient = connection.listener.policy == "spill"  # the log holds for it what others hold in memory
+        if limit and not patient and connection.queue.stalled_for(now) >= limit:
             waits = f"{connection.queued():,} bytes wait for it"
-            connection.end("stalled", f"took nothing for {limit:g} s while {waits} (limits.stall_seconds)")
-            connection.abort()
+            connection.disconnect("stalled", f"took nothing for {limit:g} s while {waits} (limits.stall_seconds)")
 
     def _check_frames(self, now: float) -> None:
         seconds = self.core.settings.limits.frame_seconds

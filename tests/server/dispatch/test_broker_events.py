@@ -337,8 +337,8 @@ def test_what_is_dropped_because_of_an_event_is_no_event(monkeypatch: pytest.Mon
         publish = lambda burst, now: told.extend(map(bytes.decode, burst.topics))  # noqa: E731
         monkeypatch.setattr(core.publisher, "publish_own", publish)
         role = SimpleNamespace(dialect="simplest", listener="simplest")
-        port, session = SimpleNamespace(role=role), SimpleNamespace(carries_messages=True)
-        slow: Any = Mock(port=port, session=session)
+        listener, session = SimpleNamespace(role=role), SimpleNamespace(carries_messages=True)
+        slow: Any = Mock(listener=listener, session=session)
         slow.name = "#1 somewhere"
         monkeypatch.setattr(core.outbox, "flush", lambda: core.events.drop(slow, 1, 100))
         core.events.start("node")

@@ -25,7 +25,7 @@ def test_it_goes_as_counting_by_hand_says() -> None:
         sizes = {origin: list(there.values()).count(origin) for origin in "abcdefgh"}
         assert len(crowd) == len(there)
         assert all(crowd.of(origin) == size for origin, size in sizes.items())
-        first = crowd.first_to_go()
+        first = crowd.next_to_evict()
         if not there:
             assert first is None
             continue
@@ -42,7 +42,7 @@ def test_the_oldest_go_at_a_constant_cost() -> None:
     for number in range(members):
         crowd.add(number, str(number % 2))
     gone = []
-    while (first := crowd.first_to_go()) is not None:
+    while (first := crowd.next_to_evict()) is not None:
         crowd.discard(first)
         gone.append(first)
     assert sorted(gone) == list(range(members))

@@ -19,23 +19,20 @@ class Peer:
 
     def __init__(self, kind: str, origin: str = "", accepts_token: bool = True) -> None:
         self.guard = Somebody(known=kind == "known", has_no_rights=kind == "silent")
-        self.origin = origin
+        self.address_group = origin
         self.session = SimpleNamespace(accepts_token=accepts_token)
-        self.on_trial = False
+        self.unauthorized = False
         self.ended = ""
         self.reason = ""
 
-    def begin_trial(self) -> None:
-        self.on_trial = True
+    def mark_unauthorized(self) -> None:
+        self.unauthorized = True
 
-    def end_trial(self) -> None:
-        self.on_trial = False
+    def mark_authorized(self) -> None:
+        self.unauthorized = False
 
-    def end(self, kind: str, reason: str) -> None:
+    def disconnect(self, kind: str, reason: str) -> None:
         self.ended, self.reason = kind, reason
-
-    def abort(self) -> None:
-        assert self.ended
 
 
 def enter(places: Any, kind: str, count: int, origin: str = "", accepts_token: bool = True) -> list[Peer]:
@@ -56,7 +53,7 @@ def test_the_known_may_hold_all_places_and_are_never_displaced() -> None:
     assert len(known) == len(places) == 100
     for kind in ("known", "unknown", "silent"):
         assert enter(places, kind, 1) == []
-    assert not any(peer.ended or peer.on_trial for peer in known)
+    assert not any(peer.ended or peer.unauthorized for peer in known)
 
 
 def test_the_silent_hold_half_of_them_and_the_oldest_makes_room() -> None:
@@ -83,8 +80,8 @@ def test_the_busiest_address_makes_room_first() -> None:
 def test_a_part_is_reserved_for_the_known() -> None:
     places = ConnectionSlots(1_000, 1_000)
     unknown = enter(places, "unknown", 2_000)
-    assert sum(not peer.on_trial and not peer.ended for peer in unknown) == 900
-    assert sum(peer.on_trial and not peer.ended for peer in unknown) == 100
+    assert sum(not peer.unauthorized and not peer.ended for peer in unknown) == 900
+    assert sum(peer.unauthorized and not peer.ended for peer in unknown) == 100
     assert len(enter(places, "known", 200)) == 100
     assert enter(places, "unknown", 1, accepts_token=False) == []
 
@@ -94,21 +91,21 @@ def test_whoever_finds_no_lasting_place_can_still_introduce_itself() -> None:
     places = ConnectionSlots(100, 10)
     unknown = enter(places, "unknown", 10, "plant")
     [one] = enter(places, "unknown", 1, "plant")
-    assert one.on_trial
+    assert one.unauthorized
     show(places, one, "known")
-    assert not one.on_trial
+    assert not one.unauthorized
     [two] = enter(places, "unknown", 1, "plant")
     [three] = enter(places, "unknown", 1, "plant")
     assert (two.ended, three.ended) == (DISPLACED, "")
-    assert not any(peer.ended or peer.on_trial for peer in unknown)
+    assert not any(peer.ended or peer.unauthorized for peer in unknown)
     assert "limits.connections_per_address" in places.why_not(unknown[0])
 
 
-def test_whoever_loses_its_rights_is_on_trial_again() -> None:
+def test_whoever_loses_its_rights_is_unauthorized_again() -> None:
     places = ConnectionSlots(4, 0)
     known = enter(places, "known", 4)
     show(places, known[0], "silent")
-    assert known[0].on_trial
+    assert known[0].unauthorized
     assert len(places) == 4
     assert len(enter(places, "known", 1)) == 1
     assert known[0].ended == DISPLACED

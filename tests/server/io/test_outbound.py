@@ -11,7 +11,7 @@ import pytest
 from polycast.address import Address
 from polycast.server.io import outbound
 from polycast.server.io.connection import Connection
-from polycast.server.io.outbound import FOUND_ATTEMPTS, DialTarget, OutboundConnections
+from polycast.server.io.outbound import ANNOUNCED_ATTEMPTS, DialTarget, OutboundConnections
 
 ADDRESS = Address("tcp", "127.0.0.1", 9)
 
@@ -24,7 +24,7 @@ class Refusing:
         self.reached = asyncio.Event()
         self._enough = enough
 
-    async def __call__(self, place: DialTarget) -> Connection:
+    async def __call__(self, target: DialTarget) -> Connection:
         self.dialled += 1
         if self.dialled >= self._enough:
             self.reached.set()
@@ -38,24 +38,24 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_announced_is_given_up_until_it_is_announced_again(caplog: pytest.LogCaptureFixture) -> None:
-    place = DialTarget("simplest.peer", ADDRESS, found=True)
+    target = DialTarget("simplest.peer", ADDRESS, announced=True)
 
     async def dial() -> int:
-        refusing = Refusing(FOUND_ATTEMPTS)
-        kept = OutboundConnections(refusing)
+        refusing = Refusing(ANNOUNCED_ATTEMPTS)
+        outbound_connections = OutboundConnections(refusing)
         for times in (1, 2):
-            kept.add(place)
-            assert place in kept
-            while place in kept:
+            outbound_connections.add(target)
+            assert target in outbound_connections
+            while target in outbound_connections:
                 await asyncio.sleep(0)
-            assert refusing.dialled == times * FOUND_ATTEMPTS
-        assert kept.found == 0
-        await kept.stop()
+            assert refusing.dialled == times * ANNOUNCED_ATTEMPTS
+        assert outbound_connections.announced == 0
+        await outbound_connections.stop()
         return refusing.dialled
 
     with caplog.at_level(logging.WARNING):
-        assert asyncio.run(dial()) == 2 * FOUND_ATTEMPTS
-    assert caplog.text.count(f"given up after {FOUND_ATTEMPTS} attempts, until it is announced again") == 2
+        assert asyncio.run(dial()) == 2 * ANNOUNCED_ATTEMPTS
+    assert caplog.text.count(f"abandoned after {ANNOUNCED_ATTEMPTS} attempts, until it is announced again") == 2
 
 
 class Closed:
@@ -68,28 +68,28 @@ def test_an_announced_place_that_led_to_this_broker_is_no_link_and_not_dialled_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(outbound, "OWN_AT_MOST", 3)
-    places = [DialTarget("simplest.peer", Address("tcp", f"127.0.0.{i}", 9), found=True) for i in range(4)]
+    targets = [DialTarget("simplest.peer", Address("tcp", f"127.0.0.{i}", 9), announced=True) for i in range(4)]
     dialled: list[DialTarget] = []
 
     async def dial() -> None:
-        async def to_itself(place: DialTarget) -> Connection:
-            dialled.append(place)
+        async def to_itself(target: DialTarget) -> Connection:
+            dialled.append(target)
             connection = cast(Connection, Closed())
-            kept.give_up(connection, None)
+            outbound_connections.abandon(connection, None)
             return connection
 
-        kept = OutboundConnections(to_itself)
-        for place in places:
-            kept.add(place)
-            assert kept.found_at(place.address.host) == 1
-            while kept.found:
+        outbound_connections = OutboundConnections(to_itself)
+        for target in targets:
+            outbound_connections.add(target)
+            assert outbound_connections.announced_at(target.address.host) == 1
+            while outbound_connections.announced:
                 await asyncio.sleep(0)
-            assert place in kept
-            kept.add(place)
-        assert kept.found == kept.found_at("127.0.0.1") == 0
-        assert dialled == places
-        assert [place in kept for place in places] == [False, True, True, True]
-        await kept.stop()
+            assert target in outbound_connections
+            outbound_connections.add(target)
+        assert outbound_connections.announced == outbound_connections.announced_at("127.0.0.1") == 0
+        assert dialled == targets
+        assert [target in outbound_connections for target in targets] == [False, True, True, True]
+        await outbound_connections.stop()
 
     asyncio.run(dial())
 
@@ -97,12 +97,12 @@ def test_an_announced_place_that_led_to_this_broker_is_no_link_and_not_dialled_a
 def test_what_is_configured_is_dialled_for_ever() -> None:
     async def dial() -> bool:
         refusing = Refusing(2000)  # doubling so often would be past what a float can hold
-        kept = OutboundConnections(refusing)
-        place = DialTarget("simplest.peer", ADDRESS)
-        kept.add(place)
+        outbound_connections = OutboundConnections(refusing)
+        target = DialTarget("simplest.peer", ADDRESS)
+        outbound_connections.add(target)
         await refusing.reached.wait()
-        there = place in kept
-        await kept.stop()
+        there = target in outbound_connections
+        await outbound_connections.stop()
         return there
 
     assert asyncio.run(dial())

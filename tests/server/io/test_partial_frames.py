@@ -27,7 +27,7 @@ class Peer:
     def resume_reading(self) -> None:
         self.is_read = True
 
-    def unfinished_bytes(self) -> int:
+    def partial_bytes(self) -> int:
         return self.came
 
 
@@ -98,7 +98,7 @@ def test_a_frame_must_go_on(unfinished: PartialFrames) -> None:
     for now in range(1, 10):
         slow.came += now % 2
         assert list(unfinished.overdue(float(now), 10.0)) == []
-    assert list(unfinished.overdue(10.0, 10.0)) == [(dead, "nothing came of an unfinished frame for 10 s")]
+    assert list(unfinished.overdue(10.0, 10.0)) == [(dead, "nothing of an incomplete frame was received for 10 s")]
     unfinished.forget(dead)
     assert list(unfinished.overdue(18.0, 10.0)) == []
     [(late, _)] = unfinished.overdue(19.0, 10.0)
@@ -115,7 +115,7 @@ def test_time_in_which_it_is_not_read_does_not_count(unfinished: PartialFrames) 
         assert list(unfinished.overdue(float(now), 10.0)) == []
     [(late, reason)] = unfinished.overdue(10.0, 10.0)
     assert late is first
-    assert "while others wait for its room" in reason
+    assert "while other connections wait for memory" in reason
     unfinished.forget(first)
     assert list(unfinished.overdue(19.0, 10.0)) == []
     [(late, _)] = unfinished.overdue(20.0, 10.0)

@@ -1,4 +1,4 @@
-"""The one place that decides: rules, networks and tokens as they hold now."""
+"""Access control: the rules, networks and tokens in force, and the guard of each connection."""
 
 from __future__ import annotations
 
@@ -18,58 +18,58 @@ from polycast.server.access.tokens import Token
 
 class AccessControl:
     def __init__(self, settings: AccessSettings, data: Path) -> None:
-        """StartError: the file of tokens cannot be used."""
+        """StartError: the token file cannot be used."""
         self._file = data / tokens.FILE
-        self._seen = self._look()
+        self._read_signature = self._signature()
         self._tokens = tokens.read_tokens(self._file)
         self._rights: dict[tuple[str, str], Rights | None] = {}
         self.adopt(settings)
 
     def adopt(self, settings: AccessSettings) -> None:
-        """These hold from now on. They have been checked when they were read."""
+        """Put settings in force. They were validated when they were loaded."""
         self.settings = settings
         self.sites = HttpAllowlist(settings)
         self._networks = parse_networks(settings.networks)
         self._rights.clear()
         self.ruled = settings.rules != AccessSettings().rules
-        """Whether the operator wrote rules."""
+        """Whether the configuration has rules of its own."""
 
     def reread(self) -> None:
-        """StartError: the file of tokens cannot be used; those that were read before stay known."""
-        self._seen = self._look()
+        """StartError: the token file cannot be used; the tokens read before stay valid."""
+        self._read_signature = self._signature()
         self._tokens = tokens.read_tokens(self._file)
         self._rights.clear()
 
     def is_outdated(self) -> bool:
-        """Whether the file of tokens is another than when it was read."""
-        return self._look() != self._seen
+        """Whether the token file has changed since it was read."""
+        return self._signature() != self._read_signature
 
-    def _look(self) -> tuple[int, ...]:
+    def _signature(self) -> tuple[int, ...]:
         try:
             found = self._file.stat()
         except OSError:
             return ()
         return found.st_ino, found.st_mtime_ns, found.st_size
 
-    # -- who somebody is, and what follows ---------------------------------------------------------------
+    # -- identities and rights ---------------------------------------------------------------------------
 
     def identify(self, host: str | None, certificate: Mapping[str, Any] | None) -> str:
-        """`host` is None where the peer came over a file of this machine, empty where nobody knows."""
+        """`host` is None for a Unix socket, empty if unknown."""
         return from_certificate(certificate) or from_address(host, self._networks)
 
-    def identify_dialled(self, host: str | None, certificate: Mapping[str, Any] | None, found: bool) -> str:
-        """Of a server that the broker dialled; `found`: because it was announced, not because it is configured.
+    def identify_dialled(self, host: str | None, certificate: Mapping[str, Any] | None, announced: bool) -> str:
+        """The identity of a dialled server; `announced`: a mesh announcement named it, not the configuration.
 
-        Anybody on this machine can open a port and announce it, so a server that was found is never `loopback`.
+        Every account of this machine can listen and announce, so an announced server is never `loopback`.
         """
         identity = self.identify(host, certificate)
-        return DIALLED if identity == ANONYMOUS or (found and identity == LOOPBACK) else identity
+        return DIALLED if identity == ANONYMOUS or (announced and identity == LOOPBACK) else identity
 
     def find(self, digest: str) -> Token | None:
         return tokens.find(self._tokens, digest)
 
     def rights(self, identity: str, dialect: str) -> Rights | None:
-        """None: it may do everything."""
+        """None: everything is allowed."""
         key = identity, dialect
         if key not in self._rights:
             texts = [*self.settings.rules, *(rule for token in self._tokens for rule in token.rules)]
@@ -78,19 +78,19 @@ class AccessControl:
 
 
 class ConnectionGuard(Guard):
-    """What one connection has shown, and so who it is."""
+    """The identity of one connection, by its address, certificate or token, and its rights."""
 
     def __init__(self, access: AccessControl, identity: str, dialect: str, configured: bool = False) -> None:
-        """`configured`: the operator named the peer's address. It may do everything unless there are rules."""
+        """`configured`: the configuration names the peer's address; without rules, everything is allowed."""
         self._access = access
-        self._came_as = identity
+        self._initial_identity = identity
         self.configured = configured
         self._digest = ""
-        """Of the token that it has shown."""
+        """The digest of the token that the peer has shown."""
         self._dialect = dialect
-        self._become(identity)
+        self._set_identity(identity)
 
-    def _become(self, identity: str) -> None:
+    def _set_identity(self, identity: str) -> None:
         self.identity = identity
         trusted = self.configured and not self._access.ruled
         rights = None if trusted else self._access.rights(identity, self._dialect)
@@ -102,21 +102,21 @@ class ConnectionGuard(Guard):
         self.admin = rights is None or rights.admin
 
     def refresh(self) -> bool:
-        """False: the token that it has shown was revoked."""
+        """False: the peer's token was revoked."""
         if self._digest and self._access.find(self._digest) is None:
             return False
-        self._become(self.identity)
+        self._set_identity(self.identity)
         return True
 
     def authenticate(self, token: str | None) -> bool:
         self._digest = "" if token is None else tokens.digest_of(token)
         found = self._access.find(self._digest) if self._digest else None
-        self._become(found.name if found else self._came_as)
+        self._set_identity(found.name if found else self._initial_identity)
         return token is None or found is not None
 
     def set_dialect(self, dialect: str) -> None:
         self._dialect = dialect
-        self._become(self.identity)
+        self._set_identity(self.identity)
 
     def may_publish(self, topic: bytes) -> bool:
         return self._rights is None or self._rights.may_publish(topic)

@@ -1,7 +1,7 @@
-"""Web sites: by which names the broker may be called over HTTP, and the pages of which sites may call it.
+"""The `Host` and `Origin` headers that HTTP requests may have.
 
-A site can make a name of its own lead to any address, also to 127.0.0.1 (DNS rebinding). A browser then takes the
-broker for that site, and the site's pages read what it answers. Only the `Host` of the request shows it.
+A site can resolve a name of its own to any address, such as 127.0.0.1 (DNS rebinding). A browser then treats the
+broker as part of that site, whose pages can read the responses. Only the `Host` of a request reveals it.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from polycast.errors import UsageError
 from polycast.server.access.settings import AccessSettings
 
 ANY = "*"
-PLACE = r"(\[[0-9a-f:.]+\]|[0-9a-z_-]+(?:\.[0-9a-z_-]+)*)\.?(?::([0-9]*))?"
-HOST = re.compile(PLACE)
-ORIGIN = re.compile(rf"([a-z][a-z0-9+.-]*)://{PLACE}")
+AUTHORITY = r"(\[[0-9a-f:.]+\]|[0-9a-z_-]+(?:\.[0-9a-z_-]+)*)\.?(?::([0-9]*))?"
+HOST = re.compile(AUTHORITY)
+ORIGIN = re.compile(rf"([a-z][a-z0-9+.-]*)://{AUTHORITY}")
 DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 class HttpAllowlist:
     def __init__(self, settings: AccessSettings) -> None:
-        """The settings have been checked when they were read."""
+        """The settings were validated when they were loaded."""
         self._hosts = {"localhost", socket.gethostname().lower(), *map(parse_host, settings.hosts)}
         self._origins = set(map(parse_origin, settings.origins))
 
     def allows_host(self, host: str, own: str) -> bool:
-        """Whether `host`, as a request has it, is one of the broker's names; `own` is the listener's.
+        """Whether the `Host` of a request is a name of the broker; `own` is the host of the listener.
 
-        An address is no name: nobody can make it lead elsewhere.
+        An IP address is always allowed: DNS cannot rebind it.
         """
         found = HOST.fullmatch(host.lower())
         if found is None or ANY in self._hosts:
@@ -39,9 +39,9 @@ class HttpAllowlist:
         return is_address(name) or name == own.lower() or not self._hosts.isdisjoint((name, f"{name}:{port}"))
 
     def allows_origin(self, origin: str, host: str, secure: bool) -> bool:
-        """Whether pages from `origin` may call: those of the broker itself, and those that are listed.
+        """Whether pages from `origin` may call: those of the broker itself, and those in the settings.
 
-        Without TLS here, a proxy may have taken it off: then the broker's own pages can have come over https.
+        A proxy may terminate TLS: without TLS here, the broker's own pages may have been loaded over https.
         """
         if ANY in self._origins:
             return True
@@ -58,7 +58,7 @@ def is_address(name: str) -> bool:
 
 
 def to_origin(text: str) -> str:
-    """As browsers write it, in lower case and without the port that the scheme has; empty: it is not an origin."""
+    """As browsers send it: in lower case, without the default port of the scheme; empty: not an origin."""
     match = ORIGIN.fullmatch(text.lower())
     if match is None:
         return ""
@@ -95,7 +95,7 @@ def _is_port(digits: str | None) -> bool:
 
 def _cure(text: str) -> str:
     if text == "null":
-        return "every sandboxed frame of every site is 'null'; serve the page over HTTP and write where that is"
+        return "sandboxed frames of every site are 'null'; serve the page over HTTP and write its origin"
     if HOST.fullmatch(text.lower()):
         return f"an origin begins with its scheme: write http://{text} or https://{text}"
     begun = ORIGIN.match(text.lower())

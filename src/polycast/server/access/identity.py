@@ -1,4 +1,4 @@
-"""Who a peer is by the way it came: its certificate, its network, or whether it is on this machine."""
+"""The identity of a peer by its certificate or its source address."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from polycast.errors import UsageError
 from polycast.server.access.rules import ANONYMOUS, DIALLED, LOOPBACK, NAME, RESERVED_NAMES, check_name
 
 Network = tuple[str, IPv4Network | IPv6Network]
-"""The name of who comes from there, and where that is."""
+"""The identity of peers from a network, and the network."""
 ALTERNATIVES = ("DNS", "URI", "email")
-"""The kinds of other names that can be in a certificate and say who somebody is."""
+"""The kinds of subject alternative names that can be an identity."""
 
 
 def parse_networks(texts: Iterable[str]) -> list[Network]:
-    """The narrowest first: it is the one that counts."""
+    """The narrowest network first: it takes precedence."""
     networks = [_parse_network(text) for text in texts]
     return sorted(networks, key=lambda network: -network[1].prefixlen)
 
 
 def _parse_network(text: str) -> Network:
-    name, separator, place = text.partition("=")
+    name, separator, network = text.partition("=")
     if not separator:
-        raise UsageError(f"{text!r} is no network", "write NAME=10.0.0.0/8")
+        raise UsageError(f"{text!r} is not a network", "write NAME=10.0.0.0/8")
     check_name(name)
     if name in (LOOPBACK, DIALLED):
-        raise UsageError(f"{text!r}: {name} is a name of the broker's own", "give the network another name")
+        raise UsageError(f"{text!r}: {name} is a reserved name", "give the network another name")
     try:
-        return name, ip_network(place)
+        return name, ip_network(network)
     except ValueError as error:
         raise UsageError(f"{text!r}: {error}", "write NAME=10.0.0.0/8") from error
 
 
 def from_address(host: str | None, networks: list[Network]) -> str:
-    """`host` is an IP address; None: the peer came over a file of this machine."""
+    """`host` is an IP address; None: a Unix socket."""
     if host is None:
         return LOOPBACK
     try:
@@ -51,7 +51,7 @@ def from_address(host: str | None, networks: list[Network]) -> str:
 
 
 def from_certificate(certificate: Mapping[str, Any] | None) -> str | None:
-    """The common name, or else the first other name; None where there is no name that could be one."""
+    """The common name, else the first alternative name; None if there is no valid name."""
     if not certificate:
         return None
     named = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]

@@ -1,4 +1,4 @@
-"""Rules, as people write them, and what follows from them for one identity in one dialect.
+"""Access rules, and the rights of one identity in one dialect that follow from them.
 
     IDENTITY may everything
     IDENTITY may admin                                  the broker's own routes, and the pages of the http port
@@ -7,8 +7,8 @@
     IDENTITY may query PATTERN                          SQL over the topics that match
     IDENTITY may publish+subscribe PATTERN over DIALECT+DIALECT
 
-A rule allows; what no rule allows is forbidden. `over` leaves it to some dialects, and may stand behind each form.
-Rules are about the names that messages were published under: see `polycast.broker.original_names`.
+A rule allows; everything else is forbidden. `over` limits a rule to some dialects, and may follow every form.
+Rules apply to the topics that messages were published to: see `polycast.broker.original_names`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from polycast.model import RESERVED_PREFIX, Contains, Exact, Pattern, Prefix, pa
 
 PUBLISH, SUBSCRIBE, SERVE, QUERY = "publish", "subscribe", "serve", "query"
 ADMIN, EVERYTHING = "admin", "everything"
-ABOUT_TOPICS = frozenset({PUBLISH, SUBSCRIBE, SERVE, QUERY})
-"""Rights that are limited by a pattern."""
+PATTERN_ACTIONS = frozenset({PUBLISH, SUBSCRIBE, SERVE, QUERY})
+"""Actions that take a pattern."""
 LOOPBACK, ANONYMOUS, DIALLED = "loopback", "anonymous", "dialled"
-"""Peers of this machine, peers from elsewhere, peers that the broker dialled, where nothing else names them."""
+"""Local peers, remote peers and dialled servers without any other identity."""
 RESERVED_NAMES = (LOOPBACK, ANONYMOUS, DIALLED)
-"""Identities that no token and no certificate can have."""
+"""Identities that no token or certificate can have."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:/*-]{0,254}")
 RULE = re.compile(r"(\S+) may (\S+)(?: (.*?))??(?: over (\S+))?", re.DOTALL)
-ENCODER = "write IDENTITY may publish+subscribe+serve+query PATTERN, IDENTITY may admin or IDENTITY may everything"
+FORMS = "write IDENTITY may publish+subscribe+serve+query PATTERN, IDENTITY may admin or IDENTITY may everything"
 K = TypeVar("K")
 
-REMEMBERED = 100_000
-"""How many answers are remembered for one identity in one dialect."""
+CACHED_AT_MOST = 100_000
+"""How many decisions are cached for one identity in one dialect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Rule:
     identity: str
     actions: frozenset[str]
     pattern: Pattern | None = None
-    """None for actions that are about no topic."""
+    """None for actions without a pattern."""
     dialects: frozenset[str] = frozenset()
-    """Empty: all of them."""
+    """Empty: all dialects."""
 
     def holds_in(self, dialect: str) -> bool:
         return not self.dialects or dialect in self.dialects
@@ -56,53 +56,53 @@ class Rule:
 def parse_rule(text: str) -> Rule:
     match = RULE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no rule", ENCODER)
+        raise UsageError(f"{text!r} is not a rule", FORMS)
     identity, words, topics, over = match.groups()
     check_name(identity)
     actions = frozenset(words.split("+"))
-    about_topics = actions <= ABOUT_TOPICS
-    if not about_topics and actions not in ({ADMIN}, {EVERYTHING}):
-        raise UsageError(f"{text!r}: nobody can be allowed to {words}", ENCODER)
-    if about_topics != (topics is not None):
-        expected = "a pattern is missing" if about_topics else f"{words} has no pattern"
-        raise UsageError(f"{text!r}: {expected}", ENCODER)
+    has_pattern = actions <= PATTERN_ACTIONS
+    if not has_pattern and actions not in ({ADMIN}, {EVERYTHING}):
+        raise UsageError(f"{text!r}: unknown action {words}", FORMS)
+    if has_pattern != (topics is not None):
+        expected = "a pattern is missing" if has_pattern else f"{words} takes no pattern"
+        raise UsageError(f"{text!r}: {expected}", FORMS)
     return Rule(identity, actions, None if topics is None else parse_pattern(topics), _to_dialects(text, over))
 
 
 def _to_dialects(text: str, over: str | None) -> frozenset[str]:
-    asked = frozenset(over.split("+")) if over else frozenset()
+    named = frozenset(over.split("+")) if over else frozenset()
     known = {role.dialect for role in ROLES.values()}
-    if unknown := asked - known:
+    if unknown := named - known:
         raise UsageError(f"{text!r}: unknown dialect {min(unknown)}", f"known are {', '.join(sorted(known))}")
-    return asked
+    return named
 
 
 def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
-        hint = "letters, digits and _ . @ : / * - can be in one, up to 255 of them"
-        raise UsageError(f"{name!r} cannot be the name of an identity", hint)
+        hint = "allowed are up to 255 letters, digits and _ . @ : / * -"
+        raise UsageError(f"{name!r} is not a valid identity", hint)
 
 
-def covers(rule: Pattern, asked: Pattern) -> bool:
-    """Whether every topic that matches `asked` also matches `rule`."""
-    if isinstance(asked, Exact):
-        return rule.matches(asked.value)
+def covers(rule: Pattern, requested: Pattern) -> bool:
+    """Whether every topic that matches `requested` also matches `rule`."""
+    if isinstance(requested, Exact):
+        return rule.matches(requested.value)
     if isinstance(rule, Exact) or (
-        asked.value.startswith(RESERVED_PREFIX) and not rule.value.startswith(RESERVED_PREFIX)
+        requested.value.startswith(RESERVED_PREFIX) and not rule.value.startswith(RESERVED_PREFIX)
     ):
         return False
-    if isinstance(rule, Prefix) and isinstance(asked, Contains):
+    if isinstance(rule, Prefix) and isinstance(requested, Contains):
         return not rule.value
-    return asked.value.startswith(rule.value) if isinstance(rule, Prefix) else rule.value in asked.value
+    return requested.value.startswith(rule.value) if isinstance(rule, Prefix) else rule.value in requested.value
 
 
-def covers_originals(rules: list[Pattern], asked: Pattern) -> bool:
-    """Whether the rules cover everything that matches `asked`, under the names that it was published under."""
-    return all(any(covers(rule, original) for rule in rules) for original in originals(asked))
+def covers_originals(rules: list[Pattern], requested: Pattern) -> bool:
+    """Whether the rules cover all topics that messages which match `requested` were published to."""
+    return all(any(covers(rule, original) for rule in rules) for original in originals(requested))
 
 
 class Rights:
-    """What one identity may do in one dialect. What was asked once is not looked up again."""
+    """What one identity may do in one dialect. Decisions are cached."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         listed = list(rules)
@@ -129,22 +129,22 @@ class Rights:
         return self._look_up(topic) if known is None else known
 
     def _look_up(self, topic: bytes) -> bool:
-        """What is no UTF-8 is no topic, and refused later on as such."""
+        """A topic that is not UTF-8 is refused later."""
         text = topic.decode(errors="replace")
-        return _remember(self._topics, topic, covers_originals(self._publish, Exact(text)))
+        return _cache(self._topics, topic, covers_originals(self._publish, Exact(text)))
 
     def may_subscribe(self, pattern: Pattern) -> bool:
         known = self._patterns.get(pattern)
         if known is None:
             known = covers_originals(self._subscribe, pattern)
-            _remember(self._patterns, pattern, known)
+            _cache(self._patterns, pattern, known)
         return known
 
     def may_serve(self, route: str) -> bool:
         return any(pattern.matches(route) for pattern in self._serve)
 
     def narrow(self, pattern: Pattern) -> list[Pattern]:
-        """What may be subscribed to of that which was not asked for word by word."""
+        """The allowed part of a pattern, as patterns."""
         if self.may_subscribe(pattern):
             return [pattern]
         return [rule for rule in self._subscribe if covers(pattern, rule) and self.may_subscribe(rule)]
@@ -154,14 +154,14 @@ def _patterns_of(rules: list[Rule], action: str) -> list[Pattern]:
     return [rule.pattern for rule in rules if rule.pattern and action in rule.actions]
 
 
-def _remember(known: dict[K, bool], key: K, answer: bool) -> bool:
-    if len(known) >= REMEMBERED:
+def _cache(known: dict[K, bool], key: K, decision: bool) -> bool:
+    if len(known) >= CACHED_AT_MOST:
         known.clear()
-    known[key] = answer
-    return answer
+    known[key] = decision
+    return decision
 
 
 def rights_of(rules: Iterable[Rule], identity: str, dialect: str) -> Rights | None:
-    """None: it may do everything."""
+    """None: everything is allowed."""
     held = [rule for rule in rules if rule.identity == identity and rule.holds_in(dialect)]
     return None if any(EVERYTHING in rule.actions for rule in held) else Rights(held)

@@ -1,9 +1,9 @@
-"""Tokens: a file that says which of them are known, to whom they belong, and what they allow.
+"""Tokens: a file with their digests, the identities they belong to, and their rules.
 
     {"tokens": [{"name": "sensors", "sha256": HEX, "created": ISO 8601, "rules": ["sensors may publish s.>"]}]}
 
-Only digests are kept. The file is replaced as a whole, so a reader finds the old one or the new one, also after a
-crash; whoever changes it holds a lock on its folder. It is for its owner alone.
+Only digests are written. The file is replaced atomically: readers see the old or the new file, also after a crash.
+Writers lock its folder. Only its owner can read it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def digest_of(token: str) -> str:
 
 
 def find(tokens: list[Token], digest: str) -> Token | None:
-    """Takes as long whichever it is, and as long if it is none."""
+    """In constant time, whichever token it is, and if it is none."""
     found = None
     for token in tokens:
         if hmac.compare_digest(token.sha256, digest):
@@ -58,42 +58,42 @@ def find(tokens: list[Token], digest: str) -> Token | None:
 
 
 def read_tokens(file: Path) -> list[Token]:
-    """Nothing where there is no file. StartError: it cannot be read, or cannot be trusted."""
+    """Empty if there is no file. StartError: the file cannot be read, or cannot be trusted."""
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             _check_trusted(file, os.fstat(opened.fileno()))
-            shelf = msgspec.json.decode(opened.read(), type=TokenFile)
-        for rule in (rule for token in shelf.tokens for rule in token.rules):
+            file_content = msgspec.json.decode(opened.read(), type=TokenFile)
+        for rule in (rule for token in file_content.tokens for rule in token.rules):
             parse_rule(rule)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise StartError(f"cannot read {file}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, UsageError) as error:
-        raise StartError(f"{file} is no list of tokens: {error}", "'polycast token' writes it") from error
-    return shelf.tokens
+        raise StartError(f"{file} is not a token file: {error}", "'polycast token' writes it") from error
+    return file_content.tokens
 
 
 def _check_trusted(file: Path, found: os.stat_result) -> None:
-    """Whoever can write the file decides who may do what."""
+    """Write access to the file grants every right."""
     if not stat.S_ISREG(found.st_mode):
         raise StartError(f"{file} is not a regular file", "'polycast token' writes it")
     check_owner(file, found)
     if found.st_mode & OTHERS_WRITE:
-        raise StartError(f"{file} can be written to by others than its owner", f"chmod 600 {file}")
+        raise StartError(f"{file} is writable by other accounts", f"chmod 600 {file}")
 
 
 def add_token(folder: Path, name: str, rules: list[str]) -> str:
-    """The token itself, which is kept nowhere."""
+    """The token itself; only its digest is written."""
     check_name(name)
     if name in RESERVED_NAMES:
-        raise UsageError(f"{name} is who has shown no token", "give it another name")
+        raise UsageError(f"{name} is a reserved name", "choose another name")
     for rule in rules:
         parse_rule(rule)
     text = secrets.token_urlsafe(TOKEN_BYTES)
     with _changing(folder) as tokens:
         if any(token.name == name for token in tokens):
-            raise UsageError(f"there is a token for {name} already", f"polycast token revoke {name}")
+            raise UsageError(f"a token for {name} exists", f"polycast token revoke {name}")
         created = datetime.now(UTC).isoformat(timespec="seconds")
         tokens.append(Token(name, digest_of(text), created, tuple(rules)))
     return text
@@ -103,17 +103,17 @@ def revoke_token(folder: Path, name: str) -> None:
     with _changing(folder) as tokens:
         left = [token for token in tokens if token.name != name]
         if len(left) == len(tokens):
-            raise UsageError(f"there is no token for {name}", "'polycast token list' shows those that there are")
+            raise UsageError(f"there is no token for {name}", "'polycast token list' lists the tokens")
         tokens[:] = left
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[str]]:
-    """A file for its owner alone. It goes again if anything is raised; one that is there is left as it is."""
+    """A new file that only its owner can read. It is removed if the block raises; an existing file is an error."""
     try:
         opened = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE), "w")
     except FileExistsError as error:
-        raise UsageError(f"{path} exists", "name another file, or remove that one first") from error
+        raise UsageError(f"{path} exists", "choose another file, or remove that one first") from error
     except OSError as error:
         raise StartError(f"cannot write {path}: {error.strerror}") from error
     try:
@@ -126,7 +126,7 @@ def new_file(path: Path) -> Iterator[IO[str]]:
 
 @contextmanager
 def _changing(folder: Path) -> Iterator[list[Token]]:
-    """What becomes of the list is written, unless something is raised."""
+    """Write the changed list, unless the block raises."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder, os.O_RDONLY)

@@ -111,8 +111,8 @@ class Listings:
         subscribed = connection.subscriber.patterns
         return {
             "name": name,
-            "listener": connection.port.role.listener,
-            "dialect": connection.port.role.dialect,
+            "listener": connection.listener.role.listener,
+            "dialect": connection.listener.role.dialect,
             "address": address,
             "identity": connection.guard.identity,
             "state": _state_of(connection),
@@ -120,8 +120,8 @@ class Listings:
             **({"patterns": [str(pattern) for pattern in islice(subscribed, patterns)]} if patterns else {}),
             "queue_bytes": connection.queued(),
             "messages_in": connection.messages_in,
-            "messages_out": connection.messages_out,
-            "bytes_out": connection.bytes_out,
+            "messages_out": connection.queue.messages_out,
+            "bytes_out": connection.queue.bytes_out,
             "open_seconds": round(now - connection.opened_at, 3),
             "idle_seconds": round(now - connection.touched_at, 3),
         }
@@ -163,9 +163,9 @@ def _state_of(connection: Connection) -> str:
         return "closing"
     if not connection.session.handshake_done:
         return "handshake"
-    if connection.spilled:
+    if connection.queue.spilled:
         return "from the log"
-    budget = connection.port.budget
+    budget = connection.listener.budget
     if budget.has_paused(connection):
         return "paused"
     return "behind" if connection in budget.behind else "open"

@@ -102,7 +102,7 @@ class Routes:
         for connection in self._core.connections:
             if f"{connection.name} ".startswith(named) and not connection.closing:
                 reason = f"closed by {requester}"
-                asyncio.get_running_loop().call_soon(connection.dismiss, reason)
+                asyncio.get_running_loop().call_soon(connection.close_gracefully, reason)
                 return {"name": name}
         raise RouteError(f"NoConnection: there is no connection {name!r}, or not any more")
 
@@ -120,7 +120,7 @@ class Routes:
 
     def _publish(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
         asked = read_asked(body, Publishing)
-        dialect = requester.port.role.dialect
+        dialect = requester.listener.role.dialect
         burst = to_burst(asked, dialect, self._limits, self._core.settings.dialects)
         disguised = burst.dialect != dialect
         if not requester.guard.may_publish(burst.topics[0]) or (disguised and not requester.guard.admin):
@@ -170,7 +170,7 @@ class Routes:
         log, _ = self._kept(requester)
         from polycast.server.api.log_rows import Asked, read_rows, to_wanted
 
-        wanted = checked(to_wanted, read_asked(body, Asked), requester.port.queue_bytes // 2)
+        wanted = checked(to_wanted, read_asked(body, Asked), requester.listener.queue_bytes // 2)
         rows = read_rows(log.folder, wanted, log.durable_next)
         self._read_log(requester, respond, rows, lambda found: Body(found, Format.BYTES))
 

@@ -133,7 +133,7 @@ class DurableAcks:
         if not self.is_pending(connection):
             close()
             return
-        connection.heard_out = True
+        connection.end_input()
         self._pending[connection] += 1
         self.when_durable(lambda reason: self._finish(connection, close))
 

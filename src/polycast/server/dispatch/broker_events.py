@@ -115,7 +115,7 @@ class BrokerEvents:
             self._add_about(connection, "connect")
 
     def disconnect(self, connection: Connection) -> None:
-        reason, detail = connection.parting
+        reason, detail = connection.close_reason
         if connection in self._heads:
             if counted := self._counted.pop(connection, None):
                 self._tell(connection, counted)
@@ -129,7 +129,7 @@ class BrokerEvents:
         self.admit(connection)
         if connection not in self._heads:
             return
-        last = connection.port.replay == "last" and event.start is None
+        last = connection.listener.replay == "last" and event.start is None
         start = {"from": "last"} if last else _to_from(event.pattern, event.start)
         self._add_about(connection, "subscribe", **_to_words(connection, event.pattern), **start)
         if event.pattern.value.startswith(RESERVED_PREFIX):
@@ -173,7 +173,7 @@ class BrokerEvents:
 
     def _sum_up(self, connection: Connection, event: str, reason: str = "", count: int = 1) -> None:
         self._start_timer()
-        role = connection.port.role
+        role = connection.listener.role
         self._summary[event, role.listener, role.dialect, reason] += count
 
     def _tell_summary(self) -> None:
@@ -247,7 +247,7 @@ def _is_known(connection: Connection) -> bool:
 
 
 def _about(connection: Connection) -> dict[str, str]:
-    role = connection.port.role
+    role = connection.listener.role
     address = connection.name.partition(" ")[2]
     return {"connection": connection.name, "dialect": role.dialect, "listener": role.listener, "address": address}
 

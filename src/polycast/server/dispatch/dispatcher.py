@@ -41,7 +41,7 @@ from polycast.server.dispatch.publisher import Publisher
 from polycast.server.dispatch.refusals import Refusals
 from polycast.server.dispatch.request_handler import RequestHandler
 from polycast.server.dispatch.subscription_handler import SubscriptionHandler
-from polycast.server.io.connection import Connection
+from polycast.server.io.connection import OPEN, Connection
 from polycast.server.io.memory_budget import MemoryBudget
 
 PUBLISHING = (Burst, PublishBatch, Ack, Request, Stage, Commit, Abort)
@@ -107,7 +107,7 @@ class Dispatcher:
     # -- connections -------------------------------------------------------------------------------------
 
     def open(self, connection: Connection) -> None:
-        role, guard = connection.port.role, connection.guard
+        role, guard = connection.listener.role, connection.guard
         connection.subscriber = self._hub.join(connection, role.echo, role.link)
         if role.link:
             self._subscriptions.limit_link(connection)
@@ -146,7 +146,7 @@ class Dispatcher:
         published = False
         self._outbox.begin_turn(connection.touched_at)
         for index, event in enumerate(events):
-            if connection.closing or connection.heard_out:
+            if connection.state is not OPEN:
                 break
             if connection in self._suspended:
                 self._suspended[connection] += events[index:]
@@ -174,11 +174,14 @@ class Dispatcher:
         if events is None:
             return
         self._budget.release(connection)
-        ended, connection.heard_out = connection.heard_out, False
+        ended = connection.input_ended
+        if ended:
+            connection.resume_input()
         self.handle(connection, events, time.time())
-        connection.heard_out |= ended
-        if connection.heard_out and not self.awaits_reply(connection):
-            connection.leave()
+        if ended:
+            connection.end_input()
+        if connection.input_ended and not self.awaits_reply(connection):
+            connection.close()
 
     def _subscribe(self, connection: Connection, event: Subscribe, now: float) -> None:
         if error := self._subscriptions.subscribe(connection, event):
@@ -194,7 +197,7 @@ class Dispatcher:
 
     def _close(self, connection: Connection, error: PeerError | None) -> None:
         """Not before the connection has all its acknowledgements."""
-        self._acks.close(connection, partial(connection.fail, error) if error else connection.leave)
+        self._acks.close(connection, partial(connection.fail, error) if error else connection.close)
 
     # -- the end -----------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class LinkControl:
         if event.pattern.matches(topic) and (may_receive is None or may_receive(topic)):
             encoded = event.encoder.encode(to_burst(self.announcement), [(0, 1)])
             self._outbox.touch(connection)
-            connection.push(encoded.blocks, encoded.size, 1)
+            connection.queue.push(encoded.blocks, encoded.size, 1)
 
 
 def to_burst(announcement: Announcement) -> Burst:

@@ -90,8 +90,8 @@ class MeshLinks:
     def _close_link(self, connection: Connection, effect: CloseLink) -> None:
         twin: Connection | None = effect.duplicate.owner if effect.duplicate else None
         log.info("%s: closed: it leads to %s", connection, f"the same broker as {twin}" if twin else "this broker")
-        self.links.give_up(connection, twin)
-        connection.leave()
+        self.links.abandon(connection, twin)
+        connection.close()
 
     async def _announce(self) -> None:
         while True:
@@ -107,7 +107,7 @@ class MeshLinks:
     def _discover(self, peer: Peer) -> None:
         settings = self._settings
         scheme = "tls" if settings.discover_tls else "tcp"
-        place = DialTarget(ROLE, Address(scheme, peer.host, peer.port), found=True)
+        place = DialTarget(ROLE, Address(scheme, peer.host, peer.port), announced=True)
         if peer.org not in settings.discover or place in self.links or self._is_own(peer):
             return
         name = repr(f"{peer.org}/{peer.name}"[:SHOWN_CHARACTERS])
@@ -122,12 +122,12 @@ class MeshLinks:
         settings, address = self._settings, ip_address(host)
         if not any(address in network for network in self._networks):
             return f"{host} is in none of simplest.discover_networks"
-        identity = self._access.identify_dialled(host, None, found=True)
+        identity = self._access.identify_dialled(host, None, announced=True)
         if not settings.discover_tls and ConnectionGuard(self._access, identity, DIALECT).has_no_rights:
-            return f"{identity} may do nothing here; add a rule such as '{identity} may publish+subscribe a.>'"
-        if self.links.found_at(host) >= PLACES_PER_HOST:
+            return f"{identity} has no rights; add a rule such as '{identity} may publish+subscribe a.>'"
+        if self.links.announced_at(host) >= PLACES_PER_HOST:
             return f"{host} is linked at {PLACES_PER_HOST} ports already, the limit for one address"
-        if self.links.found >= settings.links:
+        if self.links.announced >= settings.links:
             return f"{settings.links} links is the limit (simplest.links)"
         return ""
 

@@ -54,7 +54,7 @@ class Outbox:
     def flush(self) -> None:
         touched, self._touched = self._touched, {}
         for connection in touched:
-            connection.flush()
+            connection.queue.flush()
 
     # -- messages ----------------------------------------------------------------------------------------
 
@@ -71,9 +71,9 @@ class Outbox:
                     if member is not skip and member.owner is not None:
                         connection: Connection = member.owner
                         touched[connection] = None
-                        connection.push(blocks, size, count)
+                        connection.queue.push(blocks, size, count)
                         if lossy:
-                            connection.port.counters.lossy += lossy
+                            connection.listener.counters.lossy += lossy
 
     def deliver_held(self, deliveries: list[Delivery], read_at: float) -> None:
         """Messages that waited to be durable. A subscriber may have left since, or read them from the log."""
@@ -102,13 +102,13 @@ class Outbox:
         """Bytes for this connection alone."""
         self.touch(connection)
         if data:
-            connection.push((data,), len(data), 0)
+            connection.queue.push((data,), len(data), 0)
 
     def send_reply(self, connection: Connection, data: bytes) -> None:
         """`send` for a reply. A connection whose input has ended closes after its last reply."""
         self.send(connection, data)
-        if connection.heard_out and not self.awaits_reply(connection):
-            connection.leave()
+        if connection.input_ended and not self.awaits_reply(connection):
+            connection.close()
 
     def touch(self, connection: Connection) -> None:
         self._touched[connection] = None
@@ -119,4 +119,4 @@ class Outbox:
 
 def _is_spilled(member: Subscriber) -> bool:
     """Encoding for a single subscriber that reads from the log would be wasted."""
-    return member.owner is not None and member.owner.spilled
+    return member.owner is not None and member.owner.queue.spilled

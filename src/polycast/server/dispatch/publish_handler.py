@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from polycast.broker.hub import parts_where
 from polycast.errors import ForbiddenError
 from polycast.model import Ack, BatchKey, Burst, PublishBatch
-from polycast.server.access.rate_limiter import RateLimiter
 from polycast.server.dispatch.acks import LOG_BEHIND, Acks
 from polycast.server.dispatch.publisher import Published, Publisher, Then
 from polycast.server.dispatch.refusals import FORBIDDEN, Refusals
 from polycast.server.io.connection import Connection
+from polycast.server.io.rate_limiter import RateLimiter
 
 if TYPE_CHECKING:
     from polycast.log.write.bulk import Bulk
@@ -119,7 +119,7 @@ class PublishHandler:
             detail = connection.guard.denial_text("publish to", topic)
             self._refusals.refuse(connection, ForbiddenError.kind, len(burst) - sum(map(len, allowed)), detail)
             return
-        connection.forbid("publish to", topic)
+        connection.log_denial("publish to", topic)
         if forbidden:
             self.publish(connection, burst.cut(0, forbidden), now)
         error = ForbiddenError()
@@ -135,5 +135,5 @@ def _first_forbidden(connection: Connection, burst: Burst) -> int | None:
 
 
 def count_in(connection: Connection, messages: int) -> None:
-    connection.port.counters.messages_in += messages
+    connection.listener.counters.messages_in += messages
     connection.messages_in += messages

@@ -17,7 +17,7 @@ class Refusals:
         self._events = events
 
     def refuse(self, connection: Connection, reason: str, count: int = 1, detail: str = "") -> None:
-        refused = connection.port.counters.refused
+        refused = connection.listener.counters.refused
         refused[reason] += count
         self._events.refuse(connection, reason, count)
         level = logging.INFO if detail and refused[reason] <= DETAILS_AT_MOST else logging.DEBUG

@@ -114,12 +114,12 @@ class SubscriptionHandler:
 
 
 def _forbid(connection: Connection, act: str, name: str) -> ForbiddenError:
-    connection.forbid(act, name)
+    connection.log_denial(act, name)
     return ForbiddenError()
 
 
 def _is_replayed(connection: Connection, event: Subscribe) -> bool:
     """Whether the subscription begins with messages from the log."""
     subscriber = connection.subscriber
-    last = connection.port.replay == "last" and event.pattern not in subscriber.patterns
+    last = connection.listener.replay == "last" and event.pattern not in subscriber.patterns
     return (event.start is not None or last) and not subscriber.link

@@ -1,7 +1,7 @@
-"""Members by the address they come from. Where there are too many, the oldest of the busiest address goes first.
+"""Members grouped by peer address. When there are too many, the oldest member of the largest group is evicted.
 
-So a flood from one address, or from a few, costs those addresses alone; and a newcomer always finds room, since
-it is the newest. All steps take constant time, however many addresses there are.
+So a flood from a few addresses evicts only members from those addresses, and a new member is always admitted.
+All operations take constant time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 HOST_BITS = 64
-"""Of an IPv6 address: one subscriber of a network has all of them."""
+"""Of an IPv6 address: a provider assigns at least a /64 to each customer."""
 
 
 def address_group_of(host: str | None) -> str:
-    """What counts as one address: an IPv4 address, a /64 of IPv6, all socket files."""
+    """An IPv4 address, a /64 of IPv6; empty for all Unix sockets."""
     if not host:
         return ""
     try:
@@ -34,54 +34,54 @@ def address_group_of(host: str | None) -> str:
 
 class AddressGroups(Generic[T]):
     def __init__(self) -> None:
-        self._origins: dict[T, str] = {}
+        self._group_of: dict[T, str] = {}
         self._members: dict[str, OrderedDict[T, None]] = {}
-        """By origin, the oldest first."""
+        """By group, the oldest member first."""
         self._by_size: defaultdict[int, OrderedDict[str, None]] = defaultdict(OrderedDict)
-        """The origins that have so many members."""
-        self._most = 0
+        """The groups by their number of members."""
+        self._largest = 0
 
     def __len__(self) -> int:
-        return len(self._origins)
+        return len(self._group_of)
 
     def __contains__(self, member: T) -> bool:
-        return member in self._origins
+        return member in self._group_of
 
-    def of(self, origin: str) -> int:
-        return len(self._members.get(origin, ()))
+    def of(self, group: str) -> int:
+        return len(self._members.get(group, ()))
 
-    def add(self, member: T, origin: str) -> None:
-        members = self._members.setdefault(origin, OrderedDict())
+    def add(self, member: T, group: str) -> None:
+        members = self._members.setdefault(group, OrderedDict())
         before = len(members)
         members[member] = None
-        self._origins[member] = origin
-        self._resize(origin, before, len(members))
+        self._group_of[member] = group
+        self._resize(group, before, len(members))
 
     def discard(self, member: T) -> bool:
-        """Whether it was there."""
-        origin = self._origins.pop(member, None)
-        if origin is None:
+        """Whether the member was there."""
+        group = self._group_of.pop(member, None)
+        if group is None:
             return False
-        members = self._members[origin]
+        members = self._members[group]
         before = len(members)
         del members[member]
         if not members:
-            del self._members[origin]
-        self._resize(origin, before, before - 1)
+            del self._members[group]
+        self._resize(group, before, before - 1)
         return True
 
-    def oldest(self, origin: str) -> T | None:
-        return next(iter(self._members.get(origin, ())), None)
+    def oldest(self, group: str) -> T | None:
+        return next(iter(self._members.get(group, ())), None)
 
-    def first_to_go(self) -> T | None:
-        """The oldest member of the origin that has the most."""
-        return self.oldest(next(iter(self._by_size[self._most]))) if self._origins else None
+    def next_to_evict(self) -> T | None:
+        """The oldest member of the largest group."""
+        return self.oldest(next(iter(self._by_size[self._largest]))) if self._group_of else None
 
-    def _resize(self, origin: str, before: int, after: int) -> None:
-        self._by_size[before].pop(origin, None)
+    def _resize(self, group: str, before: int, after: int) -> None:
+        self._by_size[before].pop(group, None)
         if after:
-            self._by_size[after][origin] = None
-        self._most = max(self._most, after)
-        if not self._by_size[self._most]:
-            del self._by_size[self._most]
-            self._most = after if before == self._most else self._most
+            self._by_size[after][group] = None
+        self._largest = max(self._largest, after)
+        if not self._by_size[self._largest]:
+            del self._by_size[self._largest]
+            self._largest = after if before == self._largest else self._largest

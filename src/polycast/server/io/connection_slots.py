@@ -1,12 +1,12 @@
-"""The places that `limits.connections` gives, and who may hold them.
+"""The connection slots of `limits.connections`, and who may use them.
 
-    known      an identity that may do something: any place, as long as it likes
-    unknown    nobody in particular, who may do something all the same (`anonymous may ...`): not the reserve
-    on trial   who may do nothing yet, but can still show a token; or finds no place for the unknown:
-               at most half of the places, for `limits.handshake_seconds`, with small buffers
+    known          an identity with rights: any slot
+    anonymous      no identity, but rights (`anonymous may ...`): any slot but the reserve
+    unauthorized   no rights yet, but may still show a token; or anonymous while no slot for anonymous is free:
+                   at most half of the slots, for `limits.handshake_seconds`, with small buffers
 
-Where there is no place left, whoever is on trial makes room for a newcomer: the oldest from the address that has
-the most. So peers that say nothing cannot keep out a client that has a token, however many they are.
+When all slots are used, a new connection displaces an unauthorized one: the oldest from the address that has the
+most. So any number of silent peers cannot lock out a client that has a token.
 """
 
 from __future__ import annotations
@@ -17,107 +17,110 @@ from polycast.server.io.address_groups import AddressGroups
 from polycast.server.io.connection import Connection
 
 RESERVE_SHARE, RESERVE_AT_LEAST = 10, 16
-"""A tenth of the places, or so many, are for known identities alone."""
-TRIAL_SHARE = 2
+"""A tenth of the slots, at least 16, are reserved for known identities."""
+UNAUTHORIZED_SHARE = 2
 ADDRESS_SHARE = 4
-"""What one address may hold of all places, unless `limits.connections_per_address` says something else."""
+"""One address may use a quarter of the slots, unless `limits.connections_per_address` is set."""
 DISPLACED = "displaced"
-"""What is counted for a connection that made room for another."""
+"""The reason under which displaced connections are counted."""
 
 
 class ConnectionSlots:
     def __init__(self, total: int, per_address: int) -> None:
         self._known: set[Connection] = set()
-        self._unknown: dict[Connection, str] = {}
-        self._unknown_at: Counter[str] = Counter()
-        """How many unknown ones each address holds."""
-        self._on_trial: AddressGroups[Connection] = AddressGroups()
+        self._anonymous: dict[Connection, str] = {}
+        self._anonymous_at: Counter[str] = Counter()
+        """The number of anonymous connections by address group."""
+        self._unauthorized: AddressGroups[Connection] = AddressGroups()
         self.resize(total, per_address)
 
     def resize(self, total: int, per_address: int) -> None:
         self.total = total
         self.per_address = per_address or max(1, total // ADDRESS_SHARE)
-        self._for_unknown = total - min(max(total // RESERVE_SHARE, RESERVE_AT_LEAST), total // 2)
-        self._for_trial = max(1, total // TRIAL_SHARE)
+        self._for_anonymous = total - min(max(total // RESERVE_SHARE, RESERVE_AT_LEAST), total // 2)
+        self._for_unauthorized = max(1, total // UNAUTHORIZED_SHARE)
 
     def __len__(self) -> int:
-        return len(self._known) + len(self._unknown) + len(self._on_trial)
+        return len(self._known) + len(self._anonymous) + len(self._unauthorized)
 
     def enter(self, connection: Connection) -> bool:
-        """False: there is no place for it."""
-        if self._settle(connection):
+        """False: no slot is free."""
+        if self._add_authorized(connection):
             return True
-        return connection.session.accepts_token and self._put_on_trial(connection)
+        return connection.session.accepts_token and self._add_unauthorized(connection)
 
     def why_not(self, connection: Connection) -> str:
-        """For the log: why there was no place for it."""
+        """Why no slot was free, for the log."""
         if len(self) >= self.total:
             cure = "raise limits.connections, or ulimit -n, to accept it"
-            return f"{self.total:,} connections are open already; {cure}"
-        if self._unknown_at[connection.origin] >= self.per_address:
+            return f"{self.total:,} connections are open; {cure}"
+        if self._anonymous_at[connection.address_group] >= self.per_address:
             cure = "raise limits.connections_per_address to accept it"
             return f"its address holds {self.per_address:,} connections without a known identity; {cure}"
-        cure = "the others are for known identities; raise limits.connections to accept it"
-        return f"{self._for_unknown:,} connections without a known identity are open already; {cure}"
+        cure = "the rest is reserved for known identities; raise limits.connections to accept it"
+        return f"{self._for_anonymous:,} connections without a known identity are open; {cure}"
 
     def leave(self, connection: Connection) -> None:
         self._known.discard(connection)
-        self._on_trial.discard(connection)
-        origin = self._unknown.pop(connection, None)
-        if origin is not None:
-            self._unknown_at[origin] -= 1
-            if not self._unknown_at[origin]:
-                del self._unknown_at[origin]
+        self._unauthorized.discard(connection)
+        group = self._anonymous.pop(connection, None)
+        if group is not None:
+            self._anonymous_at[group] -= 1
+            if not self._anonymous_at[group]:
+                del self._anonymous_at[group]
 
     def review(self, connection: Connection) -> None:
-        """Its rights may have changed since it got its place."""
+        """The rights of the connection may have changed since it got its slot."""
         has_no_rights = connection.guard.has_no_rights
-        if connection not in self._on_trial:
+        if connection not in self._unauthorized:
             if has_no_rights:
                 self.leave(connection)
-                self._put_on_trial(connection)
+                self._add_unauthorized(connection)
         elif not has_no_rights:
-            self._on_trial.discard(connection)
-            if not self._settle(connection):
-                self._on_trial.add(connection, connection.origin)
+            self._unauthorized.discard(connection)
+            if not self._add_authorized(connection):
+                self._unauthorized.add(connection, connection.address_group)
 
-    def _settle(self, connection: Connection) -> bool:
-        guard, origin = connection.guard, connection.origin
-        if guard.has_no_rights or not (guard.known or self._has_room_for_unknown(origin)) or not self._make_room():
+    def _add_authorized(self, connection: Connection) -> bool:
+        guard, group = connection.guard, connection.address_group
+        if (
+            guard.has_no_rights
+            or not (guard.known or self._has_room_for_anonymous(group))
+            or not self._make_room()
+        ):
             return False
         if guard.known:
             self._known.add(connection)
         else:
-            self._unknown[connection] = origin
-            self._unknown_at[origin] += 1
-        connection.end_trial()
+            self._anonymous[connection] = group
+            self._anonymous_at[group] += 1
+        connection.mark_authorized()
         return True
 
-    def _has_room_for_unknown(self, origin: str) -> bool:
-        return len(self._unknown) < self._for_unknown and self._unknown_at[origin] < self.per_address
+    def _has_room_for_anonymous(self, group: str) -> bool:
+        return len(self._anonymous) < self._for_anonymous and self._anonymous_at[group] < self.per_address
 
-    def _put_on_trial(self, connection: Connection) -> bool:
-        origin = connection.origin
-        if self._on_trial.of(origin) + self._unknown_at[origin] >= self.per_address:
+    def _add_unauthorized(self, connection: Connection) -> bool:
+        group = connection.address_group
+        if self._unauthorized.of(group) + self._anonymous_at[group] >= self.per_address:
             reason = f"its address holds {self.per_address:,} connections (limits.connections_per_address)"
-            self._displace(self._on_trial.oldest(origin), reason)
-        elif len(self._on_trial) >= self._for_trial:
-            reason = f"{self._for_trial:,} connections have shown none, half of limits.connections"
-            self._displace(self._on_trial.first_to_go(), reason)
+            self._displace(self._unauthorized.oldest(group), reason)
+        elif len(self._unauthorized) >= self._for_unauthorized:
+            reason = f"{self._for_unauthorized:,} connections are without rights, half of limits.connections"
+            self._displace(self._unauthorized.next_to_evict(), reason)
         if not self._make_room():
             return False
-        self._on_trial.add(connection, origin)
-        connection.begin_trial()
+        self._unauthorized.add(connection, group)
+        connection.mark_unauthorized()
         return True
 
     def _make_room(self) -> bool:
         if len(self) >= self.total:
             reason = f"{self.total:,} connections are open (limits.connections)"
-            self._displace(self._on_trial.first_to_go(), reason)
+            self._displace(self._unauthorized.next_to_evict(), reason)
         return len(self) < self.total
 
     def _displace(self, connection: Connection | None, reason: str) -> None:
         if connection is not None:
-            self._on_trial.discard(connection)
-            connection.end(DISPLACED, f"no identity with rights, makes room for another: {reason}")
-            connection.abort()
+            self._unauthorized.discard(connection)
+            connection.disconnect(DISPLACED, f"no rights, displaced by a new connection: {reason}")

@@ -1,11 +1,11 @@
-"""The memory that all send queues together may take.
+"""The memory budget of all send queues together (`limits.total_queue_bytes`), enforced by backpressure.
 
-Past the limit, whoever publishes is not read any further; what waits in its socket pushes back on it. Reading
-goes on when the queues have shrunk to three quarters. Only connections whose transport has fallen behind are
-counted: what waits for the others is less than a transport's high-water mark each, and gone within the turn.
+Past the limit, publishers are not read until the queues have shrunk to three quarters of it: TCP slows them down.
+Only connections whose transport has fallen behind are counted; the queue of any other is shorter than a
+transport's high-water mark, and is sent within the turn.
 
-Rows that are staged take of the same memory, so they leave less of it to the queues; but at least a half, or else
-one publisher that stages and never commits could stop all others.
+Staged rows use the same budget. The queues always keep half of it, so that a publisher that stages rows and never
+commits them cannot stop all others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol
 
 RESUME_SHARE = 0.75
 QUEUES_SHARE = 0.5
-"""What the queues may have in any case."""
+"""The share of the limit that staged rows cannot use."""
 CHECK_SECONDS = 0.01
 
 
@@ -31,13 +31,13 @@ class MemoryBudget:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.backlog: Callable[[float], bool] = lambda share: False
-        """Whether something else than the queues is past this share of what it may hold."""
+        """Whether the log's backlog exceeds this share of its limit."""
         self.staged: Callable[[], int] = lambda: 0
-        """The bytes of all that is staged."""
+        """The bytes of all staged rows."""
         self._behind: set[BudgetMember] = set()
         self._paused: set[BudgetMember] = set()
         self._held: Counter[BudgetMember] = Counter()
-        """Those that are not read for other reasons, and for how many."""
+        """Members paused for other reasons than the budget, and the number of those reasons."""
         self.pauses = 0
 
     @property
@@ -48,7 +48,7 @@ class MemoryBudget:
         return member in self._paused or self._held[member] > 0
 
     def hold(self, member: BudgetMember) -> None:
-        """It is not read until it is released, as often as it was held."""
+        """Pause reading until `release` was called as often as `hold`."""
         self._held[member] += 1
         member.pause_reading()
 
@@ -75,7 +75,7 @@ class MemoryBudget:
         del self._held[member]
 
     def charge(self, publisher: BudgetMember) -> None:
-        """Called when a connection has published: it waits if there is no room for more."""
+        """Pause a connection that has published, if the budget is exceeded."""
         if publisher in self._paused or not self._is_over(1.0):
             return
         publisher.pause_reading()

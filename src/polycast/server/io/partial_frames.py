@@ -1,12 +1,12 @@
-"""The memory of frames that are not finished, over all connections.
+"""The memory of incomplete frames, over all connections.
 
-What a connection has sent of a frame waits in memory for the rest. All of that together may take
-`limits.total_receive_bytes`, and three quarters of it where a large frame wants more room: small ones go on
-beside any number of large ones. A connection for which there is no room is not read until there is some. The one
-whose frame began first is always read: so one frame at least gets finished, and its room is free for the next.
+The received part of a frame stays in memory until the frame is complete. All parts together may use
+`limits.total_receive_bytes`; a large frame may grow only within three quarters of it, so that small frames
+complete beside any number of large ones. A connection whose frame may not grow is not read until memory is free.
+The oldest frame may always grow: at least one frame completes, and frees its memory for the next.
 
-A frame must go on: one of which nothing comes for `limits.frame_seconds` costs its connection. While others wait
-for room, so does one that is not finished within that time.
+A frame must make progress: a connection that receives nothing of its frame for `limits.frame_seconds` is closed.
+While other connections wait for memory, so is one whose frame is not complete within that time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Protocol
 from polycast.server.io.memory_budget import BudgetMember, MemoryBudget
 
 COUNTED_BYTES = 4096
-"""What is smaller is not counted."""
+"""Smaller parts are not counted."""
 LARGE_SHARE = 0.75
 
 
 class FrameOwner(BudgetMember, Protocol):
-    def unfinished_bytes(self) -> int:
-        """How much of what came is kept for a frame that is not finished."""
+    def partial_bytes(self) -> int:
+        """The bytes received of an incomplete frame."""
         ...
 
 
@@ -33,13 +33,13 @@ class FrameOwner(BudgetMember, Protocol):
 class PartialFrame:
     held: int = 0
     wanted: int = 0
-    """What it would hold if it could go on."""
+    """The memory that the frame needs to grow."""
     since: float = 0.0
-    """When it began, on the clock that only goes forward; time in which it is not read does not count."""
+    """When the frame began (monotonic); moves forward while its connection is paused."""
     moved: float = 0.0
-    """When something came of it, or it was not read."""
-    came: int = 0
-    """How much had come of it by then."""
+    """When bytes were last received, or its connection was last seen paused."""
+    received: int = 0
+    """The bytes received by then."""
 
 
 class PartialFrames:
@@ -48,7 +48,7 @@ class PartialFrames:
         self._limit_to_grow = limit * LARGE_SHARE
         self._budget = budget
         self._frames: OrderedDict[FrameOwner, PartialFrame] = OrderedDict()
-        """The oldest first."""
+        """The oldest frame first."""
         self._waiting: dict[FrameOwner, None] = {}
         self.total = 0
         self.waits = 0
@@ -58,7 +58,7 @@ class PartialFrames:
         return self.total > self._limit
 
     def note(self, member: FrameOwner, held: int, wanted: int, now: float, begins: bool) -> None:
-        """It holds so much, and needs `wanted` to go on; `begins`: its frame is another than before."""
+        """The member holds so many bytes and needs `wanted` to grow; `begins`: this is a new frame."""
         frame = self._frames.get(member)
         finished = frame is not None and begins
         if finished:
@@ -67,8 +67,8 @@ class PartialFrames:
             frame = self._frames[member] = PartialFrame(since=now, moved=now)
         self.total += held - frame.held
         frame.held, frame.wanted = held, wanted
-        if self._may_go_on(member, frame):
-            self._go_on(frame)
+        if self._may_grow(member, frame):
+            self._grow(frame)
         elif member not in self._waiting:
             self._waiting[member] = None
             self.waits += 1
@@ -77,23 +77,26 @@ class PartialFrames:
             self._wake()
 
     def forget(self, member: FrameOwner) -> None:
-        """Its frame is finished, or never will be."""
+        """The frame is complete, or its connection closes."""
         if member in self._frames:
             self._drop(member)
             self._wake()
 
     def overdue(self, now: float, seconds: float) -> Iterator[tuple[FrameOwner, str]]:
-        """Those whose frame does not go on as it must, and why."""
+        """The members whose frame makes no progress, and the reason."""
         for member, frame in list(self._frames.items()):
             if self._budget.has_paused(member):
                 frame.since += now - frame.moved
                 frame.moved = now
             elif self._waiting and now - frame.since >= seconds:
-                yield member, f"a frame was not finished within {seconds:g} s while others wait for its room"
-            elif (came := member.unfinished_bytes()) != frame.came:
-                frame.moved, frame.came = now, came
+                yield (
+                    member,
+                    f"a frame was not complete within {seconds:g} s while other connections wait for memory",
+                )
+            elif (received := member.partial_bytes()) != frame.received:
+                frame.moved, frame.received = now, received
             elif now - frame.moved >= seconds:
-                yield member, f"nothing came of an unfinished frame for {seconds:g} s"
+                yield member, f"nothing of an incomplete frame was received for {seconds:g} s"
 
     def _drop(self, member: FrameOwner) -> None:
         self.total -= self._frames.pop(member).held
@@ -101,19 +104,19 @@ class PartialFrames:
             del self._waiting[member]
             self._budget.release(member)
 
-    def _may_go_on(self, member: FrameOwner, frame: PartialFrame) -> bool:
+    def _may_grow(self, member: FrameOwner, frame: PartialFrame) -> bool:
         more = frame.wanted - frame.held
         limit = self._limit_to_grow if more else self._limit
         return self.total + more <= limit or member is next(iter(self._frames))
 
-    def _go_on(self, frame: PartialFrame) -> None:
+    def _grow(self, frame: PartialFrame) -> None:
         self.total += frame.wanted - frame.held
         frame.held = frame.wanted
 
     def _wake(self) -> None:
         for member in list(self._waiting):
             frame = self._frames[member]
-            if self._may_go_on(member, frame):
+            if self._may_grow(member, frame):
                 del self._waiting[member]
-                self._go_on(frame)
+                self._grow(frame)
                 self._budget.release(member)

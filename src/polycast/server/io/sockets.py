@@ -1,4 +1,4 @@
-"""Listening sockets: opened with what a broker wants of them, and with errors that name the cure."""
+"""Listening sockets and their options, with errors that name the cure."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def _listen_tcp(address: Address) -> list[socket.socket]:
     infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     port = address.port
-    for family, kind, protocol, _, place in infos:
+    for family, kind, protocol, _, address_info in infos:
         sock = socket.socket(family, kind, protocol)
         sockets.append(sock)
         try:
             _prepare(sock)
-            sock.bind((place[0], port, *place[2:]))
+            sock.bind((address_info[0], port, *address_info[2:]))
             sock.listen(BACKLOG)
         except OSError:
             for opened in sockets:
@@ -59,7 +59,7 @@ def _listen_tcp(address: Address) -> list[socket.socket]:
 
 
 def _prepare(sock: socket.socket) -> None:
-    """Set on the listening socket, inherited by every connection: nothing to do for each of them."""
+    """Set on the listening socket; accepted sockets inherit the options."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     set_keepalive(sock)
@@ -74,18 +74,18 @@ def set_keepalive(sock: socket.socket) -> None:
         ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
         ("TCP_KEEPCNT", KEEPALIVE_PROBES),
     ):
-        if hasattr(socket, option):  # not on every system
+        if hasattr(socket, option):  # not available on every system
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def unacknowledged(sock: socket.socket | None) -> int:
-    """What the system has taken from us and the peer's system has not yet; 0 where nobody can tell."""
+    """The bytes in the kernel's send queue that the peer's system has not acknowledged; 0 if unknown."""
     if sock is None:
         return 0
     left = array("i", [0])
     try:
         fcntl.ioctl(sock, termios.TIOCOUTQ, left)
-    except (OSError, ValueError):  # closed, or a system that does not say
+    except (OSError, ValueError):  # closed, or not supported
         return 0
     return left[0]
 
@@ -97,7 +97,7 @@ def _listen_ipc(address: Address) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(str(path))
-        if mode := address.options.get("mode"):  # without one, the umask says that it is for this account
+        if mode := address.options.get("mode"):  # by default the umask leaves it to this account
             path.chmod(int(mode, 8))
         sock.listen(BACKLOG)
     except OSError:
@@ -107,20 +107,20 @@ def _listen_ipc(address: Address) -> socket.socket:
 
 
 def identity(path: Path) -> tuple[int, int]:
-    """What tells a file from another that was put in its place; numbers of files are used again at once."""
+    """Identifies a file. Inode numbers are reused at once, so the change time is part of it."""
     found = path.stat()
     return found.st_ino, found.st_ctime_ns
 
 
 def remove(path: Path, known: tuple[int, int]) -> None:
-    """The file that we made, unless another program has put its own there meanwhile."""
+    """Remove the socket file, unless another program has replaced it."""
     with suppress(FileNotFoundError):
         if identity(path) == known:
             path.unlink()
 
 
 def _is_stale(path: Path) -> bool:
-    """A socket file that nobody answers at was left behind by a broker that did not stop cleanly."""
+    """Whether no program listens: the file was left behind by a broker that did not stop cleanly."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
@@ -136,11 +136,11 @@ def _reason(error: OSError) -> str:
 def _cure(name: str, address: Address, error: OSError) -> str:
     if address.scheme == "ipc" and error.errno in (errno.EADDRINUSE, errno.ENOENT):
         used = error.errno == errno.EADDRINUSE
-        return "another program is there, or a file that is no socket" if used else "its folder must exist"
+        return "another program listens there, or the file is not a socket" if used else "the folder must exist"
     if error.errno == errno.EADDRINUSE:
-        return f"another program is there; --listen {name}=tcp://HOST:PORT, and only those named open"
+        return f"another program listens there; --listen {name}=tcp://HOST:PORT opens only the listeners named"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return "ports below 1024 need privileges, and a socket file a folder that can be written to"
+        return "ports below 1024 need privileges, a socket file needs a writable folder"
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
-        return "the host must be an address of this machine; 0.0.0.0 is all of them"
+        return "the host must be an address of this machine; 0.0.0.0 means all of them"
     return ""

@@ -1,12 +1,10 @@
-"""TLS, below the dialects: certificates are read here, and connections pass through a doorway.
+"""TLS below the dialects: the contexts for listeners and for dialling, and the acceptor of TLS listeners.
 
-There is one context for those who come, and one for the servers that the broker dials.
+A connection begins when its TLS handshake has succeeded; a failed handshake is counted and logged. New handshakes
+use the certificate that was loaded last.
 
-When a peer and the broker have agreed, a connection begins like those of any tcp listener; if they cannot, that is
-counted and logged, and nobody else notices. Whoever comes is shown the certificate that was read last.
-
-Nobody waits in line: whoever comes is let in at once. Where too many have not agreed yet, the oldest of them from
-the address that has the most makes room, and a peer that has something to say has said it by then.
+Every peer is accepted at once. When too many handshakes are pending, a new one displaces the oldest from the
+address that has the most.
 """
 
 from __future__ import annotations
@@ -28,21 +26,21 @@ from polycast.server.stats.counters import Counters
 log = logging.getLogger("polycast.tls")
 
 EXPIRED, NOT_YET_VALID = 10, 9
-"""What OpenSSL calls them (X509_V_ERR_...)."""
+"""OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED and X509_V_ERR_CERT_NOT_YET_VALID."""
 SHUTDOWN_SECONDS = 5.0
-"""How long a peer may take to say goodbye in its turn."""
-FULL_SECONDS = 1.0
-"""How long nobody is let in when the system has no more files."""
-AT_ONCE = 64
-"""So many are let in before others get their turn."""
+"""How long a peer may take to complete the TLS shutdown."""
+ACCEPT_RETRY_SECONDS = 1.0
+"""How long to stop accepting when the system is out of file descriptors."""
+ACCEPTS_PER_TURN = 64
+"""How many connections are accepted in one turn of the event loop."""
 PENDING_AT_MOST = 1024
-"""Past it, a handshake that is not finished makes room for the next."""
+"""When so many handshakes are pending, a new one displaces another."""
 ADDRESS_SHARE = 4
-"""One address may have a quarter of them."""
+"""One address may have a quarter of the pending handshakes."""
 DETAILS_AT_MOST = 1000
-"""So many failures are told in the log; the others are only counted."""
+"""How many failures are logged; the rest are only counted."""
 FAILED = "tls"
-"""What a failure is counted under."""
+"""The reason under which failed handshakes are counted."""
 
 
 def to_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -54,22 +52,22 @@ def to_context(settings: TlsSettings) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except ssl.SSLError as error:
-        fits = error.reason != "KEY_VALUES_MISMATCH"
-        problem = "is no certificate and key in PEM" if fits else "has another key than"
-        raise StartError(f"tls.certificate {certificate}: {problem} {'' if fits else key}".rstrip()) from error
-    _believe(context, settings)
+        matches = error.reason != "KEY_VALUES_MISMATCH"
+        problem = "is not a PEM certificate with its key" if matches else "does not match the key"
+        raise StartError(f"tls.certificate {certificate}: {problem} {'' if matches else key}".rstrip()) from error
+    _trust(context, settings)
     _check_time(context, certificate)
     return context
 
 
 def to_dial_context(settings: TlsSettings) -> ssl.SSLContext:
-    """For servers that the broker dials. StartError: the files cannot be used."""
+    """For dialling. StartError: the files cannot be used."""
     if settings.ca:
         _check_file("tls.ca", settings.ca)
     try:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=settings.ca or None)
     except ssl.SSLError as error:
-        raise StartError(f"tls.ca {settings.ca}: no certificates in PEM") from error
+        raise StartError(f"tls.ca {settings.ca}: has no PEM certificates") from error
     if settings.dial_certificate:
         certificate, key = settings.dial_certificate, settings.dial_key or settings.dial_certificate
         _check_file("tls.dial_certificate", certificate)
@@ -77,7 +75,9 @@ def to_dial_context(settings: TlsSettings) -> ssl.SSLContext:
         try:
             context.load_cert_chain(certificate, key, password=_no_dial_password)
         except ssl.SSLError as error:
-            raise StartError(f"tls.dial_certificate {certificate}: no certificate with its key in PEM") from error
+            raise StartError(
+                f"tls.dial_certificate {certificate}: is not a PEM certificate with its key"
+            ) from error
     return context
 
 
@@ -94,12 +94,12 @@ def _check_file(name: str, path: str) -> None:
 
 
 def _no_password() -> str:
-    """Else OpenSSL would ask whoever sits at the terminal."""
+    """Without a callback, OpenSSL would prompt at the terminal."""
     raise StartError("tls.key is encrypted", "openssl pkey -in KEY -out NEW writes it without a password")
 
 
-def _believe(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Where a certificate is required and no authority is known, no client can connect."""
+def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """If client certificates are required and no authority is set, no client can connect."""
     if settings.client_certificates == REQUIRED:
         context.verify_mode = ssl.CERT_REQUIRED
     if not settings.client_ca:
@@ -108,19 +108,19 @@ def _believe(context: ssl.SSLContext, settings: TlsSettings) -> None:
     try:
         context.load_verify_locations(settings.client_ca)
     except ssl.SSLError as error:
-        raise StartError(f"tls.client_ca {settings.client_ca}: no certificates in PEM") from error
+        raise StartError(f"tls.client_ca {settings.client_ca}: has no PEM certificates") from error
     if settings.client_certificates != REQUIRED:
         context.verify_mode = ssl.CERT_OPTIONAL
 
 
 def _check_time(context: ssl.SSLContext, certificate: str) -> None:
-    """Python does not tell what a certificate says; whoever is shown it does."""
-    looking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    looking.check_hostname = False
-    looking.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
-    looking.load_verify_locations(certificate)
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = looking.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)
+    """Verify the certificate in a handshake in memory: the ssl module cannot read the validity of a local file."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(certificate)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(to_client, to_server), context.wrap_bio(to_server, to_client, server_side=True)
     for end in (*ends, *ends):
         try:
             end.do_handshake()
@@ -136,7 +136,7 @@ def _check_time(context: ssl.SSLContext, certificate: str) -> None:
 
 
 class TlsAcceptor:
-    """A listening socket whose connections are encrypted. `context` may be replaced while it listens."""
+    """Accepts the connections of a TLS listener. `context` may be replaced at any time."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class TlsAcceptor:
         seconds: float,
         most: int = PENDING_AT_MOST,
     ) -> None:
-        """`seconds` is how long a peer may take to agree, `most` how many may be about to."""
+        """`seconds` limits a handshake, `most` the number of pending handshakes."""
         self.context = context
         self._socket = sock
         self._to_connection = to_connection
@@ -156,16 +156,16 @@ class TlsAcceptor:
         self._most = most
         self._per_address = max(1, most // ADDRESS_SHARE)
         self._pending: dict[asyncio.Task[None], str] = {}
-        """The handshakes that are not finished, with the names of their peers."""
-        self._crowd: AddressGroups[asyncio.Task[None]] = AddressGroups()
-        """Those of them that were not told to end."""
+        """The pending handshakes, with the names of their peers."""
+        self._groups: AddressGroups[asyncio.Task[None]] = AddressGroups()
+        """The pending handshakes that were not cancelled."""
         self._loop = asyncio.get_running_loop()
         self._open = True
         sock.setblocking(False)
-        self._let_in()
+        self._start_accepting()
 
     def close(self) -> None:
-        """Who is not through by now never will be."""
+        """Stop accepting, and cancel the pending handshakes."""
         if self._open:
             self._open = False
             self._loop.remove_reader(self._socket)
@@ -173,52 +173,52 @@ class TlsAcceptor:
             for task in self._pending:
                 task.cancel()
 
-    def _let_in(self) -> None:
+    def _start_accepting(self) -> None:
         if self._open:
             self._loop.add_reader(self._socket, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(AT_ONCE):
+        for _ in range(ACCEPTS_PER_TURN):
             try:
-                accepted, place = self._socket.accept()
+                accepted, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("cannot let anybody in: %s", error.strerror)
+                log.error("cannot accept connections: %s", error.strerror)
                 self._loop.remove_reader(self._socket)
-                self._loop.call_later(FULL_SECONDS, self._let_in)
+                self._loop.call_later(ACCEPT_RETRY_SECONDS, self._start_accepting)
                 return
             accepted.setblocking(False)
-            self._make_room(address_group_of(place[0]))
-            name = f"{place[0]}:{place[1]}"
-            task = self._loop.create_task(self._pass(accepted, name))
+            self._make_room(address_group_of(address[0]))
+            name = f"{address[0]}:{address[1]}"
+            task = self._loop.create_task(self._handshake(accepted, name))
             self._pending[task] = name
-            self._crowd.add(task, address_group_of(place[0]))
-            task.add_done_callback(self._passed)
+            self._groups.add(task, address_group_of(address[0]))
+            task.add_done_callback(self._handshake_done)
 
-    def _make_room(self, origin: str) -> None:
-        if self._crowd.of(origin) >= self._per_address:
-            self._displace(self._crowd.oldest(origin), f"{self._per_address:,} from its address")
-        elif len(self._crowd) >= self._most:
-            self._displace(self._crowd.first_to_go(), f"{self._most:,}")
+    def _make_room(self, group: str) -> None:
+        if self._groups.of(group) >= self._per_address:
+            self._displace(self._groups.oldest(group), f"{self._per_address:,} from the same address")
+        elif len(self._groups) >= self._most:
+            self._displace(self._groups.next_to_evict(), f"{self._most:,}")
 
     def _displace(self, task: asyncio.Task[None] | None, most: str) -> None:
         if task is not None:
-            self._crowd.discard(task)
+            self._groups.discard(task)
             task.cancel()
-            reason = f"unfinished handshake, makes room for another: {most} are unfinished"
+            reason = f"handshake displaced by a new one: {most} are pending"
             self._report(DISPLACED, self._pending[task], reason)
 
-    def _passed(self, task: asyncio.Task[None]) -> None:
+    def _handshake_done(self, task: asyncio.Task[None]) -> None:
         self._pending.pop(task)
-        self._crowd.discard(task)
+        self._groups.discard(task)
 
     def _report(self, kind: str, name: str, reason: str) -> None:
         self._counters.closed[kind] += 1
         worth = self._counters.closed[kind] <= DETAILS_AT_MOST
-        log.log(logging.WARNING if worth else logging.DEBUG, "%s: no TLS: %s", name, reason)
+        log.log(logging.WARNING if worth else logging.DEBUG, "%s: TLS failed: %s", name, reason)
 
-    async def _pass(self, accepted: socket.socket, name: str) -> None:
+    async def _handshake(self, accepted: socket.socket, name: str) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 self._to_connection,
@@ -228,10 +228,10 @@ class TlsAcceptor:
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
         except OSError as error:
-            self._report(FAILED, name, _reason(error))
+            self._report(FAILED, name, _failure(error))
 
 
-def _reason(error: OSError) -> str:
+def _failure(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()
-    return error.strerror or str(error) or "it left"
+    return error.strerror or str(error) or "the peer disconnected"

@@ -44,7 +44,7 @@ def measure_queues(core: Core) -> None:
     for counters in core.counters.values():
         counters.queue_bytes = 0
     for connection in core.connections:
-        connection.port.counters.queue_bytes += connection.queued()
+        connection.listener.counters.queue_bytes += connection.queued()
 
 
 def progress_of(core: Core) -> dict[str, Progress]:

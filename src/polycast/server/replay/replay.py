@@ -47,7 +47,7 @@ class Replay:
         self.replays = replays
         self.connection = connection
         self.log = replays.log
-        self.piece_bytes = min(AHEAD_BYTES, connection.port.queue_bytes // AHEAD_SHARE)
+        self.piece_bytes = min(AHEAD_BYTES, connection.listener.queue_bytes // AHEAD_SHARE)
         self._unheard = _unheard(replays, connection)
         self.offset = -1
         self._reader: Reader | None = None
@@ -150,7 +150,9 @@ class Replay:
                     parts.append((encoder, []))
                 _add(parts[-1][1], begin, last)
         for encoder, slices in parts:
-            self.connection.feed(encoder.encode(burst, slices), sum(end - begin for begin, end in slices))
+            self.connection.queue.push_replayed(
+                encoder.encode(burst, slices), sum(end - begin for begin, end in slices)
+            )
 
     def _push_tail(self) -> bool:
         """From memory. Whether that was all there is."""
@@ -185,7 +187,7 @@ def _unheard(replays: Replays, connection: Connection) -> Collection[str]:
     """Whose messages do not go to it: its own, unless it wants them back, and to a link those of all links."""
     if connection.subscriber.link:
         return replays.links
-    return () if connection.port.role.echo else (connection.name,)
+    return () if connection.listener.role.echo else (connection.name,)
 
 
 def _add(slices: Slices, first: int, last: int) -> None:

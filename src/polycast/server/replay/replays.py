@@ -87,12 +87,12 @@ class Replays:
 
     def note(self, connection: Connection, pattern: Pattern) -> None:
         """It was subscribed to just now; what is older does not concern it."""
-        if connection.spilled:
+        if connection.queue.spilled:
             self._spilled[connection].note_made(pattern)
 
     def go_live(self, connection: Connection, pattern: Pattern, encoder: Encoder, offset: int) -> None:
         """It has been served up to that offset."""
-        if connection.spilled:
+        if connection.queue.spilled:
             self._spilled[connection].note_served(pattern, offset)
         self._hub.subscribe(connection.subscriber, pattern, encoder)
 
@@ -104,8 +104,9 @@ class Replays:
         """Turns all subscribers of these topics to the log: no queue holds what is about to be published."""
         self._outbox.flush()
         for connection in _connections({self.audience(topic) for topic in topics}):
-            if not connection.spilled and not connection.closing and (links or not connection.subscriber.link):
-                connection.turn_to_log()
+            live = not connection.queue.spilled and not connection.closing
+            if live and (links or not connection.subscriber.link):
+                connection.queue.start_spill()
                 self._spill(connection, offset, slow=False)
 
     def _spill(self, connection: Connection, offset: int, slow: bool) -> None:
@@ -169,8 +170,7 @@ class Replays:
             return
         if error := task.exception():
             log.error("%s: its replay failed", replay.connection, exc_info=error)
-            replay.connection.end("replay", "what it waits for cannot be had from the log")
-            replay.connection.abort()
+            replay.connection.disconnect("replay", "what it waits for cannot be had from the log")
 
     def _forget(self, replay: FromReplay) -> None:
         mine = self._open[replay.connection]

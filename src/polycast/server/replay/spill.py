@@ -67,6 +67,6 @@ class SpillReplay(Replay):
         return (Wish(encoder, max(made, *(self._served.get(pattern, 0) for pattern in matching))),)
 
     def go_live(self) -> None:
-        self.connection.spilled = False
+        self.connection.queue.end_spill()
         if self._slow:
             log.info("%s: caught up", self.connection)

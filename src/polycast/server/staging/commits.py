@@ -159,7 +159,7 @@ class Commits:
             self._reply(connection, event.to_ack(0))
             return
         batch = await _in_thread(
-            _prepare, parts, connection.port.role.dialect, connection.name.encode(), self._forwards
+            _prepare, parts, connection.listener.role.dialect, connection.name.encode(), self._forwards
         )
         del parts
         await self._make_room(len(batch) if isinstance(batch, Bulk) else NAMES_PER_MESSAGE * len(batch))

@@ -1,7 +1,7 @@
-"""How fast anybody may publish: past the rate a connection is not read for as long as it was too fast.
+"""Publish rate limits by connection and by identity, enforced by backpressure.
 
-What waits in its socket pushes back on it. A burst that was read is taken whole, whatever its size: then the wait
-is as much longer. A second's worth may come at once.
+Past a rate, a connection is not read. A burst that was read is accepted whole; the larger it is, the longer the
+pause. One second's worth may arrive at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from polycast.server.access.settings import AccessSettings
     from polycast.server.io.connection import Connection
 
-PATIENCE_SECONDS = 0.001
-"""Less than that is not worth a wait."""
+SHORTEST_PAUSE_SECONDS = 0.001
+"""Shorter pauses are skipped."""
 
 
 class Bucket:
-    """Fills at its rate, up to what one second brings; below nothing, it says how long to wait."""
+    """A token bucket that holds one second's worth. A negative level is a debt to wait for."""
 
     def __init__(self, per_second: float, now: float) -> None:
         self._rate = per_second
@@ -29,14 +29,14 @@ class Bucket:
         self._filled = now
 
     def spend(self, amount: int, now: float) -> float:
-        """How many seconds to wait for more."""
+        """The seconds until the level is no longer negative."""
         self._level = min(self._rate, self._level + (now - self._filled) * self._rate) - amount
         self._filled = now
         return max(0.0, -self._level / self._rate)
 
 
 class RateLimit:
-    """What one connection, or one identity, may bring; a rate of 0 is none."""
+    """The limits of one connection or identity; a rate of 0 is unlimited."""
 
     def __init__(self, messages: float, size: float, now: float) -> None:
         self._messages = Bucket(messages, now) if messages else None
@@ -55,32 +55,32 @@ class RateLimiter:
         self._identities: dict[str, RateLimit] = {}
         self._waiting: set[Connection] = set()
         self.waits = waits
-        """How often somebody had to wait."""
+        """How often a connection was paused."""
 
     def charge(self, connection: Connection, messages: int, size: int) -> None:
-        """Called for what a connection publishes: it waits if that was too fast."""
+        """Charge a connection for messages that it published, and pause it if it exceeds a rate."""
         now = time.monotonic()
-        own, shared = self._paces(connection, now)
+        own, shared = self._limits_of(connection, now)
         wait = max(own.spend(messages, size, now), shared.spend(messages, size, now))
-        if wait > PATIENCE_SECONDS and connection not in self._waiting:
+        if wait > SHORTEST_PAUSE_SECONDS and connection not in self._waiting:
             self.waits += 1
             self._waiting.add(connection)
             self._budget.hold(connection)
-            asyncio.get_running_loop().call_later(wait, self._look_again, connection)
+            asyncio.get_running_loop().call_later(wait, self._end_pause, connection)
 
-    def _look_again(self, connection: Connection) -> None:
-        """More of what had been read before may have been charged meanwhile, and others of its identity."""
+    def _end_pause(self, connection: Connection) -> None:
+        """Other connections of the identity may have published meanwhile, so the pause may have to be extended."""
         if connection not in self._waiting:
             return
         now = time.monotonic()
-        wait = max(pace.spend(0, 0, now) for pace in self._paces(connection, now))
-        if wait > PATIENCE_SECONDS:
-            asyncio.get_running_loop().call_later(wait, self._look_again, connection)
+        wait = max(limit.spend(0, 0, now) for limit in self._limits_of(connection, now))
+        if wait > SHORTEST_PAUSE_SECONDS:
+            asyncio.get_running_loop().call_later(wait, self._end_pause, connection)
         else:
             self._waiting.discard(connection)
             self._budget.release(connection)
 
-    def _paces(self, connection: Connection, now: float) -> tuple[RateLimit, RateLimit]:
+    def _limits_of(self, connection: Connection, now: float) -> tuple[RateLimit, RateLimit]:
         settings, identity = self._settings, connection.guard.identity
         own, shared = self._connections.get(connection), self._identities.get(identity)
         if own is None:

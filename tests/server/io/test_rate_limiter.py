@@ -10,7 +10,7 @@ from access.gate import counted, gated
 from kit.broker import Broker
 from kit.hermod import OK, message
 from kit.wire import Peer, wait_for
-from polycast.server.access.rate_limiter import Bucket, RateLimit
+from polycast.server.io.rate_limiter import Bucket, RateLimit
 
 
 def test_a_bucket_has_one_second_and_then_its_rate() -> None:
