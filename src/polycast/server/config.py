@@ -20,6 +20,8 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from polycast.address import PORT_LIMIT, WEB, Address, parse_address
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
@@ -27,7 +29,7 @@ from polycast.server.access.http_allowlist import parse_host, parse_origin
 from polycast.server.access.identity import parse_networks
 from polycast.server.access.rules import parse_rule
 from polycast.server.access.settings import REQUIRED, TlsSettings
-from polycast.server.settings import DIALECT_TABLES, POLICIES, TABLES, Settings, declared
+from polycast.server.settings import DIALECT_TABLES, POLICIES, TABLES, Settings, declared, types
 
 PREFIX = "POLYCAST_"
 LARGEST = 2**53
@@ -39,13 +41,13 @@ MODE = "mode"
 REPLAYS = ("last",)
 ADDRESSED = ("listen", "connect")
 """The tables of addresses: where the broker is, and where it connects to."""
-TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
-NAMED_BY = {
+BOOLEANS = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
+NAMED_BY: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
     str: "text",
-    list: "a list of texts",
+    list[str]: "a list of texts",
 }
 
 
@@ -307,14 +309,14 @@ def _check_network(text: str, source: str) -> None:
 
 def convert(key: str, value: Any, declaration: Field[Any], source: str, typed: bool = False) -> Any:
     """A value from TOML, from a text (environment, --set) or from a flag, as the setting's type."""
-    kind: type[Any] = {"int": int, "float": float, "bool": bool, "str": str}.get(str(declaration.type), list)
-    result: Any = _from_text(value, kind) if isinstance(value, str) and not typed else value
     if parse := declaration.metadata["parse"]:
         return _parsed(key, value, parse, source)
-    if kind is float and type(result) is int:
-        result = float(result)
-    if type(result) is not kind or (kind is list and not all(isinstance(item, str) for item in result)):
-        raise UsageError(f"{source}: {key} = {value!r}: expected {NAMED_BY[kind]}")
+    kind = types()[key]
+    text = isinstance(value, str) and not typed
+    try:
+        result = msgspec.convert(_from_text(value, kind) if text else value, kind, strict=not text)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{source}: {key} = {value!r}: expected {NAMED_BY[kind]}") from error
     low, choices = declaration.metadata["low"], declaration.metadata["choices"]
     if low is not None and not low <= result <= LARGEST:
         raise UsageError(f"{source}: {key} = {result:,}: expected {low:,} to {LARGEST:,}")
@@ -335,16 +337,14 @@ def _parsed(key: str, value: Any, parse: Callable[[str], object], source: str) -
 
 
 def _from_text(text: str, kind: type[Any]) -> Any:
-    try:
-        if kind in (int, float):
-            return kind(text)
-    except ValueError:
-        return text
+    """The forms that people type and msgspec does not know."""
     if kind is bool:
-        return True if text.lower() in TRUE else False if text.lower() in FALSE else text
-    if kind is list:
-        return [item.strip() for item in text.split(",") if item.strip()]
-    return text
+        return BOOLEANS.get(text.lower(), text)
+    if kind in (int, float):
+        return text.strip().replace("_", "")
+    if kind is str:
+        return text
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -7,8 +7,9 @@ derived from these classes. A table is a class, a key is a field.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, get_type_hints
 
 from polycast.address import SECURE, parse_address
 from polycast.declare import setting
@@ -136,14 +137,20 @@ class Settings:
 
 
 TABLES: dict[str, type[Any]] = {
-    "log": LogSettings,
-    "limits": LimitSettings,
-    "access": AccessSettings,
-    "tls": TlsSettings,
-    "events": EventSettings,
-    "stderr": StderrSettings,
+    **{
+        name: kind
+        for name, kind in get_type_hints(Settings).items()
+        if isinstance(kind, type) and is_dataclass(kind)
+    },
     **DIALECT_TABLES,
 }
+"""The class of each table of the configuration."""
+
+
+@cache
+def types() -> dict[str, Any]:
+    """The type of every setting by its full key."""
+    return {f"{table}.{key}": kind for table, cls in TABLES.items() for key, kind in get_type_hints(cls).items()}
 
 
 def declared() -> dict[str, Field[Any]]:
