@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import resource
 import signal
 import socket
@@ -62,6 +64,11 @@ def connect_from(broker: Broker, listener: str, host: str) -> socket.socket:
     peer.bind((host, 0))
     peer.connect(("127.0.0.1", broker.ports[listener]))
     return peer
+
+
+def tls_port(broker: Broker) -> int:
+    [port] = [int(address.rpartition(":")[2]) for _, address in broker.addresses if address.startswith("tls:")]
+    return port
 
 
 # -- memory ----------------------------------------------------------------------------------------------
@@ -281,8 +288,7 @@ def test_silent_tcp_connections_do_not_delay_a_tls_client(hosts: int, tmp_path: 
     certificate = authority.issue("broker.pem")
     flags = (f"--set=tls.certificate={certificate}", "--set=limits.handshake_seconds=3600")
     with Broker(*flags, "--listen=simplest=tls://127.0.0.1:0", listen=("http",)) as broker, ExitStack() as peers:
-        [port] = [int(where.rpartition(":")[2]) for _, where in broker.addresses if where.startswith("tls:")]
-        broker.ports["tls"] = port
+        broker.ports["tls"] = tls_port(broker)
         for number in range(SILENT_PEERS):
             peers.enter_context(connect_from(broker, "tls", f"127.0.0.{number % hosts + 1}"))
         context = ssl.create_default_context(cafile=authority.file)
@@ -291,3 +297,20 @@ def test_silent_tcp_connections_do_not_delay_a_tls_client(hosts: int, tmp_path: 
             with context.wrap_socket(client, server_hostname="localhost") as secure:
                 secure.sendall(b"pub x 1 y\n")
         assert "are pending" in broker.wait_for_log("handshake displaced by a new one")
+
+
+def test_a_refused_tls_peer_holds_no_file_descriptor(tmp_path: Path) -> None:
+    """The broker does not wait for the peer's close_notify."""
+    authority = Authority(tmp_path)
+    config = write_config(tmp_path, "loopback may everything")
+    flags = (f"--config={config}", f"--data={tmp_path}/data", f"--set=tls.certificate={authority.issue('b.pem')}")
+    context = ssl.create_default_context(cafile=authority.file)
+    with Broker(*flags, "--listen=simplest=tls://127.0.0.1:0", listen=("hermod.pub",)) as broker:
+        broker.ports["tls"] = tls_port(broker)
+        files = len(list(Path(f"/proc/{broker.process.pid}/fd").iterdir())) + 16
+        resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (files, files))
+        with ExitStack() as peers:
+            for _ in range(64):
+                peer = connect_from(broker, "tls", "127.0.0.1")
+                peers.enter_context(context.wrap_socket(peer, server_hostname="localhost"))
+            assert os.strerror(errno.EMFILE) not in broker.log()

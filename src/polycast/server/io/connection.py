@@ -386,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
 Action = Callable[[Connection], None]
 TRANSITIONS: dict[tuple[ConnectionState, ConnectionEvent], tuple[Action, ConnectionState]] = {
     (OPEN, ConnectionEvent.END_INPUT): (Connection._ignore, INPUT_ENDED),
-    (OPEN, ConnectionEvent.REJECT): (Connection._close_transport, CLOSING),
+    (OPEN, ConnectionEvent.REJECT): (Connection._abort_transport, CLOSING),
     (OPEN, ConnectionEvent.CLOSE): (Connection._leave_and_close, CLOSING),
     (OPEN, ConnectionEvent.HALF_CLOSE): (Connection._leave_and_half_close, CLOSING),
     (OPEN, ConnectionEvent.SHUT_DOWN): (Connection._half_close, CLOSING),

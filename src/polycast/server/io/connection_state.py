@@ -19,7 +19,7 @@ class ConnectionEvent(Enum):
     RESUME_INPUT = auto()
     """Events that were received before the input ended, and deferred, are handled now."""
     REJECT = auto()
-    """No rights, or no connection slot."""
+    """No rights, or no connection slot. A TLS close would wait for the peer, with a file that no limit counts."""
     CLOSE = auto()
     """Send what is buffered, then close."""
     HALF_CLOSE = auto()
