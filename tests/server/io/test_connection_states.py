@@ -162,7 +162,7 @@ def test_a_connection_without_a_slot_is_rejected() -> None:
     made, transport = listener(accepts=False), Transport()
     connection = connect(made, transport)
     assert connection.state is CLOSING
-    assert transport.ends() == ["close"]
+    assert transport.ends() == ["abort"]
     assert not made.leave.called
 
 
