@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kit.websocket import BINARY, TEXT, frame, read_frames
-from polycast.dialects.json_values import INVALID, read_body
+from polycast.dialects.json_bodies import INVALID, read_body
 from polycast.dialects.ubre import scan as module
 from polycast.dialects.ubre.messages import JsonMessage, read_json
 from polycast.dialects.ubre.scan import Publications, framed_in_python, lines_in_python

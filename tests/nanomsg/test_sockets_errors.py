@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nanomsg.places import SCHEMES, place
+from nanomsg.socket_pairs import SCHEMES, place
 from polycast.errors import UsageError
 from polycast.nanomsg import PUB, SUB, Socket
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kit.wire import GUARD_SECONDS
-from nanomsg.places import SCHEMES, join, pair, place, take
+from nanomsg.socket_pairs import SCHEMES, join, pair, place, take
 from polycast.nanomsg import PUB, SUB, Socket
 
 

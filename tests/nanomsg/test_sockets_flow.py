@@ -13,7 +13,7 @@ from kit.nanomsg import PUB as PUB_HEADER
 from kit.nanomsg import SUB as SUB_HEADER
 from kit.nanomsg import message
 from kit.wire import GUARD_SECONDS, Peer, wait_for
-from nanomsg.places import SCHEMES, pair, place, port_of, take
+from nanomsg.socket_pairs import SCHEMES, pair, place, port_of, take
 from polycast.nanomsg import PUB, SUB, Socket
 
 

@@ -14,7 +14,7 @@ from kit.nanomsg import PUB as PUB_HEADER
 from kit.nanomsg import SUB as SUB_HEADER
 from kit.program import Program
 from kit.wire import GUARD_SECONDS, Peer, wait_for
-from nanomsg.places import SCHEMES, join, open_files, pair, place, port_of
+from nanomsg.socket_pairs import SCHEMES, join, open_files, pair, place, port_of
 from polycast.nanomsg import PUB, SUB, Socket
 
 

@@ -12,7 +12,7 @@ import pytest
 from kit.links import free_port
 from kit.proxy import Proxy
 from kit.wire import GUARD_SECONDS, wait_for
-from nanomsg.places import SCHEMES, place, port_of
+from nanomsg.socket_pairs import SCHEMES, place, port_of
 from polycast.nanomsg import PUB, SUB, Socket
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit.wire import GUARD_SECONDS
-from nanomsg.places import pair, place, take
+from nanomsg.socket_pairs import pair, place, take
 from polycast.nanomsg import Socket
 
 

@@ -7,7 +7,7 @@ import pytest
 from kit.nanomsg import Listening
 from kit.websocket import BINARY, CLOSE, CONTINUATION, KEY, PING, PONG, TEXT, WebSocket, frame, upgrade, welcome
 from kit.wire import GUARD_SECONDS, Peer
-from nanomsg.places import port_of, take
+from nanomsg.socket_pairs import port_of, take
 from polycast.nanomsg import PUB, SUB, Socket
 
 PUBLISHER, SUBSCRIBER = "pub.sp.nanomsg.org", "sub.sp.nanomsg.org"

@@ -14,7 +14,7 @@ from kit.nanomsg import PUB as PUB_HEADER
 from kit.nanomsg import SUB as SUB_HEADER
 from kit.nanomsg import FilePeer, Listening, message, typed
 from kit.wire import GUARD_SECONDS, Peer, wait_for
-from nanomsg.places import open_files, port_of, take
+from nanomsg.socket_pairs import open_files, port_of, take
 from polycast.nanomsg import PUB, SUB, Socket, pipe
 
 
@@ -139,7 +139,7 @@ def test_a_subscriber_that_speaks_loses_its_pipe() -> None:
 
 
 def test_a_bad_peer_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipe, "FAREWELL_SECONDS", 0.05)
+    monkeypatch.setattr(pipe, "FLUSH_SECONDS", 0.05)
     with bound(PUB) as (pub, port), Peer(port, receive_bytes=4096) as bad:
         bad.send(SUB_HEADER)
         pub.wait_for_peers(1, GUARD_SECONDS)

@@ -70,6 +70,6 @@ def _no_constant(text: str) -> None:
 
 
 def _to_json(body: Body) -> str:
-    from polycast.dialects.json_values import to_json
+    from polycast.dialects.json_bodies import to_json
 
     return to_json(*body).decode()

@@ -23,7 +23,7 @@ from polycast.client.failures import (
     unreachable,
 )
 from polycast.dialects.client_requests import NO_BODY, Handler, Response
-from polycast.dialects.client_session import WINDOW, Acks, ClientSession, Outgoing, StartFrom
+from polycast.dialects.client_session import WINDOW, Acks, ClientSession, Command, StartFrom
 from polycast.errors import RemoteError
 from polycast.model import Body, Message, Pattern
 
@@ -35,12 +35,14 @@ class AsyncClient:
     dialect acknowledges, `publish` has waited for that already.
     """
 
-    def __init__(self, session: ClientSession, line: Line, writer: asyncio.StreamWriter, timeout: float) -> None:
+    def __init__(
+        self, session: ClientSession, stream: StreamProtocol, writer: asyncio.StreamWriter, timeout: float
+    ) -> None:
         """Use `open` or `connect_async`, which dial, and have the handshake behind them."""
         self.address = session.address
         self._session = session
-        self._line = line
-        self._reader = line.reader
+        self._stream = stream
+        self._reader = stream.reader
         self._writer = writer
         self._timeout = timeout
         self._turn = asyncio.Lock()
@@ -151,8 +153,8 @@ class AsyncClient:
         """Raises where the broker does not wait for us to close."""
         with suppress(TimeoutError):
             async with asyncio.timeout(NOTICE_SECONDS):
-                await self._line.over.wait()
-        if self._line.over.is_set():
+                await self._stream.over.wait()
+        if self._stream.over.is_set():
             raise await self._to_end()
 
     async def _leave(self) -> None:
@@ -165,8 +167,8 @@ class AsyncClient:
             while data := await self._reader.read(READ_BYTES):
                 self._session.receive(data)
                 self._session.take()
-        if self._line.error:
-            raise self._line.error
+        if self._stream.error:
+            raise self._stream.error
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -180,10 +182,10 @@ class AsyncClient:
             self._closed = True
             self._writer.transport.abort()
 
-    async def _run(self, outgoing: Outgoing) -> None:
-        await self._send(outgoing.data)
-        await self._wait(lambda: not outgoing.acks.pending, self._timeout)
-        self._session.check(outgoing.acks)
+    async def _run(self, command: Command) -> None:
+        await self._send(command.data)
+        await self._wait(lambda: not command.acks.pending, self._timeout)
+        self._session.check(command.acks)
 
     async def _wait(self, done: Callable[[], bool], seconds: float | None) -> None:
         try:
@@ -208,19 +210,19 @@ class AsyncClient:
 
     async def _receive(self) -> bytes:
         data = await self._reader.read(READ_BYTES)
-        if not data and self._line.error:
-            raise lost(self._session, self._line.error)
+        if not data and self._stream.error:
+            raise lost(self._session, self._stream.error)
         return data
 
     async def _to_end(self) -> RemoteError:
         """The error for a broker that left before we did."""
         await self._hear_last_words()
-        return lost(self._session, self._line.error) if self._line.error else self._session.ended()
+        return lost(self._session, self._stream.error) if self._stream.error else self._session.ended()
 
     async def _send(self, data: bytes) -> None:
         if self._closed:
             raise closed(self._session)
-        if self._session.unacknowledged and self._line.over.is_set():
+        if self._session.unacknowledged and self._stream.over.is_set():
             raise await self._to_end()
         try:
             self._writer.write(data)
@@ -236,7 +238,7 @@ class AsyncClient:
                 self._session.receive(data)
 
 
-class Line(asyncio.StreamReaderProtocol):
+class StreamProtocol(asyncio.StreamReaderProtocol):
     """However the connection ended, what came before is still to be read."""
 
     def __init__(self) -> None:
@@ -256,17 +258,19 @@ class Line(asyncio.StreamReaderProtocol):
         super().connection_lost(None)
 
 
-async def _open(session: ClientSession, timeout: float) -> tuple[Line, asyncio.StreamWriter]:
+async def _open(session: ClientSession, timeout: float) -> tuple[StreamProtocol, asyncio.StreamWriter]:
     address, loop = session.address, asyncio.get_running_loop()
     context = to_context(address, session.credentials)
-    line = Line()
+    stream = StreamProtocol()
     try:
         async with asyncio.timeout(timeout):
             transport: asyncio.Transport
             if address.scheme == "ipc":
-                transport, _ = await loop.create_unix_connection(lambda: line, address.path)
+                transport, _ = await loop.create_unix_connection(lambda: stream, address.path)
             else:
-                transport, _ = await loop.create_connection(lambda: line, address.host, address.port, ssl=context)
+                transport, _ = await loop.create_connection(
+                    lambda: stream, address.host, address.port, ssl=context
+                )
     except OSError as error:
         raise unreachable(address, error) from error
-    return line, asyncio.StreamWriter(transport, line, line.reader, loop)
+    return stream, asyncio.StreamWriter(transport, stream, stream.reader, loop)

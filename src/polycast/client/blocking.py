@@ -21,7 +21,7 @@ from polycast.client.failures import (
     unreachable,
 )
 from polycast.dialects.client_requests import NO_BODY, Handler, Response
-from polycast.dialects.client_session import WINDOW, Acks, ClientSession, Outgoing, StartFrom
+from polycast.dialects.client_session import WINDOW, Acks, ClientSession, Command, StartFrom
 from polycast.model import Body, Message, Pattern
 
 
@@ -157,10 +157,10 @@ class Client:
             self._closed = True
             self._socket.close()
 
-    def _run(self, outgoing: Outgoing) -> None:
-        self._send(outgoing.data)
-        self._wait(lambda: not outgoing.acks.pending, self._timeout)
-        self._session.check(outgoing.acks)
+    def _run(self, command: Command) -> None:
+        self._send(command.data)
+        self._wait(lambda: not command.acks.pending, self._timeout)
+        self._session.check(command.acks)
 
     def _wait(self, done: Callable[[], bool], seconds: float) -> None:
         until = time.monotonic() + seconds

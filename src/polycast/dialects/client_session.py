@@ -46,7 +46,7 @@ class Acks:
     """The first refusal."""
 
 
-class Outgoing(NamedTuple):
+class Command(NamedTuple):
     """Bytes to send, and the acknowledgements to wait for."""
 
     data: bytes
@@ -85,9 +85,9 @@ class ClientSession:
 
     # -- what a dialect writes ---------------------------------------------------------------------------
 
-    def open(self) -> Outgoing:
+    def open(self) -> Command:
         """The handshake."""
-        return Outgoing(b"", Acks())
+        return Command(b"", Acks())
 
     def encode(self, message: Message) -> bytes:
         raise NotImplementedError
@@ -99,7 +99,7 @@ class ClientSession:
     def check_pattern(self, pattern: Pattern) -> None:
         """Raises UsageError if the dialect cannot subscribe to the pattern."""
 
-    def to_subscribe(self, patterns: list[Pattern]) -> Outgoing:
+    def to_subscribe(self, patterns: list[Pattern]) -> Command:
         """Subscribes to at least the topics that match the patterns, which have been checked."""
         raise NotImplementedError
 
@@ -107,7 +107,7 @@ class ClientSession:
         """Raises UsageError if the dialect cannot start there."""
         raise UsageError(f"{self.dialect} cannot read from the log", "hermod can")
 
-    def to_subscribe_from(self, patterns: list[Pattern], start: StartFrom) -> Outgoing:
+    def to_subscribe_from(self, patterns: list[Pattern], start: StartFrom) -> Command:
         """The same as `to_subscribe`, from a position in the broker's log."""
         raise NotImplementedError
 
@@ -129,7 +129,7 @@ class ClientSession:
         """A request, and its number in `responses`; the caller removes that entry."""
         raise UsageError(f"{self.dialect} has no requests", "ubre and hermod have")
 
-    def to_offer(self, route: str, handler: Handler) -> Outgoing:
+    def to_offer(self, route: str, handler: Handler) -> Command:
         """Offers a route. Requests are handled while the client reads."""
         raise UsageError(f"{self.dialect} cannot serve routes", "ubre can")
 
@@ -180,7 +180,7 @@ class ClientSession:
         self.unacknowledged = self.unacknowledged or not acks.pending
         return block
 
-    def subscribe(self, patterns: Iterable[Pattern], start: StartFrom | None = None) -> Outgoing:
+    def subscribe(self, patterns: Iterable[Pattern], start: StartFrom | None = None) -> Command:
         if self.one_way and self.publishing:
             raise UsageError(f"this {self.dialect} connection publishes", "connect() another to subscribe")
         new = self.check_patterns(patterns, start)

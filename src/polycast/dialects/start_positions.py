@@ -13,7 +13,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from polycast.dialects.json_values import shown
+from polycast.dialects.json_bodies import shown
 from polycast.errors import ProtocolError
 from polycast.model import StartPosition
 

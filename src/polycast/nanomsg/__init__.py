@@ -1,4 +1,4 @@
-"""nanomsg's PUB and SUB sockets for Python. They need no broker, and talk to nanomsg and nng peers.
+"""nanomsg's PUB and SUB sockets for Python. They need no broker, and interoperate with nanomsg and nng.
 
 with Socket(SUB) as sub:
     sub.subscribe(b"foo")
@@ -6,7 +6,7 @@ with Socket(SUB) as sub:
     print(sub.recv())
 """
 
-from polycast.nanomsg.end import Kind
+from polycast.nanomsg.sessions import Kind
 from polycast.nanomsg.socket import Socket
 
 PUB, SUB = Kind.PUB, Kind.SUB

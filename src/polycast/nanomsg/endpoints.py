@@ -1,4 +1,4 @@
-"""Endpoints: where a socket was bound, and whom it connects to. Both make pipes, as many as it takes."""
+"""Endpoints: addresses that a socket is bound to, or dials. Both create pipes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from collections.abc import Callable
 from polycast.address import Address
 from polycast.dialects.session import Session, SessionContext
 from polycast.nanomsg import inproc
-from polycast.nanomsg.end import End, Kind
+from polycast.nanomsg.addresses import file_identity, remove_file
 from polycast.nanomsg.pipe import Pipe
-from polycast.nanomsg.places import file_number, remove_file
-from polycast.nanomsg.sessions import to_dialling_session, to_encoder, to_listening_session, to_session_context
+from polycast.nanomsg.sessions import (
+    Kind,
+    to_dialling_session,
+    to_encoder,
+    to_listening_session,
+    to_session_context,
+)
+from polycast.nanomsg.socket_core import Endpoint, SocketCore
 
 log = logging.getLogger("polycast.nanomsg")
 
@@ -24,36 +30,30 @@ LONGEST_WAIT_SECONDS = 5.0
 DIAL_SECONDS = 5.0
 
 
-class Endpoint:
-    def __init__(self, end: End, address: Address, url: str) -> None:
-        self._end = end
+class PipeEndpoint(Endpoint):
+    def __init__(self, core: SocketCore, address: Address, url: str) -> None:
+        self._core = core
         self._address = address
         self._url = url
-
-    async def open(self) -> None:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        raise NotImplementedError
 
     def to_pipe(
         self, to_session: Callable[[Kind, SessionContext], Session], scheme: str, dialed: Address | None = None
     ) -> Pipe:
-        context = to_session_context(scheme, self._end.options.message_bytes, dialed)
-        return Pipe(self._end, to_session(self._end.kind, context), to_encoder(context), self._url)
+        context = to_session_context(scheme, self._core.options.message_bytes, dialed)
+        return Pipe(self._core, to_session(self._core.kind, context), to_encoder(context), self._url)
 
     async def join(self, connected: socket.socket) -> Pipe:
-        """One side of an inproc pair. To its session it is like tcp."""
+        """One side of an inproc pair. Its session is that of tcp."""
         pipe = self.to_pipe(to_dialling_session, "tcp")
         await asyncio.get_running_loop().create_unix_connection(lambda: pipe, sock=connected)
         return pipe
 
 
-class Listener(Endpoint):
-    def __init__(self, end: End, address: Address, url: str, listening: socket.socket) -> None:
-        super().__init__(end, address, url)
+class SocketListener(PipeEndpoint):
+    def __init__(self, core: SocketCore, address: Address, url: str, listening: socket.socket) -> None:
+        super().__init__(core, address, url)
         self._listening = listening
-        self._file = file_number(address)
+        self._file = file_identity(address)
 
     async def open(self) -> None:
         loop, scheme = asyncio.get_running_loop(), self._address.scheme
@@ -61,12 +61,12 @@ class Listener(Endpoint):
         self._server = await start(lambda: self.to_pipe(to_listening_session, scheme), sock=self._listening)
 
     async def close(self) -> None:
-        """The file goes first: whoever finds it later has made it."""
+        """Removes the file first: a file that appears later belongs to another listener."""
         remove_file(self._address, self._file)
         self._server.close()
 
 
-class InprocListener(Endpoint):
+class InprocListener(PipeEndpoint):
     async def open(self) -> None:
         inproc.bind(self._address.path, self.join)
 
@@ -74,8 +74,8 @@ class InprocListener(Endpoint):
         inproc.unbind(self._address.path)
 
 
-class Dialer(Endpoint):
-    """Dials until it is told to stop: after a failure, and after the end of every pipe."""
+class Dialer(PipeEndpoint):
+    """Dials until it is closed: again after a failure, and after the end of each pipe."""
 
     async def open(self) -> None:
         self._task = asyncio.create_task(self._keep_dialling())
@@ -87,10 +87,10 @@ class Dialer(Endpoint):
     async def _keep_dialling(self) -> None:
         wait = FIRST_WAIT_SECONDS
         while True:
-            begun = time.monotonic()
+            started = time.monotonic()
             if pipe := await self._dial():
                 await pipe.ended
-            if time.monotonic() - begun > DIAL_SECONDS + LONGEST_WAIT_SECONDS:
+            if time.monotonic() - started > DIAL_SECONDS + LONGEST_WAIT_SECONDS:
                 wait = FIRST_WAIT_SECONDS
             await asyncio.sleep(wait * random.uniform(0.8, 1.2))
             wait = min(wait * 2, LONGEST_WAIT_SECONDS)
@@ -103,8 +103,8 @@ class Dialer(Endpoint):
         try:
             async with asyncio.timeout(DIAL_SECONDS):
                 await self._open_connection(pipe)
-        except (OSError, UnicodeError) as error:  # the latter: a name that cannot be looked up
-            log.info("%s: %s; dialling until it is there", self._url, error)
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
+            log.info("%s: %s; dialling again", self._url, error)
             pipe.discard()
             return None
         return pipe

@@ -1,6 +1,6 @@
-"""inproc: names instead of addresses, known within this process. A pipe there is a pair of connected sockets.
+"""inproc: names instead of addresses, within one process. A pipe is a pair of connected sockets.
 
-Only the background thread comes here.
+Used by the background thread only.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Awaitable, Callable
 Accept = Callable[[socket.socket], Awaitable[object]]
 
 _names: dict[str, Accept] = {}
-_awaited: dict[str, asyncio.Event] = {}
+_waiting: dict[str, asyncio.Event] = {}
 
 
 def bind(name: str, accept: Accept) -> None:
     if name in _names:
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), f"inproc://{name}")
     _names[name] = accept
-    if name in _awaited:
-        _awaited.pop(name).set()
+    if name in _waiting:
+        _waiting.pop(name).set()
 
 
 def unbind(name: str) -> None:
@@ -30,9 +30,9 @@ def unbind(name: str) -> None:
 
 
 async def dial(name: str) -> socket.socket:
-    """Waits until somebody has that name."""
+    """Waits until a socket is bound to the name."""
     while name not in _names:
-        await _awaited.setdefault(name, asyncio.Event()).wait()
+        await _waiting.setdefault(name, asyncio.Event()).wait()
     near, far = socket.socketpair()
     try:
         await _names[name](far)

@@ -1,7 +1,7 @@
-"""The PUB end: what is sent goes to every pipe, encoded once, and never waits for a subscriber.
+"""The core of a PUB: each message is encoded once for all pipes, and never waits for a subscriber.
 
-`send` only puts the message into the outbox; the background thread takes all that is there at once. That thread is
-all that a sender may have to wait for.
+`send` adds the message to the outbox; the background thread takes the whole outbox at once. A sender waits at
+most for that thread.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 
 from polycast.model import Burst, Encoded, Encoder, Format
-from polycast.nanomsg.end import MESSAGE_OVERHEAD_BYTES, End, Kind, Options
+from polycast.nanomsg.sessions import Kind
+from polycast.nanomsg.socket_core import MESSAGE_OVERHEAD_BYTES, Options, SocketCore
 
 HANDOVER_BYTES = 256 * 1024
-"""When the outbox is this full, the sender lets the background thread have its turn."""
+"""The size of the outbox at which a sender waits for the background thread."""
 
 
-class Publisher(End):
+class PublisherCore(SocketCore):
     kind = Kind.PUB
 
     def __init__(self, options: Options) -> None:
@@ -27,7 +28,7 @@ class Publisher(End):
         self._taken = threading.Condition(self.lock)
 
     def send(self, message: bytes, timeout: float | None) -> bool:
-        """Whether the message was taken in time. With nobody there it is gone at once."""
+        """Whether the outbox had room in time. Without peers the message is dropped."""
         if not self.peers:
             return True
         with self.lock:

@@ -1,7 +1,7 @@
 """The background thread: one for all sockets of a process, with an event loop of its own.
 
-It starts with the first socket. When the process ends, sockets that were left open are closed as `close` does it.
-A child made by fork has no such thread: the sockets it inherited are closed there, and new ones start another.
+It starts with the first socket. At the exit of the process, open sockets are closed as by `close`. A forked child
+does not have the thread: the sockets it inherited are closed in it, and new ones start a new thread.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Closeable(Protocol):
 class Reactor:
     def __init__(self) -> None:
         self.loop = uvloop.new_event_loop()
-        self.tenants: WeakSet[Closeable] = WeakSet()
+        self.sockets: WeakSet[Closeable] = WeakSet()
         self._thread = threading.Thread(target=self.loop.run_forever, name="polycast.nanomsg", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Does this in the background thread, and waits for it."""
+        """Runs `work` in the background thread, and waits for its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -46,13 +46,13 @@ class Reactor:
         self.loop.close()
 
     async def _close_all(self) -> None:
-        await asyncio.gather(*(tenant.close() for tenant in self.tenants))
+        await asyncio.gather(*(sock.close() for sock in self.sockets))
 
 
 _lock = threading.Lock()
 _reactor: Reactor | None = None
-_lost: list[Reactor] = []
-"""Those of the parents. They are not ours to close: what they wait with is shared with the parent."""
+_inherited: list[Reactor] = []
+"""Reactors of parent processes. They stay open: their event loop shares file descriptors with the parent."""
 
 
 def reactor() -> Reactor:
@@ -71,14 +71,14 @@ def _stop() -> None:
         stopping.stop()
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     global _lock, _reactor
     _lock = threading.Lock()
     if _reactor is not None:
-        for tenant in _reactor.tenants:
-            tenant.closed = True
-        _lost.append(_reactor)
+        for sock in _reactor.sockets:
+            sock.closed = True
+        _inherited.append(_reactor)
         _reactor = None
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,6 +1,8 @@
-"""Which session and which form a pipe gets: those of the dialect, told to take no topic out of a message."""
+"""The session and the encoder of a pipe: those of the dialect `nanomsg`, with messages that have no topic."""
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 from polycast.address import Address
 from polycast.dialects.nanomsg.encoders import NAME, NanomsgEncoder, encoder_of
@@ -8,14 +10,18 @@ from polycast.dialects.nanomsg.session import PROTOCOLS, NanomsgWebSocket, SubSe
 from polycast.dialects.nanomsg.settings import NanomsgSettings
 from polycast.dialects.session import Session, SessionContext
 from polycast.model import Limits
-from polycast.nanomsg.door import DoorSession
-from polycast.nanomsg.end import Kind
+from polycast.nanomsg.upgrade_session import UpgradeSession
 
 SEPARATOR = "|"
-"""Of no effect: with no room for a topic, all of a message is its payload."""
-
-
+"""Without effect: with a topic limit of 0, the whole message is payload."""
 LIMIT_ARGUMENT = "the socket's message_bytes"
+
+
+class Kind(IntEnum):
+    """The numbers are those of the SP headers, and of `NN_PUB` and `NN_SUB` of nanomsg."""
+
+    PUB = 0x20
+    SUB = 0x21
 
 
 def to_session_context(scheme: str, message_bytes: int, dialed: Address | None = None) -> SessionContext:
@@ -36,14 +42,14 @@ def to_encoder(context: SessionContext) -> NanomsgEncoder:
 
 
 def to_listening_session(kind: Kind, context: SessionContext) -> Session:
-    """For a pipe that somebody else dialled."""
+    """For a pipe that the peer dialled."""
     if context.scheme != "ws":
         return to_dialling_session(kind, context)
-    return DoorSession(context, PROTOCOLS[kind])
+    return UpgradeSession(context, PROTOCOLS[kind])
 
 
-def with_argument(session: Session) -> Session:
-    """The same session, which names what a socket was given where a broker would have a setting."""
+def with_limit_argument(session: Session) -> Session:
+    """The session, with errors that name the argument of the socket instead of a setting of the broker."""
     if isinstance(session, SubSession | NanomsgWebSocket):
         session.limit_setting = LIMIT_ARGUMENT
     return session

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from polycast.declare import setting
-from polycast.dialects.client_session import Acks, ClientSession, Outgoing, check_topic, utf8
+from polycast.dialects.client_session import Acks, ClientSession, Command, check_topic, utf8
 from polycast.dialects.contract import Dialect, DialectClient, PublishRules, Role
 from polycast.dialects.framing import Reading, read_line
 from polycast.dialects.session import Session, SessionContext
@@ -128,9 +128,9 @@ class TabsClientSession(ClientSession):
     def check_pattern(self, pattern: Pattern) -> None:
         check_topic(pattern, NAME)
 
-    def to_subscribe(self, patterns: list[Pattern]) -> Outgoing:
+    def to_subscribe(self, patterns: list[Pattern]) -> Command:
         commands = [b"sub\t%b\n" % utf8(pattern.value) for pattern in patterns]
-        return Outgoing(b"".join(commands) + b"sync\n", self.expect_ack(Acks()))
+        return Command(b"".join(commands) + b"sync\n", self.expect_ack(Acks()))
 
     def read(self, block: bytes) -> tuple[int, int]:
         *lines, rest = block.split(b"\n")

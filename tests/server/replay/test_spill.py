@@ -35,7 +35,7 @@ def payload(number: int) -> bytes:
     return b"%08d" % number * (PIECE_BYTES // 8)
 
 
-class Speaker:
+class UbreBaseSession:
     """Publishes numbered messages, and knows how many there were."""
 
     def __init__(self, broker: Broker, topic: str = "flow") -> None:
@@ -44,7 +44,7 @@ class Speaker:
         self._peer = broker.connect("hermod.pub")
         self.count = 0
 
-    def __enter__(self) -> Speaker:
+    def __enter__(self) -> UbreBaseSession:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,7 +76,7 @@ def expect_all(ear: Ear, peer: Peer, numbers: range, topic: str = "flow") -> Non
 @pytest.mark.parametrize("name", EARS)
 def test_a_subscriber_that_stops_reading_and_goes_on_misses_nothing(spilling: Broker, name: str) -> None:
     ear = EARS[name]
-    with ear.open(spilling, "flow", 4096) as slow, Speaker(spilling) as speaker:
+    with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
         assert total(spilling, "replays_open") == 1
         assert f"{ear.listener} #" in spilling.wait_for_log("served from the log")
@@ -92,7 +92,7 @@ def test_a_subscriber_that_stops_reading_and_goes_on_misses_nothing(spilling: Br
 
 def test_it_may_fall_behind_again_and_again(spilling: Broker) -> None:
     ear = EARS["simplest"]
-    with ear.open(spilling, "flow", 4096) as slow, Speaker(spilling) as speaker:
+    with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         for spilled in (1, 2, 3):
             before = speaker.count
             speaker.say_until_spilled(spilled)
@@ -105,7 +105,7 @@ def test_it_may_take_its_time(tmp_path: Path) -> None:
     flags = (SMALL_QUEUE, "--set=limits.policy=spill", "--set=limits.stall_seconds=0.1")
     ear = EARS["simplest"]
     with Broker(*flags, data=tmp_path, listen=LISTEN) as broker:
-        slow, speaker = ear.open(broker, "flow", 4096), Speaker(broker)
+        slow, speaker = ear.open(broker, "flow", 4096), UbreBaseSession(broker)
         with slow, speaker:
             speaker.say_until_spilled()
             wait_for(lambda: _stuck_seconds(broker) > 1.5, "some looks at who takes nothing")
@@ -123,7 +123,7 @@ def test_the_policy_can_be_set_for_all_listeners(tmp_path: Path) -> None:
     flags = (SMALL_QUEUE, "--set=limits.policy=spill")
     ear = EARS["fanout"]
     with Broker(*flags, data=tmp_path, listen=LISTEN) as broker:
-        slow, speaker = ear.open(broker, "flow", 4096), Speaker(broker)
+        slow, speaker = ear.open(broker, "flow", 4096), UbreBaseSession(broker)
         with slow, speaker:
             speaker.say_until_spilled()
             expect_all(ear, slow, range(speaker.count))
@@ -135,7 +135,7 @@ def test_with_deliveries_that_wait_for_the_log(tmp_path: Path) -> None:
         ears = [EARS["simplest"], EARS["hermod"]]
         with ExitStack() as stack:
             slow = [stack.enter_context(ear.open(broker, "flow", 4096)) for ear in ears]
-            speaker = stack.enter_context(Speaker(broker))
+            speaker = stack.enter_context(UbreBaseSession(broker))
             speaker.say_until_spilled(2)
             for ear, peer in zip(ears, slow, strict=True):
                 expect_all(ear, peer, range(speaker.count))
@@ -146,7 +146,7 @@ def test_many_are_behind_while_one_keeps_up(spilling: Broker) -> None:
     ears = [ear for ear in EARS.values() for _ in range(2)]
     with ExitStack() as stack:
         slow = [stack.enter_context(ear.open(spilling, "flow", 4096)) for ear in ears]
-        speaker = stack.enter_context(Speaker(spilling))
+        speaker = stack.enter_context(UbreBaseSession(spilling))
         live = stack.enter_context(subscribe(spilling, "flow"))
         while total(spilling, "subscribers_spilled_total") < len(ears):
             assert speaker.count < TRIES
@@ -167,7 +167,7 @@ def test_those_who_are_behind_take_no_memory(tmp_path: Path) -> None:
         Broker(SMALL_QUEUE, data=tmp_path, listen=LISTEN, options="?policy=spill", fresh=True) as broker,
         ExitStack() as stack,
     ):
-        speaker = stack.enter_context(Speaker(broker))
+        speaker = stack.enter_context(UbreBaseSession(broker))
         speaker.say(4000)  # the log has by now what it keeps in memory for those who are nearly there
         before, heard = resident_bytes(broker.process.pid), speaker.count
         ears = [EARS[name] for name in ("simplest", "hermod", "ubre", "nanomsg") for _ in range(10)]
@@ -184,7 +184,7 @@ def test_those_who_are_behind_take_no_memory(tmp_path: Path) -> None:
 
 
 def test_a_window_that_is_not_acknowledged(spilling: Broker) -> None:
-    with subscribe(spilling, "flow", window=3) as subscriber, Speaker(spilling) as speaker:
+    with subscribe(spilling, "flow", window=3) as subscriber, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
         for number in range(speaker.count):
             assert read_messages(subscriber, 1) == [Heard("flow", number, payload(number))]
@@ -197,7 +197,7 @@ def test_a_window_that_is_not_acknowledged(spilling: Broker) -> None:
 def test_a_window_that_is_larger_than_the_queue(spilling: Broker, pace: dict[str, int]) -> None:
     with (
         subscribe(spilling, "flow", receive_bytes=4096, **pace) as subscriber,
-        Speaker(spilling) as speaker,
+        UbreBaseSession(spilling) as speaker,
     ):
         speaker.say_until_spilled()
         for number in range(speaker.count):
@@ -209,7 +209,7 @@ def test_a_window_that_is_larger_than_the_queue(spilling: Broker, pace: dict[str
 
 def test_a_window_beside_a_replay(spilling: Broker) -> None:
     """What is brought from the past and what fell behind: both come whole, each in its order."""
-    with Speaker(spilling, "past") as past, Speaker(spilling) as speaker:
+    with UbreBaseSession(spilling, "past") as past, UbreBaseSession(spilling) as speaker:
         past.say(300)
         speaker.say(1)
         with subscribe(spilling, "past", "flow", window=5, since={"past": 0}) as subscriber:
@@ -225,7 +225,7 @@ def test_a_window_beside_a_replay(spilling: Broker) -> None:
 
 
 def test_a_replay_that_ends_while_the_connection_is_behind(spilling: Broker) -> None:
-    with Speaker(spilling, "past") as past, Speaker(spilling) as speaker:
+    with UbreBaseSession(spilling, "past") as past, UbreBaseSession(spilling) as speaker:
         past.say(3)
         with subscribe(spilling, "flow", receive_bytes=4096) as subscriber:
             speaker.say_until_spilled()
@@ -245,7 +245,7 @@ def test_a_replay_that_ends_while_the_connection_is_behind(spilling: Broker) -> 
 
 def test_nobody_hears_itself_where_that_is_the_rule(spilling: Broker) -> None:
     ear = EARS["simplest"]
-    with ear.open(spilling, "flow", 4096) as slow, Speaker(spilling) as speaker:
+    with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
         numbers = speaker.count
         slow.send(pub("flow", b"mine") * 10)
@@ -261,9 +261,9 @@ def test_subscriptions_that_come_and_go_meanwhile(spilling: Broker) -> None:
     ear = EARS["ubre"]
     with (
         ear.open(spilling, "flow", 4096) as slow,
-        Speaker(spilling) as speaker,
-        Speaker(spilling, "other") as other,
-        Speaker(spilling, "third") as third,
+        UbreBaseSession(spilling) as speaker,
+        UbreBaseSession(spilling, "other") as other,
+        UbreBaseSession(spilling, "third") as third,
     ):
         speaker.say_until_spilled()
         other.say(10)
@@ -289,7 +289,7 @@ def test_a_broker_that_stops_meanwhile(tmp_path: Path) -> None:
     ear = EARS["hermod"]
     flags = (SMALL_QUEUE, "--set=limits.shutdown_seconds=0.1")
     with Broker(*flags, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker:
-        slow, speaker = ear.open(broker, "flow", 4096), Speaker(broker)
+        slow, speaker = ear.open(broker, "flow", 4096), UbreBaseSession(broker)
         with slow, speaker:
             speaker.say_until_spilled()
             assert broker.stop() == 0
@@ -300,7 +300,7 @@ def test_a_broker_that_stops_meanwhile(tmp_path: Path) -> None:
 
 
 def test_one_that_leaves_meanwhile_leaves_nothing_behind(spilling: Broker) -> None:
-    with EARS["fanout"].open(spilling, "flow", 4096) as slow, Speaker(spilling) as speaker:
+    with EARS["fanout"].open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
         port = slow.socket.getsockname()[1]
         slow.close()
@@ -311,7 +311,7 @@ def test_one_that_leaves_meanwhile_leaves_nothing_behind(spilling: Broker) -> No
 def test_answers_have_a_limit_of_their_own(spilling: Broker) -> None:
     """Who is behind and asks and asks, and reads nothing, is too slow after all."""
     ear = EARS["ubre"]
-    with ear.open(spilling, "flow", 4096) as slow, Speaker(spilling) as speaker:
+    with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
         slow.socket.settimeout(0.5)
         with pytest.raises(OSError):

@@ -25,7 +25,7 @@ from typing import Any
 from polycast.dialects.hermod.encoders import NAME, OK, to_error, to_ok
 from polycast.dialects.hermod.headers import Header, HermodError, to_natural, to_size, to_text
 from polycast.dialects.hermod.scan import Messages
-from polycast.dialects.json_values import UNSET, shown
+from polycast.dialects.json_bodies import UNSET, shown
 from polycast.errors import LimitError
 from polycast.model import Abort, BatchKey, Block, Burst, Commit, Format, Limits, PublishBatch, Stage
 

@@ -14,14 +14,14 @@ from polycast.dialects.client_session import (
     SHOWN_BYTES,
     Acks,
     ClientSession,
+    Command,
     Credentials,
-    Outgoing,
     StartFrom,
     utf8,
 )
 from polycast.dialects.hermod.encoders import NAME
 from polycast.dialects.hermod.headers import Header, HeaderEnd, after_space, read_header, to_natural, to_text
-from polycast.dialects.json_values import UNSET, to_member
+from polycast.dialects.json_bodies import UNSET, to_member
 from polycast.errors import ProtocolError, RefusedError, UsageError
 from polycast.model import Body, Exact, Format, Message, Pattern, StartPosition
 
@@ -54,12 +54,12 @@ class HermodClientSession(ClientSession):
 
     # -- writing -----------------------------------------------------------------------------------------
 
-    def open(self) -> Outgoing:
+    def open(self) -> Command:
         """A publisher sends nothing before the broker has replied in hermod."""
         if self.credentials.token:
             header = {"batch_type": "End", "token": self.credentials.token}
-            return Outgoing(msgspec.json.encode(header), self.expect_ack(Acks()))
-        return Outgoing(HELLO, self.expect_ack(Acks())) if self.publishing else Outgoing(b"", Acks())
+            return Command(msgspec.json.encode(header), self.expect_ack(Acks()))
+        return Command(HELLO, self.expect_ack(Acks())) if self.publishing else Command(b"", Acks())
 
     def encode(self, message: Message) -> bytes:
         topic, payload = msgspec.json.encode(utf8(message.topic).decode()), message.payload
@@ -100,7 +100,7 @@ class HermodClientSession(ClientSession):
         self.responses[self._requests] = None
         return b'{"ask":%b,"id":%d%b}' % (name, self._requests, to_member(body)), self._requests
 
-    def to_subscribe(self, patterns: list[Pattern]) -> Outgoing:
+    def to_subscribe(self, patterns: list[Pattern]) -> Command:
         return self._to_handshake(patterns)
 
     def check_start(self, patterns: list[Pattern], start: StartFrom) -> None:
@@ -109,15 +109,15 @@ class HermodClientSession(ClientSession):
             hint = "name the topics, or start at a time"
             raise UsageError(f"a sequence belongs to one topic, and {others[0]!r} may match many", hint)
 
-    def to_subscribe_from(self, patterns: list[Pattern], start: StartFrom) -> Outgoing:
+    def to_subscribe_from(self, patterns: list[Pattern], start: StartFrom) -> Command:
         return self._to_handshake(patterns, **{"from": _to_from(patterns, start)})
 
-    def _to_handshake(self, patterns: list[Pattern], **more: Any) -> Outgoing:
+    def _to_handshake(self, patterns: list[Pattern], **more: Any) -> Command:
         """`patterns` is an extension of Polycast, so exact topics go in `topics`."""
         topics = [pattern.value for pattern in patterns if isinstance(pattern, Exact)]
         others = [str(pattern) for pattern in patterns if not isinstance(pattern, Exact)]
         header = {"topics": topics} | ({"patterns": others} if others else {}) | more
-        return Outgoing(msgspec.json.encode(header), self.expect_ack(Acks()))
+        return Command(msgspec.json.encode(header), self.expect_ack(Acks()))
 
     def closing_bytes(self) -> bytes:
         return b"" if self.publishing else b'{"status":"CLOSE"}'

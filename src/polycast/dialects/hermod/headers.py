@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from polycast.dialects.hermod.scan import sha1_of
-from polycast.dialects.json_values import UNSET, cut, shown
+from polycast.dialects.json_bodies import UNSET, cut, shown
 from polycast.errors import ForbiddenError, LimitError, PeerError, ProtocolError, TimeoutPeerError, UsageError
 from polycast.model import Block, Body, Format, Limits, Pattern, Request, parse_pattern
 

@@ -53,7 +53,7 @@ from polycast.dialects.hermod.headers import (
 from polycast.dialects.hermod.scan import messages, sha1_of
 from polycast.dialects.hermod.settings import HermodSettings
 from polycast.dialects.hermod.subscriptions import Subscriptions
-from polycast.dialects.json_values import UNSET, shown
+from polycast.dialects.json_bodies import UNSET, shown
 from polycast.dialects.session import RequestSession, SessionContext
 from polycast.errors import PeerError
 from polycast.model import Block, Body, Closing, Event, Received, Refused, Reply

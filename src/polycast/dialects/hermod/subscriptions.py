@@ -18,7 +18,7 @@ from polycast.dialects.hermod.headers import (
     to_text,
     to_topic,
 )
-from polycast.dialects.json_values import UNSET, shown
+from polycast.dialects.json_bodies import UNSET, shown
 from polycast.dialects.start_positions import LATEST, read_start_positions
 from polycast.model import Exact, Limits, Pattern, Refused, Reply, StartPosition, Subscribe
 

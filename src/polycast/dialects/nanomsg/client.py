@@ -9,7 +9,7 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 from polycast.address import UNDER, Address
-from polycast.dialects.client_session import Acks, ClientSession, Credentials, Outgoing, utf8
+from polycast.dialects.client_session import Acks, ClientSession, Command, Credentials, utf8
 from polycast.dialects.nanomsg.encoders import HEADS, NAME
 from polycast.dialects.nanomsg.session import DialedPubSession, DialedSubSession, PubSession, SubSession
 from polycast.dialects.nanomsg.settings import NanomsgSettings
@@ -44,9 +44,9 @@ class NanomsgClientSession(ClientSession):
         kinds = (PubWebSocketClient, SubWebSocketClient) if self._scheme == "ws" else (PubSession, SubSession)
         self._session: Session = kinds[0](context) if publishing else kinds[1](context)
 
-    def open(self) -> Outgoing:
+    def open(self) -> Command:
         replies = (event.data for event in self._session.open() if isinstance(event, Reply))
-        return Outgoing(b"".join(replies), self.expect_ack(Acks()))
+        return Command(b"".join(replies), self.expect_ack(Acks()))
 
     def encode(self, message: Message) -> bytes:
         topic = utf8(message.topic)
@@ -64,8 +64,8 @@ class NanomsgClientSession(ClientSession):
                 f"nanomsg cannot subscribe to topics under {RESERVED_PREFIX}", "hermod, ubre and simplest can"
             )
 
-    def to_subscribe(self, patterns: list[Pattern]) -> Outgoing:
-        return Outgoing(b"", Acks())
+    def to_subscribe(self, patterns: list[Pattern]) -> Command:
+        return Command(b"", Acks())
 
     def read(self, block: bytes) -> tuple[int, int]:
         received = self._session.receive(block, 0.0)

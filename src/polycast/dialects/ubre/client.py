@@ -14,13 +14,13 @@ from typing import Any
 
 from polycast.address import WEB, Address
 from polycast.dialects.client_requests import Handler, Response, check_body, check_handler, to_failure, to_response
-from polycast.dialects.client_session import Acks, ClientSession, Credentials, Outgoing, check_topic, utf8
-from polycast.dialects.json_values import INVALID, check_utf8, compact, to_member, to_string
+from polycast.dialects.client_session import Acks, ClientSession, Command, Credentials, check_topic, utf8
+from polycast.dialects.json_bodies import INVALID, check_utf8, compact, to_member, to_string
 from polycast.dialects.session import SessionContext
+from polycast.dialects.ubre.base_session import UbreTransport
 from polycast.dialects.ubre.encoders import BINARY_FRAMES, JSON_FRAMES, NAME
 from polycast.dialects.ubre.messages import HEADER, NAME_BYTES_AT_MOST, PUBLISH, STREAMING
 from polycast.dialects.ubre.session import UbreWebSocketSession
-from polycast.dialects.ubre.speaker import Wire
 from polycast.dialects.web.client import WebSocketClient, to_close_frame, to_refusal
 from polycast.dialects.web.handshake import ClientHandshake
 from polycast.dialects.web.websocket import BINARY, PING, TEXT, to_masked_frame
@@ -37,7 +37,7 @@ BASE64 = re.compile(rb'\{"\$base64":"((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==
 
 
 class UbreWebSocketClient(WebSocketClient, UbreWebSocketSession):
-    wire = Wire(
+    transport = UbreTransport(
         JSON_FRAMES, BINARY_FRAMES, partial(to_masked_frame, TEXT), partial(to_masked_frame, BINARY)
     )  # fmt: skip
 
@@ -59,18 +59,18 @@ class UbreClientSession(ClientSession):
 
     # -- writing -----------------------------------------------------------------------------------------
 
-    def open(self) -> Outgoing:
-        return Outgoing(self._handshake.request, self.expect_ack(Acks()))
+    def open(self) -> Command:
+        return Command(self._handshake.request, self.expect_ack(Acks()))
 
     def encode(self, message: Message) -> bytes:
         topic = utf8(message.topic)
         if len(topic) > NAME_BYTES_AT_MOST:
             raise UsageError(f"ubre carries topics of {NAME_BYTES_AT_MOST:,} bytes at most, not {len(topic):,}")
         if message.format is Format.BYTES:
-            return self._session.wire.to_binary(_to_publication(topic, message.payload))
+            return self._session.transport.to_binary(_to_publication(topic, message.payload))
         _check_format(message)
         member = to_member(Body(message.payload, message.format))
-        return self._session.wire.to_json(b'{"publish":%b%b}' % (to_string(message.topic), member))
+        return self._session.transport.to_json(b'{"publish":%b%b}' % (to_string(message.topic), member))
 
     def to_block(self, block: bytes, count: int, acks: Acks) -> bytes:
         self.expect_ack(acks, count)
@@ -79,9 +79,11 @@ class UbreClientSession(ClientSession):
     def check_pattern(self, pattern: Pattern) -> None:
         check_topic(pattern, NAME)
 
-    def to_subscribe(self, patterns: list[Pattern]) -> Outgoing:
+    def to_subscribe(self, patterns: list[Pattern]) -> Command:
         commands = [b'{"subscribe":%b}' % to_string(pattern.value) for pattern in patterns]
-        return Outgoing(b"".join(map(self._session.wire.to_json, commands)) + PING_FRAME, self.expect_ack(Acks()))
+        return Command(
+            b"".join(map(self._session.transport.to_json, commands)) + PING_FRAME, self.expect_ack(Acks())
+        )
 
     def to_request(self, route: str, body: Body) -> tuple[bytes, int]:
         utf8(route)
@@ -90,12 +92,12 @@ class UbreClientSession(ClientSession):
         self.responses[self._requests] = None
         return self._session.to_request(self._requests, route, body), self._requests
 
-    def to_offer(self, route: str, handler: Handler) -> Outgoing:
+    def to_offer(self, route: str, handler: Handler) -> Command:
         utf8(route)
         check_handler(handler)
         self._handlers[route] = handler
         offer = b'{"subscribe":%b,"body":{"serve":true}}' % to_string(route)
-        return Outgoing(self._session.wire.to_json(offer) + PING_FRAME, self.expect_ack(Acks()))
+        return Command(self._session.transport.to_json(offer) + PING_FRAME, self.expect_ack(Acks()))
 
     def closing_bytes(self) -> bytes:
         return to_close_frame()

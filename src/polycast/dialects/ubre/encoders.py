@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polycast.dialects.framing import pass_through
-from polycast.dialects.json_values import to_json, to_string
+from polycast.dialects.json_bodies import to_json, to_string
 from polycast.dialects.ubre.messages import HEADER, NAME_BYTES_AT_MOST, PUBLISH, STREAMING
 from polycast.dialects.web import websocket
 from polycast.model import Buffer, Burst, Encoded, Encoder, Format, Slices

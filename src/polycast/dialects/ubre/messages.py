@@ -11,7 +11,7 @@ import struct
 import msgspec
 from msgspec import Raw
 
-from polycast.dialects.json_values import INVALID, NOTHING, check_utf8, to_member, to_string
+from polycast.dialects.json_bodies import INVALID, NOTHING, check_utf8, to_member, to_string
 from polycast.model import Body
 
 HEADER = struct.Struct("!BHI")

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from polycast.dialects.json_values import (
+from polycast.dialects.json_bodies import (
     BACKSLASH,
     BLANKS,
     INVALID,
@@ -60,7 +60,7 @@ PUBLICATION = re.compile(
 _check_value = msgspec.json.Decoder(Raw).decode
 
 
-class Publication(NamedTuple):
+class JsonPublication(NamedTuple):
     topic: bytes
     format: Format
     payload: bytes
@@ -80,7 +80,7 @@ def framed_in_python(
     topic_limit: int,
     payload_limit: int,
 ) -> Publications:
-    found: list[Publication] = []
+    found: list[JsonPublication] = []
     first = position
     while position < len(opcodes) and opcodes[position] == websocket.TEXT:
         text = bytes(block[starts[position] : ends[position]])
@@ -95,7 +95,7 @@ def framed_in_python(
 def lines_in_python(
     block: Block, position: int, line_limit: int, topic_limit: int, payload_limit: int
 ) -> Publications:
-    found: list[Publication] = []
+    found: list[JsonPublication] = []
     first = position
     while (end := block.find(b"\n", position, position + line_limit + 1)) >= 0:
         each = _read_publication(bytes(block[position:end]), topic_limit, payload_limit)
@@ -109,7 +109,7 @@ def lines_in_python(
 # -- one publication --------------------------------------------------------------------------------------
 
 
-def _read_publication(text: bytes, topic_limit: int, payload_limit: int) -> Publication | None:
+def _read_publication(text: bytes, topic_limit: int, payload_limit: int) -> JsonPublication | None:
     match = PUBLICATION.fullmatch(text)
     if match is None:
         return None
@@ -122,12 +122,12 @@ def _read_publication(text: bytes, topic_limit: int, payload_limit: int) -> Publ
     return found if len(topic) <= topic_limit and len(found.payload) <= payload_limit else None
 
 
-def _without_body(topic: bytes) -> Publication:
+def _without_body(topic: bytes) -> JsonPublication:
     text = b'{"publish":"%b"}' % topic
-    return Publication(topic, NONE, b"", text, len(text) - 1)
+    return JsonPublication(topic, NONE, b"", text, len(text) - 1)
 
 
-def _with_body(topic: bytes, value: bytes) -> Publication:
+def _with_body(topic: bytes, value: bytes) -> JsonPublication:
     if value.startswith(b'"'):
         if STRING.fullmatch(value) is None:
             raise msgspec.DecodeError
@@ -137,8 +137,8 @@ def _with_body(topic: bytes, value: bytes) -> Publication:
         payload = value
     text = b'{"publish":"%b","body":%b}' % (topic, value)
     if format_ is TEXT and BACKSLASH in value:
-        return Publication(topic, TEXT, payload, text, NOWHERE)
-    return Publication(topic, format_, payload, text, len(text) - len(payload) - (2 if format_ is TEXT else 1))
+        return JsonPublication(topic, TEXT, payload, text, NOWHERE)
+    return JsonPublication(topic, format_, payload, text, len(text) - len(payload) - (2 if format_ is TEXT else 1))
 
 
 def _read_value(value: bytes) -> bytes:
@@ -162,7 +162,7 @@ def _depth(rest: bytes) -> int:
 
 
 def _to_columns(
-    block: Block, begin: int, found: list[Publication], heads: list[bytes], tail: bytes, position: int
+    block: Block, begin: int, found: list[JsonPublication], heads: list[bytes], tail: bytes, position: int
 ) -> Publications:
     """`begin` is where the first of the frames was, `heads` and `tail` what stands around their texts."""
     if not found:

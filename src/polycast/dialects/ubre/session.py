@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from polycast.dialects.framing import Reading
-from polycast.dialects.json_values import BLANKS, to_string
+from polycast.dialects.json_bodies import BLANKS, to_string
 from polycast.dialects.session import SessionContext
 from polycast.dialects.ubre import scan
+from polycast.dialects.ubre.base_session import UbreBaseSession, UbreTransport, message_limit
 from polycast.dialects.ubre.encoders import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES, NAME
 from polycast.dialects.ubre.messages import HEADER, KINDS, PUBLISH, STREAMING
 from polycast.dialects.ubre.scan import Publications
-from polycast.dialects.ubre.speaker import Speaker, Wire, message_limit
 from polycast.dialects.web import websocket
 from polycast.dialects.web.websocket import Frames, WebSocketError, WebSocketSession
 from polycast.errors import LimitError, PeerError
@@ -33,9 +33,9 @@ BRACE = ord("{")
 # -- over WebSocket ---------------------------------------------------------------------------------------
 
 
-class UbreWebSocketSession(WebSocketSession, Speaker):
+class UbreWebSocketSession(WebSocketSession, UbreBaseSession):
     dialect = NAME
-    wire = Wire(
+    transport = UbreTransport(
         JSON_FRAMES,
         BINARY_FRAMES,
         partial(websocket.to_frame, websocket.TEXT),
@@ -49,7 +49,7 @@ class UbreWebSocketSession(WebSocketSession, Speaker):
 
     def open(self) -> list[Event]:
         topics = map(to_string, self._publishes)
-        return [Reply(self.wire.to_json(b'{"subscribe":%b}' % topic)) for topic in topics]
+        return [Reply(self.transport.to_json(b'{"subscribe":%b}' % topic)) for topic in topics]
 
     def read_messages(self, frames: Frames, now: float, reading: Reading) -> None:
         block, starts, ends, opcodes, _ = frames
@@ -85,8 +85,8 @@ class UbreWebSocketSession(WebSocketSession, Speaker):
 # -- on a stream ------------------------------------------------------------------------------------------
 
 
-class UbreSession(Speaker):
-    wire = Wire(JSON_LINES, BINARY_STREAM, lambda text: text + b"\n", bytes)
+class UbreSession(UbreBaseSession):
+    transport = UbreTransport(JSON_LINES, BINARY_STREAM, lambda text: text + b"\n", bytes)
 
     def receive(self, block: Block, now: float) -> Received:
         reading = Reading(NAME)

@@ -18,7 +18,8 @@ import h11
 
 from polycast.dialects.contract import Role, WebSocketEndpoint
 from polycast.dialects.session import Page, Session, SessionContext, opening
-from polycast.dialects.web.endpoints import (
+from polycast.dialects.web.handshake import with_path, words_of
+from polycast.dialects.web.upgrades import (
     UNAUTHORIZED,
     UPGRADE,
     AcceptedUpgrade,
@@ -29,7 +30,6 @@ from polycast.dialects.web.endpoints import (
     to_token,
     wants_websocket,
 )
-from polycast.dialects.web.handshake import with_path, words_of
 from polycast.errors import LimitError, PeerError, ProtocolError, TimeoutPeerError
 from polycast.model import Block, Closing, Event, Received, Refused, Reply, Upgrade
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 from msgspec import Meta, Raw, Struct, field
 
-from polycast.dialects.json_values import to_json
+from polycast.dialects.json_bodies import to_json
 from polycast.dialects.start_positions import read_start_positions
 from polycast.log.read import query
 from polycast.log.read.seek import first_offset, seek_sequence, seek_time

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from polycast.dialects.contract import PublishRules
-from polycast.dialects.json_values import INVALID, NOTHING, compact, read_body
+from polycast.dialects.json_bodies import INVALID, NOTHING, compact, read_body
 from polycast.dialects.registry import DIALECTS
 from polycast.errors import LimitError
 from polycast.model import Burst, Format, Limits

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from polycast.dialects.json_values import INVALID
+from polycast.dialects.json_bodies import INVALID
 from polycast.errors import ProtocolError, UsageError
 from polycast.model import Body, Format
 

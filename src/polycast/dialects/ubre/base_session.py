@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from polycast.dialects import json_values
+from polycast.dialects import json_bodies
 from polycast.dialects.framing import Reading
-from polycast.dialects.json_values import INVALID, NOTHING
+from polycast.dialects.json_bodies import INVALID, NOTHING
 from polycast.dialects.session import RequestSession, SessionContext
 from polycast.dialects.ubre import messages
 from polycast.dialects.ubre.messages import JsonMessage
@@ -49,7 +49,7 @@ class Handle(NamedTuple):
     binary: bool
 
 
-class Wire(NamedTuple):
+class UbreTransport(NamedTuple):
     """How messages travel."""
 
     json_encoder: Encoder
@@ -62,10 +62,10 @@ class NotTextError(Exception):
     """A topic or a route that is no JSON string."""
 
 
-class Speaker(RequestSession):
+class UbreBaseSession(RequestSession):
     """What UBRE means, whichever way its messages travel."""
 
-    wire: Wire
+    transport: UbreTransport
 
     def __init__(self, context: SessionContext) -> None:
         super().__init__(context)
@@ -76,17 +76,17 @@ class Speaker(RequestSession):
     def to_request(self, number: int, route: str, body: Body) -> bytes:
         if route in self._binary_routes:
             envelope = messages.to_envelope(route, body)
-            return self.wire.to_binary(messages.to_frame(messages.REQUEST, b"%d" % number, envelope))
-        text = b'{"request":%b,"id":%d%b}' % (json_values.to_string(route), number, json_values.to_member(body))
-        return self.wire.to_json(text)
+            return self.transport.to_binary(messages.to_frame(messages.REQUEST, b"%d" % number, envelope))
+        text = b'{"request":%b,"id":%d%b}' % (json_bodies.to_string(route), number, json_bodies.to_member(body))
+        return self.transport.to_json(text)
 
     def to_response(self, handle: Handle, success: bool, body: Body) -> bytes:
         if handle.binary:
             kind = messages.SUCCESS if success else messages.FAIL
-            answer = body.payload if body.format is Format.BYTES else json_values.to_json(*body)
-            return self.wire.to_binary(messages.to_frame(kind, handle.id, answer))
+            answer = body.payload if body.format is Format.BYTES else json_bodies.to_json(*body)
+            return self.transport.to_binary(messages.to_frame(kind, handle.id, answer))
         word = b"success" if success else b"fail"
-        return self.wire.to_json(b'{"%b":%b%b}' % (word, handle.id, json_values.to_member(body)))
+        return self.transport.to_json(b'{"%b":%b%b}' % (word, handle.id, json_bodies.to_member(body)))
 
     # -- what it says ------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class Speaker(RequestSession):
     def _subscribe(self, topic: str, serve: bool, *, binary: bool) -> Event:
         if serve:
             (self._binary_routes.add if binary else self._binary_routes.discard)(topic)
-        encoder = self.wire.binary_encoder if binary else self.wire.json_encoder
+        encoder = self.transport.binary_encoder if binary else self.transport.json_encoder
         return Subscribe(Exact(topic), encoder, serve)
 
     def _unsubscribe(self, topic: str) -> Event:
@@ -182,9 +182,9 @@ class Speaker(RequestSession):
 
     def _read_topic(self, raw: Raw) -> bytes:
         text = bytes(raw)
-        if text[0] != json_values.QUOTE:
+        if text[0] != json_bodies.QUOTE:
             raise NotTextError
-        topic = json_values.read_string(text)
+        topic = json_bodies.read_string(text)
         self.check_name("a topic", len(topic))
         return topic
 
@@ -197,7 +197,7 @@ class Speaker(RequestSession):
             raise LimitError(what, size, self._limits.topic_bytes, "limits.topic_bytes")
 
     def _read_payload(self, raw: Raw) -> tuple[bytes, Format]:
-        payload, format_ = json_values.read_body(raw)
+        payload, format_ = json_bodies.read_body(raw)
         self.check_body(messages.PUBLISH, len(payload))
         return payload, format_
 
@@ -217,7 +217,7 @@ def message_limit(limits: Limits) -> int:
 
 
 def _read_body(raw: Raw) -> Body:
-    return Body(*json_values.read_body(raw))
+    return Body(*json_bodies.read_body(raw))
 
 
 def _to_body(payload: bytes | None) -> Body:

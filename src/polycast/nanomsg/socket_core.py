@@ -1,6 +1,6 @@
-"""One socket as the background thread has it: its pipes, its endpoints, and how it comes to an end.
+"""The part of a socket that runs in the background thread: its pipes and its endpoints.
 
-Two threads meet here. What both touch is guarded by `lock`; everything else belongs to the background thread.
+State that the user's threads share with the background thread is guarded by `lock`.
 """
 
 from __future__ import annotations
@@ -8,27 +8,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from polycast.model import Burst
+from polycast.nanomsg.pipe import Pipe
 from polycast.nanomsg.reactor import reactor
-
-if TYPE_CHECKING:
-    from polycast.nanomsg.endpoints import Endpoint
-    from polycast.nanomsg.pipe import Pipe
+from polycast.nanomsg.sessions import Kind
 
 MESSAGE_OVERHEAD_BYTES = 64
-"""What a message costs besides its bytes: a queue of empty ones has an end, too."""
+"""The memory of a message besides its bytes, so that a queue of empty messages is bounded, too."""
 ABORT_SECONDS = 1.0
-"""An aborted pipe is gone at once. Should uvloop forget to say so, closing does not hang."""
-
-
-class Kind(IntEnum):
-    """The numbers are those of the SP headers, and of nanomsg's `NN_PUB` and `NN_SUB`."""
-
-    PUB = 0x20
-    SUB = 0x21
+"""An aborted pipe ends at once. If uvloop fails to report it, closing does not hang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +27,17 @@ class Options:
     linger_seconds: float
 
 
-class End:
+class Endpoint:
+    """An address that a socket is bound or connected to."""
+
+    async def open(self) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+
+class SocketCore:
     kind: Kind
 
     def __init__(self, options: Options) -> None:
@@ -46,13 +45,13 @@ class End:
         self.closed = False
         self.lock = threading.Lock()
         self.peers: set[Pipe] = set()
-        """The pipes that are up: whoever is at the other end has introduced itself."""
+        """Pipes whose handshake is done."""
         self.reactor = reactor()
-        self.reactor.tenants.add(self)
+        self.reactor.sockets.add(self)
         self._joined = threading.Condition(self.lock)
         self._pipes: set[Pipe] = set()
         self._endpoints: list[Endpoint] = []
-        self._quiet = asyncio.Event()
+        self._no_pipes = asyncio.Event()
 
     # -- for the socket, in any thread -------------------------------------------------------------------
 
@@ -64,7 +63,7 @@ class End:
     # -- in the background thread ------------------------------------------------------------------------
 
     async def add(self, endpoint: Endpoint) -> bool:
-        """False: the socket was closed in the meantime, and so is the endpoint."""
+        """False: the socket was closed in the meantime, and the endpoint is closed, too."""
         await endpoint.open()
         if self.closed:
             await endpoint.close()
@@ -72,32 +71,32 @@ class End:
         self._endpoints.append(endpoint)
         return True
 
-    def opened(self, pipe: Pipe) -> None:
+    def add_pipe(self, pipe: Pipe) -> None:
         self._pipes.add(pipe)
 
-    def joined(self, pipe: Pipe) -> None:
+    def add_peer(self, pipe: Pipe) -> None:
         with self.lock:
             self.peers.add(pipe)
             self._joined.notify_all()
 
-    def parted(self, pipe: Pipe) -> None:
+    def remove_peer(self, pipe: Pipe) -> None:
         with self.lock:
             self.peers.discard(pipe)
 
-    def left(self, pipe: Pipe) -> None:
+    def remove_pipe(self, pipe: Pipe) -> None:
         self._pipes.discard(pipe)
         if not self._pipes:
-            self._quiet.set()
+            self._no_pipes.set()
 
-    def received(self, pipe: Pipe, burst: Burst) -> None:
-        """Messages came; never for a PUB, whose sessions do not let any through."""
+    def handle_burst(self, pipe: Pipe, burst: Burst) -> None:
+        """Messages arrived. Never called for a PUB, whose sessions accept no messages."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Hands what was sent to the pipes."""
+        """Writes sent messages to the pipes."""
 
     async def close(self) -> None:
-        """What was sent still goes out, for as long as the linger time lasts."""
+        """Flushes for at most the linger time, then closes."""
         with self.lock:
             self.closed = True
             self._wake()
@@ -107,20 +106,20 @@ class End:
         self.flush()
         for pipe in list(self._pipes):
             pipe.finish()
-        if not await self._is_quiet(self.options.linger_seconds):
+        if not await self._wait_for_pipes(self.options.linger_seconds):
             for pipe in list(self._pipes):
                 pipe.abort()
-            await self._is_quiet(ABORT_SECONDS)
+            await self._wait_for_pipes(ABORT_SECONDS)
 
     def _wake(self) -> None:
-        """Everybody who waits for something that will not happen any more."""
+        """Wakes all waiting threads: the socket is closed."""
         self._joined.notify_all()
 
-    async def _is_quiet(self, seconds: float) -> bool:
-        self._quiet.clear()
+    async def _wait_for_pipes(self, seconds: float) -> bool:
+        self._no_pipes.clear()
         if self._pipes:
             try:
-                await asyncio.wait_for(self._quiet.wait(), seconds)
+                await asyncio.wait_for(self._no_pipes.wait(), seconds)
             except TimeoutError:
                 return False
         return True

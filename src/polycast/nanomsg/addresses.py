@@ -1,4 +1,4 @@
-"""Addresses, the sockets of the system behind them, and the files that those leave."""
+"""Addresses of sockets, their system sockets, and socket files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from polycast.errors import UsageError
 
 BACKLOG = 4096
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
-"""Seconds, seconds, times. A SUB never sends, so it would not notice that its publisher's machine is gone."""
+"""Seconds, seconds, probes. A SUB never sends, so it would not notice a dead publisher host."""
 INPROC = "inproc://"
 FORMS = "write tcp://HOST:PORT, ipc:///path, ws://HOST:PORT/path or inproc://NAME"
 ANY = "*"
@@ -27,23 +27,23 @@ def parse(url: str) -> Address:
     except UsageError as error:
         raise UsageError(str(error), FORMS) from error
     if address.scheme in SECURE:
-        raise UsageError(f"{url!r}: sockets do not speak TLS", FORMS)
+        raise UsageError(f"{url!r}: sockets do not support TLS", FORMS)
     if address.options:
         raise UsageError(f"{url!r}: sockets take no options behind a '?'", "name them when you make the Socket")
     return address
 
 
 def listen(address: Address) -> tuple[socket.socket, Address]:
-    """What listens there, and where that really is."""
+    """The listening socket, and its real address."""
     if address.scheme == "ipc":
         return _listen_ipc(address.path), address
     host = None if address.host == ANY else address.host
-    family, kind, protocol, _, place = socket.getaddrinfo(
+    family, kind, protocol, _, target = socket.getaddrinfo(
         host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     listening = socket.socket(family, kind, protocol)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    _bind(listening, place)
+    _bind(listening, target)
     return listening, replace(address, host=listening.getsockname()[0], port=listening.getsockname()[1])
 
 
@@ -56,7 +56,7 @@ def _listen_ipc(path: str) -> socket.socket:
 
 
 def _is_stale(path: str) -> bool:
-    """Nobody answers there: it was left behind by somebody who did not stop cleanly."""
+    """Whether no process listens there: the file is left from an unclean stop."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)
@@ -65,29 +65,29 @@ def _is_stale(path: str) -> bool:
     return False
 
 
-def _bind(listening: socket.socket, place: Any) -> None:
+def _bind(listening: socket.socket, target: Any) -> None:
     try:
-        listening.bind(place)
+        listening.bind(target)
         listening.listen(BACKLOG)
     except OSError:
         listening.close()
         raise
 
 
-def file_number(address: Address) -> int:
-    """Which file it is that a listener made, by when it did; 0: none, or it is gone."""
+def file_identity(address: Address) -> int:
+    """Identifies the file of a listener, by its creation time; 0: there is none."""
     path = Path(address.path)
     return path.stat().st_ctime_ns if address.scheme == "ipc" and path.exists() else 0
 
 
-def remove_file(address: Address, number: int) -> None:
-    """Unless another has taken its place."""
-    if number and file_number(address) == number:
+def remove_file(address: Address, identity: int) -> None:
+    """Unless another listener has replaced it."""
+    if identity and file_identity(address) == identity:
         Path(address.path).unlink()
 
 
 def keep_alive(connected: socket.socket) -> None:
-    """Asks the system to look after a connection on which nothing moves."""
+    """Enables TCP keepalive."""
     if connected.family == socket.AF_UNIX:
         return
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

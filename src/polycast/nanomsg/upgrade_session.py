@@ -1,4 +1,4 @@
-"""How a WebSocket begins where a socket listens: one request, for the sub-protocol of its kind."""
+"""The WebSocket handshake of a listening socket: one request, for the sub-protocol of its kind."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import h11
 
 from polycast.dialects.nanomsg.dialect import DIALECT
 from polycast.dialects.session import Page, Session, SessionContext
-from polycast.dialects.web.endpoints import AcceptedUpgrade, Endpoints, accept_upgrade
 from polycast.dialects.web.handshake import with_path, words_of
+from polycast.dialects.web.upgrades import AcceptedUpgrade, Endpoints, accept_upgrade
 from polycast.errors import LimitError, PeerError, ProtocolError
 from polycast.model import Block, Closing, Event, Received, Reply, Upgrade
 
@@ -18,8 +18,8 @@ PROTOCOL = b"sec-websocket-protocol"
 ENDPOINTS = Endpoints(DIALECT.endpoints)
 
 
-class DoorSession(Session):
-    """Whatever was asked for, the request is the last thing that this session reads."""
+class UpgradeSession(Session):
+    """Reads one request; after it, the WebSocket session reads, or the connection is closed."""
 
     handshake_done = False
 
@@ -45,21 +45,21 @@ class DoorSession(Session):
             error = ProtocolError(f"not HTTP/1.1: {broken}")
             return Received([Closing(error)], len(block))
         assert isinstance(request, h11.Request)
-        return Received(self._answer(request), after)
+        return Received(self._respond(request), after)
 
-    def _answer(self, request: h11.Request) -> list[Event]:
-        answer = self._knock(request)
-        if isinstance(answer, AcceptedUpgrade):
-            switch = h11.InformationalResponse(status_code=101, headers=answer.headers, reason=_phrase(101))
-            return [Reply(self._http.send(switch)), Upgrade(answer.dialect, answer.session)]
-        reason = f"{answer.status} to a request: {answer.body.decode().strip()}"
-        return [Reply(self._write(answer)), Closing(ProtocolError(reason))]
+    def _respond(self, request: h11.Request) -> list[Event]:
+        result = self._accept(request)
+        if isinstance(result, AcceptedUpgrade):
+            switch = h11.InformationalResponse(status_code=101, headers=result.headers, reason=_phrase(101))
+            return [Reply(self._http.send(switch)), Upgrade(result.dialect, result.session)]
+        reason = f"{result.status} to a request: {result.body.decode().strip()}"
+        return [Reply(self._write(result)), Closing(ProtocolError(reason))]
 
-    def _knock(self, request: h11.Request) -> Page | AcceptedUpgrade:
-        """Of the sub-protocols that were offered, all but ours are passed over."""
+    def _accept(self, request: h11.Request) -> Page | AcceptedUpgrade:
+        """All other sub-protocols that the client offers are ignored."""
         offered = words_of(request.headers, PROTOCOL)
         if self._protocol not in offered:
-            return Page(f"only the sub-protocol {self._protocol} is spoken here\n".encode(), status=400)
+            return Page(f"only the sub-protocol {self._protocol} is supported\n".encode(), status=400)
         others = [(name, value) for name, value in request.headers if name != PROTOCOL]
         headers = [*others, (PROTOCOL, self._protocol.encode())]
         return accept_upgrade(ENDPOINTS, request.method, headers, "", "", self._context)
@@ -71,8 +71,8 @@ class DoorSession(Session):
             ("Connection", "close"),
             *page.headers,
         ]
-        answer = h11.Response(status_code=page.status, headers=headers, reason=_phrase(page.status))
-        parts = (answer, h11.Data(data=page.body), h11.EndOfMessage())
+        response = h11.Response(status_code=page.status, headers=headers, reason=_phrase(page.status))
+        parts = (response, h11.Data(data=page.body), h11.EndOfMessage())
         return b"".join([self._http.send(part) for part in parts])
 
 

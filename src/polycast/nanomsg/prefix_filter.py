@@ -1,4 +1,4 @@
-"""What a SUB socket subscribed to: prefixes of messages. Like nanomsg it counts how often each was asked for."""
+"""The subscriptions of a SUB socket: prefixes of messages, with a count each, as in nanomsg."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections import Counter
 from collections.abc import Iterable
 
 
-class Topics:
+class PrefixFilter:
     def __init__(self) -> None:
         self._counts: Counter[bytes] = Counter()
         self._sizes: list[int] = []
-        """The lengths that topics have: a message is looked up once for each, however many topics there are."""
+        """The lengths of all topics: a message needs one lookup for each length."""
 
     def add(self, topic: bytes) -> None:
         self._counts[topic] += 1
         self._sizes = sorted(set(map(len, self._counts)))
 
     def remove(self, topic: bytes) -> None:
-        """A topic that was asked for twice is gone when it was removed twice."""
+        """A topic that was added twice must be removed twice."""
         if self._counts[topic] > 1:
             self._counts[topic] -= 1
         else:
             del self._counts[topic]
             self._sizes = sorted(set(map(len, self._counts)))
 
-    def choose(self, messages: Iterable[bytes]) -> list[bytes]:
-        """The messages that begin with one of the topics."""
+    def matching(self, messages: Iterable[bytes]) -> list[bytes]:
+        """The messages that start with one of the topics."""
         counts = self._counts
         if b"" in counts:
             return list(messages)
