@@ -57,21 +57,21 @@ class Terminal:
     """Runs a block's commands one after the other, and keeps what they print."""
 
     def __init__(self, folder: Path, seconds: float = GUARD_SECONDS) -> None:
-        self._folder = folder
+        self.folder = folder
         self._seconds = seconds
         self._running: list[subprocess.Popen[bytes]] = []
         self._environment = clean_environment() | {"PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
 
     def run(self, command: str) -> None:
-        number = len(list(self._folder.iterdir()))
-        out, err = self._folder / f"{number}.out", self._folder / f"{number}.err"
+        number = len(list(self.folder.iterdir()))
+        out, err = self.folder / f"{number}.out", self.folder / f"{number}.err"
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
                 ["bash", "-c", "exec " * command.startswith("polycast") + command.removesuffix("&")],
                 stdout=stdout,
                 stderr=stderr,
                 stdin=subprocess.DEVNULL,
-                cwd=self._folder,
+                cwd=self.folder,
                 env=self._environment,
                 start_new_session=True,
             )
@@ -93,7 +93,7 @@ class Terminal:
         wait_for(lambda: not expected - self.printed(), f"{expected - self.printed()}")
 
     def printed(self) -> Counter[str]:
-        return Counter(line for out in self._folder.glob("*.out") for line in out.read_text().splitlines())
+        return Counter(line for out in self.folder.glob("*.out") for line in out.read_text().splitlines())
 
     def close(self) -> None:
         for process in reversed(self._running):

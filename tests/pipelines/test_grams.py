@@ -50,7 +50,7 @@ def found(values: list[bytes], terms: SearchTerms) -> list[bytes]:
 
 
 @given(payloads, st.data())
-def test_what_is_there_is_not_denied(values: list[bytes], data: st.DataObject) -> None:
+def test_no_false_negatives_for_texts(values: list[bytes], data: st.DataObject) -> None:
     whole = data.draw(st.sampled_from(values or [b""]))
     begin = data.draw(st.integers(0, len(whole)))
     text = whole[begin : data.draw(st.integers(begin, len(whole)))]
@@ -59,7 +59,7 @@ def test_what_is_there_is_not_denied(values: list[bytes], data: st.DataObject) -
 
 
 @given(payloads, words)
-def test_what_is_denied_is_not_there(values: list[bytes], text: bytes) -> None:
+def test_an_excluded_text_does_not_occur(values: list[bytes], text: bytes) -> None:
     if not SearchTerms(text).may_be_in(to_filter(values)):
         assert not found(values, SearchTerms(text))
 
@@ -71,7 +71,7 @@ def paths_of(value: Any, before: tuple[str, ...] = ()) -> list[tuple[tuple[str, 
 
 
 @given(st.lists(objects, min_size=1, max_size=4), st.booleans(), st.data())
-def test_fields_are_found_however_they_are_written(rows: list[Any], escaped: bool, data: st.DataObject) -> None:
+def test_fields_match_any_json_encoding(rows: list[Any], escaped: bool, data: st.DataObject) -> None:
     values = [
         json.dumps(row, ensure_ascii=escaped, indent=data.draw(st.sampled_from([None, 1]))).encode()
         for row in rows
@@ -88,14 +88,14 @@ def test_fields_are_found_however_they_are_written(rows: list[Any], escaped: boo
         assert terms.may_be_in(to_filter(values))
 
 
-def test_a_field_is_its_value_as_it_is_written() -> None:
+def test_values_are_compared_as_written() -> None:
     payload = rb'{"a": {"b": 1.0, "c": "x\u0079", "d": [1], "e": null}, "f": 1, "f": true}'
     there = {"a.b": "1.0", "a.c": "xy", "a.d": None, "a.e": "null", "f": "true", "a": None, "g": None, "f.x": None}
     assert {name: value_at(payload, name.split(".")) for name in there} == there
     assert value_at(b"[1]", ["a"]) is value_at(b"\xff", ["a"]) is value_at(b"", ["a"]) is None
 
 
-def test_a_field_on_the_command_line() -> None:
+def test_field_arguments() -> None:
     assert to_field("a.b=c=d") == FieldMatch(("a", "b"), "c=d")
     for wrong in ("a", "=b", "a..b=c", ""):
         with pytest.raises(UsageError, match="is not NAME=VALUE"):
@@ -112,7 +112,7 @@ def orders(first: int, count: int) -> list[bytes]:
     ]
 
 
-def test_it_tells_one_order_from_all_others() -> None:
+def test_filters_exclude_other_orders() -> None:
     kept = to_filter(orders(1000, 2000))
     denied = [
         n for n in range(5000, 6000) if not SearchTerms(fields=(FieldMatch(("order",), str(n)),)).may_be_in(kept)
@@ -124,7 +124,7 @@ def test_it_tells_one_order_from_all_others() -> None:
     assert not kept.may_have_text(b"customs")
 
 
-def test_random_bytes_say_perhaps() -> None:
+def test_random_bytes_exclude_nothing() -> None:
     noise = random.Random(1).randbytes(6_000_000)
     kept = to_filter([noise[:4_500_000], noise[4_500_000:]])
     assert kept.may_have_text(b"customs")
@@ -144,7 +144,7 @@ def to_table(index: PayloadIndex, firsts: list[int]) -> pa.Table:
     return pa.Table.from_batches([to_rows(blocks)], SCHEMA)
 
 
-def test_blocks_are_indexed_once_and_files_become_few(tmp_path: Path) -> None:
+def test_blocks_are_indexed_once_and_files_are_merged(tmp_path: Path) -> None:
     index = PayloadIndex(tmp_path / "index", block=10)
     assert index.missing(25, 55) == [20, 30, 40]
     index.write(to_table(index, [20, 40]))
@@ -162,7 +162,7 @@ def test_blocks_are_indexed_once_and_files_become_few(tmp_path: Path) -> None:
     assert (30, 40) not in skipped
 
 
-def test_a_file_that_cannot_be_read_skips_nothing(tmp_path: Path) -> None:
+def test_an_unreadable_index_file_skips_nothing(tmp_path: Path) -> None:
     index = PayloadIndex(tmp_path / "index", block=10)
     index.write(to_table(index, [0]))
     index.files()[0].path.write_bytes(b"no Parquet")

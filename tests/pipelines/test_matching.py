@@ -35,7 +35,7 @@ patterns: st.SearchStrategy[Pattern] = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(topics, unique=True, max_size=12), st.lists(patterns, unique=True, max_size=8))
-def test_pairs_are_those_that_match(names: list[str], several: list[Pattern]) -> None:
+def test_matching_pairs(names: list[str], several: list[Pattern]) -> None:
     rows, numbers = match(pa.array(names, pa.string()), several)
     found = sorted(zip(rows.tolist(), numbers.tolist(), strict=True))
     wanted = [(n, p) for n, name in enumerate(names) for p, one in enumerate(several) if one.matches(name)]
@@ -142,7 +142,7 @@ def to_batch(messages: Sequence[tuple[int, str, str]]) -> pa.RecordBatch:
 
 @settings(deadline=None)
 @given(st.lists(steps, max_size=60))
-def test_the_log_tells_who_heard_a_message(taken: list[tuple[str, str, Any]]) -> None:
+def test_receivers_match_the_hub(taken: list[tuple[str, str, Any]]) -> None:
     model, known = Model(), SubscriptionHistory()
     for step in taken:
         model.take(*step)
@@ -154,7 +154,7 @@ def test_the_log_tells_who_heard_a_message(taken: list[tuple[str, str, Any]]) ->
 
 @settings(deadline=None)
 @given(st.lists(steps, max_size=40), st.data())
-def test_it_may_be_told_in_two_parts(taken: list[tuple[str, str, Any]], data: st.DataObject) -> None:
+def test_history_can_be_read_in_two_parts(taken: list[tuple[str, str, Any]], data: st.DataObject) -> None:
     model, known = Model(), SubscriptionHistory()
     for step in taken:
         model.take(*step)
@@ -180,7 +180,7 @@ def test_two_patterns_of_one_connection_count_once() -> None:
     assert sorted(zip(found.firsts.tolist(), found.nexts.tolist(), strict=True)) == [(3, 10), (3, 20)]
 
 
-def test_what_is_no_event_is_passed_over() -> None:
+def test_invalid_events_are_skipped() -> None:
     payloads = [b'{"connection":"c"}', b"{", b"[]", b'{"connection":7}', b"\xff"]
     batch = pa.RecordBatch.from_pydict(
         {
@@ -193,7 +193,7 @@ def test_what_is_no_event_is_passed_over() -> None:
     assert list(to_events(batch)) == [LoggedEvent(0, 7, "disconnect", BrokerEvent("c"))]
 
 
-def test_when_everything_is_known() -> None:
+def test_known_from() -> None:
     known = SubscriptionHistory()
     subscribe = BrokerEvent("c", kind="exact", value="a", pattern="a")
     known.take(LoggedEvent(4, 0, "subscribe", subscribe))

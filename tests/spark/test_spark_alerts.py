@@ -35,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_is_extraordinary_is_told_once(spark: SparkSession, data: Path) -> None:
+def test_each_anomaly_raises_one_alert(spark: SparkSession, data: Path) -> None:
     """In several batches, and published."""
     with Broker(listen=("hermod.pub",), data=data.parent / "broker") as broker:
         at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"

@@ -1,271 +1,21 @@
-"""`archive`: the lake's promises without Spark first, then the pipeline from log to lake."""
+"""The pipeline `archive`, from the log to the lake."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from pyspark.sql import SparkSession
 
-from log.shelf import BEGAN, SECOND, Shelf
-from polycast.errors import StartError, UsageError
+from log.shelf import Shelf
+from pipelines.lake import Row, expected, read
 from polycast.log.upkeep.sealing import seal
-from polycast.pipelines.archive.compaction import FIRST_STEP_BYTES, Compactor, MergeLimits, merge, step_of
-from polycast.pipelines.archive.compaction import plan as plan_merges
-from polycast.pipelines.archive.files import StagingWriter, hour_name, split_by_hour, to_stager
-from polycast.pipelines.archive.lake import RECORD, STAGING, Lake, LakeFile, StagedFile
-from polycast.pipelines.archive.pipeline import plan, to_reader
 from polycast.pipelines.runtime import runner
 from polycast.pipelines.runtime.progress import BatchProgress
 from polycast.pipelines.runtime.runner import RunReport, prepare_run, run_in_session
-from polycast.spark.options import read_source_options
-
-HOUR = 3600
-MIB = 1024 * 1024
-Row = dict[str, Any]
-
-
-class Killed(BaseException):
-    """As kill -9 would: nobody cleans up after it."""
-
-
-def rows_of(count: int) -> pa.RecordBatch:
-    return Shelf(Path("nowhere")).make(count)
-
-
-def write_log(folder: Path, count: int) -> None:
-    folder.mkdir()
-    Shelf(folder).segment(count)
-
-
-def read(lake: Path) -> list[Row]:
-    """With the hour that the path says, in seconds since the epoch."""
-    if not any(lake.glob("*/*/*.parquet")):
-        return []
-    found = duckdb.sql(
-        f"""select "offset", topic, sequence, epoch_us(time) as time, dialect, format, payload, source,
-            epoch(date::timestamp)::bigint + hour::int * {HOUR} as hour
-            from read_parquet('{lake}/*/*/*.parquet', hive_partitioning=true) order by "offset" """
-    )
-    assert found
-    rows: list[Row] = found.to_arrow_table().to_pylist()
-    return rows
-
-
-def expected(rows: list[Row]) -> list[Row]:
-    return [row | {"hour": row["time"] // SECOND // HOUR * HOUR} for row in rows]
-
-
-# -- what the workers do ---------------------------------------------------------------------------------
-
-
-def test_rows_are_split_by_their_hour_in_utc() -> None:
-    batch = rows_of(5000)
-    parts = list(split_by_hour(batch))
-    assert [hour_name(hour) for hour, _ in parts] == ["date=2023-11-14/hour=22", "date=2023-11-14/hour=23"]
-    assert [part.num_rows for _, part in parts] == [2800, 2200]
-    assert list(split_by_hour(batch.slice(0, 0))) == []
-
-
-def test_files_are_by_offset_with_statistics_and_as_large_as_they_may_be(tmp_path: Path) -> None:
-    batch = rows_of(5000)
-    files = StagingWriter(tmp_path, "x", target_bytes=1)
-    for start in range(0, 5000, 1000):
-        files.add(batch.slice(start, 1000))
-    done = files.close()
-    assert sum(file.rows for file in done) == 5000
-    assert all(file.size == (tmp_path / file.staged).stat().st_size for file in done)
-    assert not list(tmp_path.rglob("*.parquet"))
-    for file in done:
-        with pq.ParquetFile(tmp_path / file.staged) as opened:
-            offsets = opened.read(["offset"])["offset"].to_pylist()
-            assert offsets == list(range(file.first, file.last + 1))
-            about = opened.metadata.row_group(0)
-            names = [about.column(n).path_in_schema for n in range(about.num_columns)]
-            assert names == list(batch.schema.names)
-            assert about.column(0).statistics.min == file.first
-            assert {about.column(n).compression for n in range(about.num_columns)} == {"ZSTD"}
-
-
-def test_no_more_files_are_open_than_may_be(tmp_path: Path) -> None:
-    batch = rows_of(20)
-    hours = pa.array([BEGAN + n * HOUR * SECOND for n in range(20)]).cast(pa.timestamp("us", tz="UTC"))
-    spread = batch.set_column(3, "time", hours)
-    done = StagingWriter(tmp_path, "x", MIB)
-    done.add(spread)
-    assert len(list((tmp_path / "x").iterdir())) == 20
-    assert len(done._open) == 8
-    assert sum(file.rows for file in done.close()) == 20
-
-
-# -- the record ------------------------------------------------------------------------------------------
-
-
-def stage(lake: Lake, end: int, below: str) -> list[StagedFile]:
-    """What the workers do, share by share."""
-    options = read_source_options({"path": str(lake.folder.parent / "log")}, streaming=False)
-    shares = plan(options, lake.record.next, end)
-    numbers = iter([pa.RecordBatch.from_pydict({"id": range(len(shares))})])
-    [told] = to_stager(to_reader(options, shares), lake.folder, below, MIB)(numbers)
-    return [StagedFile(**row) for row in told.to_pylist()]
-
-
-def add(folder: Path, end: int, number: int) -> Lake:
-    """What the pipeline does with a batch, in a process that has just begun."""
-    lake = Lake(folder)
-    lake.open("log")
-    if not lake.has("query", number):
-        lake.commit("query", number, stage(lake, end, f"query/{number}"), end)
-    return lake
-
-
-def dying(monkeypatch: pytest.MonkeyPatch, after: int) -> list[str]:
-    """Every change of a name counts; the one after so many is not made any more."""
-    done: list[str] = []
-
-    def mortal(name: str) -> Callable[..., Any]:
-        real = getattr(Path, name)
-
-        def call(self: Path, *arguments: Any, **named: Any) -> Any:
-            if len(done) == after:
-                raise Killed
-            done.append(f"{name} {self.name}")
-            return real(self, *arguments, **named)
-
-        return call
-
-    for name in ("rename", "unlink", "mkdir"):
-        monkeypatch.setattr(Path, name, mortal(name))
-    return done
-
-
-def test_killed_at_any_moment_each_row_is_there_once(tmp_path: Path) -> None:
-    write_log(tmp_path / "log", 6000)
-    for moment in range(100):
-        folder = tmp_path / f"lake{moment}"
-        add(folder, 3000, 0)
-        with pytest.MonkeyPatch.context() as patch:
-            done = dying(patch, moment)
-            try:
-                add(folder, 6000, 1)
-                break
-            except Killed:
-                assert len(done) == moment
-        lake = add(folder, 6000, 1)  # as Spark would, when it comes back
-        assert [row["offset"] for row in read(folder)] == list(range(6000))
-        assert not list((folder / STAGING).rglob("*.part"))
-        assert lake.record.next == 6000
-    assert 5 < moment < 50
-
-
-def test_killed_while_files_are_merged(tmp_path: Path) -> None:
-    write_log(tmp_path / "log", 2000)
-    for moment in range(100):
-        folder = tmp_path / f"lake{moment}"
-        for number in range(4):
-            lake = add(folder, number * 500 + 500, number)
-        with pytest.MonkeyPatch.context() as patch:
-            dying(patch, moment)
-            try:
-                Compactor(lake, MergeLimits(MIB, 4)).run()
-                break
-            except Killed:
-                pass
-        seen = {row["offset"] for row in read(folder)}
-        assert len(seen) == 2000  # nothing is missing, not even now
-        lake = add(folder, 2000, 3)
-        Compactor(lake, MergeLimits(MIB, 4)).run()
-        assert [row["offset"] for row in read(folder)] == list(range(2000))
-        assert len(lake.files(lake.hours()[0])) == 1
-        assert not list((folder / STAGING).rglob("*.part"))
-    assert 5 < moment < 50
-
-
-def test_a_batch_that_comes_again_adds_nothing_even_from_another_checkpoint(tmp_path: Path) -> None:
-    folder = tmp_path / "lake"
-    write_log(tmp_path / "log", 100)
-    add(folder, 60, 0)
-    lake = add(folder, 60, 0)
-    for number, end in enumerate((30, 60, 100)):
-        lake.commit("another", number, stage(lake, end, f"another/{number}"), end)
-    assert [row["offset"] for row in read(folder)] == list(range(100))
-
-
-def test_the_lake_of_another_log_and_a_record_that_is_broken(tmp_path: Path) -> None:
-    write_log(tmp_path / "log", 10)
-    add(tmp_path / "lake", 10, 0)
-    with pytest.raises(UsageError, match="belongs to another log"):
-        Lake(tmp_path / "lake").open("different")
-    (tmp_path / "lake" / RECORD).write_text("{")
-    with pytest.raises(StartError, match=r"_record\.json cannot be read"):
-        Lake(tmp_path / "lake").open("log")
-
-
-# -- which files are merged ------------------------------------------------------------------------------
-
-
-def files(*sizes: int) -> list[LakeFile]:
-    return [LakeFile(f"{n}", n * 10, n * 10 + 9, size) for n, size in enumerate(sizes)]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "over", "groups"),
-    [
-        ([1] * 3, False, []),
-        ([1] * 4, False, [4]),
-        ([1] * 4 + [3 * MIB] * 3, False, [4]),
-        ([3 * MIB] * 4, False, [4]),
-        ([3 * MIB, 1], False, []),
-        ([3 * MIB, 1], True, [2]),
-        ([60 * MIB, 60 * MIB, 1], True, []),
-        ([1, 1, 60 * MIB, 1, 1, 1], True, [2, 3]),
-        ([1, 2 * MIB] * 2, False, [4]),
-        ([1, 2 * MIB, 30 * MIB, 1, 1], False, []),
-        ([30 * MIB] * 6, True, [3, 3]),
-        ([1], True, []),
-        ([], True, []),
-    ],
-)
-def test_what_is_merged(sizes: list[int], over: bool, groups: list[int]) -> None:
-    assert [len(group) for group in plan_merges(files(*sizes), over, MergeLimits(100 * MIB, 4))] == groups
-
-
-def test_the_steps_of_sizes() -> None:
-    assert [step_of(size, 4) for size in (1, FIRST_STEP_BYTES, FIRST_STEP_BYTES + 1, 17 * MIB)] == [0, 0, 1, 3]
-
-
-def test_an_hour_that_is_over_ends_with_one_file_and_another_goes_on(tmp_path: Path) -> None:
-    write_log(tmp_path / "log", 4000)
-    for number in range(8):
-        lake = add(tmp_path / "lake", number * 500 + 500, number)
-    compactor = Compactor(lake, MergeLimits(MIB, 16))
-    assert compactor.run(at_most=0) == 0
-    assert compactor.run() == 1
-    assert [len(lake.files(hour)) for hour in lake.hours()] == [1, 3]
-    compactor.touch([hour_name(BEGAN // SECOND // HOUR + 2)])
-    assert compactor.run() == 1
-    assert [len(lake.files(hour)) for hour in lake.hours()] == [1, 1]
-    assert [row["offset"] for row in read(tmp_path / "lake")] == list(range(4000))
-
-
-def test_a_merged_file_says_which_offsets_it_has(tmp_path: Path) -> None:
-    write_log(tmp_path / "log", 60)
-    for number in range(3):
-        lake = add(tmp_path / "lake", number * 20 + 20, number)
-    [hour] = lake.hours()
-    merge(lake, hour, lake.files(hour))
-    [file] = lake.files(hour)
-    assert (file.first, file.last) == (0, 59)
-
-
-# -- with Spark ------------------------------------------------------------------------------------------
 
 
 def run(spark: SparkSession, data: Path, *settings: str) -> tuple[RunReport, list[BatchProgress]]:
@@ -275,7 +25,7 @@ def run(spark: SparkSession, data: Path, *settings: str) -> tuple[RunReport, lis
         return run_in_session(spark, order, told.append, threading.Event()), told
 
 
-def test_from_log_to_lake_and_on_from_the_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+def test_archive_resumes_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     data, lake = tmp_path, tmp_path / "lake"
     (data / "log").mkdir()
     shelf = Shelf(data / "log")
@@ -319,7 +69,7 @@ def others_read(spark: SparkSession, lake: Path, rows: list[Row]) -> None:
     assert found.where("hour = 22").count() == sum(row["hour"] == rows[0]["hour"] for row in rows)
 
 
-def test_an_empty_log_is_nothing_to_do(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_log_adds_nothing(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     Shelf(tmp_path / "log").segment()
     report, told = run(spark, tmp_path)

@@ -96,7 +96,7 @@ def ask(room: Room, *arguments: object) -> Finished:
     return polycast_here(*map(str, arguments), "--data", str(room.data))
 
 
-def test_beside_a_real_broker(spark: SparkSession, room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_match_a_real_broker(spark: SparkSession, room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     room.say("a", "b.x", "nobody")
     exact = room.listen("hermod", "hermod.sub", Exact("a"))
     contains = room.listen("simplest", "simplest", Contains("b"))

@@ -103,7 +103,7 @@ def offsets(
     return [n for batch in search_all(spark, parts, terms, index, limit) for n in batch["offset"].to_pylist()]
 
 
-def test_the_same_is_found_with_an_index_and_without(spark: SparkSession, data: Path) -> None:
+def test_results_are_the_same_with_and_without_index(spark: SparkSession, data: Path) -> None:
     log = log_tasks(data / "log", WANTED, COLUMNS)
     lake = lake_tasks(data / "lake", WANTED, COLUMNS)
     scanned = [offsets(spark, log, terms, None) for terms in ASKED[:3]]
@@ -137,7 +137,7 @@ def check_what_is_skipped(data: Path, parts: list[ReadTask]) -> None:
     assert left(ASKED[4]) == 2050
 
 
-def test_the_command(spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_command(spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask_here(spark, monkeypatch)
 
     def ask(*arguments: str) -> Finished:

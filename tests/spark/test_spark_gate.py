@@ -168,13 +168,13 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize(("query", "words"), ATTACKS)
-def test_attacks_are_refused(gate: Gate, query: str, words: str) -> None:
+def test_attacks_are_rejected(gate: Gate, query: str, words: str) -> None:
     with pytest.raises(UsageError) as refused:
         gate(query)
     assert words in str(refused.value)
 
 
-def test_the_place_of_a_refusal_is_marked(gate: Gate) -> None:
+def test_the_rejected_part_is_marked(gate: Gate) -> None:
     with pytest.raises(UsageError) as refused:
         gate("SELECT 1,\n reflect('a') FROM messages")
     assert str(refused.value).splitlines()[1:] == [
@@ -222,14 +222,14 @@ def test_sizes_are_limited(gate: Gate, query: str, words: str) -> None:
     assert words in str(refused.value)
 
 
-def test_parts_are_limited(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_are_limited(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allowed, "NODES_AT_MOST", 10)
     gate("SELECT 1, 2, 3")
     with pytest.raises(UsageError, match="more than 10 nodes"):
         gate("SELECT 1, 2, 3, 4, 5, 6")
 
 
-def test_with_queries_that_double_are_limited(gate: Gate) -> None:
+def test_expanded_with_queries_are_limited(gate: Gate) -> None:
     steps = [f"a{n} AS (SELECT * FROM a{n - 1} x, a{n - 1} y)" for n in range(1, 40)]
     with pytest.raises(UsageError, match="more than 20,000 nodes"):
         gate(f"WITH a0 AS (SELECT 1), {', '.join(steps)} SELECT * FROM a39")
@@ -268,20 +268,20 @@ def registered(spark: SparkSession, registry: str) -> set[str]:
     return {str(found.apply(number).funcName()) for number in range(found.size())}
 
 
-def test_every_function_was_looked_at(spark: SparkSession) -> None:
+def test_every_function_is_listed(spark: SparkSession) -> None:
     """A function that a later version adds is refused; this test says that somebody has to decide about it."""
     found = registered(spark, "functionRegistry")
     assert found == allowed.FUNCTIONS | allowed.REFUSED.keys()
     assert not allowed.FUNCTIONS & allowed.REFUSED.keys()
 
 
-def test_every_table_function_was_looked_at(spark: SparkSession) -> None:
+def test_every_table_function_is_listed(spark: SparkSession) -> None:
     found = registered(spark, "tableFunctionRegistry")
     assert found == allowed.TABLE_FUNCTIONS | allowed.REFUSED_TABLE_FUNCTIONS.keys()
     assert not allowed.TABLE_FUNCTIONS & allowed.REFUSED_TABLE_FUNCTIONS.keys()
 
 
-def test_each_refused_function_is_refused(spark: SparkSession, gate: Gate) -> None:
+def test_each_refused_function_is_rejected(spark: SparkSession, gate: Gate) -> None:
     for name in allowed.REFUSED:
         with pytest.raises(UsageError, match=f"{name} is not allowed"):
             gate(f"SELECT `{name}`(1)")
@@ -290,14 +290,14 @@ def test_each_refused_function_is_refused(spark: SparkSession, gate: Gate) -> No
             gate(f"SELECT * FROM {name}()")
 
 
-def test_every_class_in_the_lists_is_there(spark: SparkSession) -> None:
+def test_every_listed_class_exists(spark: SparkSession) -> None:
     java: Any = spark.sparkContext._jvm
     listed = allowed.OPERATORS | allowed.EXPRESSIONS | allowed.HOLDERS | allowed.VALUES | allowed.COMMANDS.keys()
     for name in listed:
         java.org.apache.spark.util.Utils.classForName(name, False, False)
 
 
-def test_words_that_are_functions_without_brackets_were_looked_at(spark: SparkSession) -> None:
+def test_functions_without_parentheses_are_listed(spark: SparkSession) -> None:
     """Spark's own list of them, less those that are harmless."""
     java: Any = spark.sparkContext._jvm
     rule = java.org.apache.spark.util.Utils.classForName(

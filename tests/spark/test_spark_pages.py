@@ -1,7 +1,8 @@
-"""The snippets that need Spark: those of a page belong together, and run one after the other."""
+"""Documentation snippets that need Spark. The snippets of a page run in order."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,26 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kit.pages import PAGES, blocks, default_ports, terminal
+from kit.pages import PAGES, Terminal, blocks, default_ports
+from kit.program import polycast_here
+from spark.here import ask_here
 
 SPARK_SECONDS = 120.0
-"""When a command is taken to hang."""
+"""Timeout of a command."""
+SPARK_COMMANDS = (["polycast", "sql"], ["polycast", "pipeline"])
+
+
+class SharedSessionTerminal(Terminal):
+    """Runs commands that need Spark in this process, with the shared session, unless they name a master."""
+
+    def run(self, command: str) -> None:
+        words = shlex.split(command)
+        if words[:2] not in SPARK_COMMANDS or "--master" in words:
+            super().run(command)
+            return
+        done = polycast_here(*(word for word in words[1:] if not word.startswith(">")))
+        assert done.code == 0, done.err
+        (self.folder / f"{len(list(self.folder.iterdir()))}.out").write_bytes(done.out)
 
 
 def pages(*languages: str) -> list[Path]:
@@ -34,12 +51,18 @@ def test_a_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    ask_here(spark, monkeypatch)
     known: dict[str, Any] = {}
-    with terminal(tmp_path, SPARK_SECONDS) as shell:
+    shell = SharedSessionTerminal(tmp_path, SPARK_SECONDS)
+    try:
         shell.run("polycast serve &")
         for number, block in enumerate(blocks(page, "python spark")):
-            here = block.replace("polycast-data", str(tmp_path / "polycast-data"))  # Spark began in another folder
+            here = block.replace(
+                "polycast-data", str(tmp_path / "polycast-data")
+            )  # Spark has another working directory
             exec(compile(here, f"{page.name}-{number}", "exec"), known)
         for block in blocks(page, "console spark"):
             shell.run_block(block)
+    finally:
+        shell.close()
     assert "Traceback" not in capsys.readouterr().out

@@ -77,13 +77,13 @@ def test_gaps_and_repeats(told: dict[str, Any]) -> None:
     assert (gap["first"], gap["next"], gap["reason"]) == (150, 157, "unclean stop")
 
 
-def test_what_is_no_json(told: dict[str, Any]) -> None:
+def test_invalid_json(told: dict[str, Any]) -> None:
     orders = last(told, "polycast/quality/orders")
     assert (orders["json"], orders["not_json"]) == (400, 1)
     assert last(told, "polycast/quality/lines") is None, "nobody said that these lines are JSON"
 
 
-def test_fields_that_appear_change_and_are_gone(told: dict[str, Any]) -> None:
+def test_schema_changes(told: dict[str, Any]) -> None:
     changes = last(told, "polycast/quality/orders")["last_changes"]
     assert [(change["kind"], change["field"], change["type"]) for change in changes] == [
         ("appeared", "$.currency", "object"),
@@ -97,13 +97,13 @@ def test_wrong_checksums_are_counted_by_connection(told: dict[str, Any]) -> None
     assert report["checksums"] == {"hermod.pub-9": {"checksum does not fit": 6}}
 
 
-def test_only_what_is_new_is_told(told: dict[str, Any]) -> None:
+def test_only_new_problems_are_published(told: dict[str, Any]) -> None:
     assert len(told["published"]) > 3
     assert told["published"][0] == []
     assert sum(name == "polycast/quality/holes" for batch in told["published"] for name, _ in batch) == 2
 
 
-def test_the_report_has_all_of_it(told: dict[str, Any]) -> None:
+def test_report_page(told: dict[str, Any]) -> None:
     first, head, *lines = told["lines"]
     page = Path(first.removeprefix("report: "))
     assert page == told["data"].absolute() / "quality" / "report.html"
@@ -121,7 +121,7 @@ def test_the_report_has_all_of_it(told: dict[str, Any]) -> None:
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_a_run_publishes_what_it_finds(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_publishes_reports(spark: SparkSession, tmp_path: Path) -> None:
     write_log(tmp_path / "data", said())
     with Broker(listen=("hermod.pub",), data=tmp_path / "broker") as broker:
         at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"

@@ -63,7 +63,7 @@ def forget_last_batch(data: Path) -> None:
     (commits / f".{last}.crc").unlink(missing_ok=True)
 
 
-def test_from_the_log(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_replay_from_the_log(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     data = tmp_path / "data"
     begin(spark, broker, data, batch_messages=200).awaitTermination()
     assert rows(data, "replay/") == original()
@@ -80,7 +80,7 @@ def test_from_the_log(spark: SparkSession, broker: Broker, tmp_path: Path) -> No
     assert len(rows(data, "again/")) == 2 * 100
 
 
-def test_from_the_lake(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_replay_from_the_lake(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """Two hours whose offsets lie across each other, as after a clock was set back."""
     data = tmp_path / "data"
     parts = log_tasks(data / "log", RowFilter((Everything(),)), COLUMNS)
@@ -101,7 +101,7 @@ def test_from_the_lake(spark: SparkSession, broker: Broker, tmp_path: Path) -> N
     assert rows(data, "lake/") == original() + original(200)
 
 
-def test_slice_by_slice(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_a_stopped_replay_resumes_at_the_next_slice(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """Stopped while it waits, it goes on where it was: what was published is not published again."""
     data = tmp_path / "data"
     fast: dict[str, Any] = {"speed": 1000.0, "slice_seconds": 0.1, "prefix": "fast/"}

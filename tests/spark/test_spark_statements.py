@@ -157,9 +157,7 @@ REFUSED_EXAMPLES = {**REFUSED, **SET_AND_RESET, **CHANGES, **INSERTS}
         ("QuerySpecificationContext", SPECIFICATIONS),
     ],
 )
-def test_every_alternative_of_the_grammar_was_looked_at(
-    spark: SparkSession, rule: str, looked_at: set[str]
-) -> None:
+def test_every_statement_of_the_grammar_is_listed(spark: SparkSession, rule: str, looked_at: set[str]) -> None:
     java: Any = spark.sparkContext._jvm
     parser = java.org.apache.spark.util.Utils.classForName(PARSER, True, False)
     found = {
@@ -182,12 +180,12 @@ def alternative(java: Any, text: str) -> str:
 
 
 @pytest.mark.parametrize(("kind", "query"), [*PASSED.items(), *REFUSED.items()])
-def test_examples_are_what_they_are_called(spark: SparkSession, kind: str, query: str) -> None:
+def test_examples_parse_as_their_kind(spark: SparkSession, kind: str, query: str) -> None:
     assert alternative(spark.sparkContext._jvm, query) == kind
 
 
 @pytest.mark.parametrize("query", REFUSED_EXAMPLES.values(), ids=REFUSED_EXAMPLES)
-def test_statements_are_refused(spark: SparkSession, query: str) -> None:
+def test_statements_are_rejected(spark: SparkSession, query: str) -> None:
     with pytest.raises(UsageError):
         check_query(spark, query)
 

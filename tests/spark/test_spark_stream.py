@@ -49,7 +49,7 @@ class Lane:
         assert [bytes(row.payload) for row in found] == [row["payload"] for row in expected]
 
 
-def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+def test_a_stream_resumes_from_its_checkpoint(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
     lane = Lane(spark, shelf, tmp_path)
     lane.run()
     lane.check()
@@ -65,7 +65,7 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, shelf: Shelf,
     lane.check()
 
 
-def test_a_batch_takes_no_more_than_it_may(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+def test_batch_limits(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
     lane = Lane(spark, shelf, tmp_path)
     lane.run(maxOffsetsPerTrigger=120)
     assert [rows for rows in lane.rows_of_batches if rows] == [120, 120, 60]
@@ -76,7 +76,7 @@ def test_a_batch_takes_no_more_than_it_may(spark: SparkSession, shelf: Shelf, tm
     lane.check()
 
 
-def test_offsets_that_are_gone(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+def test_removed_offsets(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
     lane = Lane(spark, shelf, tmp_path)
     lane.run()
     shelf.segment(100)
@@ -95,7 +95,7 @@ def test_offsets_that_are_gone(spark: SparkSession, shelf: Shelf, tmp_path: Path
     assert lane.rows().where("offset >= 400").count() == 30
 
 
-def test_another_log_under_the_same_checkpoint(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_log(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
     lane = Lane(spark, shelf, tmp_path)
     lane.run()
     for path in shelf.folder.glob("*.*"):
@@ -106,7 +106,7 @@ def test_another_log_under_the_same_checkpoint(spark: SparkSession, shelf: Shelf
     assert str(unwrap(raised.value)) == "offset 300 is past the end of the log at 100"
 
 
-def test_a_stream_that_starts_adds_nothing_to_what_streams_share(
+def test_starting_a_stream_adds_no_keys_to_the_shared_map(
     spark: SparkSession, shelf: Shelf, tmp_path: Path
 ) -> None:
     """Two that add to one map at the same time would break it for the whole session."""

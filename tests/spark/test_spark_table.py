@@ -35,7 +35,7 @@ def by_source(spark: SparkSession, folder: Path, subscribe: str) -> DataFrame:
     return spark.read.format("polycast").option("path", str(folder)).option("subscribe", subscribe).load()
 
 
-def test_the_same_rows_as_from_the_source(spark: SparkSession, mixed: Shelf) -> None:
+def test_table_and_source_have_the_same_rows(spark: SparkSession, mixed: Shelf) -> None:
     found = {
         pattern: rows_of(polycast.spark.table(spark, str(mixed.folder.parent), pattern)) for pattern in PATTERNS
     }
@@ -43,7 +43,7 @@ def test_the_same_rows_as_from_the_source(spark: SparkSession, mixed: Shelf) -> 
     assert {len(rows) for rows in found.values()} == {60, 120, 180, 240}
 
 
-def test_only_the_hot_end_is_the_sources(spark: SparkSession, mixed: Shelf) -> None:
+def test_the_source_reads_only_the_hot_end(spark: SparkSession, mixed: Shelf) -> None:
     rows = polycast.spark.table(spark, str(mixed.folder))
     plan = rows.select("topic").where("offset < 150")._jdf.queryExecution().toString()
     assert "ReadSchema: struct<offset:bigint,topic:string>" in plan
@@ -51,7 +51,7 @@ def test_only_the_hot_end_is_the_sources(spark: SparkSession, mixed: Shelf) -> N
     assert find_sealed(mixed.folder).next == 200
 
 
-def test_sealed_while_it_is_looked_at(spark: SparkSession, mixed: Shelf) -> None:
+def test_a_segment_sealed_during_the_query(spark: SparkSession, mixed: Shelf) -> None:
     rows = polycast.spark.table(spark, str(mixed.folder))
     before = rows_of(rows)
     seal(segments(mixed.folder)[-1].path)
@@ -68,7 +68,7 @@ def damage_one(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [remove_one, damage_one])
-def test_what_is_missing_is_told(spark: SparkSession, mixed: Shelf, harm: Callable[[Path], None]) -> None:
+def test_missing_segments_are_reported(spark: SparkSession, mixed: Shelf, harm: Callable[[Path], None]) -> None:
     harm(mixed.folder)
     assert find_sealed(mixed.folder).next == 100
     with pytest.raises(PySparkException) as failed:
@@ -78,7 +78,7 @@ def test_what_is_missing_is_told(spark: SparkSession, mixed: Shelf, harm: Callab
     assert {row["offset"] for row in left.select("offset").collect()} < {*range(100), *range(200, 300)}
 
 
-def test_what_is_removed_after_planning(spark: SparkSession, mixed: Shelf) -> None:
+def test_segments_removed_after_planning(spark: SparkSession, mixed: Shelf) -> None:
     lenient = polycast.spark.table(spark, str(mixed.folder), fail_on_data_loss=False)
     strict = polycast.spark.table(spark, str(mixed.folder))
     whole = lenient.count()

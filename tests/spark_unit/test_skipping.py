@@ -85,7 +85,7 @@ CASES: list[tuple[list[ds.Filter], range, int]] = [
 
 
 @pytest.mark.parametrize(("filters", "offsets", "row_groups"), CASES)
-def test_only_what_may_have_such_rows(
+def test_filters_skip_row_groups(
     big: Shelf, reads: Reads, filters: list[ds.Filter], offsets: range, row_groups: int
 ) -> None:
     found = collect(big, filters)
@@ -99,19 +99,19 @@ def test_patterns_skip_whole_files(big: Shelf, reads: Reads) -> None:
     assert set(reads.row_groups) == {"00000000000000000400.parquet", "00000000000000000600.parquet"}
 
 
-def test_ranges_skip_for_sessions_without_push_down(big: Shelf, reads: Reads) -> None:
+def test_offset_ranges_skip_row_groups(big: Shelf, reads: Reads) -> None:
     begin = EPOCH + timedelta(seconds=250)
     assert collect(big, [], startingTimestamp=begin.isoformat(), endingOffsets=270) == list(range(250, 270))
     assert reads.row_groups == {"00000000000000000200.parquet": 3}  # the two, and one to look the time up
 
 
-def test_only_the_columns_that_are_asked_for_and_filtered_by(big: Shelf, reads: Reads) -> None:
+def test_only_needed_columns_are_read(big: Shelf, reads: Reads) -> None:
     schema = StructType([field for field in ROWS.fields if field.name in ("offset", "source")])
     collect(big, [ds.EqualTo(("topic",), "t3")], schema)
     assert reads.columns == {"offset", "source", "topic"}
 
 
-def test_offsets_that_nobody_has_are_no_part_of_a_batch(tmp_path: Path) -> None:
+def test_unused_offsets_do_not_count_for_batch_limits(tmp_path: Path) -> None:
     """After an unclean stop there may be millions of them."""
     shelf = Shelf(tmp_path)
     shelf.segment(10)
@@ -127,7 +127,7 @@ def test_offsets_that_nobody_has_are_no_part_of_a_batch(tmp_path: Path) -> None:
     assert batches == [8, 8, 8, 6]
 
 
-def test_a_segment_that_goes_between_the_plan_and_the_reading(big: Shelf) -> None:
+def test_a_segment_removed_after_planning(big: Shelf) -> None:
     for fail in (True, False):
         given = {"path": str(big.folder), "failOnDataLoss": str(fail)}
         reader = PushingSource(given).reader(ROWS)

@@ -20,7 +20,7 @@ def receivers(*logged: LoggedEvent, follower: int | None = None) -> list[tuple[s
     return [(row["connection"], row["how"], row["since_offset"]) for row in answer["receivers"]]
 
 
-def test_who_was_subscribed_then() -> None:
+def test_live_receivers() -> None:
     logged = [
         LoggedEvent(0, 0, "start", BrokerEvent()),
         subscribe(1, "stays"),
@@ -33,7 +33,7 @@ def test_who_was_subscribed_then() -> None:
     assert receivers(*logged, LoggedEvent(12, 0, "disconnect", BrokerEvent("stays"))) == [("stays", "live", 1)]
 
 
-def test_who_asked_for_the_past() -> None:
+def test_replay_receivers() -> None:
     logged = [
         subscribe(20, "all", start="earliest"),
         subscribe(21, "from then", start={"time": 5000}),
@@ -49,7 +49,7 @@ def test_who_asked_for_the_past() -> None:
     assert "the last one" in [name for name, _, _ in receivers(*logged, follower=26)]
 
 
-def test_who_does_not_hear_it_although_it_matches() -> None:
+def test_excluded_subscriptions() -> None:
     own = subscribe(1, "simplest-1 x:1", echo=False)
     answer = to_response(MESSAGE, [own, subscribe(2, "simplest-2 x:2", echo=False)])
     assert [row["connection"] for row in answer["receivers"]] == ["simplest-2 x:2"]
@@ -67,7 +67,7 @@ def test_who_does_not_hear_it_although_it_matches() -> None:
     assert len(to_response(MESSAGE, logged)["receivers"]) == 1
 
 
-def test_who_lost_messages_near_it() -> None:
+def test_drops() -> None:
     drop = LoggedEvent(30, 0, "drop", BrokerEvent("slow", address="x:9", count=4, first=8, next=12))
     answer = to_response(MESSAGE, [subscribe(1, "slow"), subscribe(2, "quick"), drop])
     assert [(row["connection"], row["may_have_lost_it"]) for row in answer["receivers"]] == [
@@ -77,7 +77,7 @@ def test_who_lost_messages_near_it() -> None:
     assert answer["drops"] == [{"connection": "slow", "address": "x:9", "messages": 4, "first": 8, "next": 12}]
 
 
-def test_what_is_not_known() -> None:
+def test_notes_about_unknown_subscriptions() -> None:
     assert "events.enabled" in to_response(MESSAGE, [])["note"]
     late = MESSAGE._replace(log_first=4)
     assert to_response(late, [subscribe(5, "c")])["note"] == "subscriptions before offset 4 are unknown"

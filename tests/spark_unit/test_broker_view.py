@@ -48,13 +48,13 @@ def to_rows(batches: Iterator[Any]) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_the_same_rows_as_from_the_files(broker: Broker, folder: Path) -> None:
+def test_broker_and_files_have_the_same_rows(broker: Broker, folder: Path) -> None:
     rows = read(to_options(broker))
     assert len(rows) == 2 * COUNT
     assert rows == read({"path": str(folder)})
 
 
-def test_parts_patterns_and_columns(broker: Broker) -> None:
+def test_ranges_patterns_and_columns(broker: Broker) -> None:
     some = read(to_options(broker, startingOffsets=10, endingOffsets=20, minPartitions=3))
     assert [row["offset"] for row in some] == list(range(10, 20))
     assert {row["topic"] for row in read(to_options(broker, subscribe="b.>"))} == {"b.c"}
@@ -66,7 +66,7 @@ def test_parts_patterns_and_columns(broker: Broker) -> None:
     assert read(to_options(broker, startingTimestamp=first))[0]["offset"] <= 10
 
 
-def test_a_stream_takes_what_is_new(broker: Broker) -> None:
+def test_a_stream_reads_new_messages(broker: Broker) -> None:
     stream = PolycastSource(to_options(broker)).streamReader(ROWS)
     assert isinstance(stream, LogStream)
     begin = stream.initialOffset()
@@ -81,14 +81,14 @@ def test_a_stream_takes_what_is_new(broker: Broker) -> None:
     stream.stop()
 
 
-def test_nobody_there_and_no_log(broker: Broker) -> None:
+def test_no_broker_and_no_log(broker: Broker) -> None:
     with pytest.raises(StartError, match=r"cannot reach tcp://127.0.0.1:1: .*hint: is a broker running there"):
         read({"at": "tcp://127.0.0.1:1"})
     with Broker(listen=("hermod.pub",)) as forgetful, pytest.raises(StartError, match="NotKept"):
         read(to_options(forgetful))
 
 
-def test_a_folder_that_is_read_while_the_broker_writes(tmp_path: Path) -> None:
+def test_reading_while_the_broker_writes(tmp_path: Path) -> None:
     with Broker(listen=("hermod.pub",), data=tmp_path) as running, running.connect("hermod.pub") as peer:
         assert read({"path": str(tmp_path)}) == []
         publish(peer, numbered("a", range(100)))

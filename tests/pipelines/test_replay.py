@@ -34,7 +34,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(("speed", "due"), [(1.0, 1010.0), (10.0, 1001.0), (0.5, 1020.0)])
-def test_gaps_are_as_they_were(speed: float, due: float) -> None:
+def test_intervals_scale_with_speed(speed: float, due: float) -> None:
     clock = Clock()
     schedule = ReplaySchedule(speed, clock.sleep, lambda: clock.now)
     schedule.wait(5_000_000)
@@ -46,7 +46,7 @@ def test_gaps_are_as_they_were(speed: float, due: float) -> None:
     assert clock.now == max(due + 3, 1000 + 11 / speed)
 
 
-def test_long_waits_are_naps() -> None:
+def test_long_waits_are_split() -> None:
     clock = Clock()
     schedule = ReplaySchedule(1.0, clock.sleep, lambda: clock.now)
     schedule.wait(0)
@@ -63,14 +63,14 @@ ranges = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=6)
 
 
 @given(ranges, st.integers(1, 30))
-def test_steps_have_each_offset_once_in_order(files: list[tuple[int, int]], size: int) -> None:
+def test_steps_cover_each_offset_once_in_order(files: list[tuple[int, int]], size: int) -> None:
     steps = to_steps(files, size)
     taken = [offset for first, after in steps for offset in range(first, after)]
     assert taken == sorted({offset for first, last in files for offset in range(first, last + 1)})
     assert all(0 < after - first <= size for first, after in steps)
 
 
-def test_steps_are_decided_once(tmp_path: Path) -> None:
+def test_steps_are_written_once(tmp_path: Path) -> None:
     write_steps(tmp_path / "steps", [(0, 5), (5, 9)])
     before = {path.name: path.read_text() for path in (tmp_path / "steps").iterdir()}
     assert [before[name] for name in sorted(before) if name.endswith(".json")] == [
@@ -81,7 +81,7 @@ def test_steps_are_decided_once(tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in (tmp_path / "steps").iterdir()} == before
 
 
-def test_hours_that_cannot_have_any_are_left_out() -> None:
+def test_hours_outside_the_range_are_skipped() -> None:
     files = [(n, n, Path(f"lake/date=2026-11-15/hour={n:02}/x.parquet")) for n in range(24)]
     start, end = to_position("start", "2026-11-15T20:30"), to_position("end", "2026-11-15T22:00")
     assert [file[0] for file in within_hours(files, start, end)] == [20, 21, 22]
@@ -102,12 +102,12 @@ def test_hours_that_cannot_have_any_are_left_out() -> None:
         ({"prefix": "", "end": "2999-01-01"}, "would read its own output"),
     ],
 )
-def test_settings_that_cannot_be(given: dict[str, Any], words: str) -> None:
+def test_invalid_settings(given: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         ReplaySettings(**given)
 
 
-def test_the_same_settings_are_the_same_replay(tmp_path: Path) -> None:
+def test_equal_settings_are_the_same_replay(tmp_path: Path) -> None:
     assert ReplaySettings().id == ReplaySettings().id
     assert len({ReplaySettings().id, ReplaySettings(name="again").id, ReplaySettings(end="17").id}) == 3
     assert ReplaySettings(prefix="", end="2020-01-01").prefix == ""
@@ -120,7 +120,7 @@ def test_the_same_settings_are_the_same_replay(tmp_path: Path) -> None:
     assert (checkpoint / "metadata").read_text() == "1"
 
 
-def test_a_place_is_an_offset_or_a_time() -> None:
+def test_a_position_is_an_offset_or_a_time() -> None:
     assert to_position("start", "earliest") is None
     assert to_position("start", "17") == ReplayPosition(offset=17)
     assert to_position("end", "1970-01-01T00:01") == ReplayPosition(micros=60_000_000)
