@@ -141,7 +141,7 @@ class Gathered:
         declaration = declared().get(key)
         if declaration is None:
             raise UsageError(f"{source}: unknown setting {key}", nearest(key, declared()))
-        self._values[key] = convert(key, value, declaration, source, typed)
+        self._values[key] = convert(key, value, declaration, types()[key], source, typed)
         self._sources[key] = source
 
     def _add_places(self, table: str, name: str, value: Any, source: str) -> None:
@@ -307,11 +307,10 @@ def _check_network(text: str, source: str) -> None:
         raise UsageError(f"{source}: simplest.discover_networks: {error}", hint) from error
 
 
-def convert(key: str, value: Any, declaration: Field[Any], source: str, typed: bool = False) -> Any:
+def convert(key: str, value: Any, declaration: Field[Any], kind: Any, source: str, typed: bool = False) -> Any:
     """A value from TOML, from a text (environment, --set) or from a flag, as the setting's type."""
     if parse := declaration.metadata["parse"]:
         return _parsed(key, value, parse, source)
-    kind = types()[key]
     text = isinstance(value, str) and not typed
     try:
         result = msgspec.convert(_from_text(value, kind) if text else value, kind, strict=not text)

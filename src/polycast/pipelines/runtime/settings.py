@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from polycast.errors import UsageError
 from polycast.model import parse_patterns
@@ -15,7 +15,7 @@ FLAG = "--set"
 
 def read_settings(kind: type, given: Iterable[str]) -> Any:
     """The last value of a key wins."""
-    declared = {field.name: field for field in fields(kind)}
+    declared, types = {field.name: field for field in fields(kind)}, get_type_hints(kind)
     values = {}
     for text in given:
         key, separator, value = text.partition("=")
@@ -24,7 +24,7 @@ def read_settings(kind: type, given: Iterable[str]) -> Any:
         if key not in declared:
             hint = nearest(key, declared) if declared else "this pipeline has no settings"
             raise UsageError(f"{FLAG}: unknown setting {key}", hint)
-        values[key] = convert(key, value, declared[key], FLAG)
+        values[key] = convert(key, value, declared[key], types[key], FLAG)
     settings = kind(**values)
     _check_patterns(getattr(settings, "subscribe", ">"))
     return settings
