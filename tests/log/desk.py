@@ -216,9 +216,9 @@ class FaultyDisk(Disk):
         self._check("allocate", path_of(fd))
         super().allocate(fd, position, size)
 
-    def cut(self, fd: int, size: int) -> None:
-        self._check("cut", path_of(fd))
-        super().cut(fd, size)
+    def truncate(self, fd: int, size: int) -> None:
+        self._check("truncate", path_of(fd))
+        super().truncate(fd, size)
 
     def sync(self, fd: int) -> None:
         self._check("sync", path_of(fd))

@@ -62,10 +62,10 @@ class PowerDisk(Disk):
             self._file(fd)
             super().allocate(fd, position, size)
 
-    def cut(self, fd: int, size: int) -> None:
+    def truncate(self, fd: int, size: int) -> None:
         with self._lock:
             self._on_action()
-            super().cut(fd, size)
+            super().truncate(fd, size)
 
     def sync(self, fd: int) -> None:
         with self._lock:

@@ -72,7 +72,7 @@ def test_what_is_left_of_a_group_cannot_be_cut_off(tmp_path: Path, disk: FaultyD
     with desk(tmp_path, disk) as here:
         here.fill(3)
         disk.fail("write", ".arrows", FULL, times=1, passing=1)
-        disk.fail("cut", ".arrows", errno.EIO, times=2)
+        disk.fail("truncate", ".arrows", errno.EIO, times=2)
         assert here.publish(("t0", b"\xff" * 5000)).reason == REASON
         assert here.publish(("t0", b"short")).reason == "Input/output error"
         here.fill(2)

@@ -13,7 +13,7 @@ from crash.evidence import check_log, read_with_pyarrow
 from kit.wire import wait_for
 from log.desk import FaultyDisk, Said, desk
 
-BROKEN = "the disk failed to sync"
+BROKEN = "fsync failed"
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ class Volume(Disk):
     def capacity(self, folder: Path) -> int:
         return self.size
 
-    def room(self, folder: Path) -> int:
+    def free_bytes(self, folder: Path) -> int:
         used = sum(map(segment_size, segments(self.folder)))
         self._most = max(self._most, used)
         return self.size - self.others - (self._most if self.lazy else used)
@@ -148,7 +148,7 @@ def test_what_is_removed_and_still_open_is_not_removed_twice(
     """The file system has its room when the last reader is gone; until then nothing more may go."""
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)
-    volume.room(volume.folder)
+    volume.free_bytes(volume.folder)
     volume.lazy = True
     volume.others = 7 * PAGE
     for _ in range(5):
@@ -161,7 +161,7 @@ def test_what_is_removed_and_still_open_is_not_removed_twice(
 
 
 def test_half_of_the_room_is_there_whoever_holds_files_open(house: House, volume: Volume) -> None:
-    volume.room(volume.folder)
+    volume.free_bytes(volume.folder)
     volume.lazy = True
     volume.others = 7 * PAGE
     house.keeper.round()
@@ -182,10 +182,10 @@ def test_it_looks_while_a_segment_is_sealed(
     house.closed = 10
     house.keeper.round()
     assert house.names() == [".parquet", "5.parquet", "10.arrows", "15.arrows"]
-    monkeypatch.setattr(house.keeper, "_looked", -1e9)
+    monkeypatch.setattr(house.keeper, "_retained_at", -1e9)
     volume.others = 19 * PAGE
     house.closed = 20
-    house.keeper._rest(0.0, 10)
+    house.keeper._pause(0.0, 10)
     assert house.names() == ["10.arrows", "15.arrows"]
 
 

@@ -101,7 +101,7 @@ def test_a_full_disk_is_said_once_and_tried_again_later(
         house.keeper.round()
         now[0] += 40
     assert [record.getMessage() for record in caplog.records] == [
-        f"{tmp_path}: sealing: [Errno 28] No space left on device; it is tried again"
+        f"{tmp_path}: sealing: [Errno 28] No space left on device; it is retried"
     ]
     assert house.names() == [".arrows", "5.arrows"]
     house.keeper.round()
@@ -247,7 +247,7 @@ def test_it_comes_when_it_is_called(running: House) -> None:
 
 def test_it_stays_out_of_the_way(running: House) -> None:
     wait_for(lambda: running.snapshots, "the first round")
-    [thread] = [thread for thread in threading.enumerate() if thread.name == "log-keeper"]
+    [thread] = [thread for thread in threading.enumerate() if thread.name == "log-housekeeping"]
     assert thread.native_id
     assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == 10
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == 0

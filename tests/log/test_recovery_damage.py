@@ -121,7 +121,7 @@ def test_nothing_of_it_can_be_read(tmp_path: Path) -> None:
     assert len(list((here.folder / "quarantine").glob("*.arrows"))) == 1
 
 
-@pytest.mark.parametrize("action", ["cut", "sync", "write", "rename", "sync_folder"])
+@pytest.mark.parametrize("action", ["truncate", "sync", "write", "rename", "sync_folder"])
 @pytest.mark.parametrize("passing", [0, 1, 2])
 def test_a_start_that_fails_on_the_way_can_be_tried_again(tmp_path: Path, action: str, passing: int) -> None:
     data, kept = killed(tmp_path)
@@ -139,7 +139,7 @@ def test_a_start_that_fails_on_the_way_can_be_tried_again(tmp_path: Path, action
     assert len(list((here.folder / "quarantine").glob("*.arrows"))) == 1
 
 
-@pytest.mark.parametrize("action", ["cut", "sync"])
+@pytest.mark.parametrize("action", ["truncate", "sync"])
 def test_a_torn_tail_that_cannot_be_cut_off(tmp_path: Path, action: str) -> None:
     data, kept = killed(tmp_path)
     path = hot_of(data)

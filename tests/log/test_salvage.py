@@ -48,7 +48,7 @@ def test_damage_in_the_middle(shelf: Shelf, caplog: pytest.LogCaptureFixture) ->
     damaged = path.read_bytes()
     made = salvage(path)
     assert [record.levelname for record in caplog.records] == ["CRITICAL"] * 2
-    assert "lost are the offsets from 5 on, up to 10" in caplog.records[0].getMessage()
+    assert "offsets from 5 up to 10 are lost" in caplog.records[0].getMessage()
     assert names(shelf.folder) == [".arrows", "10.arrows", "20.arrows"]
     assert made == [segment.path for segment in segments(shelf.folder)]
     assert offsets(shelf.folder) == [*range(5), *range(10, 15), *range(20, 25)]

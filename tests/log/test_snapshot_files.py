@@ -21,7 +21,7 @@ from polycast.log.files.snapshot import (
     read_snapshot,
     to_batches,
     to_topics,
-    trimmed,
+    trim_topics,
     write_snapshot,
 )
 from polycast.log.read.snapshot_delta import NO_ROWS
@@ -101,10 +101,10 @@ def test_what_was_lost_may_be_of_any_topic() -> None:
 
 
 def test_forgotten_topics_raise_the_floor() -> None:
-    found = trimmed(SNAPSHOT, 2)
+    found = trim_topics(SNAPSHOT, 2)
     assert sorted(found.topics["topic"].to_pylist()) == ["a", "höhe"]  # `` was used longest ago
     assert found.floor == 9
-    assert trimmed(SNAPSHOT._replace(floor=0), 1).floor == 5
+    assert trim_topics(SNAPSHOT._replace(floor=0), 1).floor == 5
     assert found.batches.equals(SNAPSHOT.batches)
 
 
@@ -187,7 +187,7 @@ def test_the_last_one_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptur
     with desk(tmp_path, disk) as here:
         here.fill(3)
         disk.fail("sync", ".topics.tmp", errno.EIO)
-    assert "the next start will read the end of the log: " in caplog.text
+    assert "the next start reads the end of the log: " in caplog.text
     with desk(tmp_path) as again:
         assert again.log.next > 3
         again.fill(3)
@@ -204,7 +204,7 @@ def test_a_start_that_cannot_write_is_no_start(tmp_path: Path, action: str, name
         here.fill(3)
     disk = FaultyDisk()
     disk.fail(action, name)
-    with pytest.raises(StartError, match=r"cannot keep a log in .*: Input/output error"):
+    with pytest.raises(StartError, match=r"cannot write a log in .*: Input/output error"):
         desk(tmp_path, disk).__enter__()
     with desk(tmp_path) as again:
         assert again.log.next == 3

@@ -108,7 +108,7 @@ def test_a_group_that_is_taken_out(shelf: Shelf) -> None:
     path.write_bytes(data[:584] + data[second:])
     found = damage(shelf.folder)
     assert [(finding.first, finding.next) for finding in found] == [(10, 15), (15, None)]
-    assert "should be next, and no gap is on record" in found[0].what
+    assert "should be next, and no gap is recorded" in found[0].what
     assert "chain is broken" in found[1].what
 
 
@@ -186,7 +186,7 @@ def test_rows_that_are_not_those_of_the_stamp(tmp_path: Path) -> None:
     shelf.write(encode_group(rows, shelf.layout, NOTHING_BEFORE, 0))
     shelf.end()
     [found] = damage(tmp_path)
-    assert "the rows are not those that the group says" in found.what
+    assert "the rows do not match the header of the group" in found.what
 
 
 def test_gaps_within_a_sealed_segment(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from polycast.log.files.snapshot import (
     to_batches,
     to_topics,
     trim_batches,
-    trimmed,
+    trim_topics,
     write_snapshot,
 )
 from polycast.log.files.state import RESERVE, FolderLock, LogState, write_state
@@ -45,7 +45,7 @@ TAIL_BYTES = 16 * 1024 * 1024
 """Durable messages that stay in memory, for replays that have nearly caught up."""
 
 NAMES_PER_MESSAGE = 3
-"""Under how many names one message may be kept: its own, and two that a mesh gives it."""
+"""A message may be stored under its own name, and under two names of a mesh."""
 
 Listener = Callable[[Durable], None]
 Post = Callable[[Callable[[], object]], object]
@@ -71,19 +71,19 @@ class Log:
         self._post: Post = lambda callback: None
         self._listeners: list[Listener] = []
         self.recovered = self._trim(recovered.snapshot)
-        """What was there when it was opened."""
+        """The snapshot at the start."""
         self.next = self.durable_next = state.next
         """All messages before `durable_next` are durable or lost."""
         self.pending_bytes = 0
         self._bulk_bytes = 0
-        """What of that came in bulk; those who brought it wait for it, and nobody else should."""
+        """The part of `pending_bytes` that came in bulk. Only its publishers wait for it."""
         self.messages_lost = 0
         self.batches = BatchIds(settings.batch_ids, settings.batch_id_seconds, batch_rows(self.recovered.batches))
         self._pending: deque[Entry] = deque()
         self._recent: deque[Entry] = deque()
         self._recent_bytes = 0
         self._bulk_end = 0
-        """What came in bulk lies before this offset, and is not for those who look into the memory."""
+        """Bulk batches lie before this offset. They are not in memory."""
         layout = Layout.of(SCHEMA, self._seed)
         self.writer = Writer(
             folder, layout, settings, self._begin(state), recovered.gap, disk, self._announce, self._rolled
@@ -100,7 +100,7 @@ class Log:
 
     @classmethod
     def open(cls, settings: LogSettings, topics: int, disk: Disk = DISK) -> Log:
-        """Makes sure, before anybody is told that anything is kept, that it can be."""
+        """Raises StartError if the log cannot be written."""
         folder = log_folder(settings.data)
         try:
             make_folder(folder, disk)
@@ -111,8 +111,8 @@ class Log:
                 lock.release()
                 raise
         except OSError as error:
-            hint = "--data DIR takes another folder, --no-log keeps nothing"
-            raise StartError(f"cannot keep a log in {folder}: {error.strerror}", hint) from error
+            hint = "--data DIR uses another folder, --no-log stores nothing"
+            raise StartError(f"cannot write a log in {folder}: {error.strerror}", hint) from error
 
     def on_durable(self, listener: Listener) -> None:
         """Listeners are called in the order of registration, after the state of the log has changed."""
@@ -127,7 +127,7 @@ class Log:
     # -- appending ---------------------------------------------------------------------------------------
 
     def has_room(self, count: int) -> bool:
-        """Whether so many may be handed out, each under as many names as there are."""
+        """Whether offsets are reserved for so many messages, each under all its names."""
         return self.has_offsets(NAMES_PER_MESSAGE * count)
 
     def has_offsets(self, count: int) -> bool:
@@ -144,29 +144,31 @@ class Log:
         return self.pending_bytes - self._bulk_bytes > self.settings.pending_bytes * share
 
     def write_error(self) -> str:
-        """Why what comes now would not be kept, as far as anybody knows; an empty text if it would."""
+        """Why new messages would not be stored, as far as known; otherwise an empty text."""
         if self.writer.failed:
             return self.writer.failed
-        reason = self.writer.refusing
-        if not reason or (reason == os.strerror(errno.ENOSPC) and self._disk.room(self.folder) >= GROUP_BYTES):
+        reason = self.writer.last_error
+        if not reason or (
+            reason == os.strerror(errno.ENOSPC) and self._disk.free_bytes(self.folder) >= GROUP_BYTES
+        ):
             return ""
         return f"messages are not stored: {reason}"
 
     def free_bytes(self) -> int:
-        """On the file system of the log; 0 where nobody can tell."""
+        """On the file system of the log; 0 if unknown."""
         try:
-            return self._disk.room(self.folder)
+            return self._disk.free_bytes(self.folder)
         except OSError:
             return 0
 
     def warning(self) -> str:
-        """What goes wrong without harm for what comes now; an empty text if nothing does."""
+        """A problem that does not affect new messages; otherwise an empty text."""
         return self.housekeeping.warning
 
     def append(
         self, bursts: list[Burst], source: str, micros: int, batch: BatchKey | None = None, count: int = 0
     ) -> None:
-        """`count` is how many messages the batch has, where they are one."""
+        """`count` is the number of messages of the batch."""
         self.micros = micros
         size = sum([len(burst.block) + ROW_BYTES * len(burst) for burst in bursts])
         first, self.next = bursts[0].offset, bursts[-1].offset + len(bursts[-1])
@@ -195,11 +197,11 @@ class Log:
         self._post(lambda: self._advance(durable))
 
     def _advance(self, durable: Durable) -> None:
-        self._note(durable)
+        self._update(durable)
         for listener in self._listeners:
             listener(durable)
 
-    def _note(self, durable: Durable) -> None:
+    def _update(self, durable: Durable) -> None:
         self.durable_next = durable.next
         self.messages_lost += durable.next - durable.first if durable.reason else 0
         while self._pending and self._pending[0].next <= durable.next:
@@ -219,16 +221,16 @@ class Log:
         while self._recent and self._recent_bytes > TAIL_BYTES:
             self._recent_bytes -= self._recent.popleft().size
 
-    # -- what is still in memory -------------------------------------------------------------------------
+    # -- recent messages in memory -----------------------------------------------------------------------
 
     @property
     def tail_first(self) -> int:
-        """From this offset on everything is in memory."""
+        """All messages from this offset on are in memory."""
         oldest = self._recent or self._pending
         return max(oldest[0].first, self._bulk_end) if oldest else self.next
 
     def tail(self, offset: int) -> Iterator[Entry]:
-        """What is in memory from this offset on."""
+        """The entries in memory from this offset on."""
         found: list[Entry] = []
         for entry in chain(reversed(self._pending), reversed(self._recent)):
             if entry.next <= offset:
@@ -236,18 +238,18 @@ class Log:
             found.append(entry)
         return reversed(found)
 
-    # -- begin and end -----------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------------
 
     def _begin(self, state: LogState) -> LogState:
-        """From here on a stop is not clean unless `close` says so."""
+        """From now on a stop is unclean, until `close`."""
         write_snapshot(self.folder, self.recovered, self._seed, self._disk)
-        begun = LogState(
+        started = LogState(
             seed=state.seed, clean=False, next=state.next, reserved=state.next + RESERVE,
             checksum=state.checksum, micros=state.micros,
         )  # fmt: skip
-        write_state(self.folder, begun, self._disk)
+        write_state(self.folder, started, self._disk)
         remove_old_snapshots(self.folder, state.next)
-        return begun
+        return started
 
     def close(self, topics: Iterable[Row], floor: int) -> None:
         """A clean stop: all messages are durable or lost, and the next start need not read them."""
@@ -255,13 +257,13 @@ class Log:
         self.writer.close()
         try:
             if not self.writer.failed:
-                self._write_end(topics, floor)
+                self._write_clean_state(topics, floor)
         except OSError as error:
-            log.error("%s: the next start will read the end of the log: %s", self.folder, error)
+            log.error("%s: the next start reads the end of the log: %s", self.folder, error)
         finally:
             self._lock.release()
 
-    def _write_end(self, topics: Iterable[Row], floor: int) -> None:
+    def _write_clean_state(self, topics: Iterable[Row], floor: int) -> None:
         snapshot = Snapshot(self.next, to_topics(topics), floor, to_batches(self.batches.rows()))
         write_snapshot(self.folder, snapshot, self._seed, self._disk)
         state = LogState(
@@ -273,7 +275,7 @@ class Log:
     def _trim(self, snapshot: Snapshot) -> Snapshot:
         settings = self.settings
         batches = trim_batches(snapshot.batches, settings.batch_ids, settings.batch_id_seconds, self.micros)
-        return trimmed(snapshot, self._topics)._replace(batches=batches)
+        return trim_topics(snapshot, self._topics)._replace(batches=batches)
 
     def _rolled(self) -> None:
         self.housekeeping.wake()

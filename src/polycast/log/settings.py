@@ -10,11 +10,11 @@ from polycast.log.files.permissions import OWNER, UMASKS
 MIB = 1024 * 1024
 AUTO = "auto"
 AUTO_SHARE, AUTO_BYTES = 0.1, 2048 * MIB
-"""What `keep_free = "auto"` keeps free: that share of the file system, that many bytes at most."""
+"""The free space for `keep_free = "auto"`: a share of the file system, with a limit in bytes."""
 
 
 def keep_free_bytes(keep_free: str, capacity: int) -> int:
-    """How many bytes stay free on a file system of that size. ValueError: it is no size."""
+    """The bytes to keep free on a file system of that size. Raises ValueError for an invalid size."""
     if keep_free.strip().lower() == AUTO:
         return min(int(capacity * AUTO_SHARE), AUTO_BYTES)
     return parse_size(keep_free)
@@ -22,24 +22,28 @@ def keep_free_bytes(keep_free: str, capacity: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    enabled: bool = setting(True, "keep what was accepted in the data folder")
+    enabled: bool = setting(True, "store accepted messages in the data folder")
     data: str = setting("polycast-data", "the data folder")
     sync: str = setting(
         "always",
-        "when what was written is made safe against a power failure: before it is acknowledged, "
-        "every sync_seconds, or when the system likes",
+        "when written messages are fsynced: before they are acknowledged, every sync_seconds, or never "
+        "(the operating system decides)",
         choices=("always", "interval", "never"),
     )
-    sync_seconds: float = setting(1.0, "the time between two syncs, with sync = interval", low=0.001)
+    sync_seconds: float = setting(1.0, "seconds between two fsyncs, with sync = interval", low=0.001)
     delivery: str = setting(
-        "live", "whether subscribers get messages at once, or when they are kept", choices=("live", "committed")
+        "live", "whether messages are delivered at once, or when they are durable", choices=("live", "committed")
     )
-    pending_bytes: int = setting(64 * MIB, "what may wait to be kept; past it publishers are not read", low=65_536)
-    segment_bytes: int = setting(64 * MIB, "how large a hot segment grows", low=65_536)
-    segment_seconds: float = setting(3600.0, "how old a hot segment grows while messages come; 0: any age", low=0)
-    seal: bool = setting(True, "turn full segments into Parquet")
-    seal_share: float = setting(0.25, "how much of one core sealing may take, from 0.01 to 1", low=0.01)
-    retain_bytes: int = setting(0, "remove the oldest segments past this size; 0: never", low=0)
+    pending_bytes: int = setting(
+        64 * MIB, "bytes that wait to become durable before publishers are paused", low=65_536
+    )
+    segment_bytes: int = setting(64 * MIB, "size of a hot segment", low=65_536)
+    segment_seconds: float = setting(
+        3600.0, "age at which a hot segment is closed, when the next message arrives; 0: never", low=0
+    )
+    seal: bool = setting(True, "seal full segments: convert them to Parquet")
+    seal_share: float = setting(0.25, "share of one core for sealing, from 0.01 to 1", low=0.01)
+    retain_bytes: int = setting(0, "remove the oldest segments while the log is larger; 0: never", low=0)
     retain_seconds: float = setting(0.0, "remove segments whose messages are all older; 0: never", low=0)
     keep_free: str = setting(
         "auto",
@@ -49,8 +53,8 @@ class LogSettings:
     )
     access: str = setting(
         OWNER,
-        "which accounts of this machine may read the data folder and all in it",
+        "accounts of this machine that may read the data folder and its files",
         choices=tuple(UMASKS),
     )
-    batch_ids: int = setting(100_000, "how many batch ids are remembered", low=0)
-    batch_id_seconds: float = setting(86_400.0, "how long a batch id is remembered", low=0)
+    batch_ids: int = setting(100_000, "number of batch ids that are remembered", low=0)
+    batch_id_seconds: float = setting(86_400.0, "time for which a batch id is remembered", low=0)

@@ -53,7 +53,7 @@ class BrokerView:
     def at_sequences(self, sequences: Mapping[str, int]) -> int:
         return int(self._request("polycast/places", {"sequences": dict(sequences)})["offset"])
 
-    def pieces(self, start: int, stop: int) -> list[SegmentPart]:
+    def parts(self, start: int, stop: int) -> list[SegmentPart]:
         edges = [*range(start, stop, STRETCH_OFFSETS), stop]
         return [SegmentPart(first, after, (after - first) * ROW_BYTES) for first, after in pairwise(edges)]
 

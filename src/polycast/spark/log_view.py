@@ -33,7 +33,7 @@ class LogView(Protocol):
     def at_sequences(self, sequences: Mapping[str, int]) -> int:
         """An offset at or before the given sequence of each topic."""
 
-    def pieces(self, start: int, stop: int) -> list[SegmentPart]: ...
+    def parts(self, start: int, stop: int) -> list[SegmentPart]: ...
 
     def query_rows(
         self,
@@ -52,7 +52,7 @@ class FolderView:
         self._catalog = LogCatalog(folder)
         self.first = self._catalog.first
         self.next = self._catalog.next
-        self.pieces = self._catalog.pieces
+        self.parts = self._catalog.parts
         self.close = self._catalog.close
 
     def at_time(self, micros: int) -> int:

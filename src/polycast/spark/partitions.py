@@ -118,7 +118,7 @@ BOUNDS: dict[str, tuple[int | None, int | None]] = {
 
 
 def to_partitions(view: LogView, wanted: RowFilter, requested: Range, at_least: int | None) -> list[LogPartition]:
-    ranges = to_ranges(view.pieces(*requested), wanted, *requested)
+    ranges = to_ranges(view.parts(*requested), wanted, *requested)
     total = sum(each.size for each in ranges)
     usual = min(max(1, total // PARTITION_BYTES), max(os.cpu_count() or 2, total // MAX_PARTITION_BYTES))
     count = max(usual, at_least or 1)

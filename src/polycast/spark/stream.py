@@ -76,7 +76,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes
         rows_left = sys.maxsize if max_rows is None else max_rows
         bytes_left = sys.maxsize if max_bytes is None else max_bytes
-        for number, piece in enumerate(self._open().pieces(start, end)):
+        for number, piece in enumerate(self._open().parts(start, end)):
             first, after = max(start, piece.first), min(end, piece.next)
             size = piece.size * (after - first) // max(1, piece.next - piece.first)
             if number and size > bytes_left:  # a batch has at least one piece, so that the stream advances

@@ -213,10 +213,10 @@ def test_a_stop_while_it_is_full(small: SmallDisk) -> None:
         small.fill()
         publish_until_full(publisher)
         broker.stop()
-        assert "the next start will read the end of the log" in broker.log()
+        assert "the next start reads the end of the log" in broker.log()
     failed = polycast("serve", "--listen=simplest=tcp://127.0.0.1:0", "--data", str(small.data))
     assert failed.code == 1 and failed.out == b""
-    assert f"polycast: cannot keep a log in {small.log}: {REASON}\nhint: " in failed.err
+    assert f"polycast: cannot write a log in {small.log}: {REASON}\nhint: " in failed.err
     small.free()
     with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
         again = Publisher(peer)

@@ -56,7 +56,7 @@ def test_something_else_where_the_log_should_be(tmp_path: Path, name: str) -> No
         wrong.write_text("a file")
     else:
         wrong.mkdir()
-    check_refused(start(tmp_path), f"cannot keep a log in {tmp_path}/log")
+    check_refused(start(tmp_path), f"cannot write a log in {tmp_path}/log")
     assert wrong.exists()
 
 

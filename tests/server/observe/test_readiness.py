@@ -87,7 +87,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_full_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, room = FaultyDisk(), 0
-    monkeypatch.setattr(disk, "room", lambda folder: room)
+    monkeypatch.setattr(disk, "free_bytes", lambda folder: room)
     with desk(tmp_path, disk) as here:
         here.fill(1)
         assert here.log.write_error() == "", "there may be room in what was allocated"

@@ -1,4 +1,4 @@
-"""pyarrow, in a process that does nothing but keep or read a log."""
+"""Imports pyarrow without pandas, for processes that only use the log."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class _NoPandas:
 
 
 def leave_pandas_out() -> None:
-    """With the first array it makes, pyarrow imports pandas wherever that is installed, to recognise its objects.
+    """Keeps pyarrow from importing pandas when it creates its first array.
 
-    A broker has none, and need not take half a second longer and 50 MB more for them. pyarrow looks only once; who
-    asks it for a DataFrame later still gets one.
+    pyarrow imports an installed pandas once, to recognise its objects. This saves half a second and 50 MB.
+    DataFrames still work later.
     """
     sys.meta_path.insert(0, _NoPandas)
     try:

@@ -1,14 +1,15 @@
-"""From bursts to a record batch: the columns of the log, without an object for each message.
+"""From bursts to a record batch: the columns of the log, without a Python object per message.
 
-A group of bursts becomes the buffers of one Arrow batch: runs are repeated, numbers count up, and each payload
-is copied once, out of the block that was read:
+The bursts of a group become the buffers of one Arrow batch: runs are repeated, numbers count up, and each payload
+is copied once, out of the block that was received:
 
     offset, sequence, time            8 bytes per row
-    topic, dialect, format, source    4 bytes per row for the edges, then the texts
+    topic, dialect, format, source    4 bytes per row for the offsets, then the text
     payload                           the same, with the payloads
 
-`gather` makes them. The C version (`_columns.pyx`) takes 15 ns for a message of 100 bytes, 60 ns where each has
-another topic, and lets other threads run while it copies. Python takes 1,300 and more. A test holds the two equal.
+The C version of `gather` (`_columns.pyx`) takes 15 ns for a message of 100 bytes, 60 ns if every message has
+another topic, and releases the GIL while it copies. Python takes 1,300 ns and more. A test checks that both are
+equal.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from polycast.model import Burst
 
 OFFSET_BYTES = 8
 COLUMN_LIMIT_BYTES = 2**31 - 1
-"""Arrow's string and binary columns count their bytes in 32 bits."""
+"""String and binary columns of Arrow have 32-bit offsets."""
 
 
 class SourcedBurst(NamedTuple):
-    """A burst that the hub has numbered, who sent it, and when: microseconds since the epoch."""
+    """A numbered burst, the connection it came from, and its time."""
 
     burst: Burst
     source: bytes
@@ -42,7 +43,7 @@ Buffers = tuple[bytes, ...]
 
 
 def to_batch(pieces: Sequence[SourcedBurst]) -> pa.RecordBatch:
-    """The messages of all bursts in their order, as rows of the log."""
+    """The messages of all bursts as rows of the log."""
     columns = gather(pieces)
     rows = len(columns[0][0]) // OFFSET_BYTES
     arrays = [
@@ -53,7 +54,7 @@ def to_batch(pieces: Sequence[SourcedBurst]) -> pa.RecordBatch:
 
 
 def gather_in_python(pieces: Sequence[SourcedBurst]) -> list[Buffers]:
-    """The buffers of all columns, in the order of the schema."""
+    """The buffers of all columns, in schema order."""
     bursts = [piece.burst for piece in pieces]
     rows = [len(burst) for burst in bursts]
     runs = list(chain.from_iterable(map(_run_lengths, bursts)))
@@ -80,7 +81,7 @@ def _run_lengths(burst: Burst) -> Iterator[int]:
 
 
 def _counted(firsts: Iterable[int], counts: Sequence[int]) -> Buffers:
-    """Each number and those that follow it, as many as it counts for."""
+    """For each first number, that many consecutive numbers."""
     return _numbers(chain.from_iterable(range(first, first + n) for first, n in zip(firsts, counts, strict=True)))
 
 

@@ -47,7 +47,7 @@ def walk(reader: HotReader, first: int) -> Iterator[Group | Damage]:
         except LogDamageError as error:
             reason = str(error)
         position = reader.position
-        header = reader.find(first)
+        header = reader.find_group(first)
         if not reason and not header:
             return
         if not reason and not reader.ends_at(position):

@@ -1,6 +1,6 @@
-"""What the log asks of the file system, in one place, so that tests can make each of it fail.
+"""System calls of the log in one place, so that tests can inject failures.
 
-`write` goes on until all is written. Folders are synced too: a name is as safe as the folder that holds it.
+`write` writes all bytes. Folders are fsynced, too: a file name is durable only when its folder is.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ class Disk:
             view, position = view[done:], position + done
 
     def allocate(self, fd: int, position: int, size: int) -> None:
-        """Makes sure that there is room; what was not written reads as zeros."""
+        """Allocates space, which reads as zeros."""
         os.posix_fallocate(fd, position, size)
 
-    def cut(self, fd: int, size: int) -> None:
+    def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
     def sync(self, fd: int) -> None:
         os.fdatasync(fd)
 
-    def forget(self, fd: int, position: int, size: int) -> None:
-        """What the system keeps of it in memory may go; it is on the disk."""
-        with contextlib.suppress(OSError):  # it was an offer
+    def drop_cache(self, fd: int, position: int, size: int) -> None:
+        """Drops durable pages from the page cache."""
+        with contextlib.suppress(OSError):  # only a hint
             os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
 
-    def room(self, folder: Path) -> int:
-        """How many bytes more it could hold."""
+    def free_bytes(self, folder: Path) -> int:
         found = os.statvfs(folder)
         return found.f_bavail * found.f_frsize
 
     def capacity(self, folder: Path) -> int:
-        """How many bytes its file system has for everybody together."""
+        """The size of the file system."""
         found = os.statvfs(folder)
         return found.f_blocks * found.f_frsize
 
@@ -50,12 +49,12 @@ class Disk:
             os.close(fd)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Both in one folder; afterwards the new name is safe."""
+        """Both in one folder. The new name is durable afterwards."""
         old.rename(new)
         self.sync_folder(new.parent)
 
     def replace(self, path: Path, data: bytes | memoryview) -> None:
-        """The file is the old one or the new one, whatever happens."""
+        """Atomic: the file has the old or the new content."""
         temporary = path.with_name(path.name + TEMPORARY)
         try:
             fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -71,11 +70,11 @@ class Disk:
             raise
 
     def overwrite(self, path: Path, data: bytes) -> None:
-        """Takes no room that is not there already."""
+        """In place, without allocating space. Not atomic."""
         fd = os.open(path, os.O_RDWR)
         try:
             self.write(fd, data, 0)
-            self.cut(fd, len(data))
+            self.truncate(fd, len(data))
             self.sync(fd)
         finally:
             os.close(fd)

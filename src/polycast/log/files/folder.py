@@ -1,12 +1,12 @@
-"""The folder of the log: which files are there, and what their names say.
+"""The folder of the log: its files and their names.
 
 00000000000000000000.arrows     hot segment, named by its first offset
-00000000000000000000.parquet    the same, sealed; where both are there, the sealed one counts
-00000000000000000000.topics     what every topic had come to where that segment begins
-00000000000000000000.batches    the batch ids that were remembered there
-state.json                      how the last stop went, and which offsets may have been used
-quarantine/                     files that are damaged, as they were found
-seal.wanted                     somebody asks for everything to be sealed
+00000000000000000000.parquet    sealed segment; if both exist, the sealed one counts
+00000000000000000000.topics     snapshot of all topics at the beginning of that segment
+00000000000000000000.batches    the batch ids remembered there
+state.json                      whether the last stop was clean, and which offsets may have been used
+quarantine/                     damaged files as they were found
+seal.wanted                     a request to seal all segments
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Segment(NamedTuple):
 
 
 def log_folder(data: str | Path) -> Path:
-    """From the data folder to the folder of its log."""
+    """The folder of the log in a data folder."""
     return Path(data) / "log"
 
 
 def make_folder(folder: Path, disk: Disk) -> None:
-    """And all above it that is not there; each new name is safe in the folder that holds it."""
+    """Creates the folder and its missing parents, each durable in its parent."""
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in new:
@@ -52,7 +52,7 @@ def file_name(first: int, suffix: str) -> str:
 
 
 def segments(folder: Path) -> list[Segment]:
-    """Every segment once, by offset."""
+    """Every segment once, in the order of offsets."""
     found: dict[int, Segment] = {}
     for path in folder.iterdir():
         if path.suffix in (HOT, SEALED) and (first := first_offset_of(path)) is not None:
@@ -65,12 +65,12 @@ def _rank(segment: Segment) -> bool:
 
 
 def first_offset_of(path: Path) -> int | None:
-    """The offset that a file is named by, if it is."""
+    """The offset in the name of a file."""
     return int(path.stem) if len(path.stem) == DIGITS and path.stem.isascii() and path.stem.isdigit() else None
 
 
 def segment_size(segment: Segment) -> int:
-    """0 for one that is gone."""
+    """0 if the file is gone."""
     try:
         return segment.path.stat().st_size
     except FileNotFoundError:
@@ -78,14 +78,14 @@ def segment_size(segment: Segment) -> int:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes what a stop in the middle of something left: unfinished files, and hot segments that are sealed."""
+    """Removes unfinished files, and hot segments that are already sealed."""
     for path in folder.iterdir():
         if path.name.endswith(TEMPORARY) or (path.suffix == HOT and path.with_suffix(SEALED).exists()):
             path.unlink()
 
 
 def remove_old_snapshots(folder: Path, newest: int) -> None:
-    """Removes those before the newest that belong to no segment: starts after which nothing came leave them."""
+    """Removes older snapshots without a segment: a start without messages leaves them."""
     needed = {segment.first for segment in segments(folder)}
     for path in folder.iterdir():
         first = first_offset_of(path) if path.suffix in (TOPICS, BATCHES) else None
@@ -94,7 +94,7 @@ def remove_old_snapshots(folder: Path, newest: int) -> None:
 
 
 def remove_segment(segment: Segment) -> None:
-    """A segment and all that belongs to it."""
+    """With its snapshot."""
     for suffix in (SEALED, HOT, TOPICS, BATCHES):
         with contextlib.suppress(FileNotFoundError):
             segment.path.with_suffix(suffix).unlink()

@@ -1,18 +1,18 @@
-"""One group of messages on disk: an Arrow record batch message that proves itself.
+"""One group of messages on disk: an Arrow record batch message with a checksum.
 
     FF FF FF FF   length of the metadata, int32      the prefix, written last
-    metadata      a flatbuffer; its custom metadata has one key, `polycast`, and there the header as JSON:
+    metadata      a flatbuffer; its custom metadata has one key, `polycast`, whose value is the header as JSON:
                   {"checksum": 32 hex digits, "previous": 32 hex digits, "size": bytes of the whole message,
                    "first": offset, "count": rows, "gap"?: {...}, "batches"?: [[id, first, count, owner], ...]}
     body          the columns
 
-The checksum is xxh3_128 of the whole message, prefix and padding included, with the checksum's own digits as
-zeros, seeded with the seed that the schema's metadata tells. `previous` is the checksum of the group before, also
-across files: whoever follows it knows that nothing is missing. Nothing is decoded before its checksum was found
-right. Where a prefix should be and zeros are, the file ends; Arrow reads that as the end of a stream.
+The checksum is xxh3_128 of the whole message, prefix and padding included, with zeros for the digits of the
+checksum, and with the seed from the metadata of the schema. `previous` is the checksum of the group before, also
+across files: a reader that follows this chain knows that no group is missing. A group is decoded only after its
+checksum was verified. A file ends where zeros stand in place of a prefix; Arrow reads them as the end of a stream.
 
-Version 2 has the owner of a batch id, the identity that published the batch. In version 1 there is none: such an
-id is known to every identity. A program that knows version 1 alone refuses what has version 2.
+Version 2 adds the owner of a batch id: the identity that published the batch. Ids of version 1 have no owner and
+are known to every identity. A program of version 1 refuses files of version 2.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ SCHEMA = pa.schema(
     ]
 )
 NOTHING_BEFORE = "0" * 32
-"""The `previous` of a log's first group."""
+"""The `previous` of the first group of a log."""
 PREFIX_BYTES = 8
 ENDS = (bytes(8), b"\xff\xff\xff\xff\0\0\0\0")
-"""What stands where the next prefix would be: nothing yet, or Arrow's own mark."""
+"""In place of the next prefix: allocated zeros, or Arrow's end of stream."""
 CONTINUES = b"\xff\xff\xff\xff"
 OPENING = b'{"checksum": "'
 BLANK = b"0" * 32
 SIZE_DIGITS = 12
 ENVELOPE_BYTES = 4096
-"""More than a schema and the metadata of a batch take, besides our own text."""
+"""Above the size of a schema and of the metadata of a batch, without the header."""
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Offsets that nobody will ever find, and why."""
+    """A range of offsets without messages, and the reason."""
 
     first: int
     next: int
@@ -63,7 +63,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class BatchEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A batch of a group that is kept once: its id, its first offset, its count, and the identity that owns it."""
+    """A batch with an id in a group: the id, its first offset, its count, and the identity that owns it."""
 
     batch_id: str
     first: int
@@ -72,8 +72,6 @@ class BatchEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a group says about itself."""
-
     checksum: str
     previous: str
     size: int
@@ -88,10 +86,10 @@ class GroupHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class EncodedGroup(NamedTuple):
-    """A message that can go to a file, piece by piece, and its checksum."""
+    """A group as buffers to write one after the other, and its checksum."""
 
     pieces: list[memoryview]
-    """All that comes before the columns is in the first."""
+    """The first one has everything before the columns."""
     checksum: str
 
     @property
@@ -103,30 +101,29 @@ HEADER = msgspec.json.Decoder(GroupHeader)
 
 
 class Layout(NamedTuple):
-    """What all groups of a file share."""
+    """Shared by all groups of a file."""
 
     schema: pa.Schema
     seed: int
     head: bytes
-    """What the file begins with."""
+    """The beginning of the file."""
     version: int = VERSION
 
     @classmethod
     def of(cls, schema: pa.Schema, seed: int) -> Layout:
-        about = json.dumps({"version": VERSION, "seed": f"{seed:016x}"})
-        marked = schema.with_metadata({KEY: about})
+        text = json.dumps({"version": VERSION, "seed": f"{seed:016x}"})
+        marked = schema.with_metadata({KEY: text})
         return cls(marked, seed, bytes(marked.serialize()))
 
 
-def _marks_of(schema: pa.Schema) -> tuple[int, int]:
-    """The version and the seed."""
+def _version_and_seed(schema: pa.Schema) -> tuple[int, int]:
     try:
-        about = json.loads(schema.metadata[KEY])
-        version, seed = int(about["version"]), int(about["seed"], 16)
+        fields = json.loads(schema.metadata[KEY])
+        version, seed = int(fields["version"]), int(fields["seed"], 16)
     except (KeyError, TypeError, ValueError) as error:
-        raise LogDamageError("its schema is not that of a log") from error
+        raise LogDamageError("its schema is not the schema of a log") from error
     if version > VERSION:
-        raise LogDamageError(f"it is of version {version}, and this program reads up to {VERSION}")
+        raise LogDamageError(f"its version is {version}, and this program reads versions up to {VERSION}")
     return version, seed
 
 
@@ -134,7 +131,7 @@ def _marks_of(schema: pa.Schema) -> tuple[int, int]:
 
 
 def encode_group(batch: pa.RecordBatch, layout: Layout, previous: str, first: int, **more: Any) -> EncodedGroup:
-    """A group as it is written. `more` are the optional keys of its header."""
+    """`more` are the optional keys of the header."""
     text = _header_text(previous, first, batch.num_rows, more)
     room = pa.allocate_buffer(pa.ipc.get_record_batch_size(batch) + len(text) + ENVELOPE_BYTES)
     sink = pa.FixedSizeBufferWriter(room)
@@ -142,26 +139,26 @@ def encode_group(batch: pa.RecordBatch, layout: Layout, previous: str, first: in
         stream.write_batch(batch, custom_metadata={KEY: text})
         end = sink.tell()
     pieces = [memoryview(room).cast("B")[len(layout.head) : end]]
-    return EncodedGroup(pieces, _seal(pieces, text, layout.seed))
+    return EncodedGroup(pieces, _finish(pieces, text, layout.seed))
 
 
 def encode_large_group(
     batch: pa.RecordBatch, layout: Layout, previous: str, first: int, **more: Any
 ) -> EncodedGroup:
-    """The same, without a copy of the columns."""
+    """Like `encode_group`, without copying the columns."""
     text = _header_text(previous, first, batch.num_rows, more)
-    sink = _Pieces()
+    sink = _Buffers()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), layout.schema) as stream:
         stream.write_batch(batch, custom_metadata={KEY: text})
         found = list(sink.found)
-    columns = next(place for place, piece in enumerate(found) if isinstance(piece, pa.Buffer))
+    columns = next(index for index, piece in enumerate(found) if isinstance(piece, pa.Buffer))
     head = bytearray(b"".join(found[:columns])[len(layout.head) :])
     pieces = [memoryview(head), *(memoryview(piece).cast("B") for piece in found[columns:])]
-    return EncodedGroup(pieces, _seal(pieces, text, layout.seed))
+    return EncodedGroup(pieces, _finish(pieces, text, layout.seed))
 
 
-class _Pieces:
-    """What pyarrow writes, as it is: columns are not copied."""
+class _Buffers:
+    """Collects the buffers that pyarrow writes, without copying columns."""
 
     def __init__(self) -> None:
         self.found: list[bytes | pa.Buffer] = []
@@ -192,17 +189,17 @@ def _header_text(previous: str, first: int, count: int, more: dict[str, Any]) ->
     return head + (b", " + msgspec.json.encode(optional)[1:] if optional else b"}")
 
 
-def _seal(pieces: list[memoryview], text: bytes, seed: int) -> str:
-    """Writes the size and the checksum into the message, which knows neither before it is made."""
+def _finish(pieces: list[memoryview], text: bytes, seed: int) -> str:
+    """Fills in the size and the checksum, which are known only after encoding."""
     head = pieces[0]
     metadata = int.from_bytes(head[4:8], "little")
     at = bytes(head[: PREFIX_BYTES + metadata]).index(text)
     size = at + text.index(b'"size": ') + len(b'"size": ')
     head[size : size + SIZE_DIGITS] = b"%*d" % (SIZE_DIGITS, sum(map(len, pieces)))
-    proof = xxhash.xxh3_128(seed=seed)
+    digest = xxhash.xxh3_128(seed=seed)
     for piece in pieces:
-        proof.update(piece)
-    checksum = proof.hexdigest()
+        digest.update(piece)
+    checksum = digest.hexdigest()
     digits = at + len(OPENING)
     head[digits : digits + len(BLANK)] = checksum.encode()
     return checksum
@@ -212,21 +209,21 @@ def _seal(pieces: list[memoryview], text: bytes, seed: int) -> str:
 
 
 def read_layout(data: bytes | memoryview) -> Layout:
-    """From the beginning of a file. Its first group comes right behind the head."""
+    """From the beginning of a file. The first group follows the head."""
     if bytes(data[:4]) != CONTINUES:
         raise LogDamageError("it does not begin with a schema")
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(data))
     except (pa.ArrowException, OSError) as error:
         raise LogDamageError("it does not begin with a schema") from error
-    version, seed = _marks_of(schema)
+    version, seed = _version_and_seed(schema)
     return Layout(schema, seed, bytes(data[: PREFIX_BYTES + int.from_bytes(data[4:8], "little")]), version)
 
 
 def size_at(data: memoryview, position: int) -> int:
-    """How long the group is that begins here by its own account, unchecked; 0: none begins here.
+    """The size that the group here declares, unverified; 0: no group begins here.
 
-    What is cut off within its metadata is as long as the data and more, so that the caller brings more.
+    If the data ends inside the metadata, the result is larger than the data, so that the caller loads more.
     """
     prefix = bytes(data[position : position + PREFIX_BYTES])
     if len(prefix) < PREFIX_BYTES or prefix in ENDS:
@@ -239,12 +236,12 @@ def size_at(data: memoryview, position: int) -> int:
         return PREFIX_BYTES + metadata
     size = _parse_header(bytes(data[start : start + metadata]))[0].size
     if size < PREFIX_BYTES + metadata:
-        raise LogDamageError("the group is longer than it says")
+        raise LogDamageError("the group is longer than its declared size")
     return size
 
 
 def header_at(data: memoryview, position: int) -> GroupHeader | None:
-    """What the group that begins here says about itself, unchecked; None: none begins here, or its head is cut."""
+    """The header of the group here, unverified. None if no group begins here, or if its header is incomplete."""
     prefix = bytes(data[position : position + PREFIX_BYTES])
     start = position + PREFIX_BYTES
     end = start + int.from_bytes(prefix[4:], "little")
@@ -254,7 +251,7 @@ def header_at(data: memoryview, position: int) -> GroupHeader | None:
 
 
 def read_header(data: memoryview, position: int, seed: int) -> GroupHeader:
-    """The header of the group that begins here, if it is whole and right; else LogDamageError."""
+    """The header of a complete and valid group. Otherwise LogDamageError."""
     metadata = int.from_bytes(data[position + 4 : position + PREFIX_BYTES], "little")
     start = position + PREFIX_BYTES
     header, at = _parse_header(bytes(data[start : start + metadata]))
@@ -262,25 +259,25 @@ def read_header(data: memoryview, position: int, seed: int) -> GroupHeader:
     if header.size < PREFIX_BYTES + metadata or end > len(data):
         raise LogDamageError("the group is cut off")
     digits = start + at
-    proof = xxhash.xxh3_128(seed=seed)
-    proof.update(data[position:digits])
-    proof.update(BLANK)
-    proof.update(data[digits + len(BLANK) : end])
-    if proof.hexdigest() != header.checksum:
+    digest = xxhash.xxh3_128(seed=seed)
+    digest.update(data[position:digits])
+    digest.update(BLANK)
+    digest.update(data[digits + len(BLANK) : end])
+    if digest.hexdigest() != header.checksum:
         raise LogDamageError("the group's checksum is wrong")
     return header
 
 
 def read_batch(data: memoryview, position: int, header: GroupHeader, layout: Layout) -> pa.RecordBatch:
-    """The rows of a group whose header was read."""
+    """The rows of a group whose header was verified."""
     return pa.ipc.read_record_batch(pa.py_buffer(data[position : position + header.size]), layout.schema)
 
 
 def _parse_header(metadata: bytes) -> tuple[GroupHeader, int]:
-    """The header as it stands there, and where its checksum's digits begin."""
+    """The header, and the position of the digits of its checksum."""
     at = metadata.find(OPENING)
     length = int.from_bytes(metadata[at - 4 : at], "little") if at >= 4 else 0
     try:
         return HEADER.decode(metadata[at : at + length]), at + len(OPENING)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise LogDamageError("the group has no header that can be read") from error
+        raise LogDamageError("the group has no readable header") from error

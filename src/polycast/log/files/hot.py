@@ -1,8 +1,7 @@
-"""A hot segment: groups are added at its end, and read from anywhere.
+"""A hot segment: groups are appended at its end, and read from any position.
 
-A group is there as a whole or not at all: its body is written first and its prefix last, into room that was
-allocated before and reads as zeros. What a failed write left is cut off again, so that behind the last group
-there is nothing but zeros.
+An append is atomic: the body of a group is written first and its prefix last, into allocated space that reads as
+zeros. A failed append is truncated, so that only zeros follow the last group.
 """
 
 from __future__ import annotations
@@ -38,20 +37,21 @@ from polycast.log.files.format import (
 ALLOCATE_BYTES = 4 * 1024 * 1024
 CHUNK_BYTES = 1024 * 1024
 PAGE_BYTES = 4096
-REMEMBERED_BYTES = 16 * 1024 * 1024
-"""How much of what is on the disk stays in the system's memory. Whoever is further behind reads from the disk;
-memory that is used over and over is many times faster to write to, most of all on a virtual machine."""
+CACHED_BYTES = 16 * 1024 * 1024
+"""The part of a segment that stays in the page cache. Slower readers read from the disk. Reusing the same pages
+makes
+writes many times faster, most of all on a virtual machine."""
 HEADS_BYTES = 64 * 1024
-"""What is read where only the heads of groups count."""
+"""Read at a time for the headers of groups."""
 MAPPED_BYTES = 16 * 1024 * 1024
-"""A group that is larger is not copied into memory: as many may read it at a time as like."""
+"""A larger group is mapped instead of copied: concurrent readers share it."""
 ALIGNED_BYTES = 8
 PREFIX = re.compile(rb"(?=\xff\xff\xff\xff...\0)", re.DOTALL)
-"""The prefix of a group whose metadata takes less than 16 MiB."""
+"""The prefix of a group with less than 16 MiB of metadata."""
 
 
 class HotSegment:
-    """One that is being written. `end` is where the next group goes."""
+    """The segment being written. `end` is the position of the next group."""
 
     def __init__(self, path: Path, fd: int, layout: Layout, end: int, disk: Disk) -> None:
         self.path = path
@@ -61,14 +61,14 @@ class HotSegment:
         self._disk = disk
         self._allocated = end
         self._torn = False
-        """Whether something is left of a group that failed."""
-        self._forgotten = 0
+        """Whether the file may have bytes of a failed append."""
+        self._dropped = 0
 
     @classmethod
     def create(cls, path: Path, layout: Layout, disk: Disk = DISK) -> HotSegment:
-        """It gets its name when its head is there: nobody ever finds one without."""
+        """The file gets its name when its head is durable."""
         if path.exists():
-            raise FileExistsError(errno.EEXIST, "there is such a segment already", str(path))
+            raise FileExistsError(errno.EEXIST, "the segment exists already", str(path))
         temporary = path.with_name(path.name + TEMPORARY)
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
@@ -83,10 +83,10 @@ class HotSegment:
         return cls(path, fd, layout, len(layout.head), disk)
 
     def append(self, pieces: Sequence[memoryview]) -> None:
-        """Adds a group. If that fails, the segment is as it was before."""
+        """Appends a group. A failed append leaves the segment unchanged."""
         end = self.end + sum(map(len, pieces))
         if self._torn:
-            self.cut()
+            self.truncate()
         try:
             self._torn = True
             self._make_room(end + PREFIX_BYTES)
@@ -96,29 +96,29 @@ class HotSegment:
                 at += len(piece)
             self._disk.write(self._fd, pieces[0][:PREFIX_BYTES], self.end)
         except OSError:
-            with contextlib.suppress(OSError):  # then before the next one
-                self.cut()
+            with contextlib.suppress(OSError):  # tried again before the next append
+                self.truncate()
             raise
         self.end = end
         self._torn = False
 
     def sync(self) -> None:
         self._disk.sync(self._fd)
-        behind = self.end - REMEMBERED_BYTES - self._forgotten
+        behind = self.end - CACHED_BYTES - self._dropped
         if behind >= ALLOCATE_BYTES:
-            self._disk.forget(self._fd, self._forgotten, behind)
-            self._forgotten += behind
+            self._disk.drop_cache(self._fd, self._dropped, behind)
+            self._dropped += behind
 
-    def cut(self) -> None:
-        self._disk.cut(self._fd, self.end)
+    def truncate(self) -> None:
+        self._disk.truncate(self._fd, self.end)
         self._allocated = self.end
         self._torn = False
 
     def close(self) -> None:
-        """Gives back what was allocated, but for the page with the zeros that say where it ends."""
+        """Releases allocated space, except for the zeros that mark the end."""
         size = -(-(self.end + PREFIX_BYTES) // PAGE_BYTES) * PAGE_BYTES
         try:
-            self._disk.cut(self._fd, size)
+            self._disk.truncate(self._fd, size)
             self._disk.sync(self._fd)
         finally:
             os.close(self._fd)
@@ -137,7 +137,7 @@ class HotSegment:
 
 
 class Group(NamedTuple):
-    """A group as it was found, its checksum right."""
+    """A group with a valid checksum."""
 
     position: int
     header: GroupHeader
@@ -153,12 +153,12 @@ class GroupPosition(NamedTuple):
 
 
 class HotReader:
-    """Reads whole groups while somebody writes more of them. Damage raises LogDamageError, at its place."""
+    """Reads complete groups while more are appended. Raises LogDamageError at the position of damage."""
 
     def __init__(self, path: Path, layout: Layout | None = None) -> None:
-        """`layout` stands in for what the file begins with, where that cannot be read."""
+        """`layout` replaces a damaged head of the file."""
         self.path = path
-        self.stands_in = layout is not None
+        self.head_damaged = layout is not None
         self._fd = os.open(path, os.O_RDONLY)
         try:
             self.layout = layout or self._read_layout()
@@ -170,16 +170,16 @@ class HotReader:
     def _read_layout(self) -> Layout:
         layout = read_layout(self._read(CHUNK_BYTES, 0))
         if not layout.schema.equals(SCHEMA):
-            raise LogDamageError("its schema is not that of a log")
+            raise LogDamageError("its schema is not the schema of a log")
         return layout
 
     def close(self) -> None:
         os.close(self._fd)
 
     def groups(self, skip_to: int = 0) -> Iterator[Group]:
-        """From `position` on to the end as it is now; `position` follows.
+        """From `position` to the current end; advances `position`.
 
-        Groups that lie before the offset `skip_to` as a whole are checked and passed over.
+        Groups entirely before the offset `skip_to` are verified and skipped.
         """
         data, at = memoryview(b""), 0
         while True:
@@ -198,10 +198,9 @@ class HotReader:
             at += header.size
 
     def headers(self) -> Iterator[tuple[int, GroupHeader]]:
-        """What the groups from `position` on say about themselves, each with where it begins; `position` follows.
+        """The headers of the groups from `position` on, with their positions; advances `position`.
 
-        Their bodies are not read, so nothing is proven. Where something else stands than a group, this ends, as
-        it does where a group is not whole.
+        Bodies are not read, so nothing is verified. Ends at the first byte that is not a complete group.
         """
         size = os.fstat(self._fd).st_size
         data, begin = memoryview(b""), self.position
@@ -229,7 +228,7 @@ class HotReader:
             raise self._damage(error) from error
 
     def _load(self) -> memoryview:
-        """What is at the position, with a whole group in it if there is one."""
+        """The bytes at the position, with at least one complete group if there is one."""
         data = memoryview(self._read(CHUNK_BYTES, self.position))
         while (size := self._size(data, 0)) > len(data):
             if self.position + size > os.fstat(self._fd).st_size:
@@ -245,31 +244,31 @@ class HotReader:
     def _read(self, size: int, position: int) -> bytes:
         try:
             return os.pread(self._fd, size, position)
-        except OSError as error:  # a bad block is damage like any other
+        except OSError as error:  # a bad block is damage, too
             raise LogDamageError(f"{self.path}, byte {position:,}: {error.strerror}") from error
 
     def ends_at(self, position: int) -> bool:
-        """Whether no group begins there, as it is now."""
+        """Whether no group begins there at present."""
         prefix = self._read(PREFIX_BYTES, position)
         return len(prefix) < PREFIX_BYTES or prefix in ENDS
 
     def begins_at(self, position: int, offset: int) -> bool:
-        """Whether a group that has this offset first begins there, by its own account."""
+        """Whether the header there, unverified, has this first offset."""
         header = _header_at(memoryview(self._read(HEADS_BYTES, position)), 0)
         return header is not None and header.first == offset
 
-    def has_rest(self) -> bool:
-        """Whether there is anything but zeros behind the position."""
+    def has_trailing_bytes(self) -> bool:
+        """Whether any byte behind the position is not zero."""
         rest = range(self.position, os.fstat(self._fd).st_size, CHUNK_BYTES)
         return any(self._read(CHUNK_BYTES, position).strip(b"\0") for position in rest)
 
     # -- past damage -------------------------------------------------------------------------------------
 
-    def find(self, first: int) -> GroupHeader | None:
-        """Moves on to the next group behind the position that is right and begins at that offset or later.
+    def find_group(self, first: int) -> GroupHeader | None:
+        """Moves to the next valid group behind the position that begins at that offset or later.
 
-        Without one the position stays. Payloads may hold what looks like a group: a checksum with the seed of
-        this log proves that it is one, and the offset that it is not an old one in a payload.
+        Without such a group the position stays. A payload may contain the bytes of a group: the checksum with the
+        seed of this log rules out foreign groups, and the offset rules out old groups of this log.
         """
         here = self.position
         for position in self._candidates(here + PREFIX_BYTES):
@@ -285,7 +284,7 @@ class HotReader:
         return None
 
     def _candidates(self, begin: int) -> Iterator[int]:
-        """Where a group may begin: there is a prefix, and soon behind it a header."""
+        """Positions at which a group may begin: a prefix with a header soon behind it."""
         for position in range(begin, os.fstat(self._fd).st_size, CHUNK_BYTES):
             try:
                 data = self._read(CHUNK_BYTES + ENVELOPE_BYTES, position)
@@ -302,7 +301,7 @@ class HotReader:
 
 
 def _header_at(data: memoryview, position: int) -> GroupHeader | None:
-    """Unchecked; None if there is none, or not all of it."""
+    """Unverified. None without a complete header."""
     try:
         return header_at(data, position)
     except LogDamageError:

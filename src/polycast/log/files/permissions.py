@@ -1,9 +1,9 @@
-"""Who may read what is under the data folder.
+"""Permissions of the data folder.
 
-The umask of the process decides: no file can be forgotten, and Spark's JVM and its Python workers inherit it. The
-broker takes it from `log.access`, and gives the data folder and `DIR/log` the mode that goes with it. Every other
-process takes it from the mode of `DIR/log`, so one setting holds for all of them. A umask of the user that is
-stricter stays.
+The umask of the process decides, so that no file is forgotten, and the JVM of Spark and its Python workers inherit
+it. The broker takes the umask from `log.access`, and gives the data folder and `DIR/log` the matching mode. Every
+other process takes it from the mode of `DIR/log`, so that one setting is valid for all of them. A stricter umask
+of the user stays.
 
     log.access    umask    folders    files
     owner         077      0700       0600
@@ -30,18 +30,18 @@ OTHERS, ANYBODY = 0o077, 0o777
 ROOT = 0
 FOLDERS = frozenset({"log", "checkpoints", "lake", "deliveries", "index", "quality"})
 OURS = FOLDERS | {"tokens.json", "tokens.new", "lost+found"}
-"""What may be in a data folder that belongs to Polycast alone; the last one comes with the file system."""
+"""The only names in a data folder that belongs to Polycast alone; file systems create `lost+found`."""
 
 
 def restrict(umask: int) -> int:
-    """Adds to the umask of this process, and returns what came of it."""
+    """Adds to the umask of this process, and returns the result."""
     restricted = os.umask(OTHERS) | umask
     os.umask(restricted)
     return restricted
 
 
 def umask_of(data: Path) -> int:
-    """What the broker has used there; without a log, the one for the owner alone."""
+    """The umask of the broker that created the log; without a log, that of `owner`."""
     try:
         return ~log_folder(data).stat().st_mode & OTHERS
     except OSError:
@@ -49,14 +49,14 @@ def umask_of(data: Path) -> int:
 
 
 def check_owner(path: Path, found: os.stat_result) -> None:
-    """StartError: it belongs to another account than this one and root, so what it holds cannot be trusted."""
+    """Raises StartError if neither this account nor root owns the path: its content cannot be trusted."""
     if found.st_uid not in (os.geteuid(), ROOT):
         hint = "run the command as that account, name another folder with --data, or change the owner with chown"
         raise StartError(f"{path} belongs to another account, with the uid {found.st_uid}", hint)
 
 
 def check_owners(data: Path) -> None:
-    """The same for a data folder and its log, where they are there already; links count by both ends."""
+    """Checks an existing data folder and its log; of a symbolic link, both ends."""
     for folder in (data, log_folder(data)):
         for look in (folder.lstat, folder.stat):
             try:
@@ -69,16 +69,16 @@ def check_owners(data: Path) -> None:
 
 
 def protect(data: Path, umask: int) -> None:
-    """Gives folders that are there already the mode that new ones get.
+    """Gives existing folders the mode of new ones.
 
-    A data folder that holds files of others is left as it is: it may be a home, or /tmp. Polycast's own folders in
-    it are closed all the same.
+    A data folder with other files keeps its mode: it may be a home, or /tmp. The folders of Polycast in it get
+    theirs.
     """
     for folder in (data, *(data / name for name in sorted(FOLDERS))):
         try:
             if folder != data or is_ours(data):
                 _set_mode(folder, ANYBODY & ~umask)
-        except OSError:  # not there, or of another account; what is too open is told elsewhere
+        except OSError:  # missing, or of another account; `open_to_others` reports modes that are too open
             continue
 
 
@@ -91,14 +91,14 @@ def _set_mode(folder: Path, wanted: int) -> None:
 
 
 def is_ours(data: Path) -> bool:
-    """Whether nobody else keeps anything there."""
+    """Whether the folder has no files of others."""
     return data.stat().st_uid == os.geteuid() and all(path.name in OURS for path in data.iterdir())
 
 
 def open_to_others(path: Path, umask: int) -> int:
-    """The mode of a file or folder that allows more than that; 0 if it does not, or is not there."""
+    """The mode of a path that allows more than that umask; otherwise 0, also if the path does not exist."""
     try:
         mode = path.stat().st_mode & ANYBODY
-    except (OSError, ValueError):  # no file has such a name
+    except (OSError, ValueError):  # not a valid path
         return 0
     return mode if mode & umask & OTHERS else 0

@@ -1,16 +1,15 @@
-"""A sealed segment: a Parquet file that anybody can read, and that proves itself to those who know how.
+"""A sealed segment: a Parquet file that any program can read, with digests of all rows.
 
-Its key-value metadata has two keys of ours. `polycast` is a JSON object: what the segment is about, and for each
-row group its offsets, its times and a digest of each column. `polycast.digest` is the xxh3_128 of that text, in
-hex digits. The digest of a column is the xxh3_64 of its values as they lie in memory, little-endian:
+Its key-value metadata has two keys of Polycast. `polycast` is a JSON object: offsets, checksums, gaps and batches
+of the segment, and for each row group its offsets, its times and a digest of each column. `polycast.digest` is the
+xxh3_128 of that text, in hex digits. The digest of a column is the xxh3_64 of its values in memory, little-endian:
 
     offset, sequence, time            the int64 of each row
-    topic, dialect, format, source    the int32 length of each row's value in bytes, then the bytes of all values
+    topic, dialect, format, source    the int32 length of each value in bytes, then the bytes of all values
     payload                           the same
 
-and `content`, the digest of the whole, is the xxh3_128 of all these digests as text, one after the other: by row
-group, within it by column. Parquet's own checksums cover pages only; statistics, encodings and the schema lie
-outside of them. So rows count only if the digests are right.
+`content` is the xxh3_128 of all these digests as text: by row group, within it by column. The checksums of Parquet
+cover pages only, not statistics, encodings and the schema. Rows are therefore valid only if the digests match.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ class RowGroup(msgspec.Struct, frozen=True):
     next: int
     count: int
     first_time: int
-    """In microseconds since the epoch, as all times here."""
+    """Microseconds since the epoch, like all times here."""
     last_time: int
     columns: list[str]
-    """The digest of each, in the order of the schema."""
+    """The digest of each, in schema order."""
     sequences: tuple[int, int] | None = None
-    """The least and the greatest. None, as for topics, where the file is older than this."""
+    """The least and the greatest. None, as for topics, in older files."""
     topics: list[str] | None = None
-    """All of them, if these are not many, else the least and the greatest."""
+    """All topics if there are few, otherwise the least and the greatest."""
     all_topics: bool = False
 
 
@@ -56,9 +55,9 @@ class SegmentMetadata(msgspec.Struct, frozen=True):
     """The offset after the last row."""
     count: int
     previous: str
-    """The checksum of the group before the first one that is in here."""
+    """The checksum of the group before the first one of this segment."""
     checksum: str
-    """That of the last one."""
+    """The checksum of the last group."""
     gaps: list[Gap]
     batches: list[BatchEntry]
     first_time: int
@@ -112,12 +111,14 @@ def _parse_metadata(key_values: dict[bytes, bytes]) -> SegmentMetadata:
         text = key_values[KEY]
         right = xxhash.xxh3_128_hexdigest(text).encode() == key_values[DIGEST_KEY]
     except KeyError as error:
-        raise LogDamageError("it is not marked as a segment") from error
+        raise LogDamageError("it has no metadata of a segment") from error
     if not right:
-        raise LogDamageError("what it says about itself does not fit its digest")
+        raise LogDamageError("its metadata does not match its digest")
     version = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get("version", b"0")
     if int(bytes(version)) > VERSION:
-        raise LogDamageError(f"it is of version {int(bytes(version))}, and this program reads up to {VERSION}")
+        raise LogDamageError(
+            f"its version is {int(bytes(version))}, and this program reads versions up to {VERSION}"
+        )
     return METADATA.decode(text)
 
 
@@ -125,7 +126,7 @@ def _parse_metadata(key_values: dict[bytes, bytes]) -> SegmentMetadata:
 
 
 class SealedReader:
-    """Reads row groups. Damage raises LogDamageError."""
+    """Reads row groups. Raises LogDamageError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -134,14 +135,14 @@ class SealedReader:
             opened.enter_context(file)
             self._file = pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=False)
             if not self._file.schema_arrow.equals(SCHEMA):
-                raise LogDamageError("its schema is not that of a log")
+                raise LogDamageError("its schema is not the schema of a log")
             self.metadata = _parse_metadata(self._file.metadata.metadata or {})
             if self._file.num_row_groups != len(self.metadata.row_groups):
                 raise LogDamageError("row groups are missing")
             opened.pop_all()
 
     def read(self, number: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The rows of one row group, in the columns of that name; all without."""
+        """The rows of one row group, with the given columns or all."""
         wanted = list(columns or SCHEMA.names)
         row_group = self.metadata.row_groups[number]
         with self._damage(f"row group {number}"):
@@ -153,17 +154,17 @@ class SealedReader:
         return batch
 
     def size_of(self, number: int) -> int:
-        """In bytes, before compression."""
+        """Bytes before compression."""
         return int(self._file.metadata.row_group(number).total_byte_size)
 
     @contextlib.contextmanager
-    def _damage(self, place: str) -> Iterator[None]:
-        """Whatever goes wrong here is the file's fault."""
+    def _damage(self, part: str) -> Iterator[None]:
+        """Maps every error to LogDamageError."""
         try:
             yield
         except (LogDamageError, pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-            words = " ".join(str(error).split())  # some of Arrow's errors have several lines
-            raise LogDamageError(f"{self.path}, {place}: {words}") from error
+            words = " ".join(str(error).split())  # some errors of Arrow have several lines
+            raise LogDamageError(f"{self.path}, {part}: {words}") from error
 
     def close(self) -> None:
         self._file.close(force=True)

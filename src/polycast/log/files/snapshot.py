@@ -1,11 +1,11 @@
-"""What every topic had come to at an offset, and which batch ids were remembered there.
+"""Snapshots: the next sequence of every topic, and the remembered batch ids, at an offset.
 
-A snapshot lies beside the segment that begins at its offset. It makes a start as quick as the last segment is
-short, and finds the segment in which a sequence of a topic is. Both files are Arrow streams of one group, which
-proves itself like those of the log:
+A snapshot lies beside the segment that begins at its offset. It makes the time of a start depend on the last
+segment only, and finds the segment that has a given sequence of a topic. Both files are Arrow streams of one
+group, with a checksum like the groups of the log:
 
-    .topics     topic, next_sequence, last_offset    the topic that is null stands for all that are not listed
-    .batches    batch_id, first, count, time, owner    in the order of their offsets; version 1 has no owner
+    .topics     topic, next_sequence, last_offset      the null topic stands for all topics that are not listed
+    .batches    batch_id, first, count, time, owner    in the order of offsets; version 1 has no owner
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ class Snapshot(NamedTuple):
     offset: int
     topics: pa.Table = NO_TOPICS
     floor: int = 0
-    """The next sequence of every topic that is not in the table."""
+    """The next sequence of all topics that are not in the table."""
     batches: pa.Table = NO_BATCHES
 
 
-# -- from one to the next --------------------------------------------------------------------------------
+# -- changes ---------------------------------------------------------------------------------------------
 
 
 def advance(before: Snapshot, offset: int, rows: pa.Table, batches: pa.Table, ahead: int = 0) -> Snapshot:
     """The snapshot at `offset`, after these rows.
 
-    `ahead` is how many messages may have got a sequence and are not among the rows: any topic could be theirs.
+    `ahead`: the number of messages that are not among the rows and may have got a sequence, of any topic.
     """
-    grown = _grown(before.topics, rows, ahead)
-    return Snapshot(offset, grown, before.floor + ahead, pa.concat_tables([before.batches, batches]))
+    topics = _merge_topics(before.topics, rows, ahead)
+    return Snapshot(offset, topics, before.floor + ahead, pa.concat_tables([before.batches, batches]))
 
 
-def _grown(topics: pa.Table, rows: pa.Table, ahead: int) -> pa.Table:
+def _merge_topics(topics: pa.Table, rows: pa.Table, ahead: int) -> pa.Table:
     ends = rows.group_by("topic").aggregate([("sequence", "max"), ("offset", "max")])
     after = pc.add(ends["sequence_max"], 1)
     both = pa.concat_tables([topics, pa.table([ends["topic"], after, ends["offset_max"]], schema=TOPICS_SCHEMA)])
@@ -71,8 +71,8 @@ def _grown(topics: pa.Table, rows: pa.Table, ahead: int) -> pa.Table:
     return pa.table(columns, schema=TOPICS_SCHEMA)
 
 
-def trimmed(snapshot: Snapshot, topics: int) -> Snapshot:
-    """Not more topics than that: those that were used last. Forgotten ones raise the floor."""
+def trim_topics(snapshot: Snapshot, topics: int) -> Snapshot:
+    """Limits the topics to the most recently used. Forgotten topics raise the floor."""
     table, floor = snapshot.topics, snapshot.floor
     if table.num_rows > topics:
         table = table.sort_by([("last_offset", "descending")])
@@ -109,7 +109,7 @@ def trim_batches(table: pa.Table, limit: int, seconds: float, micros: int) -> pa
 
 
 def write_snapshot(folder: Path, snapshot: Snapshot, seed: int, disk: Disk) -> None:
-    """The topics come last: snapshots are found by that name."""
+    """Topics are written last: their file name makes the snapshot visible."""
     others = to_topics([(None, snapshot.floor, -1)])  # type: ignore[list-item]
     topics = pa.concat_tables([snapshot.topics, others])
     for table, suffix in ((snapshot.batches, BATCHES), (topics, TOPICS)):
@@ -120,7 +120,7 @@ def write_snapshot(folder: Path, snapshot: Snapshot, seed: int, disk: Disk) -> N
 
 
 def read_snapshot(folder: Path, offset: int) -> Snapshot | None:
-    """None where there is none that is whole and right."""
+    """None if it is missing or damaged."""
     try:
         listed = read_topics(folder / file_name(offset, TOPICS))
         batches = _read_batches(folder / file_name(offset, BATCHES))
@@ -131,7 +131,7 @@ def read_snapshot(folder: Path, offset: int) -> Snapshot | None:
 
 
 def read_topics(path: Path) -> pa.Table:
-    """With the row that stands for all topics that are not listed."""
+    """Including the row for all topics that are not listed."""
     return _read(path, {1: TOPICS_SCHEMA, 2: TOPICS_SCHEMA})
 
 
@@ -143,7 +143,7 @@ def _read_batches(path: Path) -> pa.Table:
 
 
 def _read(path: Path, schemas: Mapping[int, pa.Schema]) -> pa.Table:
-    """`schemas` by the version of the file: a schema proves nothing by itself."""
+    """`schemas` by the version of the file."""
     data = memoryview(path.read_bytes())
     layout = read_layout(data)
     at = len(layout.head)

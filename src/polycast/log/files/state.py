@@ -1,7 +1,7 @@
-"""What must be known before the log is read: how the last stop went, and which offsets may have been used.
+"""The state file: whether the last stop was clean, and which offsets may have been used.
 
-An offset is handed out only below `reserved`, and that number is on disk before. After a stop that was not clean
-nobody knows which of them were used; the log goes on at `reserved`.
+Only offsets below `reserved` are used, and `reserved` is durable before. After an unclean stop it is unknown which
+of them were used: the log continues at `reserved`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from polycast.log.files.format import NOTHING_BEFORE, VERSION, Gap
 NAME = "state.json"
 LOCK = ".lock"
 LOCK_SECONDS = 0.5
-"""Who asks whether a broker is running holds the lock for a moment."""
+"""How long to wait for `is_running` calls of other processes, which hold the lock for a moment."""
 STATE_BYTES = 512
 RESERVE = 1 << 22
 """Offsets reserved at a time; an unclean stop may skip as many."""
@@ -33,14 +33,14 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True):
     seed: str
     clean: bool
     next: int
-    """The offset of the message that comes next, if the stop was clean."""
+    """The next offset, after a clean stop."""
     reserved: int
     checksum: str = NOTHING_BEFORE
     """Of the last group."""
     micros: int = 0
     """The time of the last message."""
     gap: Gap | None = None
-    """What was lost and is not on record in any group yet."""
+    """A gap that no group records yet."""
 
 
 class _Version(msgspec.Struct):
@@ -48,7 +48,7 @@ class _Version(msgspec.Struct):
 
 
 def read_state(folder: Path) -> LogState | None:
-    """None where there is none, or none that can be read."""
+    """None if it is missing or unreadable."""
     try:
         text = (folder / NAME).read_bytes()
         version = msgspec.json.decode(text, type=_Version).version
@@ -65,7 +65,7 @@ def read_state(folder: Path) -> LogState | None:
 
 
 def write_state(folder: Path, state: LogState, disk: Disk) -> None:
-    """Where there is no room for another file, over the one that is there: its length stays, and fits a sector."""
+    """On a full disk, overwrites the file in place: its length is constant and fits one sector."""
     text = msgspec.json.format(msgspec.json.encode(state)).ljust(STATE_BYTES - 1) + b"\n"
     try:
         disk.replace(folder / NAME, text)
@@ -76,7 +76,7 @@ def write_state(folder: Path, state: LogState, disk: Disk) -> None:
 
 
 class FolderLock:
-    """One broker for one folder, as long as the process lives."""
+    """One broker per folder, for the life of the process."""
 
     def __init__(self, folder: Path) -> None:
         self._fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -106,7 +106,7 @@ class FolderLock:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a broker has the folder."""
+    """Whether a broker uses the folder."""
     try:
         fd = os.open(folder / LOCK, os.O_RDONLY)
     except FileNotFoundError:

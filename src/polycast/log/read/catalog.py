@@ -1,7 +1,7 @@
-"""What the log holds, piece by piece, without its rows: for whoever plans how to read it.
+"""The catalog: which parts the log has, without their rows, to plan how to read it.
 
-A piece is a row group of a sealed segment, or some groups of a hot one. What sealed segments say about their row
-groups is proven; what is told of hot ones is not, and is found out when they are read.
+A part is a row group of a sealed segment, or some groups of a hot one. The metadata of row groups is verified;
+that of hot groups is verified when they are read.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from polycast.log.files.folder import SEALED, Segment, segments
 from polycast.log.files.hot import GroupPosition, HotReader
 from polycast.log.files.sealed import RowGroup, SealedReader
 
-PIECE_BYTES = 1024 * 1024
-"""Groups of a hot segment are put together up to here."""
-SETTLED_SECONDS = 1.0
-"""A folder that was not changed for so long has no change that its time does not tell."""
+PART_BYTES = 1024 * 1024
+"""Groups of a hot segment are joined up to this size."""
+STABLE_SECONDS = 1.0
+"""After this time without changes, the modification time of the folder reveals every change."""
 
 
 class SegmentPart(NamedTuple):
     first: int
     next: int
     size: int
-    """In bytes, as it lies in memory or near that."""
+    """About the bytes in memory."""
     position: GroupPosition | None = None
-    """Where it begins, in a hot segment."""
-    facts: RowGroup | None = None
-    """What is known about its rows, in a sealed one."""
+    """In a hot segment."""
+    row_group: RowGroup | None = None
+    """In a sealed segment."""
 
 
 class LogCatalog:
-    """Remembers what it has seen: to ask again costs little. Not for several threads at a time."""
+    """Caches what it has read. Not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,12 +42,12 @@ class LogCatalog:
         self._hot: HotIndex | None = None
 
     def first(self) -> int:
-        """0 if there is nothing."""
+        """0 if the log is empty."""
         found = self._segments()
         return found[0].first if found else 0
 
     def next(self) -> int:
-        """The offset after the last message; 0 if there is nothing."""
+        """The offset after the last message; 0 if the log is empty."""
         while found := self._segments():
             try:
                 return self._end_of(found[-1])
@@ -55,15 +55,15 @@ class LogCatalog:
                 self._listed = (-1, [])
         return 0
 
-    def pieces(self, start: int, stop: int) -> list[SegmentPart]:
-        """Those with anything from `start` up to `stop`, by offset."""
+    def parts(self, start: int, stop: int) -> list[SegmentPart]:
+        """The parts with offsets from `start` up to `stop`, in order."""
         found = self._segments()
         ends = [*(segment.first for segment in found), stop][1:]
-        pieces: list[SegmentPart] = []
+        parts: list[SegmentPart] = []
         for segment, end in zip(found, ends, strict=True):
             if segment.first < stop and end > start:
-                pieces += [piece for piece in self._look_into(segment, end) if piece.next > start]
-        return [piece for piece in pieces if piece.first < stop]
+                parts += [part for part in self._parts_of(segment, end) if part.next > start]
+        return [part for part in parts if part.first < stop]
 
     def close(self) -> None:
         if self._hot:
@@ -74,8 +74,8 @@ class LogCatalog:
         changed = self.folder.stat().st_mtime_ns
         if changed != self._listed[0]:
             found = segments(self.folder)
-            settled = time.time() - changed / 1e9 > SETTLED_SECONDS
-            self._listed = (changed if settled else -1, found)
+            stable = time.time() - changed / 1e9 > STABLE_SECONDS
+            self._listed = (changed if stable else -1, found)
         return self._listed[1]
 
     def _end_of(self, segment: Segment) -> int:
@@ -87,11 +87,11 @@ class LogCatalog:
         except LogDamageError:
             return segment.first
 
-    def _look_into(self, segment: Segment, end: int) -> list[SegmentPart]:
-        """A segment that cannot be opened is one piece: whoever reads it is told why."""
+    def _parts_of(self, segment: Segment, end: int) -> list[SegmentPart]:
+        """An unreadable segment is one part: reading it reports the error."""
         for named in (segment, Segment(segment.first, segment.path.with_suffix(SEALED))):
             try:
-                return self._index(named).pieces if not named.sealed else list(row_groups(named))
+                return self._index(named).parts if not named.sealed else list(row_groups(named))
             except FileNotFoundError:
                 continue
             except LogDamageError:
@@ -107,37 +107,37 @@ class LogCatalog:
 
 
 def offset_bounds(folder: Path) -> tuple[int, int]:
-    """The first offset of a log, and the one after its last."""
-    survey = LogCatalog(folder)
+    """The first offset of a log, and the offset after its last message."""
+    catalog = LogCatalog(folder)
     try:
-        return survey.first(), survey.next()
+        return catalog.first(), catalog.next()
     finally:
-        survey.close()
+        catalog.close()
 
 
 class HotIndex:
-    """Grows with its segment."""
+    """The parts of a hot segment, updated while it grows."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self.next = segment.first
-        self.pieces: list[SegmentPart] = []
+        self.parts: list[SegmentPart] = []
         self._reader = HotReader(segment.path)
 
     def follow(self) -> None:
-        """What is damaged is passed over: it lies between two pieces, and who reads them will notice."""
+        """Skips damage, which lies between two parts: reading them reports it."""
         self._take()
-        while not self._reader.ends_at(self._reader.position) and self._reader.find(self.next):
+        while not self._reader.ends_at(self._reader.position) and self._reader.find_group(self.next):
             self._take()
 
     def _take(self) -> None:
         for byte, header in self._reader.headers():
-            last = self.pieces[-1] if self.pieces else None
-            if last and last.size < PIECE_BYTES and last.next == header.first:
-                self.pieces[-1] = last._replace(next=header.next, size=last.size + header.size)
+            last = self.parts[-1] if self.parts else None
+            if last and last.size < PART_BYTES and last.next == header.first:
+                self.parts[-1] = last._replace(next=header.next, size=last.size + header.size)
             else:
                 position = GroupPosition(self.segment.first, header.first, byte)
-                self.pieces.append(SegmentPart(header.first, header.next, header.size, position))
+                self.parts.append(SegmentPart(header.first, header.next, header.size, position))
             self.next = header.next
 
     def close(self) -> None:
@@ -146,5 +146,5 @@ class HotIndex:
 
 def row_groups(segment: Segment) -> Iterator[SegmentPart]:
     with SealedReader(segment.path) as sealed:
-        for number, facts in enumerate(sealed.metadata.row_groups):
-            yield SegmentPart(facts.first, facts.next, sealed.size_of(number), facts=facts)
+        for number, row_group in enumerate(sealed.metadata.row_groups):
+            yield SegmentPart(row_group.first, row_group.next, sealed.size_of(number), row_group=row_group)

@@ -1,4 +1,4 @@
-"""Patterns over columns: the same rules as those of `polycast.model`, a batch at a time."""
+"""Patterns applied to columns, with the semantics of `polycast.model`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Rows of the log that somebody wants, and only those parts of the files that may have them.
+"""Queries: the rows of the log that pass a filter, reading only parts of files that may have such rows.
 
-    pieces = survey.pieces(start, stop)
-    stretches = to_stretches(pieces, wanted, start, stop)
-    for batch in scan(folder, stretches, wanted, columns): ...
+    parts = catalog.parts(start, stop)
+    ranges = to_ranges(parts, row_filter, start, stop)
+    for batch in query_rows(folder, ranges, row_filter, columns): ...
 
-What can be ruled out by what is known about a piece is never opened; the rows of the others are looked at.
+A part whose metadata rules out a match is never opened. The rows of the other parts are filtered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH_ROWS = 64 * 1024
 
 
 class Condition(NamedTuple):
-    """What the value of a column must be like. Times are in microseconds since the epoch."""
+    """A comparison with the value of a column. Times are microseconds since the epoch."""
 
     column: str
     test: str
@@ -38,17 +38,17 @@ class Condition(NamedTuple):
 
 class RowFilter(NamedTuple):
     patterns: tuple[Pattern, ...] | None = None
-    """A topic must match one of them."""
+    """The topic must match one of them."""
     conditions: tuple[Condition, ...] = ()
-    """All of them must be met."""
+    """All of them must be true."""
     starts: Mapping[str, int] = {}
-    """The sequences at which some topics begin; the others have all they have."""
+    """The first sequence of some topics; other topics are not limited."""
     ends: Mapping[str, int] = {}
-    """The sequences before which some topics end."""
+    """The sequence before which some topics end."""
 
     @property
     def columns(self) -> set[str]:
-        """What must be read to know."""
+        """The columns that the filter needs."""
         needed = {condition.column for condition in self.conditions}
         if self.patterns is not None:
             needed.add("topic")
@@ -56,7 +56,7 @@ class RowFilter(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Offsets that are read one after the other."""
+    """A range of offsets to read."""
 
     first: int
     next: int
@@ -64,35 +64,37 @@ class OffsetRange(NamedTuple):
     position: GroupPosition | None
 
 
-# -- what need not be read -------------------------------------------------------------------------------
+# -- skipping --------------------------------------------------------------------------------------------
 
 
-def to_ranges(pieces: Sequence[SegmentPart], wanted: RowFilter, start: int, stop: int) -> list[OffsetRange]:
-    """From pieces that may have such rows, and from those behind a hole: who reads them finds out what it is."""
-    stretches: list[OffsetRange] = []
+def to_ranges(parts: Sequence[SegmentPart], row_filter: RowFilter, start: int, stop: int) -> list[OffsetRange]:
+    """The parts that may have matching rows, and the parts behind a gap: reading them explains the gap."""
+    ranges: list[OffsetRange] = []
     end = start
-    for piece in pieces:
-        first = end if piece.first > end else max(piece.first, start)
-        if piece.first > end or piece.facts is None or may_match(piece.facts, wanted):
-            stretches.append(OffsetRange(first, min(piece.next, stop), piece.size, piece.position))
-        end = piece.next
-    return stretches
+    for part in parts:
+        first = end if part.first > end else max(part.first, start)
+        if part.first > end or part.row_group is None or may_match(part.row_group, row_filter):
+            ranges.append(OffsetRange(first, min(part.next, stop), part.size, part.position))
+        end = part.next
+    return ranges
 
 
-def may_match(facts: RowGroup, wanted: RowFilter) -> bool:
-    return _may_match(facts, wanted.patterns) and all(_may_meet(facts, each) for each in wanted.conditions)
+def may_match(row_group: RowGroup, row_filter: RowFilter) -> bool:
+    return _may_match(row_group, row_filter.patterns) and all(
+        _may_pass(row_group, each) for each in row_filter.conditions
+    )
 
 
-def _may_match(facts: RowGroup, patterns: Sequence[Pattern] | None) -> bool:
-    if patterns is None or facts.topics is None:
+def _may_match(row_group: RowGroup, patterns: Sequence[Pattern] | None) -> bool:
+    if patterns is None or row_group.topics is None:
         return True
-    if facts.all_topics:
-        return any(pattern.matches(topic) for pattern in patterns for topic in facts.topics)
-    return any(_may_lie(pattern, facts.topics[0], facts.topics[-1]) for pattern in patterns)
+    if row_group.all_topics:
+        return any(pattern.matches(topic) for pattern in patterns for topic in row_group.topics)
+    return any(_may_match_between(pattern, row_group.topics[0], row_group.topics[-1]) for pattern in patterns)
 
 
-def _may_lie(pattern: Pattern, least: str, greatest: str) -> bool:
-    """Whether a topic between these two can match."""
+def _may_match_between(pattern: Pattern, least: str, greatest: str) -> bool:
+    """Whether a topic between these two may match."""
     match pattern:
         case Exact(value):
             return least <= value <= greatest
@@ -101,26 +103,26 @@ def _may_lie(pattern: Pattern, least: str, greatest: str) -> bool:
     return True
 
 
-def _may_meet(facts: RowGroup, condition: Condition) -> bool:
-    if condition.column == "topic" and facts.all_topics:
-        topics = pa.array(facts.topics, pa.string())
+def _may_pass(row_group: RowGroup, condition: Condition) -> bool:
+    if condition.column == "topic" and row_group.all_topics:
+        topics = pa.array(row_group.topics, pa.string())
         return bool(pc.any(TESTS[condition.test](topics, condition.value)).as_py())
-    bounds = _bounds(facts, condition.column)
+    bounds = _bounds(row_group, condition.column)
     if bounds is None or condition.test not in RANGES:
         return True
     return RANGES[condition.test](*bounds, condition.value)
 
 
-def _bounds(facts: RowGroup, column: str) -> tuple[Any, Any] | None:
+def _bounds(row_group: RowGroup, column: str) -> tuple[Any, Any] | None:
     match column:
         case "offset":
-            return facts.first, facts.next - 1
+            return row_group.first, row_group.next - 1
         case "time":
-            return facts.first_time, facts.last_time
+            return row_group.first_time, row_group.last_time
         case "sequence":
-            return facts.sequences
-        case "topic" if facts.topics:
-            return facts.topics[0], facts.topics[-1]
+            return row_group.sequences
+        case "topic" if row_group.topics:
+            return row_group.topics[0], row_group.topics[-1]
     return None
 
 
@@ -132,7 +134,7 @@ RANGES: dict[str, Callable[[Any, Any, Any], bool]] = {
     "<": lambda least, greatest, value: least < value,
     "<=": lambda least, greatest, value: least <= value,
 }
-"""Whether a value between these two can pass the test."""
+"""Whether a value between these two may pass the test."""
 
 TESTS: dict[str, Callable[[pa.Array, Any], pa.Array]] = {
     "=": pc.equal,
@@ -146,47 +148,47 @@ TESTS: dict[str, Callable[[pa.Array, Any], pa.Array]] = {
     "contains": pc.match_substring,
 }
 
-# -- what is read ----------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------------
 
 
 def query_rows(
     folder: Path,
-    stretches: Sequence[OffsetRange],
-    wanted: RowFilter,
+    ranges: Sequence[OffsetRange],
+    row_filter: RowFilter,
     columns: Sequence[str],
     on_skipped: Callable[[Gap], None] = lambda gap: None,
 ) -> Iterator[pa.RecordBatch]:
-    """Those rows, in the order of their offsets. `on_skipped` is told what should have been there and was not."""
-    if not stretches:
+    """Matching rows in the order of offsets. Calls `on_skipped` for unreadable offsets."""
+    if not ranges:
         return
-    read = [name for name in SCHEMA.names if name in {*columns, *wanted.columns, "offset"}]
-    reader = Reader(folder, stretches[0].first, read)
-    told = 0
+    read = [name for name in SCHEMA.names if name in {*columns, *row_filter.columns, "offset"}]
+    reader = Reader(folder, ranges[0].first, read)
+    reported = 0
     try:
-        for stretch in stretches:
-            reader.seek(stretch.first, stretch.position)
-            while reader.offset < stretch.next and (batch := reader.read(stretch.next, BATCH_ROWS)) is not None:
-                rows = matching_rows(batch, wanted)
+        for range_ in ranges:
+            reader.seek(range_.first, range_.position)
+            while reader.offset < range_.next and (batch := reader.read(range_.next, BATCH_ROWS)) is not None:
+                rows = matching_rows(batch, row_filter)
                 if rows.num_rows:
                     yield rows.select(columns)
-            for gap in reader.skipped[told:]:
+            for gap in reader.skipped[reported:]:
                 on_skipped(gap)
-            told = len(reader.skipped)
+            reported = len(reader.skipped)
     finally:
         reader.close()
 
 
-def matching_rows(batch: pa.RecordBatch, wanted: RowFilter) -> pa.RecordBatch:
-    """The batch itself, if it is wanted as a whole."""
-    mask = _mask(batch, wanted)
+def matching_rows(batch: pa.RecordBatch, row_filter: RowFilter) -> pa.RecordBatch:
+    """The batch itself if all rows match."""
+    mask = _mask(batch, row_filter)
     return batch if mask is None or pc.all(mask).as_py() else batch.filter(mask)
 
 
-def _mask(batch: pa.RecordBatch, wanted: RowFilter) -> pa.Array | None:
-    masks = [TESTS[each.test](_values(batch, each.column), each.value) for each in wanted.conditions]
-    if wanted.patterns is not None:
-        masks.append(_any([mask_of(batch["topic"], pattern) for pattern in wanted.patterns]))
-    for sequences, beyond in ((wanted.starts, pc.less), (wanted.ends, pc.greater_equal)):
+def _mask(batch: pa.RecordBatch, row_filter: RowFilter) -> pa.Array | None:
+    masks = [TESTS[each.test](_values(batch, each.column), each.value) for each in row_filter.conditions]
+    if row_filter.patterns is not None:
+        masks.append(_any([mask_of(batch["topic"], pattern) for pattern in row_filter.patterns]))
+    for sequences, beyond in ((row_filter.starts, pc.less), (row_filter.ends, pc.greater_equal)):
         for topic, sequence in sequences.items():
             named = pc.equal(batch["topic"], topic)
             masks.append(pc.invert(pc.and_(named, beyond(batch["sequence"], sequence))))

@@ -1,8 +1,8 @@
-"""Reads the log from an offset on, over all its segments, while it is written, sealed and shortened.
+"""Reads the log from an offset on, across segments, while it is written, sealed and shortened.
 
-What it gives is what was written, row by row, in the order of the offsets, each offset once. What cannot be read
-is passed over, and said: in the log file, and in `skipped`. An open file stays readable when its name goes. A name
-that is gone means that the segment was sealed meanwhile, or removed, and the folder is looked at again.
+Rows come as they were written, in the order of offsets, each offset once. Unreadable offsets are skipped and
+reported: in the log file, and in `skipped`. An open file stays readable after its name is gone. A missing name
+means that the segment was sealed or removed, and the folder is listed again.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ MISSING = "no segment holds them"
 
 
 class Reader:
-    """`offset` is that of the next row, as far as that is known. Not for several threads at a time."""
+    """`offset` is the next offset to read. Not thread-safe."""
 
     def __init__(self, folder: Path, offset: int, columns: Sequence[str] | None = None) -> None:
         self.folder = folder
         self.offset = offset
         self.skipped: list[Gap] = []
-        """What should have been there and was not, and why. Gaps on record are none of these."""
+        """Unreadable offsets, and why. Recorded gaps are not included."""
         self._columns = columns
         self._read_columns = ["offset", *(name for name in columns if name != "offset")] if columns else None
         self._source: Source | None = None
         self._batch: pa.RecordBatch | None = None
         self._position: GroupPosition | None = None
-        self._told = ""
+        self._reported = ""
 
     def read(self, stop: int | None = None, rows: int = READ_ROWS) -> pa.RecordBatch | None:
-        """The next rows before the offset `stop`: so many at most. None if there are none, as it is now."""
+        """The next rows before the offset `stop`, at most `rows`. None if there are none at present."""
         while self._batch is not None or self._load():
             found = self._cut(stop, rows)
             if self._batch is not None or found is not None:
@@ -59,7 +59,7 @@ class Reader:
             self.close()
 
     def close(self) -> None:
-        """It can go on after that, and begins with opening what it needs."""
+        """Closes the file. The next `read` opens it again."""
         if self._source:
             self._source.close()
         self._source = self._batch = None
@@ -85,17 +85,17 @@ class Reader:
         return found.select(self._columns) if self._columns else found
 
     def _load(self) -> bool:
-        """Gets rows from the segment, or from the next one. False if there are none, as it is now."""
+        """Loads rows from this segment or the next one. False if there are none at present."""
         while source := self._source or self._open():
             batch = self._pull(source)
             if batch is None:
                 following = self._following(source)
                 if following is None:
-                    self._wait(source)
+                    self._reopen_later(source)
                     return False
-                batch = self._pull(source)  # what came before it was left
+                batch = self._pull(source)  # rows that were appended before the next segment began
                 if batch is None and source.next < following.first and source.skip():
-                    self._miss(source.next, f"{source.segment.path}: groups follow behind nothing")
+                    self._skip_to(source.next, f"{source.segment.path}: groups follow behind zeros")
                     continue
                 if batch is None:
                     self._leave(source, following)
@@ -111,17 +111,17 @@ class Reader:
             except LogDamageError as error:
                 reason = str(error)
             if not source.skip():
-                self._tell(reason)
+                self._report(reason)
                 return None
-            self._miss(source.next, reason)
+            self._skip_to(source.next, reason)
 
     def _take(self, source: Source, batch: pa.RecordBatch) -> None:
         self._batch = batch
-        self._told = ""
+        self._reported = ""
         first = batch["offset"][0].as_py()
         if first > self.offset:
             if not covering(source.gaps, self.offset, first):
-                self._miss(first, self._why_missing(source, first))
+                self._skip_to(first, self._why_missing(source, first))
             self.offset = first
 
     def _why_missing(self, source: Source, after: int) -> str:
@@ -134,9 +134,9 @@ class Reader:
 
     def _open(self) -> Source | None:
         while found := segments(self.folder):
-            place = bisect_right([segment.first for segment in found], self.offset)
+            index = bisect_right([segment.first for segment in found], self.offset)
             try:
-                self._source = self._open_segment(found[max(0, place - 1)])
+                self._source = self._open_segment(found[max(0, index - 1)])
             except FileNotFoundError:
                 continue
             return self._source
@@ -145,7 +145,7 @@ class Reader:
     def _following(self, source: Source) -> Segment | None:
         found = self._next_segment(source)
         if found and found.first > source.next:
-            # A folder that is listed while files in it get other names may lack one under both names.
+            # A listing that runs during a rename may miss the file under both names.
             found = self._next_segment(source)
         return found
 
@@ -153,8 +153,8 @@ class Reader:
         return next((found for found in segments(self.folder) if found.first > source.segment.first), None)
 
     def _leave(self, source: Source, following: Segment) -> None:
-        if self._told:
-            self._miss(following.first, self._told)
+        if self._reported:
+            self._skip_to(following.first, self._reported)
         source.close()
         try:
             self._source = self._open_segment(following)
@@ -165,8 +165,8 @@ class Reader:
         position = self._position if self._position and self._position.segment == segment.first else None
         return open_source(segment, self._read_columns, position)
 
-    def _wait(self, source: Source) -> None:
-        """At the end of the log. What cannot be opened may be mended meanwhile."""
+    def _reopen_later(self, source: Source) -> None:
+        """At the end of the log. An unreadable segment may be repaired meanwhile."""
         if isinstance(source, UnreadableSource):
             self._source = None
 
@@ -174,21 +174,21 @@ class Reader:
         following = self._next_segment(source)
         return following is not None and following.first <= self.offset
 
-    # -- what is not there -------------------------------------------------------------------------------
+    # -- unreadable offsets ------------------------------------------------------------------------------
 
-    def _miss(self, after: int, reason: str) -> None:
-        """Everything before that offset that was not read never will be."""
-        self._told = ""
+    def _skip_to(self, after: int, reason: str) -> None:
+        """Skips to that offset, and reports the offsets before it."""
+        self._reported = ""
         if after > self.offset:
             self.skipped.append(Gap(self.offset, after, reason))
             level = logging.WARNING if reason == REMOVED else logging.ERROR
             log.log(level, "offsets %s to %s cannot be read: %s", f"{self.offset:,}", f"{after - 1:,}", reason)
             self.offset = after
 
-    def _tell(self, reason: str) -> None:
-        if reason != self._told:
+    def _report(self, reason: str) -> None:
+        if reason != self._reported:
             log.error("%s", reason)
-        self._told = reason
+        self._reported = reason
 
 
 def covering(gaps: list[Gap], first: int, after: int) -> Gap | None:

@@ -1,7 +1,7 @@
-"""Where in the log something is, by its time or by its topic's sequence; and rows by their offsets.
+"""Finds offsets by time or by the sequence of a topic, and rows by offset.
 
-None of this reads the whole log: segments tell their times, and snapshots what each topic had come to, so that
-there is one segment to look into. `find_x` returns what it found, `seek_x` is the same as work that can pause.
+Nothing here reads the whole log: metadata has the times of segments, and snapshots have the sequences of topics,
+so that one segment is searched. `find_x` returns the result, `seek_x` is the same as resumable work.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ ALL_ROWS = 1 << 30
 
 
 def first_offset(folder: Path) -> int | None:
-    """None if there is nothing."""
+    """None if the log is empty."""
     found = segments(folder)
     return found[0].first if found else None
 
 
 def find_time(folder: Path, seconds: float) -> int:
-    """The first offset whose time is that, since the epoch, or later; past the end if there is none."""
+    """The first offset with that time, in seconds since the epoch, or later; past the end if there is none."""
     return finish(seek_time(folder, seconds))
 
 
 def seek_time(folder: Path, seconds: float) -> Work[int]:
     micros = round(seconds * MICROS)
-    wanted = pa.scalar(micros, pa.timestamp("us", tz="UTC"))
+    requested = pa.scalar(micros, pa.timestamp("us", tz="UTC"))
     found = segments(folder)
     start = yield from _last(found, lambda segment: _begins_before(segment, micros))
     start = max([start, *(_within(segment, micros) for segment in found if segment.first == start)])
-    return (yield from _search(folder, start, ["time"], lambda rows: pc.greater_equal(rows["time"], wanted)))
+    return (yield from _search(folder, start, ["time"], lambda rows: pc.greater_equal(rows["time"], requested)))
 
 
 def find_sequence(folder: Path, topic: str, sequence: int) -> int:
-    """The first offset at which the topic has that sequence or a higher one; past the end if there is none."""
+    """The first offset of the topic with that sequence or a higher one; past the end if there is none."""
     return finish(seek_sequence(folder, topic, sequence))
 
 
@@ -59,34 +59,34 @@ def seek_sequence(folder: Path, topic: str, sequence: int) -> Work[int]:
 
 
 def find_sequences(folder: Path, sequences: Mapping[str, int]) -> int:
-    """An offset before which no topic has come to its sequence: where a segment begins, as late as possible."""
+    """The beginning of the last segment before which no topic has reached its sequence."""
     return finish(seek_sequences(folder, sequences))
 
 
 def seek_sequences(folder: Path, sequences: Mapping[str, int]) -> Work[int]:
-    wanted = pa.table({"topic": list(sequences), "sequence": list(sequences.values())})
-    return (yield from _last(segments(folder), lambda segment: _begins_at_most_at(segment, wanted)))
+    requested = pa.table({"topic": list(sequences), "sequence": list(sequences.values())})
+    return (yield from _last(segments(folder), lambda segment: _begins_before_sequences(segment, requested)))
 
 
 def rows_at(
     folder: Path, offsets: Sequence[int], columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Just these rows, in the order of their offsets; those that are nowhere are left out."""
-    wanted = sorted(set(offsets))
+    """These rows in the order of offsets. Missing offsets are left out."""
+    requested = sorted(set(offsets))
     names = ["offset", *(name for name in columns if name != "offset")] if columns else None
-    reader = Reader(folder, wanted[0] if wanted else 0, names)
+    reader = Reader(folder, requested[0] if requested else 0, names)
     try:
-        while wanted:
-            reader.seek(wanted[0])
-            batch = reader.read(wanted[-1] + 1, ALL_ROWS)
+        while requested:
+            reader.seek(requested[0])
+            batch = reader.read(requested[-1] + 1, ALL_ROWS)
             if batch is None:
                 return
-            done = bisect_left(wanted, reader.offset)
-            mask = pc.is_in(batch["offset"], pa.array(wanted[:done], pa.int64()))
+            done = bisect_left(requested, reader.offset)
+            mask = pc.is_in(batch["offset"], pa.array(requested[:done], pa.int64()))
             found = batch.filter(mask)
             if found.num_rows:
                 yield found.select(columns) if columns else found
-            wanted = wanted[done:]
+            requested = requested[done:]
     finally:
         reader.close()
 
@@ -95,20 +95,20 @@ def rows_at(
 
 
 def _last(found: list[Segment], reached: Callable[[Segment], bool | None]) -> Work[int]:
-    """Where the last segment begins for which that is true, as it is for those before it, or else the first.
+    """Binary search: the first offset of the last segment for which `reached` is true, or of the first segment.
 
-    Segments for which it is not known do not count: to begin too early costs time only.
+    Segments with an unknown result are left out: an earlier start only costs time.
     """
     known = list(found)
     low, high = 0, len(known)
     while high - low > 1:
         middle = (low + high) // 2
-        answer = reached(known[middle])
+        result = reached(known[middle])
         yield
-        if answer is None:
+        if result is None:
             del known[middle]
             high -= 1
-        elif answer:
+        elif result:
             low = middle
         else:
             high = middle
@@ -124,7 +124,7 @@ def _begins_before(segment: Segment, micros: int) -> bool | None:
 
 
 def _within(segment: Segment, micros: int) -> int:
-    """Where the row group begins that has the time, or may have it; that of the segment, if that is not known."""
+    """The first offset of the row group that may have that time; if unknown, that of the segment."""
     try:
         with SealedReader(segment.path) as sealed:
             later = (each.first for each in sealed.metadata.row_groups if each.last_time >= micros)
@@ -134,7 +134,7 @@ def _within(segment: Segment, micros: int) -> int:
 
 
 def first_time(segment: Segment) -> int | None:
-    """In microseconds; None if there are no messages. Raises LogDamageError, and OSError if it is gone."""
+    """In microseconds; None without messages. Raises LogDamageError, and OSError if the segment is gone."""
     if segment.sealed:
         with SealedReader(segment.path) as sealed:
             return sealed.metadata.first_time
@@ -146,16 +146,16 @@ def first_time(segment: Segment) -> int | None:
     return None if group is None else int(group.batch["time"][0].value)
 
 
-def _begins_at_most_at(segment: Segment, wanted: pa.Table) -> bool | None:
-    """Whether each topic had at most come to its sequence when the segment began."""
+def _begins_before_sequences(segment: Segment, requested: pa.Table) -> bool | None:
+    """Whether no topic was past its sequence when the segment began."""
     try:
         table = read_topics(segment.path.with_suffix(TOPICS))
     except (OSError, LogDamageError):
         return None
-    rows = pc.index_in(wanted["topic"], value_set=table["topic"].combine_chunks())
+    rows = pc.index_in(requested["topic"], value_set=table["topic"].combine_chunks())
     others = pc.max(table.filter(pc.is_null(table["topic"]))["next_sequence"]).as_py()
     reached = pc.fill_null(pc.take(table["next_sequence"], rows), others or 0)
-    return bool(pc.all(pc.less_equal(reached, wanted["sequence"])).as_py())
+    return bool(pc.all(pc.less_equal(reached, requested["sequence"])).as_py())
 
 
 def _search(
@@ -164,9 +164,9 @@ def _search(
     reader = Reader(folder, start, ["offset", *columns])
     try:
         while (batch := reader.read(rows=ALL_ROWS)) is not None:
-            place = pc.index(matches(batch), True).as_py()
-            if place >= 0:
-                return int(batch["offset"][place].as_py())
+            index = pc.index(matches(batch), True).as_py()
+            if index >= 0:
+                return int(batch["offset"][index].as_py())
             yield
         return reader.offset
     finally:

@@ -1,7 +1,7 @@
-"""Which pieces of which segments may have rows of a pattern.
+"""Which parts of which segments may have rows of a pattern.
 
-Sealed segments list the topics of each row group, so that most of them need not be read. What was found in a
-segment that does not change any more is remembered. For several threads.
+Sealed segments list the topics of each row group, so that most row groups are skipped. Results for immutable
+segments are cached. Thread-safe.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from polycast.log.files.folder import SEALED, Segment, segments
 from polycast.log.read.catalog import HotIndex, SegmentPart, row_groups
 from polycast.log.read.query import OffsetRange, RowFilter, to_ranges
 
-SEGMENTS_AT_MOST = 256
-ANYWHERE = 2**63 - 1
+SEGMENT_LIMIT = 256
+LAST_OFFSET = 2**63 - 1
 
 
 class SegmentIndex:
@@ -25,17 +25,17 @@ class SegmentIndex:
         self.folder = folder
         self._known: OrderedDict[Segment, list[SegmentPart]] = OrderedDict()
         self._hot: HotIndex | None = None
-        """Of the segment that is being written."""
+        """Of the segment being written."""
         self._lock = threading.Lock()
 
-    def ranges(self, wanted: RowFilter, start: int, stop: int) -> Iterator[list[OffsetRange]]:
-        """Those that may have such rows from `start` up to `stop`: for each segment, the oldest first."""
-        return self._look(self._between(start, stop), wanted, start, stop)
+    def ranges(self, row_filter: RowFilter, start: int, stop: int) -> Iterator[list[OffsetRange]]:
+        """The ranges from `start` up to `stop` that may match: one list per segment, oldest first."""
+        return self._find_ranges(self._between(start, stop), row_filter, start, stop)
 
-    def ranges_backwards(self, wanted: RowFilter, start: int, stop: int) -> Iterator[list[OffsetRange]]:
-        """The same with the newest segment first, and in each the newest stretch first."""
-        found = self._look(reversed(self._between(start, stop)), wanted, start, stop)
-        return (stretches[::-1] for stretches in found)
+    def ranges_backwards(self, row_filter: RowFilter, start: int, stop: int) -> Iterator[list[OffsetRange]]:
+        """Newest segment first, and in each the newest range first."""
+        found = self._find_ranges(reversed(self._between(start, stop)), row_filter, start, stop)
+        return (ranges[::-1] for ranges in found)
 
     def close(self) -> None:
         with self._lock:
@@ -44,7 +44,7 @@ class SegmentIndex:
     # -- segments ----------------------------------------------------------------------------------------
 
     def _between(self, start: int, stop: int) -> list[tuple[Segment, int | None]]:
-        """Each with where the next one begins; None for the last one of the log."""
+        """Each with the first offset of the next segment; None for the last one."""
         found = segments(self.folder)
         ends = [*(segment.first for segment in found[1:]), None]
         return [
@@ -53,16 +53,16 @@ class SegmentIndex:
             if segment.first < stop and (end is None or end > start)
         ]
 
-    def _look(
-        self, found: Iterable[tuple[Segment, int | None]], wanted: RowFilter, start: int, stop: int
+    def _find_ranges(
+        self, found: Iterable[tuple[Segment, int | None]], row_filter: RowFilter, start: int, stop: int
     ) -> Iterator[list[OffsetRange]]:
         for segment, end in found:
             first, last = max(start, segment.first), stop if end is None else min(stop, end)
-            pieces = [piece for piece in self._pieces(segment, end) if first < piece.next and piece.first < last]
-            yield to_ranges(pieces, wanted, first, last)
+            parts = [part for part in self._parts(segment, end) if first < part.next and part.first < last]
+            yield to_ranges(parts, row_filter, first, last)
 
-    def _pieces(self, segment: Segment, end: int | None) -> list[SegmentPart]:
-        """A segment that cannot be opened is one piece: who reads it is told why."""
+    def _parts(self, segment: Segment, end: int | None) -> list[SegmentPart]:
+        """An unreadable segment is one part: reading it reports the error."""
         with self._lock:
             if segment in self._known:
                 self._known.move_to_end(segment)
@@ -74,23 +74,23 @@ class SegmentIndex:
                     continue
                 except LogDamageError:
                     break
-        return [SegmentPart(segment.first, ANYWHERE if end is None else end, 1)]
+        return [SegmentPart(segment.first, LAST_OFFSET if end is None else end, 1)]
 
     def _find(self, segment: Segment, last: bool) -> list[SegmentPart]:
         if last and not segment.sealed:
             return list(self._follow(segment))
-        pieces = list(row_groups(segment)) if segment.sealed else _hot_pieces(segment)
-        self._known[segment] = pieces
-        if len(self._known) > SEGMENTS_AT_MOST:
+        parts = list(row_groups(segment)) if segment.sealed else _hot_parts(segment)
+        self._known[segment] = parts
+        if len(self._known) > SEGMENT_LIMIT:
             self._known.popitem(last=False)
-        return pieces
+        return parts
 
     def _follow(self, segment: Segment) -> list[SegmentPart]:
         if self._hot is None or self._hot.segment != segment:
             self._close_hot()
             self._hot = HotIndex(segment)
         self._hot.follow()
-        return self._hot.pieces
+        return self._hot.parts
 
     def _close_hot(self) -> None:
         if self._hot:
@@ -98,10 +98,10 @@ class SegmentIndex:
         self._hot = None
 
 
-def _hot_pieces(segment: Segment) -> list[SegmentPart]:
+def _hot_parts(segment: Segment) -> list[SegmentPart]:
     index = HotIndex(segment)
     try:
         index.follow()
-        return index.pieces
+        return index.parts
     finally:
         index.close()

@@ -1,4 +1,4 @@
-"""What a segment holds, without its rows."""
+"""Summaries of segments, without their rows."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class SegmentInfo(NamedTuple):
     segment: Segment
     size: int
     next: int
-    """The offset after the last one; the first one, if there is none."""
+    """The offset after the last message; without messages, the first offset."""
     rows: int = 0
     first_time: int | None = None
-    """In microseconds since the epoch."""
+    """Microseconds since the epoch."""
     last_time: int | None = None
     gaps: tuple[Gap, ...] = ()
     damage: str = ""
-    """The first that was found. A segment that cannot be opened has no more than that."""
+    """The first damage. An unreadable segment has no other fields."""
 
 
 def read_segment_info(segment: Segment) -> SegmentInfo:
-    """Raises FileNotFoundError if it is gone. Of a sealed segment only the end is read, of a hot one all."""
+    """Raises FileNotFoundError if it is gone. Reads only the footer of a sealed segment, but all of a hot one."""
     empty = SegmentInfo(segment, segment_size(segment), segment.first)
     try:
         return _of_sealed(empty) if segment.sealed else _of_hot(empty)
@@ -70,7 +70,7 @@ def _of_hot(empty: SegmentInfo) -> SegmentInfo:
 
 
 def read_segment_infos(folder: Path) -> list[SegmentInfo]:
-    """Of all segments. One that is sealed meanwhile has another name then; one that is removed is left out."""
+    """Of all segments, also while segments are sealed and removed."""
     found = []
     for segment in segments(folder):
         sealed = Segment(segment.first, segment.path.with_suffix(SEALED))

@@ -1,8 +1,7 @@
-"""Where rows come from: a segment, hot or sealed, or one that cannot be opened.
+"""Sources of rows: a segment, hot or sealed, or an unreadable one.
 
-All have one shape, so that whoever reads the log need not know. A source gives rows until it has no more at the
-moment; a hot one may have more later. Where the rows should be and are not, it raises LogDamageError, and goes on
-after `skip`.
+All sources have one interface. A source returns rows until it has no more at present; a hot segment may have more
+later. Unreadable rows raise LogDamageError, and `skip` continues behind them.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from polycast.log.files.sealed import SealedReader
 
 GATHER_ROWS = 8192
 GATHER_BYTES = 1024 * 1024
-"""Up to here small groups are put together: a log of single messages is read as quickly as any other."""
+"""Small groups are joined up to this size, so that a log of single messages is read fast, too."""
 
 
 class Source(Protocol):
     segment: Segment
     next: int
-    """The offset after all that was read, or passed over."""
+    """The offset after the rows that were read or skipped."""
     gaps: list[Gap]
-    """Those on record that were met."""
+    """Recorded gaps that were read."""
 
     def read(self, offset: int) -> pa.RecordBatch | None:
-        """The next rows; those before `offset` may be among them. None if there are none, as it is now."""
+        """The next rows, possibly with rows before `offset`. None if there are none at present."""
 
     def skip(self) -> bool:
-        """Passes over damage, or over nothing where something should be. False if there is nothing behind it."""
+        """Skips damage, or zeros in place of a group. False if no rows follow."""
 
     def close(self) -> None: ...
 
@@ -42,7 +41,7 @@ class Source(Protocol):
 def open_source(
     segment: Segment, columns: Sequence[str] | None = None, position: GroupPosition | None = None
 ) -> Source:
-    """Raises OSError if the segment is not there any more under that name. Reading starts at `position`."""
+    """Raises OSError if the file is gone. Reading starts at `position`."""
     try:
         return SealedSource(segment, columns) if segment.sealed else HotSource(segment, columns, position)
     except LogDamageError as error:
@@ -78,9 +77,9 @@ class HotSource:
         return joined.replace_schema_metadata()
 
     def _take(self, offset: int, following: bool) -> Group | None:
-        """The next group that has something at the offset or later.
+        """The next group with a row at the offset or later.
 
-        `following`: only if there is no gap before it, and if it is worth to be put together with others.
+        `following`: only if no gap is before it, and if it is small enough to be joined with others.
         """
         group = self._ahead
         while group is None or group.header.next <= offset:
@@ -106,7 +105,7 @@ class HotSource:
         except LogDamageError:
             self._groups = None
             if following:
-                return None  # first what is good; the damage is met again
+                return None  # return the valid rows first; the next read meets the damage again
             raise
         if group is None:
             self._groups = None
@@ -114,7 +113,7 @@ class HotSource:
 
     def skip(self) -> bool:
         self._groups = self._ahead = None
-        header = self._reader.find(self.next)
+        header = self._reader.find_group(self.next)
         if header is None:
             return False
         self.next = header.first
@@ -125,7 +124,7 @@ class HotSource:
 
 
 class SealedSource:
-    """Row groups are chosen by what the segment says about itself: that is proven, and statistics are not."""
+    """Chooses row groups by the verified metadata of the segment, not by Parquet statistics."""
 
     def __init__(self, segment: Segment, columns: Sequence[str] | None) -> None:
         self.segment = segment

@@ -1,7 +1,7 @@
-"""Work that can pause: a generator that yields between two pieces of work, and returns the result.
+"""Resumable work: a generator that yields between two steps, and returns the result.
 
-A scheduler runs such work in turns with other work, and closes it where nobody waits for the result any more. A
-piece is small: some batches of rows, or one segment that is looked into.
+A scheduler alternates the steps of several such generators, and closes a generator whose result is no longer
+needed. A step is small: some batches of rows, or one segment.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Work = Generator[None, None, T]
 
 
 def once(act: Callable[..., T], *args: Any) -> Work[T]:
-    """A function as one piece of work."""
+    """A function as one step."""
     yield from ()
     return act(*args)
 
 
 def finish(work: Work[T]) -> T:
-    """Runs all pieces at once."""
+    """Runs all steps."""
     while True:
         try:
             next(work)

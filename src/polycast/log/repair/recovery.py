@@ -148,7 +148,7 @@ def inspect(path: Path) -> Inspection:
     reader = open_damaged(path)
     if reader is None:
         return Inspection(0, error)
-    inspected = _Walk(reader, first_offset_of(path) or 0, error if reader.stands_in else "")
+    inspected = _Walk(reader, first_offset_of(path) or 0, error if reader.head_damaged else "")
     try:
         delta = to_delta(inspected.groups())
     finally:
@@ -209,7 +209,7 @@ def _cut(path: Path, end: int, disk: Disk) -> None:
             target = quarantine_tail(path, tail, end)
             log.warning("%s: %s bytes behind byte %s are an unfinished group; moved to %s",
                         path, f"{len(tail):,}", f"{end:,}", target)  # fmt: skip
-        disk.cut(fd, end)
+        disk.truncate(fd, end)
         disk.sync(fd)
     finally:
         os.close(fd)

@@ -1,8 +1,8 @@
-"""What is good of a damaged hot segment.
+"""Salvage of a damaged hot segment.
 
-The file is copied to the quarantine as it is, and what was lost is written down beside it. The groups before the
-damage stay under the old name. Each stretch of groups behind damage becomes a segment of its own, named by its
-first offset. Groups are moved as the bytes they are, so that they go on proving themselves.
+The file is copied to the quarantine, with a record of the lost offsets. The groups before the damage keep the name
+of the segment. Each range of groups behind damage becomes a segment of its own, named by its first offset. Groups
+are copied as bytes, so that their checksums stay valid.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ class IntactRange(NamedTuple):
 
 
 def salvage(path: Path, disk: Disk = DISK) -> list[Path]:
-    """The segments that are there instead. After an OSError it can be tried again."""
-    aside = _put_aside(path, disk)
+    """The segments that replace the file. Can be retried after an OSError."""
+    copy = _copy_to_quarantine(path, disk)
     reader = open_damaged(path)
     if reader is None:
-        _tell(
+        _report(
             path,
-            aside,
-            [Damage(0, first_offset_of(path) or 0, None, f"{path}: its beginning cannot be read")],
+            copy,
+            [Damage(0, first_offset_of(path) or 0, None, f"{path}: the head of the file is damaged")],
             disk,
         )
         path.unlink()
         return []
     try:
-        stretches, damage = _survey(reader, first_offset_of(path) or 0)
-        _tell(path, aside, damage, disk)
-        targets = [_target(path, stretch, reader.layout) for stretch in stretches]
-        for stretch, target in reversed(list(zip(stretches, targets, strict=True))):
-            _copy(path, stretch, reader.layout, target, disk)
+        intact, damage = _find_intact(reader, first_offset_of(path) or 0)
+        _report(path, copy, damage, disk)
+        targets = [_target(path, range_, reader.layout) for range_ in intact]
+        for range_, target in reversed(list(zip(intact, targets, strict=True))):
+            _copy(path, range_, reader.layout, target, disk)
     finally:
         reader.close()
     if path not in targets:
@@ -59,51 +59,51 @@ def salvage(path: Path, disk: Disk = DISK) -> list[Path]:
     return targets
 
 
-def _put_aside(path: Path, disk: Disk) -> Path:
-    """The same file is put aside once, however often this is tried."""
+def _copy_to_quarantine(path: Path, disk: Disk) -> Path:
+    """Copies the file once, also if salvage is retried."""
     for there in (path.parent / QUARANTINE).glob(f"{path.stem}*{path.suffix}"):
         if filecmp.cmp(path, there, shallow=False):
             return there
-    aside = quarantine(path, copy=True)
-    fd = os.open(aside, os.O_RDONLY)
+    copy = quarantine(path, copy=True)
+    fd = os.open(copy, os.O_RDONLY)
     try:
         disk.sync(fd)
     finally:
         os.close(fd)
-    disk.sync_folder(aside.parent)
+    disk.sync_folder(copy.parent)
     disk.sync_folder(path.parent)
-    return aside
+    return copy
 
 
-def _survey(reader: HotReader, first: int) -> tuple[list[IntactRange], list[Damage]]:
-    stretches: list[IntactRange] = []
+def _find_intact(reader: HotReader, first: int) -> tuple[list[IntactRange], list[Damage]]:
+    intact: list[IntactRange] = []
     damage: list[Damage] = []
     for found in walk(reader, first):
         if isinstance(found, Damage):
             damage.append(found)
             continue
         end = found.position + found.header.size
-        if stretches and stretches[-1].end == found.position:
-            stretches[-1] = stretches[-1]._replace(end=end, next=found.header.next)
+        if intact and intact[-1].end == found.position:
+            intact[-1] = intact[-1]._replace(end=end, next=found.header.next)
         else:
-            stretches.append(IntactRange(found.position, end, found.header.first, found.header.next))
-    return stretches, damage
+            intact.append(IntactRange(found.position, end, found.header.first, found.header.next))
+    return intact, damage
 
 
-def _target(path: Path, stretch: IntactRange, layout: Layout) -> Path:
-    at_the_beginning = stretch.start == len(layout.head)
-    return path if at_the_beginning else path.with_name(file_name(stretch.first, HOT))
+def _target(path: Path, range_: IntactRange, layout: Layout) -> Path:
+    is_first = range_.start == len(layout.head)
+    return path if is_first else path.with_name(file_name(range_.first, HOT))
 
 
-def _copy(path: Path, stretch: IntactRange, layout: Layout, target: Path, disk: Disk) -> None:
+def _copy(path: Path, range_: IntactRange, layout: Layout, target: Path, disk: Disk) -> None:
     temporary = target.with_name(target.name + TEMPORARY)
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         disk.write(fd, layout.head, 0)
         written = len(layout.head)
         with path.open("rb") as source:
-            source.seek(stretch.start)
-            while data := source.read(min(CHUNK_BYTES, stretch.end - source.tell())):
+            source.seek(range_.start)
+            while data := source.read(min(CHUNK_BYTES, range_.end - source.tell())):
                 disk.write(fd, data, written)
                 written += len(data)
         disk.sync(fd)
@@ -112,15 +112,15 @@ def _copy(path: Path, stretch: IntactRange, layout: Layout, target: Path, disk: 
     disk.rename(temporary, target)
 
 
-def _tell(path: Path, aside: Path, damage: list[Damage], disk: Disk) -> None:
-    """In the log file, and in the quarantine for those who come later."""
+def _report(path: Path, copy: Path, damage: list[Damage], disk: Disk) -> None:
+    """In the log file, and in the quarantine."""
     begins = [segment.first for segment in segments(path.parent) if segment.path != path]
     lost = []
     for found in damage:
         later = (first for first in begins if first >= found.first)
         after = found.next if found.next is not None else min(later, default=None)
-        log.critical("%s; lost are the offsets from %s on, up to %s; the file as it was is %s", found.reason,
-                     f"{found.first:,}", f"{after:,}" if after is not None else "its end", aside)  # fmt: skip
+        log.critical("%s; offsets from %s up to %s are lost; the damaged file is %s", found.reason,
+                     f"{found.first:,}", f"{after:,}" if after is not None else "its end", copy)  # fmt: skip
         if after is not None and after > found.first:
-            lost.append(Gap(found.first, after, f"lost to damage, see {QUARANTINE}/{aside.name}"))
-    write_lost(aside, lost, disk)
+            lost.append(Gap(found.first, after, f"lost to damage, see {QUARANTINE}/{copy.name}"))
+    write_lost(copy, lost, disk)

@@ -1,10 +1,9 @@
-"""Whether the log is what was written: every byte that matters is read, and every proof is checked.
+"""Verification: reads every byte of the log and checks it.
 
-Hot segments: the checksum of each group. Sealed ones: the checksums of pages, and the digest of each column of
-each row group. All of them: the chain of checksums from group to group, across files and up to what the last clean
-stop knew, and offsets without a hole that is not on record. Retention takes from the beginning; that is no damage.
-Neither is a group at the very end that was never finished because the broker died, nor what salvage has written
-down as lost: both are told as notes.
+Hot segments: the checksum of each group. Sealed segments: page checksums, and the digest of each column of each
+row group. All segments: the chain of checksums across files up to the last clean stop, and offsets without
+unrecorded gaps. Retention removes the oldest segments; that is not damage. An unfinished group at the end after a
+crash, and losses that salvage has recorded, are notes.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ class LogFinding(NamedTuple):
 
     what: str
     first: int | None = None
-    """The first offset that is concerned."""
+    """The first affected offset."""
     next: int | None = None
     note: bool = False
 
 
 class VerifyProgress(NamedTuple):
-    """After another piece: how many bytes of how many, and how many rows were right."""
+    """Bytes checked so far, all bytes, and valid rows."""
 
     done: int
     total: int
@@ -50,7 +49,7 @@ Report = LogFinding | VerifyProgress
 
 
 def verify(folder: Path, running: bool = False) -> Iterator[Report]:
-    """`running`: whether a broker is writing to it."""
+    """`running`: whether a broker writes to the log."""
     return _Verification(folder, running).run()
 
 
@@ -64,9 +63,9 @@ class _Verification:
         self._total = sum(map(segment_size, self._segments))
         self._done = self._rows = 0
         self._expected: int | None = None
-        """The next offset; None where that cannot be known."""
+        """The next offset; None if unknown."""
         self._checksum: str | None = NOTHING_BEFORE if self._segments and not self._segments[0].first else None
-        """That of the group before; None likewise."""
+        """The checksum of the group before; None if unknown."""
 
     def run(self) -> Iterator[Report]:
         for segment in self._segments:
@@ -85,7 +84,7 @@ class _Verification:
         return VerifyProgress(self._done + done, self._total, self._rows)
 
     def _check(self, segment: Segment) -> Iterator[Report]:
-        """One that was sealed meanwhile is found under its new name; one that was removed is none of ours."""
+        """A segment may be sealed or removed meanwhile."""
         try:
             if not segment.sealed:
                 with contextlib.suppress(FileNotFoundError):
@@ -110,20 +109,20 @@ class _Verification:
                 else:
                     yield from self._check_group(segment, found)
                     yield self._progress(found.position)
-            if may_be_torn and reader.has_rest():
-                text = f"{segment.path}, byte {reader.position:,}: the last group was never finished"
+            if may_be_torn and reader.has_trailing_bytes():
+                text = f"{segment.path}, byte {reader.position:,}: the last group is unfinished"
                 yield LogFinding(text, self._expected, note=True)
         finally:
             reader.close()
 
     def _check_group(self, segment: Segment, group: Group) -> Iterator[LogFinding]:
         header, offsets = group.header, group.batch["offset"]
-        place = f"{segment.path}, byte {group.position:,}"
+        where = f"{segment.path}, byte {group.position:,}"
         self._rows += header.count
         if holes_in(offsets) or offsets[0].as_py() != header.first or len(offsets) != header.count:
-            yield LogFinding(f"{place}: the rows are not those that the group says", header.first, header.next)
+            yield LogFinding(f"{where}: the rows do not match the header of the group", header.first, header.next)
         gaps = [header.gap] if header.gap else []
-        yield from self._follow(place, header.first, header.next, header.previous, header.checksum, gaps)
+        yield from self._follow(where, header.first, header.next, header.previous, header.checksum, gaps)
 
     # -- sealed segments ---------------------------------------------------------------------------------
 
@@ -144,7 +143,7 @@ class _Verification:
                 self._rows += group.count
                 for hole in [Gap(expected, group.first, ""), *holes_in(offsets)]:
                     if not _covers(metadata.gaps, hole.first, hole.next):
-                        text = f"{reader.path}, row group {number}: offsets are missing, and no gap is on record"
+                        text = f"{reader.path}, row group {number}: offsets are missing, and no gap is recorded"
                         yield LogFinding(text, hole.first, hole.next)
             expected = group.next
             yield self._progress(segment_size(Segment(0, reader.path)) * (number + 1) // len(metadata.row_groups))
@@ -152,20 +151,22 @@ class _Verification:
     # -- between groups ----------------------------------------------------------------------------------
 
     def _follow(
-        self, place: str, first: int, after: int, previous: str, checksum: str, gaps: list[Gap]
+        self, where: str, first: int, after: int, previous: str, checksum: str, gaps: list[Gap]
     ) -> Iterator[LogFinding]:
         expected = first if self._expected is None else self._expected
         if _covers(self._lost, expected, first) and expected < first:
             yield LogFinding(
-                f"{place}: what was before it is known to be lost to damage", expected, first, note=True
+                f"{where}: the offsets before it are recorded as lost to damage", expected, first, note=True
             )
             self._checksum = None
         elif first < expected or not _covers(gaps, expected, first):
             yield LogFinding(
-                f"{place}: offset {expected:,} should be next, and no gap is on record", expected, first
+                f"{where}: offset {expected:,} should be next, and no gap is recorded", expected, first
             )
         if self._checksum is not None and previous != self._checksum:
-            yield LogFinding(f"{place}: the chain is broken: this does not follow on what is before it", first)
+            yield LogFinding(
+                f"{where}: the chain is broken: this group does not follow the group before it", first
+            )
         self._expected, self._checksum = after, checksum
 
     # -- the rest ----------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class _Verification:
 
 
 def _read_state(folder: Path) -> tuple[LogState | None, str]:
-    """And what is wrong with it."""
+    """And an error."""
     try:
         state = read_state(folder)
     except LogDamageError as error:
@@ -196,12 +197,12 @@ def _read_state(folder: Path) -> tuple[LogState | None, str]:
 
 
 def _covers(gaps: list[Gap], first: int, after: int) -> bool:
-    """Whether everything between the offsets is on record as missing."""
+    """Whether a recorded gap covers these offsets."""
     return first == after or any(gap.first <= first and after <= gap.next for gap in gaps)
 
 
 def holes_in(offsets: pa.Array) -> list[Gap]:
-    """Where offsets do not follow one another."""
+    """Ranges of missing offsets."""
     before, after = offsets.slice(0, len(offsets) - 1), offsets.slice(1)
-    places = pc.indices_nonzero(pc.not_equal(pc.subtract(after, before), 1))
-    return [Gap(before[i].as_py() + 1, after[i].as_py(), "") for i in places.to_pylist()]
+    indexes = pc.indices_nonzero(pc.not_equal(pc.subtract(after, before), 1))
+    return [Gap(before[i].as_py() + 1, after[i].as_py(), "") for i in indexes.to_pylist()]

@@ -1,10 +1,10 @@
-"""The room that the log leaves free on its file system (`log.keep_free`), whatever else fills that.
+"""Free disk space (`log.keep_free`): the log removes its oldest segments while less is free on its file system.
 
-The newest segments stay, up to a quarter of that room: another account that fills the disk cannot erase the whole
-log, and so little cannot fill a disk that had the room. A file system of unknown size keeps everything.
+The newest segments stay, up to a quarter of that space: another account that fills the disk cannot erase the whole
+log, and that little cannot fill the disk. On a file system of unknown size nothing is removed.
 
-It holds from the moment when less than that is free until there are two segments more: where the log itself fills
-the disk, old segments go and new ones come all the time, and that is one state, not many.
+The warning lasts until two segments more than the limit are free: where the log itself fills the disk, segments
+are removed and written all the time.
 """
 
 from __future__ import annotations
@@ -20,64 +20,64 @@ from polycast.log.settings import AUTO, LogSettings, keep_free_bytes
 log = logging.getLogger("polycast.log")
 
 UNFREED_SECONDS = 30.0
-"""How long removed bytes count as free that the file system does not report as free yet. A reader holds the file
-open, or the file system takes its time; without this, the next round would remove more, up to all of the log. It
-ends where less than half of the floor is free: then there is no time to wait for anybody."""
+"""How long removed bytes count as free before the file system reports them: a reader may have the file open.
+Without
+this, each round would remove more, up to the whole log. Ignored while less than half of the limit is free."""
 
 
-STAYS_SHARE = 4
+RETAINED_SHARE = 4
 
 
 class FreeSpace:
     def __init__(self, folder: Path, settings: LogSettings, disk: Disk) -> None:
         self._folder = folder
         self._disk = disk
-        self._wanted = settings.keep_free
+        self._keep_free = settings.keep_free
         self._check()
         self._margin = 2 * settings.segment_bytes
         self._unfreed: list[tuple[float, int]] = []
-        """Until when bytes count as free, and how many."""
+        """Removed bytes that are not free yet, and until when they count as free."""
         self.warning = ""
-        """What the operator should know, as long as it holds."""
+        """For the operator, while space is short."""
 
     def missing(self, now: float) -> int:
-        """How many bytes must go."""
+        """The bytes to remove."""
         floor = self._bytes()
         if not floor:
             return 0
-        free = self._disk.room(self._folder)
+        free = self._disk.free_bytes(self._folder)
         self._note(free, floor)
         self._unfreed = [(until, size) for until, size in self._unfreed if until > now and free >= floor // 2]
         return max(0, floor - free - sum(size for _, size in self._unfreed))
 
     def _check(self) -> None:
-        """StartError: the file system does not have as much."""
+        """Raises StartError if the file system is smaller than the limit."""
         floor, capacity = self._bytes(), self._disk.capacity(self._folder)
         if floor and floor >= capacity:
             found = f"log.keep_free is {size_text(floor)}, and the file system of {self._folder} has"
             raise StartError(f"{found} {size_text(capacity)}", "keep less free, or 'auto'")
 
     @property
-    def stays(self) -> int:
-        """How many bytes of the log are never removed for room."""
-        return self._bytes() // STAYS_SHARE
+    def retained_bytes(self) -> int:
+        """The bytes of the log that are never removed to free space."""
+        return self._bytes() // RETAINED_SHARE
 
-    def room(self) -> int:
-        return self._disk.room(self._folder)
+    def free_bytes(self) -> int:
+        return self._disk.free_bytes(self._folder)
 
-    def removed(self, size: int, room_before: int, now: float) -> None:
-        """A file of that size was removed, when there was so much room."""
-        if self.room() - room_before < size // 2:
+    def removed(self, size: int, free_before: int, now: float) -> None:
+        """After a file of that size was removed."""
+        if self.free_bytes() - free_before < size // 2:
             self._unfreed.append((now + UNFREED_SECONDS, size))
 
     def __str__(self) -> str:
         floor = self._bytes()
-        share = ", 10 % of the file system or 2 GiB" if self._wanted == AUTO else ""
+        share = ", 10 % of the file system or 2 GiB" if self._keep_free == AUTO else ""
         return f"less than {size_text(floor)} are free (log.keep_free{share})" if floor else ""
 
     def _bytes(self) -> int:
         capacity = self._disk.capacity(self._folder)
-        return keep_free_bytes(self._wanted, capacity) if capacity else 0
+        return keep_free_bytes(self._keep_free, capacity) if capacity else 0
 
     def _note(self, free: int, floor: int) -> None:
         if free >= floor + self._margin:
@@ -88,7 +88,7 @@ class FreeSpace:
             began = not self.warning
             self.warning = (
                 f"{size_text(free)} are free and log.keep_free is {size_text(floor)}: "
-                f"the oldest segments of the log are removed, down to {size_text(floor // STAYS_SHARE)}"
+                f"the oldest segments of the log are removed, down to {size_text(floor // RETAINED_SHARE)}"
             )
             if began:
                 log.warning(

@@ -1,12 +1,10 @@
-"""What happens to segments behind the writer's back, in a thread of its own that stays out of everybody's way.
+"""Housekeeping: background work on segments, in a thread with low priority.
 
-In each round: snapshots of segments that have begun, then every hot segment that is written to no more is sealed,
-then the oldest segments go that are more than was asked to be kept, or than there is room for. A file
-`seal.wanted` in the folder asks for everything to be sealed that is there, the segment that is being written
-included; it goes when that is done.
+Each round writes the snapshots of new segments, seals closed hot segments, and removes the oldest segments past
+the retention limits or to free disk space. A file `seal.wanted` in the folder requests to seal everything,
+including the segment being written; it is removed when that is done.
 
-What the disk refuses is said once, and tried again later. A hot segment that is damaged is put aside as it is, and
-what is good of it goes on.
+An error is logged once and retried later. A damaged hot segment is salvaged.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ class Housekeeping:
         snapshot: Callable[[], None],
         disk: Disk = DISK,
     ) -> None:
-        """Segments that begin before `closed` are written to no more; `roll` asks for the one that is to end."""
+        """Segments before the offset `closed` are closed; `roll` closes the segment being written."""
         self._folder = folder
         self._settings = settings
         self._closed = closed
@@ -53,23 +51,23 @@ class Housekeeping:
         self._disk = disk
         self._woken = threading.Event()
         self._stopped = threading.Event()
-        self._said: dict[str, str] = {}
-        self._again_at: dict[int, float] = {}
-        self._wanted: int | None = None
+        self._logged: dict[str, str] = {}
+        self._retry_at: dict[int, float] = {}
+        self._seal_up_to: int | None = None
         self._retention = Retention(folder, settings, disk)
-        self._looked = 0.0
+        self._retained_at = 0.0
         self.segments_sealed = self.bytes_sealed = self.segments_quarantined = 0
-        self._thread = threading.Thread(target=self._run, name="log-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="log-housekeeping", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def wake(self) -> None:
-        """Not only when it is time again: there is something to do."""
+        """Starts the next round now."""
         self._woken.set()
 
     def stop(self) -> None:
-        """What is being sealed is left as it was."""
+        """A segment that is being sealed stays hot."""
         self._stopped.set()
         self._woken.set()
         if self._thread.is_alive():
@@ -89,58 +87,58 @@ class Housekeeping:
 
     @property
     def warning(self) -> str:
-        """Why messages go that the operator may want to keep; an empty text if none do."""
-        return self._retention.floor.warning
+        """Why segments are removed to free disk space; otherwise an empty text."""
+        return self._retention.free_space.warning
 
     def describe(self) -> str:
-        """When messages go, for people."""
+        """The retention limits as text."""
         return str(self._retention)
 
     # -- in the thread -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)  # on Linux that is this thread alone
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)  # on Linux, of this thread only
         while not self._stopped.is_set():
             self.round()
             self._woken.wait(ROUND_SECONDS)
             self._woken.clear()
 
     def round(self) -> None:
-        self._keep_house()
-        self._try(SEAL_REQUEST, self._hear_wish)
-        if self._settings.seal or self._wanted is not None:
+        self._do_fast_tasks()
+        self._try(SEAL_REQUEST, self._check_seal_request)
+        if self._settings.seal or self._seal_up_to is not None:
             self._seal_all()
-        self._try(SEAL_REQUEST, self._grant_wish)
+        self._try(SEAL_REQUEST, self._finish_seal_request)
 
-    def _keep_house(self) -> None:
-        """What takes no time, however much there is to be sealed."""
+    def _do_fast_tasks(self) -> None:
+        """The fast tasks, also between two segments to seal."""
         self._try("snapshots", self._snapshot)
         self._retain(self._closed())
 
     def _retain(self, closed: int) -> None:
         self._try("retention", lambda: self._retention.apply(closed, time.time()))
-        self._looked = time.monotonic()
+        self._retained_at = time.monotonic()
 
     def _try(self, what: str, action: Callable[[], object]) -> bool:
-        """Whatever goes wrong is said once, as long as it stays the same."""
+        """Logs an error once, until it changes."""
         try:
             action()
         except (OSError, LogDamageError) as error:
-            self._say(what, str(error))
+            self._log_once(what, str(error))
             return False
         except Exception as error:
-            if self._said.get(what) != str(error):
-                self._said[what] = str(error)
+            if self._logged.get(what) != str(error):
+                self._logged[what] = str(error)
                 log.exception("%s: %s", self._folder, what)
             return False
-        self._said.pop(what, None)
+        self._logged.pop(what, None)
         return True
 
-    def _say(self, what: str, text: str) -> None:
-        if self._said.get(what) != text:
-            self._said[what] = text
-            log.error("%s: %s: %s; it is tried again", self._folder, what, text)
+    def _log_once(self, what: str, text: str) -> None:
+        if self._logged.get(what) != text:
+            self._logged[what] = text
+            log.error("%s: %s: %s; it is retried", self._folder, what, text)
 
     # -- sealing -----------------------------------------------------------------------------------------
 
@@ -151,13 +149,13 @@ class Housekeeping:
         for segment in self._hot():
             if self._stopped.is_set() or segment.first >= self._closed():
                 return
-            if self._again_at.get(segment.first, 0.0) > time.monotonic() or not segment.path.exists():
+            if self._retry_at.get(segment.first, 0.0) > time.monotonic() or not segment.path.exists():
                 continue
             if self._try("sealing", lambda segment=segment: self._seal(segment)):  # type: ignore[misc]
-                self._again_at.pop(segment.first, None)
+                self._retry_at.pop(segment.first, None)
             else:
-                self._again_at[segment.first] = time.monotonic() + RETRY_SECONDS
-            self._keep_house()
+                self._retry_at[segment.first] = time.monotonic() + RETRY_SECONDS
+            self._do_fast_tasks()
 
     def _seal(self, segment: Segment) -> None:
         size = segment_size(segment)
@@ -165,7 +163,7 @@ class Housekeeping:
             sealed = seal(
                 segment.path,
                 self._settings.seal_share,
-                lambda seconds: self._rest(seconds, segment.first),
+                lambda seconds: self._pause(seconds, segment.first),
                 self._stopped.is_set,
                 self._disk,
             )
@@ -178,26 +176,26 @@ class Housekeeping:
             self.segments_sealed += 1
             self.bytes_sealed += size
         elif not self._stopped.is_set():
-            segment.path.unlink()  # it is empty
+            segment.path.unlink()  # empty
 
-    def _rest(self, seconds: float, sealing: int) -> None:
-        """A full disk does not wait until a segment is sealed; that one and those behind it stay meanwhile."""
+    def _pause(self, seconds: float, sealing: int) -> None:
+        """Frees disk space while a segment is sealed; that segment and later ones stay."""
         self._stopped.wait(seconds)
-        if time.monotonic() - self._looked >= ROUND_SECONDS:
+        if time.monotonic() - self._retained_at >= ROUND_SECONDS:
             self._retain(min(sealing, self._closed()))
 
-    # -- wishes ------------------------------------------------------------------------------------------
+    # -- requests to seal --------------------------------------------------------------------------------
 
-    def _hear_wish(self) -> None:
+    def _check_seal_request(self) -> None:
         if not (self._folder / SEAL_REQUEST).exists():
-            self._wanted = None
-        elif self._wanted is None:
+            self._seal_up_to = None
+        elif self._seal_up_to is None:
             hot = self._hot()
-            self._wanted = hot[-1].first if hot else -1
-            if self._wanted >= self._closed():
+            self._seal_up_to = hot[-1].first if hot else -1
+            if self._seal_up_to >= self._closed():
                 self._roll()
 
-    def _grant_wish(self) -> None:
-        if self._wanted is not None and all(segment.first > self._wanted for segment in self._hot()):
+    def _finish_seal_request(self) -> None:
+        if self._seal_up_to is not None and all(segment.first > self._seal_up_to for segment in self._hot()):
             (self._folder / SEAL_REQUEST).unlink(missing_ok=True)
-            self._wanted = None
+            self._seal_up_to = None

@@ -1,6 +1,6 @@
-"""How much of the log is kept: by size, by age and by the room on the disk.
+"""Retention by size, by age and by free disk space.
 
-Whole segments go, oldest first, never one that is written to.
+Removes whole segments, oldest first, never the one being written.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ class Retention:
         self._bytes = settings.retain_bytes
         self._seconds = settings.retain_seconds
         self._oldest: SegmentInfo | None = None
-        self.floor = FreeSpace(folder, settings, disk)
+        self.free_space = FreeSpace(folder, settings, disk)
         self.segments_removed = self.messages_removed = self.bytes_removed = 0
         self.removed_for_room = 0
-        """How many of those segments went because of log.keep_free."""
+        """Segments removed because of log.keep_free."""
 
     def __str__(self) -> str:
-        """When messages go, for people."""
-        limits = [str(self.floor)]
+        limits = [str(self.free_space)]
         if self._bytes:
             limits.append(f"the log has more than {size_text(self._bytes)} (log.retain_bytes)")
         if self._seconds:
@@ -41,67 +40,67 @@ class Retention:
         return f"the oldest segments are removed when {said}" if said else "no segment is ever removed"
 
     def apply(self, closed: int, now: float) -> None:
-        """`closed` is the offset before which segments are written to no more, `now` the time since the epoch."""
+        """Segments before the offset `closed` are closed. `now` is in seconds since the epoch."""
         if self._bytes or self._seconds:
-            self._keep_limits(closed, now)
+            self._apply_limits(closed, now)
         self._make_room(closed, now)
 
-    def _keep_limits(self, closed: int, now: float) -> None:
+    def _apply_limits(self, closed: int, now: float) -> None:
         found = segments(self._folder)
         size = sum(map(segment_size, found))
         for segment in found:
             if segment.first >= closed:
                 return
             try:
-                outline = self._outline(segment)
-            except FileNotFoundError:  # sealed meanwhile: next time
+                info = self._info(segment)
+            except FileNotFoundError:  # sealed meanwhile: next round
                 return
             large = bool(self._bytes) and size > self._bytes
-            if not large and not self._is_old(outline, now):
+            if not large and not self._is_old(info, now):
                 return
-            self._remove(outline, "log.retain_bytes" if large else "log.retain_seconds")
-            size -= outline.size
+            self._remove(info, "log.retain_bytes" if large else "log.retain_seconds")
+            size -= info.size
 
     def _make_room(self, closed: int, now: float) -> None:
-        missing = self.floor.missing(now)
+        missing = self.free_space.missing(now)
         found = segments(self._folder) if missing else []
-        removable = sum(map(segment_size, found)) - self.floor.stays
+        removable = sum(map(segment_size, found)) - self.free_space.retained_bytes
         for segment in found:
             if missing <= 0 or segment.first >= closed:
                 return
             try:
-                outline = self._outline(segment)
-            except FileNotFoundError:  # sealed meanwhile: next time
+                info = self._info(segment)
+            except FileNotFoundError:  # sealed meanwhile: next round
                 return
-            removable -= outline.size
+            removable -= info.size
             if removable < 0:
                 return
-            room = self.floor.room()
-            self._remove(outline, "log.keep_free")
+            free_before = self.free_space.free_bytes()
+            self._remove(info, "log.keep_free")
             self.removed_for_room += 1
-            self.floor.removed(outline.size, room, now)
-            missing -= outline.size
+            self.free_space.removed(info.size, free_before, now)
+            missing -= info.size
 
-    def _outline(self, segment: Segment) -> SegmentInfo:
-        """The oldest one is asked for again and again."""
+    def _info(self, segment: Segment) -> SegmentInfo:
+        """Cached: every round needs the oldest segment."""
         if self._oldest is None or self._oldest.segment != segment:
             self._oldest = read_segment_info(segment)
         return self._oldest
 
-    def _is_old(self, outline: SegmentInfo, now: float) -> bool:
+    def _is_old(self, info: SegmentInfo, now: float) -> bool:
         if not self._seconds:
             return False
-        if outline.last_time is None:  # it is damaged, or empty
-            return outline.segment.path.stat().st_mtime < now - self._seconds
-        return outline.last_time / MICROS < now - self._seconds
+        if info.last_time is None:  # damaged or empty
+            return info.segment.path.stat().st_mtime < now - self._seconds
+        return info.last_time / MICROS < now - self._seconds
 
-    def _remove(self, outline: SegmentInfo, limit: str) -> None:
-        remove_segment(outline.segment)
+    def _remove(self, info: SegmentInfo, limit: str) -> None:
+        remove_segment(info.segment)
         self.segments_removed += 1
-        self.messages_removed += outline.rows
-        self.bytes_removed += outline.size
+        self.messages_removed += info.rows
+        self.bytes_removed += info.size
         log.info(
             "removed %s: offsets %s to %s, %s messages, %s bytes (%s)",
-            outline.segment.path.name, f"{outline.segment.first:,}", f"{outline.next - 1:,}",
-            f"{outline.rows:,}", f"{outline.size:,}", limit,
+            info.segment.path.name, f"{info.segment.first:,}", f"{info.next - 1:,}",
+            f"{info.rows:,}", f"{info.size:,}", limit,
         )  # fmt: skip

@@ -1,8 +1,8 @@
-"""From a hot segment to a sealed one.
+"""Sealing: from a hot segment to a Parquet file.
 
-The Parquet file is written beside the hot one under another name, synced, and read again: every row group must
-have the digests that its rows had before. Only then it gets its name, and only when that is safe, too, the hot
-file goes. A stop in between leaves the hot file, or both; then the sealed one counts.
+The Parquet file is written under a temporary name, fsynced, and read back: every row group must have the digests
+of its rows. Only then it gets its name, and the hot file is removed when that name is durable. A stop in between
+leaves the hot file, or both; then the sealed one counts.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from polycast.log.files.sealed import RowGroup, SealedReader, SegmentMetadata, c
 ROW_GROUP_ROWS = 64 * 1024
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 LISTED_TOPICS = 64
-"""Up to so many, a row group says which topics it has: whoever looks for another one passes it over."""
+"""A row group with up to this many topics lists them, so that queries for other topics skip it."""
 SLICE_SECONDS = 0.01
 COUNTED = ["offset", "sequence", "time"]
 REPEATED = ["topic", "dialect", "format", "source"]
 
 
-class SealingStopped(Exception):  # noqa: N818 -- nothing is wrong
+class SealingStopped(Exception):  # noqa: N818 -- not an error
     pass
 
 
 class Throttle:
-    """Takes not more than a share of one core, and ends when it is told to."""
+    """Limits the work to a share of one core, and stops it on request."""
 
     def __init__(self, share: float, pause: Callable[[float], object], stopped: Callable[[], bool]) -> None:
         self._rest = 1 / min(max(share, 0.01), 1.0) - 1
@@ -47,7 +47,7 @@ class Throttle:
         self._began = time.thread_time()
 
     def step(self) -> None:
-        """To be called often: it rests when that is worth it."""
+        """Call it often: it pauses when enough work was done."""
         if self._stopped():
             raise SealingStopped
         worked = time.thread_time() - self._began
@@ -63,17 +63,17 @@ def seal(
     stopped: Callable[[], bool] = lambda: False,
     disk: Disk = DISK,
 ) -> Path | None:
-    """The sealed segment; None if there are no messages, or if it was stopped.
+    """The sealed segment; None if it has no messages, or if sealing was stopped.
 
-    Damage raises LogDamageError and leaves all as it was; so does an OSError.
+    Raises LogDamageError or OSError, and leaves the hot segment as it was.
     """
     target = path.with_suffix(SEALED)
     temporary = target.with_name(target.name + TEMPORARY)
-    pace = Throttle(share, pause, stopped)
+    throttle = Throttle(share, pause, stopped)
     try:
-        if not _write(path, temporary, pace, disk):
+        if not _write(path, temporary, throttle, disk):
             return None
-        _check(temporary, pace)
+        _check(temporary, throttle)
         disk.rename(temporary, target)
     except SealingStopped:
         return None
@@ -83,17 +83,17 @@ def seal(
     return target
 
 
-def _write(path: Path, temporary: Path, pace: Throttle, disk: Disk) -> bool:
-    """Whether there was anything to write."""
+def _write(path: Path, temporary: Path, throttle: Throttle, disk: Disk) -> bool:
+    """False if there are no messages."""
     reader = HotReader(path)
     sink = _Sink(temporary, disk)
     try:
         found = _Found()
         with to_writer(pa.PythonFile(sink, mode="w"), page_checksums=True) as writer:
-            for table in _row_groups(reader, found, pace):
+            for table in _row_groups(reader, found, throttle):
                 found.row_groups.append(_describe(table))
                 writer.write_table(table)
-                pace.step()
+                throttle.step()
             if not found.headers:
                 return False
             _check_end(reader, found.headers[-1].next)
@@ -107,15 +107,15 @@ def _write(path: Path, temporary: Path, pace: Throttle, disk: Disk) -> bool:
 
 def _check_end(reader: HotReader, after: int) -> None:
     end = reader.position
-    if reader.find(after):
-        raise LogDamageError(f"{reader.path}, byte {end:,}: nothing is there, and groups follow behind it")
+    if reader.find_group(after):
+        raise LogDamageError(f"{reader.path}, byte {end:,}: zeros, and groups follow behind them")
 
 
-def _row_groups(reader: HotReader, found: _Found, pace: Throttle) -> Iterator[pa.Table]:
+def _row_groups(reader: HotReader, found: _Found, throttle: Throttle) -> Iterator[pa.Table]:
     parts: list[pa.RecordBatch] = []
     rows = size = 0
     for group in reader.groups():
-        pace.step()
+        throttle.step()
         found.headers.append(group.header)
         for part in _cut(group):
             parts.append(part)
@@ -158,7 +158,7 @@ def _describe(table: pa.Table) -> RowGroup:
 
 
 class _Found:
-    """What is known about a segment when all of it was read."""
+    """Collected while a segment is read."""
 
     def __init__(self) -> None:
         self.headers: list[GroupHeader] = []
@@ -185,7 +185,7 @@ class _Found:
 
 
 def to_writer(file: object, page_checksums: bool = False) -> pq.ParquetWriter:
-    """For rows of the log. Statistics of payloads help nobody; DuckDB, Polars and Spark since 3.3 read deltas."""
+    """For rows of the log, without statistics of payloads. DuckDB, Polars and Spark since 3.3 read deltas."""
     return pq.ParquetWriter(
         file,
         SCHEMA,
@@ -199,7 +199,7 @@ def to_writer(file: object, page_checksums: bool = False) -> pq.ParquetWriter:
 
 
 class _Sink:
-    """A file as pyarrow writes to it, by way of the disk."""
+    """A file for pyarrow that writes through `Disk`."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self._disk = disk
@@ -219,22 +219,24 @@ class _Sink:
         pass
 
     def close(self) -> None:
-        """What pyarrow is done with is not yet safe."""
+        """pyarrow calls this before the file is durable."""
 
     def sync(self) -> None:
         self._disk.sync(self._fd)
-        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)  # what is read again comes from the disk
+        os.posix_fadvise(
+            self._fd, 0, 0, os.POSIX_FADV_DONTNEED
+        )  # read back from the disk, not from the page cache
 
     def release(self) -> None:
         os.close(self._fd)
 
 
-def _check(temporary: Path, pace: Throttle) -> None:
-    """Raises OSError: the hot segment is not at fault."""
+def _check(temporary: Path, throttle: Throttle) -> None:
+    """Raises OSError, not LogDamageError: the hot segment is intact."""
     try:
         with SealedReader(temporary) as written:
             for number in range(len(written.metadata.row_groups)):
                 written.read(number)
-                pace.step()
+                throttle.step()
     except LogDamageError as error:
-        raise OSError(errno.EIO, f"what was written is not what can be read: {error}") from error
+        raise OSError(errno.EIO, f"the file differs from the rows that were written: {error}") from error

@@ -1,7 +1,7 @@
-"""A batch that comes as columns, too large to be made into bursts: from Arrow to the log without a message.
+"""Bulk batches: columns that are too large for bursts go from Arrow to the log without an object per message.
 
-Each row has its topic's next sequence. Where a row stands among all rows when these are sorted by topic is found
-ahead, without knowing what comes before; what its topic has come to when the batch is numbered is added later.
+Each row gets the next sequence of its topic. The rank of a row among all rows sorted by topic is computed
+beforehand; the next sequence of its topic is added when the batch is numbered.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from polycast.log.files.format import SCHEMA
 from polycast.model import Burst, Format
 
 STAGED_SCHEMA = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("format", pa.string())])
-"""What the parts of a bulk have. No format means bytes."""
+"""The columns of staged rows. A null format means bytes."""
 
-LONGEST = "hermod"
-"""No dialect or format that comes in bulk has more letters."""
+LONGEST_NAME = "hermod"
+"""The longest dialect or format of a bulk batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bulk:
     dialect: str
     columns: pa.RecordBatch
-    """As `STAGED_SCHEMA` has them."""
+    """With the schema STAGED_SCHEMA."""
     names: list[bytes]
-    """The topics, each once."""
+    """The distinct topics."""
     counts: list[int]
-    """How many rows each of them has."""
+    """The number of rows of each topic."""
     lasts: list[int]
-    """The last row of each."""
+    """The last row of each topic."""
     numbers: pa.Array
-    """The topic of each row, as a place among the names."""
-    places: pa.Array
-    """Where each row stands when they are sorted by these numbers."""
+    """The topic of each row, as an index into the names."""
+    ranks: pa.Array
+    """The rank of each row in a stable sort by topic."""
 
     def __len__(self) -> int:
         return int(self.columns.num_rows)
@@ -47,7 +47,7 @@ class Bulk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberedBulk:
-    """A bulk with what the hub gave it: an offset, and the sequence that each of its topics begins with."""
+    """With the first offset, and the first sequence of each topic."""
 
     bulk: Bulk
     offset: int
@@ -62,18 +62,18 @@ def total_bytes(parts: Sequence[pa.RecordBatch]) -> int:
 
 
 def overflow(parts: Sequence[pa.RecordBatch], source: bytes) -> tuple[str, int] | None:
-    """A column that would be too large for one group, and its bytes."""
+    """The first column that is too large for one group, and its bytes."""
     rows = sum(part.num_rows for part in parts)
     sizes = {
         "topic": sum(pc.sum(pc.binary_length(part["topic"])).as_py() or 0 for part in parts),
         "payload": sum(pc.sum(pc.binary_length(part["payload"])).as_py() or 0 for part in parts),
-        "source": rows * max(len(source), len(LONGEST)),
+        "source": rows * max(len(source), len(LONGEST_NAME)),
     }
     return next(((name, size) for name, size in sizes.items() if size > COLUMN_LIMIT_BYTES), None)
 
 
 def to_columns(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """All parts as one."""
+    """Joins all parts."""
     joined = pa.concat_batches(parts)
     formats = pc.fill_null(joined["format"], Format.BYTES.value)
     return pa.RecordBatch.from_arrays([joined["topic"], joined["payload"], formats], schema=STAGED_SCHEMA)
@@ -82,7 +82,7 @@ def to_columns(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def to_bulk(dialect: str, columns: pa.RecordBatch) -> Bulk:
     topics = columns["topic"].dictionary_encode()
     numbers = topics.indices
-    order = pc.array_sort_indices(numbers).cast(pa.int64())  # stable: rows of one topic keep their order
+    order = pc.array_sort_indices(numbers).cast(pa.int64())  # stable
     ends = pc.run_end_encode(numbers.take(order)).run_ends.to_pylist()
     counts = [end - before for before, end in zip([0, *ends], ends, strict=False)]
     lasts = order.take(pa.array([end - 1 for end in ends], pa.int64())).to_pylist()
@@ -91,14 +91,14 @@ def to_bulk(dialect: str, columns: pa.RecordBatch) -> Bulk:
 
 
 def to_rows(numbered: NumberedBulk, source: bytes, micros: int) -> pa.RecordBatch:
-    """As rows of the log."""
+    """Rows of the log."""
     bulk, rows = numbered.bulk, len(numbered)
     begins = accumulate(bulk.counts, initial=0)
     shifts = [first - begin for first, begin in zip(numbered.sequences, begins, strict=False)]
     arrays = {
         "offset": _count_up(numbered.offset, rows),
         "topic": bulk.columns["topic"],
-        "sequence": pc.add(bulk.places, pa.array(shifts, pa.int64()).take(bulk.numbers)),
+        "sequence": pc.add(bulk.ranks, pa.array(shifts, pa.int64()).take(bulk.numbers)),
         "time": pa.repeat(pa.scalar(micros, SCHEMA.field("time").type), rows),
         "dialect": pa.repeat(bulk.dialect, rows),
         "format": bulk.columns["format"],
@@ -113,7 +113,7 @@ def _count_up(first: int, count: int) -> pa.Array:
 
 
 def to_burst(dialect: str, columns: pa.RecordBatch) -> Burst:
-    """What is small enough to be handed out at once. There must be a row."""
+    """For a batch that is small enough to be delivered at once. It must have rows."""
     counted = _count_up(0, columns.num_rows)
     [burst] = to_bursts(columns.append_column("offset", counted).append_column("sequence", counted))
     return Burst(

@@ -30,12 +30,12 @@ class WrittenGroup(NamedTuple):
 
 
 class FullSegment(NamedTuple):
-    """Nothing more is written to that segment, and it ends before this offset."""
+    """A segment to close, which ends before this offset."""
 
     segment: HotSegment
     next: int
     done: threading.Event
-    """Set when it is closed, or never will be."""
+    """Set when the segment is closed, or failed to close."""
 
 
 Item = WrittenGroup | FullSegment
@@ -51,11 +51,11 @@ class Syncer:
         self._on_closed = on_closed
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
         self._dirty: HotSegment | None = None
-        self._synced = 0.0
+        self._synced_at = 0.0
         self.failed = ""
-        """Why nothing is kept any more."""
+        """After a failed fsync: why every group is refused."""
         self.times = Histogram()
-        """How long each sync took."""
+        """Durations of fsync calls."""
         self._thread = threading.Thread(target=self._run, name="log-syncer", daemon=True)
 
     def start(self) -> None:
@@ -86,25 +86,25 @@ class Syncer:
                     self._dirty = item.segment
                 waiting.append(item.durable)
             self._announce(waiting)
-            self._sync_in_time()
+            self._sync_if_due()
 
     def _take(self) -> tuple[list[Item], bool]:
-        """All that there is, and whether there may be more."""
+        """All queued items, and whether more may follow."""
         items: list[Item] = []
         while True:
             try:
-                found = self._queue.get(block=not items, timeout=self._patience())
+                found = self._queue.get(block=not items, timeout=self._timeout())
             except Empty:
                 return items, True
             if found is None:
                 return items, False
             items.append(found)
 
-    def _patience(self) -> float | None:
-        """How long to wait for more before the next sync is due."""
+    def _timeout(self) -> float | None:
+        """Seconds until the next fsync is due."""
         if self._seconds is None or not self._dirty:
             return None
-        return max(0.0, self._synced + self._seconds - time.monotonic())
+        return max(0.0, self._synced_at + self._seconds - time.monotonic())
 
     def _announce(self, waiting: list[Durable]) -> None:
         if waiting and self._always:
@@ -112,8 +112,8 @@ class Syncer:
         for durable in waiting:
             self._on_durable(durable._replace(reason=durable.reason or self.failed))
 
-    def _sync_in_time(self) -> None:
-        if self._seconds is not None and self._patience() == 0.0:
+    def _sync_if_due(self) -> None:
+        if self._seconds is not None and self._timeout() == 0.0:
             self._sync()
 
     def _sync(self) -> None:
@@ -125,8 +125,8 @@ class Syncer:
             segment.sync()
         except OSError as error:
             self._fail(segment, error)
-        self._synced = time.monotonic()
-        self.times.add(self._synced - began)
+        self._synced_at = time.monotonic()
+        self.times.add(self._synced_at - began)
 
     def _close(self, full: FullSegment) -> None:
         self._dirty = None
@@ -140,5 +140,5 @@ class Syncer:
             full.done.set()
 
     def _fail(self, segment: HotSegment, error: OSError) -> None:
-        self.failed = f"the disk failed to sync: {error.strerror}; nothing is kept until the broker starts again"
+        self.failed = f"fsync failed: {error.strerror}; no message is stored until the broker starts again"
         log.critical("%s: %s", segment.path, self.failed)

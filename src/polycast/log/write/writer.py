@@ -1,8 +1,8 @@
-"""Group commit: whatever arrived while the last group was on its way to the disk is the next one.
+"""Group commit: the entries that arrived while the last group was written are the next group.
 
-A thread of its own takes what the event loop puts into a queue, makes one record batch of it, writes it, and
-hands it to the syncer, which reports it durable or lost, in the order of offsets. A group that could not be
-written leaves a gap, which the next group records.
+The writer thread takes entries from a queue, encodes them as one record batch, writes it, and passes it to the
+syncer, which announces it as durable or lost, in the order of offsets. A group that could not be written leaves a
+gap, which the next group records.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from polycast.log.write.syncer import FullSegment, Syncer, WrittenGroup
 log = logging.getLogger("polycast.log")
 
 GROUP_BYTES = 2 * 1024 * 1024
-"""What is larger does not stay in the processor's cache from one copy to the next."""
+"""Larger groups do not stay in the CPU cache between two copies."""
 
 
 class Writer:
@@ -46,18 +46,18 @@ class Writer:
         self._disk = disk
         self._queue: SimpleQueue[Entry | Callable[[], None] | None] = SimpleQueue()
         self._segment: HotSegment | None = None
-        self._handed_out = self._kept = state.next
+        self._next = self._written_next = state.next
         self._segment_began = 0.0
-        self.refusing = ""
-        """Why the last group could not be written."""
+        self.last_error = ""
+        """The error of the last group, if any."""
         self._closing = threading.Event()
         self._closing.set()
         self._on_roll = on_roll
-        self.syncer = Syncer(settings, on_durable, self._ended)
+        self.syncer = Syncer(settings, on_durable, self._on_closed)
         self.closed = state.next
-        """Segments that begin before this offset are written to no more."""
+        """Segments before this offset are closed."""
         self.gap = gap
-        """What was lost and is not on record yet."""
+        """A gap that no group records yet."""
         self.state = state
         self.checksum = state.checksum
         """Of the last group."""
@@ -71,15 +71,15 @@ class Writer:
         self._thread.start()
 
     def put(self, entry: Entry) -> None:
-        self._handed_out = entry.next
+        self._next = entry.next
         self._queue.put(entry)
 
     def roll(self) -> None:
-        """Asks for the segment to end here."""
+        """Closes the segment."""
         self._queue.put(self._end_segment)
 
     def reserve(self, count: int, then: Callable[[str], object]) -> None:
-        """Makes room for so many more offsets; `then` is called in the thread, with why it could not."""
+        """Reserves offsets, and calls `then` in the writer thread, with an error or an empty text."""
 
         def act() -> None:
             then(self._extend(count))
@@ -111,7 +111,7 @@ class Writer:
         self._end_segment()
 
     def _take(self) -> tuple[list[Entry], bool]:
-        """The next group, and whether there may be more."""
+        """The next entries, and whether more may follow."""
         entries: list[Entry] = []
         size = 0
         while size < GROUP_BYTES:
@@ -134,7 +134,7 @@ class Writer:
         if not reason:
             try:
                 self._reserve()
-                self._keep(entries, first)
+                self._append(entries, first)
             except OSError as error:
                 reason = f"{error.strerror or error}"
             except Exception as error:
@@ -142,10 +142,10 @@ class Writer:
                 reason = f"{type(error).__name__}"
             self._report(reason)
         if reason:
-            self._lose(first, after, reason)
+            self._record_gap(first, after, reason)
         self.syncer.put(WrittenGroup(None if reason else self._segment, Durable(first, after, reason)))
 
-    def _keep(self, entries: list[Entry], first: int) -> None:
+    def _append(self, entries: list[Entry], first: int) -> None:
         segment = self._segment_for(first)
         batch = _to_batch(entries)
         ids = [
@@ -157,11 +157,11 @@ class Writer:
         message = write(batch, self._layout, self.checksum, first, gap=self.gap, batches=ids)
         segment.append(message.pieces)
         self.checksum, self.gap = message.checksum, None
-        self._kept = entries[-1].next
+        self._written_next = entries[-1].next
         self.groups += 1
         self.bytes_written += message.size
 
-    def _lose(self, first: int, after: int, reason: str) -> None:
+    def _record_gap(self, first: int, after: int, reason: str) -> None:
         before = self.gap
         if before is None:
             self.gap = Gap(first, after, f"not stored: {reason}")
@@ -170,23 +170,23 @@ class Writer:
             self.gap = Gap(before.first, after, known)
 
     def _report(self, reason: str) -> None:
-        before, self.refusing = self.refusing, reason
+        before, self.last_error = self.last_error, reason
         if bool(reason) != bool(before):
             if reason:
-                log.error("%s: messages are not stored: %s; they are delivered, and publishers are told",
+                log.error("%s: messages are not stored: %s; they are delivered, and publishers get an error",
                           self._folder, reason)  # fmt: skip
             else:
                 log.warning("%s: messages are stored again", self._folder)
 
     def _reserve(self) -> None:
-        """The disk knows of every offset before it is handed out."""
-        if self._handed_out + RESERVE // 2 > self.state.reserved:
-            self._reserve_up_to(self._handed_out + RESERVE)
+        """The reservation is durable before an offset is used."""
+        if self._next + RESERVE // 2 > self.state.reserved:
+            self._reserve_up_to(self._next + RESERVE)
 
     def _extend(self, count: int) -> str:
-        """Why there is no room for so many; an empty text if there is."""
+        """An error, or an empty text."""
         try:
-            wanted = self._handed_out + count + RESERVE
+            wanted = self._next + count + RESERVE
             if wanted > self.state.reserved:
                 self._reserve_up_to(wanted)
         except OSError as error:
@@ -204,7 +204,7 @@ class Writer:
         if self._segment and self._is_full(self._segment):
             self._end_segment()
         if self._segment is None:
-            self._closing.wait()  # whatever lies in a later segment, all before it is safe
+            self._closing.wait()  # a segment is created only when the one before is durable
             if self.failed:
                 raise OSError(errno.EIO, self.failed)
             path = self._folder / file_name(first, HOT)
@@ -219,17 +219,17 @@ class Writer:
     def _end_segment(self) -> None:
         if self._segment:
             self._closing = threading.Event()
-            self.syncer.put(FullSegment(self._segment, self._kept, self._closing))
+            self.syncer.put(FullSegment(self._segment, self._written_next, self._closing))
             self._segment = None
 
-    def _ended(self, after: int) -> None:
-        """The syncer has closed a segment that ends before this offset."""
+    def _on_closed(self, after: int) -> None:
+        """After the syncer closed a segment that ends before this offset."""
         self.closed = after
         self._on_roll()
 
 
 def _to_groups(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """As they come, but what comes in bulk is one by itself."""
+    """A bulk entry is a group of its own."""
     group: list[Entry] = []
     for entry in entries:
         if entry.bulk and group:

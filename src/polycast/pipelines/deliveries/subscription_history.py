@@ -151,7 +151,7 @@ def read_events(folder: Path, start: int, stop: int) -> Iterator[LoggedEvent]:
     """In order of offset. Skips row groups of sealed segments that have no events."""
     catalog = LogCatalog(folder)
     try:
-        ranges = to_ranges(catalog.pieces(start, stop), EVENTS_WANTED, start, stop)
+        ranges = to_ranges(catalog.parts(start, stop), EVENTS_WANTED, start, stop)
     finally:
         catalog.close()
     for batch in query_rows(folder, ranges, EVENTS_WANTED, COLUMNS):

@@ -96,7 +96,7 @@ def log_tasks(
     catalog = LogCatalog(folder)
     try:
         end = catalog.next() if stop is None else stop
-        ranges = to_ranges(catalog.pieces(start, end), wanted, start, end)
+        ranges = to_ranges(catalog.parts(start, end), wanted, start, end)
     finally:
         catalog.close()
     return _to_tasks(folder.absolute(), wanted, columns, ranges)

@@ -13,36 +13,36 @@ from polycast.log.upkeep.sealing import seal
 
 
 def all_rows(shelf: Shelf, start: int = 0, skipped: list[Gap] | None = None) -> list[dict[str, object]]:
-    survey = LogCatalog(shelf.folder)
+    catalog = LogCatalog(shelf.folder)
     try:
-        stretches = to_ranges(survey.pieces(start, survey.next()), RowFilter(), start, survey.next())
+        ranges = to_ranges(catalog.parts(start, catalog.next()), RowFilter(), start, catalog.next())
         told: list[Gap] = [] if skipped is None else skipped
-        return to_rows(query_rows(shelf.folder, stretches, RowFilter(), SCHEMA.names, told.append))
+        return to_rows(query_rows(shelf.folder, ranges, RowFilter(), SCHEMA.names, told.append))
     finally:
-        survey.close()
+        catalog.close()
 
 
 def test_it_follows_a_log_that_grows(tmp_path: Path) -> None:
-    shelf, survey = Shelf(tmp_path), LogCatalog(tmp_path)
-    assert (survey.first(), survey.next()) == (0, 0)
-    assert survey.pieces(0, 0) == []
+    shelf, catalog = Shelf(tmp_path), LogCatalog(tmp_path)
+    assert (catalog.first(), catalog.next()) == (0, 0)
+    assert catalog.parts(0, 0) == []
     shelf.begin()
-    assert survey.next() == 0
+    assert catalog.next() == 0
     for count in (1, 5, 30):
         shelf.add(count)
-        assert survey.next() == shelf.next
+        assert catalog.next() == shelf.next
     shelf.end()
     shelf.begin()
-    assert survey.next() == 36
+    assert catalog.next() == 36
     shelf.add(4)
-    assert survey.next() == 40
+    assert catalog.next() == 40
     shelf.end()
     for path in tmp_path.glob("*.arrows"):
         seal(path)
     os.utime(tmp_path, (1, 1))  # long ago: what was listed counts from here on
-    assert survey.next() == 40
-    assert [(piece.first, piece.next) for piece in survey.pieces(0, 40)] == [(0, 36), (36, 40)]
-    survey.close()
+    assert catalog.next() == 40
+    assert [(part.first, part.next) for part in catalog.parts(0, 40)] == [(0, 36), (36, 40)]
+    catalog.close()
 
 
 def test_pieces_are_those_of_the_range(tmp_path: Path) -> None:
@@ -50,11 +50,11 @@ def test_pieces_are_those_of_the_range(tmp_path: Path) -> None:
     shelf.segment(10, 10, payload=bytes(200_000))
     seal(shelf.segment(10))
     shelf.segment(5)
-    survey = LogCatalog(tmp_path)
-    assert [(piece.first, piece.next) for piece in survey.pieces(0, 35)] == [(0, 10), (10, 20), (20, 30), (30, 35)]
-    assert [(piece.first, piece.next) for piece in survey.pieces(12, 21)] == [(10, 20), (20, 30)]
-    assert survey.pieces(35, 35) == []
-    survey.close()
+    catalog = LogCatalog(tmp_path)
+    assert [(part.first, part.next) for part in catalog.parts(0, 35)] == [(0, 10), (10, 20), (20, 30), (30, 35)]
+    assert [(part.first, part.next) for part in catalog.parts(12, 21)] == [(10, 20), (20, 30)]
+    assert catalog.parts(35, 35) == []
+    catalog.close()
 
 
 def test_reading_begins_at_the_spot(tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_reading_begins_at_the_spot(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     path = shelf.segment(10, 10, 10, payload=bytes(200_000))
     flip(path, shelf.positions[0] + 1000)
-    survey = LogCatalog(tmp_path)
-    last = to_ranges(survey.pieces(25, 30), RowFilter(), 25, 30)
-    survey.close()
+    catalog = LogCatalog(tmp_path)
+    last = to_ranges(catalog.parts(25, 30), RowFilter(), 25, 30)
+    catalog.close()
     skipped: list[Gap] = []
     found = to_rows(query_rows(tmp_path, last, RowFilter(), SCHEMA.names, skipped.append))
     assert [row["offset"] for row in found] == list(range(25, 30))
@@ -74,11 +74,11 @@ def test_reading_begins_at_the_spot(tmp_path: Path) -> None:
 def test_a_spot_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     shelf.segment(10, 10)
-    survey = LogCatalog(tmp_path)
-    [piece] = survey.pieces(0, 20)
-    survey.close()
-    assert piece.position
-    wrong = OffsetRange(12, 20, 1, piece.position._replace(byte=piece.position.byte + 8))
+    catalog = LogCatalog(tmp_path)
+    [part] = catalog.parts(0, 20)
+    catalog.close()
+    assert part.position
+    wrong = OffsetRange(12, 20, 1, part.position._replace(byte=part.position.byte + 8))
     found = to_rows(query_rows(tmp_path, [wrong], RowFilter(), SCHEMA.names))
     assert [row["offset"] for row in found] == list(range(12, 20))
 
@@ -96,9 +96,9 @@ def test_a_broken_head_does_not_hide_what_follows(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     path = shelf.segment(10, 10, 10)
     flip(path, shelf.positions[1] + 1)
-    survey = LogCatalog(tmp_path)
-    assert survey.next() == 30
-    survey.close()
+    catalog = LogCatalog(tmp_path)
+    assert catalog.next() == 30
+    catalog.close()
     skipped: list[Gap] = []
     assert [row["offset"] for row in all_rows(shelf, skipped=skipped)] == [*range(10), *range(20, 30)]
     assert [(gap.first, gap.next) for gap in skipped] == [(10, 20)]
@@ -117,10 +117,10 @@ def test_a_segment_that_cannot_be_opened_is_one_piece(tmp_path: Path) -> None:
 def test_sealed_while_it_is_read(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     path = shelf.segment(10, 10)
-    survey = LogCatalog(tmp_path)
-    stretches = to_ranges(survey.pieces(5, 20), RowFilter(), 5, 20)
+    catalog = LogCatalog(tmp_path)
+    ranges = to_ranges(catalog.parts(5, 20), RowFilter(), 5, 20)
     seal(path)
-    found = to_rows(query_rows(tmp_path, stretches, RowFilter(), SCHEMA.names))
+    found = to_rows(query_rows(tmp_path, ranges, RowFilter(), SCHEMA.names))
     assert [row["offset"] for row in found] == list(range(5, 20))
-    assert [(piece.first, piece.next) for piece in survey.pieces(5, 20)] == [(0, 20)]
-    survey.close()
+    assert [(part.first, part.next) for part in catalog.parts(5, 20)] == [(0, 20)]
+    catalog.close()
