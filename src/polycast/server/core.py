@@ -130,7 +130,7 @@ class Core:
         self.budget.staged = lambda: stages.size
         self.publisher.before_bulk = replays.spill_audience
         self.subscriptions.replays = replays
-        self.dispatcher.on_open = replays.note_link
+        self.dispatcher.on_open = replays.context.note_link
         self.dispatcher.on_close.append(replays.leave)
         self.dispatcher.handlers |= dict.fromkeys((Stage, Commit, Abort), commits.handle)
 

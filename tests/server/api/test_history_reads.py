@@ -18,7 +18,7 @@ from polycast.log.upkeep.sealing import seal
 from polycast.model import StartPosition, parse_pattern
 from polycast.routing import Topic, Topics
 from polycast.server.api.history import HistoryQuery, Row, read_history
-from polycast.server.replay.last_offsets import ANYWHERE, Newest
+from polycast.server.replay.last_offsets import ANYWHERE, LastOffsets
 
 MANY = [f"many.{number:03}" for number in range(100)]
 
@@ -67,7 +67,7 @@ def topics_of(shelf: Shelf) -> Topics:
 
 
 def ask(
-    index: SegmentIndex, newest: Newest, pattern: str, limit: int = 100, start: StartPosition | None = None
+    index: SegmentIndex, newest: LastOffsets, pattern: str, limit: int = 100, start: StartPosition | None = None
 ) -> list[Row]:
     wanted = HistoryQuery(parse_pattern(pattern), start, limit)
     return finish(read_history(index, wanted, newest.end(wanted.pattern), 610))
@@ -78,17 +78,17 @@ def ask(
 def test_no_topic_no_read(
     shelf: Shelf, index: SegmentIndex, reads: list[int], pattern: str, start: StartPosition | None
 ) -> None:
-    assert ask(index, Newest(topics_of(shelf), 610), pattern, start=start) == []
+    assert ask(index, LastOffsets(topics_of(shelf), 610), pattern, start=start) == []
     assert reads == []
 
 
 def test_from_a_sequence_of_no_topic_nothing_is_read(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
-    assert ask(index, Newest(topics_of(shelf), 610), "absent", start=StartPosition(sequence=5)) == []
+    assert ask(index, LastOffsets(topics_of(shelf), 610), "absent", start=StartPosition(sequence=5)) == []
     assert reads == []
 
 
 def test_an_old_topic_is_read_where_it_is(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
-    newest = Newest(topics_of(shelf), 610)
+    newest = LastOffsets(topics_of(shelf), 610)
     for pattern in ("old", "ol>", "~ld"):
         for start in (None, StartPosition()):
             assert [row.offset for row in ask(index, newest, pattern, 1000, start)] == list(range(100))
@@ -97,7 +97,7 @@ def test_an_old_topic_is_read_where_it_is(shelf: Shelf, index: SegmentIndex, rea
 
 def test_one_of_many_topics(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
     """Row groups with many topics tell the least and the greatest; the hot segments are newer than that topic."""
-    newest = Newest(topics_of(shelf), 610)
+    newest = LastOffsets(topics_of(shelf), 610)
     assert [row.offset for row in ask(index, newest, "many.042")] == [242]
     assert [row.offset for row in ask(index, newest, "many.>", 3)] == [297, 298, 299]
     assert reads == [200, 200]
@@ -106,7 +106,7 @@ def test_one_of_many_topics(shelf: Shelf, index: SegmentIndex, reads: list[int])
 def test_the_last_of_a_busy_topic_are_in_the_last_part(
     shelf: Shelf, index: SegmentIndex, reads: list[int]
 ) -> None:
-    newest = Newest(topics_of(shelf), 610)
+    newest = LastOffsets(topics_of(shelf), 610)
     assert [row.offset for row in ask(index, newest, "busy", 3)] == [607, 608, 609]
     assert reads == [600]
     assert len(ask(index, newest, ">", 120)) == 120
@@ -117,28 +117,28 @@ def test_an_incomplete_table_falls_back_to_segments(shelf: Shelf, index: Segment
     """After a stop that was not clean: what is not in the table may be in what was there before this run."""
     topics = topics_of(shelf)
     topics.floor = 1
-    assert ask(index, Newest(topics, 610), "absent") == []
+    assert ask(index, LastOffsets(topics, 610), "absent") == []
     assert reads == [600, 500, 400]
     reads.clear()
-    assert ask(index, Newest(topics, 350), "absent") == []
+    assert ask(index, LastOffsets(topics, 350), "absent") == []
     assert reads == []
-    assert ask(index, Newest(topics, 350), "many.1000") == []
+    assert ask(index, LastOffsets(topics, 350), "many.1000") == []
     assert reads == []
-    assert ask(index, Newest(topics, 350), "many.0421") == []
+    assert ask(index, LastOffsets(topics, 350), "many.0421") == []
     assert reads == [200]
 
 
 # -- what the table tells --------------------------------------------------------------------------------
 
 
-def ends(newest: Newest, *patterns: str) -> list[int]:
+def ends(newest: LastOffsets, *patterns: str) -> list[int]:
     return [finish(newest.end(parse_pattern(pattern))) for pattern in patterns]
 
 
 def test_the_table_of_topics() -> None:
     topics = Topics(1000)
     topics.restore([Topic("a.1", 5, 40), Topic("a.2", 5, 70), Topic("b", 1, -1), Topic("polycast/x", 1, 90)], 0)
-    newest = Newest(topics, 100)
+    newest = LastOffsets(topics, 100)
     assert ends(newest, "a.1", "a.2", "b", "c") == [41, 71, 0, 0]
     assert ends(newest, "a.>", "~1", ">", "~c", "polycast/>") == [71, 41, 71, 0, 91]
     topics.use(b"c").last_offset = 120
@@ -148,7 +148,7 @@ def test_the_table_of_topics() -> None:
 def test_a_table_that_was_not_complete() -> None:
     topics = Topics(1000)
     topics.restore([Topic("a", 5, 40)], 7)
-    newest = Newest(topics, 100)
+    newest = LastOffsets(topics, 100)
     assert ends(newest, "a", "c", ">") == [100, 100, 100]
     topics.use(b"c").last_offset = 120
     assert ends(newest, "a", "c", ">") == [100, 121, 121]
@@ -156,7 +156,7 @@ def test_a_table_that_was_not_complete() -> None:
 
 def test_a_table_that_forgets() -> None:
     topics = Topics(4)
-    newest = Newest(topics, 0)
+    newest = LastOffsets(topics, 0)
     for number in range(8):
         topics.use(b"%d" % number).last_offset = number
         topics.trim()

@@ -14,7 +14,7 @@ from polycast.dialects.guard import Guard
 from polycast.log.read.work import Work, once
 from polycast.server.dispatch.bodies import RouteError
 from polycast.server.replay import reader_pool
-from polycast.server.replay.reader_pool import TURN_SECONDS, Readers
+from polycast.server.replay.reader_pool import TURN_SECONDS, ReaderPool
 
 
 class Person:
@@ -71,16 +71,18 @@ class Desk(Executor):
             self.done.append(f"{name} closed")
 
 
-def play(act: Callable[[Desk, Readers], Coroutine[Any, Any, None]], reads: int = 1000, seconds: float = 0) -> None:
+def play(
+    act: Callable[[Desk, ReaderPool], Coroutine[Any, Any, None]], reads: int = 1000, seconds: float = 0
+) -> None:
     async def run() -> None:
         desk = Desk()
-        await act(desk, Readers(reads, seconds, desk, lambda: desk.now))
+        await act(desk, ReaderPool(reads, seconds, desk, lambda: desk.now))
 
     asyncio.run(run())
 
 
 def test_who_asks_for_much_has_one_turn_in_a_round() -> None:
-    async def act(desk: Desk, readers: Readers) -> None:
+    async def act(desk: Desk, readers: ReaderPool) -> None:
         greedy, honest = Person(), Person()
         for number in range(150):
             readers.request(greedy, desk.work(f"greedy {number}", 10))
@@ -96,7 +98,7 @@ def test_who_asks_for_much_has_one_turn_in_a_round() -> None:
 
 
 def test_one_read_of_a_connection_after_the_other() -> None:
-    async def act(desk: Desk, readers: Readers) -> None:
+    async def act(desk: Desk, readers: ReaderPool) -> None:
         one = Person()
         answers = [readers.request(one, desk.work(str(number), 3)) for number in range(4)]
         assert len(desk.turns) == 1
@@ -108,7 +110,7 @@ def test_one_read_of_a_connection_after_the_other() -> None:
 
 
 def test_identities_take_turns_before_their_connections() -> None:
-    async def act(desk: Desk, readers: Readers) -> None:
+    async def act(desk: Desk, readers: ReaderPool) -> None:
         many, one = [Person("many") for _ in range(50)], Person("one")
         for person in many:
             readers.request(person, desk.work("many", 20))
@@ -123,7 +125,7 @@ def test_identities_take_turns_before_their_connections() -> None:
 
 
 def test_more_than_may_wait_is_refused_at_once() -> None:
-    async def act(desk: Desk, readers: Readers) -> None:
+    async def act(desk: Desk, readers: ReaderPool) -> None:
         one, other = Person(), Person()
         for _ in range(3):
             readers.request(one, desk.work("one", 1))
@@ -143,7 +145,7 @@ def test_more_than_may_wait_is_refused_at_once() -> None:
 def test_with_too_many_of_all_connections_each_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_pool, "REQUESTS_AT_MOST", 5)
 
-    async def act(desk: Desk, readers: Readers) -> None:
+    async def act(desk: Desk, readers: ReaderPool) -> None:
         greedy, honest = Person(), Person()
         for _ in range(5):
             readers.request(greedy, desk.work("greedy", 1))
@@ -158,13 +160,13 @@ def test_with_too_many_of_all_connections_each_has_one(monkeypatch: pytest.Monke
 
 
 def test_who_leaves_is_worked_for_no_more() -> None:
-    async def act(desk: Desk, readers: Readers) -> None:
+    async def act(desk: Desk, readers: ReaderPool) -> None:
         gone, here = Person(), Person()
         answers = [readers.request(gone, desk.work(f"gone {number}", 10)) for number in range(100)]
         replay = readers.read(gone, desk.work("replay", 2))
         await desk.turn()
         stays = readers.request(here, desk.work("here", 2))
-        readers.leave(gone)
+        readers.cancel(gone)
         assert [answer.cancelled() for answer in answers] == [False] + [True] * 99
         assert replay.cancelled()
         assert await desk.finish() == 1 + 2
@@ -176,21 +178,21 @@ def test_who_leaves_is_worked_for_no_more() -> None:
 
 
 def test_who_leaves_between_turns_is_gone_at_once() -> None:
-    async def act(desk: Desk, readers: Readers) -> None:
+    async def act(desk: Desk, readers: ReaderPool) -> None:
         first, second, gone = Person(), Person(), Person()
         readers.request(first, desk.work("first", 3))
         readers.request(second, desk.work("second", 3))
         answer = readers.request(gone, desk.work("gone", 3))
-        readers.leave(gone)
+        readers.cancel(gone)
         assert answer.cancelled()
         assert await desk.finish() == 6
-        readers.leave(gone)
+        readers.cancel(gone)
 
     play(act)
 
 
 def test_what_takes_too_long_fails() -> None:
-    async def act(desk: Desk, readers: Readers) -> None:
+    async def act(desk: Desk, readers: ReaderPool) -> None:
         one = Person()
         long = readers.request(one, desk.work("long", 1000))
         behind = readers.request(one, desk.work("behind", 1))
@@ -208,7 +210,7 @@ def test_what_takes_too_long_fails() -> None:
 
 
 def test_a_failure_is_that_of_its_read_alone() -> None:
-    async def act(desk: Desk, readers: Readers) -> None:
+    async def act(desk: Desk, readers: ReaderPool) -> None:
         one = Person()
         bad = readers.request(one, once(lambda: 1 // 0))
         good = readers.request(one, once(lambda: 7))
@@ -219,13 +221,13 @@ def test_a_failure_is_that_of_its_read_alone() -> None:
 
 
 def test_a_stop_fails_requests_and_lets_replays_end() -> None:
-    async def act(desk: Desk, readers: Readers) -> None:
+    async def act(desk: Desk, readers: ReaderPool) -> None:
         one = Person()
         running = readers.request(one, desk.work("running", 50))
         waiting = readers.request(one, desk.work("waiting", 50))
         replay = readers.read(one, desk.work("replay", 2))
         await desk.turn()
-        readers.abandon()
+        readers.fail_requests()
         assert await desk.finish() == 1 + 2
         for answer in (running, waiting):
             assert str(answer.exception()) == "Gone: the broker stops"
@@ -237,7 +239,7 @@ def test_a_stop_fails_requests_and_lets_replays_end() -> None:
 
 def test_with_threads() -> None:
     async def run() -> None:
-        readers = Readers(1000, 0)
+        readers = ReaderPool(1000, 0)
         people = [Person() for _ in range(5)]
         answers = [readers.request(person, once(pow, number, 2)) for number in range(20) for person in people]
         assert await asyncio.gather(*answers) == [number**2 for number in range(20) for _ in people]

@@ -147,7 +147,7 @@ class Routes:
         wanted = checked(to_wanted, read_asked(body, History))
         if not requester.guard.may_subscribe(wanted.pattern):
             raise RouteError(FORBIDDEN)
-        newest = replays.newest.end(wanted.pattern)
+        newest = replays.last_offsets.end(wanted.pattern)
         rows = read_history(replays.index, wanted, newest, log.durable_next)
         self._read_log(requester, respond, rows, to_json_body)
 

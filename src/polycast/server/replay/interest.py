@@ -1,4 +1,4 @@
-"""What a replay is to bring: which topics, in which form, and from which offset on."""
+"""What a replay sends: which topics, with which encoder, from which offset on."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from polycast.model import Burst, Encoder, Pattern
 from polycast.routing import PatternIndex, Subscriber
 
 TOPICS_AT_MOST = 20_000
-"""So many answers are remembered."""
+"""Topics whose interests are cached."""
 
 
-class Wish(NamedTuple):
+class Interest(NamedTuple):
     encoder: Encoder
     since: int = 0
     sequence: int = 0
-    """Of the topic; nothing is wanted before it, nor before that offset."""
+    """Of the topic. Messages before it, and before the offset `since`, are left out."""
 
     def begin(self, burst: Burst, run: int, first: int) -> int:
-        """The first message that is wanted of a run, from that one on. It may be past its end."""
+        """The index of the first message to send of a run, not before `first`. It may be past the run."""
         start = burst.run_ends[run - 1] if run else 0
         return max(first, self.since - burst.offset, start + self.sequence - burst.sequences[run])
 
 
-class Wishes:
-    """By pattern."""
+class Interests:
+    """The interests of one replay, by pattern."""
 
     def __init__(self) -> None:
-        self._wishes: dict[Pattern, Wish] = {}
+        self._wishes: dict[Pattern, Interest] = {}
         self._index: PatternIndex | None = None
-        self._found: dict[bytes, tuple[Wish, ...]] = {}
+        self._found: dict[bytes, tuple[Interest, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._wishes)
 
-    def __iter__(self) -> Iterator[tuple[Pattern, Wish]]:
+    def __iter__(self) -> Iterator[tuple[Pattern, Interest]]:
         return iter(list(self._wishes.items()))
 
-    def put(self, pattern: Pattern, wish: Wish) -> None:
-        self._wishes[pattern] = wish
+    def put(self, pattern: Pattern, interest: Interest) -> None:
+        self._wishes[pattern] = interest
         self._outdate()
 
     def drop(self, pattern: Pattern) -> None:
@@ -47,20 +47,20 @@ class Wishes:
             self._outdate()
 
     def change(self, pattern: Pattern, encoder: Encoder) -> None:
-        """In another form from here on."""
+        """Another encoder from here on."""
         if pattern in self._wishes:
             self.put(pattern, self._wishes[pattern]._replace(encoder=encoder))
 
-    def hasten(self, pattern: Pattern, since: int) -> None:
-        """From that offset on, if it is an earlier one."""
-        wish = self._wishes[pattern]
-        self.put(pattern, wish._replace(since=min(wish.since, since)))
+    def start_earlier(self, pattern: Pattern, since: int) -> None:
+        """From this offset on, if it is earlier."""
+        interest = self._wishes[pattern]
+        self.put(pattern, interest._replace(since=min(interest.since, since)))
 
     def first(self) -> int:
-        """The offset before which nothing is wanted. There must be a wish."""
-        return min(wish.since for wish in self._wishes.values())
+        """The lowest offset of all. There must be at least one interest."""
+        return min(interest.since for interest in self._wishes.values())
 
-    def of(self, topic: bytes) -> tuple[Wish, ...]:
+    def of(self, topic: bytes) -> tuple[Interest, ...]:
         if topic not in self._found:
             if len(self._found) >= TOPICS_AT_MOST:
                 self._found.clear()
@@ -71,8 +71,8 @@ class Wishes:
     def _indexed(self) -> PatternIndex:
         if self._index is None:
             self._index = PatternIndex()
-            for pattern, wish in self._wishes.items():
-                self._index.add(Subscriber(wish), pattern, wish.encoder)
+            for pattern, interest in self._wishes.items():
+                self._index.add(Subscriber(interest), pattern, interest.encoder)
         return self._index
 
     def _outdate(self) -> None:

@@ -1,7 +1,7 @@
-"""Where the newest message of a pattern is, by the broker's table of topics: nothing behind it has to be read.
+"""The last offset of a pattern, from the table of topics: a query need not read behind it.
 
-The table has every topic of the log with its last offset, unless topics were forgotten (`limits.topics`), or an
-earlier run did not stop cleanly. Where it does not have all of them, it still has those of this run.
+The table has every topic of the log with its last offset, unless topics were forgotten (`limits.topics`) or an
+earlier run did not stop cleanly. An incomplete table still has all topics of this run.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from polycast.routing import Topic, Topics
 
 ANYWHERE = 2**63 - 1
 TOPICS_AT_MOST = 100_000
-"""Patterns that are not exact are compared with all topics; with more of them than this they are not."""
+"""With more topics than this, only exact patterns are looked up."""
 TOPICS_A_PIECE = 2_000
 
 
-class Newest:
+class LastOffsets:
     def __init__(self, topics: Topics, first: int) -> None:
         """`first`: the first offset of this run."""
         self._topics = topics
         self._first = first
         self._complete = topics.floor == 0
-        """Whether the table began with all topics of the log: else `floor` is past what is missing."""
+        """Whether the table began with all topics of the log."""
 
     def end(self, pattern: Pattern) -> Work[int]:
-        """An offset: no message that matches has it or a higher one. The work may be done in a thread."""
+        """No message that matches has this offset or a higher one. The work may run in a thread."""
         if isinstance(pattern, Exact):
             found = self._topics.get(pattern.value.encode())
             return self._compare(pattern, [found] if found else [])

@@ -1,10 +1,9 @@
-"""The threads that read the log, and who is served by them.
+"""The threads that read the log, shared by all connections in turns.
 
-All reading of the log beside the event loop goes through here: requests, and the replays of subscribers. It is
-done in turns: a thread works for one connection for `TURN_SECONDS`, then for the next one. What a turn does not
-finish goes on in the connection's next turn. A request fails that comes while too many of its connection wait, or
-that takes too long. The reads of a connection that closes are cancelled; one that a thread has just now ends
-with the piece of work that it is at.
+Requests and replays read the log here, not in the event loop. A thread works for one connection for
+`TURN_SECONDS`, then for the next. An unfinished read continues in the next turn of its connection. A request fails
+if too many requests of its connection wait, or if it takes too long. The reads of a closed connection are
+cancelled; a read that a thread works on ends after its current step.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 from polycast.broker import requests
 from polycast.log.read.work import Work
 from polycast.server.dispatch.bodies import RouteError
-from polycast.server.replay.turns import Limit, Line, Lines, Owner, Read
+from polycast.server.replay.read_queue import ConnectionReads, Limit, Owner, ReadQueue, ReadTask
 
 T = TypeVar("T")
 
@@ -27,31 +26,31 @@ Clock = Callable[[], float]
 
 THREADS = 2
 TURN_SECONDS = 0.02
-"""A turn ends with the piece of work during which this is reached."""
+"""A turn ends with the step in which this time is reached."""
 REQUESTS_AT_MOST = 4096
-"""Of all connections. Past that a connection may have one waiting."""
+"""Of all connections. Past this limit each connection may have one request waiting."""
 
 
-class Readers:
+class ReaderPool:
     def __init__(
         self, reads: int, seconds: float, executor: Executor | None = None, clock: Clock = time.monotonic
     ) -> None:
         self.limit(reads, seconds)
         self._executor = executor or ThreadPoolExecutor(THREADS, "log-reader")
         self._clock = clock
-        self._lines = Lines()
+        self._lines = ReadQueue()
         self._running = 0
         self.waiting = 0
         """Requests without a response."""
         self.refused = self.expired = self.cancelled = 0
 
     def limit(self, reads: int, seconds: float) -> None:
-        """So many requests may wait on one connection, and each of them may take so long; 0: any time."""
+        """`reads`: requests that may wait on one connection. `seconds`: the time limit of each; 0: none."""
         self._reads = reads
         self._seconds = seconds
 
     def admit(self, owner: Owner) -> None:
-        """Raises RouteError where no other request of the connection may wait."""
+        """Raises RouteError if no further request of the connection may wait."""
         line = self._lines.of(owner)
         waiting = line.requests if line else 0
         most = self._reads if self.waiting < REQUESTS_AT_MOST else 1
@@ -64,28 +63,28 @@ class Readers:
         )
 
     def request(self, owner: Owner, work: Work[T]) -> asyncio.Future[T]:
-        """The result comes later; without one where the connection closes. Raises RouteError past the limits."""
+        """The future is cancelled when the connection closes. Raises RouteError past the limits."""
         self.admit(owner)
         limit = Limit(self._seconds, self._clock() + self._seconds) if self._seconds else Limit(0)
         self.waiting += 1
         return self._put(owner, work, limit)
 
     def read(self, owner: Owner, work: Work[T]) -> asyncio.Future[T]:
-        """For a subscription of the connection: without limits. It is cancelled when the connection closes."""
+        """For a replay: no limits. The future is cancelled when the connection closes."""
         return self._put(owner, work, None)
 
-    def leave(self, owner: Owner) -> None:
+    def cancel(self, owner: Owner) -> None:
         """The connection closes."""
         if line := self._lines.of(owner):
             self._end(line, list(line.reads), asyncio.CancelledError())
 
     async def stop(self) -> None:
-        """No request is answered any more. Replays must have ended before."""
-        self.abandon()
+        """Fails all requests. Replays must have ended before."""
+        self.fail_requests()
         await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
 
-    def abandon(self) -> None:
-        """Requests fail; the reads of subscriptions stay."""
+    def fail_requests(self) -> None:
+        """The reads of replays stay."""
         for line in self._lines:
             asked = [read for read in line.reads if read.limit is not None]
             self._end(line, asked, RouteError(f"{requests.GONE}: the broker stops"))
@@ -94,7 +93,7 @@ class Readers:
 
     def _put(self, owner: Owner, work: Work[T], limit: Limit | None) -> asyncio.Future[T]:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._lines.put(owner, Read(work, future, limit))
+        self._lines.put(owner, ReadTask(work, future, limit))
         self._go()
         return future
 
@@ -105,7 +104,7 @@ class Readers:
             turn = loop.run_in_executor(self._executor, take_turn, line.reads[0], self._clock)
             turn.add_done_callback(partial(self._after, line))
 
-    def _after(self, line: Line, turn: asyncio.Future[tuple[bool, Any]]) -> None:
+    def _after(self, line: ConnectionReads, turn: asyncio.Future[tuple[bool, Any]]) -> None:
         self._running -= 1
         line.running = False
         read = line.reads[0]
@@ -116,20 +115,22 @@ class Readers:
         elif read.limit is not None and self._clock() >= read.limit.until:
             self.expired += 1
             self._remove(line, read, _overdue(read.limit))
-        self._lines.settle(line)
+        self._lines.requeue(line)
         self._go()
 
     # -- ends --------------------------------------------------------------------------------------------
 
-    def _end(self, line: Line, reads: list[Read], error: BaseException) -> None:
-        """Now, or for the one that a thread has, after its turn."""
+    def _end(self, line: ConnectionReads, reads: list[ReadTask], error: BaseException) -> None:
+        """At once; a read that a thread works on, after its turn."""
         for read in reads:
             read.ended = error
             if not (line.running and read is line.reads[0]):
                 self._remove(line, read, error)
-        self._lines.settle(line)
+        self._lines.requeue(line)
 
-    def _remove(self, line: Line, read: Read, error: BaseException | None, result: Any = None) -> None:
+    def _remove(
+        self, line: ConnectionReads, read: ReadTask, error: BaseException | None, result: Any = None
+    ) -> None:
         line.reads.remove(read)
         read.work.close()
         if read.limit is not None:
@@ -152,8 +153,8 @@ def _overdue(limit: Limit) -> RouteError:
     )
 
 
-def take_turn(read: Read, clock: Clock) -> tuple[bool, Any]:
-    """In a thread. Whether the work is done, and its result."""
+def take_turn(read: ReadTask, clock: Clock) -> tuple[bool, Any]:
+    """Runs in a thread. Returns whether the work is done, and its result."""
     until = clock() + TURN_SECONDS
     if read.limit is not None and clock() >= read.limit.until:
         return False, None

@@ -1,7 +1,7 @@
 """The order in which connections read the log: round robin over identities, and over the connections of each.
 
-The reads of one connection wait in a line, and only the first of them is under way: however many a connection
-asks for, it has one turn in a round and one unfinished result in memory.
+The reads of one connection are queued, and only the first is in progress: however many reads a connection
+requests, it has one turn in a round and one unfinished result in memory.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Owner(Protocol):
     guard: Guard
 
 
-class Read:
-    """One piece of reading that a connection waits for."""
+class ReadTask:
+    """A read that a connection waits for."""
 
     __slots__ = ("ended", "future", "limit", "work")
 
@@ -31,9 +31,9 @@ class Read:
         self.work = work
         self.future = future
         self.limit = limit
-        """None for the replay of a subscription: it is part of a longer reading that has its own end."""
+        """None for the replay of a subscription, which has no time limit."""
         self.ended: BaseException | None = None
-        """Set where the result is not wanted any more. The work ends before its next piece."""
+        """Set when the read is cancelled or failed. The work ends before its next step."""
 
 
 class Limit(NamedTuple):
@@ -41,44 +41,44 @@ class Limit(NamedTuple):
     until: float = math.inf
 
 
-class Line:
-    """The reads of one connection, the one that is under way first."""
+class ConnectionReads:
+    """The queued reads of one connection; the first is in progress."""
 
     __slots__ = ("identity", "owner", "reads", "running")
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.identity = owner.guard.identity
-        self.reads: deque[Read] = deque()
+        self.reads: deque[ReadTask] = deque()
         self.running = False
-        """Whether a thread has the first one now."""
+        """Whether a thread works on the first read now."""
 
     @property
     def requests(self) -> int:
         return sum(read.limit is not None for read in self.reads)
 
 
-class Lines:
+class ReadQueue:
     def __init__(self) -> None:
-        self._lines: dict[Owner, Line] = {}
-        self._ready: OrderedDict[str, OrderedDict[Owner, Line]] = OrderedDict()
-        """By identity; those whose turn comes first are first."""
+        self._lines: dict[Owner, ConnectionReads] = {}
+        self._ready: OrderedDict[str, OrderedDict[Owner, ConnectionReads]] = OrderedDict()
+        """By identity, in the order of their turns."""
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[ConnectionReads]:
         return iter(list(self._lines.values()))
 
-    def of(self, owner: Owner) -> Line | None:
+    def of(self, owner: Owner) -> ConnectionReads | None:
         return self._lines.get(owner)
 
-    def put(self, owner: Owner, read: Read) -> None:
+    def put(self, owner: Owner, read: ReadTask) -> None:
         line = self._lines.get(owner)
         if line is None:
-            line = self._lines[owner] = Line(owner)
+            line = self._lines[owner] = ConnectionReads(owner)
         line.reads.append(read)
-        self.settle(line)
+        self.requeue(line)
 
-    def take(self) -> Line | None:
-        """The line whose turn it is. It has no other turn before `settle`."""
+    def take(self) -> ConnectionReads | None:
+        """The connection whose turn it is. It gets no other turn before `requeue`."""
         if not self._ready:
             return None
         identity, ring = next(iter(self._ready.items()))
@@ -89,8 +89,8 @@ class Lines:
         line.running = True
         return line
 
-    def settle(self, line: Line) -> None:
-        """After a change of its reads: it waits for its turn, at the end of the round, or it is gone."""
+    def requeue(self, line: ConnectionReads) -> None:
+        """To be called after its reads changed: puts the connection at the end of the round, or removes it."""
         if line.running:
             return
         if line.reads:
