@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product
 
 import pytest
 
 from polycast.errors import UsageError
 from polycast.model import Contains, Everything, Exact, Pattern, Prefix, parse_pattern
-from polycast.server.access.rules import Rights, Rule, covers, parse_rule, rights_of
+from polycast.server.access.rules import CACHE_BYTES, Rights, Rule, covers, parse_rule, rights_of
 
 VALUES = (
     "",
@@ -120,3 +121,22 @@ def test_of_what_was_not_asked_for_word_by_word_comes_what_is_allowed() -> None:
     assert held.narrow(Everything()) == [Prefix("b."), Exact("c")]
     assert held.narrow(Prefix("b.d")) == [Prefix("b.d")]
     assert held.narrow(Exact("all")) == []
+
+
+# -- the cache of decisions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rules", [(), ("a may publish+subscribe x>",)], ids=["no rights", "rights"])
+def test_denied_names_take_bounded_memory(rules: tuple[str, ...]) -> None:
+    """A peer without a token may send any number of names, each as long as a topic can be."""
+    held = rights_of(map(parse_rule, rules), "a", "hermod")
+    assert held is not None
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            assert not held.may_publish(b"%01024d" % number)
+            assert not held.may_subscribe(Exact(f"{number:01024}"))
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 2.5 * CACHE_BYTES

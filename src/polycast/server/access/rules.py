@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from polycast.broker.original_names import originals, with_copies
 from polycast.dialects.registry import ROLES
@@ -36,8 +36,10 @@ RULE = re.compile(r"(\S+) may (\S+)(?: (.*?))??(?: over (\S+))?", re.DOTALL)
 FORMS = "write IDENTITY may publish+subscribe+serve+query PATTERN, IDENTITY may admin or IDENTITY may everything"
 K = TypeVar("K")
 
-CACHED_AT_MOST = 100_000
-"""How many decisions are cached for one identity in one dialect."""
+CACHE_BYTES = 8 * 1024 * 1024
+"""The size of one cache of decisions; an identity has two in each dialect. Peers choose the names."""
+DECISION_BYTES = 100
+"""Memory of one cached decision, without the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,22 @@ def covers_originals(rules: list[Pattern], requested: Pattern) -> bool:
     return all(any(covers(rule, original) for rule in rules) for original in originals(requested))
 
 
+class DecisionCache(Generic[K]):
+    """Decisions by topic or pattern. A full cache is cleared."""
+
+    def __init__(self) -> None:
+        self.known: dict[K, bool] = {}
+        self._bytes = 0
+
+    def add(self, key: K, allowed: bool, size: int) -> bool:
+        self._bytes += size + DECISION_BYTES
+        if self._bytes > CACHE_BYTES:
+            self.known.clear()
+            self._bytes = size + DECISION_BYTES
+        self.known[key] = allowed
+        return allowed
+
+
 class Rights:
     """What one identity may do in one dialect. Decisions are cached."""
 
@@ -113,8 +131,8 @@ class Rights:
         queried = with_copies(_patterns_of(listed, QUERY))
         self.query_patterns = [pattern for pattern in queried if covers_originals(queried, pattern)]
         """The topics that SQL may read."""
-        self._topics: dict[bytes, bool] = {}
-        self._patterns: dict[Pattern, bool] = {}
+        self._topics: DecisionCache[bytes] = DecisionCache()
+        self._patterns: DecisionCache[Pattern] = DecisionCache()
 
     @property
     def none(self) -> bool:
@@ -125,19 +143,23 @@ class Rights:
         return bool(self._publish)
 
     def may_publish(self, topic: bytes) -> bool:
-        known = self._topics.get(topic)
+        if not self._publish:
+            return False
+        known = self._topics.known.get(topic)
         return self._look_up(topic) if known is None else known
 
     def _look_up(self, topic: bytes) -> bool:
         """A topic that is not UTF-8 is refused later."""
         text = topic.decode(errors="replace")
-        return _cache(self._topics, topic, covers_originals(self._publish, Exact(text)))
+        return self._topics.add(topic, covers_originals(self._publish, Exact(text)), len(topic))
 
     def may_subscribe(self, pattern: Pattern) -> bool:
-        known = self._patterns.get(pattern)
+        if not self._subscribe:
+            return False
+        known = self._patterns.known.get(pattern)
         if known is None:
-            known = covers_originals(self._subscribe, pattern)
-            _cache(self._patterns, pattern, known)
+            covered = covers_originals(self._subscribe, pattern)
+            known = self._patterns.add(pattern, covered, len(pattern.value.encode()))
         return known
 
     def may_serve(self, route: str) -> bool:
@@ -152,13 +174,6 @@ class Rights:
 
 def _patterns_of(rules: list[Rule], action: str) -> list[Pattern]:
     return [rule.pattern for rule in rules if rule.pattern and action in rule.actions]
-
-
-def _cache(known: dict[K, bool], key: K, decision: bool) -> bool:
-    if len(known) >= CACHED_AT_MOST:
-        known.clear()
-    known[key] = decision
-    return decision
 
 
 def rights_of(rules: Iterable[Rule], identity: str, dialect: str) -> Rights | None:
