@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from access.gate import gated, write_config
 from kit.broker import Broker
-from kit.ubre import UbrePeer
+from kit.ubre import UbrePeer, line
 from kit.wire import wait_for
 from polycast.server.dispatch.request_handler import REQUEST_BYTES
 
@@ -104,6 +106,31 @@ def test_offers_are_limited_like_subscriptions(tmp_path: Path) -> None:
         peer.say(subscribe="r4", body=SERVE)
         peer.expect_closed()
         assert "limits.subscriptions" in broker.log()
+
+
+def test_all_connections_of_an_identity_have_one_share_of_the_open_requests(
+    tmp_path: Path,
+) -> None:
+    """The share is a quarter of `ubre.requests`."""
+    rules = ("guest may publish+serve slow", "other may publish slow")
+    started = gated(
+        tmp_path, *rules, listen=("ubre",), networks=("guest=127.0.0.1/32", "other=127.0.0.2/32"),
+        more="[ubre]\nrequests = 40",
+    )  # fmt: skip
+    with started as broker, peer_of(broker) as responder, ExitStack() as stack:
+        responder.say(subscribe="slow", body=SERVE)
+        settle(responder)
+        for peer in [stack.enter_context(peer_of(broker)) for _ in range(5)]:
+            for number in range(10):
+                peer.say(request="slow", id=number)
+            peer.say(request="nobody/serves/this", id="all sent")
+            peer.read_until(line(fail="all sent", body="Forbidden"))
+        other = stack.enter_context(socket.socket())
+        other.bind(("127.0.0.2", 0))
+        other.connect(("127.0.0.1", broker.ports["ubre"]))
+        other.sendall(b'{"request":"slow","id":1,"body":"of another"}\n')
+        while (asked := next_request(responder)).get("body") != "of another":
+            assert asked["request"] == "slow"
 
 
 # -- query -----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from kit.broker import Broker
 from kit.hermod import OK, message
 from kit.http import get, read_answer
 from kit.program import polycast_forked
+from kit.ubre import UbrePeer, line
 from kit.websocket import TEXT, frame, upgrade, welcome
 from kit.wire import wait_for
 from polycast.client import connect
@@ -233,3 +234,24 @@ def test_a_running_broker_notices_what_is_handed_out_and_taken_back(tmp_path: Pa
         wait_for(lambda: broker.log().count("tokens reread") == 2, "the file to be read again")
         (tmp_path / "data" / FILE).write_text("nonsense")
         broker.wait_for_log("the tokens stay as they were")
+
+
+def test_a_token_is_revoked_while_requests_of_a_half_closed_peer_time_out(tmp_path: Path) -> None:
+    """One sweep rereads the tokens and expires requests: an error in one must not end the other."""
+    token = add_token(tmp_path / "data", "sensors", RULES)
+    rules, more = ("guest may publish+serve slow",), "[ubre]\nrequest_seconds = 0.001"
+    with (
+        gated(tmp_path, *rules, listen=("ubre", "hermod.sub"), more=more) as broker,
+        broker.connect("hermod.sub") as peer,
+        UbrePeer(broker.ports["ubre"]) as server,
+    ):
+        peer.send(b'{"topics": ["sensors.x"], "token": "%b"}' % token.encode())
+        peer.expect(OK)
+        server.say(subscribe="slow", body={"serve": True})
+        assert server.refusal("nobody", None) == "Forbidden"
+        with UbrePeer(broker.ports["ubre"]) as asker:
+            asker.send(line(request="slow", id=1) + line(request="slow", id=2))
+            asker.shut()
+            asker.expect_closed()
+        revoke_token(tmp_path / "data", "sensors")
+        assert json.loads(peer.expect_closed())["code"] == 403

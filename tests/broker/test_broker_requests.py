@@ -153,6 +153,20 @@ def test_nobody_can_keep_the_others_from_asking() -> None:
     assert isinstance(requests.request(late, "add", 4, BODY, 0.0)[0], SendRequest)
 
 
+def test_an_identity_has_one_share_whatever_the_number_of_its_connections() -> None:
+    limit = 2 * SHARE
+    requests, responder = Requests(SECONDS, limit), someone()
+    requests.offer(responder, "add")
+    greedy = [someone() for _ in range(limit)]
+    effects = [effect for each in greedy for effect in requests.request(each, "add", 1, BODY, 0.0, "greedy")]
+    assert [type(effect) for effect in effects] == [SendRequest] * 2 + [SendResponse] * (limit - 2)
+    assert isinstance(requests.request(someone(), "add", 1, BODY, 0.0, "another")[0], SendRequest)
+    requests.respond(responder, 1, True, BODY)
+    requests.leave(greedy[1])
+    again = [effect for each in greedy for effect in requests.request(each, "add", 1, BODY, 0.0, "greedy")]
+    assert [type(effect) for effect in again] == [SendRequest] * 2 + [SendResponse] * (limit - 2)
+
+
 def test_requests_that_ran_out_together_are_ended_some_at_a_time_and_the_oldest_first() -> None:
     requests, asker, responder = Requests(SECONDS), someone(), someone()
     requests.offer(responder, "add")

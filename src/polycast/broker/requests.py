@@ -8,7 +8,7 @@ one of the errors below.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Any, NamedTuple
 
 from polycast.model import Body, Format
@@ -46,6 +46,7 @@ class OpenRequest(NamedTuple):
     handle: Any
     responder: Subscriber
     deadline: float
+    identity: str
 
 
 def text_body(text: str) -> Body:
@@ -59,7 +60,8 @@ def json_body(content: Any) -> Body:
 
 
 SHARE = 4
-"""One requester may have a quarter of the open requests, so that it cannot block the others."""
+"""One requester may have a quarter of the open requests, and so may all requesters of one identity together: they
+cannot block the others."""
 EXPIRE_LIMIT = 10_000
 """Requests that one call of `expire` ends at most: the event loop waits for it."""
 
@@ -76,6 +78,8 @@ class Requests:
         """By number, and therefore in the order of their deadlines."""
         self._requested: dict[Subscriber, set[int]] = {}
         """The open requests of each requester."""
+        self._by_identity: Counter[str] = Counter()
+        """The number of open requests of each identity."""
         self._assigned: dict[Subscriber, set[int]] = {}
         """The open requests of each responder."""
         self._numbered = 0
@@ -115,16 +119,22 @@ class Requests:
         closed = [self._close(number) for number in sorted(self._assigned.get(subscriber, ()))]
         return [SendResponse(each.requester, each.handle, False, text_body(GONE)) for each in closed]
 
-    def request(self, requester: Subscriber, route: str, handle: Any, body: Body, now: float) -> list[Effect]:
+    def request(
+        self, requester: Subscriber, route: str, handle: Any, body: Body, now: float, identity: str = ""
+    ) -> list[Effect]:
+        """`identity` is empty for a requester that has a share of its own."""
         offers = self._offers.get(route)
         if not offers:
             return [SendResponse(requester, handle, False, text_body(NOT_FOUND))]
-        if len(self._open) >= self._limit or len(self._requested.get(requester, ())) >= self._share:
+        count = max(len(self._requested.get(requester, ())), self._by_identity[identity])
+        if len(self._open) >= self._limit or count >= self._share:
             return [SendResponse(requester, handle, False, text_body(BUSY))]
         responder = next(iter(offers))
         offers.move_to_end(responder)
         self._numbered += 1
-        self._open[self._numbered] = OpenRequest(requester, handle, responder, now + self._seconds)
+        self._open[self._numbered] = OpenRequest(requester, handle, responder, now + self._seconds, identity)
+        if identity:
+            self._by_identity[identity] += 1
         self._requested.setdefault(requester, set()).add(self._numbered)
         self._assigned.setdefault(responder, set()).add(self._numbered)
         return [SendRequest(responder, self._numbered, route, body)]
@@ -149,15 +159,19 @@ class Requests:
         """Fails requests past their deadline, oldest first; beyond `EXPIRE_LIMIT`, at the next call."""
         effects: list[Effect] = []
         while self._open and len(effects) < EXPIRE_LIMIT:
-            number, (requester, handle, _, deadline) = next(iter(self._open.items()))
-            if deadline > now:
+            number, oldest = next(iter(self._open.items()))
+            if oldest.deadline > now:
                 break
             self._close(number)
-            effects.append(SendResponse(requester, handle, False, text_body(TIMEOUT)))
+            effects.append(SendResponse(oldest.requester, oldest.handle, False, text_body(TIMEOUT)))
         return effects
 
     def _close(self, number: int) -> OpenRequest:
         closed = self._open.pop(number)
+        if closed.identity:
+            self._by_identity[closed.identity] -= 1
+            if not self._by_identity[closed.identity]:
+                del self._by_identity[closed.identity]
         for subscriber, numbers in ((closed.requester, self._requested), (closed.responder, self._assigned)):
             numbers[subscriber].remove(number)
             if not numbers[subscriber]:

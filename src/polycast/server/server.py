@@ -299,15 +299,22 @@ class Server:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            now = time.monotonic()
-            for connection in list(self.core.connections):
-                self._check_time(connection, now)
-            self.core.expire()
-            self._reread_tokens()
-            self.core.offset_times.note(self.core.ledger.next_offset, time.time())
-            for member in list(self.core.budget.behind):
-                self._check_progress(cast(Connection, member), now)
-            self._check_frames(now)
+            for check in (self._reread_tokens, self._check_times, self._expire, self._check_frames):
+                try:
+                    check()
+                except Exception:  # one failed check must not end all others
+                    logger.exception("the sweep goes on after an error")
+
+    def _check_times(self) -> None:
+        now = time.monotonic()
+        for connection in list(self.core.connections):
+            self._check_time(connection, now)
+        for member in list(self.core.budget.behind):
+            self._check_progress(cast(Connection, member), now)
+
+    def _expire(self) -> None:
+        self.core.expire()
+        self.core.offset_times.note(self.core.ledger.next_offset, time.time())
 
     def _check_time(self, connection: Connection, now: float) -> None:
         limits = self.core.settings.limits
@@ -330,10 +337,10 @@ class Server:
             waits = f"{connection.queued():,} bytes wait for it"
             connection.disconnect("stalled", f"took nothing for {limit:g} s while {waits} (limits.stall_seconds)")
 
-    def _check_frames(self, now: float) -> None:
+    def _check_frames(self) -> None:
         seconds = self.core.settings.limits.frame_seconds
         if seconds:
-            for member, reason in self.core.partial_frames.overdue(now, seconds):
+            for member, reason in self.core.partial_frames.overdue(time.monotonic(), seconds):
                 cast(Connection, member).fail(TimeoutPeerError(f"{reason} (limits.frame_seconds)"))
 
 

@@ -254,6 +254,38 @@ def test_no_answer_in_time() -> None:
         asker.settle()
 
 
+def test_a_half_closed_requester_gets_all_responses_that_are_sent_at_once() -> None:
+    """The broker closes the connection after the last response."""
+    with (
+        Broker("--set=ubre.request_seconds=0.001", listen=("ubre", "http")) as broker,
+        UbrePeer(broker.ports["ubre"]) as asker,
+        UbrePeer(broker.ports["ubre"]) as other,
+        UbrePeer(broker.ports["ubre"]) as server,
+    ):
+        server.say(subscribe="add", body=SERVE)
+        server.settle()
+        asker.send(line(request="add", id=1) + line(request="add", id=2))
+        asker.shut()
+        assert asker.expect_closed() == line(fail=1, body="Timeout") + line(fail=2, body="Timeout")
+        other.say(request="add", id=3)
+        other.hear(fail=3, body="Timeout")
+
+
+def test_all_requesters_get_a_response_when_the_responder_leaves(broker: Broker, asker: UbrePeer) -> None:
+    with UbrePeer(broker.ports["ubre"]) as server, UbrePeer(broker.ports["ubre"]) as other:
+        server.say(subscribe="sub", body=SERVE)
+        server.settle()
+        asker.send(line(request="sub", id=1) + line(request="sub", id=2))
+        asker.shut()
+        for _ in range(2):
+            number_of(server, "sub")
+        other.say(request="sub", id=3)
+        number_of(server, "sub")
+        server.close()
+        other.hear(fail=3, body="Gone")
+        assert asker.expect_closed() == line(fail=1, body="Gone") + line(fail=2, body="Gone")
+
+
 def test_too_many_open_requests() -> None:
     with (
         Broker("--set=ubre.requests=4", listen=("ubre", "http")) as broker,

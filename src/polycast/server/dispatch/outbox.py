@@ -105,8 +105,12 @@ class Outbox:
             connection.queue.push((data,), len(data), 0)
 
     def send_reply(self, connection: Connection, data: bytes) -> None:
-        """`send` for a reply. A connection whose input has ended closes after its last reply."""
+        """`send`, then `close_if_done`."""
         self.send(connection, data)
+        self.close_if_done(connection)
+
+    def close_if_done(self, connection: Connection) -> None:
+        """A connection whose input has ended closes after its last reply."""
         if connection.input_ended and not self.awaits_reply(connection):
             connection.close()
 

@@ -99,7 +99,14 @@ class RequestHandler:
         elif route == QUERY:
             self._query(connection, request)
         else:
-            self._apply(self._requests.request(requester, route, handle, body, time.monotonic()))
+            self._forward(connection, request, body)
+
+    def _forward(self, connection: Connection, request: Request, body: Body) -> None:
+        """To a responder. All connections of an identity with limited rights share its open requests."""
+        guard = connection.guard
+        identity = guard.identity if guard.restricted else ""
+        requester, now = connection.subscriber, time.monotonic()
+        self._apply(self._requests.request(requester, request.route, request.handle, body, now, identity))
 
     def _query(self, connection: Connection, request: Request) -> None:
         requester, handle = connection.subscriber, request.handle
@@ -109,7 +116,7 @@ class RequestHandler:
             self._send(requester, handle, False, requests.text_body(str(error)))
         else:
             log.info("%s: %s queries %s", connection, connection.guard.identity, _shown(attested))
-            self._apply(self._requests.request(requester, request.route, handle, attested, time.monotonic()))
+            self._forward(connection, request, attested)
 
     def respond(self, connection: Connection, response: Response) -> bool:
         """False: no request waits for this response."""
@@ -132,18 +139,22 @@ class RequestHandler:
         self._apply(self._requests.expire(time.monotonic()))
 
     def _apply(self, effects: list[requests.Effect]) -> None:
+        """Sends everything before it closes a connection: one whose input has ended may get several responses."""
+        requesters: dict[Connection, None] = {}
         for effect in effects:
             match effect:
                 case requests.SendRequest(responder, number, route, body):
                     session = cast(RequestSession, responder.owner.session)
                     self._outbox.send(responder.owner, session.to_request(number, route, body))
                 case requests.SendResponse(requester, handle, success, body):
-                    self._send(requester, handle, success, body)
+                    session = cast(RequestSession, requester.owner.session)
+                    self._outbox.send(requester.owner, session.to_response(handle, success, body))
+                    requesters[requester.owner] = None
+        for connection in requesters:
+            self._outbox.close_if_done(connection)
 
     def _send(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
-        connection: Connection = requester.owner
-        session = cast(RequestSession, connection.session)
-        self._outbox.send_reply(connection, session.to_response(handle, success, body))
+        self._apply([requests.SendResponse(requester, handle, success, body)])
 
     def _respond_itself(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
         """The broker's own response, unless the requester has left."""
