@@ -1,4 +1,4 @@
-"""A broker with rules, and what it counts."""
+"""A broker with access rules, and its metrics."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from kit.http import get, read_answer
 from kit.metrics import read_metrics
 
 SILENT = ("simplest", "fanout.client", "fanout.controller", "nanomsg.pub", "nanomsg.sub", "ubre")
-"""Listeners where nobody can show a token."""
+"""Listeners of dialects without tokens."""
 EVERY = (*SILENT, "hermod.pub", "hermod.sub", "http")
 GUESTS = ("guest=127.0.0.0/8",)
 BASE = ("guest may publish open.>", "guest may subscribe open.>", "guest may subscribe ~open")
-"""What everybody may do here who comes over tcp and has shown nothing."""
+"""The network of all tcp peers without a token."""
 
 
 def write_config(folder: Path, *rules: str, networks: tuple[str, ...] = GUESTS, more: str = "") -> Path:
-    """`more` are lines of [access], and tables behind it."""
+    """`more` are lines of [access], and the tables after it."""
     file = folder / "polycast.toml"
     file.write_text(f"[access]\nrules = {json.dumps(rules)}\nnetworks = {json.dumps(networks)}\n{more}\n")
     return file
@@ -27,7 +27,7 @@ def write_config(folder: Path, *rules: str, networks: tuple[str, ...] = GUESTS, 
 def gated(
     folder: Path, *rules: str, listen: tuple[str, ...] = EVERY, networks: tuple[str, ...] = GUESTS, more: str = ""
 ) -> Broker:
-    """Whoever comes over tcp is a guest; over the file `socket` in the folder it is this machine."""
+    """Peers over tcp are `guest`; peers over the file `socket` in the folder are `loopback`."""
     config = write_config(folder, "loopback may everything", *rules, networks=networks, more=more)
     return Broker(
         f"--config={config}",
@@ -38,7 +38,7 @@ def gated(
 
 
 def counted(broker: Broker, name: str, **labels: str) -> float:
-    """What the broker has counted by now."""
+    """The sum of a metric."""
     with broker.connect_file("http") as peer:
         peer.send(get("/metrics"))
         family = read_metrics(read_answer(peer).body.decode())[name]

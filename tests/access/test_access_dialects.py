@@ -1,4 +1,4 @@
-"""What is forbidden, in every dialect, and how each of them says so."""
+"""Refusals in every dialect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def witness(broker: Broker) -> Iterator[Peer]:
-    """It is on this machine, and hears everything."""
+    """A local subscriber to everything."""
     with broker.connect_file("simplest") as peer:
         peer.send(b"sub \nsub polycast/witness\npub polycast/witness 1 x\n")
         with broker.connect_file("simplest") as other:
@@ -37,7 +37,7 @@ def witness(broker: Broker) -> Iterator[Peer]:
 
 
 def _until(other: Peer, peer: Peer) -> None:
-    """It never hears itself."""
+    """The peer never receives its own messages."""
     other.send(b"pub polycast/witness 1 y\n")
     peer.read_until(b"pub polycast/witness 1 y\n")
 
@@ -64,7 +64,7 @@ WORDS: dict[str, tuple[str, bytes, bytes]] = {
 
 
 @pytest.mark.parametrize("dialect", WORDS)
-def test_who_cannot_be_told_is_closed(dialect: str, broker: Broker, witness: Peer) -> None:
+def test_a_dialect_without_errors_closes_the_connection(dialect: str, broker: Broker, witness: Peer) -> None:
     listener, allowed, forbidden = WORDS[dialect]
     before = counted(broker, "polycast_connections_closed_total", listener=listener, reason="forbidden")
     with broker.connect(listener) as peer:
@@ -80,13 +80,13 @@ def test_who_cannot_be_told_is_closed(dialect: str, broker: Broker, witness: Pee
 
 
 @pytest.mark.parametrize("subscription", [b"sub secret\n", b"sub \n", b"sub op\n", b"sub polycast/\n"])
-def test_simplest_is_closed_for_what_it_may_not_hear(subscription: bytes, broker: Broker) -> None:
+def test_simplest_is_closed_for_a_forbidden_subscription(subscription: bytes, broker: Broker) -> None:
     with broker.connect("simplest") as peer:
         peer.send(b"sub my open\n" + subscription)
         assert peer.expect_closed() == b""
 
 
-def test_fanout_is_closed_for_what_it_may_not_hear(broker: Broker) -> None:
+def test_fanout_is_closed_for_a_forbidden_subscription(broker: Broker) -> None:
     with broker.connect("fanout.client") as peer:
         peer.send(b"subscribe open.x\nsubscribe open.>\ntime\n")
         peer.expect(GREETING)
@@ -95,8 +95,8 @@ def test_fanout_is_closed_for_what_it_may_not_hear(broker: Broker) -> None:
         assert peer.expect_closed() == b""
 
 
-def test_what_nobody_asked_for_is_narrowed(broker: Broker, witness: Peer) -> None:
-    """Fanout's clients hear `all`, and a SUB socket everything, without a word: unless they may not."""
+def test_implicit_subscriptions_are_narrowed(broker: Broker, witness: Peer) -> None:
+    """Fanout clients are subscribed to `all`, SUB sockets to everything, as far as it is allowed."""
     with broker.connect("fanout.client") as client, broker.connect("nanomsg.pub") as sub:
         client.expect(GREETING)
         client.send(b"subscribe open.>\ntime\n")
@@ -112,7 +112,7 @@ def test_what_nobody_asked_for_is_narrowed(broker: Broker, witness: Peer) -> Non
 # -- hermod ----------------------------------------------------------------------------------------------
 
 
-def test_hermod_says_403_and_goes_on(broker: Broker, witness: Peer) -> None:
+def test_hermod_sends_403_and_stays_open(broker: Broker, witness: Peer) -> None:
     with broker.connect("hermod.pub") as peer:
         peer.send(message("open.a", b"1") + message("secret", b"2") + message("open.a", b"3"))
         peer.expect(OK)
@@ -144,7 +144,7 @@ def test_hermod_subscriptions(wish: dict[str, Any], broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("route", ["polycast/stats", "polycast/topics", "polycast/nothing", "secret"])
-def test_hermod_asks(route: str, broker: Broker) -> None:
+def test_hermod_requests(route: str, broker: Broker) -> None:
     with broker.connect("hermod.sub") as peer:
         peer.send(json.dumps({"ask": route, "id": 7}).encode())
         said = json.loads(peer.read_until(b"\n"))
@@ -188,7 +188,7 @@ def test_ubre_requests(route: str, body: Any, broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("path", "status"), [("/metrics", 403), ("/nothing", 403), ("/healthz", 200), ("/readyz", 200)]
 )
-def test_pages_are_for_those_who_manage(path: str, status: int, broker: Broker) -> None:
+def test_pages_need_admin(path: str, status: int, broker: Broker) -> None:
     with broker.connect("http") as peer, broker.connect_file("http") as here:
         peer.send(get(path))
         here.send(get(path))
@@ -196,7 +196,7 @@ def test_pages_are_for_those_who_manage(path: str, status: int, broker: Broker) 
         assert read_answer(here).status in (200, 404)
 
 
-def test_nobody_from_elsewhere_may_do_anything_unless_it_is_allowed(tmp_path: Path) -> None:
+def test_remote_peers_have_no_rights_by_default(tmp_path: Path) -> None:
     with gated(tmp_path) as broker:
         for listener in SILENT:
             with broker.connect(listener) as peer:
@@ -212,7 +212,7 @@ def test_nobody_from_elsewhere_may_do_anything_unless_it_is_allowed(tmp_path: Pa
 
 
 @pytest.mark.parametrize("listener", ["simplest", "hermod.pub", "http"])
-def test_without_rules_this_machine_may_do_everything(listener: str) -> None:
+def test_loopback_may_do_everything_by_default(listener: str) -> None:
     with Broker(listen=(listener,)) as broker, broker.connect(listener) as peer:
         words = {"http": get("/metrics"), "hermod.pub": message("polycast/x", b"")}
         peer.send(words.get(listener, b"sub \n"))

@@ -31,7 +31,7 @@ class Told(NamedTuple):
 
 
 def told(data: Path) -> list[Told]:
-    """All events that the log has."""
+    """All events in the log."""
     reader, found = Reader(log_folder(str(data)), 0), []
     while batch := reader.read():
         for row in batch.to_pylist():
@@ -51,7 +51,7 @@ def added_up(found: list[Told]) -> Counter[tuple[str, str, str]]:
     return counts
 
 
-def test_connects_past_the_rate_are_summed_up_and_those_of_clients_are_told(tmp_path: Path) -> None:
+def test_connect_events_past_the_rate_are_summed_up_unless_the_identity_is_known(tmp_path: Path) -> None:
     data = tmp_path / "data"
     token = add_token(data, "desk", ["desk may subscribe open.>"])
     config = write_config(tmp_path, more="[events]\nunknown_per_second = 0\n")
@@ -90,7 +90,9 @@ class Somebody(Guard):
         self.known = known
 
 
-def test_so_many_are_told_in_a_second(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_unknown_peers_are_limited_per_second(
+    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
     made = broker_events.BrokerEvents(SimpleNamespace(), SimpleNamespace(), 10)  # type: ignore[arg-type]
     made._open = True

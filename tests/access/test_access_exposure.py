@@ -1,4 +1,4 @@
-"""What is open to the network is told: at start, by `serve --check`, by `doctor` and after SIGHUP."""
+"""Security warnings: at start, by `serve --check`, by `doctor` and after SIGHUP."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def told(tmp_path: Path, *flags: tuple[str, object]) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("place", ["tcp://127.0.0.1:0", "tcp://127.0.0.2:0", "tcp://[::1]:0", "tcp://localhost:0"])
-def test_this_machine_is_not_the_network(place: str, tmp_path: Path) -> None:
+def test_loopback_addresses_are_not_remote(place: str, tmp_path: Path) -> None:
     assert told(tmp_path, ("listen.simplest", place)) == []
     assert told(tmp_path, ("listen.simplest", "ipc:///tmp/x")) == []
     assert told(tmp_path) == []
@@ -46,7 +46,7 @@ def test_without_tls_and_rules(place: str, tmp_path: Path) -> None:
     assert nobody[0] == logging.INFO and nobody[1].startswith(NOBODY)
 
 
-def test_with_tls_and_a_rule_there_is_nothing_to_tell(tmp_path: Path) -> None:
+def test_with_tls_and_a_rule_there_is_no_warning(tmp_path: Path) -> None:
     flags = [("listen.simplest", "tls://0.0.0.0:0"), ("tls.certificate", "cert.pem")]
     assert [level for level, _ in told(tmp_path, *flags)] == [logging.INFO]
     rules = ["loopback may everything", "sensors may publish s.>"]
@@ -86,12 +86,12 @@ def test_rules_for_everybody(rule: str, networks: list[str], tmp_path: Path) -> 
         ),
     ],
 )
-def test_what_else_is_open(flag: tuple[str, object], text: str, tmp_path: Path) -> None:
+def test_other_exposures(flag: tuple[str, object], text: str, tmp_path: Path) -> None:
     [(level, found)] = told(tmp_path, flag)
     assert level == logging.WARNING and found.startswith(text)
 
 
-def test_what_is_dialled_safely_is_not_told(tmp_path: Path) -> None:
+def test_no_warning_for_verified_or_local_dialling(tmp_path: Path) -> None:
     assert told(tmp_path, ("simplest.peers", ["127.0.0.1:9", "tls://192.0.2.1:9"])) == []
 
 
@@ -101,7 +101,7 @@ def test_announced_brokers_anywhere(tmp_path: Path) -> None:
     assert found.startswith("announced brokers are dialled anywhere")
 
 
-def test_files_that_others_can_read(tmp_path: Path) -> None:
+def test_files_readable_by_other_accounts(tmp_path: Path) -> None:
     data, key = tmp_path / "data", tmp_path / "key.pem"
     add_token(data, "a", [])
     data.chmod(0o755)
@@ -134,12 +134,12 @@ def test_at_start_and_after_sighup(tmp_path: Path) -> None:
         assert " WARNING " in broker.wait_for_log("'anonymous may everything'")
 
 
-def test_a_broker_on_loopback_says_nothing_of_it() -> None:
+def test_a_broker_on_loopback_logs_no_warning() -> None:
     with Broker() as broker:
         assert "open to" not in broker.log()
 
 
-def test_by_check(tmp_path: Path) -> None:
+def test_serve_check_prints_warnings(tmp_path: Path) -> None:
     checked = polycast_here("serve", "--check", f"--listen=simplest={OPEN}", f"--data={tmp_path / 'data'}")
     assert checked.code == 0 and b"[listen]" in checked.out
     plain, nobody = checked.err.splitlines()
@@ -151,7 +151,7 @@ def findings(*arguments: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in shown.out.splitlines()]
 
 
-def test_by_doctor(tmp_path: Path) -> None:
+def test_doctor_prints_warnings(tmp_path: Path) -> None:
     config = tmp_path / "polycast.toml"
     config.write_text(f'[listen]\nsimplest = "{OPEN}"\n[access]\nrules = ["anonymous may publish >"]\n')
     found = findings(f"--config={config}", f"--data={tmp_path / 'data'}")
@@ -162,7 +162,7 @@ def test_by_doctor(tmp_path: Path) -> None:
     assert [row["what"] for row in found if row["what"].startswith("port of")] == ["port of simplest"]
 
 
-def test_by_doctor_where_nothing_is_open(tmp_path: Path) -> None:
+def test_doctor_without_warnings(tmp_path: Path) -> None:
     [access] = [row for row in findings(f"--data={tmp_path / 'data'}") if row["what"] == "access"]
     assert access["state"] == "fine"
 
@@ -175,7 +175,7 @@ def test_doctor_finds_settings_that_a_broker_would_refuse(tmp_path: Path) -> Non
     assert "BAD settings: " in shown.out.decode() and "tls.client_ca" in shown.out.decode()
 
 
-def test_doctor_looks_at_the_room_that_stays_free(tmp_path: Path) -> None:
+def test_doctor_checks_free_space(tmp_path: Path) -> None:
     config = tmp_path / "polycast.toml"
     config.write_text('[log]\nkeep_free = "900000TiB"\n')
     [folder] = [row for row in findings(f"--config={config}") if row["what"] == "data folder"]
@@ -187,8 +187,8 @@ def test_doctor_looks_at_the_room_that_stays_free(tmp_path: Path) -> None:
 REQUIRED = "tls.client_certificates = 'required' needs tls.client_ca"
 
 
-def test_certificates_that_nobody_could_verify_are_not_required(tmp_path: Path) -> None:
-    """It would have started, and let everybody in."""
+def test_required_client_certificates_need_an_authority(tmp_path: Path) -> None:
+    """Otherwise the broker would start and accept every peer."""
     certificate = Authority(tmp_path).issue("broker.pem")
     required = "--set=tls.client_certificates=required"
     place = f"--data={tmp_path / 'data'}"
@@ -202,7 +202,7 @@ def test_certificates_that_nobody_could_verify_are_not_required(tmp_path: Path) 
     load(flags=[("tls.client_certificates", "required"), ("tls.client_ca", "ca.pem")])
 
 
-def test_a_reload_that_would_require_them_is_refused(tmp_path: Path) -> None:
+def test_a_reload_that_requires_them_without_an_authority_is_refused(tmp_path: Path) -> None:
     config = write_config(tmp_path, "loopback may everything", networks=())
     with Broker(f"--config={config}", listen=("hermod.pub",)) as broker:
         write_config(tmp_path, more='[tls]\nclient_certificates = "required"')
@@ -214,7 +214,7 @@ def test_a_reload_that_would_require_them_is_refused(tmp_path: Path) -> None:
             peer.expect(OK)
 
 
-def test_a_context_that_requires_them_lets_nobody_in_without(tmp_path: Path) -> None:
+def test_a_context_that_requires_client_certificates_rejects_peers_without(tmp_path: Path) -> None:
     certificate = str(Authority(tmp_path).issue("broker.pem"))
     context = to_context(TlsSettings(certificate=certificate, client_certificates="required"))
     assert context.verify_mode is ssl.CERT_REQUIRED

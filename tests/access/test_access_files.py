@@ -1,4 +1,4 @@
-"""Files and folders under the data folder: for the owner alone, unless log.access says otherwise."""
+"""Modes of the data folder and its files: only the owner can read them, unless log.access allows more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = "--set=log.segment_bytes=65536"
 
 @pytest.fixture(autouse=True)
 def usual_umask() -> Iterator[None]:
-    """Of most accounts, whoever runs the tests."""
+    """The umask of most accounts, whichever account runs the tests."""
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -41,7 +41,7 @@ def modes_under(folder: Path) -> dict[str, int]:
 
 
 def run_a_broker(data: Path, *flags: str, sealed: int = 1) -> str:
-    """Which has hot and sealed segments, snapshots and a state in the end; what it said on stderr."""
+    """The stderr of a broker that leaves hot and sealed segments, snapshots and a state file."""
     with Broker(SMALL, *flags, data=data, fresh=True) as broker, broker.connect("hermod.pub") as peer:
         for _ in range(4):
             peer.send(hermod.message("t", b"x" * 40_000))
@@ -54,7 +54,7 @@ def run_a_broker(data: Path, *flags: str, sealed: int = 1) -> str:
 # -- the broker ------------------------------------------------------------------------------------------
 
 
-def test_the_data_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_data_folder(tmp_path: Path) -> None:
     data = tmp_path / "data"
     run_a_broker(data)
     found = modes_under(data)
@@ -65,7 +65,7 @@ def test_the_data_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("access", "folder", "file"), [("group", 0o750, 0o640), ("all", 0o755, 0o644)])
-def test_the_group_or_all_may_read_where_that_is_configured(
+def test_the_group_or_all_accounts_can_read_if_configured(
     access: str, folder: int, file: int, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
@@ -75,13 +75,13 @@ def test_the_group_or_all_may_read_where_that_is_configured(
     assert {mode for name, mode in modes.items() if (data / name).is_file()} == {file}
 
 
-def test_a_umask_that_is_stricter_stays(tmp_path: Path) -> None:
+def test_a_stricter_umask_is_kept(tmp_path: Path) -> None:
     os.umask(0o077)
     run_a_broker(tmp_path / "data", "--set=log.access=all")
     assert {mode & OTHERS for mode in modes_under(tmp_path / "data").values()} == {0}
 
 
-def test_a_folder_of_an_older_version_is_closed_once(tmp_path: Path) -> None:
+def test_the_mode_of_an_older_folder_is_tightened_once(tmp_path: Path) -> None:
     data = tmp_path / "data"
     run_a_broker(data, "--set=log.access=all")
     said = run_a_broker(data)
@@ -94,7 +94,7 @@ def test_a_folder_of_an_older_version_is_closed_once(tmp_path: Path) -> None:
 def test_a_data_folder_of_another_account_is_refused(
     link: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its owner could put tokens, or a link to anywhere, into it."""
+    """Its owner could add tokens, or a link to anywhere."""
     data, there = tmp_path / "data", tmp_path / "there"
     there.mkdir()
     if link:
@@ -109,7 +109,7 @@ def test_a_data_folder_of_another_account_is_refused(
         permissions.check_owners(data)
 
 
-def test_a_folder_with_files_of_others_stays_open_and_the_log_does_not(tmp_path: Path) -> None:
+def test_a_folder_with_foreign_files_keeps_its_mode_and_the_log_does_not(tmp_path: Path) -> None:
     data = tmp_path / "home"
     (data / "log").mkdir(parents=True)
     (data / "letters").touch()
@@ -119,15 +119,15 @@ def test_a_folder_with_files_of_others_stays_open_and_the_log_does_not(tmp_path:
     assert f"other accounts can read {data}: its mode is 0755; chmod 700 {data}, or set log.access" in said
 
 
-def test_all_that_a_data_folder_has_is_known(tmp_path: Path) -> None:
-    """Else a folder of an older version would stay open."""
+def test_all_files_of_a_data_folder_are_known(tmp_path: Path) -> None:
+    """Otherwise files of an older version would keep their mode."""
     data = tmp_path / "data"
     run_a_broker(data)
     polycast_here("token", "new", "a", f"--data={data}")
     assert {path.name for path in data.iterdir()} <= OURS
 
 
-def test_a_socket_file_is_for_this_account_unless_its_mode_says_otherwise(tmp_path: Path) -> None:
+def test_only_the_owner_can_use_a_socket_file_unless_its_mode_allows_more(tmp_path: Path) -> None:
     own, shared = tmp_path / "own", tmp_path / "shared"
     flags = [f"--listen=simplest=ipc://{own}", f"--listen=http=ipc://{shared}?mode=660"]
     with Broker(*flags, listen=(), fresh=True):
@@ -141,13 +141,13 @@ def test_a_socket_file_is_for_this_account_unless_its_mode_says_otherwise(tmp_pa
 # -- commands --------------------------------------------------------------------------------------------
 
 
-def test_a_token_makes_a_folder_for_its_owner(tmp_path: Path) -> None:
+def test_a_new_token_creates_a_folder_that_only_its_owner_can_read(tmp_path: Path) -> None:
     data = tmp_path / "new" / "data"
     assert polycast_forked("token", "new", "a", f"--data={data}").code == 0
     assert (mode_of(data), mode_of(data / FILE)) == (0o700, 0o600)
 
 
-def test_commands_write_as_the_broker_did(tmp_path: Path) -> None:
+def test_commands_write_with_the_modes_of_the_broker(tmp_path: Path) -> None:
     data = tmp_path / "data"
     for access, expected in (("group", 0o640), ("owner", 0o600)):
         run_a_broker(data, "--set=log.seal=false", f"--set=log.access={access}", sealed=0)
@@ -155,7 +155,7 @@ def test_commands_write_as_the_broker_did(tmp_path: Path) -> None:
         assert mode_of(max((data / "log").glob("*.parquet"))) == expected
 
 
-def test_a_token_goes_to_a_file_for_its_owner(tmp_path: Path) -> None:
+def test_a_token_is_written_to_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
     os.umask(0)
     file = tmp_path / "sensors.token"
     made = polycast_here("token", "new", "sensors", f"--file={file}", f"--data={tmp_path}")
@@ -166,7 +166,7 @@ def test_a_token_goes_to_a_file_for_its_owner(tmp_path: Path) -> None:
     assert mode_of(file) == 0o600
 
 
-def test_a_file_for_a_token_is_never_overwritten(tmp_path: Path) -> None:
+def test_an_existing_file_is_never_overwritten_by_a_token(tmp_path: Path) -> None:
     file, link = tmp_path / "mine", tmp_path / "link"
     file.write_text("mine")
     link.symlink_to(tmp_path / "elsewhere")
@@ -178,7 +178,7 @@ def test_a_file_for_a_token_is_never_overwritten(tmp_path: Path) -> None:
     assert read_tokens(tmp_path / FILE) == [], "nobody has seen a token"
 
 
-def test_a_token_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
+def test_a_refused_token_leaves_no_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     assert polycast_here("token", "new", "anonymous", f"--file={file}", f"--data={tmp_path}").code == 2
     assert not file.exists()

@@ -1,4 +1,4 @@
-"""Whatever name a message travels under, the right is that of the name it was published under."""
+"""Under whichever topic a message is forwarded, the right to its original topic decides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VALUES = ("", "a", "ab", "/a", "fwd/a", "d/a", "//a")
 ENDS = ("", "b", "/a", "a")
 DIRECT = sorted({"".join(parts) for parts in product(BEGINS, VALUES, ENDS)})
 DIRECT = [name for name in DIRECT if not name.startswith(FORWARDED)]
-"""Names as clients publish them."""
+"""Topics as clients publish them."""
 COPIES = sorted({to_forwarded(name.encode()).decode() for name in DIRECT if not name.startswith("polycast/")})
 PATTERNS: list[Pattern] = [
     Everything(),
@@ -39,7 +39,7 @@ def rights(*texts: str) -> Rights:
 
 
 def published_as(topic: str) -> list[str]:
-    """Whatever the mesh could have made this name of, by the mesh's own rule."""
+    """All topics that the mesh may have forwarded under this name, by the mesh's own rule."""
     if topic not in COPIES:
         return [topic]
     rest = topic.removeprefix(FORWARDED)
@@ -48,7 +48,7 @@ def published_as(topic: str) -> list[str]:
 
 
 @pytest.mark.parametrize("rule", PATTERNS, ids=str)
-def test_a_subscription_brings_nothing_whose_original_name_is_forbidden(rule: Pattern) -> None:
+def test_a_subscription_delivers_no_message_whose_original_topic_is_forbidden(rule: Pattern) -> None:
     held = rights(f"a may subscribe {rule}")
     allowed = {
         name for topic in (*DIRECT, *COPIES) for name in published_as(topic) if held.may_subscribe(Exact(name))
@@ -61,8 +61,8 @@ def test_a_subscription_brings_nothing_whose_original_name_is_forbidden(rule: Pa
 
 
 @pytest.mark.parametrize("rule", PATTERNS, ids=str)
-def test_no_right_is_wider_than_the_rule_by_name(rule: Pattern) -> None:
-    """But for names with one slash, which copies of two cannot be told from."""
+def test_no_right_is_wider_than_its_rule(rule: Pattern) -> None:
+    """Except topics with one slash, which are ambiguous with copies of two."""
     held = rights(f"a may subscribe {rule}", f"a may publish {rule}", f"a may query {rule}")
     for name in DIRECT:
         slashed = isinstance(rule, Contains) and rule.value[:2] == "//" and len(rule.value) > 2
@@ -74,7 +74,7 @@ def test_no_right_is_wider_than_the_rule_by_name(rule: Pattern) -> None:
 
 
 @given(st.lists(st.sampled_from(PATTERNS), max_size=4), st.sampled_from(DIRECT))
-def test_the_right_to_a_copy_is_the_right_to_all_it_can_be_a_copy_of(rules: list[Pattern], name: str) -> None:
+def test_the_right_to_a_copy_needs_the_right_to_every_possible_original(rules: list[Pattern], name: str) -> None:
     """`//fwd/fwd/a` also goes to subscribers of `//fwd/a`, and needs more than the right to `fwd/a`."""
     held = rights(*(f"a may publish+subscribe {rule}" for rule in rules))
     copy = to_forwarded(name.encode())
@@ -101,13 +101,13 @@ def test_the_right_to_a_copy_is_the_right_to_all_it_can_be_a_copy_of(rules: list
     ],
     ids=lambda texts: " ".join(texts) if isinstance(texts, tuple) else None,
 )
-def test_what_is_allowed(rules: tuple[str, ...], allowed: tuple[str, ...], refused: tuple[str, ...]) -> None:
+def test_allowed_patterns(rules: tuple[str, ...], allowed: tuple[str, ...], refused: tuple[str, ...]) -> None:
     held = rights(*(f"a may subscribe {rule}" for rule in rules))
     assert [text for text in allowed if not held.may_subscribe(parse_pattern(text))] == []
     assert [text for text in refused if held.may_subscribe(parse_pattern(text))] == []
 
 
-def test_what_nobody_asked_for_word_by_word_has_no_copies_of_what_is_forbidden() -> None:
+def test_an_implicit_subscription_excludes_copies_of_forbidden_topics() -> None:
     held = rights("a may subscribe //>", "a may subscribe //fwd/>", "a may subscribe open.>")
     assert held.narrow(Everything()) == [Prefix("open.")]
 

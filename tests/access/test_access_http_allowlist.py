@@ -1,4 +1,4 @@
-"""Which texts can be names and origins in the settings."""
+"""Valid hosts and origins in the settings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_names(text: str, name: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "http://broker", "broker/", "*.example", "a b", "broker:port", "broker:99999", "bücher.example"]
 )
-def test_texts_that_are_no_names(text: str) -> None:
+def test_invalid_names(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_host(text)
     assert "HOST" in caught.value.hint
@@ -73,14 +73,14 @@ def test_origins(text: str, origin: str) -> None:
         ("https://bücher.example", "https://HOST"),
     ],
 )
-def test_origins_that_no_browser_sends(text: str, cure: str) -> None:
+def test_invalid_origins(text: str, cure: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_origin(text)
     assert cure in caught.value.hint
 
 
 @pytest.mark.parametrize("key", ["hosts", "origins"])
-def test_the_error_says_where_it_stands(key: str, tmp_path: Path) -> None:
+def test_the_error_names_the_setting(key: str, tmp_path: Path) -> None:
     file = tmp_path / "polycast.toml"
     file.write_text(f'[access]\n{key} = ["fine.example/"]\n')
     with pytest.raises(UsageError, match=rf"polycast.toml: access.{key}: 'fine.example/'"):
@@ -97,9 +97,7 @@ def test_the_error_says_where_it_stands(key: str, tmp_path: Path) -> None:
         ("https://broker.example:444", False, False),
     ],
 )
-def test_pages_that_came_without_tls_are_no_pages_of_a_listener_with_tls(
-    origin: str, plain: bool, secure: bool
-) -> None:
+def test_an_http_origin_is_not_the_own_origin_of_a_tls_listener(origin: str, plain: bool, secure: bool) -> None:
     sites = HttpAllowlist(AccessSettings())
     assert sites.allows_origin(origin, "broker.example", secure=False) == plain
     assert sites.allows_origin(origin, "broker.example", secure=True) == secure

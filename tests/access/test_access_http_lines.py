@@ -1,4 +1,4 @@
-"""A web page that posts to a port of another dialect: nothing of its request is a message."""
+"""A web page that posts to a listener of another dialect: no part of its request is a message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kit.room import GREETING
 from kit.wire import Peer
 
 LINES = ("simplest", "simplest.peer", "fanout.client", "fanout.controller", "ubre")
-"""Listeners whose messages are lines: a request that is passed over would be followed by a body that is not."""
+"""Listeners of line-based dialects: if the request line were ignored, its body would be read as messages."""
 PLAIN = tuple(name for name in (*EVERY, "simplest.peer") if name != "http")
 
 STOLEN = {
@@ -30,7 +30,7 @@ STOLEN = {
     "nanomsg.pub": nanomsg.SUB,
     "nanomsg.sub": nanomsg.PUB + nanomsg.message(b"stolen|x"),
 }
-"""What the body of the request would do, if it were read."""
+"""The effect of the request body, if it were read."""
 
 REQUESTS = {
     "form": ("POST", "/", "1.1"),
@@ -58,7 +58,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def witness(broker: Broker) -> Iterator[Peer]:
-    """Hears all that is published; nothing was, but what it says itself in the end."""
+    """A subscriber to everything; receives only its own last message."""
     with broker.connect("fanout.client") as peer, broker.connect("fanout.controller") as speaker:
         peer.expect(GREETING)
         peer.send(b"subscribe >\ntime\n")
@@ -69,7 +69,7 @@ def witness(broker: Broker) -> Iterator[Peer]:
 
 
 def attack(broker: Broker, listener: str, data: bytes, piece: int = 1 << 20) -> bytes:
-    """Sends until the broker hangs up; what it said before that."""
+    """Send until the broker closes; returns what the broker sent before."""
     with broker.connect(listener) as peer:
         with suppress(ConnectionError):
             for begin in range(0, len(data), piece):
@@ -92,7 +92,7 @@ def test_a_request_publishes_nothing(listener: str, piece: int, broker: Broker, 
 
 @pytest.mark.parametrize("listener", LINES)
 @pytest.mark.parametrize("kind", REQUESTS)
-def test_whatever_the_request(listener: str, kind: str, broker: Broker, witness: Peer) -> None:
+def test_any_request(listener: str, kind: str, broker: Broker, witness: Peer) -> None:
     attack(broker, listener, posted(listener, *REQUESTS[kind]))
 
 
@@ -111,13 +111,13 @@ def test_a_long_line(listener: str, size: int, broker: Broker, witness: Peer) ->
 
 @pytest.mark.parametrize("listener", PLAIN)
 @pytest.mark.parametrize("piece", [1 << 20, 1], ids=["whole", "byte by byte"])
-def test_a_hello_of_tls_publishes_nothing(listener: str, piece: int, broker: Broker, witness: Peer) -> None:
-    """A server can have browsers put bytes of its choice into the hello that they send to another address."""
+def test_a_tls_client_hello_publishes_nothing(listener: str, piece: int, broker: Broker, witness: Peer) -> None:
+    """A server can make browsers send bytes of its choice in the ClientHello to another address."""
     attack(broker, listener, b"\x16\x03\x01\x02\x00\x01\x00\n" + STOLEN[listener], piece)
 
 
 @pytest.mark.parametrize("listener", LINES)
-def test_it_is_counted_and_the_log_names_the_cure(listener: str, broker: Broker) -> None:
+def test_it_is_counted_and_the_log_names_the_http_listener(listener: str, broker: Broker) -> None:
     def closed(reason: str) -> float:
         return counted(broker, "polycast_connections_closed_total", listener=listener, reason=reason)
 
@@ -143,7 +143,7 @@ def test_it_is_counted_and_the_log_names_the_cure(listener: str, broker: Broker)
         ("fanout.controller", b"\xc3\xa9 / HTTP/1.1\n", b"b y\n", b"\xc3\xa9!/ HTTP/1.1\nb!y\n"),
     ],
 )
-def test_only_the_first_line_is_looked_at(
+def test_only_the_first_line_is_checked(
     listener: str, first: bytes, later: bytes, heard: bytes, broker: Broker, witness: Peer
 ) -> None:
     with broker.connect(listener) as peer:

@@ -1,4 +1,4 @@
-"""Who a peer is by the way it came."""
+"""Identities by certificate and source address."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ NETWORKS = parse_networks(["wide=10.0.0.0/8", "narrow=10.1.0.0/16", "six=2001:db
         ("", "anonymous"),
     ],
 )
-def test_from_a_place(host: str | None, identity: str) -> None:
+def test_identity_from_an_address(host: str | None, identity: str) -> None:
     assert from_address(host, NETWORKS) == identity
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/8", "a=10.0.0.1/8", "a=somewhere", "a b=10.0.0.0/8", "=10.0.0.0/8"])
-def test_what_is_no_network(text: str) -> None:
+def test_invalid_networks(text: str) -> None:
     with pytest.raises(UsageError):
         parse_networks([text])
 
@@ -64,7 +64,7 @@ def subject(name: str) -> Any:
         (subject("a\nb"), None),
     ],
 )
-def test_from_a_certificate(certificate: Any, identity: str | None) -> None:
+def test_identity_from_a_certificate(certificate: Any, identity: str | None) -> None:
     assert from_certificate(certificate) == identity
 
 
@@ -88,7 +88,7 @@ def test_names_that_no_token_can_have(name: str, tmp_path: Path) -> None:
         ("192.0.2.1", subject("loopback"), "dialled", "dialled"),
     ],
 )
-def test_whom_the_broker_dialled(
+def test_identity_of_a_dialled_server(
     host: str | None, certificate: Any, configured: str, found: str, tmp_path: Path
 ) -> None:
     access = AccessControl(AccessSettings(networks=["wide=10.0.0.0/8"]), tmp_path)
@@ -96,7 +96,7 @@ def test_whom_the_broker_dialled(
     assert access.identify_dialled(host, certificate, announced=True) == found
 
 
-def test_what_is_configured_may_do_everything_until_there_are_rules(tmp_path: Path) -> None:
+def test_a_configured_peer_may_do_everything_without_rules(tmp_path: Path) -> None:
     access = AccessControl(AccessSettings(), tmp_path)
     configured = ConnectionGuard(access, "dialled", "simplest", configured=True)
     found = ConnectionGuard(access, "dialled", "simplest")

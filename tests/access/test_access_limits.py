@@ -1,4 +1,4 @@
-"""What peers without rights can cost: memory, places, and the time of others."""
+"""What peers without rights can use: memory, connection slots, and time."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ RULES = ("sensors may publish sensors.>",)
 SPEAKERS = 24
 SILENT_PEERS = 1_100
 PATIENT = "[limits]\nhandshake_seconds = 3600.0\n"
-"""Nobody is closed for being silent, within the time of a test."""
+"""No silent peer is closed within the time of a test."""
 
 
 def closed_doors(folder: Path, *rules: str, more: str = "", fresh: bool = False, kept: bool = False) -> Broker:
-    """Whoever comes over tcp may do what the rules say, which is nothing without; over a file, everything."""
+    """Peers over tcp have the rights of the rules, none by default; peers over the file may do everything."""
     config = write_config(folder, "loopback may everything", *rules, more=more)
     files = (f"--listen={name}=ipc://{folder}/{name}" for name in ("http", "simplest"))
     data = folder / "data"
@@ -53,7 +53,7 @@ def bytes_in(broker: Broker, listener: str = "hermod.pub") -> float:
 
 
 def subscribe(broker: Broker, peer: Peer, words: bytes) -> None:
-    """As the first who speaks simplest; what comes behind it finds the subscription."""
+    """Send as the first simplest peer, and wait until its subscription is in place."""
     peer.send(words)
     wait_for(lambda: bytes_in(broker, "simplest") >= len(words), "it to be read")
 
@@ -74,7 +74,7 @@ def tls_port(broker: Broker) -> int:
 # -- memory ----------------------------------------------------------------------------------------------
 
 
-def test_payloads_of_peers_without_rights_are_not_kept(tmp_path: Path) -> None:
+def test_payloads_of_peers_without_rights_are_not_buffered(tmp_path: Path) -> None:
     header, part = message("sensors.1", b"x" * 16 * MIB, "")[: -16 * MIB], b"x" * 8 * MIB
     with closed_doors(tmp_path, more=PATIENT, fresh=True) as broker, ExitStack() as peers:
         strangers = [peers.enter_context(broker.connect("hermod.pub")) for _ in range(16)]
@@ -88,8 +88,8 @@ def test_payloads_of_peers_without_rights_are_not_kept(tmp_path: Path) -> None:
         assert resident_bytes(broker.process.pid) - before < sent / 4
 
 
-def test_a_payload_is_passed_over_for_who_may_not_publish_there(tmp_path: Path) -> None:
-    """The answer comes with the header, and the connection stays."""
+def test_a_forbidden_payload_is_skipped(tmp_path: Path) -> None:
+    """The error follows the header, and the connection stays open."""
     payload = b"no" * MIB
     frame = message("secret", payload)
     header = frame[: -len(payload)]
@@ -120,7 +120,7 @@ def test_a_forbidden_message_in_a_batch(tmp_path: Path) -> None:
         guest.expect(OK)
 
 
-def test_stages_of_peers_without_rights_are_refused_before_they_come(tmp_path: Path) -> None:
+def test_stages_of_peers_without_rights_are_refused_on_their_header(tmp_path: Path) -> None:
     large = stage("batch", "stage", b"x" * MIB)
     with closed_doors(tmp_path, more=PATIENT) as broker, broker.connect("hermod.pub") as stranger:
         stranger.send(large[: 100 * KIB])
@@ -129,7 +129,7 @@ def test_stages_of_peers_without_rights_are_refused_before_they_come(tmp_path: P
         expect_error(stranger, 403)
 
 
-def test_answers_that_a_peer_without_rights_does_not_read(tmp_path: Path) -> None:
+def test_replies_that_a_peer_without_rights_does_not_read(tmp_path: Path) -> None:
     with closed_doors(tmp_path, more=PATIENT) as broker, broker.connect("hermod.pub", 4096) as stranger:
         sending = Sending(stranger, message("secret", b"") * 200_000)
         assert "without rights" in broker.wait_for_log("too slow")
@@ -145,7 +145,7 @@ BEGUN = {
 
 
 @pytest.mark.parametrize("dialect", BEGUN)
-def test_a_large_frame_is_refused_by_its_topic_where_nobody_can_be_told(dialect: str, tmp_path: Path) -> None:
+def test_a_large_frame_with_a_forbidden_topic_closes_the_connection_early(dialect: str, tmp_path: Path) -> None:
     listener, begun = BEGUN[dialect]
     allowed = begun.replace(b"secret", b"open.a")
     with closed_doors(tmp_path, "guest may publish open.>") as broker:
@@ -159,8 +159,8 @@ def test_a_large_frame_is_refused_by_its_topic_where_nobody_can_be_told(dialect:
         assert counted(broker, "polycast_connections_closed_total", listener=listener, reason="forbidden") == 1
 
 
-def test_unfinished_frames_share_a_limit_and_all_get_finished(tmp_path: Path) -> None:
-    """These peers may publish what they begin; there is not room for all of it at once."""
+def test_incomplete_frames_share_a_limit_and_all_complete(tmp_path: Path) -> None:
+    """These peers have rights; there is not enough memory for all frames at once."""
     payload = b"x" * 4 * MIB
     frame = b"pub open %d %b\n" % (len(payload), payload)
     limits = f"[limits]\ntotal_receive_bytes = {8 * MIB}\n"
@@ -183,7 +183,7 @@ def test_unfinished_frames_share_a_limit_and_all_get_finished(tmp_path: Path) ->
         assert heard.finish() == frame * len(speakers)
 
 
-def test_a_frame_that_does_not_go_on_costs_its_connection(tmp_path: Path) -> None:
+def test_a_frame_without_progress_closes_its_connection(tmp_path: Path) -> None:
     with closed_doors(tmp_path, more="[limits]\nframe_seconds = 0.2\n") as broker, ExitStack() as peers:
         calm, slow = (peers.enter_context(broker.connect_file("simplest")) for _ in range(2))
         subscribe(broker, calm, b"sub x\npub x 100 begun")
@@ -201,7 +201,7 @@ def test_a_frame_that_does_not_go_on_costs_its_connection(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("hosts", [1, 7])
 @pytest.mark.parametrize(("listener", "words"), [("hermod.pub", b""), ("hermod.sub", b""), ("http", b"/healthz")])
-def test_silent_peers_cannot_keep_out_a_token(listener: str, words: bytes, hosts: int, tmp_path: Path) -> None:
+def test_silent_peers_cannot_lock_out_a_token(listener: str, words: bytes, hosts: int, tmp_path: Path) -> None:
     token = add_token(tmp_path / "data", "sensors", list(RULES))
     limits = PATIENT + "connections = 40\n"
     with closed_doors(tmp_path, more=limits) as broker, ExitStack() as peers:
@@ -219,7 +219,7 @@ def test_silent_peers_cannot_keep_out_a_token(listener: str, words: bytes, hosts
         assert "limits.connections" in broker.wait_for_log("displaced by a new connection")
 
 
-def test_a_peer_that_shows_no_rights_is_closed_in_time_and_others_stay(tmp_path: Path) -> None:
+def test_a_peer_without_rights_is_closed_in_time_and_others_stay(tmp_path: Path) -> None:
     token = add_token(tmp_path / "data", "sensors", list(RULES))
     limits = "[limits]\nhandshake_seconds = 0.5\n"
     with closed_doors(tmp_path, "guest may publish open.> over simplest", more=limits) as broker:
@@ -239,7 +239,7 @@ def test_a_peer_that_shows_no_rights_is_closed_in_time_and_others_stay(tmp_path:
             ears.expect(b"pub open.a 1 x\n")
 
 
-def test_a_peer_whose_rights_are_taken_away_must_show_others_in_time(tmp_path: Path) -> None:
+def test_a_peer_that_lost_its_rights_must_show_a_token_in_time(tmp_path: Path) -> None:
     limits = "[limits]\nhandshake_seconds = 0.5\n"
     started = closed_doors(tmp_path, "guest may publish open.>", more=limits)
     with started as broker, broker.connect("hermod.pub") as guest:
@@ -251,7 +251,7 @@ def test_a_peer_whose_rights_are_taken_away_must_show_others_in_time(tmp_path: P
         assert guest.expect_closed() == b""
 
 
-def test_a_peer_on_the_http_port_that_asks_no_more_is_closed(tmp_path: Path) -> None:
+def test_an_unauthorized_http_peer_without_requests_is_closed(tmp_path: Path) -> None:
     token = add_token(tmp_path / "data", "boss", ["boss may admin"])
     limits = "[limits]\nhandshake_seconds = 0.5\n"
     with closed_doors(tmp_path, more=limits) as broker, broker.connect("http") as boss:

@@ -1,4 +1,4 @@
-"""What is forbidden where there is a log: batches, stages, history, and the answers of Spark."""
+"""Refusals of a broker with a log: batches, stages, history, and Spark routes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_stages(broker: Broker) -> None:
         assert said(peer) == {"status": "OK", "count": 2}
 
 
-def test_history_is_for_those_who_may_subscribe(broker: Broker) -> None:
+def test_history_needs_the_right_to_subscribe(broker: Broker) -> None:
     with broker.connect("ubre") as peer:
         for pattern, allowed in (("open.h", True), ("open.>", True), (">", False), ("secret", False)):
             peer.send(line(request="polycast/history", id=1, body={"pattern": pattern}))
@@ -75,7 +75,7 @@ def test_history_is_for_those_who_may_subscribe(broker: Broker) -> None:
             assert said(peer) == {"fail": 2, "body": "Forbidden"}
 
 
-def test_spark_shows_everything_and_so_is_for_those_who_manage(broker: Broker) -> None:
+def test_spark_routes_need_admin(broker: Broker) -> None:
     with broker.connect("ubre") as peer, broker.connect_file("ubre") as here:
         here.send(line(subscribe="spark/sql", body={"serve": True}) + line(request="polycast/stats", id=1))
         here.read_until(b"\n")

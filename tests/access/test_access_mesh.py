@@ -1,4 +1,4 @@
-"""Other brokers: those that the broker dials have an identity and its rights, as anybody else."""
+"""Dialled brokers have an identity and its rights, like any peer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ELSEWHERE = '[simplest]\ndiscover = ["acme"]\ndiscover_networks = ["10.0.0.0/8"]
 
 @contextmanager
 def attacker() -> Iterator[socket.socket]:
-    """A port of somebody who would like to be dialled."""
+    """A listening port to announce."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(GUARD_SECONDS)
         yield listening
@@ -53,7 +53,7 @@ def is_dialled(listening: socket.socket) -> bool:
 def meshed(
     folder: Path, *rules: str, more: str = "", networks: tuple[str, ...] = (), flags: tuple[str, ...] = ()
 ) -> Iterator[Broker]:
-    """Whoever comes over tcp is `guest`; over the files of the folder it is this machine."""
+    """Peers over tcp are `guest`; peers over the files of the folder are `loopback`."""
     guests = ("guest=127.0.0.1/32", *networks)
     config = write_config(folder, "loopback may everything", *rules, networks=guests, more=more)
     file = f"--listen=simplest=ipc://{folder}/simplest"
@@ -70,7 +70,7 @@ def announce(broker: Broker, port: int, name: str = "//peers/acme/evil", host: s
 # -- what was announced ----------------------------------------------------------------------------------
 
 
-def test_an_announced_port_outside_of_the_networks_is_not_dialled(tmp_path: Path) -> None:
+def test_an_announced_address_outside_of_the_networks_is_not_dialled(tmp_path: Path) -> None:
     with attacker() as evil, meshed(tmp_path, ANNOUNCER, "dialled may everything", more=ELSEWHERE) as broker:
         announce(broker, port_of(evil))
         assert "127.0.0.1 is in none of simplest.discover_networks" in broker.wait_for_log(
@@ -79,7 +79,7 @@ def test_an_announced_port_outside_of_the_networks_is_not_dialled(tmp_path: Path
         assert not is_dialled(evil)
 
 
-def test_without_networks_nothing_is_dialled_and_the_start_says_so(tmp_path: Path) -> None:
+def test_without_networks_nothing_is_dialled_and_the_start_logs_it(tmp_path: Path) -> None:
     more = '[simplest]\ndiscover = ["acme"]\n'
     with attacker() as evil, meshed(tmp_path, ANNOUNCER, "dialled may everything", more=more) as broker:
         broker.wait_for_log("no announced broker is dialled: set simplest.discover_networks")
@@ -88,8 +88,8 @@ def test_without_networks_nothing_is_dialled_and_the_start_says_so(tmp_path: Pat
         assert not is_dialled(evil)
 
 
-def test_an_announced_port_for_which_there_is_no_rule_is_not_dialled_and_that_is_said_once(tmp_path: Path) -> None:
-    """With the default rules as well: a port of this machine is not trusted for being one."""
+def test_an_announced_address_without_a_rule_is_not_dialled_and_logged_once(tmp_path: Path) -> None:
+    """With the default rules, too: an announced local address is not trusted as `loopback`."""
     config = tmp_path / "polycast.toml"
     config.write_text(LOCAL)
     with attacker() as evil, Broker(f"--config={config}", listen=LISTEN) as broker, Room(broker) as room:
@@ -101,7 +101,7 @@ def test_an_announced_port_for_which_there_is_no_rule_is_not_dialled_and_that_is
         assert not is_dialled(evil)
 
 
-def test_a_dialled_attacker_reads_and_publishes_what_a_rule_gives_it_and_nothing_else(tmp_path: Path) -> None:
+def test_a_dialled_attacker_has_no_more_rights_than_its_rules(tmp_path: Path) -> None:
     more = LOCAL.replace("127.0.0.0/8", "127.0.0.2/32")
     with (
         meshed(tmp_path, ANNOUNCER, "dialled may publish+subscribe open.>", more=more) as broker,
@@ -133,8 +133,8 @@ def test_announcements_need_the_right_to_their_name(name: str, tmp_path: Path) -
         assert not is_dialled(evil)
 
 
-def test_an_announced_broker_may_have_a_name_by_its_network(tmp_path: Path) -> None:
-    """What it may do is what the rules say of that network."""
+def test_an_announced_broker_may_have_the_identity_of_its_network(tmp_path: Path) -> None:
+    """Its rights are those of the network."""
     more = LOCAL.replace("127.0.0.0/8", "127.0.0.2/32")
     with (
         meshed(
@@ -157,8 +157,8 @@ def closes_what_leads_to_itself(broker: Broker) -> bool:
     return log.count("it leads to this broker") == log.count("announced at")
 
 
-def test_announced_addresses_of_this_broker_itself_take_no_link_from_others(tmp_path: Path) -> None:
-    """It listens on all addresses, so that only the link shows where an address leads."""
+def test_announced_addresses_of_this_broker_itself_use_up_no_links(tmp_path: Path) -> None:
+    """The broker listens on all addresses, so that only a connection shows where an address leads."""
     more = LOCAL + "links = 2\n"
     listen = "--listen=simplest.peer=tcp://0.0.0.0:0"
     with (
@@ -188,7 +188,7 @@ def test_one_address_is_dialled_at_few_ports_only(tmp_path: Path) -> None:
         assert not is_dialled(evil)
 
 
-def test_what_an_announcement_says_goes_to_the_log_escaped_and_cut(tmp_path: Path) -> None:
+def test_announcements_are_logged_escaped_and_truncated(tmp_path: Path) -> None:
     with meshed(tmp_path, ANNOUNCER, more=ELSEWHERE) as broker:
         announce(broker, 9, "//peers/acme/x\x1b[2J" + "y" * 150)
         told = broker.wait_for_log("not linked: 127.0.0.1")
@@ -212,7 +212,7 @@ def rules(*texts: str) -> str:
     return f"--set=access.rules={','.join(texts)}"
 
 
-def test_a_configured_peer_may_do_everything_where_no_rules_are_written() -> None:
+def test_a_configured_peer_may_do_everything_where_no_rules_are_set() -> None:
     with (
         attacker() as other,
         linked((f"--peer=127.0.0.1:{port_of(other)}",), other) as (broker, link),
@@ -225,7 +225,7 @@ def test_a_configured_peer_may_do_everything_where_no_rules_are_written() -> Non
         link.read_until(pub("y", b"2"))
 
 
-def test_where_rules_are_written_a_configured_peer_has_the_rights_of_its_identity() -> None:
+def test_with_rules_a_configured_peer_has_the_rights_of_its_identity() -> None:
     with socket.create_server(("127.0.0.2", 0)) as other:
         flags = (
             f"--peer=127.0.0.2:{port_of(other)}",
@@ -240,7 +240,7 @@ def test_where_rules_are_written_a_configured_peer_has_the_rights_of_its_identit
             assert pub("b", b"3") not in link.read_until(pub("a.3", b"4"))
 
 
-def test_a_configured_peer_that_may_do_nothing_is_named_at_the_start() -> None:
+def test_a_configured_peer_without_rights_is_logged_at_start() -> None:
     flags = (
         "--peer=127.0.0.1:9",
         "--peer=localhost:9",
@@ -258,7 +258,7 @@ def test_a_configured_peer_that_may_do_nothing_is_named_at_the_start() -> None:
         assert "may do nothing" not in broker.log()
 
 
-def test_what_a_remote_pub_may_not_publish_is_passed_over() -> None:
+def test_forbidden_messages_of_a_remote_pub_are_refused() -> None:
     allowed = rules("loopback may publish a", "loopback may subscribe >", "loopback may publish polycast/fence")
     with (
         Listening() as remote,
@@ -286,7 +286,7 @@ def _publishes(peer: Peer, client: Peer) -> bool:
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "ws"])
-def test_a_remote_sub_gets_what_it_may_subscribe_to(scheme: str) -> None:
+def test_a_remote_sub_receives_only_allowed_topics(scheme: str) -> None:
     allowed = rules("loopback may subscribe a.>", "loopback may publish >", "loopback may publish polycast/>")
     with (
         Listening(f"{scheme}://127.0.0.1:0") as remote,
@@ -334,8 +334,8 @@ def test_rules_that_change_change_what_a_link_carries(tmp_path: Path) -> None:
 # -- whose id it is --------------------------------------------------------------------------------------
 
 
-def test_a_guest_that_says_the_id_of_another_broker_does_not_cost_it_its_link() -> None:
-    """The smallest id of all: two honest brokers would keep the link that the smaller one dialled."""
+def test_a_guest_that_claims_the_id_of_another_broker_does_not_close_its_link() -> None:
+    """With the smallest id: two honest brokers keep the link that the one with the smaller id dialled."""
     with socket.create_server(("127.0.0.2", 0)) as other:
         flags = (
             f"--peer=127.0.0.2:{port_of(other)}",
@@ -370,8 +370,8 @@ def connect_from(host: str, port: int) -> Iterator[Peer]:
 # -- forwarded names -------------------------------------------------------------------------------------
 
 
-def test_with_forwarding_a_forbidden_topic_is_not_to_be_had_by_its_other_name(tmp_path: Path) -> None:
-    """Live, from the log, and to publish. Rules that name `//fwd/` give nothing by themselves."""
+def test_with_forwarding_a_forbidden_topic_is_forbidden_under_its_forwarded_name(tmp_path: Path) -> None:
+    """Live, from the log, and to publish. Rules that name `//fwd/` alone grant nothing."""
     more = "[simplest]\nforward = true\n"
     granted = ("guest may publish+subscribe //fwd/>", "guest may subscribe ~//fwd/", "guest may subscribe open.>")
     with (

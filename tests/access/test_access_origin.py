@@ -1,4 +1,4 @@
-"""By which names the broker may be called over HTTP, and from which web pages."""
+"""The `Host` and `Origin` headers that HTTP requests may have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def answer_to(broker: Broker, host: str, origin: str = "", here: bool = False) -> int:
-    """The status of the answer to an upgrade."""
+    """The status of the response to an upgrade."""
     asked = upgrade(extra=f"Origin: {origin}\r\n" if origin else "").replace(
         b"Host: localhost", f"Host: {host}".encode()
     )
@@ -80,7 +80,7 @@ def test_names_of_the_broker(host: str, broker: Broker) -> None:
 
 @pytest.mark.parametrize("host", STRANGE)
 def test_any_other_name_is_refused_on_every_path(host: str, broker: Broker) -> None:
-    """A site can make a name of its own lead here: its pages would be pages of the broker."""
+    """DNS rebinding: the pages of a site could read the responses of the broker."""
     assert answer_to(broker, host) == 421
     for path in ("/", "/metrics", "/ubre", "/nowhere"):
         assert ask(broker, host, path=path).status == 421
@@ -92,19 +92,19 @@ def test_the_name_of_the_machine(broker: Broker) -> None:
     assert ask(broker, f"{socket.gethostname().upper()}:8080").status == 200
 
 
-def test_pages_for_probes_answer_to_any_name(broker: Broker) -> None:
+def test_probe_pages_accept_any_host(broker: Broker) -> None:
     assert ask(broker, "evil.example", path="/healthz").body == b"ok\n"
     assert ask(broker, "evil.example", path="/readyz").body == b"ready\n"
 
 
-def test_the_address_in_the_request_line_counts_too(broker: Broker) -> None:
+def test_the_host_in_the_request_line_is_checked_too(broker: Broker) -> None:
     assert ask(broker, "localhost", path="http://evil.example/metrics").status == 421
     assert ask(broker, "evil.example", path="http://localhost/metrics").status == 421
     assert ask(broker, "localhost", path="http://localhost:8080/metrics").status == 200
 
 
 def test_no_host_at_all(broker: Broker) -> None:
-    """As old programs have it; browsers never do."""
+    """HTTP/1.0 programs send none; browsers always do."""
     with broker.connect("http") as peer:
         peer.send(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert read_answer(peer).status == 200
@@ -114,14 +114,14 @@ def test_two_hosts(broker: Broker) -> None:
     assert ask(broker, "localhost", "Host: evil.example").status == 400
 
 
-def test_on_a_socket_file_as_well(broker: Broker) -> None:
-    """A browser may come through a proxy, and its user would be `loopback`."""
+def test_also_on_a_socket_file(broker: Broker) -> None:
+    """Through a proxy, a browser would be `loopback`."""
     assert answer_to(broker, "evil.example", "http://evil.example", here=True) == 421
     assert answer_to(broker, "localhost", here=True) == 101
 
 
 def test_a_token_does_not_help(tmp_path: Path) -> None:
-    """Nor does it matter who is trusted for being on this machine."""
+    """Nor does `loopback`."""
     with gated(tmp_path, "loopback may everything", listen=("http",), networks=()) as broker:
         for extra in ((), ("Authorization: Bearer nonsense",)):
             assert ask(broker, "evil.example", *extra).status == 421
@@ -191,8 +191,8 @@ def test_own_pages_and_those_that_are_listed(host: str, origin: str, welcome: bo
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS", "DELETE"])
 @pytest.mark.parametrize("path", ["/", "/healthz", "/metrics", "/topics/a", "/nowhere"])
-def test_pages_of_other_sites_ask_for_nothing(method: str, path: str, broker: Broker) -> None:
-    """Whatever there is or will be at that path, and whoever asks."""
+def test_requests_from_pages_of_other_sites_are_refused(method: str, path: str, broker: Broker) -> None:
+    """On every path, for every identity."""
     with broker.connect("http") as peer:
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil\r\n\r\n"
         peer.send(head.encode())
@@ -214,8 +214,8 @@ def test_two_origins(broker: Broker) -> None:
         ("none", "navigate", 200),
     ],
 )
-def test_what_other_sites_embed(site: str, mode: str, status: int, broker: Broker) -> None:
-    """Images and scripts are fetched without an Origin; a link that somebody follows is welcome."""
+def test_embedding_by_other_sites(site: str, mode: str, status: int, broker: Broker) -> None:
+    """Images and scripts are fetched without an Origin; navigation is allowed."""
     headers = (f"Sec-Fetch-Site: {site}", f"Sec-Fetch-Mode: {mode}")
     assert ask(broker, "localhost", *headers).status == status
 
@@ -232,7 +232,7 @@ def test_all_pages(tmp_path: Path) -> None:
         assert answer_to(broker, "evil", "http://evil") == 421
 
 
-def test_the_refusal_says_no_more_than_that(broker: Broker) -> None:
+def test_the_refusal_reveals_nothing_else(broker: Broker) -> None:
     with broker.connect("http") as peer:
         peer.send(upgrade(extra="Origin: http://evil\r\n"))
         assert read_answer(peer).body == b"Forbidden\n"

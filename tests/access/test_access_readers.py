@@ -1,4 +1,4 @@
-"""A peer that floods the broker with requests for its log costs others no more than its turns."""
+"""A peer that floods the broker with requests for its log uses no more than its own turns."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LISTEN = ("hermod.pub", "ubre", "http")
 SMALL = "--set=log.segment_bytes=65536"
 FLOOD = 150
 RESET = struct.pack("ii", 1, 0)
-"""Lingers for no time: closing sends a reset."""
+"""SO_LINGER of 0 seconds: closing sends a reset."""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some sealed segments, and hot ones; the broker that wrote them was killed, so some topics may be unknown."""
+    """Sealed and hot segments of a broker that was killed, so that some topics may be unknown."""
     folder = tmp_path_factory.mktemp("data")
     with Broker(SMALL, data=folder, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
         for begin in range(0, 1000, 100):

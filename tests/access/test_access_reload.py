@@ -1,4 +1,4 @@
-"""SIGHUP: what is in the configuration's file holds, unless it cannot be used."""
+"""SIGHUP reloads the configuration file, unless it is invalid."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_rules_are_reread(tmp_path: Path) -> None:
         assert b'"code": 403' in peer.read_until(b"\n")
 
 
-def test_who_may_no_longer_hear_what_it_hears_is_closed(tmp_path: Path) -> None:
+def test_a_connection_that_loses_a_right_it_uses_is_closed(tmp_path: Path) -> None:
     rules = ("guest may subscribe a.>", "guest may publish c")
     started = gated(tmp_path, *rules, "guest may subscribe b.>", listen=("fanout.client",))
     with started as broker, broker.connect("fanout.client") as one, broker.connect("fanout.client") as two:
@@ -73,7 +73,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(problem: str, tmp_path: Path
             assert b'"code": 403' in peer.read_until(b"\n")
 
 
-def test_limits_and_rates_change_and_the_rest_is_named(tmp_path: Path) -> None:
+def test_limits_and_rates_change_and_other_changes_are_logged(tmp_path: Path) -> None:
     with gated(tmp_path, "guest may everything", listen=("simplest",)) as broker:
         limits = "[limits]\nsubscriptions = 1\npayload_bytes = 10"
         more = f"connection_messages = 1.0\n{limits}\n[hermod]\nrequire_checksum = true"
@@ -86,7 +86,7 @@ def test_limits_and_rates_change_and_the_rest_is_named(tmp_path: Path) -> None:
 
 
 def test_a_broker_whose_terminal_is_closed_stops(tmp_path: Path) -> None:
-    """That is a SIGHUP as well."""
+    """A closed terminal sends SIGHUP, too."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "polycast", "serve", "--no-log", "--listen=simplest=tcp://127.0.0.1:0"]
     with (tmp_path / "log").open("w") as stderr:

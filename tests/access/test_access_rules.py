@@ -1,4 +1,4 @@
-"""Rules: how they are written, and what they allow."""
+"""Rules: their syntax, and what they allow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATTERNS: list[Pattern] = [Everything(), *(kind(value) for kind in (Exact, Prefi
 
 
 @pytest.mark.parametrize("rule", PATTERNS, ids=str)
-def test_a_pattern_covers_what_brute_force_says(rule: Pattern) -> None:
+def test_covers_matches_brute_force(rule: Pattern) -> None:
     for asked in PATTERNS:
         heard = [topic for topic in TOPICS if asked.matches(topic)]
         missed = [topic for topic in heard if not rule.matches(topic)]
@@ -54,7 +54,7 @@ def test_a_pattern_covers_what_brute_force_says(rule: Pattern) -> None:
         ),
     ],
 )
-def test_how_rules_are_written(text: str, rule: Rule) -> None:
+def test_valid_rules(text: str, rule: Rule) -> None:
     assert parse_rule(text) == rule
 
 
@@ -77,7 +77,7 @@ def test_how_rules_are_written(text: str, rule: Rule) -> None:
         "ä may admin",
     ],
 )
-def test_what_is_no_rule(text: str) -> None:
+def test_invalid_rules(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_rule(text)
     assert error.value.hint
@@ -87,7 +87,7 @@ def rights(*texts: str, identity: str = "a", dialect: str = "ubre") -> Rights | 
     return rights_of(map(parse_rule, texts), identity, dialect)
 
 
-def test_what_no_rule_allows_is_forbidden() -> None:
+def test_everything_without_a_rule_is_forbidden() -> None:
     held = rights("b may everything", "a may everything over hermod")
     assert held is not None
     assert held.none
@@ -96,7 +96,7 @@ def test_what_no_rule_allows_is_forbidden() -> None:
     assert not held.may_subscribe(Exact("x"))
 
 
-def test_everything_is_no_rights_at_all() -> None:
+def test_everything_needs_no_rights_object() -> None:
     assert rights("a may publish x", "a may everything") is None
     assert rights("a may everything over ubre") is None
 
@@ -115,7 +115,7 @@ def test_rights_are_the_sum_of_rules() -> None:
     assert list(map(held.may_subscribe, asked)) == [True, True, True, True, False, False]
 
 
-def test_of_what_was_not_asked_for_word_by_word_comes_what_is_allowed() -> None:
+def test_an_implicit_subscription_is_narrowed_to_the_allowed_part() -> None:
     held = rights("a may subscribe b.>", "a may subscribe =c", "a may subscribe polycast/>")
     assert held is not None
     assert held.narrow(Everything()) == [Prefix("b."), Exact("c")]

@@ -1,4 +1,4 @@
-"""The rights to serve a route and to query topics: apart from subscribe and admin, and lost at once."""
+"""The rights to serve a route and to query topics: separate from subscribe and admin, revoked at once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_subscribe_does_not_include_serve(tmp_path: Path) -> None:
             assert asker.refusal("pay", 1) == "NotFound"
 
 
-def test_serve_brings_requests_and_no_messages(tmp_path: Path) -> None:
+def test_the_right_to_serve_delivers_requests_and_no_messages(tmp_path: Path) -> None:
     started = guests(tmp_path, *GUEST, "guest may serve pay.>")
     with started as broker, peer_of(broker) as responder, peer_of(broker) as asker:
         responder.say(subscribe="pay.card", body=SERVE)
@@ -82,7 +82,7 @@ def test_the_routes_of_the_broker_need_admin(route: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("route", "right"), [(SQL, "guest may admin"), ("pay", "guest may serve pay")], ids=["admin", "serve"]
 )
-def test_who_loses_the_right_stops_serving_at_once(route: str, right: str, tmp_path: Path) -> None:
+def test_a_peer_that_loses_the_right_stops_serving_at_once(route: str, right: str, tmp_path: Path) -> None:
     stays = ("loopback may everything", "guest may publish >", "guest may subscribe >", "guest may query >")
     with guests(tmp_path, *stays, right) as broker, peer_of(broker) as responder, peer_of(broker) as asker:
         responder.say(subscribe=route, body=SERVE)
@@ -150,7 +150,7 @@ def test_admin_alone_does_not_open_sql(tmp_path: Path) -> None:
     ],
     ids=["some", "all"],
 )
-def test_the_responder_is_told_who_asks_and_for_which_topics(
+def test_the_responder_receives_the_identity_and_its_topics(
     rules: list[str], told: list[str] | None, tmp_path: Path
 ) -> None:
     started = guests(tmp_path, *rules, "guest may admin")
@@ -167,7 +167,7 @@ def test_the_responder_is_told_who_asks_and_for_which_topics(
     [("text", "BadRequest"), ({"query": "x" * REQUEST_BYTES}, "TooLarge")],
     ids=["text", "large"],
 )
-def test_a_query_that_cannot_be_passed_on(body: Any, answer: str, tmp_path: Path) -> None:
+def test_a_query_that_cannot_be_forwarded(body: Any, answer: str, tmp_path: Path) -> None:
     more = "[limits]\nline_bytes = 1_000_000"
     with guests(tmp_path, "guest may query >", more=more) as broker, peer_of(broker) as peer:
         assert peer.refusal(SQL, body).startswith(answer)

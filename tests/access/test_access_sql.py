@@ -1,4 +1,4 @@
-"""Requests for SQL, as the broker passes them on: with who asks, and a line in its log."""
+"""SQL requests: forwarded with the identity of the requester, and logged."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def said(peer: Peer) -> dict[str, Any]:
     return found
 
 
-def test_a_query_is_in_the_log_with_who_asked(broker: Broker) -> None:
-    """In one line, whatever is in the query, and not all of a long one."""
+def test_a_query_is_logged_with_its_identity(broker: Broker) -> None:
+    """On one line, escaped and truncated."""
     forged = "SELECT 1 --\n2026-11-16 INFO all is well\r\x1b[2J\N{LINE SEPARATOR}\N{SNOWMAN}" + "x" * 1000
     with broker.connect("ubre") as peer:
         peer.send(line(request="spark/sql", id=1, body={"query": forged}))
@@ -40,7 +40,7 @@ def test_a_query_is_in_the_log_with_who_asked(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("body", [{"query": 7}, {}, [], None])
-def test_what_is_no_query_is_in_the_log_too(broker: Broker, body: Any) -> None:
+def test_an_invalid_query_is_logged_too(broker: Broker, body: Any) -> None:
     with broker.connect("ubre") as peer:
         peer.send(line(request="spark/sql", id=1, body=body))
         assert said(peer)["fail"] == 1

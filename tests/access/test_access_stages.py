@@ -1,4 +1,4 @@
-"""Stages and batch ids belong to the identity that made them: another one that knows the id changes nothing."""
+"""Stages and batch ids belong to one identity: another identity cannot change them, even if it knows the id."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from polycast.server.access.tokens import add_token, revoke_token
 LISTEN = ("hermod.pub", "hermod.sub", "http")
 ROWS = 2000
 LARGE = 3000
-"""So many rows of 1,000 bytes go to the log in bulk."""
+"""This many rows of 1,000 bytes are written to the log in bulk."""
 BOTH = ("alice", "bob")
 RULES = ("guest may subscribe >", "guest may admin", *(f"{name} may publish jobs.>" for name in BOTH))
-"""A guest may see everything, and publish nothing."""
+"""A guest may subscribe to everything, and publish nothing."""
 NIGHT = "night-2026-11-16"
 
 
@@ -125,7 +125,7 @@ def test_a_peer_without_rights_cannot_use_the_id_first(gate: Gate) -> None:
 
 
 def test_a_forbidden_stage_is_refused_on_its_header(gate: Gate) -> None:
-    """The payload is never waited for, and what follows it is understood."""
+    """Without waiting for the payload, which is skipped."""
     header, payload = hermod.stage(NIGHT, "s", b"")[:-1], b"." * 5_000_000
     header = header.replace(b'"payload_size": 0', b'"payload_size": %d' % len(payload)) + b"}"
     with gate.connect() as stranger:
@@ -141,7 +141,7 @@ def test_a_forbidden_stage_is_refused_on_its_header(gate: Gate) -> None:
 
 
 def test_two_identities_use_one_id(gate: Gate) -> None:
-    """Neither sees, commits, drops or blocks what the other has under it."""
+    """Neither sees, commits, drops or blocks the stages of the other."""
     with gate.connect("alice") as alice, gate.connect("bob") as bob:
         stage(alice, "part-0", "jobs.alice", 500)
         bob.send(hermod.commit(NIGHT, "part-0"))
@@ -189,7 +189,7 @@ def test_after_a_crash_an_id_is_known_to_its_owner_alone(gate: Gate, size: int) 
         assert len(gate.kept("jobs.a", LARGE)) == LARGE
 
 
-def test_ids_of_one_identity_do_not_push_out_those_of_another(tmp_path: Path) -> None:
+def test_ids_of_one_identity_do_not_evict_those_of_another(tmp_path: Path) -> None:
     gate = Gate(tmp_path, "--set=log.batch_ids=10")
     with gate.broker, gate.connect("alice") as alice, gate.connect("bob") as bob:
         for number in range(5):
@@ -212,7 +212,7 @@ def test_ids_of_one_identity_do_not_push_out_those_of_another(tmp_path: Path) ->
 # -- the right is looked at when rows are staged, and when they are committed ------------------------------
 
 
-def test_a_forbidden_topic_costs_only_the_stage_of_the_same_identity(gate: Gate) -> None:
+def test_a_forbidden_topic_drops_only_the_stage_of_the_same_identity(gate: Gate) -> None:
     with gate.connect("alice") as alice, gate.connect("bob") as bob:
         stage(alice, "s", "jobs.a", 5)
         stage(bob, "s", "jobs.b", 5)
@@ -225,7 +225,7 @@ def test_a_forbidden_topic_costs_only_the_stage_of_the_same_identity(gate: Gate)
 
 @pytest.mark.parametrize("size", [0, 1000])
 def test_rights_that_are_lost_between_stage_and_commit(gate: Gate, size: int) -> None:
-    """Small commits and those that go to the log in bulk. The rows stay: a commit with the right takes them."""
+    """Small commits and bulk commits. The rows stay staged: a commit with the right publishes them."""
     with gate.connect("alice") as alice:
         stage(alice, "s", "jobs.a", LARGE, size=size)
         stage(alice, "t", "jobs.other", 1)
@@ -250,7 +250,7 @@ def test_all_rights_that_are_lost_between_stage_and_commit(gate: Gate) -> None:
 
 
 def test_rights_that_are_lost_within_a_batch(gate: Gate) -> None:
-    """Its first message was allowed when it came; then nothing of it is published, and the id is not used."""
+    """The first message was allowed when it was received; none is published, and the id is not used."""
     frames = once("jobs.a", b"1", b"2")
     with gate.connect("alice") as alice:
         alice.send(hermod.message("jobs.a", b"before") + frames[:-1])
@@ -312,7 +312,7 @@ def test_one_identity_does_not_use_up_the_memory_of_another(tmp_path: Path) -> N
 
 
 def test_stages_without_rows_are_counted(tmp_path: Path) -> None:
-    """By number, and by what they take."""
+    """By number, and by memory."""
     empty = to_frame([])
     gate = Gate(tmp_path, "--set=hermod.identity_stages=20")
     with gate.broker, gate.connect("alice") as alice, gate.connect("bob") as bob:

@@ -1,4 +1,4 @@
-"""Tokens: how they are kept, and how they are shown in the dialects that can show one."""
+"""Tokens: their file, and how dialects send them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RULES = ["sensors may publish sensors.>", "sensors may subscribe sensors.>"]
 # -- how they are kept -----------------------------------------------------------------------------------
 
 
-def test_only_digests_are_kept_in_a_file_for_its_owner(tmp_path: Path) -> None:
+def test_only_digests_are_written_to_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "data"
     token = add_token(folder, "sensors", RULES)
     text = (folder / FILE).read_text()
@@ -57,7 +57,7 @@ def test_tokens_differ_and_are_found(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_account_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever wrote it would decide who may do what."""
+    """Its owner could grant any right."""
     add_token(tmp_path, "a", [])
     monkeypatch.setattr(os, "geteuid", lambda: 4321)
     monkeypatch.setattr(permissions, "ROOT", 4322)
@@ -65,7 +65,7 @@ def test_a_file_of_another_account_is_not_trusted(tmp_path: Path, monkeypatch: p
         read_tokens(tmp_path / FILE)
 
 
-def test_a_pipe_is_no_file_of_tokens(tmp_path: Path) -> None:
+def test_a_pipe_is_not_a_token_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / FILE, 0o600)
     with pytest.raises(StartError, match="is not a regular file"):
         read_tokens(tmp_path / FILE)
@@ -79,14 +79,14 @@ def test_names_that_no_token_can_have(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"tokens": [{"name": 1}]}', "\xff"])
-def test_a_file_that_is_no_list_of_tokens(text: str, tmp_path: Path) -> None:
+def test_an_invalid_token_file(text: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(text.encode("latin-1"))
     (tmp_path / FILE).chmod(0o600)
     with pytest.raises(StartError, match="is not a token file"):
         read_tokens(tmp_path / FILE)
 
 
-def test_a_file_that_others_can_write_to_is_not_believed(tmp_path: Path) -> None:
+def test_a_file_writable_by_other_accounts_is_refused(tmp_path: Path) -> None:
     add_token(tmp_path, "a", [])
     (tmp_path / FILE).chmod(0o622)
     with pytest.raises(StartError, match="is writable by other accounts"):
@@ -146,7 +146,7 @@ def test_a_token_is_for_one_request(tmp_path: Path) -> None:
         assert [read_answer(peer).status for _ in range(2)] == [200, 403]
 
 
-def test_who_has_shown_nothing_is_told_how(tmp_path: Path) -> None:
+def test_a_peer_without_a_token_is_told_how_to_send_one(tmp_path: Path) -> None:
     with gated(tmp_path, networks=("anonymous=127.0.0.0/8",)) as broker, broker.connect("http") as peer:
         peer.send(get("/metrics"))
         answer = read_answer(peer)
@@ -187,7 +187,7 @@ def test_hermod(tmp_path: Path) -> None:
         assert counted(broker, "polycast_connections_closed_total", listener="hermod.pub", reason="token") == 1
 
 
-def test_from_this_machine_a_wrong_token_is_wrong_as_well() -> None:
+def test_a_wrong_token_is_refused_on_loopback_too() -> None:
     with Broker(listen=("http",)) as broker:
         assert status_of(broker, get("/metrics?token=wrong")) == 401
 
@@ -196,7 +196,7 @@ def test_from_this_machine_a_wrong_token_is_wrong_as_well() -> None:
     ("dialect", "listener", "scheme"),
     [("hermod", "hermod.pub", "tcp"), ("ubre", "http", "tcp"), ("ubre", "http", "ws"), ("nanomsg", "http", "ws")],
 )
-def test_our_own_clients_show_theirs(dialect: str, listener: str, scheme: str, tmp_path: Path) -> None:
+def test_the_clients_send_their_token(dialect: str, listener: str, scheme: str, tmp_path: Path) -> None:
     token = add_token(tmp_path / "data", "sensors", RULES)
     with gated(tmp_path, listen=(listener,)) as broker:
         at = f"{scheme}://127.0.0.1:{broker.ports[listener]}"
@@ -209,7 +209,7 @@ def test_our_own_clients_show_theirs(dialect: str, listener: str, scheme: str, t
         assert "401" in str(error.value)
 
 
-def test_what_the_broker_forbids_is_an_error_for_our_own_clients(tmp_path: Path) -> None:
+def test_a_refusal_is_an_error_in_the_clients(tmp_path: Path) -> None:
     token = add_token(tmp_path / "data", "sensors", RULES)
     with gated(tmp_path, listen=("hermod.sub",)) as broker:
         at = f"tcp://127.0.0.1:{broker.ports['hermod.sub']}?token={token}"
@@ -219,7 +219,7 @@ def test_what_the_broker_forbids_is_an_error_for_our_own_clients(tmp_path: Path)
             client.subscribe([Exact("sensors.x")])
 
 
-def test_a_running_broker_notices_what_is_handed_out_and_taken_back(tmp_path: Path) -> None:
+def test_a_running_broker_notices_new_and_revoked_tokens(tmp_path: Path) -> None:
     with gated(tmp_path, listen=("hermod.pub",)) as broker:
         token = add_token(tmp_path / "data", "sensors", RULES)
         broker.wait_for_log("tokens reread")

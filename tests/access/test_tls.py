@@ -1,4 +1,4 @@
-"""TLS below every dialect: certificates that can be used, and those that cannot."""
+"""TLS below every dialect: valid and invalid certificates."""
 
 from __future__ import annotations
 
@@ -53,14 +53,16 @@ def at(broker: Broker, listener: str, authority: Authority, scheme: str = "tls",
     return f"{place.replace('tls', scheme, 1)}?ca={authority.file}{more}"
 
 
-def test_the_lines_say_where_it_really_listens(broker: Broker) -> None:
+def test_the_start_lines_print_the_real_addresses(broker: Broker) -> None:
     assert [name for name, _ in broker.addresses] == list(LISTENERS)
     assert all(where.startswith("tls://127.0.0.1:") and not where.endswith(":0") for _, where in broker.addresses)
 
 
 @pytest.mark.parametrize("speaker", DIALECTS)
 @pytest.mark.parametrize("hearer", ["hermod", "ubre"])
-def test_whatever_is_said_is_heard(speaker: str, hearer: str, broker: Broker, authority: Authority) -> None:
+def test_messages_between_all_dialects_over_tls(
+    speaker: str, hearer: str, broker: Broker, authority: Authority
+) -> None:
     payload = b"x" * 300_000
     subscribers, publishers = DIALECTS[hearer].subscribers, DIALECTS[speaker].publishers
     topic = f"{speaker}-{hearer}"
@@ -78,7 +80,7 @@ def test_whatever_is_said_is_heard(speaker: str, hearer: str, broker: Broker, au
 
 
 @pytest.mark.parametrize(("dialect", "listener"), [("ubre", "http"), ("nanomsg", "http")])
-def test_websockets_come_with_it(dialect: str, listener: str, broker: Broker, authority: Authority) -> None:
+def test_websockets_over_tls(dialect: str, listener: str, broker: Broker, authority: Authority) -> None:
     with connect("hermod", at(broker, "hermod.sub", authority)) as client:
         client.subscribe([Exact(f"wss-{dialect}")])
         with connect(dialect, at(broker, listener, authority, "wss"), publishing=True) as other:
@@ -100,7 +102,7 @@ def test_the_asyncio_client(broker: Broker, authority: Authority) -> None:
     assert asyncio.run(talk()) == b"1"
 
 
-def test_commands_take_it_from_the_environment(broker: Broker, authority: Authority) -> None:
+def test_commands_read_the_authority_from_the_environment(broker: Broker, authority: Authority) -> None:
     place = at(broker, "hermod.pub", authority).partition("?")[0]
     assert polycast("pub", "x", "y", "--at", place, env={"POLYCAST_CA": str(authority.file)}).code == 0
     with pytest.raises(RemoteError, match="certificate verify failed") as failed:
@@ -110,7 +112,9 @@ def test_commands_take_it_from_the_environment(broker: Broker, authority: Author
         connect("hermod", f"{place}?ca=/nowhere.pem", publishing=True)
 
 
-def test_a_handshake_that_fails_is_counted_and_costs_nobody_else(broker: Broker, authority: Authority) -> None:
+def test_a_failed_handshake_is_counted_and_affects_no_other_connection(
+    broker: Broker, authority: Authority
+) -> None:
     port = int(at(broker, "simplest", authority).partition("?")[0].rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), GUARD_SECONDS) as plain:
         plain.sendall(get("/"))
@@ -120,15 +124,13 @@ def test_a_handshake_that_fails_is_counted_and_costs_nobody_else(broker: Broker,
         client.publish([Message("x", b"y")])
 
 
-def test_a_certificate_for_another_machine_is_not_believed(
-    broker: Broker, authority: Authority, tmp_path: Path
-) -> None:
+def test_a_certificate_for_another_host_is_refused(broker: Broker, authority: Authority, tmp_path: Path) -> None:
     other = Authority(tmp_path)
     with pytest.raises(RemoteError, match="certificate verify failed"):
         connect("simplest", at(broker, "simplest", other))
 
 
-def test_what_is_spoken_below_a_dialect() -> None:
+def test_addresses_that_a_client_cannot_use() -> None:
     with pytest.raises(UsageError, match="hermod cannot use wss addresses"):
         connect("hermod", "wss://127.0.0.1:1/")
     with pytest.raises(UsageError, match="unknown option cafile"):
@@ -149,7 +151,7 @@ def has_failed(broker: Broker, times: int) -> bool:
     return counted(broker, "polycast_connections_closed_total", reason="tls") == times
 
 
-def test_who_must_show_a_certificate_and_has_none(authority: Authority, tmp_path: Path) -> None:
+def test_a_required_client_certificate_is_missing(authority: Authority, tmp_path: Path) -> None:
     good, old = authority.issue("client.pem", "sensors"), authority.issue("old.pem", "sensors", expired=True)
     other = Authority(tmp_path, "other").issue("other.pem", "sensors")
     tls = tls_of(authority.issue("broker.pem"), authority, required=True)
@@ -168,7 +170,7 @@ def test_who_must_show_a_certificate_and_has_none(authority: Authority, tmp_path
         assert "TLS failed: peer did not return a certificate" in broker.log()
 
 
-def test_who_need_show_none_is_who_it_is_without(authority: Authority, tmp_path: Path) -> None:
+def test_identities_with_and_without_an_optional_client_certificate(authority: Authority, tmp_path: Path) -> None:
     shown = authority.issue("client.pem", "sensors")
     tls = tls_of(authority.issue("broker.pem"), authority, required=False)
     config = write_config(tmp_path, "sensors may publish x", "guest may publish y", more=tls)
@@ -220,7 +222,7 @@ def serial_of(broker: Broker, authority: Authority) -> object:
         return (wrapped.getpeercert() or {})["serialNumber"]
 
 
-def test_a_new_certificate_is_shown_after_sighup(authority: Authority, tmp_path: Path) -> None:
+def test_a_new_certificate_is_used_after_sighup(authority: Authority, tmp_path: Path) -> None:
     certificate = tmp_path / "broker.pem"
     certificate.write_bytes(authority.issue("one.pem").read_bytes())
     flags = (f"--set=tls.certificate={certificate}", "--listen=simplest=tls://127.0.0.1:0")
@@ -238,7 +240,7 @@ def test_a_new_certificate_is_shown_after_sighup(authority: Authority, tmp_path:
         assert first != second == serial_of(broker, authority)
 
 
-def test_what_waits_is_sent_before_a_broker_stops(authority: Authority) -> None:
+def test_queued_messages_are_sent_before_a_broker_stops(authority: Authority) -> None:
     certificate = authority.issue("stop.pem")
     listen = [f"--listen={name}=tls://127.0.0.1:0" for name in ("simplest", "hermod.sub", "hermod.pub")]
     with Broker(f"--set=tls.certificate={certificate}", *listen, listen=()) as broker:

@@ -1,4 +1,4 @@
-"""Members by their address: the oldest of the busiest address goes first."""
+"""Members grouped by address: the oldest member of the largest group is evicted first."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ import pytest
 from polycast.server.io.address_groups import AddressGroups, address_group_of
 
 
-def test_it_goes_as_counting_by_hand_says() -> None:
+def test_matches_a_brute_force_count() -> None:
     dice = random.Random(7)
-    crowd: AddressGroups[int] = AddressGroups()
-    there: dict[int, str] = {}
+    groups: AddressGroups[int] = AddressGroups()
+    present: dict[int, str] = {}
     for number in range(5_000):
-        if there and dice.random() < 0.45:
-            gone = dice.choice(list(there))
-            assert crowd.discard(gone)
-            assert not crowd.discard(gone)
-            del there[gone]
+        if present and dice.random() < 0.45:
+            evicted = dice.choice(list(present))
+            assert groups.discard(evicted)
+            assert not groups.discard(evicted)
+            del present[evicted]
         else:
-            there[number] = dice.choice("aabbbcdefgh")
-            crowd.add(number, there[number])
-        sizes = {origin: list(there.values()).count(origin) for origin in "abcdefgh"}
-        assert len(crowd) == len(there)
-        assert all(crowd.of(origin) == size for origin, size in sizes.items())
-        first = crowd.next_to_evict()
-        if not there:
+            present[number] = dice.choice("aabbbcdefgh")
+            groups.add(number, present[number])
+        sizes = {group: list(present.values()).count(group) for group in "abcdefgh"}
+        assert len(groups) == len(present)
+        assert all(groups.of(group) == size for group, size in sizes.items())
+        first = groups.next_to_evict()
+        if not present:
             assert first is None
             continue
         assert first is not None
-        busiest = there[first]
-        assert sizes[busiest] == max(sizes.values())
-        assert first == crowd.oldest(busiest) == min(each for each, origin in there.items() if origin == busiest)
+        largest = present[first]
+        assert sizes[largest] == max(sizes.values())
+        assert first == groups.oldest(largest) == min(each for each, group in present.items() if group == largest)
 
 
-def test_the_oldest_go_at_a_constant_cost() -> None:
-    """A cost that grows with how many went before would make this very slow."""
-    crowd: AddressGroups[int] = AddressGroups()
+def test_eviction_takes_constant_time() -> None:
+    """A cost that grows with the number of evictions would make this very slow."""
+    groups: AddressGroups[int] = AddressGroups()
     members = 200_000
     for number in range(members):
-        crowd.add(number, str(number % 2))
-    gone = []
-    while (first := crowd.next_to_evict()) is not None:
-        crowd.discard(first)
-        gone.append(first)
-    assert sorted(gone) == list(range(members))
+        groups.add(number, str(number % 2))
+    evicted = []
+    while (first := groups.next_to_evict()) is not None:
+        groups.discard(first)
+        evicted.append(first)
+    assert sorted(evicted) == list(range(members))
 
 
 @pytest.mark.parametrize(
-    ("host", "origin"),
+    ("host", "group"),
     [
         (None, ""),
         ("", ""),
@@ -61,5 +61,5 @@ def test_the_oldest_go_at_a_constant_cost() -> None:
         ("somewhere", "somewhere"),
     ],
 )
-def test_what_counts_as_one_address(host: str | None, origin: str) -> None:
-    assert address_group_of(host) == origin
+def test_what_counts_as_one_address(host: str | None, group: str) -> None:
+    assert address_group_of(host) == group

@@ -74,7 +74,7 @@ def test_a_stall_delays_and_loses_nothing(room: Room, proxy: Proxy) -> None:
         subscriber.expect(pub("a", b"1234567890") + pub("b", b"2"))
 
 
-def test_a_stalled_subscriber_holds_up_nobody(room: Room, proxy: Proxy) -> None:
+def test_a_stalled_subscriber_delays_no_other(room: Room, proxy: Proxy) -> None:
     witness = room.simplest(b"sub \n")
     frames = pub("a", b"x" * MIB) * 8
     with Peer(proxy.port) as subscriber:
@@ -87,7 +87,7 @@ def test_a_stalled_subscriber_holds_up_nobody(room: Room, proxy: Proxy) -> None:
         assert Reading(subscriber, len(frames)).finish() == frames
 
 
-def test_a_subscriber_that_is_cut_off_costs_the_others_nothing(room: Room, proxy: Proxy) -> None:
+def test_a_subscriber_that_is_cut_off_does_not_affect_the_others(room: Room, proxy: Proxy) -> None:
     witness = room.simplest(b"sub \n")
     publisher = room.simplest()
     with Peer(proxy.port) as subscriber:
@@ -113,14 +113,14 @@ def test_peers_that_reset_their_connections(room: Room) -> None:
         witness.expect(pub("n", b"%d" % number))
 
 
-def test_a_peer_that_ends_its_side_gets_nothing_more(room: Room) -> None:
+def test_a_peer_that_half_closes_receives_no_more_messages(room: Room) -> None:
     subscriber = room.simplest(b"sub \n")
     room.simplest(pub("a", b"1"))
     subscriber.shut()
     assert subscriber.expect_closed() == pub("a", b"1")
 
 
-def test_what_a_peer_said_before_it_left_counts(room: Room) -> None:
+def test_messages_sent_before_a_disconnect_are_delivered(room: Room) -> None:
     witness = room.simplest(b"sub \n")
     for number in range(20):
         peer = room.connect("simplest")
@@ -129,7 +129,7 @@ def test_what_a_peer_said_before_it_left_counts(room: Room) -> None:
         witness.expect(pub("bye", b"%d" % number) * 100)
 
 
-def test_garbage_costs_at_most_its_own_connection(broker: Broker, room: Room) -> None:
+def test_garbage_closes_at_most_its_own_connection(broker: Broker, room: Room) -> None:
     witness = room.client()
     for listener in ("simplest", "fanout.client", "fanout.controller"):
         for garbage in (

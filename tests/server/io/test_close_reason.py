@@ -1,4 +1,4 @@
-"""Whoever is told to go can read why, however much it had still to say."""
+"""A peer can read why it was closed, even while it keeps sending."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FLOOD = b"x" * (8 * MIB)
 
 
 @pytest.mark.parametrize("times", range(5))
-def test_the_last_words_reach_a_peer_that_goes_on_sending(room: Room, times: int) -> None:
+def test_the_close_reason_reaches_a_peer_that_keeps_sending(room: Room, times: int) -> None:
     peer = room.connect("hermod.pub")
     sending = Sending(peer, b'{"topic": 7}' + FLOOD)
     assert b'"code": 400' in peer.read_until(b"\n")
@@ -19,7 +19,7 @@ def test_the_last_words_reach_a_peer_that_goes_on_sending(room: Room, times: int
     sending.finish()
 
 
-def test_a_peer_that_does_not_go_is_let_go(room: Room) -> None:
+def test_a_peer_that_does_not_close_is_aborted(room: Room) -> None:
     peer = room.connect("hermod.pub")
     peer.send(b"no header")
     assert b'"code": 400' in peer.expect_closed()

@@ -1,4 +1,4 @@
-"""How many connections, and how many subscriptions on one of them."""
+"""Limits of connections, and of subscriptions per connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kit.wire import Peer, wait_for
 
 
 def try_to_enter(broker: Broker) -> Peer | None:
-    """A fanout client that was greeted, or None if it was turned away."""
+    """A fanout client that was greeted, or None if it was rejected."""
     client = broker.connect("fanout.client")
     if client.socket.recv(len(GREETING)) == GREETING:
         return client
@@ -19,7 +19,7 @@ def try_to_enter(broker: Broker) -> Peer | None:
     return None
 
 
-def test_who_comes_after_the_limit_is_turned_away_until_somebody_leaves() -> None:
+def test_connections_past_the_limit_are_rejected_until_one_closes() -> None:
     with Broker("--set=limits.connections=3") as broker:
         one, two, three = (broker.connect("fanout.client") for _ in range(3))
         for client in (one, two, three):
@@ -41,7 +41,7 @@ def test_who_comes_after_the_limit_is_turned_away_until_somebody_leaves() -> Non
         assert "raise limits.connections" in broker.wait_for_log("turned away: 3 connections")
 
 
-def test_turned_away_connections_are_counted_once_logged_and_summed_up() -> None:
+def test_rejected_connections_are_counted_and_logged_once() -> None:
     with Broker("--set=limits.connections=1") as broker:
         with broker.connect("fanout.client") as only:
             only.expect(GREETING)
@@ -53,7 +53,7 @@ def test_turned_away_connections_are_counted_once_logged_and_summed_up() -> None
         assert "turned_away 20" in broker.wait_for_log("INFO simplest:")
 
 
-def test_a_subscription_past_the_limit_costs_the_connection() -> None:
+def test_a_subscription_past_the_limit_closes_the_connection() -> None:
     with Broker("--set=limits.subscriptions=3") as broker, Room(broker) as room:
         greedy = room.simplest(b"sub a\nsub b\nsub c\nsub a\nsub b\nunsub c\nsub d\n")
         witness = room.simplest(b"sub a\n")

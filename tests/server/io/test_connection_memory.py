@@ -1,4 +1,4 @@
-"""What peers can make the broker keep in memory."""
+"""The memory that peers can make the broker use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_header_alone_claims_no_memory() -> None:
         assert resident_bytes(broker.process.pid) - before < 30 * MIB
 
 
-def test_a_begun_payload_claims_about_what_has_come_of_it() -> None:
+def test_an_incomplete_payload_uses_about_the_memory_of_its_received_part() -> None:
     with Broker(fresh=True) as broker, Room(broker) as room:
         peers = [room.simplest() for _ in range(HEADERS)]
         before = resident_bytes(broker.process.pid)
@@ -44,12 +44,12 @@ def test_a_begun_payload_claims_about_what_has_come_of_it() -> None:
 
 
 def settle_all(room: Room) -> None:
-    """All sockets that were ready before this peer spoke have been read when it is answered."""
+    """When this peer gets its reply, all sockets that were readable before have been read."""
     for _ in range(3):
         room.client()
 
 
-def test_unfinished_lines_claim_no_more_than_their_limit() -> None:
+def test_incomplete_lines_use_no_more_memory_than_their_limit() -> None:
     with Broker(fresh=True) as broker, Room(broker) as room:
         before = resident_bytes(broker.process.pid)
         peers = [room.simplest() for _ in range(HEADERS)]
@@ -61,7 +61,7 @@ def test_unfinished_lines_claim_no_more_than_their_limit() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2_000, 10_000])
-def test_an_idle_connection_costs_little(count: int) -> None:
+def test_an_idle_connection_uses_little_memory(count: int) -> None:
     if not room_for(count):
         pytest.skip(f"{count:,} connections need more open files than this system allows: ulimit -Hn")
     with Broker(fresh=True) as broker, ExitStack() as peers, Room(broker) as room:
@@ -73,7 +73,7 @@ def test_an_idle_connection_costs_little(count: int) -> None:
 
 
 @pytest.mark.slow
-def test_memory_comes_back_when_large_payloads_have_passed() -> None:
+def test_memory_of_large_payloads_is_released() -> None:
     with Broker(fresh=True) as broker, Room(broker) as room:
         before = resident_bytes(broker.process.pid)
         for _ in range(10):
@@ -82,7 +82,7 @@ def test_memory_comes_back_when_large_payloads_have_passed() -> None:
 
 
 @pytest.mark.slow
-def test_topics_that_nobody_uses_again_are_forgotten() -> None:
+def test_unused_topics_are_forgotten() -> None:
     with Broker("--set=limits.topics=1000", fresh=True) as broker, Room(broker) as room:
         publisher = room.simplest()
         room.say(publisher, b"".join(b"pub first/%d 0 \n" % number for number in range(10_000)))

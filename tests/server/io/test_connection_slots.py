@@ -1,4 +1,4 @@
-"""Who may hold the places of `limits.connections`, and who makes room."""
+"""Who may use the slots of `limits.connections`, and who is displaced."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from polycast.dialects.guard import Guard
 from polycast.server.io.connection_slots import DISPLACED, ConnectionSlots
 
 
-class Somebody(Guard):
+class FakeGuard(Guard):
     def __init__(self, known: bool, has_no_rights: bool) -> None:
         self.known, self.has_no_rights = known, has_no_rights
 
 
 class Peer:
-    """As much of a connection as places know."""
+    """The part of a connection that slots use."""
 
-    def __init__(self, kind: str, origin: str = "", accepts_token: bool = True) -> None:
-        self.guard = Somebody(known=kind == "known", has_no_rights=kind == "silent")
-        self.address_group = origin
+    def __init__(self, kind: str, address: str = "", accepts_token: bool = True) -> None:
+        self.guard = FakeGuard(known=kind == "known", has_no_rights=kind == "silent")
+        self.address_group = address
         self.session = SimpleNamespace(accepts_token=accepts_token)
         self.unauthorized = False
         self.ended = ""
@@ -35,95 +35,95 @@ class Peer:
         self.ended, self.reason = kind, reason
 
 
-def enter(places: Any, kind: str, count: int, origin: str = "", accepts_token: bool = True) -> list[Peer]:
-    """Those of so many who got a place."""
-    origins = [f"{origin}{number}" if origin == "many" else origin for number in range(count)]
-    peers = [Peer(kind, each, accepts_token) for each in origins]
-    return [peer for peer in peers if places.enter(peer)]
+def enter(slots: Any, kind: str, count: int, address: str = "", accepts_token: bool = True) -> list[Peer]:
+    """The peers, out of `count`, that got a slot."""
+    addresss = [f"{address}{number}" if address == "many" else address for number in range(count)]
+    peers = [Peer(kind, each, accepts_token) for each in addresss]
+    return [peer for peer in peers if slots.enter(peer)]
 
 
-def show(places: Any, peer: Peer, kind: str) -> None:
+def show(slots: Any, peer: Peer, kind: str) -> None:
     peer.guard = Peer(kind).guard
-    places.review(peer)
+    slots.review(peer)
 
 
-def test_the_known_may_hold_all_places_and_are_never_displaced() -> None:
-    places = ConnectionSlots(100, 0)
-    known = enter(places, "known", 150)
-    assert len(known) == len(places) == 100
-    for kind in ("known", "unknown", "silent"):
-        assert enter(places, kind, 1) == []
+def test_known_identities_may_use_all_slots_and_are_never_displaced() -> None:
+    slots = ConnectionSlots(100, 0)
+    known = enter(slots, "known", 150)
+    assert len(known) == len(slots) == 100
+    for kind in ("known", "anonymous", "silent"):
+        assert enter(slots, kind, 1) == []
     assert not any(peer.ended or peer.unauthorized for peer in known)
 
 
-def test_the_silent_hold_half_of_them_and_the_oldest_makes_room() -> None:
-    places = ConnectionSlots(100, 0)
-    silent = enter(places, "silent", 80, "many")
+def test_silent_peers_use_half_of_the_slots_and_the_oldest_is_displaced() -> None:
+    slots = ConnectionSlots(100, 0)
+    silent = enter(slots, "silent", 80, "many")
     assert len(silent) == 80
     assert [peer.ended for peer in silent] == [DISPLACED] * 30 + [""] * 50
     assert "half of limits.connections" in silent[0].reason
-    assert len(enter(places, "known", 200)) == 100
+    assert len(enter(slots, "known", 200)) == 100
     assert all(peer.ended for peer in silent)
 
 
-def test_the_busiest_address_makes_room_first() -> None:
-    places = ConnectionSlots(100, 40)
-    few = enter(places, "silent", 10, "few")
-    flood = enter(places, "silent", 500, "flood")
+def test_the_address_with_most_connections_is_displaced_first() -> None:
+    slots = ConnectionSlots(100, 40)
+    few = enter(slots, "silent", 10, "few")
+    flood = enter(slots, "silent", 500, "flood")
     assert [peer.ended for peer in flood] == [DISPLACED] * 460 + [""] * 40
     assert "limits.connections_per_address" in flood[0].reason
-    more = enter(places, "silent", 20, "many")
+    more = enter(slots, "silent", 20, "many")
     assert not any(peer.ended for peer in few + more)
     assert sum(not peer.ended for peer in flood) == 20
 
 
-def test_a_part_is_reserved_for_the_known() -> None:
-    places = ConnectionSlots(1_000, 1_000)
-    unknown = enter(places, "unknown", 2_000)
-    assert sum(not peer.unauthorized and not peer.ended for peer in unknown) == 900
-    assert sum(peer.unauthorized and not peer.ended for peer in unknown) == 100
-    assert len(enter(places, "known", 200)) == 100
-    assert enter(places, "unknown", 1, accepts_token=False) == []
+def test_some_slots_are_reserved_for_known_identities() -> None:
+    slots = ConnectionSlots(1_000, 1_000)
+    anonymous = enter(slots, "anonymous", 2_000)
+    assert sum(not peer.unauthorized and not peer.ended for peer in anonymous) == 900
+    assert sum(peer.unauthorized and not peer.ended for peer in anonymous) == 100
+    assert len(enter(slots, "known", 200)) == 100
+    assert enter(slots, "anonymous", 1, accepts_token=False) == []
 
 
-def test_whoever_finds_no_lasting_place_can_still_introduce_itself() -> None:
-    """Its address is full of the unknown, and a newer one makes it go if it does not."""
-    places = ConnectionSlots(100, 10)
-    unknown = enter(places, "unknown", 10, "plant")
-    [one] = enter(places, "unknown", 1, "plant")
+def test_an_anonymous_peer_without_a_slot_can_still_show_a_token() -> None:
+    """Its address has no slot left for anonymous peers; a newer peer disslots it unless it shows a token."""
+    slots = ConnectionSlots(100, 10)
+    anonymous = enter(slots, "anonymous", 10, "plant")
+    [one] = enter(slots, "anonymous", 1, "plant")
     assert one.unauthorized
-    show(places, one, "known")
+    show(slots, one, "known")
     assert not one.unauthorized
-    [two] = enter(places, "unknown", 1, "plant")
-    [three] = enter(places, "unknown", 1, "plant")
+    [two] = enter(slots, "anonymous", 1, "plant")
+    [three] = enter(slots, "anonymous", 1, "plant")
     assert (two.ended, three.ended) == (DISPLACED, "")
-    assert not any(peer.ended or peer.unauthorized for peer in unknown)
-    assert "limits.connections_per_address" in places.why_not(unknown[0])
+    assert not any(peer.ended or peer.unauthorized for peer in anonymous)
+    assert "limits.connections_per_address" in slots.why_not(anonymous[0])
 
 
-def test_whoever_loses_its_rights_is_unauthorized_again() -> None:
-    places = ConnectionSlots(4, 0)
-    known = enter(places, "known", 4)
-    show(places, known[0], "silent")
+def test_a_peer_that_loses_its_rights_is_unauthorized_again() -> None:
+    slots = ConnectionSlots(4, 0)
+    known = enter(slots, "known", 4)
+    show(slots, known[0], "silent")
     assert known[0].unauthorized
-    assert len(places) == 4
-    assert len(enter(places, "known", 1)) == 1
+    assert len(slots) == 4
+    assert len(enter(slots, "known", 1)) == 1
     assert known[0].ended == DISPLACED
 
 
-def test_places_are_free_again_when_everybody_has_left() -> None:
-    places = ConnectionSlots(60, 20)
+def test_slots_are_free_again_when_all_connections_are_closed() -> None:
+    slots = ConnectionSlots(60, 20)
     for _ in range(3):
-        peers = [peer for kind in ("known", "unknown", "silent") for peer in enter(places, kind, 20, "here")]
+        peers = [peer for kind in ("known", "anonymous", "silent") for peer in enter(slots, kind, 20, "here")]
         assert len(peers) == 60
         for peer in peers:
-            places.leave(peer)  # type: ignore[arg-type]
-        assert len(places) == 0
+            slots.leave(peer)  # type: ignore[arg-type]
+        assert len(slots) == 0
 
 
-def test_a_single_place() -> None:
-    places = ConnectionSlots(1, 0)
-    [silent] = enter(places, "silent", 1)
-    [known] = enter(places, "known", 1)
+def test_a_single_slot() -> None:
+    slots = ConnectionSlots(1, 0)
+    [silent] = enter(slots, "silent", 1)
+    [known] = enter(slots, "known", 1)
     assert (silent.ended, known.ended) == (DISPLACED, "")
-    assert enter(places, "silent", 1) == []
+    assert enter(slots, "silent", 1) == []

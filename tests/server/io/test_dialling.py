@@ -1,4 +1,4 @@
-"""Where the broker is the one that connects: as SUB to remote PUBs and as PUB to remote SUBs."""
+"""The broker dials: as SUB to remote PUBs and as PUB to remote SUBs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEMES: dict[str, Callable[[bytes], bytes]] = {"tcp": message, "ipc": typed}
 
 
 def frame(payload: bytes, opcode: int = BINARY) -> bytes:
-    """As a listener sends it: without a mask."""
+    """As a server sends it: without a mask."""
     return websocket_frame(opcode, payload, mask=b"")
 
 
@@ -47,7 +47,7 @@ def connected(address: str, role: str, *flags: str) -> Broker:
 
 
 def greeted(place: Listening, theirs: bytes, ours: bytes) -> TakenPeer:
-    """A connection that the broker made, on which both have said who they are."""
+    """A connection that the broker dialled, after both handshakes."""
     peer = place.accept()
     peer.expect(theirs)
     peer.send(ours)
@@ -63,7 +63,7 @@ def last_counters(broker: Broker, listener: str) -> str:
 
 
 @each_scheme
-def test_it_subscribes_to_a_remote_pub(scheme: str, tmp_path: Path) -> None:
+def test_the_broker_subscribes_to_a_remote_pub(scheme: str, tmp_path: Path) -> None:
     with (
         place(scheme, tmp_path) as remote,
         connected(remote.address, "sub") as broker,
@@ -79,7 +79,7 @@ def test_it_subscribes_to_a_remote_pub(scheme: str, tmp_path: Path) -> None:
 
 
 @each_scheme
-def test_it_publishes_to_a_remote_sub(scheme: str, tmp_path: Path) -> None:
+def test_the_broker_publishes_to_a_remote_sub(scheme: str, tmp_path: Path) -> None:
     with (
         place(scheme, tmp_path) as remote,
         connected(remote.address, "pub") as broker,
@@ -92,7 +92,7 @@ def test_it_publishes_to_a_remote_sub(scheme: str, tmp_path: Path) -> None:
         assert "accepted 1" in last_counters(broker, "nanomsg.pub")
 
 
-def test_several_at_once_and_listeners_besides() -> None:
+def test_several_dialled_peers_and_listeners() -> None:
     with (
         Listening() as one,
         Listening() as two,
@@ -167,7 +167,7 @@ def test_it_publishes_to_a_remote_sub_over_websocket() -> None:
     ],
     ids=["404", "a wrong key", "no HTTP", "endless"],
 )
-def test_a_listener_that_does_not_agree(answer: bytes, reason: str) -> None:
+def test_an_invalid_response_to_the_websocket_upgrade(answer: bytes, reason: str) -> None:
     with Listening("ws://127.0.0.1:0") as remote, connected(remote.address, "sub") as broker:
         with remote.accept() as peer:
             peer.read_until(b"\r\n\r\n")
@@ -177,7 +177,7 @@ def test_a_listener_that_does_not_agree(answer: bytes, reason: str) -> None:
         remote.accept().close()  # it comes again
 
 
-def test_a_listener_that_agrees_to_something_else() -> None:
+def test_a_websocket_upgrade_to_another_subprotocol() -> None:
     with Listening("ws://127.0.0.1:0") as remote, connected(remote.address, "sub") as broker:
         with remote.accept_websocket(PUB_PROTOCOL, agreed="chat") as peer:
             peer.expect_closed()
@@ -200,7 +200,7 @@ def test_a_text_frame_from_a_remote_pub() -> None:
 
 
 @each_scheme
-def test_a_peer_that_comes_later_is_dialled_until_it_is_there(scheme: str, tmp_path: Path) -> None:
+def test_a_peer_that_starts_later_is_dialled_until_it_listens(scheme: str, tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/peer" if scheme == "ipc" else f"tcp://127.0.0.1:{free_port()}"
     with connected(address, "sub") as broker, Room(broker) as room:
         broker.wait_for_log(f"nanomsg.sub {address}: ")
@@ -222,7 +222,7 @@ def test_a_peer_that_restarts_is_dialled_again() -> None:
         broker.wait_for_log(f"nanomsg.sub {address}: connection lost; dialling again")
 
 
-def test_a_connection_that_is_cut_comes_back() -> None:
+def test_a_lost_connection_is_dialled_again() -> None:
     with (
         Listening() as remote,
         Proxy(int(remote.address.rpartition(":")[2])) as proxy,
@@ -261,11 +261,11 @@ def test_two_brokers() -> None:
         client.read_until(pub("x", b"after"))
 
 
-def test_it_stops_while_it_dials() -> None:
+def test_the_broker_stops_while_it_dials() -> None:
     with connected(f"tcp://127.0.0.1:{free_port()}", "sub") as broker:
         assert broker.stop() == 0
 
 
-def test_a_host_that_cannot_be_is_told() -> None:
+def test_an_invalid_host_is_logged() -> None:
     with Broker("--connect=nanomsg.sub=tcp://a..b:5555", listen=("simplest",)) as broker:
         broker.wait_for_log("retrying until it succeeds")

@@ -1,4 +1,4 @@
-"""Answers are not messages: where messages are dropped, they are not."""
+"""Policy `drop` drops messages, never replies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kit.wire import wait_for
 from polycast.server.io.sockets import unacknowledged
 
 
-def test_an_answer_is_not_dropped_with_the_messages() -> None:
+def test_a_reply_is_not_dropped_with_the_messages() -> None:
     with Broker(f"--set=limits.queue_bytes={QUEUE_BYTES}", options="?policy=drop") as broker, Room(broker) as room:
         slow = room.client(b"subscribe flow\n", receive_bytes=4096)
         witness, publisher = room.simplest(b"sub flow\n"), room.simplest()
@@ -25,7 +25,7 @@ def test_an_answer_is_not_dropped_with_the_messages() -> None:
             assert slow.read_until(b"\n").strip().isdigit()
 
 
-def test_what_the_system_has_not_got_rid_of() -> None:
+def test_unacknowledged_bytes_of_the_kernel() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with socket.create_connection(server.getsockname()) as sender:

@@ -25,7 +25,7 @@ def on_file(path: Path) -> tuple[str, ...]:
     return (f"--listen=simplest=ipc://{path}", f"--listen=fanout.client=ipc://{path}.fanout")
 
 
-def test_port_0_takes_a_free_one_and_says_which() -> None:
+def test_port_0_picks_a_free_port_and_prints_it() -> None:
     with Broker() as one, Broker() as two:
         ports = [*one.ports.values(), *two.ports.values()]
         assert 0 not in ports
@@ -64,7 +64,7 @@ def test_ipv6() -> None:
             assert client.recv(65536) == b"debug!connected...\n"
 
 
-def test_a_name_of_this_machine_as_a_host() -> None:
+def test_the_host_name_of_this_machine() -> None:
     with (
         Broker("--listen=fanout.client=tcp://localhost:0", listen=()) as broker,
         broker.connect("fanout.client") as client,
@@ -112,7 +112,7 @@ def test_the_socket_file_of_a_live_broker_is_not_stolen(tmp_path: Path) -> None:
             assert client.recv(100) == b"debug!connected...\n"
 
 
-def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
     failed = polycast("serve", "--no-log", f"--listen=simplest=ipc://{path}")

@@ -1,4 +1,4 @@
-"""How long the broker dials: what is configured for ever, what was announced for a while."""
+"""Redialling: configured targets forever, announced targets for a while."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADDRESS = Address("tcp", "127.0.0.1", 9)
 
 
 class Refusing:
-    """Nobody is there, however often one dials."""
+    """Refuses every connection."""
 
     def __init__(self, enough: int) -> None:
         self.dialled = 0
@@ -37,7 +37,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbound, "LONGEST_WAIT_SECONDS", 0.001)
 
 
-def test_what_was_announced_is_given_up_until_it_is_announced_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_announced_target_is_abandoned_until_it_is_announced_again(caplog: pytest.LogCaptureFixture) -> None:
     target = DialTarget("simplest.peer", ADDRESS, announced=True)
 
     async def dial() -> int:
@@ -59,12 +59,12 @@ def test_what_was_announced_is_given_up_until_it_is_announced_again(caplog: pyte
 
 
 class Closed:
-    """A connection that is closed as soon as it is there."""
+    """A connection that is closed at once."""
 
     closing = True
 
 
-def test_an_announced_place_that_led_to_this_broker_is_no_link_and_not_dialled_again(
+def test_an_announced_address_of_this_broker_itself_is_not_dialled_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(outbound, "OWN_AT_MOST", 3)
@@ -94,7 +94,7 @@ def test_an_announced_place_that_led_to_this_broker_is_no_link_and_not_dialled_a
     asyncio.run(dial())
 
 
-def test_what_is_configured_is_dialled_for_ever() -> None:
+def test_a_configured_target_is_dialled_forever() -> None:
     async def dial() -> bool:
         refusing = Refusing(2000)  # doubling so often would be past what a float can hold
         outbound_connections = OutboundConnections(refusing)

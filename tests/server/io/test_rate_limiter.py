@@ -1,4 +1,4 @@
-"""Who publishes too fast is not read for a while, and nobody else notices."""
+"""Publishers past their rate are paused; others are not affected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kit.wire import Peer, wait_for
 from polycast.server.io.rate_limiter import Bucket, RateLimit
 
 
-def test_a_bucket_has_one_second_and_then_its_rate() -> None:
+def test_a_bucket_holds_one_second_and_refills_at_its_rate() -> None:
     bucket = Bucket(10, 100.0)
     assert bucket.spend(10, 100.0) == 0
     assert bucket.spend(5, 100.0) == pytest.approx(0.5)
@@ -23,7 +23,7 @@ def test_a_bucket_has_one_second_and_then_its_rate() -> None:
     assert bucket.spend(1, 200.0) == pytest.approx(0.1)
 
 
-def test_messages_and_bytes_are_counted_by_themselves() -> None:
+def test_messages_and_bytes_are_limited_separately() -> None:
     assert RateLimit(0, 0, 0.0).spend(10**9, 10**9, 0.0) == 0
     assert RateLimit(10, 0, 0.0).spend(20, 10**9, 0.0) == pytest.approx(1)
     assert RateLimit(0, 10, 0.0).spend(10**9, 30, 0.0) == pytest.approx(2)
@@ -41,11 +41,11 @@ def slowed(broker: Broker) -> float:
 
 
 FLOOD = message("x", b"y") * 30
-"""At once: half a minute's worth where one message a second is the rate."""
+"""Half a minute's worth at a rate of one message a second."""
 
 
 @pytest.mark.parametrize("setting", ["connection_messages = 1.0", "connection_bytes = 1.0"])
-def test_a_connection_that_is_too_fast_waits_alone(setting: str, tmp_path: Path) -> None:
+def test_a_connection_past_its_rate_is_paused_alone(setting: str, tmp_path: Path) -> None:
     with gated(tmp_path, "guest may everything", listen=("hermod.pub",), more=setting) as broker:
         fast, other = broker.connect("hermod.pub"), broker.connect("hermod.pub")
         with fast, other:
@@ -58,7 +58,7 @@ def test_a_connection_that_is_too_fast_waits_alone(setting: str, tmp_path: Path)
             assert came == 31  # the late one has not been read
 
 
-def test_an_identity_that_is_too_fast_waits_with_all_its_connections(tmp_path: Path) -> None:
+def test_an_identity_past_its_rate_has_all_its_connections_paused(tmp_path: Path) -> None:
     more = "identity_messages = 1.0"
     with gated(tmp_path, "guest may everything", listen=("hermod.pub", "simplest"), more=more) as broker:
         fast, twin = broker.connect("hermod.pub"), broker.connect("hermod.pub")
@@ -74,7 +74,7 @@ def test_an_identity_that_is_too_fast_waits_with_all_its_connections(tmp_path: P
             assert counted(broker, "polycast_messages_in_total", listener="hermod.pub") == 31
 
 
-def test_who_has_waited_is_read_again(tmp_path: Path) -> None:
+def test_a_paused_connection_is_read_again(tmp_path: Path) -> None:
     more = "connection_messages = 100.0"
     started = gated(tmp_path, "guest may everything", listen=("hermod.pub",), more=more)
     with started as broker, broker.connect("hermod.pub") as peer:

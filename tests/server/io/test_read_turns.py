@@ -1,4 +1,4 @@
-"""Nobody has the broker to itself, however much it sends at once."""
+"""One connection cannot monopolise the broker, however much it sends at once."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_others_are_served_while_one_floods(room: Room) -> None:
     sending.finish()
 
 
-def test_a_subscriber_over_ipc_that_reads_keeps_up(tmp_path: Path) -> None:
-    """The system keeps little for such a socket: a broker that only reads would call it slow at once."""
+def test_a_subscriber_over_ipc_that_reads_is_not_called_slow(tmp_path: Path) -> None:
+    """A Unix socket buffers little: a broker that only reads would call the subscriber slow at once."""
     path = tmp_path / "sub.sock"
     with (
         Broker(f"--listen=nanomsg.pub=ipc://{path}", listen=("nanomsg.sub",)) as broker,
@@ -44,7 +44,7 @@ def test_a_subscriber_over_ipc_that_reads_keeps_up(tmp_path: Path) -> None:
         assert len(reading.finish()) == MANY * (9 + len(BODY))
 
 
-def test_a_window_that_stays_full_is_noticed_while_there_is_traffic() -> None:
+def test_a_window_that_stays_full_times_out_under_traffic() -> None:
     with (
         Broker("--set=limits.ack_seconds=0.5", listen=("hermod.pub", "hermod.sub")) as broker,
         broker.connect("hermod.sub") as subscriber,

@@ -1,4 +1,4 @@
-"""Subscribers that read too slowly, and those beside them who must not notice."""
+"""Subscribers that read too slowly, and others that must not be affected."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def drop_and_read_again(broker: Broker, room: Room) -> None:
     assert "65,536 (limits.queue_bytes)" in broker.wait_for_log("dropping").replace("the limit is ", "")
 
 
-def test_a_listener_may_drop_instead_and_counts_what_it_dropped() -> None:
+def test_policy_drop_counts_the_dropped_messages() -> None:
     with Broker(f"--set=limits.queue_bytes={QUEUE_BYTES}", options="?policy=drop") as broker:
         with Room(broker) as room:
             drop_and_read_again(broker, room)
@@ -84,8 +84,8 @@ def test_a_fanout_client_gets_whole_lines_after_a_drop() -> None:
 
 
 @pytest.mark.slow
-def test_past_the_total_publishers_wait_and_nothing_is_lost() -> None:
-    """Each slow subscriber may have all of it waiting; all together may not."""
+def test_past_the_total_publishers_are_paused_and_nothing_is_lost() -> None:
+    """One queue may hold all of the messages; all queues together may not."""
     limits = ("--set=limits.queue_bytes=1000000000", f"--set=limits.total_queue_bytes={MIB}")
     stream = b"".join(numbered(number) for number in range(32 * MIB // PIECE_BYTES))
     with Broker(*limits, fresh=True) as broker, Room(broker) as room:
@@ -113,7 +113,7 @@ def test_a_paused_publisher_is_read_again_when_the_slow_one_leaves() -> None:
         sending.finish()
 
 
-def test_a_message_larger_than_the_queue_reaches_who_keeps_up() -> None:
+def test_a_message_larger_than_the_queue_reaches_a_fast_subscriber() -> None:
     with Broker(f"--set=limits.queue_bytes={QUEUE_BYTES}") as broker, Room(broker) as room:
         subscriber = room.simplest(b"sub big\n")
         frame = pub("big", b"x" * (4 * MIB))

@@ -1,4 +1,4 @@
-"""Connections on which nothing moves."""
+"""Time limits of connections without progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kit.wire import wait_for
 IDLE_SECONDS = 2
 
 
-def test_a_connection_that_takes_nothing_is_closed() -> None:
+def test_a_connection_that_receives_nothing_is_closed() -> None:
     with Broker("--set=limits.stall_seconds=0.2") as broker, Room(broker) as room:
         stalled = room.simplest(b"sub flow\n", receive_bytes=4096)
         witness = room.simplest(b"sub flow\n")
@@ -29,8 +29,8 @@ def test_a_connection_that_takes_nothing_is_closed() -> None:
         witness.expect(pub("flow", b"after"))
 
 
-def test_a_connection_with_nothing_to_take_does_not_stall() -> None:
-    """Another one stalls and is closed for it; this one has nothing to read and stays."""
+def test_a_connection_with_an_empty_queue_does_not_stall() -> None:
+    """Another connection stalls and is closed; this one has an empty queue and stays."""
     with Broker("--set=limits.stall_seconds=0.2") as broker, Room(broker) as room:
         calm = room.simplest(b"sub calm\n")
         room.simplest(b"sub flow\n", receive_bytes=4096)
@@ -42,7 +42,7 @@ def test_a_connection_with_nothing_to_take_does_not_stall() -> None:
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
-    """Busy is who asks, and who only listens while messages come."""
+    """Requests and received messages both count as activity."""
     with Broker(f"--set=limits.idle_seconds={IDLE_SECONDS}") as broker, ExitStack() as peers:
         idle, listener, busy = (peers.enter_context(broker.connect(name)) for name in ("simplest", *ALL[:2]))
         busy.expect(GREETING)
