@@ -109,7 +109,7 @@ def _by_code(told: Iterable[Spoken]) -> Iterator[str]:
 
 def _failed_requests() -> Iterator[str]:
     sentences: dict[str, set[str]] = {word: set() for word in RESPONSE_CODES}
-    for spoken in find_spoken(("RouteError", "word"), "broker", "server"):
+    for spoken in find_spoken(("RouteError", "text_body"), "broker", "server"):
         word, _, sentence = spoken.words.partition(": ")
         sentences.setdefault(word, set()).update([sentence] if sentence else [])
     for word, told in sorted(sentences.items()):

@@ -20,6 +20,12 @@ from polycast.model import BatchKey
 UNOWNED = ""
 """The owner of ids that version 1 of the log wrote. Every identity knows them."""
 
+COUNT_MISMATCH = (
+    "batch %s was published with %s messages, and now it has %s: nothing is published; send the same messages "
+    "again, or use another batch_id"
+)
+"""The refusal of a repeat with another number of messages."""
+
 STALE_RANKS = 1000
 """Outdated ranks in the heap before it is rebuilt, in addition to one for each owner."""
 
@@ -43,12 +49,9 @@ class KnownBatch:
     count: int
     micros: int
 
-    def mismatch(self, batch: BatchKey, count: int) -> str:
-        """The refusal of a repeat that has another number of messages."""
-        return (
-            f"batch {batch.batch_id!r} was published with {self.count:,} messages, and now it has {count:,}: "
-            "nothing is published; send the same messages again, or use another batch_id"
-        )
+    def mismatch(self, batch: BatchKey, count: int) -> tuple[str, str, str]:
+        """For `COUNT_MISMATCH`."""
+        return repr(batch.batch_id), f"{self.count:,}", f"{count:,}"
 
 
 class BatchIds:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from polycast.broker.hub import parts_where
 from polycast.errors import ForbiddenError
+from polycast.log.batch_ids import COUNT_MISMATCH
 from polycast.model import Ack, BatchKey, Burst, PublishBatch
 from polycast.server.dispatch.acks import LOG_BEHIND, Acks
 from polycast.server.dispatch.publisher import Published, Publisher, Then
@@ -60,7 +61,7 @@ class PublishHandler:
         known = published.applied.known if published.applied else None
         if known and known.count != count:
             self._refusals.refuse(connection, OTHER_COUNT)
-            self._acks.reply(connection, event.to_error(422, known.mismatch(event.batch, count)))
+            self._acks.reply(connection, event.to_error(422, COUNT_MISMATCH % known.mismatch(event.batch, count)))
             return
         if known:
             self._acks.note(connection, known.first, known.count)

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from polycast.dialects.guard import Guard
+from polycast.log.batch_ids import COUNT_MISMATCH
 from polycast.log.files.columns import COLUMN_LIMIT_BYTES
 from polycast.log.log import NAMES_PER_MESSAGE, Log
 from polycast.log.times import to_micros
@@ -149,7 +150,7 @@ class Commits:
         if known is None:
             return False
         if event.count is not None and event.count != known.count:
-            raise StageError(422, known.mismatch(event.batch, event.count))
+            raise StageError(422, COUNT_MISMATCH % known.mismatch(event.batch, event.count))
         self._finish(connection, event, known.first, known.count)
         return True
 
