@@ -127,7 +127,7 @@ def test_no_answer_in_time() -> None:
         place = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         failed = polycast_here("request", "x", "--at", place, "--timeout", "0.2")
     assert (failed.code, failed.out) == (1, b"")
-    assert "no answer within 0.2 s" in failed.err
+    assert "no reply within 0.2 s" in failed.err
 
 
 @pytest.mark.parametrize("seconds", ["inf", "1e300", "1e9"])

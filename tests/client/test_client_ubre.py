@@ -172,7 +172,7 @@ def test_no_answer_in_time(kind: str) -> None:
         return body
 
     with Broker(listen=("http",)) as broker, serving(broker, "slow", slow), dial(kind, broker) as client:
-        with pytest.raises(RemoteError, match=r"no answer within 0\.1 s"):
+        with pytest.raises(RemoteError, match=r"no reply within 0\.1 s"):
             client.request("slow", timeout=0.1)
         waiting.set()
         assert client.request("slow", to_body("another")).value == "another"

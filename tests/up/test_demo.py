@@ -15,7 +15,7 @@ from polycast.client import connect_async, from_body, to_body
 from polycast.client.connect import DIALECTS, to_client_session
 from polycast.demo.actors import PRICE, Scene, cast, play
 from polycast.demo.scenes import Chat, Orders, Sensors, Ticker, Visits
-from polycast.dialects.client_session import Acks
+from polycast.dialects.client_session import PendingAcks
 from polycast.model import Format
 
 LISTENERS = (*ALL, "nanomsg.pub", "nanomsg.sub")
@@ -37,7 +37,7 @@ def test_a_scene_is_fit_for_its_dialect(dialect: str) -> None:
     assert all(message.topic.startswith(below) for message in messages)
     for message in messages:
         assert message.format is not Format.JSON or isinstance(json.loads(message.payload), dict)
-    assert b"".join(to_client_session(dialect, publishing=True).blocks(messages, Acks()))
+    assert b"".join(to_client_session(dialect, publishing=True).blocks(messages, PendingAcks()))
 
 
 def test_the_same_chance_says_the_same() -> None:

@@ -1,4 +1,4 @@
-"""Small clients for every dialect, blocking and asyncio: what the CLI and scripts talk to a broker with."""
+"""Clients for every dialect, blocking and asyncio."""
 
 from polycast.client.async_client import AsyncClient
 from polycast.client.blocking import Client

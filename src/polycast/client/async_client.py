@@ -1,7 +1,7 @@
-"""The asyncio client: a stream around the client's side of a dialect. For any number of tasks of one loop.
+"""The asyncio client: a stream around a client session. For any number of tasks of one loop.
 
-Whoever waits for something reads, one task at a time, and what it reads is there for all of them. While nobody
-waits nobody reads, so what a client does not look at stays with the broker.
+A task that waits for something reads, one task at a time, on behalf of all tasks. While no task waits, nothing is
+read, so unread messages stay with the broker (backpressure).
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from polycast.client.failures import (
     unreachable,
 )
 from polycast.dialects.client_requests import NO_BODY, Handler, Response
-from polycast.dialects.client_session import WINDOW, Acks, ClientSession, Command, StartFrom
+from polycast.dialects.client_session import WINDOW, ClientSession, Command, PendingAcks, StartFrom
 from polycast.errors import RemoteError
 from polycast.model import Body, Message, Pattern
 
 
 class AsyncClient:
-    """`publish` and `subscribe` as often as you like; `messages` yields what arrives, read by read.
+    """One connection. `publish` and `subscribe` can be called any number of times; `messages` yields what arrives.
 
-    Used in an `async with` block, leaving it waits until the broker has read all that was published. Where the
-    dialect acknowledges, `publish` has waited for that already.
+    The end of an `async with` block waits until the broker has read all publications. In a dialect with
+    acknowledgements, `publish` waits for them.
     """
 
     def __init__(
         self, session: ClientSession, stream: StreamProtocol, writer: asyncio.StreamWriter, timeout: float
     ) -> None:
-        """Use `open` or `connect_async`, which dial, and have the handshake behind them."""
+        """Use `open` or `connect_async`, which dial and do the handshake."""
         self.address = session.address
         self._session = session
         self._stream = stream
         self._reader = stream.reader
         self._writer = writer
         self._timeout = timeout
-        self._turn = asyncio.Lock()
+        self._reading = asyncio.Lock()
         self._ended = False
         self._closed = False
 
     @classmethod
     async def open(cls, session: ClientSession, timeout: float = 10.0) -> AsyncClient:
-        """`timeout` is for the connection, the handshake, and whatever a broker answers at once."""
+        """`timeout` is for the connection, the handshake, and replies that a broker sends at once."""
         seconds = to_seconds(timeout)
         client = cls(session, *await _open(session, seconds), seconds)
         try:
@@ -62,11 +62,11 @@ class AsyncClient:
         return client
 
     async def publish(self, messages: Iterable[Message]) -> None:
-        """Returns when all are acknowledged or, where the dialect acknowledges nothing, when all are sent.
+        """Returns when all messages are acknowledged or, in a dialect without acknowledgements, sent.
 
-        What the broker refuses is a `RefusedError`. A broker that was seen to leave is a `RemoteError`.
+        RefusedError: the broker refused a message. RemoteError: the connection is lost.
         """
-        session, acks = self._session, Acks()
+        session, acks = self._session, PendingAcks()
         for block in session.blocks(messages, acks):
             await self._send(block)
             await self._wait(lambda: len(session.pending) < WINDOW, ACK_SECONDS)
@@ -76,12 +76,12 @@ class AsyncClient:
         session.check(acks)
 
     async def publish_once(self, messages: Iterable[Message], batch_id: str) -> int:
-        """All of them or none, and once only, however often it is tried under this id: how many there are.
+        """Publishes an atomic and idempotent batch; returns the number of its messages.
 
-        For `hermod`, and a broker that keeps a log. An id with which another number of messages was published is
-        a `RefusedError`.
+        For `hermod`, and a broker with a log. RefusedError: a batch with another number of messages was published
+        under this id.
         """
-        session, acks = self._session, Acks()
+        session, acks = self._session, PendingAcks()
         await self._send(session.batch(messages, batch_id, acks))
         await self._wait(lambda: not acks.pending, ACK_SECONDS)
         session.check(acks)
@@ -89,14 +89,14 @@ class AsyncClient:
         return acks.accepted
 
     async def subscribe(self, patterns: Iterable[Pattern], start: StartFrom | None = None) -> None:
-        """Where the dialect tells when subscriptions are in force, returns then.
+        """Returns when the subscriptions are in force, in a dialect that confirms it.
 
-        With `start`, what the broker's log has from there on comes first.
+        With `start`, the broker first replays its log from there.
         """
         await self._run(self._session.subscribe(patterns, start))
 
     async def messages(self) -> AsyncIterator[list[Message]]:
-        """What arrives and matches, until the broker closes, or this client does."""
+        """Lists of messages that arrive and match, until the broker or this client closes the connection."""
         session = self._session
         while not self._closed:
             try:
@@ -112,34 +112,35 @@ class AsyncClient:
             yield session.take()
 
     async def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Response:
-        """Whoever answers may say no: that is an answer as well, with `success` false."""
-        seconds, answers = to_seconds(timeout), self._session.responses
+        """The response; `success` is false if the request failed."""
+        seconds, responses = to_seconds(timeout), self._session.responses
         data, number = self._session.to_request(route, body)
         try:
             await self._send(data)
-            await self._wait(lambda: answers[number] is not None, seconds)
+            await self._wait(lambda: responses[number] is not None, seconds)
         finally:
-            answer = answers.pop(number)
-        assert answer is not None
-        return answer
+            response = responses.pop(number)
+        assert response is not None
+        return response
 
     async def serve(self, route: str, handler: Handler) -> None:
-        """Offers to answer requests. They are answered whenever this client reads, as in `messages`."""
+        """Serves a route. Requests are handled while this client reads, as in `messages`."""
         await self._run(self._session.to_offer(route, handler))
 
     async def close(self) -> None:
-        """Waits for the broker to close its side, which it does when it has read everything.
+        """Closes the sending direction and waits for the broker to close, which it does when it has read
+        everything.
 
-        Ends the loops over `messages` in other tasks. Closing twice is no error.
+        Ends the loops over `messages` in other tasks. A second call has no effect.
         """
         if self._closed:
             return
         self._closed = True
         try:
             if self._session.unacknowledged:
-                await self._notice_end()
+                await self._check_early_end()
             async with asyncio.timeout(ACK_SECONDS if self._session.unacknowledged else self._timeout):
-                await self._leave()
+                await self._shut_down()
         except OSError as error:
             self._writer.transport.abort()
             if self._session.unacknowledged:
@@ -149,21 +150,21 @@ class AsyncClient:
             await self._writer.wait_closed()
         self._session.check_end()
 
-    async def _notice_end(self) -> None:
-        """Raises where the broker does not wait for us to close."""
+    async def _check_early_end(self) -> None:
+        """Raises if the broker closes first, which means that it refused something."""
         with suppress(TimeoutError):
             async with asyncio.timeout(NOTICE_SECONDS):
-                await self._stream.over.wait()
-        if self._stream.over.is_set():
+                await self._stream.ended.wait()
+        if self._stream.ended.is_set():
             raise await self._to_end()
 
-    async def _leave(self) -> None:
+    async def _shut_down(self) -> None:
         self._writer.write(self._session.closing_bytes())
         await self._writer.drain()
-        if not self._writer.can_write_eof():  # TLS says goodbye by itself, and waits for that of the broker
+        if not self._writer.can_write_eof():  # TLS exchanges close_notify in `close`
             return
         self._writer.write_eof()
-        async with self._turn:
+        async with self._reading:
             while data := await self._reader.read(READ_BYTES):
                 self._session.receive(data)
                 self._session.take()
@@ -191,7 +192,7 @@ class AsyncClient:
         try:
             async with asyncio.timeout(seconds):
                 while not done():
-                    async with self._turn:
+                    async with self._reading:
                         if not done():
                             await self._read()
                     if self._ended and not done():
@@ -200,7 +201,7 @@ class AsyncClient:
             raise silent(self._session, seconds or 0) from error
 
     async def _read(self) -> None:
-        """Reads once, and answers."""
+        """Reads once and sends the reply."""
         if self._session.failure:
             raise self._session.failure
         data = await self._receive()
@@ -215,46 +216,46 @@ class AsyncClient:
         return data
 
     async def _to_end(self) -> RemoteError:
-        """The error for a broker that left before we did."""
-        await self._hear_last_words()
+        """The error for a broker that closed first."""
+        await self._read_last_reply()
         return lost(self._session, self._stream.error) if self._stream.error else self._session.ended()
 
     async def _send(self, data: bytes) -> None:
         if self._closed:
             raise closed(self._session)
-        if self._session.unacknowledged and self._stream.over.is_set():
+        if self._session.unacknowledged and self._stream.ended.is_set():
             raise await self._to_end()
         try:
             self._writer.write(data)
             await self._writer.drain()
         except OSError as error:
-            await self._hear_last_words()
+            await self._read_last_reply()
             raise lost(self._session, error) from error
 
-    async def _hear_last_words(self) -> None:
-        """A broker that closes on us may have said why."""
-        async with self._turn:
+    async def _read_last_reply(self) -> None:
+        """A broker may send the reason before it closes."""
+        async with self._reading:
             while data := await self._reader.read(READ_BYTES):
                 self._session.receive(data)
 
 
 class StreamProtocol(asyncio.StreamReaderProtocol):
-    """However the connection ended, what came before is still to be read."""
+    """However the connection ends, the bytes before the end can still be read."""
 
     def __init__(self) -> None:
         self.reader = asyncio.StreamReader(READ_BYTES)
         super().__init__(self.reader)
         self.error: OSError | None = None
-        self.over = asyncio.Event()
-        """Nothing more will come, though some of what came may not have been looked at."""
+        self.ended = asyncio.Event()
+        """Set at the end of the input; bytes before it may still be unread."""
 
     def eof_received(self) -> bool | None:
-        self.over.set()
+        self.ended.set()
         return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.error = exc if isinstance(exc, OSError) else None
-        self.over.set()
+        self.ended.set()
         super().connection_lost(None)
 
 

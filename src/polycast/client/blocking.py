@@ -1,4 +1,4 @@
-"""The blocking client: a socket around the client's side of a dialect. For one thread at a time."""
+"""The blocking client: a socket around a client session. For one thread at a time."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from polycast.client.failures import (
     unreachable,
 )
 from polycast.dialects.client_requests import NO_BODY, Handler, Response
-from polycast.dialects.client_session import WINDOW, Acks, ClientSession, Command, StartFrom
+from polycast.dialects.client_session import WINDOW, ClientSession, Command, PendingAcks, StartFrom
 from polycast.model import Body, Message, Pattern
 
 
 class Client:
-    """`publish` and `subscribe` as often as you like; `messages` yields what arrives, read by read.
+    """One connection. `publish` and `subscribe` can be called any number of times; `messages` yields what arrives.
 
-    Used in a `with` block, leaving it waits until the broker has read all that was published. Where the dialect
-    acknowledges, `publish` has waited for that already.
+    The end of a `with` block waits until the broker has read all publications. In a dialect with acknowledgements,
+    `publish` waits for them.
     """
 
     def __init__(self, session: ClientSession, timeout: float = 10.0) -> None:
-        """`timeout` is for the connection, the handshake, and whatever a broker answers at once."""
+        """`timeout` is for the connection, the handshake, and replies that a broker sends at once."""
         self.address = session.address
         self._session = session
         self._timeout = to_seconds(timeout)
@@ -46,11 +46,11 @@ class Client:
             raise
 
     def publish(self, messages: Iterable[Message]) -> None:
-        """Returns when all are acknowledged or, where the dialect acknowledges nothing, when all are sent.
+        """Returns when all messages are acknowledged or, in a dialect without acknowledgements, sent.
 
-        What the broker refuses is a `RefusedError`. A broker that was seen to leave is a `RemoteError`.
+        RefusedError: the broker refused a message. RemoteError: the connection is lost.
         """
-        session, acks = self._session, Acks()
+        session, acks = self._session, PendingAcks()
         for block in session.blocks(messages, acks):
             self._send(block)
             self._wait(lambda: len(session.pending) < WINDOW, ACK_SECONDS)
@@ -60,12 +60,12 @@ class Client:
         session.check(acks)
 
     def publish_once(self, messages: Iterable[Message], batch_id: str) -> int:
-        """All of them or none, and once only, however often it is tried under this id: how many there are.
+        """Publishes an atomic and idempotent batch; returns the number of its messages.
 
-        For `hermod`, and a broker that keeps a log. An id with which another number of messages was published is
-        a `RefusedError`.
+        For `hermod`, and a broker with a log. RefusedError: a batch with another number of messages was published
+        under this id.
         """
-        session, acks = self._session, Acks()
+        session, acks = self._session, PendingAcks()
         self._send(session.batch(messages, batch_id, acks))
         self._wait(lambda: not acks.pending, ACK_SECONDS)
         session.check(acks)
@@ -73,14 +73,14 @@ class Client:
         return acks.accepted
 
     def subscribe(self, patterns: Iterable[Pattern], start: StartFrom | None = None) -> None:
-        """Where the dialect tells when subscriptions are in force, returns then.
+        """Returns when the subscriptions are in force, in a dialect that confirms it.
 
-        With `start`, what the broker's log has from there on comes first.
+        With `start`, the broker first replays its log from there.
         """
         self._run(self._session.subscribe(patterns, start))
 
     def messages(self) -> Iterator[list[Message]]:
-        """What arrives and matches, until the broker closes, or this client does."""
+        """Lists of messages that arrive and match, until the broker or this client closes the connection."""
         while not self._closed:
             if batch := self._session.take():
                 yield batch
@@ -89,31 +89,32 @@ class Client:
                 return
 
     def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Response:
-        """Whoever answers may say no: that is an answer as well, with `success` false."""
-        seconds, answers = to_seconds(timeout), self._session.responses
+        """The response; `success` is false if the request failed."""
+        seconds, responses = to_seconds(timeout), self._session.responses
         data, number = self._session.to_request(route, body)
         try:
             self._send(data)
-            self._wait(lambda: answers[number] is not None, seconds)
+            self._wait(lambda: responses[number] is not None, seconds)
         finally:
-            answer = answers.pop(number)
-        assert answer is not None
-        return answer
+            response = responses.pop(number)
+        assert response is not None
+        return response
 
     def serve(self, route: str, handler: Handler) -> None:
-        """Offers to answer requests. They are answered whenever this client reads, as in `messages`."""
+        """Serves a route. Requests are handled while this client reads, as in `messages`."""
         self._run(self._session.to_offer(route, handler))
 
     def close(self) -> None:
-        """Waits for the broker to close its side, which it does when it has read everything.
+        """Closes the sending direction and waits for the broker to close, which it does when it has read
+        everything.
 
-        Closing twice is no error.
+        A second call has no effect.
         """
         if self._closed:
             return
         self._closed = True
         try:
-            self._leave()
+            self._shut_down()
         except OSError as error:
             if self._session.unacknowledged:
                 raise lost(self._session, error) from error
@@ -121,9 +122,9 @@ class Client:
             self._socket.close()
         self._session.check_end()
 
-    def _leave(self) -> None:
+    def _shut_down(self) -> None:
         if self._session.unacknowledged:
-            self._notice_end()
+            self._check_early_end()
             self._socket.settimeout(ACK_SECONDS)
         else:
             self._socket.settimeout(self._timeout)
@@ -133,8 +134,8 @@ class Client:
             self._session.receive(data)
             self._session.take()
 
-    def _notice_end(self) -> None:
-        """Raises where the broker does not wait for us to close."""
+    def _check_early_end(self) -> None:
+        """Raises if the broker closes first, which means that it refused something."""
         until = time.monotonic() + NOTICE_SECONDS
         with suppress(TimeoutError):
             while (left := until - time.monotonic()) > 0:
@@ -172,7 +173,7 @@ class Client:
             raise silent(self._session, seconds) from error
 
     def _read(self, seconds: float | None) -> bool:
-        """Reads once, and answers; false at the end of what the broker has to say."""
+        """Reads once and sends the reply; false: the broker has closed."""
         if self._session.failure:
             raise self._session.failure
         data = self._receive(seconds)
@@ -194,22 +195,22 @@ class Client:
             raise closed(self._session)
         try:
             self._socket.settimeout(None)
-            if self._session.unacknowledged and self._is_left():
+            if self._session.unacknowledged and self._is_closed_by_broker():
                 raise self._session.ended()
             self._socket.sendall(data)
         except OSError as error:
-            self._hear_last_words()
+            self._read_last_reply()
             raise lost(self._session, error) from error
 
-    def _is_left(self) -> bool:
-        """Whether the broker has closed. What it said before that stays unread, and hides it."""
+    def _is_closed_by_broker(self) -> bool:
+        """Whether the broker has closed and nothing is left to read."""
         try:
             return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
 
-    def _hear_last_words(self) -> None:
-        """A broker that closes on us may have said why."""
+    def _read_last_reply(self) -> None:
+        """A broker may send the reason before it closes."""
         with suppress(OSError):
             self._socket.settimeout(self._timeout)
             while data := self._socket.recv(READ_BYTES):

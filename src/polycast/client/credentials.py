@@ -1,11 +1,9 @@
-"""How a client shows who it is, and how it knows whom it talks to: what tokens and TLS need.
+"""Credentials of a client and TLS: options of the address, or else environment variables.
 
-Behind the `?` of an address, or in the environment where it is not there:
-
-    ca            POLYCAST_CA            file with the authorities to believe; without, those of the system
-    certificate   POLYCAST_CERTIFICATE   file with a certificate to show, with its key in it or
-    key           POLYCAST_KEY           in a file of its own
-    token         POLYCAST_TOKEN         a token to show; POLYCAST_TOKEN_FILE names a file that has it
+ca            POLYCAST_CA            file with the trusted certificate authorities; default: those of the
+system certificate   POLYCAST_CERTIFICATE   file with the certificate of the client, and its key unless key
+POLYCAST_KEY           the key is in a file of its own token         POLYCAST_TOKEN         the token; or
+POLYCAST_TOKEN_FILE, a file with the token
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from polycast.errors import UsageError
 PREFIX = "POLYCAST_"
 TOKEN_FILE = "POLYCAST_TOKEN_FILE"
 SECRETS = ("POLYCAST_TOKEN", "POLYCAST_AT")
-"""Variables that have a token in them, or may have: processes that need none do not inherit them."""
+"""Variables that may contain a token; processes that need none do not inherit them."""
 READ_BYTES = 256 * 1024
 
 
@@ -32,7 +30,7 @@ NAMES = tuple(field.name for field in fields(Credentials))
 
 
 def take_credentials(address: Address) -> tuple[Address, Credentials]:
-    """The address without them, so that nobody sees them who sees the address."""
+    """The address without its credentials, so that messages can show it, and the credentials."""
     unknown = sorted(set(address.options) - set(NAMES))
     if unknown:
         raise UsageError(f"unknown option {unknown[0]} in an address", f"known are {', '.join(NAMES)}")
@@ -53,7 +51,7 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_context(address: Address, credentials: Credentials) -> ssl.SSLContext | None:
-    """None where the address is of nothing that is encrypted."""
+    """None for an address without TLS."""
     if address.scheme not in SECURE:
         return None
     try:
@@ -69,12 +67,12 @@ def to_context(address: Address, credentials: Credentials) -> ssl.SSLContext | N
 
 
 def _no_password() -> str:
-    """Else OpenSSL would ask whoever sits at the terminal."""
+    """Without this, OpenSSL would prompt at the terminal."""
     raise UsageError("the key is encrypted", "openssl pkey -in KEY -out NEW writes it without a password")
 
 
 class TlsSocket:
-    """An encrypted socket, for whoever knows how to use a plain one."""
+    """A TLS socket with the methods of a plain one that the client uses."""
 
     def __init__(self, plain: socket.socket, context: ssl.SSLContext, host: str) -> None:
         try:
@@ -95,7 +93,7 @@ class TlsSocket:
         self._socket.close()
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """The only flags are those of a look at what is there."""
+        """`flags` mean a non-blocking peek."""
         if flags:
             return self._peek()
         if self._peeked is not None:
@@ -118,7 +116,7 @@ class TlsSocket:
         return self._peeked
 
     def shutdown(self, how: int) -> None:
-        """Says goodbye; the broker still has to say it, and what it says before that can be read as a rule."""
+        """Sends close_notify. What the broker sends before its own can still be read, as a rule."""
         before = self._socket.gettimeout()
         self._socket.settimeout(0)
         try:
@@ -127,12 +125,12 @@ class TlsSocket:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            if error.reason != "APPLICATION_DATA_AFTER_CLOSE_NOTIFY":  # which is what was on its way
+            if error.reason != "APPLICATION_DATA_AFTER_CLOSE_NOTIFY":  # data that was in flight
                 raise
         self._socket.settimeout(before)
 
     def _drain(self, size: int) -> bytes:
-        """What comes behind the goodbyes cannot be read; that it ends can."""
+        """Data after close_notify cannot be decrypted; only its end is awaited."""
         while self._socket.recv(size):
             pass
         return b""

@@ -1,10 +1,10 @@
-"""Many rows published at once and once only: staged by who has them, committed by who knows that all are there.
+"""Large atomic and idempotent batches: rows are staged, by any number of processes, and committed as one batch.
 
     with Stager("localhost", "night-2026-11-15") as stager:
         stager.stage("part 1", batches)                    # here, or in another process of the same identity
-        stager.commit(["part 1", "part 2"], rows=5000)     # again, if in doubt: a repeat publishes nothing
+        stager.commit(["part 1", "part 2"], rows=5000)     # idempotent: a repeat publishes nothing
 
-For `hermod`, and a broker that keeps a log. The only part of the client that needs pyarrow.
+For `hermod`, and a broker with a log. The only part of the client that needs pyarrow.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import pyarrow as pa
 from polycast.client.blocking import Client
 from polycast.client.connect import to_client_session
 from polycast.client.failures import ACK_SECONDS
-from polycast.dialects.client_session import WINDOW, Acks
+from polycast.dialects.client_session import WINDOW, PendingAcks
 from polycast.errors import RefusedError, UsageError
 
 FRAME_BYTES = 4 * 1024 * 1024
 COMMIT_SECONDS = 600.0
-"""A large batch takes the disk its time."""
+"""Committing a large batch takes long."""
 TYPES = {"topic": pa.string(), "payload": pa.binary(), "format": pa.string()}
 OPTIONAL = ("format",)
 NO_ROWS = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in TYPES.values()], names=list(TYPES))
 HINTS = {
     403: "stage and commit as one identity that may publish to every topic of the rows",
-    404: "run it again: what is not committed is not published",
-    413: "the broker takes no larger frame: raise its limits.payload_bytes",
+    404: "run it again: nothing was published",
+    413: "the frame is too large for the broker: raise its limits.payload_bytes",
     501: "start the broker without --no-log",
     507: "fewer rows a batch (maxOffsetsPerTrigger), or raise the broker's limit",
 }
@@ -45,11 +45,11 @@ class Stager(Client):
         return self
 
     def stage(self, name: str, batches: Iterable[pa.RecordBatch]) -> int:
-        """The rows wait at the broker under that name: how many there are.
+        """Stages rows under that name, and replaces what was staged under it before; returns their number.
 
-        They have the columns topic, payload and, if you like, format. What was staged under the name before goes.
+        The columns are topic, payload and, optionally, format.
         """
-        acks = Acks()
+        acks = PendingAcks()
         rows = 0
         for count, frame in _frames(batches):
             self._send(self._session.to_stage(self._batch_id, name, rows, frame, acks))
@@ -61,12 +61,13 @@ class Stager(Client):
         return rows
 
     def commit(self, names: Sequence[str], rows: int | None = None) -> int:
-        """All rows of these stages are published now, in this order, or were before: how many there are.
+        """Publishes all rows of these stages, in this order, unless the batch was published before; returns their
+        number.
 
-        With `rows`, only if there are as many; a batch that was published with another number of rows is a
-        `RefusedError`. Stages of the batch with other names go.
+        With `rows`, only if there are as many. RefusedError: the batch was published with another number of rows.
+        Stages of the batch with other names are dropped.
         """
-        acks = Acks()
+        acks = PendingAcks()
         self._send(self._session.to_commit(self._batch_id, names, rows, acks))
         self._finish(acks, COMMIT_SECONDS)
         if rows is not None:
@@ -74,12 +75,12 @@ class Stager(Client):
         return acks.accepted
 
     def abort(self, names: Sequence[str] | None = None) -> None:
-        """Those stages are not wanted any more; without names, all of the batch."""
-        acks = Acks()
+        """Drops these stages; without names, all stages of the batch."""
+        acks = PendingAcks()
         self._send(self._session.to_abort(self._batch_id, names, acks))
         self._finish(acks, ACK_SECONDS)
 
-    def _finish(self, acks: Acks, seconds: float) -> None:
+    def _finish(self, acks: PendingAcks, seconds: float) -> None:
         try:
             self._wait(lambda: not acks.pending, seconds)
         except RefusedError as error:
@@ -92,7 +93,7 @@ class Stager(Client):
 
 
 def _frames(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, memoryview]]:
-    """How many rows, and these as an Arrow stream. There is one at least."""
+    """The number of rows, and the rows as an Arrow stream. At least one frame."""
     parts: list[pa.RecordBatch] = []
     size = 0
     for part in _parts(batches):
@@ -105,7 +106,7 @@ def _frames(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, memoryview
 
 
 def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Not larger than a frame, unless one row is."""
+    """Parts that fit into a frame, unless one row does not."""
     for batch in batches:
         whole = _to_columns(batch)
         rows = max(1, whole.num_rows * FRAME_BYTES // max(1, whole.nbytes))
@@ -114,7 +115,7 @@ def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _halves(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Where a few rows are much larger than the others."""
+    """Halves a part whose rows have very different sizes."""
     if part.num_rows <= 1 or part.nbytes <= 2 * FRAME_BYTES:
         yield part
     else:

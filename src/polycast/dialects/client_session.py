@@ -34,7 +34,7 @@ class Credentials:
 
 
 @dataclass(slots=True)
-class Acks:
+class PendingAcks:
     """The acknowledgements of one operation, in a dialect that acknowledges."""
 
     pending: int = 0
@@ -50,7 +50,7 @@ class Command(NamedTuple):
     """Bytes to send, and the acknowledgements to wait for."""
 
     data: bytes
-    acks: Acks
+    acks: PendingAcks
 
 
 class ClientSession:
@@ -71,7 +71,7 @@ class ClientSession:
         """Messages that arrived, match a subscription, and were not taken yet."""
         self.responses: dict[int, Response | None] = {}
         """Responses by request number; None: still to come."""
-        self.pending: deque[tuple[Acks, int]] = deque()
+        self.pending: deque[tuple[PendingAcks, int]] = deque()
         """Pending acknowledgements, oldest first: the operation, and the number of messages."""
         self.refusal: RefusedError | None = None
         """Why the broker closes the connection, if it says so."""
@@ -87,12 +87,12 @@ class ClientSession:
 
     def open(self) -> Command:
         """The handshake."""
-        return Command(b"", Acks())
+        return Command(b"", PendingAcks())
 
     def encode(self, message: Message) -> bytes:
         raise NotImplementedError
 
-    def to_block(self, block: bytes, count: int, acks: Acks) -> bytes:
+    def to_block(self, block: bytes, count: int, acks: PendingAcks) -> bytes:
         """`count` encoded messages, with the frame that asks for an acknowledgement, if the dialect has one."""
         return block
 
@@ -111,18 +111,18 @@ class ClientSession:
         """The same as `to_subscribe`, from a position in the broker's log."""
         raise NotImplementedError
 
-    def to_batch(self, messages: list[Message], batch_id: str, acks: Acks) -> bytes:
+    def to_batch(self, messages: list[Message], batch_id: str, acks: PendingAcks) -> bytes:
         """An idempotent batch: the broker publishes it once, however often it is sent under this id."""
         raise UsageError(f"{self.dialect} has no batches with an id", "hermod has")
 
-    def to_stage(self, batch_id: str, name: str, before: int, frame: memoryview, acks: Acks) -> bytes:
+    def to_stage(self, batch_id: str, name: str, before: int, frame: memoryview, acks: PendingAcks) -> bytes:
         """Stages rows, as an Arrow stream; `before` rows of the stage were sent earlier."""
         raise UsageError(f"{self.dialect} has no stages", "hermod has")
 
-    def to_commit(self, batch_id: str, names: Sequence[str], count: int | None, acks: Acks) -> bytes:
+    def to_commit(self, batch_id: str, names: Sequence[str], count: int | None, acks: PendingAcks) -> bytes:
         raise UsageError(f"{self.dialect} has no stages", "hermod has")
 
-    def to_abort(self, batch_id: str, names: Sequence[str] | None, acks: Acks) -> bytes:
+    def to_abort(self, batch_id: str, names: Sequence[str] | None, acks: PendingAcks) -> bytes:
         raise UsageError(f"{self.dialect} has no stages", "hermod has")
 
     def to_request(self, route: str, body: Body) -> tuple[bytes, int]:
@@ -146,7 +146,7 @@ class ClientSession:
 
     # -- what a client calls -----------------------------------------------------------------------------
 
-    def blocks(self, messages: Iterable[Message], acks: Acks) -> Iterator[bytes]:
+    def blocks(self, messages: Iterable[Message], acks: PendingAcks) -> Iterator[bytes]:
         """The messages, in blocks of about BLOCK_BYTES."""
         self._check_publishing(messages)
         batch: list[bytes] = []
@@ -160,7 +160,7 @@ class ClientSession:
         if batch:
             yield self._end_block(batch, acks)
 
-    def batch(self, messages: Iterable[Message], batch_id: str, acks: Acks) -> bytes:
+    def batch(self, messages: Iterable[Message], batch_id: str, acks: PendingAcks) -> bytes:
         """All messages as one batch with an id; empty without messages."""
         self._check_publishing(messages)
         listed = list(messages)
@@ -174,7 +174,7 @@ class ClientSession:
             hint = "connect(..., publishing=True) makes one that publishes"
             raise UsageError(f"this {self.dialect} connection subscribes", hint)
 
-    def _end_block(self, batch: list[bytes], acks: Acks) -> bytes:
+    def _end_block(self, batch: list[bytes], acks: PendingAcks) -> bytes:
         acks.sent += len(batch)
         block = self.to_block(b"".join(batch), len(batch), acks)
         self.unacknowledged = self.unacknowledged or not acks.pending
@@ -230,14 +230,14 @@ class ClientSession:
         taken, self.messages = self.messages, []
         return taken
 
-    def check(self, acks: Acks) -> None:
+    def check(self, acks: PendingAcks) -> None:
         """Raises RefusedError if the broker refused anything."""
         error = acks.error
         if error is not None:
             of = f"; {acks.accepted:,} of {acks.sent:,} messages were accepted" if acks.sent > 1 else ""
             raise RefusedError(f"{error}{of}", error.code)
 
-    def check_count(self, acks: Acks, batch_id: str, count: int) -> None:
+    def check_count(self, acks: PendingAcks, batch_id: str, count: int) -> None:
         """Raises RefusedError if the broker has another batch under this id."""
         if acks.accepted != count:
             raise RefusedError(
@@ -270,7 +270,7 @@ class ClientSession:
 
     # -- what a dialect reads ----------------------------------------------------------------------------
 
-    def expect_ack(self, acks: Acks, count: int = 0) -> Acks:
+    def expect_ack(self, acks: PendingAcks, count: int = 0) -> PendingAcks:
         """The broker will acknowledge this: `count` messages, or a command."""
         acks.pending += 1
         self.pending.append((acks, count))

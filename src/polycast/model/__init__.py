@@ -1,4 +1,4 @@
-"""The waist: bursts, patterns and events, which every dialect is translated to and from."""
+"""The model that every dialect is translated to and from: bursts, patterns and events."""
 
 from polycast.model.burst import (
     Block,

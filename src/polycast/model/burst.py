@@ -1,20 +1,17 @@
-"""The waist: what every dialect is translated to and from.
+"""Bursts: the messages of one read, in columns.
 
-A burst is what one read brought, as columns:
-
-    block    the bytes that were read, shared by everything that is cut from it
-    starts   where each payload begins in the block          one int64 per message
-    ends     where it ends                                   one int64 per message
+    block    the bytes that were read; all slices share them
+    starts   the start of each payload in the block          one int64 per message
+    ends     the end of each payload                         one int64 per message
     topics   the topic of each run, as UTF-8 bytes           one per run
     formats  the format of each run                          one per run
     run_ends the message index after each run                one per run (Arrow calls this run-end encoding)
-    native   the form whose frames these are already, so that slices of the block can go out as they came in
-    bounds   then: where each frame begins, and the end of the last
-    digests  the sha1 of each payload in hex digits, where somebody has computed it already
+    native   the encoder whose frames the block already has, so that slices of it are sent unchanged
+    bounds   with `native`: the start of each frame, and the end of the last
+    digests  the sha1 of each payload in hex digits, if it has been computed
 
-A run is a stretch of consecutive messages with one topic and one format. The hub looks up one topic per run
-and cuts slices, never messages. Bursts are on the hot path and mutable for that reason only; everything else
-here is frozen.
+A run is a sequence of consecutive messages with one topic and one format. The hub looks up one topic per run and
+cuts slices, never messages. Bursts are mutable because they are on the hot path; the rest of the model is frozen.
 """
 
 from __future__ import annotations
@@ -28,10 +25,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 Block = bytes | bytearray
-"""What was read. A bytearray where a large frame was assembled in place; nobody writes to it afterwards."""
+"""Bytes that were read. A bytearray if a large frame was assembled in place; it is not changed afterwards."""
 
 Buffer = bytes | bytearray | memoryview
-"""What can be handed to a socket."""
+"""Bytes that can be written to a socket."""
 
 
 class Format(StrEnum):
@@ -42,25 +39,25 @@ class Format(StrEnum):
 
 
 class Body(NamedTuple):
-    """What a request or its answer carries."""
+    """The body of a request or a response."""
 
     payload: bytes = b""
     format: Format = Format.NONE
 
 
 class Message(NamedTuple):
-    """One message, for edges where people are: clients, the CLI, tests."""
+    """One message, for clients, the CLI and tests."""
 
     topic: str
     payload: bytes
     format: Format = Format.BYTES
     sequence: int | None = None
-    """Its place in its topic, where the dialect that brought it tells."""
+    """Its place in its topic, in dialects that have sequences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a session checks a length against before it keeps a byte."""
+    """Limits that a session checks before it buffers anything."""
 
     payload_bytes: int = 16 * 1024 * 1024
     topic_bytes: int = 1024
@@ -82,11 +79,11 @@ class Burst:
     sequences: list[int] = field(default_factory=list)
     """The sequence of each run's first message, once the hub has numbered the burst."""
     offset: int = -1
-    """The place of its first message in the log, by then; those of the others follow without a gap."""
+    """The log offset of the first message, set with the sequences; the others follow without a gap."""
 
     @classmethod
     def of(cls, dialect: str, messages: Iterable[tuple[bytes, bytes, Format]]) -> Burst:
-        """Columns from rows, for whatever did not come as a block of its own frames."""
+        """Columns from rows, for messages that did not arrive as a block of plain frames."""
         topics: list[bytes] = []
         formats: list[Format] = []
         run_ends: list[int] = []
@@ -106,7 +103,7 @@ class Burst:
         return len(self.starts)
 
     def rename(self, topics: list[bytes]) -> Burst:
-        """The same payloads under other topics, one for each run."""
+        """The same payloads with other topics, one for each run."""
         return Burst(
             self.dialect, self.block, self.starts, self.ends, topics, self.formats, self.run_ends,
             digests=self.digests,
@@ -130,7 +127,7 @@ class Burst:
         )
 
     def runs(self, slices: Slices | None = None) -> Iterator[tuple[int, int, int]]:
-        """(run, first message, message after the last) for each run that has messages in the slices."""
+        """(run, start, stop) for each run that has messages in the slices."""
         for begin, stop in slices if slices is not None else [(0, len(self))]:
             start = begin
             run = bisect_right(self.run_ends, start)
@@ -141,7 +138,7 @@ class Burst:
                 run += 1
 
     def messages(self) -> Iterator[Message]:
-        """Rows again. For edges and tests, never on the way from socket to socket."""
+        """As rows. For clients and tests, never on the path from socket to socket."""
         for run, first, last in self.runs():
             topic = self.topics[run].decode()
             for i in range(first, last):
@@ -149,11 +146,11 @@ class Burst:
 
 
 Slices = list[tuple[int, int]]
-"""Stretches of messages of a burst, each from its first message up to the one after its last."""
+"""Ranges of messages of a burst, as (start, stop)."""
 
 
 class Encoded(NamedTuple):
-    """Slices of a burst as some dialect sends them. `lossy` counts payloads that had to be changed."""
+    """Slices of a burst, encoded for a dialect. `lossy` counts payloads that had to be changed."""
 
     blocks: list[Buffer]
     size: int
@@ -161,11 +158,11 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """How a subscription wants its messages: an encoder, shared by all who want the same."""
+    """Writes the messages of subscriptions. Subscriptions with the same encoder share one encoding of a burst."""
 
     name: str
     takes_precedence = False
-    """Whether it is the one that counts where another subscription of the same connection matches, too."""
+    """Whether this encoder wins if several subscriptions of a connection match."""
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Patterns: what a subscription asks for, and their one text form."""
+"""Patterns of subscriptions, and their text form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from polycast.errors import UsageError
 
 RESERVED_PREFIX = "polycast/"
-"""Topics the broker and its pipelines speak about themselves on."""
+"""Topics of the broker and its pipelines; only patterns that start with it match them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Everything:
 Pattern = Exact | Prefix | Contains | Everything
 
 MARKS = "~=^"
-"""What a pattern's text may begin with to say what kind it is."""
+"""First characters of a pattern's text that give its kind."""
 
 
 def _open_to(value: str, topic: str) -> bool:
@@ -67,9 +67,9 @@ def _open_to(value: str, topic: str) -> bool:
 
 
 def parse_pattern(text: str) -> Pattern:
-    """The one text form: `foo` exact, `foo.>` begins with `foo.`, `~foo` contains, `>` all, `=foo` exact.
+    """The text form: `foo` exact, `foo.>` starts with `foo.`, `~foo` contains, `>` all, `=foo` exact.
 
-    Every pattern has a text that parses back to it: a prefix that itself begins with a mark is written `^~foo>`.
+    Every pattern has a text that parses back to it: a prefix that starts with a mark is written `^~foo>`.
     """
     if text in (">", "~"):
         return Everything()
@@ -86,5 +86,5 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def parse_patterns(text: str) -> tuple[Pattern, ...]:
-    """Several of them, comma-separated."""
+    """From a comma-separated list."""
     return tuple(parse_pattern(part.strip()) for part in text.split(","))

@@ -11,10 +11,10 @@ from typing import Any
 
 from polycast.nanomsg.addresses import listen, parse
 from polycast.nanomsg.endpoints import Dialer, InprocListener, SocketListener
-from polycast.nanomsg.publisher import PublisherCore
+from polycast.nanomsg.publisher_core import PublisherCore
 from polycast.nanomsg.sessions import Kind
 from polycast.nanomsg.socket_core import Endpoint, Options
-from polycast.nanomsg.subscriber import SubscriberCore
+from polycast.nanomsg.subscriber_core import SubscriberCore
 
 MESSAGE_BYTES = 1024 * 1024
 QUEUE_BYTES = 4 * 1024 * 1024

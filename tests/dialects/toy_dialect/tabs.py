@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from polycast.declare import setting
-from polycast.dialects.client_session import Acks, ClientSession, Command, check_topic, utf8
+from polycast.dialects.client_session import ClientSession, Command, PendingAcks, check_topic, utf8
 from polycast.dialects.contract import Dialect, DialectClient, PublishRules, Role
 from polycast.dialects.framing import Reading, read_line
 from polycast.dialects.session import Session, SessionContext
@@ -121,7 +121,7 @@ class TabsClientSession(ClientSession):
             raise UsageError("tabs cannot carry an empty topic, a topic with a tab, or line ends")
         return b"pub\t%b\t%b\n" % (topic, message.payload)
 
-    def to_block(self, block: bytes, count: int, acks: Acks) -> bytes:
+    def to_block(self, block: bytes, count: int, acks: PendingAcks) -> bytes:
         self.expect_ack(acks, count)
         return block + b"sync\n"
 
@@ -130,7 +130,7 @@ class TabsClientSession(ClientSession):
 
     def to_subscribe(self, patterns: list[Pattern]) -> Command:
         commands = [b"sub\t%b\n" % utf8(pattern.value) for pattern in patterns]
-        return Command(b"".join(commands) + b"sync\n", self.expect_ack(Acks()))
+        return Command(b"".join(commands) + b"sync\n", self.expect_ack(PendingAcks()))
 
     def read(self, block: bytes) -> tuple[int, int]:
         *lines, rest = block.split(b"\n")

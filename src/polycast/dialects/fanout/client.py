@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polycast.address import Address
-from polycast.dialects.client_session import SHOWN_BYTES, Acks, ClientSession, Command, Credentials, utf8
+from polycast.dialects.client_session import SHOWN_BYTES, ClientSession, Command, Credentials, PendingAcks, utf8
 from polycast.dialects.fanout.session import GREETING, NAME, to_channel, to_pattern
 from polycast.errors import ProtocolError, UsageError
 from polycast.model import Contains, Exact, Message, Pattern
@@ -17,7 +17,7 @@ class FanoutClientSession(ClientSession):
         self._greeted = False
 
     def open(self) -> Command:
-        return Command(b"", Acks() if self.publishing else self.expect_ack(Acks()))
+        return Command(b"", PendingAcks() if self.publishing else self.expect_ack(PendingAcks()))
 
     def encode(self, message: Message) -> bytes:
         channel = utf8(message.topic)
@@ -31,7 +31,7 @@ class FanoutClientSession(ClientSession):
     def to_subscribe(self, patterns: list[Pattern]) -> Command:
         """A `time` command follows: its reply says that the broker has read the subscriptions."""
         commands = b"".join(map(_to_command, patterns))
-        return Command(commands + b"time\n", self.expect_ack(Acks()))
+        return Command(commands + b"time\n", self.expect_ack(PendingAcks()))
 
     def wanted(self, pattern: Pattern, topic: str) -> bool:
         return pattern.matches(topic) or type(pattern)(to_channel(pattern.value).decode()).matches(topic)

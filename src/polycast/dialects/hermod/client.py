@@ -12,10 +12,10 @@ from polycast.address import Address
 from polycast.dialects.client_requests import Response, check_body, to_failure
 from polycast.dialects.client_session import (
     SHOWN_BYTES,
-    Acks,
     ClientSession,
     Command,
     Credentials,
+    PendingAcks,
     StartFrom,
     utf8,
 )
@@ -58,37 +58,37 @@ class HermodClientSession(ClientSession):
         """A publisher sends nothing before the broker has replied in hermod."""
         if self.credentials.token:
             header = {"batch_type": "End", "token": self.credentials.token}
-            return Command(msgspec.json.encode(header), self.expect_ack(Acks()))
-        return Command(HELLO, self.expect_ack(Acks())) if self.publishing else Command(b"", Acks())
+            return Command(msgspec.json.encode(header), self.expect_ack(PendingAcks()))
+        return Command(HELLO, self.expect_ack(PendingAcks())) if self.publishing else Command(b"", PendingAcks())
 
     def encode(self, message: Message) -> bytes:
         topic, payload = msgspec.json.encode(utf8(message.topic).decode()), message.payload
         digest = sha1(payload, usedforsecurity=False).hexdigest().encode()
         return b'{"topic":%b,"payload_size":%d,"checksum":"%b"}%b' % (topic, len(payload), digest, payload)
 
-    def to_block(self, block: bytes, count: int, acks: Acks) -> bytes:
+    def to_block(self, block: bytes, count: int, acks: PendingAcks) -> bytes:
         """One message is acknowledged by itself, several as a batch."""
         self.expect_ack(acks, count)
         return block if count == 1 else b'{"batch_type":"Count","count":%d}' % count + block
 
-    def to_batch(self, messages: list[Message], batch_id: str, acks: Acks) -> bytes:
+    def to_batch(self, messages: list[Message], batch_id: str, acks: PendingAcks) -> bytes:
         """The acknowledgement has the count: for a repeat, that of the first time."""
         self.expect_ack(acks)
         header = {"batch_type": "Count", "count": len(messages), "batch_id": utf8(batch_id).decode()}
         return msgspec.json.encode(header) + b"".join(map(self.encode, messages))
 
-    def to_stage(self, batch_id: str, name: str, before: int, frame: memoryview, acks: Acks) -> bytes:
+    def to_stage(self, batch_id: str, name: str, before: int, frame: memoryview, acks: PendingAcks) -> bytes:
         self.expect_ack(acks)
         size, digest = frame.nbytes, sha1(frame, usedforsecurity=False).hexdigest()
         more = {"stage": name, "count": before, "payload_size": size, "checksum": digest}
         return b"".join((_to_header("Stage", batch_id, **more), frame))
 
-    def to_commit(self, batch_id: str, names: Sequence[str], count: int | None, acks: Acks) -> bytes:
+    def to_commit(self, batch_id: str, names: Sequence[str], count: int | None, acks: PendingAcks) -> bytes:
         self.expect_ack(acks)
         more = {} if count is None else {"count": count}
         return _to_header("Commit", batch_id, stages=list(names), **more)
 
-    def to_abort(self, batch_id: str, names: Sequence[str] | None, acks: Acks) -> bytes:
+    def to_abort(self, batch_id: str, names: Sequence[str] | None, acks: PendingAcks) -> bytes:
         self.expect_ack(acks)
         more = {} if names is None else {"stages": list(names)}
         return _to_header("Abort", batch_id, **more)
@@ -117,7 +117,7 @@ class HermodClientSession(ClientSession):
         topics = [pattern.value for pattern in patterns if isinstance(pattern, Exact)]
         others = [str(pattern) for pattern in patterns if not isinstance(pattern, Exact)]
         header = {"topics": topics} | ({"patterns": others} if others else {}) | more
-        return Command(msgspec.json.encode(header), self.expect_ack(Acks()))
+        return Command(msgspec.json.encode(header), self.expect_ack(PendingAcks()))
 
     def closing_bytes(self) -> bytes:
         return b"" if self.publishing else b'{"status":"CLOSE"}'

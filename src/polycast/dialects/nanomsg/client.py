@@ -9,7 +9,7 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 from polycast.address import UNDER, Address
-from polycast.dialects.client_session import Acks, ClientSession, Command, Credentials, utf8
+from polycast.dialects.client_session import ClientSession, Command, Credentials, PendingAcks, utf8
 from polycast.dialects.nanomsg.encoders import HEADS, NAME
 from polycast.dialects.nanomsg.session import DialedPubSession, DialedSubSession, PubSession, SubSession
 from polycast.dialects.nanomsg.settings import NanomsgSettings
@@ -46,7 +46,7 @@ class NanomsgClientSession(ClientSession):
 
     def open(self) -> Command:
         replies = (event.data for event in self._session.open() if isinstance(event, Reply))
-        return Command(b"".join(replies), self.expect_ack(Acks()))
+        return Command(b"".join(replies), self.expect_ack(PendingAcks()))
 
     def encode(self, message: Message) -> bytes:
         topic = utf8(message.topic)
@@ -65,7 +65,7 @@ class NanomsgClientSession(ClientSession):
             )
 
     def to_subscribe(self, patterns: list[Pattern]) -> Command:
-        return Command(b"", Acks())
+        return Command(b"", PendingAcks())
 
     def read(self, block: bytes) -> tuple[int, int]:
         received = self._session.receive(block, 0.0)

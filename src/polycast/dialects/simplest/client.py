@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polycast.address import Address
-from polycast.dialects.client_session import SHOWN_BYTES, Acks, ClientSession, Command, Credentials, utf8
+from polycast.dialects.client_session import SHOWN_BYTES, ClientSession, Command, Credentials, PendingAcks, utf8
 from polycast.dialects.session import SessionContext
 from polycast.dialects.simplest.session import NAME, SimplestSession, to_name
 from polycast.errors import ProtocolError, UsageError
@@ -31,7 +31,7 @@ class SimplestClientSession(ClientSession):
             raise UsageError(f"simplest cannot subscribe to {str(pattern)!r}: it has a line break")
 
     def to_subscribe(self, patterns: list[Pattern]) -> Command:
-        return Command(b"".join(b"sub %b\n" % utf8(pattern.value) for pattern in patterns), Acks())
+        return Command(b"".join(b"sub %b\n" % utf8(pattern.value) for pattern in patterns), PendingAcks())
 
     def wanted(self, pattern: Pattern, topic: str) -> bool:
         return pattern.matches(topic) or _escaped(pattern).matches(topic)

@@ -14,7 +14,7 @@ from typing import Any
 
 from polycast.address import WEB, Address
 from polycast.dialects.client_requests import Handler, Response, check_body, check_handler, to_failure, to_response
-from polycast.dialects.client_session import Acks, ClientSession, Command, Credentials, check_topic, utf8
+from polycast.dialects.client_session import ClientSession, Command, Credentials, PendingAcks, check_topic, utf8
 from polycast.dialects.json_bodies import INVALID, check_utf8, compact, to_member, to_string
 from polycast.dialects.session import SessionContext
 from polycast.dialects.ubre.base_session import UbreTransport
@@ -60,7 +60,7 @@ class UbreClientSession(ClientSession):
     # -- writing -----------------------------------------------------------------------------------------
 
     def open(self) -> Command:
-        return Command(self._handshake.request, self.expect_ack(Acks()))
+        return Command(self._handshake.request, self.expect_ack(PendingAcks()))
 
     def encode(self, message: Message) -> bytes:
         topic = utf8(message.topic)
@@ -72,7 +72,7 @@ class UbreClientSession(ClientSession):
         member = to_member(Body(message.payload, message.format))
         return self._session.transport.to_json(b'{"publish":%b%b}' % (to_string(message.topic), member))
 
-    def to_block(self, block: bytes, count: int, acks: Acks) -> bytes:
+    def to_block(self, block: bytes, count: int, acks: PendingAcks) -> bytes:
         self.expect_ack(acks, count)
         return block + PING_FRAME
 
@@ -82,7 +82,7 @@ class UbreClientSession(ClientSession):
     def to_subscribe(self, patterns: list[Pattern]) -> Command:
         commands = [b'{"subscribe":%b}' % to_string(pattern.value) for pattern in patterns]
         return Command(
-            b"".join(map(self._session.transport.to_json, commands)) + PING_FRAME, self.expect_ack(Acks())
+            b"".join(map(self._session.transport.to_json, commands)) + PING_FRAME, self.expect_ack(PendingAcks())
         )
 
     def to_request(self, route: str, body: Body) -> tuple[bytes, int]:
@@ -97,7 +97,7 @@ class UbreClientSession(ClientSession):
         check_handler(handler)
         self._handlers[route] = handler
         offer = b'{"subscribe":%b,"body":{"serve":true}}' % to_string(route)
-        return Command(self._session.transport.to_json(offer) + PING_FRAME, self.expect_ack(Acks()))
+        return Command(self._session.transport.to_json(offer) + PING_FRAME, self.expect_ack(PendingAcks()))
 
     def closing_bytes(self) -> bytes:
         return to_close_frame()
