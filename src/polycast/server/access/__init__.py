@@ -1,1 +1,1 @@
-"""Who a peer is, and what it may do: one place that decides, and a guard at every connection that asks it."""
+"""Access control: identities, rules and tokens, and the guard of each connection."""

@@ -48,7 +48,7 @@ def _of_listeners(settings: Settings) -> Iterator[Exposure]:
         yield Exposure(text, "tls://HOST:PORT encrypts a listener, 127.0.0.1 limits it to this machine")
     rules = [*settings.access.rules, *_rules_of_tokens(settings)]
     for rule in rules:
-        if parse_rule(rule).identity in _anybody(settings):
+        if parse_rule(rule).identity in _unauthenticated(settings):
             cure = "restrict the rule to a token, a certificate or a narrower network"
             yield Exposure(f"open to everyone who can reach {remote[0][1]}: {rule!r}", cure)
     if all(parse_rule(rule).identity == LOOPBACK for rule in rules):
@@ -105,7 +105,7 @@ def is_remote(address: Address) -> bool:
     return not all(ip_address(str(info[0]).partition("%")[0]).is_loopback for *_, info in found)
 
 
-def _anybody(settings: Settings) -> set[str]:
+def _unauthenticated(settings: Settings) -> set[str]:
     """The identities that need neither token nor certificate, for every source address."""
     networks = parse_networks(settings.access.networks)
     return {ANONYMOUS, *(name for name, network in networks if network.prefixlen == 0)}
