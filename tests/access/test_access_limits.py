@@ -314,3 +314,23 @@ def test_a_refused_tls_peer_holds_no_file_descriptor(tmp_path: Path) -> None:
                 peer = connect_from(broker, "tls", "127.0.0.1")
                 peers.enter_context(context.wrap_socket(peer, server_hostname="localhost"))
             assert os.strerror(errno.EMFILE) not in broker.log()
+
+
+@pytest.mark.parametrize("rules", [(), ("anonymous may subscribe news.>",)])
+def test_a_client_with_a_token_does_not_wait_for_unknown_peers_that_flood(
+    rules: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Between two reads of a known identity, the broker reads little of one unknown peer."""
+    token = add_token(tmp_path / "data", "sensors", list(RULES))
+    config = write_config(tmp_path, "loopback may everything", *rules, networks=("anonymous=127.0.0.0/8",))
+    flags = (f"--config={config}", f"--data={tmp_path}/data", f"--listen=http=ipc://{tmp_path}/http")
+    flood = b'{"batch_type": "End"}' * (MIB // 21)
+    with Broker(*flags, listen=("hermod.pub",)) as broker, ExitStack() as peers:
+        strangers = [peers.enter_context(broker.connect("hermod.pub")) for _ in range(SPEAKERS)]
+        for stranger in strangers:
+            Reading(stranger, MIB)
+            Sending(stranger, flood)
+        with broker.connect("hermod.pub") as client:
+            client.send(with_token(token))
+            client.expect(OK)
+        assert bytes_in(broker) < SPEAKERS * MIB / 8

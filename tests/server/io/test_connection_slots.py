@@ -127,3 +127,12 @@ def test_a_single_slot() -> None:
     [known] = enter(slots, "known", 1)
     assert (silent.ended, known.ended) == (DISPLACED, "")
     assert enter(slots, "silent", 1) == []
+
+
+def test_an_anonymous_peer_that_authenticates_frees_its_anonymous_slot() -> None:
+    slots = ConnectionSlots(100, 10)
+    anonymous = enter(slots, "anonymous", 10, "plant")
+    show(slots, anonymous[0], "known")
+    [another] = enter(slots, "anonymous", 1, "plant")
+    assert not another.unauthorized
+    assert len(slots) == 11

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from polycast.model import Block
-from polycast.server.io.receive_buffer import LARGE_BYTES, SHARED_BYTES, ReceiveBuffer
+from polycast.server.io.receive_buffer import (
+    ANONYMOUS_READ_BYTES,
+    LARGE_BYTES,
+    SHARED_BYTES,
+    UNAUTHORIZED_READ_BYTES,
+    ReceiveBuffer,
+)
 
 PIECE = b"x" * 1024
 LIMIT_BYTES = 4 * 1024 * 1024
@@ -50,3 +56,16 @@ def test_slow_reads_become_smaller() -> None:
         buffer.adapt(taken)
         sizes.append(len(buffer.room()) // 1024)
     assert sizes == [64, 16, 8, 8, 8, 16, 32, 64, 128, 256, 256]
+
+
+def test_a_limit_on_the_size_of_reads() -> None:
+    buffer = ReceiveBuffer(memoryview(bytearray(SHARED_BYTES)))
+    assert len(buffer.room()) == SHARED_BYTES
+    buffer.limit_reads(ANONYMOUS_READ_BYTES, UNAUTHORIZED_READ_BYTES)
+    assert len(buffer.room()) == UNAUTHORIZED_READ_BYTES
+    for _ in range(10):
+        buffer.adapt(0.0)
+    assert len(buffer.room()) == ANONYMOUS_READ_BYTES
+    for _ in range(10):
+        buffer.adapt(1.0)
+    assert len(buffer.room()) == ANONYMOUS_READ_BYTES // 8

@@ -21,7 +21,13 @@ from polycast.routing import Subscriber
 from polycast.server.io.address_groups import address_group_of
 from polycast.server.io.connection_state import ConnectionEvent, ConnectionState
 from polycast.server.io.partial_frames import COUNTED_BYTES, PartialFrames
-from polycast.server.io.receive_buffer import ReceiveBuffer
+from polycast.server.io.read_scheduler import ReadScheduler
+from polycast.server.io.receive_buffer import (
+    ANONYMOUS_READ_BYTES,
+    SHARED_BYTES,
+    UNAUTHORIZED_READ_BYTES,
+    ReceiveBuffer,
+)
 from polycast.server.io.send_queue import QueueListener, SendQueue
 
 log = logging.getLogger("polycast.connection")
@@ -43,6 +49,7 @@ class ConnectionListener(QueueListener, Protocol):
     unauthorized_bytes: int
     """The limit, in either direction, of what is buffered for a peer without rights."""
     partial_frames: PartialFrames
+    read_scheduler: ReadScheduler
 
     opened: Callable[[Connection], bool]
     received: Callable[[Connection, list[Event], float], None]
@@ -70,6 +77,8 @@ class Connection(asyncio.BufferedProtocol):
         "_secure",
         "_served",
         "_transport",
+        "_turn_seconds",
+        "_untrusted",
         "address_group",
         "close_reason",
         "dialed",
@@ -114,6 +123,10 @@ class Connection(asyncio.BufferedProtocol):
         """The session's `requests_served` at the last review."""
         self._partial_counted = False
         """Whether `partial_frames` counts a frame of this connection."""
+        self._untrusted = False
+        """Whether the peer has no rights, or no known identity."""
+        self._turn_seconds = 0.0
+        """The time that an untrusted peer has used of its turn."""
         self._transport: asyncio.Transport
         self._secure = False
 
@@ -157,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         now = time.time()
         received = self.session.receive(block, now)
         self._receive_buffer.keep(block, received.consumed, received.frame_bytes, received.frame_end)
-        if self.unauthorized_since or self.guard.has_no_rights:
+        if self._untrusted or self.guard.has_no_rights:
             self._review()
         if received.events:
             self.listener.received(self, received.events, now)
@@ -166,7 +179,9 @@ class Connection(asyncio.BufferedProtocol):
             self._count_partial(received.consumed > 0 and not buffered)
         taken = time.monotonic() - began
         self._receive_buffer.adapt(taken)
-        if taken > TURN_SECONDS or self.listener.budget.behind:
+        if self._untrusted:
+            self._count_turn(taken)
+        elif taken > TURN_SECONDS or self.listener.budget.behind:
             self._end_turn()
 
     def _count_partial(self, begins: bool) -> None:
@@ -200,9 +215,16 @@ class Connection(asyncio.BufferedProtocol):
         """The loop would read from this connection again and again; let it serve the others first."""
         if not self._transport.is_closing():
             self._transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._begin_turn)
+            asyncio.get_running_loop().call_soon(self.begin_turn)
 
-    def _begin_turn(self) -> None:
+    def _count_turn(self, taken: float) -> None:
+        self._turn_seconds += taken
+        if self._turn_seconds > TURN_SECONDS and not self._transport.is_closing():
+            self._turn_seconds = 0.0
+            self._transport.pause_reading()
+            self.listener.read_scheduler.add(self)
+
+    def begin_turn(self) -> None:
         if not self.listener.budget.has_paused(self):
             self.resume_reading()
 
@@ -266,10 +288,17 @@ class Connection(asyncio.BufferedProtocol):
         """The peer has no rights yet: it may show a token within `limits.handshake_seconds`."""
         self.unauthorized_since = time.monotonic()
         self.queue.limit, self.queue.limit_name = self.listener.unauthorized_bytes, "without rights"
+        self._untrusted = True
+        self._receive_buffer.limit_reads(UNAUTHORIZED_READ_BYTES, UNAUTHORIZED_READ_BYTES)
 
     def mark_authorized(self) -> None:
         self.unauthorized_since = 0.0
         self.queue.limit, self.queue.limit_name = self.listener.queue_bytes, "limits.queue_bytes"
+        self._untrusted = not self.guard.known
+        if self._untrusted:
+            self._receive_buffer.limit_reads(ANONYMOUS_READ_BYTES, UNAUTHORIZED_READ_BYTES)
+        else:
+            self._receive_buffer.limit_reads(SHARED_BYTES, SHARED_BYTES)
 
     def _review(self) -> None:
         """Requests that need no rights, as for /healthz, extend the time to show a token."""

@@ -76,6 +76,9 @@ class ConnectionSlots:
             if has_no_rights:
                 self.leave(connection)
                 self._add_unauthorized(connection)
+            elif connection.guard.known and connection in self._anonymous:
+                self.leave(connection)
+                self._add_authorized(connection)
         elif not has_no_rights:
             self._unauthorized.discard(connection)
             if not self._add_authorized(connection):

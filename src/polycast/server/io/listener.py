@@ -16,6 +16,7 @@ from polycast.server.access.access_control import AccessControl, ConnectionGuard
 from polycast.server.io.connection import Connection
 from polycast.server.io.memory_budget import MemoryBudget
 from polycast.server.io.partial_frames import PartialFrames
+from polycast.server.io.read_scheduler import ReadScheduler
 from polycast.server.io.receive_buffer import SHARED_BYTES, ReceiveBuffer
 from polycast.server.settings import LimitSettings
 from polycast.server.stats.counters import Counters
@@ -42,6 +43,7 @@ class ListenerContext:
     closed: Callable[[Connection], None]
     numbers: count[int] = field(default_factory=lambda: count(1))
     """Connections are named after them."""
+    read_scheduler: ReadScheduler = field(default_factory=ReadScheduler)
     shared: memoryview = field(default_factory=lambda: memoryview(bytearray(SHARED_BYTES)))
 
 
@@ -65,6 +67,7 @@ class Listener:
         self.unauthorized_bytes = limits.line_bytes
         self.budget = context.budget
         self.partial_frames = context.partial_frames
+        self.read_scheduler = context.read_scheduler
         self.opened = context.opened
         self.received = context.received
         self.awaits_reply = context.awaits_reply

@@ -17,17 +17,31 @@ LARGE_BYTES = SHARED_BYTES // 2
 """Longer frames get a buffer of their own."""
 FIRST_LARGE_BYTES = 64 * 1024
 SMALLEST_READ_BYTES = 8 * 1024
+ANONYMOUS_READ_BYTES = 16 * 1024
+"""The largest read from a peer with rights but without a known identity."""
+UNAUTHORIZED_READ_BYTES = 2 * 1024
+"""The largest read from a peer without rights, and the first read from an anonymous one. A token is shorter."""
 LONG_SECONDS, SHORT_SECONDS = 0.05, 0.01
 """A read that takes longer than the first makes the next read smaller; shorter than the second, larger."""
 
 
 class ReceiveBuffer:
-    __slots__ = ("_filled", "_large", "_need", "_read_bytes", "_shared", "_tail", "_until", "held")
+    __slots__ = (
+        "_filled",
+        "_large",
+        "_largest_read_bytes",
+        "_need",
+        "_read_bytes",
+        "_shared",
+        "_tail",
+        "_until",
+        "held",
+    )
 
     def __init__(self, shared: memoryview) -> None:
         self._shared = shared
-        self._read_bytes = SHARED_BYTES
-        """The size of the next read."""
+        self._read_bytes = self._largest_read_bytes = SHARED_BYTES
+        """The size of the next read, and its upper limit."""
         self._tail: Block = b""
         self._large: bytearray | None = None
         self._filled = 0
@@ -71,9 +85,13 @@ class ReceiveBuffer:
     def adapt(self, taken: float) -> None:
         """Adapt the size of a read to the seconds that the last one took: no connection may block the others."""
         if taken > LONG_SECONDS:
-            self._read_bytes = max(SMALLEST_READ_BYTES, self._read_bytes // 4)
+            self._read_bytes = max(min(SMALLEST_READ_BYTES, self._largest_read_bytes // 8), self._read_bytes // 4)
         elif taken < SHORT_SECONDS:
-            self._read_bytes = min(SHARED_BYTES, self._read_bytes * 2)
+            self._read_bytes = min(self._largest_read_bytes, self._read_bytes * 2)
+
+    def limit_reads(self, largest: int, first: int) -> None:
+        """The next read has at most `first` bytes, every later one at most `largest`."""
+        self._largest_read_bytes, self._read_bytes = largest, first
 
     def take(self, count: int) -> Block | None:
         """The block after a read of `count` bytes; None while a large frame is incomplete."""
