@@ -1,4 +1,4 @@
-"""The page of errors: for each dialect the codes and words that the code has for what is wrong."""
+"""The reference page of errors: codes and texts per dialect, extracted from the source."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator
 
+from error_texts import GAP, ErrorText, find_error_texts
 from polycast import errors
 from polycast.cli import INTERRUPTED
 from polycast.dialects.hermod.encoders import RESPONSE_CODES
 from polycast.dialects.hermod.headers import CODES
 from polycast.dialects.web.websocket import TOO_BIG
-from spoken import GAP, Spoken, find_spoken
 
 HEAD = f"""# Errors
 
-What is said when something is wrong; `{GAP}` stands for what depends on the case. What it means for the connection
-is on the page of each dialect, and how often it happened in [the metrics](metrics.md).
+Error codes and texts; `{GAP}` stands for a value. The page of each dialect says which errors close the connection;
+[the metrics](metrics.md) count them.
 
 ## Exit codes of the commands
 
-| code | when |
+| code | meaning |
 |---|---|"""
 
 EXIT_CODES = {
-    0: "it is done",
-    errors.PolycastError.exit_code: "it failed, and stderr says why; or `find` found nothing",
-    errors.UsageError.exit_code: "a flag, a setting or a pattern is wrong; nothing was begun",
-    INTERRUPTED: "ctrl-C, where there was nothing to bring to an end",
+    0: "success",
+    errors.PolycastError.exit_code: "failure, with the reason on stderr; `find`: no message found",
+    errors.UsageError.exit_code: "a flag, a setting or a pattern is invalid; nothing was started",
+    INTERRUPTED: "interrupted by ctrl-C",
 }
 
 HERMOD_HEAD = """
 ## [hermod](../dialects/hermod.md)
 
-As `{"status": "ERROR", "code": C, "message": M}`.
+Sent as `{"status": "ERROR", "code": C, "message": M}`.
 
 | code | message |
 |---|---|"""
@@ -41,8 +41,8 @@ As `{"status": "ERROR", "code": C, "message": M}`.
 REQUESTS_HEAD = """
 ## Requests in [UBRE](../dialects/ubre.md), and `ask` in hermod
 
-A request fails with a word, and where it helps, with a sentence behind it. In hermod there is a code as well; any
-other word, which whoever serves the route may have for a failure, is a 500 there.
+A failed request has a word, and often a sentence after it. hermod adds a code; words that responders choose
+themselves have the code 500 there.
 
 | word | code in hermod | sentences |
 |---|---|---|"""
@@ -60,21 +60,20 @@ WEBSOCKET_HEAD = """
 |---|---|"""
 
 REFUSED_HEAD = """
-## What is passed over
+## Refused input
 
-It is counted under its reason in `polycast_inputs_refused_total`, and the connection stays. `simplest`, `fanout`
-and `nanomsg` have no words to tell it; http counts the name of the status.
+The broker skips the input, counts it by reason in `polycast_inputs_refused_total` and keeps the connection open.
+`simplest`, `fanout` and `nanomsg` have no error replies; http counts the name of the status.
 
 | dialect | reason |
 |---|---|"""
 
 CLOSED_HEAD = """
-## What a connection is closed for
+## Reasons to close a connection
 
-It is counted under its reason in `polycast_connections_closed_total`, and a line on stderr says which connection
-it was.
+Counted by reason in `polycast_connections_closed_total`; a line on stderr names the connection.
 
-| reason | when |
+| reason | meaning |
 |---|---|"""
 
 LIMIT = str(errors.LimitError(GAP, 0, 0, GAP)).replace("0", GAP)
@@ -85,16 +84,16 @@ def error_page() -> Iterator[str]:
     yield from (f"| {code} | {when} |" for code, when in EXIT_CODES.items())
     yield HERMOD_HEAD
     makers = ("HermodError", "HugeSizeError", "StageError", "to_error")
-    told = find_spoken(makers, "dialects/hermod", "server")
-    starts = find_spoken(("ProtocolError",), "dialects/start_positions")
-    told += [spoken._replace(code=CODES[errors.ProtocolError]) for spoken in starts]
-    yield from _by_code([*told, Spoken(CODES[errors.LimitError], LIMIT, "")])
+    hermod = find_error_texts(makers, "dialects/hermod", "server")
+    starts = find_error_texts(("ProtocolError",), "dialects/start_positions")
+    hermod += [found._replace(code=CODES[errors.ProtocolError]) for found in starts]
+    yield from _by_code([*hermod, ErrorText(CODES[errors.LimitError], LIMIT, "")])
     yield REQUESTS_HEAD
     yield from _failed_requests()
     yield HTTP_HEAD
-    yield from _by_code(find_spoken(("HttpError", "Page"), "dialects/web", "server"))
+    yield from _by_code(find_error_texts(("HttpError", "Page"), "dialects/web", "server"))
     yield WEBSOCKET_HEAD
-    yield from _by_code([*find_spoken(("WebSocketError",), "dialects"), Spoken(TOO_BIG, LIMIT, "")])
+    yield from _by_code([*find_error_texts(("WebSocketError",), "dialects"), ErrorText(TOO_BIG, LIMIT, "")])
     yield REFUSED_HEAD
     yield from _refused()
     yield CLOSED_HEAD
@@ -102,31 +101,31 @@ def error_page() -> Iterator[str]:
     yield f"\n## In Python\n\n```text\n{inspect.getdoc(errors)}\n```\n"
 
 
-def _by_code(told: Iterable[Spoken]) -> Iterator[str]:
-    for code, words in sorted({(spoken.code, spoken.words) for spoken in told if spoken.code}):
-        yield f"| {code} | {_cell(words)} |"
+def _by_code(texts: Iterable[ErrorText]) -> Iterator[str]:
+    for code, text in sorted({(found.code, found.text) for found in texts if found.code}):
+        yield f"| {code} | {_cell(text)} |"
 
 
 def _failed_requests() -> Iterator[str]:
     sentences: dict[str, set[str]] = {word: set() for word in RESPONSE_CODES}
-    for spoken in find_spoken(("RouteError", "text_body"), "broker", "server"):
-        word, _, sentence = spoken.words.partition(": ")
+    for found in find_error_texts(("RouteError", "text_body"), "broker", "server"):
+        word, _, sentence = found.text.partition(": ")
         sentences.setdefault(word, set()).update([sentence] if sentence else [])
-    for word, told in sorted(sentences.items()):
-        yield f"| `{word}` | {RESPONSE_CODES.get(word, 500)} | {'<br>'.join(map(_cell, sorted(told)))} |"
+    for word, texts in sorted(sentences.items()):
+        yield f"| `{word}` | {RESPONSE_CODES.get(word, 500)} | {'<br>'.join(map(_cell, sorted(texts)))} |"
 
 
 def _refused() -> Iterator[str]:
-    told = {
-        (_dialect(spoken.room), spoken.words)
-        for spoken in find_spoken(("Refused", "refuse"), "dialects", "server")
+    refused = {
+        (_dialect(found.module), found.text)
+        for found in find_error_texts(("Refused", "refuse"), "dialects", "server")
     }
-    for dialect, words in sorted(told):
-        yield f"| {dialect} | {_cell(words)} |"
+    for dialect, reason in sorted(refused):
+        yield f"| {dialect} | {_cell(reason)} |"
 
 
-def _dialect(room: str) -> str:
-    return room.split(".")[1] if room.startswith("dialects.") else "any"
+def _dialect(module: str) -> str:
+    return module.split(".")[1] if module.startswith("dialects.") else "any"
 
 
 def _closed() -> Iterator[str]:
@@ -134,9 +133,9 @@ def _closed() -> Iterator[str]:
     for error in errors.PeerError.__subclasses__():
         if error.__module__ == errors.__name__:
             yield f"| {error.kind} | {meanings[error.__name__]} |"
-    for spoken in sorted(find_spoken(("disconnect",), "server")):
-        if spoken.more:
-            yield f"| {spoken.words} | {_cell(spoken.more)} |"
+    for found in sorted(find_error_texts(("disconnect",), "server")):
+        if found.more:
+            yield f"| {found.text} | {_cell(found.more)} |"
 
 
 def _cell(text: str) -> str:

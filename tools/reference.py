@@ -22,8 +22,9 @@ from polycast.declare import SECONDS
 from polycast.dialects.registry import ROLES
 from polycast.pipelines import NAMES as PIPELINES
 from polycast.pipelines import find
+from polycast.server.config import MODE, OPTIONS, REPLAYS
 from polycast.server.observe.metrics import Declaration, metrics_of
-from polycast.server.settings import TABLES, declared
+from polycast.server.settings import POLICIES, TABLES, declared
 from polycast.server.stats.counters import Counters, Progress, Times, Totals
 from polycast.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
 from polycast.spark.session import LOCAL_SETTINGS
@@ -55,19 +56,31 @@ table.key=value`.
 
 ## listen
 
-Name = address, or a list of addresses. An address is `tcp://HOST:PORT`, `tls://HOST:PORT` or `ipc:///path`, and
-may end in `?policy=drop` or `?policy=disconnect`, and that of a socket file in `?mode=660`, which says who may
-connect. Where any listener is named, only the named ones open.
+Name = address, or a list of addresses: `tcp://HOST:PORT`, `tls://HOST:PORT` or `ipc:///path`. If any listener is
+named, only the named ones open.
 
+Options follow the address, as in `tcp://0.0.0.0:8787?policy=spill&replay=last`:
+
+| option | values | meaning |
+|---|---|---|"""
+
+OPTION_MEANINGS = {
+    "policy": "`limits.policy` for the connections of this listener",
+    "replay": "a new subscription first receives the last message of each matching topic; needs the log",
+    "mode": "permissions of the socket file, as for chmod: which accounts may connect; `ipc://` listeners only",
+}
+OPTION_VALUES = {"policy": POLICIES, "replay": REPLAYS, "mode": ("660",)}
+
+LISTENERS_HEAD = """
 | name | default | dialect | further options |
 |---|---|---|---|"""
 
 CONNECT_HEAD = """
 ## connect
 
-Name = address, or a list of addresses: where the broker connects to by itself, and what it is there; as a flag
-`--connect name=address`. An address is `tcp://HOST:PORT`, `ipc:///path` or `ws://HOST:PORT/path`, with the options
-that the listener of that name has.
+Name = address, or a list of addresses: the broker dials these addresses and acts there as the listener of that
+name; as a flag `--connect name=address`. An address is `tcp://HOST:PORT`, `ipc:///path` or `ws://HOST:PORT/path`,
+with the options of that listener.
 
 | name | dialect |
 |---|---|"""
@@ -75,6 +88,10 @@ that the listener of that name has.
 
 def settings() -> Iterator[str]:
     yield SETTINGS_HEAD
+    for option in (*OPTIONS, MODE):
+        values = ", ".join(f"`?{option}={value}`" for value in OPTION_VALUES[option])
+        yield f"| `{option}` | {values} | {OPTION_MEANINGS[option]} |"
+    yield LISTENERS_HEAD
     for name, role in ROLES.items():
         options = ", ".join(f"`{option}`" for option in role.options)
         yield f"| `{name}` | {f'`{role.default}`' if role.default else 'off'} | {role.dialect} | {options} |"

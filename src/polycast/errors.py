@@ -1,21 +1,21 @@
-"""Every error Polycast raises on purpose, in one tree.
+"""The tree of errors.
 
     PolycastError
-    ├── UsageError            the user's: a flag, a setting, a pattern           exit code 2
-    ├── StartError            the machine's: a port, a folder, a missing program exit code 1
-    ├── LogDamageError        the disk's: a file of the log is not as it was written    exit code 1
-    ├── GoneError             the log's: messages that were asked for are not in it any more, or not yet
-    ├── RemoteError           a broker that cannot be reached or went away       exit code 1
-    │   └── RefusedError          it said that it will not take this
-    └── PeerError             the peer's: it costs that peer its connection
-        ├── ProtocolError         it broke the dialect's grammar
-        ├── LimitError            it went past a named limit
-        ├── HttpPeerError         it sent an HTTP request to a listener of another dialect
-        ├── TlsPeerError          it began TLS at a listener without TLS
-        ├── TimeoutPeerError      it kept us waiting
-        └── ForbiddenError        it may not do that
+    ├── UsageError            an invalid flag, setting or pattern                           exit code 2
+    ├── StartError            a port, a folder or a program is not available                exit code 1
+    ├── LogDamageError        a file of the log differs from what was written               exit code 1
+    ├── GoneError             the requested messages are no longer, or not yet, in the log
+    ├── RemoteError           the broker is unreachable, or closed the connection           exit code 1
+    │   └── RefusedError          the broker refused the request
+    └── PeerError             caused by the peer; closes its connection
+        ├── ProtocolError         the input violates the dialect's grammar
+        ├── LimitError            the input exceeds a limit
+        ├── HttpPeerError         an HTTP request at a listener of another dialect
+        ├── TlsPeerError          a TLS handshake at a listener without TLS
+        ├── TimeoutPeerError      the peer exceeded a time limit
+        └── ForbiddenError        the peer has no right to do this
 
-A message says what was found, what is allowed and what to change. `hint` is that where it is a command to type.
+A message gives the value, the limit and the cure. `hint` is a command or setting to type.
 """
 
 
@@ -48,7 +48,7 @@ class RemoteError(PolycastError):
 
 
 class RefusedError(RemoteError):
-    """`code` is the broker's own word for the reason."""
+    """`code`: the error code that the broker sent."""
 
     def __init__(self, message: str, code: int, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -56,7 +56,7 @@ class RefusedError(RemoteError):
 
 
 class PeerError(PolycastError):
-    """`kind` is the word this is counted under."""
+    """`kind`: the label in `polycast_connections_closed_total`."""
 
     kind = "peer"
 
@@ -73,7 +73,7 @@ class LimitError(PeerError):
 
 
 class HttpPeerError(PeerError):
-    """A web page can make a browser send such requests anywhere, with messages in the body."""
+    """A defence: web pages can make browsers send HTTP requests with messages in the body to any port."""
 
     kind = "http"
 
@@ -90,7 +90,9 @@ class TlsPeerError(PeerError):
     kind = "tls"
 
     def __init__(self) -> None:
-        super().__init__("the peer begins TLS and this listener has none; --listen NAME=tls://HOST:PORT has it")
+        super().__init__(
+            "TLS handshake at a listener without TLS; --listen NAME=tls://HOST:PORT opens a TLS listener"
+        )
 
 
 class TimeoutPeerError(PeerError):
@@ -98,7 +100,7 @@ class TimeoutPeerError(PeerError):
 
 
 class ForbiddenError(PeerError):
-    """It says no more than that: whoever may not do something need not know what else there is."""
+    """The text gives no detail: it must not reveal which topics, routes or rules exist."""
 
     kind = "forbidden"
 

@@ -11,13 +11,13 @@ import pytest
 
 from log.desk import desk
 from log.house import House
-from polycast.declare import parse_size, size_text
 from polycast.errors import StartError, UsageError
 from polycast.log.files.disk import Disk
 from polycast.log.files.folder import segment_size, segments
 from polycast.log.settings import LogSettings, keep_free_bytes
 from polycast.log.upkeep.free_space import UNFREED_SECONDS
 from polycast.server import load
+from polycast.text import parse_size, size_text
 
 PAGE = 4096
 """What a segment of five messages takes."""

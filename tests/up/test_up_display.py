@@ -7,7 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from polycast.up.display import Display, to_duration, to_size
+from polycast.text import size_text
+from polycast.up.display import Display, to_duration
 from polycast.up.figures import Figures
 from polycast.up.parts import Part
 
@@ -25,7 +26,7 @@ def test_how_long(seconds: float, text: str) -> None:
     [(0, "0 bytes"), (1023, "1,023 bytes"), (1536, "1.5 KiB"), (5 * 2**30, "5.0 GiB"), (2**52, "4,096.0 TiB")],
 )
 def test_how_large(size: int, text: str) -> None:
-    assert to_size(size) == text
+    assert size_text(size) == text
 
 
 def to_screen(height: int = 40) -> tuple[Display, Part, io.StringIO]:

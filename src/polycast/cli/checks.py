@@ -17,7 +17,6 @@ from typing import NamedTuple
 from polycast import __version__
 from polycast.address import parse_address
 from polycast.bench.targets import PEERS, find_program
-from polycast.declare import size_text
 from polycast.dialects import scan
 from polycast.dialects.registry import DIALECTS
 from polycast.dialects.web import frames
@@ -27,6 +26,7 @@ from polycast.log.settings import LogSettings, keep_free_bytes
 from polycast.server import Settings, load
 from polycast.server.access.exposure import find_warnings
 from polycast.server.io import sockets
+from polycast.text import size_text
 
 FILES_WANTED = 4096
 FSYNCS = 5

@@ -11,6 +11,7 @@ import typer
 from polycast.cli import streams
 from polycast.cli.request import ask
 from polycast.dialects.client_requests import from_body, to_body
+from polycast.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,7 +60,7 @@ def _to_cell(value: Any) -> str:
         return _to_cell(sum(value.values()))
     if isinstance(value, int | float):
         return f"{value:,}" if sys.stdout.isatty() else str(value)
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+    return printable(str(value))
 
 
 def _show_columns(table: list[list[str]]) -> None:

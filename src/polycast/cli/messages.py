@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from polycast.text import printable
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -26,13 +28,6 @@ def _to_line(row: dict[str, Any]) -> str:
     when = row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     payload = printable(row["payload"].decode(errors="backslashreplace"))
     return f"{row['offset']} {when} {printable(row['topic'])} {row['sequence']} {payload}\n"
-
-
-def printable(text: str) -> str:
-    """In one line, and such that it cannot write on a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _to_json(row: dict[str, Any]) -> str:

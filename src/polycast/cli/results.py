@@ -14,6 +14,7 @@ import typer
 
 from polycast.cli import streams
 from polycast.pipelines.runtime.json_values import Rows, to_plain, to_rows, to_text
+from polycast.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,13 +61,6 @@ def _to_cell(value: Any) -> str:
     if isinstance(value, list | dict):
         return msgspec.json.encode(to_plain(value)).decode()
     return str(to_plain(value))
-
-
-def _printable(text: str) -> str:
-    """Such that it neither breaks lines nor writes on a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 # -- for programs ----------------------------------------------------------------------------------------
@@ -116,7 +110,7 @@ def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _cells(block: pa.RecordBatch) -> list[list[str]]:
-    return [[_printable(_to_cell(cell)) for cell in row] for row in to_rows(block, lambda value: value)]
+    return [[printable(_to_cell(cell)) for cell in row] for row in to_rows(block, lambda value: value)]
 
 
 def _numbers(block: pa.RecordBatch) -> list[bool]:
@@ -165,7 +159,7 @@ def _to_table(names: Sequence[str], block: pa.RecordBatch, room: int) -> Table:
     table = Table(box=None, pad_edge=False)
     for name, number, width in zip(names, numbers, _fit(widths, numbers, room), strict=True):
         justify: Literal["left", "right"] = "right" if number else "left"
-        table.add_column(Text(_printable(name)), justify=justify, width=width, no_wrap=True, overflow="ellipsis")
+        table.add_column(Text(printable(name)), justify=justify, width=width, no_wrap=True, overflow="ellipsis")
     for row in cells:
         table.add_row(*map(Text, row))
     return table

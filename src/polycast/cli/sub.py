@@ -14,6 +14,7 @@ from polycast.cli.options import AT, SUBSCRIBING_DIALECT
 from polycast.cli.start import FORMS, parse_start
 from polycast.errors import RefusedError, RemoteError, UsageError
 from polycast.model import Message, Pattern, parse_pattern
+from polycast.text import printable
 
 if TYPE_CHECKING:
     from polycast.client import Client
@@ -89,7 +90,7 @@ def _show(messages: list[Message], as_json: bool) -> None:
     write = _to_json if as_json else _to_line
     out = b"".join(map(write, messages))
     if sys.stdout.isatty() and not as_json:
-        out = b"".join(_printable(line) for line in out.splitlines(keepends=True))
+        out = printable(out.decode(errors="backslashreplace"), keep="\n\t").encode()
     view = memoryview(out)
     while view:
         view = view[os.write(sys.stdout.fileno(), view) :]
@@ -108,8 +109,3 @@ def _to_json(message: Message) -> bytes:
     if message.sequence is not None:
         row["sequence"] = message.sequence
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
-
-
-def _printable(line: bytes) -> bytes:
-    text = line.decode(errors="replace")
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text).encode()

@@ -7,9 +7,9 @@ import typer
 
 from polycast.cli import streams
 from polycast.cli.log.place import DATA, open_log
-from polycast.cli.messages import printable
 from polycast.cli.question import MASTER, asking, to_time
 from polycast.errors import UsageError
+from polycast.text import printable
 
 NAME = "why"
 HELP = """Tell who should have received the message at an offset, and why; and who lost messages near it.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polycast.declare import parse_size, setting
+from polycast.declare import setting
 from polycast.log.files.permissions import OWNER, UMASKS
+from polycast.text import parse_size
 
 MIB = 1024 * 1024
 AUTO = "auto"

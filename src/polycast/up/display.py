@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from polycast.text import printable, size_text
 from polycast.up.figures import Figures
 from polycast.up.life import State
 from polycast.up.lines import to_lines
@@ -107,7 +108,7 @@ class Display:
         known = self._figures
         return Text(
             f"messages/s  in {_number(known.messages_in)}  out {_number(known.messages_out)}     "
-            f"connections {_number(known.connections)}     log {to_size(known.log_bytes)}"
+            f"connections {_number(known.connections)}     log {size_text(known.log_bytes)}"
         )
 
     def _to_pipelines(self) -> Table:
@@ -131,7 +132,7 @@ def _grid(*heads: str) -> Table:
 
 def _plain(words: object, **more: Any) -> Text:
     """What others have written must not write on the terminal."""
-    return Text("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(words)), **more)
+    return Text(printable(str(words)), **more)
 
 
 def _number(value: float | None) -> str:
@@ -145,11 +146,3 @@ def to_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole // 60 % 60:02} min"
-
-
-def to_size(size: float) -> str:
-    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        del units[0]
-    return f"{size:,.0f} bytes" if units[0] == "bytes" else f"{size:,.1f} {units[0]}"

@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from polycast.declare import size_text
 from polycast.errors import StartError
 from polycast.log.files.disk import Disk
 from polycast.log.settings import AUTO, LogSettings, keep_free_bytes
+from polycast.text import size_text
 
 log = logging.getLogger("polycast.log")
 

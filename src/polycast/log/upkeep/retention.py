@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from polycast.declare import size_text
 from polycast.log.files.disk import DISK, Disk
 from polycast.log.files.folder import Segment, remove_segment, segment_size, segments
 from polycast.log.read.segment_info import SegmentInfo, read_segment_info
 from polycast.log.settings import LogSettings
 from polycast.log.times import MICROS
 from polycast.log.upkeep.free_space import FreeSpace
+from polycast.text import size_text
 
 log = logging.getLogger("polycast.log")
 

@@ -1,7 +1,7 @@
-"""What the code says when something is wrong, found where it is said: codes, and the words that go with them.
+"""Error codes and texts, extracted from the source.
 
-Calls are looked up in the source by the name of what is called, as `HermodError(400, f"{key} is missing")`. Where
-a text depends on what happened, `…` stands for it; constants are filled in.
+Finds calls by the name of the callee, such as `HermodError(400, f"{key} is missing")`. Constants are filled in;
+`…` stands for values that are known at run time only.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -18,28 +19,28 @@ SOURCE = Path(__file__).parent.parent / "src"
 GAP = "…"
 
 
-class Spoken(NamedTuple):
-    """One place where something is said."""
+class ErrorText(NamedTuple):
+    """One call."""
 
     code: int | None
-    words: str
-    room: str
-    """The module, from the package on."""
+    text: str
+    module: str
+    """Relative to `polycast`."""
     more: str = ""
-    """What else is said there."""
+    """Further text arguments, joined."""
 
 
-def find_spoken(names: Iterable[str], *rooms: str) -> list[Spoken]:
-    """All calls of these names within those modules and packages."""
-    return [spoken for room in rooms for path in _files(room) for spoken in _read(path, frozenset(names))]
+def find_error_texts(names: Iterable[str], *places: str) -> list[ErrorText]:
+    """All calls of `names` in these modules and packages."""
+    return [found for place in places for path in _files(place) for found in _read(path, frozenset(names))]
 
 
-def _files(room: str) -> list[Path]:
-    base = SOURCE / "polycast" / room
+def _files(place: str) -> list[Path]:
+    base = SOURCE / "polycast" / place
     return sorted(base.rglob("*.py")) if base.is_dir() else [base.with_suffix(".py")]
 
 
-def _read(path: Path, names: frozenset[str]) -> Iterator[Spoken]:
+def _read(path: Path, names: frozenset[str]) -> Iterator[ErrorText]:
     name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
     tree = ast.parse(path.read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in names]
@@ -47,11 +48,16 @@ def _read(path: Path, names: frozenset[str]) -> Iterator[Spoken]:
     for call in calls:
         assert module
         given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "status")]
-        codes = [code for code in (_code(each, module) for each in given) if code is not None]
-        words = [text for text in (_words(each, module) for each in given) if text.strip(GAP + "\n")]
-        if words:
-            room = name.removeprefix("polycast.")
-            yield Spoken(codes[0] if codes else None, words[0].strip(), room, "".join(words[1:]))
+        for arguments in product(*map(_branches, given)):
+            codes = [code for code in (_code(each, module) for each in arguments) if code is not None]
+            texts = [text for text in (_text(each, module) for each in arguments) if text.strip(GAP + "\n")]
+            if texts:
+                found_in = name.removeprefix("polycast.")
+                yield ErrorText(codes[0] if codes else None, texts[0].strip(), found_in, "".join(texts[1:]))
+
+
+def _branches(node: ast.expr) -> list[ast.expr]:
+    return [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
 
 
 def _called(call: ast.Call) -> str:
@@ -66,30 +72,30 @@ def _code(node: ast.expr, module: ModuleType) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _words(node: ast.expr, module: ModuleType) -> str:
-    """As much of the text as is known beforehand."""
+def _text(node: ast.expr, module: ModuleType) -> str:
+    """As much of the text as the source shows."""
     match node:
         case ast.Constant(value=str(text)):
             return text
         case ast.Constant(value=bytes(data)):
             return data.decode()
         case ast.JoinedStr(values=parts):
-            return "".join(_words(part, module) for part in parts)
+            return "".join(_text(part, module) for part in parts)
         case ast.FormattedValue(value=inner):
             value = _resolve(inner, module)
-            return f"{value:,}" if isinstance(value, int) else _words(inner, module)
+            return f"{value:,}" if isinstance(value, int) else _text(inner, module)
         case ast.Name() | ast.Attribute():
             value = _resolve(node, module)
             return value if isinstance(value, str) else GAP
         case ast.BinOp(left=left, op=ast.Mod()):
-            return re.sub("%[a-z]", GAP, _words(left, module))
+            return re.sub("%[a-z]", GAP, _text(left, module))
         case ast.Call(func=ast.Attribute(value=inner, attr="encode")):
-            return _words(inner, module)
+            return _text(inner, module)
     return GAP
 
 
 def _resolve(node: ast.expr, module: ModuleType) -> object:
-    """What a name stands for in that module; None if it is known only when it happens."""
+    """The value of a name in `module`; None if it is known at run time only."""
     match node:
         case ast.Name(id=name):
             return getattr(module, name, None)
