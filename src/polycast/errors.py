@@ -91,7 +91,7 @@ class TlsPeerError(PeerError):
 
     def __init__(self) -> None:
         super().__init__(
-            "TLS handshake at a listener without TLS; --listen NAME=tls://HOST:PORT opens a TLS listener"
+            "TLS handshake at a listener without TLS; --listen NAME=tls://HOST:PORT opens one with TLS"
         )
 
 
