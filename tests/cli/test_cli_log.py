@@ -71,7 +71,7 @@ def test_where_there_is_no_log(tmp_path: Path, command: str, what: str) -> None:
     failed = polycast_here("log", command, env={"POLYCAST_DATA": str(folder)})
     assert (failed.code, failed.out) == (2, b"")
     assert failed.err == (
-        f"polycast: there is no log in {folder}\nhint: --data DIR or POLYCAST_DATA says where the data folder is\n"
+        f"polycast: there is no log in {folder}\nhint: --data DIR or POLYCAST_DATA sets the data folder\n"
     )
 
 
@@ -225,7 +225,7 @@ def test_cat_from_nowhere(shelf: Shelf, data: Path) -> None:
 def test_verify_a_log_as_it_should_be(shelf: Shelf, data: Path) -> None:
     shown = run("verify", data)
     assert (shown.code, shown.err) == (0, "")
-    assert shown.out == b"16 messages are as they were written; damage: 0, notes: 0\n"
+    assert shown.out == b"16 messages are intact; damage: 0, notes: 0\n"
 
 
 def test_verify_names_the_damage(shelf: Shelf, data: Path) -> None:
@@ -235,7 +235,7 @@ def test_verify_names_the_damage(shelf: Shelf, data: Path) -> None:
     assert failed.code == 1
     assert failed.out.decode().splitlines() == [
         f"damage: {hot}, byte {shelf.positions[0]:,}: the group's checksum is wrong (offsets from 100 to 104)",
-        "11 messages are as they were written; damage: 1, notes: 0",
+        "11 messages are intact; damage: 1, notes: 0",
     ]
     failed = run("verify", data, "--json")
     assert failed.code == 1
@@ -254,7 +254,7 @@ def test_verify_shows_the_first_and_counts_the_rest(data: Path) -> None:
     shelf.segment(1)
     failed = run("verify", data)
     assert len(failed.out.splitlines()) == 21
-    assert b"and 20 more; 41 messages are as they were written; damage: 40, notes: 0" in failed.out
+    assert b"and 20 more; 41 messages are intact; damage: 40, notes: 0" in failed.out
 
 
 # -- seal ------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_seal_a_damaged_segment(shelf: Shelf, data: Path) -> None:
     assert failed.code == 1
     assert failed.err == (
         f"polycast: {hot}, byte {shelf.positions[0]:,}: the group's checksum is wrong\n"
-        "hint: polycast serve puts it aside and goes on with what is good of it\n"
+        "hint: polycast serve copies it to the quarantine and salvages its valid groups\n"
     )
     assert hot.exists()
 
@@ -310,7 +310,7 @@ def test_seal_asks_a_broker_that_stops(shelf: Shelf, data: Path) -> None:
     thread.join(GUARD_SECONDS)
     [failed] = asked
     assert failed.code == 1
-    assert "the broker stopped before it was done" in failed.err
+    assert "the broker stopped before all segments were sealed" in failed.err
     assert not (shelf.folder / SEAL_REQUEST).exists()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from polycast.cli.log.place import DATA, open_log
+from polycast.cli.log.data_folder import DATA, open_log
 from polycast.cli.question import MASTER, TIMES, asking, parse_time, to_time
 from polycast.model import parse_pattern
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from polycast.cli import streams
-from polycast.cli.log.place import DATA, open_log
+from polycast.cli.log.data_folder import DATA, open_log
 from polycast.cli.messages import to_lines
 from polycast.cli.question import MASTER, PLACES, asking, parse_place
 from polycast.errors import UsageError

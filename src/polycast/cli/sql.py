@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from polycast.cli.log.place import DATA
+from polycast.cli.log.data_folder import DATA
 from polycast.cli.options import AT
 from polycast.cli.question import MASTER, asking
 from polycast.errors import UsageError

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from polycast.cli import streams
-from polycast.cli.log.place import DATA, open_log
+from polycast.cli.log.data_folder import DATA, open_log
 from polycast.cli.question import MASTER, asking, to_time
 from polycast.errors import UsageError
 from polycast.text import printable

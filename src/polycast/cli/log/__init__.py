@@ -6,7 +6,7 @@ from polycast.cli.group import to_group
 from polycast.cli.log import cat, info, seal, verify
 
 NAME = "log"
-HELP = "Look at the log: what is in it, and whether it is as it was written."
+HELP = "Inspect the log: list its segments, print messages, verify checksums, seal segments."
 EXAMPLE = "polycast log info --data polycast-data"
 
 COMMANDS = (info, cat, verify, seal)

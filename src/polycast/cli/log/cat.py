@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from polycast.cli import streams
-from polycast.cli.log.place import DATA, open_log
+from polycast.cli.log.data_folder import DATA, open_log
 from polycast.cli.messages import to_lines
 from polycast.cli.start import parse_start
 from polycast.model import StartPosition, parse_pattern
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME = "cat"
-HELP = """Print what is in the log: offset, time, topic, sequence, payload. Bytes that are no text are escaped.
+HELP = """Print messages of the log: offset, time, topic, sequence, payload. Bytes that are not text are escaped.
 
-It ends where the log ends, also while the broker is running."""
+Stops at the end of the log, also while the broker is running."""
 EXAMPLE = "polycast log cat --topic 'sensors.>' --from -10m --json"
 
 
@@ -33,8 +33,10 @@ def run(
         help="earliest, an offset, -10m (s, m, h or d) or a time such as 2026-11-15T20:00 (UTC).",
         metavar="PLACE",
     ),
-    count: int = typer.Option(0, min=0, help="Stop after so many messages; 0: at the end."),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
+    count: int = typer.Option(0, min=0, help="Stop after this many messages; 0: at the end."),
+    as_json: bool = typer.Option(
+        False, "--json", help="One JSON object per line; base64 for bytes that are not text."
+    ),
 ) -> None:
     patterns = [parse_pattern(text) for text in topic]
     start = parse_start(begin, time.time())

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from polycast.cli.log.place import DATA, open_log
+from polycast.cli.log.data_folder import DATA, open_log
 
 if TYPE_CHECKING:
     from polycast.log.read.segment_info import SegmentInfo
 
 NAME = "info"
-HELP = """List the segments of the log, with their offsets, messages, bytes and times, and what is missing and why.
+HELP = """List the segments of the log, with offsets, messages, bytes and times, and the gaps with their reasons.
 
-Hot segments are read as a whole for that, of sealed ones only the end."""
+Reads hot segments completely, and only the footers of sealed ones."""
 EXAMPLE = "polycast log info --json"
 
 
@@ -25,11 +25,11 @@ def run(
     data: str = DATA,
     as_json: bool = typer.Option(False, "--json", help="Everything as one JSON object."),
 ) -> None:
-    about = describe(open_log(data))
+    info = describe(open_log(data))
     if as_json:
-        typer.echo(json.dumps(about, ensure_ascii=False))
+        typer.echo(json.dumps(info, ensure_ascii=False))
     else:
-        _show(about)
+        _show(info)
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -39,32 +39,32 @@ def describe(folder: Path) -> dict[str, Any]:
 
     found = read_segment_infos(folder)
     state = read_state(folder)
-    gaps = {gap for outline in found for gap in outline.gaps} | set(read_lost(folder))
-    aside = sorted(path for path in (folder / QUARANTINE).glob("*") if not path.name.endswith(LOST))
+    gaps = {gap for segment in found for gap in segment.gaps} | set(read_lost(folder))
+    quarantined = sorted(path for path in (folder / QUARANTINE).glob("*") if not path.name.endswith(LOST))
     return {
         "folder": str(folder),
         "running": is_running(folder),
         "clean": state.clean if state else None,
         "first": found[0].segment.first if found else None,
         "next": found[-1].next if found else None,
-        "messages": sum(outline.rows for outline in found),
-        "bytes": sum(outline.size for outline in found),
-        "segments": [_to_row(outline) for outline in found],
+        "messages": sum(segment.rows for segment in found),
+        "bytes": sum(segment.size for segment in found),
+        "segments": [_to_row(segment) for segment in found],
         "gaps": sorted([msgspec.to_builtins(gap) for gap in gaps], key=itemgetter("first")),
-        "quarantined": [{"file": path.name, "bytes": path.stat().st_size} for path in aside],
+        "quarantined": [{"file": path.name, "bytes": path.stat().st_size} for path in quarantined],
     }
 
 
-def _to_row(outline: SegmentInfo) -> dict[str, Any]:
+def _to_row(info: SegmentInfo) -> dict[str, Any]:
     return {
-        "first": outline.segment.first,
-        "next": outline.next,
-        "messages": outline.rows,
-        "bytes": outline.size,
-        "kind": "sealed" if outline.segment.sealed else "hot",
-        "began": _to_time(outline.first_time),
-        "ended": _to_time(outline.last_time),
-        "damage": outline.damage,
+        "first": info.segment.first,
+        "next": info.next,
+        "messages": info.rows,
+        "bytes": info.size,
+        "kind": "sealed" if info.segment.sealed else "hot",
+        "began": _to_time(info.first_time),
+        "ended": _to_time(info.last_time),
+        "damage": info.damage,
     }
 
 
@@ -72,22 +72,22 @@ def _to_time(micros: int | None) -> str:
     return "" if micros is None else datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec="milliseconds")
 
 
-def _show(about: dict[str, Any]) -> None:
+def _show(info: dict[str, Any]) -> None:
     from polycast.cli.listing import show_rows
 
-    show_rows([{name: cell for name, cell in row.items() if name != "damage"} for row in about["segments"]])
-    offsets = f"offsets {about['first']:,} to {about['next'] - 1:,}" if about["messages"] else "no offsets"
-    typer.echo(f"{about['messages']:,} messages, {offsets}, in {about['bytes']:,} bytes; {_condition(about)}")
-    for gap in about["gaps"]:
+    show_rows([{name: cell for name, cell in row.items() if name != "damage"} for row in info["segments"]])
+    offsets = f"offsets {info['first']:,} to {info['next'] - 1:,}" if info["messages"] else "no offsets"
+    typer.echo(f"{info['messages']:,} messages, {offsets}, in {info['bytes']:,} bytes; {_status(info)}")
+    for gap in info["gaps"]:
         typer.echo(f"gap: offsets {gap['first']:,} to {gap['next'] - 1:,}: {gap['reason']}")
-    for row in about["segments"]:
+    for row in info["segments"]:
         if row["damage"]:
             typer.echo(f"damage: {row['damage']}")
-    for file in about["quarantined"]:
+    for file in info["quarantined"]:
         typer.echo(f"quarantined: {file['file']}, {file['bytes']:,} bytes")
 
 
-def _condition(about: dict[str, Any]) -> str:
-    if about["running"]:
+def _status(info: dict[str, Any]) -> str:
+    if info["running"]:
         return "the broker is running"
-    return "stopped cleanly" if about["clean"] else "the last stop was not clean"
+    return "stopped cleanly" if info["clean"] else "the last stop was not clean"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from polycast.cli import streams
-from polycast.cli.log.place import DATA, open_log
+from polycast.cli.log.data_folder import DATA, open_log
 from polycast.errors import LogDamageError, StartError
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from polycast.log.files.folder import Segment
 
 NAME = "seal"
-HELP = """Turn every hot segment into Parquet, also the one that is being written.
+HELP = """Seal every hot segment, also the one being written: convert them to Parquet.
 
-Where a broker is running it is asked to do that, and waited for; otherwise it is done here."""
+A running broker gets a request, and the command waits for it; otherwise the command seals the segments itself."""
 EXAMPLE = "polycast log seal --data polycast-data"
 
-ASK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 def run(data: str = DATA) -> None:
@@ -35,7 +35,7 @@ def run(data: str = DATA) -> None:
     try:
         lock = FolderLock(folder)
     except StartError:
-        _ask(folder)
+        _request(folder)
     except OSError as error:
         raise StartError(f"cannot write to {folder}: {error.strerror}") from error
     else:
@@ -61,33 +61,35 @@ def _seal_here(folder: Path) -> None:
             try:
                 seal(segment.path)
             except LogDamageError as error:
-                hint = "polycast serve puts it aside and goes on with what is good of it"
+                hint = "polycast serve copies it to the quarantine and salvages its valid groups"
                 raise LogDamageError(str(error), hint) from error
             except OSError as error:
                 raise StartError(f"cannot seal {segment.path}: {error.strerror}") from error
             advance(done)
 
 
-def _ask(folder: Path) -> None:
+def _request(folder: Path) -> None:
     from polycast.log.files.folder import SEAL_REQUEST
     from polycast.log.files.state import is_running
 
-    wish = folder / SEAL_REQUEST
-    meant = _hot(folder)
+    request = folder / SEAL_REQUEST
+    requested = _hot(folder)
     try:
-        wish.touch()
+        request.touch()
     except OSError as error:
         raise StartError(f"cannot write to {folder}: {error.strerror}") from error
     try:
-        with _progress(len(meant)) as advance:
-            while wish.exists():
+        with _progress(len(requested)) as advance:
+            while request.exists():
                 if not is_running(folder):
-                    raise StartError("the broker stopped before it was done", "polycast log seal, once more")
+                    raise StartError(
+                        "the broker stopped before all segments were sealed", "run polycast log seal again"
+                    )
                 left = {segment.first for segment in _hot(folder)}
-                advance(sum(segment.first not in left for segment in meant))
-                time.sleep(ASK_SECONDS)
+                advance(sum(segment.first not in left for segment in requested))
+                time.sleep(POLL_SECONDS)
     finally:
-        wish.unlink(missing_ok=True)
+        request.unlink(missing_ok=True)
 
 
 @contextmanager

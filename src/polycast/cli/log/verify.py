@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from polycast.cli import streams
-from polycast.cli.log.place import DATA, open_log
+from polycast.cli.log.data_folder import DATA, open_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from polycast.log.repair.verify import LogFinding, VerifyProgress
 
 NAME = "verify"
-HELP = """Read all of the log and check that it is what was written: checksums, digests, the chain, the offsets.
+HELP = """Read the whole log and verify it: checksums, digests, the chain of checksums, and offsets.
 
-Every damage is a line with the file, the place and the offsets; then the exit code is 1. What is missing for a
-reason that is on record is a note."""
+Each damage is one line with the file, the position and the offsets, and the exit code is 1. Recorded gaps and
+unfinished groups are notes."""
 EXAMPLE = "polycast log verify --data /var/lib/polycast"
 
-SHOWN_AT_MOST = 20
+SHOWN_LIMIT = 20
 
 
 def run(
@@ -43,12 +43,12 @@ def run(
                 advance(report)
                 continue
             damage, notes = damage + (not report.note), notes + report.note
-            if as_json or damage + notes <= SHOWN_AT_MOST:
+            if as_json or damage + notes <= SHOWN_LIMIT:
                 show(report)
     if as_json:
         typer.echo(json.dumps({"messages": rows, "damage": damage, "notes": notes}))
     else:
-        typer.echo(_sum_up(rows, damage, notes))
+        typer.echo(_summary(rows, damage, notes))
     if damage:
         raise typer.Exit(1)
 
@@ -65,10 +65,10 @@ def _show_json(finding: LogFinding) -> None:
     typer.echo(json.dumps(finding._asdict(), ensure_ascii=False))
 
 
-def _sum_up(rows: int, damage: int, notes: int) -> str:
-    more = damage + notes - SHOWN_AT_MOST
+def _summary(rows: int, damage: int, notes: int) -> str:
+    more = damage + notes - SHOWN_LIMIT
     words = f"and {more:,} more; " if more > 0 else ""
-    return f"{words}{rows:,} messages are as they were written; damage: {damage:,}, notes: {notes:,}"
+    return f"{words}{rows:,} messages are intact; damage: {damage:,}, notes: {notes:,}"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from polycast.cli import streams
-from polycast.cli.log.place import DATA
+from polycast.cli.log.data_folder import DATA
 from polycast.cli.options import AT
 
 if TYPE_CHECKING:

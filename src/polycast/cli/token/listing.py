@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import typer
 
-from polycast.cli.log.place import DATA
+from polycast.cli.log.data_folder import DATA
 from polycast.cli.options import AS_JSON
 
 NAME = "list"

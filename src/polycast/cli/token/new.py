@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from polycast.cli import streams
-from polycast.cli.log.place import DATA
+from polycast.cli.log.data_folder import DATA
 
 NAME = "new"
 HELP = """Make a token for an identity, and print it, or write it to a file that its owner alone can read.

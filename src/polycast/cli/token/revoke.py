@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from polycast.cli import streams
-from polycast.cli.log.place import DATA
+from polycast.cli.log.data_folder import DATA
 
 NAME = "revoke"
 HELP = "Take back the token of an identity. Whoever is connected with it is closed."

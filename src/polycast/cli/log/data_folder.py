@@ -1,4 +1,4 @@
-"""The log that a command is about."""
+"""The option `--data`, and the log in that folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polycast.log.files.permissions import restrict, umask_of
 
 
 def _restrict(data: str) -> str:
-    """What a command writes, there or elsewhere, is for those alone who may read the log."""
+    """New files of a command get the permissions of the log."""
     restrict(umask_of(Path(data)))
     return data
 
@@ -24,14 +24,14 @@ DATA = typer.Option(
 
 
 def open_log(data: str) -> Path:
-    """Its folder. What the library has to say about it from here on goes to stderr."""
+    """The folder of the log. Log lines of the library go to stderr from here on."""
     from polycast.log.files.folder import log_folder
 
     folder = log_folder(data)
     try:
         next(folder.iterdir(), None)
     except (FileNotFoundError, NotADirectoryError) as error:
-        hint = "--data DIR or POLYCAST_DATA says where the data folder is"
+        hint = "--data DIR or POLYCAST_DATA sets the data folder"
         raise UsageError(f"there is no log in {data}", hint) from error
     except OSError as error:
         raise StartError(f"cannot read {folder}: {error.strerror}") from error
