@@ -334,3 +334,26 @@ def test_a_client_with_a_token_does_not_wait_for_unknown_peers_that_flood(
             client.send(with_token(token))
             client.expect(OK)
         assert bytes_in(broker) < SPEAKERS * MIB / 8
+
+
+def test_a_tls_peer_without_rights_uses_little_memory(tmp_path: Path) -> None:
+    """TLS reads ahead of the dialect, into buffers of its own."""
+    authority = Authority(tmp_path)
+    config = write_config(tmp_path, "loopback may everything", more=PATIENT)
+    flags = (f"--config={config}", f"--data={tmp_path}/data", f"--set=tls.certificate={authority.issue('b.pem')}")
+    listen = ("--listen=hermod.pub=tls://127.0.0.1:0", f"--listen=http=ipc://{tmp_path}/http")
+    context = ssl.create_default_context(cafile=authority.file)
+    part = message("secret", b"x" * MIB, "")[: MIB // 2]
+    with Broker(*flags, *listen, listen=(), fresh=True) as broker, ExitStack() as peers:
+        broker.ports["tls"] = tls_port(broker)
+        strangers = [
+            peers.enter_context(
+                context.wrap_socket(connect_from(broker, "tls", "127.0.0.1"), server_hostname="localhost")
+            )
+            for _ in range(64)
+        ]
+        before = resident_bytes(broker.process.pid)
+        for stranger in strangers:
+            stranger.sendall(part)
+        wait_for(lambda: bytes_in(broker) >= len(strangers) * len(part), "the broker to read all input")
+        assert resident_bytes(broker.process.pid) - before < len(strangers) * 256 * KIB

@@ -18,6 +18,7 @@ from polycast.dialects.session import Session
 from polycast.errors import ForbiddenError, PeerError
 from polycast.model import Event
 from polycast.routing import Subscriber
+from polycast.server.io import sockets
 from polycast.server.io.address_groups import address_group_of
 from polycast.server.io.connection_state import ConnectionEvent, ConnectionState
 from polycast.server.io.partial_frames import COUNTED_BYTES, PartialFrames
@@ -290,6 +291,8 @@ class Connection(asyncio.BufferedProtocol):
         self.queue.limit, self.queue.limit_name = self.listener.unauthorized_bytes, "without rights"
         self._untrusted = True
         self._receive_buffer.limit_reads(UNAUTHORIZED_READ_BYTES, UNAUTHORIZED_READ_BYTES)
+        if self._secure:
+            sockets.limit_read_ahead(self._transport)
 
     def mark_authorized(self) -> None:
         self.unauthorized_since = 0.0
@@ -299,6 +302,8 @@ class Connection(asyncio.BufferedProtocol):
             self._receive_buffer.limit_reads(ANONYMOUS_READ_BYTES, UNAUTHORIZED_READ_BYTES)
         else:
             self._receive_buffer.limit_reads(SHARED_BYTES, SHARED_BYTES)
+        if self._secure and not self.dialed:
+            sockets.restore_receive_buffers(self._transport)
 
     def _review(self) -> None:
         """Requests that need no rights, as for /healthz, extend the time to show a token."""

@@ -11,6 +11,7 @@ import termios
 from array import array
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from polycast.address import Address
 from polycast.errors import StartError
@@ -19,6 +20,10 @@ BACKLOG = 4096
 KEEPALIVE_IDLE_SECONDS = 60
 KEEPALIVE_INTERVAL_SECONDS = 15
 KEEPALIVE_PROBES = 4
+UNAUTHORIZED_RECEIVE_BYTES, FIRST_RECEIVE_BYTES = 16 * 1024, 1024 * 1024
+"""The receive buffer of a TLS peer before it has shown rights, and directly after."""
+SO_BUF_LOCK = 72
+"""Of Linux 5.16 and later, missing in Python's `socket`. 0: the system sizes the buffers."""
 
 
 def listen(name: str, address: Address) -> list[socket.socket]:
@@ -76,6 +81,30 @@ def set_keepalive(sock: socket.socket) -> None:
     ):
         if hasattr(socket, option):  # not available on every system
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def limit_receive_buffer(sock: socket.socket) -> None:
+    """Shrink the receive buffer of the system for a TLS peer.
+
+    Below TLS, a read takes all bytes that the system has, and allocates that much memory, whatever the session
+    can use.
+    """
+    with suppress(OSError):  # the peer has disconnected already
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UNAUTHORIZED_RECEIVE_BYTES)
+
+
+def limit_read_ahead(transport: Any) -> None:
+    """Limit what TLS reads ahead of the session."""
+    transport.set_read_buffer_limits(UNAUTHORIZED_RECEIVE_BYTES)
+
+
+def restore_receive_buffers(transport: Any) -> None:
+    """Undo both limits: TLS uses its default, and the system sizes its buffer, or gives all that it allows."""
+    transport.set_read_buffer_limits()
+    sock = transport.get_extra_info("socket")
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, FIRST_RECEIVE_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, SO_BUF_LOCK, 0)
 
 
 def unacknowledged(sock: socket.socket | None) -> int:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from polycast.errors import StartError
 from polycast.server.access.settings import REQUIRED, TlsSettings
+from polycast.server.io import sockets
 from polycast.server.io.address_groups import AddressGroups, address_group_of
 from polycast.server.io.connection import Connection
 from polycast.server.io.connection_slots import DISPLACED
@@ -189,6 +190,7 @@ class TlsAcceptor:
                 self._loop.call_later(ACCEPT_RETRY_SECONDS, self._start_accepting)
                 return
             accepted.setblocking(False)
+            sockets.limit_receive_buffer(accepted)
             self._make_room(address_group_of(address[0]))
             name = f"{address[0]}:{address[1]}"
             task = self._loop.create_task(self._handshake(accepted, name))
