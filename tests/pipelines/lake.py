@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 def read(lake: Path) -> list[Row]:
-    """With the hour that the path says, in seconds since the epoch."""
+    """All rows, with the hour from the path in seconds since the epoch."""
     if not any(lake.glob("*/*/*.parquet")):
         return []
     found = duckdb.sql(

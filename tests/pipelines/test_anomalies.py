@@ -1,4 +1,4 @@
-"""Rates against their own past: what is told of a topic does not depend on how its messages are cut."""
+"""Anomalies of message rates. The alerts do not depend on batching."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ def judge(counts: list[int], rules: RateRules = RULES) -> list[RateAlert]:
     return advance(watch, FIRST + len(counts), rules)
 
 
-def told(counts: list[int], rules: RateRules = RULES) -> list[tuple[str, bool, int, int]]:
+def reported(counts: list[int], rules: RateRules = RULES) -> list[tuple[str, bool, int, int]]:
     return [(each.kind, each.began, each.window - FIRST, each.since - FIRST) for each in judge(counts, rules)]
 
 
 def test_no_alert_without_history() -> None:
-    assert told([1000, 0, 5, 10_000]) == []
-    assert told([5] * 4 + [10_000]) == []
-    assert told([5] * 5 + [10_000]) == [(SURGE, True, 5, 5)]
+    assert reported([1000, 0, 5, 10_000]) == []
+    assert reported([5] * 4 + [10_000]) == []
+    assert reported([5] * 5 + [10_000]) == [(SURGE, True, 5, 5)]
 
 
 def test_a_surge_begins_and_ends_once() -> None:
-    assert told([100] * 10 + [500, 600, 500] + [100] * 5) == [(SURGE, True, 10, 10), (SURGE, False, 13, 10)]
+    assert reported([100] * 10 + [500, 600, 500] + [100] * 5) == [(SURGE, True, 10, 10), (SURGE, False, 13, 10)]
 
 
 def test_a_lasting_rate_becomes_normal() -> None:
-    [began, over] = told([100] * 20 + [500] * 20)
+    [began, over] = reported([100] * 20 + [500] * 20)
     assert began == (SURGE, True, 20, 20)
     assert (over[:2], over[3]) == ((SURGE, False), 20)
 
 
 def test_a_drop_that_becomes_silence() -> None:
-    assert told([1000] * 10 + [300, 0, 0, 0, 1000]) == [
+    assert reported([1000] * 10 + [300, 0, 0, 0, 1000]) == [
         (DROP, True, 10, 10),
         (DROP, False, 11, 10),
         (SILENCE, True, 11, 11),
@@ -64,19 +64,19 @@ def test_a_drop_that_becomes_silence() -> None:
 
 
 def test_silence_of_a_low_rate() -> None:
-    assert told([3] * 10 + [0, 0, 3]) == []
-    assert told([3] * 10 + [0] * 500 + [3]) == [(SILENCE, True, 12, 10), (SILENCE, False, 510, 10)]
+    assert reported([3] * 10 + [0, 0, 3]) == []
+    assert reported([3] * 10 + [0] * 500 + [3]) == [(SILENCE, True, 12, 10), (SILENCE, False, 510, 10)]
 
 
 def test_rare_topics_raise_no_silence() -> None:
-    assert told(([1] + [0] * 9) * 10) == []
+    assert reported(([1] + [0] * 9) * 10) == []
 
 
 def test_noise_raises_no_alert() -> None:
     chance = random.Random(7)
     for rate in (2, 20, 200, 20_000):
         counts = [max(0, round(chance.gauss(rate, rate**0.5))) for _ in range(2000)]
-        assert [each for each in told(counts, RateRules()) if each[0] != SILENCE] == []
+        assert [each for each in reported(counts, RateRules()) if each[0] != SILENCE] == []
 
 
 def test_z_score() -> None:
@@ -87,7 +87,7 @@ def test_z_score() -> None:
 
 @given(COUNTS, st.lists(st.integers(1, 7), max_size=60))
 def test_batching_makes_no_difference(counts: list[int], steps: list[int]) -> None:
-    """As Spark does it: remembered from piece to piece, and looked at only when that is due or messages come."""
+    """As in Spark: state is stored between batches, and a topic is evaluated when it has messages or is due."""
     kept, found, at = msgspec.msgpack.encode(RateHistory()), [], 0
     for step in [*steps, len(counts)]:
         watch = msgspec.msgpack.decode(kept, type=RateHistory)

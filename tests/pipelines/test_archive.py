@@ -36,7 +36,7 @@ def write_log(folder: Path, count: int) -> None:
     Shelf(folder).segment(count)
 
 
-# -- what the workers do ---------------------------------------------------------------------------------
+# -- staging ---------------------------------------------------------------------------------------------
 
 
 def test_rows_are_split_by_hour_in_utc() -> None:
@@ -78,20 +78,20 @@ def test_open_files_are_limited(tmp_path: Path) -> None:
     assert sum(file.rows for file in done.close()) == 20
 
 
-# -- the record ------------------------------------------------------------------------------------------
+# -- commits ---------------------------------------------------------------------------------------------
 
 
 def stage(lake: Lake, end: int, below: str) -> list[StagedFile]:
-    """What the workers do, share by share."""
+    """Stages rows as the workers do, partition by partition."""
     options = read_source_options({"path": str(lake.folder.parent / "log")}, streaming=False)
     shares = plan(options, lake.record.next, end)
     numbers = iter([pa.RecordBatch.from_pydict({"id": range(len(shares))})])
-    [told] = to_stager(to_reader(options, shares), lake.folder, below, MIB)(numbers)
-    return [StagedFile(**row) for row in told.to_pylist()]
+    [reported] = to_stager(to_reader(options, shares), lake.folder, below, MIB)(numbers)
+    return [StagedFile(**row) for row in reported.to_pylist()]
 
 
 def add(folder: Path, end: int, number: int) -> Lake:
-    """What the pipeline does with a batch, in a process that has just begun."""
+    """Processes a batch as a restarted pipeline does."""
     lake = Lake(folder)
     lake.open("log")
     if not lake.has("query", number):
@@ -100,7 +100,7 @@ def add(folder: Path, end: int, number: int) -> Lake:
 
 
 def dying(monkeypatch: pytest.MonkeyPatch, after: int) -> list[str]:
-    """Every change of a name counts; the one after so many is not made any more."""
+    """Raises Killed instead of the rename, unlink or mkdir with number `after`."""
     done: list[str] = []
 
     def mortal(name: str) -> Callable[..., Any]:
@@ -131,7 +131,7 @@ def test_a_crash_at_any_moment_leaves_each_row_once(tmp_path: Path) -> None:
                 break
             except Killed:
                 assert len(done) == moment
-        lake = add(folder, 6000, 1)  # as Spark would, when it comes back
+        lake = add(folder, 6000, 1)  # Spark repeats the batch
         assert [row["offset"] for row in read(folder)] == list(range(6000))
         assert not list((folder / STAGING).rglob("*.part"))
         assert lake.record.next == 6000
@@ -152,7 +152,7 @@ def test_a_crash_during_a_merge(tmp_path: Path) -> None:
             except Killed:
                 pass
         seen = {row["offset"] for row in read(folder)}
-        assert len(seen) == 2000  # nothing is missing, not even now
+        assert len(seen) == 2000  # no row is missing during the merge
         lake = add(folder, 2000, 3)
         Compactor(lake, MergeLimits(MIB, 4)).run()
         assert [row["offset"] for row in read(folder)] == list(range(2000))
@@ -181,7 +181,7 @@ def test_another_log_and_a_damaged_record_are_rejected(tmp_path: Path) -> None:
         Lake(tmp_path / "lake").open("log")
 
 
-# -- which files are merged ------------------------------------------------------------------------------
+# -- compaction ------------------------------------------------------------------------------------------
 
 
 def files(*sizes: int) -> list[LakeFile]:

@@ -1,4 +1,4 @@
-"""The index may say "perhaps" where there is nothing; it never denies what is there."""
+"""The payload index: false positives are possible, false negatives are not."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_fields_match_any_json_encoding(rows: list[Any], escaped: bool, data: st
     for path, value in paths_of(chosen):
         text = value if isinstance(value, str) else json.dumps(value)
         if isinstance(value, list) or not path:
-            continue  # these are no values
+            continue  # objects and arrays never match
         terms = SearchTerms(fields=(FieldMatch(path, text),))
         right = [each for each in values if value_at(each, path) == text]
         assert found(values, terms) == right
@@ -102,7 +102,7 @@ def test_field_arguments() -> None:
             to_field(wrong)
 
 
-# -- what it is good for ---------------------------------------------------------------------------------
+# -- selectivity -----------------------------------------------------------------------------------------
 
 
 def orders(first: int, count: int) -> list[bytes]:

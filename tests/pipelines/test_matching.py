@@ -1,4 +1,4 @@
-"""Who hears what, found in the log, is who heard it: the same as the patterns say, and the same as the hub."""
+"""Receivers reconstructed from the log equal those of the patterns and of the hub."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_matching_pairs(names: list[str], several: list[Pattern]) -> None:
     assert found == wanted
 
 
-# -- beside the hub --------------------------------------------------------------------------------------
+# -- compared with the hub -------------------------------------------------------------------------------
 
 
 class Plain(Encoder):
@@ -60,7 +60,7 @@ CONNECTIONS = {
     "#4 a:4": ("simplest.peer", False, True),
     "#5 a:5": ("simplest.peer", False, True),
 }
-"""With listener, echo and link of each."""
+"""Listener, echo and link of each connection."""
 
 names_of_connections = st.sampled_from(list(CONNECTIONS))
 steps = st.one_of(
@@ -74,7 +74,7 @@ steps = st.one_of(
 
 
 class Model:
-    """A hub, and what its log would be."""
+    """A hub, and the log that its broker would write."""
 
     def __init__(self) -> None:
         self.events: list[LoggedEvent] = []
@@ -171,7 +171,7 @@ def test_history_can_be_read_in_two_parts(taken: list[tuple[str, str, Any]], dat
     assert sizes == model.sizes
 
 
-# -- by hand ---------------------------------------------------------------------------------------------
+# -- examples --------------------------------------------------------------------------------------------
 
 
 def test_two_patterns_of_one_connection_count_once() -> None:

@@ -1,4 +1,4 @@
-"""What is told about one message, from the events around it."""
+"""The receivers of one message, from the events around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a replay's messages are due, what its steps are, and which settings it refuses."""
+"""Schedule, steps and settings of a replay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from polycast.pipelines.replay.steps import to_steps, write_steps
 
 
 class Clock:
-    """Time passes when somebody sleeps."""
+    """A clock that advances by sleeping."""
 
     def __init__(self) -> None:
         self.now = 1000.0

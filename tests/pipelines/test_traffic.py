@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from log.shelf import BEGAN, SECOND
-from pipelines.timed import Row, Timed, said
+from pipelines.timed import Row, Timed, sent
 from polycast.errors import RemoteError
 from polycast.log.files.format import SCHEMA
 from polycast.pipelines.runtime.runner import prepare_run
@@ -21,7 +21,7 @@ from polycast.pipelines.traffic.windows import upsert
 
 MINUTE = 60
 
-# -- what the workers count ------------------------------------------------------------------------------
+# -- counting --------------------------------------------------------------------------------------------
 
 
 def test_size_buckets() -> None:
@@ -41,7 +41,7 @@ def test_delays_are_not_negative() -> None:
 
 def test_counts_per_window_topic_dialect_source_and_size(tmp_path: Path) -> None:
     shelf = Timed(tmp_path)
-    shelf.say(said(500))
+    shelf.say(sent(500))
     batch = pa.RecordBatch.from_pylist(shelf.rows, SCHEMA)
     now = BEGAN / SECOND + 1000
     wanted: dict[Any, list[Row]] = defaultdict(list)
@@ -60,11 +60,11 @@ def test_counts_per_window_topic_dialect_source_and_size(tmp_path: Path) -> None
         assert row["delay_max_ms"] == pytest.approx(max(delays))
 
 
-# -- what is kept ----------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------------
 
 
 def not_null(found: pa.Table) -> pa.Table:
-    """As Spark has it where it can tell."""
+    """Spark marks columns without nulls as not nullable."""
     return found.cast(pa.schema([field.with_nullable(False) for field in found.schema]))
 
 
@@ -94,7 +94,7 @@ def test_upsert_replaces_values_by_key(tmp_path: Path) -> None:
 
 def test_publishing_needs_a_broker(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
-    Timed(tmp_path / "log").say(said(3))
+    Timed(tmp_path / "log").say(sent(3))
     with pytest.raises(RemoteError, match=r"traffic publishes its results, and cannot reach tcp://127\.0\.0\.1:1"):
         prepare_run("traffic", tmp_path, "tcp://127.0.0.1:1")
     assert prepare_run("traffic", tmp_path, "tcp://127.0.0.1:1", ["publish=false"]).settings.window_seconds == 60

@@ -14,8 +14,6 @@ Row = dict[str, Any]
 
 
 class Timed(Shelf):
-    """Messages whose times, sizes and senders somebody chose."""
-
     def say(self, rows: list[Row]) -> None:
         self.make_from = rows
         self.segment(len(rows))
@@ -29,7 +27,7 @@ class Timed(Shelf):
         return pa.RecordBatch.from_pylist(rows, SCHEMA)
 
 
-def said(count: int, seed: int = 1) -> list[Row]:
+def sent(count: int, seed: int = 1) -> list[Row]:
     chance = random.Random(seed)
     return [
         {

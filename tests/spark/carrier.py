@@ -1,8 +1,8 @@
-"""A program that carries everything a broker hears to topics under `out/`, and to a lake, until it is killed.
+"""Copies all messages of a broker to topics under `out/` and to a lake, until it is killed.
 
     python -m spark.carrier FOLDER ADDRESS
 
-It says `batch NAME NUMBER` for each batch that is done, and `again NAME REASON` when a query failed and goes on.
+Prints `batch NAME NUMBER` after each batch, and `again NAME REASON` when it restarts a failed query.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ STARTS = {"echo": start_echo, "archive": start_archive}
 def carry(folder: Path, at: str) -> None:
     spark = session("local[2,3]")
     queries = {name: start(spark, folder, at) for name, start in STARTS.items()}
-    told = dict.fromkeys(STARTS, -1)
+    batches = dict.fromkeys(STARTS, -1)
     while True:
         for name, query in queries.items():
             if not query.isActive:
                 error = query.exception()
-                say("again", name, unwrap(error) if error else "it ended")
+                write_line("again", name, unwrap(error) if error else "ended")
                 sys.stderr.write(f"{error}\n")
                 queries[name] = STARTS[name](spark, folder, at)
-            elif (progress := query.lastProgress) and progress["batchId"] != told[name]:
-                told[name] = progress["batchId"]
-                say("batch", name, told[name])
+            elif (progress := query.lastProgress) and progress["batchId"] != batches[name]:
+                batches[name] = progress["batchId"]
+                write_line("batch", name, batches[name])
         time.sleep(0.05)
 
 
-def say(*words: object) -> None:
+def write_line(*words: object) -> None:
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
 

@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 from log.shelf import Shelf, half_sealed
 from polycast.spark import session
 
-os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"  # nothing runs long enough to be compiled twice
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"  # C1 only: tests are too short for C2
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One for all tests: to start it takes longer than most of them."""
+    """Shared by all tests, because starting Spark takes longer than most of them."""
     running = session("local[2]")
     yield running
     running.stop()

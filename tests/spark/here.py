@@ -1,4 +1,4 @@
-"""Commands that ask Spark, with the session that the tests share."""
+"""Runs CLI commands with the Spark session that the tests share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMMANDS = ("why", "estimate", "find", "sql")
 
 
 def ask_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on commands take that session, and leave it running."""
+    """Makes the commands use this session and leave it running."""
 
     @contextmanager
     def asking(command: str, master: str) -> Iterator[SparkSession]:

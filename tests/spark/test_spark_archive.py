@@ -19,10 +19,10 @@ from polycast.pipelines.runtime.runner import RunReport, prepare_run, run_in_ses
 
 
 def run(spark: SparkSession, data: Path, *settings: str) -> tuple[RunReport, list[BatchProgress]]:
-    told: list[BatchProgress] = []
-    order = prepare_run("archive", data, "tcp://127.0.0.1:1", settings, once=True)
-    with runner.exclusive(order):
-        return run_in_session(spark, order, told.append, threading.Event()), told
+    reported: list[BatchProgress] = []
+    config = prepare_run("archive", data, "tcp://127.0.0.1:1", settings, once=True)
+    with runner.exclusive(config):
+        return run_in_session(spark, config, reported.append, threading.Event()), reported
 
 
 def test_archive_resumes_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
@@ -35,22 +35,22 @@ def test_archive_resumes_from_its_checkpoint(spark: SparkSession, tmp_path: Path
     def wanted() -> list[Row]:
         return expected([row for row in shelf.rows if not row["topic"].startswith("polycast/")])
 
-    report, told = run(spark, data, "batch_bytes=1", "compact_files=2")
+    report, reported = run(spark, data, "batch_bytes=1", "compact_files=2")
     assert read(lake) == wanted()
-    assert [progress.rows for progress in told] == [667, 667, 666]
-    assert [(progress.offset, progress.lag) for progress in told] == [(1000, 2000), (2000, 1000), (3000, 0)]
+    assert [progress.rows for progress in reported] == [667, 667, 666]
+    assert [(progress.offset, progress.lag) for progress in reported] == [(1000, 2000), (2000, 1000), (3000, 0)]
     assert (report.batches, report.rows, report.offset, report.lag) == (3, 2000, 3000, 0)
     assert report.lines[0].startswith(f"{lake}: 2 files")
 
-    # the driver was killed between the lake's record and Spark's: the batch comes again
+    # the driver was killed between the lake's commit and Spark's: the batch is repeated
     for name in ("2", ".2.crc"):
         (data / "checkpoints" / "archive" / "commits" / name).unlink(missing_ok=True)
     shelf.segment(1000, 500)
-    report, told = run(spark, data)
-    assert [progress.batch for progress in told] == [2, 3]
+    report, reported = run(spark, data)
+    assert [progress.batch for progress in reported] == [2, 3]
     assert read(lake) == wanted()
 
-    # another checkpoint over the same lake
+    # a new checkpoint with the same lake
     (data / "checkpoints" / "archive").rename(tmp_path / "lost")
     report, _ = run(spark, data)
     assert (report.rows, report.offset) == (0, 4500)
@@ -72,7 +72,7 @@ def others_read(spark: SparkSession, lake: Path, rows: list[Row]) -> None:
 def test_an_empty_log_adds_nothing(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     Shelf(tmp_path / "log").segment()
-    report, told = run(spark, tmp_path)
+    report, reported = run(spark, tmp_path)
     assert (report.rows, report.offset, report.lag) == (0, 0, 0)
-    assert [progress.rows for progress in told] in ([], [0])
+    assert [progress.rows for progress in reported] in ([], [0])
     assert not list((tmp_path / "lake").rglob("*.parquet"))

@@ -1,4 +1,4 @@
-"""The log as a table."""
+"""Batch queries over the log."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ def test_reads_all_rows_and_columns(spark: SparkSession, shelf: Shelf) -> None:
 
 
 def test_stretches_are_offset_ranges(spark: SparkSession, shelf: Shelf) -> None:
-    told = read(spark, shelf, stretches="true", startingOffsets=150, endingOffsets=280, minPartitions=3).toArrow()
-    batch = told.sort_by("first").combine_chunks().to_batches()[0]
+    reported = read(
+        spark, shelf, stretches="true", startingOffsets=150, endingOffsets=280, minPartitions=3
+    ).toArrow()
+    batch = reported.sort_by("first").combine_chunks().to_batches()[0]
     assert any(stretch.position for stretch in from_batch(batch))
     assert to_batch(from_batch(batch)).equals(batch)
     wanted = RowFilter((Exact("a"),))
@@ -144,11 +146,11 @@ def test_pushed_down_filters_select_the_same_rows(spark: SparkSession, shelf: Sh
 def test_bad_input(spark: SparkSession, shelf: Shelf, options: dict[str, Any], message: str) -> None:
     with pytest.raises(PySparkException) as raised:
         read(spark, shelf, **options).collect()
-    told = unwrap(raised.value)
-    assert str(told).startswith(message)
-    assert told.hint
-    assert isinstance(told, UsageError | StartError)
-    assert "\n" not in f"{told}{told.hint}"
+    reported = unwrap(raised.value)
+    assert str(reported).startswith(message)
+    assert reported.hint
+    assert isinstance(reported, UsageError | StartError)
+    assert "\n" not in f"{reported}{reported.hint}"
 
 
 def test_removed_segments(spark: SparkSession, shelf: Shelf) -> None:

@@ -1,4 +1,4 @@
-"""`deliveries`, `polycast why` and `polycast estimate` beside what a real broker delivered."""
+"""Compares `deliveries`, `polycast why` and `polycast estimate` with the deliveries of a real broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DELIVERIES = find("deliveries")
 
 
 class Room:
-    """A broker, and who listens to it."""
+    """A broker and its subscribers."""
 
     def __init__(self, broker: Broker, data: Path) -> None:
         self.broker = broker
@@ -39,14 +39,14 @@ class Room:
         self.publisher = connect("hermod", self.at, publishing=True)
 
     def listen(self, dialect: str, listener: str, pattern: Pattern) -> Client:
-        """It is in force from here on."""
+        """Returns when the subscription is active."""
         client = connect(dialect, f"tcp://127.0.0.1:{self.broker.ports[listener]}")
         client.subscribe([pattern])
         self.wait_for("subscribe")
         return client
 
     def wait_for(self, name: str) -> None:
-        """That the broker says so once more."""
+        """Waits for the next event of this kind."""
 
         def tells() -> int:
             return max((t.offset for t in self._events() if t.name == name and t.offset > self._told), default=0)
@@ -70,7 +70,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 
 def take(spark: SparkSession, room: Room) -> dict[str, tuple[int, ...]]:
-    """Runs it once; messages, deliveries, subscribers, unheard of each topic."""
+    """Runs the pipeline once; messages, deliveries, subscribers and unheard by topic."""
     run = PipelineRun(spark, DELIVERIES, room.data, room.at, DELIVERIES.settings(batch_messages=40), once=True)
     DELIVERIES.start(run).awaitTermination()
     rows = pq.read_table(room.data / "deliveries" / "totals.parquet").to_pylist()
@@ -142,7 +142,7 @@ def test_counts_match_a_real_broker(spark: SparkSession, room: Room, monkeypatch
 
 
 def repeat_last_batch(room: Room) -> None:
-    """As if the driver had died before Spark knew that the batch was done."""
+    """Simulates a driver that was killed before Spark committed the batch."""
     commits = room.data / "checkpoints" / "deliveries" / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
     (commits / str(last)).unlink()

@@ -1,4 +1,4 @@
-"""`index` and `polycast find`: the same is found with an index and without, in the log and in the lake."""
+"""`index` and `polycast find`: equal results with and without the index, in the log and in the lake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from polycast.pipelines.index.search import COLUMNS, FieldMatch, SearchTerms, se
 from polycast.pipelines.runtime.definition import PipelineRun
 from polycast.pipelines.runtime.read_tasks import ReadTask, lake_tasks, log_tasks
 from spark.here import ask_here
-from spark.written import Said, write_log
+from spark.written import Sent, write_log
 
 INDEX = find("index")
 BLOCK = 100
@@ -38,11 +38,11 @@ def to_payload(n: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """2,050 messages in a log, and all of them in a lake as well."""
+    """2,050 messages, in the log and in the lake."""
     folder = tmp_path_factory.mktemp("find") / "data"
-    said = [Said(f"t.{n % 3}", to_payload(n), n) for n in range(2050)]
-    said[70] = Said("polycast/events/x", b"apple", 70)
-    write_log(folder, said)
+    sent = [Sent(f"t.{n % 3}", to_payload(n), n) for n in range(2050)]
+    sent[70] = Sent("polycast/events/x", b"apple", 70)
+    write_log(folder, sent)
     rows = pa.concat_tables(
         pa.Table.from_batches([batch])
         for part in log_tasks(folder / "log", WANTED, COLUMNS)
@@ -125,7 +125,7 @@ def test_results_are_the_same_with_and_without_index(spark: SparkSession, data: 
 
 
 def check_what_is_skipped(data: Path, parts: list[ReadTask]) -> None:
-    """Of 2,050 messages in 20 blocks and a rest."""
+    """2,050 messages are 20 complete blocks and an incomplete one."""
 
     def left(terms: SearchTerms) -> int:
         found = [without_skippable(part, terms, PayloadIndex(index_of(data))) for part in parts]

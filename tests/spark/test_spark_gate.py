@@ -1,4 +1,4 @@
-"""What passes the gate of SQL, and what does not. Nothing is run here: queries are only parsed."""
+"""Queries that the SQL check accepts and rejects. Queries are only parsed, not run."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_expanded_with_queries_are_limited(gate: Gate) -> None:
         gate(f"WITH a0 AS (SELECT 1), {', '.join(steps)} SELECT * FROM a39")
 
 
-# -- what a query reads ----------------------------------------------------------------------------------
+# -- relations -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -256,11 +256,11 @@ def test_expanded_with_queries_are_limited(gate: Gate) -> None:
     ],
 )
 def test_relations_are_found(gate: Gate, query: str, names: list[str]) -> None:
-    """A back-tick here says that the name was in back-ticks."""
+    """A back-tick in `names` marks a quoted name."""
     assert [f"{'`' * each.quoted}{each.name}" for each in gate(query).relations] == names
 
 
-# -- what this version of Spark has ----------------------------------------------------------------------
+# -- the installed version of Spark ----------------------------------------------------------------------
 
 
 def registered(spark: SparkSession, registry: str) -> set[str]:
@@ -269,7 +269,7 @@ def registered(spark: SparkSession, registry: str) -> set[str]:
 
 
 def test_every_function_is_listed(spark: SparkSession) -> None:
-    """A function that a later version adds is refused; this test says that somebody has to decide about it."""
+    """New functions of a later version are rejected; this test fails until they are listed."""
     found = registered(spark, "functionRegistry")
     assert found == allowed.FUNCTIONS | allowed.REFUSED.keys()
     assert not allowed.FUNCTIONS & allowed.REFUSED.keys()
@@ -298,7 +298,7 @@ def test_every_listed_class_exists(spark: SparkSession) -> None:
 
 
 def test_functions_without_parentheses_are_listed(spark: SparkSession) -> None:
-    """Spark's own list of them, less those that are harmless."""
+    """Spark's list, without the harmless ones."""
     java: Any = spark.sparkContext._jvm
     rule = java.org.apache.spark.util.Utils.classForName(
         "org.apache.spark.sql.catalyst.analysis.LiteralFunctionResolution$", True, False
@@ -312,7 +312,7 @@ def test_functions_without_parentheses_are_listed(spark: SparkSession) -> None:
 
 
 def test_parse_uses_its_own_session(spark: SparkSession) -> None:
-    """Settings are those of the session that asks, whichever was active in this thread before."""
+    """The settings are those of the given session, whichever was active in this thread before."""
     other = spark.newSession()
     other.sql("SELECT 1")
     assert "${env:HOME}" in parse(spark.newSession(), "SELECT '${env:HOME}'").toString()

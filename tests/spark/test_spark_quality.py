@@ -1,4 +1,4 @@
-"""The pipeline `quality`: a log with known faults in it, in several batches; what is found, told and drawn."""
+"""The pipeline `quality` over a log with known problems, in several batches."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from polycast.pipelines.quality.inspection import REFUSALS
 from polycast.pipelines.quality.pipeline import PIPELINE, QualitySettings
 from polycast.pipelines.runtime.definition import PipelineRun
 from polycast.pipelines.runtime.runner import prepare_run, run_in_session
-from spark.written import Said, write_log
+from spark.written import Sent, write_log
 
 BATCH = 250
 SETTINGS = QualitySettings(learn=50, gone=100, batch_messages=BATCH)
 
 
-def order(number: int) -> bytes:
-    """A field comes after 200, another one changes its type after 300, a third one is gone after 250."""
+def config(number: int) -> bytes:
+    """One field appears after 200 messages, another changes its type after 300, a third is gone after 250."""
     fields: dict[str, Any] = {"id": number, "price": 1.5 if number < 300 else "1.5", "items": [{"n": 1}]}
     if number >= 200:
         fields["currency"] = {"code": "EUR"}
@@ -32,26 +32,26 @@ def order(number: int) -> bytes:
     return json.dumps(fields).encode()
 
 
-def said() -> list[Said]:
+def sent() -> list[Sent]:
     found = []
     for number in range(400):
-        found.append(Said("orders", order(number), number, "json"))
-        found.append(Said("lines", b"[INFO] nothing", number, "text"))
+        found.append(Sent("orders", config(number), number, "json"))
+        found.append(Sent("lines", b"[INFO] nothing", number, "text"))
         late = number + 7 if number >= 150 else number
         twice = late - 2 if number >= 350 else late
-        found.append(Said("holes", b"\x00", number, sequence=twice))
-    found.insert(600, Said("orders", b'{"id": ', 200, "json"))
+        found.append(Sent("holes", b"\x00", number, sequence=twice))
+    found.insert(600, Sent("orders", b'{"id": ', 200, "json"))
     refusal = {"connection": "hermod.pub-9", "reason": "checksum does not fit", "count": 3}
     for about in (refusal, refusal, {**refusal, "reason": "topic not UTF-8"}):
-        found.append(Said("polycast/events/refuse", json.dumps(about).encode(), 400, "json"))
+        found.append(Sent("polycast/events/refuse", json.dumps(about).encode(), 400, "json"))
     return found
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A whole run, with what it told in each batch; each batch but the first comes twice, as after a crash."""
+def reported(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The messages of each batch of a run. Each batch but the first is repeated, as after a crash."""
     data: Path = tmp_path_factory.mktemp("quality")
-    write_log(data, said(), gaps=[(450, 40, "unclean stop")])
+    write_log(data, sent(), gaps=[(450, 40, "unclean stop")])
     run = PipelineRun(spark, PIPELINE, data, "", SETTINGS, once=True)
     published: list[list[tuple[str, Any]]] = []
 
@@ -65,26 +65,26 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return {"data": data, "published": published, "lines": quality.finish(run)}
 
 
-def last(told: dict[str, Any], topic: str) -> Any:
-    found = [report for batch in told["published"] for name, report in batch if name == topic]
+def last(reported: dict[str, Any], topic: str) -> Any:
+    found = [report for batch in reported["published"] for name, report in batch if name == topic]
     return found[-1] if found else None
 
 
-def test_gaps_and_repeats(told: dict[str, Any]) -> None:
-    holes = last(told, "polycast/quality/holes")
+def test_gaps_and_repeats(reported: dict[str, Any]) -> None:
+    holes = last(reported, "polycast/quality/holes")
     assert (holes["messages"], holes["gaps"], holes["missing"], holes["repeats"]) == (400, 1, 7, 2)
     [gap] = holes["last_gaps"]
     assert (gap["first"], gap["next"], gap["reason"]) == (150, 157, "unclean stop")
 
 
-def test_invalid_json(told: dict[str, Any]) -> None:
-    orders = last(told, "polycast/quality/orders")
+def test_invalid_json(reported: dict[str, Any]) -> None:
+    orders = last(reported, "polycast/quality/orders")
     assert (orders["json"], orders["not_json"]) == (400, 1)
-    assert last(told, "polycast/quality/lines") is None, "nobody said that these lines are JSON"
+    assert last(reported, "polycast/quality/lines") is None, "nobody said that these lines are JSON"
 
 
-def test_schema_changes(told: dict[str, Any]) -> None:
-    changes = last(told, "polycast/quality/orders")["last_changes"]
+def test_schema_changes(reported: dict[str, Any]) -> None:
+    changes = last(reported, "polycast/quality/orders")["last_changes"]
     assert [(change["kind"], change["field"], change["type"]) for change in changes] == [
         ("appeared", "$.currency", "object"),
         ("changed", "$.price", "string"),
@@ -92,21 +92,21 @@ def test_schema_changes(told: dict[str, Any]) -> None:
     ]
 
 
-def test_wrong_checksums_are_counted_by_connection(told: dict[str, Any]) -> None:
-    report = last(told, "polycast/quality/polycast/events/refuse")
+def test_wrong_checksums_are_counted_by_connection(reported: dict[str, Any]) -> None:
+    report = last(reported, "polycast/quality/polycast/events/refuse")
     assert report["checksums"] == {"hermod.pub-9": {"checksum does not fit": 6}}
 
 
-def test_only_new_problems_are_published(told: dict[str, Any]) -> None:
-    assert len(told["published"]) > 3
-    assert told["published"][0] == []
-    assert sum(name == "polycast/quality/holes" for batch in told["published"] for name, _ in batch) == 2
+def test_only_new_problems_are_published(reported: dict[str, Any]) -> None:
+    assert len(reported["published"]) > 3
+    assert reported["published"][0] == []
+    assert sum(name == "polycast/quality/holes" for batch in reported["published"] for name, _ in batch) == 2
 
 
-def test_report_page(told: dict[str, Any]) -> None:
-    first, head, *lines = told["lines"]
+def test_report_page(reported: dict[str, Any]) -> None:
+    first, head, *lines = reported["lines"]
     page = Path(first.removeprefix("report: "))
-    assert page == told["data"].absolute() / "quality" / "report.html"
+    assert page == reported["data"].absolute() / "quality" / "report.html"
     assert head.split() == ["topic", "messages", "missing", "repeats", "not", "JSON", "changes"]
     assert [line.split() for line in lines[:3]] == [
         ["holes", "400", "7", "2", "0", "0"],
@@ -122,11 +122,11 @@ def test_report_page(told: dict[str, Any]) -> None:
 
 
 def test_a_run_publishes_reports(spark: SparkSession, tmp_path: Path) -> None:
-    write_log(tmp_path / "data", said())
+    write_log(tmp_path / "data", sent())
     with Broker(listen=("hermod.pub",), data=tmp_path / "broker") as broker:
         at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
-        order = prepare_run("quality", tmp_path / "data", at, ["gone=100"], once=True)
-        report = run_in_session(spark, order, lambda progress: None, threading.Event())
+        config = prepare_run("quality", tmp_path / "data", at, ["gone=100"], once=True)
+        report = run_in_session(spark, config, lambda progress: None, threading.Event())
     assert report.lines[0].startswith("report: ")
     read = spark.read.format("polycast").option("path", str(tmp_path / "broker"))
     rows = read.option("subscribe", "polycast/quality/>").load().collect()

@@ -1,4 +1,4 @@
-"""`replay`: what was said is said again, once, in order, under other names, at the pace that was asked for."""
+"""The pipeline `replay` publishes messages again: exactly once, in order, under a prefix, at a given speed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from polycast.pipelines import find
 from polycast.pipelines.index.search import COLUMNS
 from polycast.pipelines.runtime.definition import PipelineRun
 from polycast.pipelines.runtime.read_tasks import log_tasks
-from spark.written import Said, write_log
+from spark.written import Sent, write_log
 
 REPLAY = find("replay")
 Row = tuple[str, bytes]
@@ -28,10 +28,10 @@ Row = tuple[str, bytes]
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """With 300 messages, one in a second, of three topics; the fourth is the broker's own."""
-    said = [Said(f"t.{n % 3}", b"%d" % n, n, "json" if n % 2 else "bytes") for n in range(300)]
-    said[10] = Said("polycast/traffic/t", b"10", 10)
-    write_log(tmp_path / "data", said)
+    """With 300 messages, one per second, on three topics and one reserved topic."""
+    sent = [Sent(f"t.{n % 3}", b"%d" % n, n, "json" if n % 2 else "bytes") for n in range(300)]
+    sent[10] = Sent("polycast/traffic/t", b"10", 10)
+    write_log(tmp_path / "data", sent)
     with Broker(listen=("hermod.pub",), data=tmp_path / "data") as running:
         yield running
 
@@ -56,7 +56,7 @@ def original(first: int = 0, last: int = 300) -> list[Row]:
 
 
 def forget_last_batch(data: Path) -> None:
-    """As if the driver had died before Spark knew that the batch was done."""
+    """Simulates a driver that was killed before Spark committed the batch."""
     commits = data / "checkpoints" / "replay" / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
     (commits / str(last)).unlink()
@@ -81,7 +81,7 @@ def test_replay_from_the_log(spark: SparkSession, broker: Broker, tmp_path: Path
 
 
 def test_replay_from_the_lake(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """Two hours whose offsets lie across each other, as after a clock was set back."""
+    """The offsets of two hours overlap, as after a clock was set back."""
     data = tmp_path / "data"
     parts = log_tasks(data / "log", RowFilter((Everything(),)), COLUMNS)
     table = pa.Table.from_batches([batch for part in parts for batch in part.read()])
@@ -102,7 +102,7 @@ def test_replay_from_the_lake(spark: SparkSession, broker: Broker, tmp_path: Pat
 
 
 def test_a_stopped_replay_resumes_at_the_next_slice(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """Stopped while it waits, it goes on where it was: what was published is not published again."""
+    """A replay that is stopped while it waits resumes without duplicates."""
     data = tmp_path / "data"
     fast: dict[str, Any] = {"speed": 1000.0, "slice_seconds": 0.1, "prefix": "fast/"}
     begin(spark, broker, data, **fast).awaitTermination()
@@ -117,7 +117,7 @@ def test_a_stopped_replay_resumes_at_the_next_slice(spark: SparkSession, broker:
 
 
 def is_waiting(spark: SparkSession) -> bool:
-    """Whether a thread of Spark takes a nap in a batch."""
+    """Whether a thread of Spark sleeps in a batch."""
     threads = spark._jvm.java.lang.Thread.getAllStackTraces()  # type: ignore[union-attr]
     return any(
         "stream execution thread" in thread.getName() and any("Thread.sleep" in str(frame) for frame in frames)

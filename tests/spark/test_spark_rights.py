@@ -1,4 +1,4 @@
-"""SQL with the right to some topics: every view shows those alone, whatever the query says."""
+"""SQL with rights to some topics: every view is restricted to them, whatever the query says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polycast.client import Response, to_body
 from polycast.model import parse_pattern, parse_patterns
 from polycast.pipelines.service.sql_service import SqlService
 from polycast.spark.table import restrict, to_condition
-from spark.written import Said, write_log
+from spark.written import Sent, write_log
 
 SECONDS = 240.0
 PATTERNS = (
@@ -31,7 +31,7 @@ def topics() -> list[str]:
 
 
 def test_rights_match_the_rules_of_the_broker(spark: SparkSession) -> None:
-    """Every pair: a row is seen if the pattern of the view and one of the rights cover its topic."""
+    """For every pair: a row is visible if the view's pattern and one of the rights match its topic."""
     names = [pattern for pattern in PATTERNS if _is_pattern(pattern)]
     rows = spark.createDataFrame([(topic,) for topic in topics()], "topic string")
     found = rows.select(
@@ -69,32 +69,32 @@ def test_rights_and_view_patterns_are_both_required(spark: SparkSession) -> None
     assert restrict(rows, []).count() == 0
 
 
-# -- by request ------------------------------------------------------------------------------------------
+# -- the SQL service -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["hot", "sealed"])
-def answering(spark: SparkSession, shelf: Shelf, tmp_path: Path, request: pytest.FixtureRequest) -> SqlService:
-    """Topics of the shelf are in hot and sealed segments; the other log is hot."""
+def service(spark: SparkSession, shelf: Shelf, tmp_path: Path, request: pytest.FixtureRequest) -> SqlService:
+    """One log has hot and sealed segments, the other a hot segment only."""
     if request.param == "sealed":
         return SqlService(spark, shelf.folder.parent, "", SECONDS)
-    said = [Said("mine.1", b"1"), Said("secret.1", b"one"), Said("secret.2", b"two"), Said("mine.2", b"2")]
-    write_log(tmp_path / "other", said)
+    sent = [Sent("mine.1", b"1"), Sent("secret.1", b"one"), Sent("secret.2", b"two"), Sent("mine.2", b"2")]
+    write_log(tmp_path / "other", sent)
     return SqlService(spark, tmp_path / "other", "", SECONDS)
 
 
-def run_query(answering: SqlService, query: str, rights: list[str] | None, **more: Any) -> Response:
+def run_query(service: SqlService, query: str, rights: list[str] | None, **more: Any) -> Response:
     body = {"identity": "somebody", "query": rights, "body": {"query": query, **more}}
-    return answering.respond(to_body(body))
+    return service.respond(to_body(body))
 
 
-def rows(answering: SqlService, query: str, rights: list[str] | None) -> list[list[Any]]:
-    found = run_query(answering, query, rights)
+def rows(service: SqlService, query: str, rights: list[str] | None) -> list[list[Any]]:
+    found = run_query(service, query, rights)
     assert found.success, found.value
     return list(found.value["rows"])
 
 
-def test_other_topics_are_invisible(answering: SqlService) -> None:
-    every = {topic for [topic] in rows(answering, "SELECT DISTINCT topic FROM messages", None)}
+def test_other_topics_are_invisible(service: SqlService) -> None:
+    every = {topic for [topic] in rows(service, "SELECT DISTINCT topic FROM messages", None)}
     one = sorted(every)[0]
     for query in (
         "SELECT DISTINCT topic FROM messages",
@@ -103,33 +103,33 @@ def test_other_topics_are_invisible(answering: SqlService) -> None:
         "WITH x AS (SELECT * FROM messages) SELECT DISTINCT topic FROM x WHERE topic IN (SELECT topic FROM `>`)",
         "SELECT DISTINCT topic FROM messages UNION SELECT topic FROM `>`",
     ):
-        assert rows(answering, query, [one]) == [[one]], query
+        assert rows(service, query, [one]) == [[one]], query
     other = sorted(every)[1]
-    assert rows(answering, f"SELECT topic FROM `{other}`", [one]) == []
-    assert rows(answering, "SELECT count(*) FROM messages", []) == [[0]]
+    assert rows(service, f"SELECT topic FROM `{other}`", [one]) == []
+    assert rows(service, "SELECT count(*) FROM messages", []) == [[0]]
 
 
-def test_views_of_another_client_are_dropped(answering: SqlService, spark: SparkSession) -> None:
-    every = sorted(topic for [topic] in rows(answering, "SELECT DISTINCT topic FROM messages", None))
+def test_views_of_another_client_are_dropped(service: SqlService, spark: SparkSession) -> None:
+    every = sorted(topic for [topic] in rows(service, "SELECT DISTINCT topic FROM messages", None))
     one, other = every[0], every[-1]
-    assert rows(answering, f"SELECT DISTINCT topic FROM `{other}`", None) == [[other]]
+    assert rows(service, f"SELECT DISTINCT topic FROM `{other}`", None) == [[other]]
     query = f"SELECT a.topic FROM `{other}` a, (WITH `{other}` AS (SELECT 1) SELECT * FROM `{other}`)"
-    assert rows(answering, query, [one]) == []
-    assert answering._spark.catalog.listTables() == []
+    assert rows(service, query, [one]) == []
+    assert service._spark.catalog.listTables() == []
 
 
-def test_errors_do_not_reveal_hidden_rows(answering: SqlService) -> None:
-    """Spark infers conditions from others and puts them first: a cast that fails tells the value."""
+def test_errors_do_not_reveal_hidden_rows(service: SqlService) -> None:
+    """Spark infers conditions and evaluates them first: the error of a failed cast contains the value."""
     for query in (
         "SELECT topic FROM messages WHERE source = format AND cast(source AS int) = 1",
         "SELECT topic FROM messages WHERE cast(topic AS int) = 1",
         "SELECT a.topic FROM messages a JOIN messages b ON a.source = b.format AND cast(a.source AS int) = 1",
     ):
-        assert rows(answering, query, ["none.>"]) == [], query
+        assert rows(service, query, ["none.>"]) == [], query
 
 
 def test_rows_are_filtered_before_the_query_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """Without the barrier, Spark casts the value of a row that is not allowed, and tells it in the error."""
+    """Without the barrier, Spark casts the value of a hidden row and shows it in the error."""
     made = spark.createDataFrame([("mine", "1", "1"), ("secret", "x", "told")], "topic string, a string, b string")
     made.coalesce(1).write.parquet(str(tmp_path / "rows"))
     read = spark.read.parquet(str(tmp_path / "rows"))
@@ -141,16 +141,16 @@ def test_rows_are_filtered_before_the_query_runs(spark: SparkSession, tmp_path: 
         assert [row["topic"] for row in seen] == ["mine"]
 
 
-def test_paths_are_not_revealed(answering: SqlService) -> None:
+def test_paths_are_not_revealed(service: SqlService) -> None:
     hidden = "SELECT _metadata.file_path FROM messages"
     for query in ("EXPLAIN SELECT * FROM messages", hidden, "DESC EXTENDED messages"):
-        refused = run_query(answering, query, None)
+        refused = run_query(service, query, None)
         assert not refused.success and "file:" not in refused.value, query
-    assert [row[0] for row in rows(answering, "DESCRIBE messages", [])][:2] == ["offset", "topic"]
+    assert [row[0] for row in rows(service, "DESCRIBE messages", [])][:2] == ["offset", "topic"]
 
 
-def test_requests_without_envelope_are_rejected(answering: SqlService) -> None:
+def test_requests_without_envelope_are_rejected(service: SqlService) -> None:
     asked = {"query": "SELECT 1"}
     for body in (asked, {"identity": "x", "body": asked}, {"identity": "x", "query": None}):
-        refused = answering.respond(to_body(body))
+        refused = service.respond(to_body(body))
         assert not refused.success and refused.value.startswith("BadRequest")

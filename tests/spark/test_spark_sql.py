@@ -1,4 +1,4 @@
-"""SQL over topics: answers, mistakes, and queries that go on."""
+"""SQL over topics: results, errors and streaming queries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spark.here import ask_here
 ORDERS = [{"id": number, "price": number * 1.5} for number in range(4)]
 BYTES = b"\xff\x00"
 PRICES = "SELECT get_json_object(cast(payload AS string), '$.price') AS price FROM `orders.>` ORDER BY 1"
-"""As in the help."""
+"""The example of `polycast sql --help`."""
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def broker(data: Path) -> Iterator[Broker]:
     with Broker(listen=("hermod.pub",), data=data) as running:
-        say(running, *(Message("orders.new", json.dumps(order).encode()) for order in ORDERS))
-        say(running, Message("raw", BYTES), Message("orders.paid", b'{"id": 9, "price": 0.5}'))
+        publish(running, *(Message("orders.new", json.dumps(config).encode()) for config in ORDERS))
+        publish(running, Message("raw", BYTES), Message("orders.paid", b'{"id": 9, "price": 0.5}'))
         yield running
 
 
@@ -45,7 +45,7 @@ def at(broker: Broker) -> str:
     return f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
 
 
-def say(broker: Broker, *messages: Message) -> None:
+def publish(broker: Broker, *messages: Message) -> None:
     with connect("hermod", at(broker), publishing=True) as client:
         client.publish(messages)
 
@@ -65,7 +65,7 @@ def rows_of(finished: Finished) -> list[dict[str, Any]]:
     return [json.loads(line) for line in finished.out.splitlines()]
 
 
-# -- answers ---------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------------
 
 
 def test_select(run_query: Any) -> None:
@@ -117,7 +117,7 @@ def test_errors_are_marked_in_the_query(run_query: Any, query: str, words: str, 
 
 
 @pytest.mark.parametrize(
-    ("query", "said", "cure"),
+    ("query", "message", "cure"),
     [
         ("/* nothing */", "Syntax error", ""),
         ("SELCT 1", "Syntax error at or near 'SELCT'", ""),
@@ -132,15 +132,15 @@ def test_errors_are_marked_in_the_query(run_query: Any, query: str, words: str, 
         ("SELECT 1 FROM orders", "unknown view orders", "in back-ticks: `orders`"),
     ],
 )
-def test_invalid_statements(run_query: Any, query: str, said: str, cure: str) -> None:
+def test_invalid_statements(run_query: Any, query: str, message: str, cure: str) -> None:
     failed = run_query(query)
-    message, _, hint = failed.err.partition("\nhint: ")
+    error, _, hint = failed.err.partition("\nhint: ")
     assert (failed.code, failed.out) == (2, b"")
-    assert said in message
+    assert message in error
     assert cure in hint
 
 
-# -- queries that go on ----------------------------------------------------------------------------------
+# -- streaming queries -----------------------------------------------------------------------------------
 
 
 Follow = Callable[..., RunReport]
@@ -148,13 +148,13 @@ Follow = Callable[..., RunReport]
 
 @pytest.fixture
 def follow(spark: SparkSession, broker: Broker, data: Path) -> Follow:
-    """Once."""
+    """Runs a query with `--once`."""
 
     def run(query: str, **target: Any) -> RunReport:
         statement, where = read_statement(query), StreamTarget(**target)
         check_target(where)
-        order = prepare_pipeline(to_pipeline(statement, where), data, at(broker), (), "", True)
-        return run_in_session(spark, order, lambda progress: None, threading.Event())
+        config = prepare_pipeline(to_pipeline(statement, where), data, at(broker), (), "", True)
+        return run_in_session(spark, config, lambda progress: None, threading.Event())
 
     return run
 
@@ -169,18 +169,18 @@ def test_aggregates_are_published_when_they_change(follow: Follow, broker: Broke
     follow(query, into="totals")
     first = [json.loads(payload) for _, payload in published(run_query, "totals")]
     assert sorted(first, key=str) == [{"topic": "orders.new", "n": 4}, {"topic": "orders.paid", "n": 1}]
-    say(broker, Message("orders.paid", b"{}"))
+    publish(broker, Message("orders.paid", b"{}"))
     follow(query, into="totals")
     after = [json.loads(payload) for _, payload in published(run_query, "totals")]
     assert after[2:] == [{"topic": "orders.paid", "n": 2}]
 
 
 def test_a_global_aggregate_is_published_when_it_changes(spark: SparkSession) -> None:
-    told: list[int] = []
-    changes = ChangedTotals(lambda rows, batch: told.append(batch))
+    reported: list[int] = []
+    changes = ChangedTotals(lambda rows, batch: reported.append(batch))
     for batch, numbers in enumerate([[1], [1], [2], [1, 2], [1, 2], [2]]):
         changes(spark.createDataFrame([(number,) for number in numbers], "n int"), batch)
-    assert told == [0, 2, 3, 4, 5]
+    assert reported == [0, 2, 3, 4, 5]
 
 
 def test_rows_choose_their_topic(follow: Follow, broker: Broker, run_query: Any) -> None:
@@ -197,7 +197,7 @@ def test_rows_are_written_as_parquet(follow: Follow, broker: Broker, tmp_path: P
         assert duckdb.execute(f"SELECT count(*), min(payload) FROM '{tmp_path}/*.parquet'").fetchall() == [
             (1, BYTES)
         ]
-    say(broker, Message("raw", BYTES))
+    publish(broker, Message("raw", BYTES))
     follow(query, to=tmp_path)
     assert duckdb.execute(f"SELECT count(*) FROM '{tmp_path}/*.parquet'").fetchall() == [(2,)]
 

@@ -1,4 +1,4 @@
-"""The process that runs the standing pipelines and answers SQL, as `polycast up` starts it."""
+"""The service process with the standing pipelines and SQL, as `polycast up` starts it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from polycast.server.access.tokens import add_token
 
 STANDING = (sys.executable, "-m", "polycast.pipelines.service")
 SPARK_SECONDS = 240.0
-"""Spark takes its time to begin, more so when others are busy as well."""
+"""Spark starts slowly on a busy machine."""
 RULES = (
     "loopback may publish+subscribe >",
     "loopback may subscribe polycast/traffic/>",
     "loopback may query >",
     "loopback may admin",
 )
-"""Without a token the results of `traffic` cannot be published."""
+"""`traffic` needs a token to publish its results."""
 SOON = (
     "--master=local[1]",
     f"--sql-seconds={SPARK_SECONDS}",
@@ -81,7 +81,7 @@ def test_standing_pipelines_and_sql(tmp_path: Path) -> None:
 
 
 def check_environments(pid: int, token: str) -> None:
-    """Java and its workers have the token in a file, if at all: traffic could not have been published without."""
+    """Java and its workers get the token in a file only. `traffic` has published, so they have it."""
     started = descendants(pid)
     environments = [Path(f"/proc/{each}/environ").read_bytes() for each in started]
     assert any(b"POLYCAST_TOKEN_FILE=" in each for each in environments)
@@ -104,7 +104,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def wait_until_all_run(process: subprocess.Popen[str]) -> None:
-    """A pipeline may have to try twice: where the machine is busy, Spark does not always wait for its workers."""
+    """A pipeline may fail once: on a busy machine Spark does not always wait for its workers."""
     missing = {"running", "archive running", "traffic running"}
     assert process.stdout
     while missing and (line := process.stdout.readline().strip()):
@@ -119,7 +119,7 @@ def check_answers(client: Client) -> None:
     assert some.value == {"columns": ["payload"] * 2, "rows": [['{"n":0}'] * 2, ['{"n":1}'] * 2], "more": True}
     raw = sql(client, "SELECT payload, offset FROM `raw` ORDER BY offset").value["rows"]
     assert raw[0][0] == {"$base64": "/wA="}
-    assert len(raw[1][0]) == 32 * 1024  # what is longer is cut
+    assert len(raw[1][0]) == 32 * 1024  # longer cells are cut
 
 
 def check_refusals(client: Client) -> None:
@@ -142,34 +142,34 @@ def check_refusals(client: Client) -> None:
 
 
 def next_traffic(broker: Broker) -> dict[str, Any]:
-    """What was found out about the orders."""
+    """The next traffic report about the orders."""
     with connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.sub']}") as client:
         client.subscribe([parse_pattern("polycast/traffic/orders")], StartPosition())
         for messages in client.messages():
             found = json.loads(messages[0].payload)
             return {key: found[key] for key in ("topic", "dialect", "messages")}
-    raise AssertionError("the broker left")
+    raise AssertionError("the connection ended")
 
 
 def pipelines(client: Client) -> dict[str, str]:
-    """By name: the state, once each has told about a batch."""
+    """States by name, once each pipeline has reported a batch."""
     end = time.monotonic() + SPARK_SECONDS
     while time.monotonic() < end:
         rows = client.request("polycast/pipelines").value["pipelines"]
         if len(rows) == 2 and all(row["batch"] is not None for row in rows):
             return {row["query"]: row["state"] for row in rows}
-    raise AssertionError("no pipeline tells how far it is")
+    raise AssertionError("no pipeline has reported its position")
 
 
 def attested(query: str) -> Body:
-    """As the broker passes it on, for a requester that may query all topics."""
+    """A request as the broker forwards it, from a client that may query all topics."""
     return to_body({"identity": "loopback", "query": None, "body": {"query": query}})
 
 
 def test_a_slow_query_is_cancelled(spark: SparkSession, shelf: Shelf) -> None:
-    answering = SqlService(spark, shelf.folder.parent, "", seconds=0.5)
+    service = SqlService(spark, shelf.folder.parent, "", seconds=0.5)
     endless = "SELECT count(*) FROM range(1000000000000) WHERE sqrt(id) < 0"
-    failed = answering.respond(attested(endless))
+    failed = service.respond(attested(endless))
     assert (failed.success, failed.value) == (False, "the query took longer than 0.5 s and was cancelled")
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
     patient = SqlService(spark, shelf.folder.parent, "", SPARK_SECONDS)
@@ -179,7 +179,7 @@ def test_a_slow_query_is_cancelled(spark: SparkSession, shelf: Shelf) -> None:
 
 def test_a_large_result_is_truncated(spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polycast.pipelines.service.sql_service.RESPONSE_BYTES", 1000)
-    answering = SqlService(spark, shelf.folder.parent, "", SPARK_SECONDS)
+    service = SqlService(spark, shelf.folder.parent, "", SPARK_SECONDS)
     query = "SELECT repeat('x', 300) AS x FROM messages"
-    answered = answering.respond(attested(query)).value
+    answered = service.respond(attested(query)).value
     assert (len(answered["rows"]), answered["more"]) == (3, True)

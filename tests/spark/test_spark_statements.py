@@ -1,7 +1,7 @@
-"""Every kind of statement that the grammar of this version of Spark has: passed, or refused with an example.
+"""Every kind of statement in the grammar of the installed Spark is accepted or rejected, with an example.
 
-A kind that a later version adds is refused by the gate, which knows classes by name. Here it fails a test, so that
-somebody looks at it.
+The gate rejects kinds that a later version adds, because it lists classes by name. This test then fails until the
+new kind is listed here.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ REFUSED_EXAMPLES = {**REFUSED, **SET_AND_RESET, **CHANGES, **INSERTS}
 
 
 @pytest.mark.parametrize(
-    ("rule", "looked_at"),
+    ("rule", "listed"),
     [
         ("StatementContext", {*PASSED, *REFUSED}),
         ("SetResetStatementContext", {*SET_AND_RESET}),
@@ -157,7 +157,7 @@ REFUSED_EXAMPLES = {**REFUSED, **SET_AND_RESET, **CHANGES, **INSERTS}
         ("QuerySpecificationContext", SPECIFICATIONS),
     ],
 )
-def test_every_statement_of_the_grammar_is_listed(spark: SparkSession, rule: str, looked_at: set[str]) -> None:
+def test_every_statement_of_the_grammar_is_listed(spark: SparkSession, rule: str, listed: set[str]) -> None:
     java: Any = spark.sparkContext._jvm
     parser = java.org.apache.spark.util.Utils.classForName(PARSER, True, False)
     found = {
@@ -165,11 +165,11 @@ def test_every_statement_of_the_grammar_is_listed(spark: SparkSession, rule: str
         for each in parser.getDeclaredClasses()
         if each.getSuperclass() and each.getSuperclass().getSimpleName() == rule
     }
-    assert found == looked_at
+    assert found == listed
 
 
 def alternative(java: Any, text: str) -> str:
-    """What the grammar calls this statement."""
+    """The name of this statement in the grammar."""
     package = java.org.apache.spark.sql.catalyst.parser
     stream = package.UpperCaseCharStream(java.org.antlr.v4.runtime.CharStreams.fromString(text))
     tokens = java.org.antlr.v4.runtime.CommonTokenStream(package.SqlBaseLexer(stream))

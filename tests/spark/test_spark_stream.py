@@ -1,4 +1,4 @@
-"""The log as a stream: where it goes on, where it ends, what a batch takes."""
+"""Streams over the log: checkpoints, limits, removed offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from polycast.spark.source import PolycastSource
 
 
 class Lane:
-    """A stream from a log to a Parquet folder, run again and again on one checkpoint."""
+    """A stream from a log to a Parquet folder, run repeatedly with one checkpoint."""
 
     def __init__(self, spark: SparkSession, shelf: Shelf, folder: Path) -> None:
         self.spark, self.shelf, self.folder = spark, shelf, folder
@@ -86,10 +86,10 @@ def test_removed_offsets(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> N
             path.unlink()
     with pytest.raises(StreamingQueryException) as raised:
         lane.run()
-    told = unwrap(raised.value)
-    assert isinstance(told, StartError)
-    assert str(told) == "offsets 300 to 399 were removed: the log starts at offset 400"
-    assert told.hint.startswith("failOnDataLoss=false skips them")
+    reported = unwrap(raised.value)
+    assert isinstance(reported, StartError)
+    assert str(reported) == "offsets 300 to 399 were removed: the log starts at offset 400"
+    assert reported.hint.startswith("failOnDataLoss=false skips them")
     lane.run(failOnDataLoss="false")
     assert lane.rows().count() == 330
     assert lane.rows().where("offset >= 400").count() == 30
@@ -109,7 +109,7 @@ def test_a_checkpoint_of_another_log(spark: SparkSession, shelf: Shelf, tmp_path
 def test_starting_a_stream_adds_no_keys_to_the_shared_map(
     spark: SparkSession, shelf: Shelf, tmp_path: Path
 ) -> None:
-    """Two that add to one map at the same time would break it for the whole session."""
+    """Concurrent inserts into the map would corrupt it for the whole session."""
     wrapped = _wrap_function(spark.sparkContext, PolycastSource)
     java = spark.sparkContext._jvm
     assert java

@@ -1,4 +1,4 @@
-"""The table of sealed files and a hot end has the rows that the source has."""
+"""`polycast.spark.table` returns the same rows as the data source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATTERNS = (">", "orders", "orders>", "~der", "polycast/>", "=polycast/events,no
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Shelf:
-    """Two sealed segments and a hot one, with topics of which some are the broker's own."""
+    """Two sealed segments and a hot one; some topics are reserved."""
     return half_sealed(tmp_path / "data" / "log", TOPICS)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from kit.broker import Broker
 from log.shelf import BEGAN, SECOND
-from pipelines.timed import Row, Timed, said
+from pipelines.timed import Row, Timed, sent
 from polycast.client import connect
 from polycast.model import Message
 from polycast.pipelines.runtime.runner import RunReport, prepare_run, run_in_session
@@ -45,7 +45,7 @@ def _describe(group: list[Row]) -> Row:
 
 
 def round_up(number: float) -> int:
-    """As Spark does: a half goes up."""
+    """Rounds half up, as Spark does."""
     return int(number + 0.5)
 
 
@@ -60,8 +60,8 @@ def to_dict(table: pa.Table) -> dict[Key, Row]:
 
 
 def run(spark: SparkSession, data: Path, at: str, *settings: str) -> RunReport:
-    order = prepare_run("traffic", data, at, settings, once=True)
-    return run_in_session(spark, order, lambda progress: None, threading.Event())
+    config = prepare_run("traffic", data, at, settings, once=True)
+    return run_in_session(spark, config, lambda progress: None, threading.Event())
 
 
 def kept(data: Path) -> pa.Table:
@@ -73,15 +73,15 @@ def kept(data: Path) -> pa.Table:
 def test_windows_and_late_messages(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     shelf = Timed(tmp_path / "log")
-    shelf.say(said(500))
+    shelf.say(sent(500))
     nowhere = "tcp://127.0.0.1:1"
     run(spark, tmp_path, nowhere, "publish=false")
     assert to_dict(kept(tmp_path)) == expected(shelf.rows)
 
-    # the last window goes on, and one message is late, but not too late; then, when windows are closed, one is
+    # the last window continues, one message is late but within the limit; after the windows close, one is too late
     at = BEGAN + 500 * SECOND
     shelf.say([{"topic": "a", "time": at + n * SECOND, "payload": b"xyz"} for n in (0, 1, 2, -70)])
-    for later in (400, 401):  # Spark leaves out what is late with the batch after the one that closes a window
+    for later in (400, 401):  # Spark drops late rows from the batch after the one that closes a window
         shelf.say([{"topic": "a", "time": at + later * SECOND, "payload": b"new"}])
     counted = expected(shelf.rows)
     shelf.say([{"topic": "a", "time": at - 70 * SECOND, "payload": b"late"}])
@@ -96,9 +96,9 @@ def test_published_windows_and_a_repeated_batch(spark: SparkSession, tmp_path: P
         with connect("hermod", at, publishing=True) as client:
             client.publish(Message(f"room/{n % 2}", b"x" * n) for n in range(10))
         run(spark, tmp_path, at, "window_seconds=86400")
-        told = published(spark, tmp_path)
-        assert sorted(told) == ["polycast/traffic/room/0", "polycast/traffic/room/1"]
-        [odd] = told["polycast/traffic/room/1"]
+        reported = published(spark, tmp_path)
+        assert sorted(reported) == ["polycast/traffic/room/0", "polycast/traffic/room/1"]
+        [odd] = reported["polycast/traffic/room/1"]
         assert odd | {"window": "", "delay_mean_ms": 0, "delay_max_ms": 0} == {
             "window": "", "seconds": 86400, "topic": "room/1", "dialect": "hermod", "messages": 5,
             "messages_per_second": 0.0, "bytes": 25, "size_p50": 5, "size_p90": 8, "size_p99": 9, "size_max": 9,
@@ -110,7 +110,7 @@ def test_published_windows_and_a_repeated_batch(spark: SparkSession, tmp_path: P
         commits = tmp_path / "checkpoints" / "traffic" / "commits"
         commits.joinpath(max(path.name for path in commits.glob("[0-9]*"))).unlink()
         run(spark, tmp_path, at, "window_seconds=86400")
-        assert published(spark, tmp_path) == told
+        assert published(spark, tmp_path) == reported
         with connect("hermod", at, publishing=True) as client:
             [known] = client.request("polycast/pipelines").value["pipelines"]
         assert (known["query"], known["state"], known["offset"]) == ("traffic", "stopped", 12)

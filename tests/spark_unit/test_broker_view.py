@@ -1,4 +1,4 @@
-"""The log as the source sees it, from its files and from a broker: the same rows either way."""
+"""The data source returns the same rows from files and from a broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def to_options(broker: Broker, **options: object) -> dict[str, str]:
 
 
 def read(given: dict[str, str], schema: StructType = ROWS) -> list[dict[str, Any]]:
-    """In this process, as Spark does it in several."""
+    """Plans and reads in this process."""
     reader = PolycastSource(given).reader(schema)
     return [row for share in reader.partitions() for row in to_rows(reader.read(share))]
 

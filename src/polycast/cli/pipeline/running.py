@@ -44,14 +44,14 @@ def run(
     follow(runner.prepare_run(name, Path(data), at, set_, master, once))
 
 
-def follow(order: RunConfig) -> None:
+def follow(config: RunConfig) -> None:
     """To its end, with signs of life."""
     from polycast.pipelines.runtime import runner
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it shows stacks of what is told in words anyway
     with _stopping() as stop, _showing() as show:
-        report = runner.run(order, show, stop)
+        report = runner.run(config, show, stop)
     _tell(report)
 
 
