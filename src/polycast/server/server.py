@@ -1,4 +1,4 @@
-"""The server: listeners, the sweep of time limits, and an orderly end."""
+"""The server: listeners, time limits, and a clean stop."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ logger = logging.getLogger("polycast.server")
 
 SWEEP_SECONDS = 0.5
 GOODBYE_SECONDS = 0.25
-"""How long a peer may take to close its side after we closed ours."""
+"""How long a peer may take to close its side after the broker closed its own."""
 LINGER_SECONDS = 5.0
-"""How long a peer that was told to go may take to go."""
+"""How long a peer may keep a connection open that the broker closed."""
 SPARE_FILES = 64
 """File descriptors that are not for connections."""
 PENDING_SHARE = 8
@@ -52,7 +52,7 @@ class Server:
     def __init__(
         self, settings: Settings, log: Log | None = None, pages: Mapping[str, Page] | None = None
     ) -> None:
-        """`pages` are to be seen by everybody on the http port, beside the broker's own; by path."""
+        """`pages`: public pages of the http port by path, beside the broker's own."""
         self._pages = pages or {}
         self.core = Core(settings, secrets.token_hex(8), log)
         self.access = AccessControl(settings.access, Path(settings.log.data))
@@ -87,12 +87,12 @@ class Server:
             review=self.review,
             closed=self.closed,
         )
-        self._places = ConnectionSlots(*self._room_for_connections(settings.limits))
+        self._slots = ConnectionSlots(*self._room_for_connections(settings.limits))
         self._servers: list[asyncio.Server | TlsAcceptor] = []
         self._sweeping: asyncio.Task[None] | None = None
         self._files: list[tuple[Path, tuple[int, int]]] = []
 
-    # -- what connections need ---------------------------------------------------------------------------
+    # -- connections ---------------------------------------------------------------------------
 
     def session_context(self, address: Address, dialed: bool = False) -> SessionContext:
         settings = self.core.settings
@@ -109,10 +109,10 @@ class Server:
             dialed=there,
             secure=address.scheme in SECURE,
             host=address.host,
-            http_addresses=self._http_places,
+            http_addresses=self._http_addresses,
         )
 
-    def _http_places(self) -> str:
+    def _http_addresses(self) -> str:
         return ", ".join(str(address) for name, address in self.core.addresses if name == "http")
 
     def page(self, path: str) -> Page | None:
@@ -132,9 +132,9 @@ class Server:
             level = logging.WARNING if worth else logging.DEBUG
             logger.log(level, "%s: closed: %s has no rights", connection, connection.guard.identity)
             return False
-        if not self._places.enter(connection):
+        if not self._slots.enter(connection):
             if not counters.turned_away:
-                logger.warning("%s: turned away: %s", connection, self._places.why_not(connection))
+                logger.warning("%s: turned away: %s", connection, self._slots.why_not(connection))
             counters.turned_away += 1
             return False
         counters.accepted += 1
@@ -147,7 +147,7 @@ class Server:
     def closed(self, connection: Connection) -> None:
         if self.core.connections.pop(connection, self) is self:
             return
-        self._places.leave(connection)
+        self._slots.leave(connection)
         connection.listener.counters.open -= 1
         logger.debug("%s: gone", connection)
         self.core.dispatcher.close(connection)
@@ -155,9 +155,9 @@ class Server:
         self.mesh_links.links.closed(connection)
 
     def review(self, connection: Connection) -> None:
-        """Its rights may have changed, and with them its place."""
+        """To be called when the rights of a connection may have changed."""
         was_on_trial = connection.unauthorized_since
-        self._places.review(connection)
+        self._slots.review(connection)
         if was_on_trial and not connection.unauthorized_since:
             self.core.events.admit(connection)
 
@@ -183,10 +183,10 @@ class Server:
                 self.core.subscriptions.limit_link(connection)
 
     def limit_connections(self, limits: LimitSettings) -> None:
-        self._places.resize(*self._room_for_connections(limits))
+        self._slots.resize(*self._room_for_connections(limits))
 
     def _room_for_connections(self, limits: LimitSettings) -> tuple[int, int]:
-        """As many as the system lets us have files for; and how many of them for one address."""
+        """Connections, as far as file descriptors suffice, and connections of one address."""
         texts = [text for texts in self.core.settings.listen.values() for text in texts]
         doors = sum(parse_address(text).scheme == "tls" for text in texts)
         files = _raise_files(limits.connections + SPARE_FILES + doors * PENDING_AT_MOST)
@@ -195,7 +195,7 @@ class Server:
         return min(limits.connections, max(1, files - SPARE_FILES - pending)), limits.connections_per_address
 
     def show_certificate(self, context: SSLContext) -> None:
-        """To whoever comes from now on."""
+        """For new connections."""
         self._context = context
         for server in self._servers:
             if isinstance(server, TlsAcceptor):
@@ -242,7 +242,7 @@ class Server:
         self.core.opened_listeners[name] += 1
 
     async def stop(self) -> None:
-        """Accept no more, send what waits, and end; whoever does not take it in time loses it."""
+        """Stops accepting, makes the log durable, and sends what is queued, up to `limits.shutdown_seconds`."""
         for server in self._servers:
             server.close()
         self.core.opened_listeners.clear()
@@ -261,14 +261,14 @@ class Server:
         await self._wait_until(lambda: not self.core.connections, time.monotonic() + GOODBYE_SECONDS)
         for connection in list(self.core.connections):
             if left := connection.queue.undelivered() + connection.session.withheld_bytes:
-                logger.warning("%s: %s bytes were not taken in time", connection, f"{left:,}")
+                logger.warning("%s: %s bytes were not sent in time", connection, f"{left:,}")
             connection.abort()
         await asyncio.sleep(0)
         for file, known in self._files:
             sockets.remove(file, known)
 
     async def _end_log(self) -> None:
-        """Nothing more is taken from publishers; what was taken is settled, and they are told so."""
+        """Accepts no more messages, waits until the accepted ones are durable, and acknowledges them."""
         log = self.core.log
         if not log:
             return
@@ -281,7 +281,7 @@ class Server:
         await asyncio.get_running_loop().run_in_executor(None, log.close, rows, topics.floor)
 
     def _all_finished(self) -> bool:
-        """Whoever is owed messages that it may not have yet goes on acknowledging; all others are done."""
+        """Connections with a window may acknowledge until all withheld messages are sent; others shut down."""
         for connection in list(self.core.connections):
             if not connection.closing and not connection.session.withheld_bytes:
                 connection.shut_down()
@@ -332,7 +332,7 @@ class Server:
 
     def _check_progress(self, connection: Connection, now: float) -> None:
         limit = self.core.settings.limits.stall_seconds
-        patient = connection.listener.policy == "spill"  # the log holds for it what others hold in memory
+        patient = connection.listener.policy == "spill"  # its queue is in the log
         if limit and not patient and connection.queue.stalled_for(now) >= limit:
             waits = f"{connection.queued():,} bytes wait for it"
             connection.disconnect("stalled", f"took nothing for {limit:g} s while {waits} (limits.stall_seconds)")
@@ -345,7 +345,7 @@ class Server:
 
 
 def _may_stay(connection: Connection, served: Iterable[str]) -> bool:
-    """Whether it still has the right to all that it subscribed to and serves."""
+    """Whether a connection still has the rights to its subscriptions and routes."""
     guard = connection.guard
     if not guard.refresh():
         return False
@@ -359,7 +359,7 @@ def _may_stay(connection: Connection, served: Iterable[str]) -> bool:
 
 
 def _raise_files(need: int) -> int:
-    """How many files we may have open: as many as we need, if the system lets us."""
+    """Raises the limit of open files if the system allows it, and returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < need:
         soft = need if hard == resource.RLIM_INFINITY else min(need, hard)

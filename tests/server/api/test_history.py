@@ -188,7 +188,7 @@ def test_bad_requests(kept: Broker, body: Any, words: str) -> None:
 
 def test_without_a_log_there_is_no_history() -> None:
     with Broker(listen=LISTEN) as broker:
-        assert "keeps none" in refusal(broker, "polycast/history", {"pattern": ">"})
+        assert "has no log" in refusal(broker, "polycast/history", {"pattern": ">"})
         assert ask(broker, "polycast/publish", {"topic": "t", "body": 1}) == {"offset": None, "sequence": 0}
 
 

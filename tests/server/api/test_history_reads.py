@@ -17,7 +17,7 @@ from polycast.log.read.work import finish, once
 from polycast.log.upkeep.sealing import seal
 from polycast.model import StartPosition, parse_pattern
 from polycast.routing import Topic, Topics
-from polycast.server.api.history import HistoryQuery, Row, read_history
+from polycast.server.api.history import HistoryQuery, HistoryRow, read_history
 from polycast.server.replay.last_offsets import ANYWHERE, LastOffsets
 
 MANY = [f"many.{number:03}" for number in range(100)]
@@ -68,7 +68,7 @@ def topics_of(shelf: Shelf) -> Topics:
 
 def ask(
     index: SegmentIndex, newest: LastOffsets, pattern: str, limit: int = 100, start: StartPosition | None = None
-) -> list[Row]:
+) -> list[HistoryRow]:
     wanted = HistoryQuery(parse_pattern(pattern), start, limit)
     return finish(read_history(index, wanted, newest.end(wanted.pattern), 610))
 

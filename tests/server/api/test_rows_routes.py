@@ -168,7 +168,7 @@ def test_who_looks_for_long_gets_what_was_found_so_far(
 ) -> None:
     """Others want to read, too."""
     monkeypatch.setattr(log_rows, "SECONDS_AT_MOST", 0.0)
-    wanted = log_rows.to_wanted(log_rows.Asked(5, COUNT), 1000)
+    wanted = log_rows.to_query(log_rows.RowsRequest(5, COUNT), 1000)
     found = pa.ipc.open_stream(finish(log_rows.read_rows(data / "log", wanted, COUNT)))
     assert json.loads(found.schema.metadata[b"polycast"]) == {"next": 5, "skipped": []}
 

@@ -77,7 +77,7 @@ def test_who_takes_nothing_in_time_is_named() -> None:
     with with_waiting_subscriber("--set=limits.shutdown_seconds=0.1") as (broker, subscriber):
         broker.process.send_signal(signal.SIGTERM)
         assert broker.process.wait(GUARD_SECONDS) == 0
-        assert f":{subscriber.socket.getsockname()[1]}:" in broker.wait_for_log("were not taken in time")
+        assert f":{subscriber.socket.getsockname()[1]}:" in broker.wait_for_log("were not sent in time")
 
 
 def test_what_was_published_before_is_delivered_before_the_end() -> None:

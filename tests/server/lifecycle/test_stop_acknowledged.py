@@ -55,7 +55,7 @@ def test_what_a_window_held_to_the_end_is_named() -> None:
             publish(broker, "s", 2)
             subscriber.expect(delivery("s", PIECE, 0))
             broker.stop()
-        assert f"{len(delivery('s', PIECE, 1)):,} bytes were not taken in time" in broker.log()
+        assert f"{len(delivery('s', PIECE, 1)):,} bytes were not sent in time" in broker.log()
 
 
 def test_a_successor_keeps_its_ipc_file(tmp_path: Path) -> None:

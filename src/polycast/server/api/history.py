@@ -1,10 +1,10 @@
-"""`polycast/history`: what was said, by request.
+"""`polycast/history`: messages of the log, by request.
 
     {"pattern": P, "from"?: as hermod has it, "since"?: offset, "limit"?: N}
     [{"topic", "sequence", "offset", "dialect", "time", "format", "body"}, ...]
 
-Without `from` these are the last N messages, else the first N from there on; oldest first either way. With `since`
-only what has that offset or a higher one is looked at: who has read up to there need not wait for more.
+Without `from`: the last N messages; with it: the first N from there on. Oldest first in both cases. `since` leaves
+out messages with a lower offset: a requester that has read up to there waits for no more.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from polycast.model import Exact, Format, Pattern, StartPosition, parse_pattern
 LIMIT = 10_000
 LARGEST = 2**63 - 1
 BYTES_AT_MOST = 8 * 1024 * 1024
-"""What one answer may hold; it ends early where that is reached."""
+"""The size of a response; it ends early at this limit."""
 COLUMNS = ("topic", "sequence", "offset", "dialect", "time", "format", "payload")
 
 
-class History(Struct, forbid_unknown_fields=True):
+class HistoryRequest(Struct, forbid_unknown_fields=True):
     pattern: str
     from_: Any = field(name="from", default=None)
     since: Annotated[int, Meta(ge=0, le=LARGEST)] = 0
     limit: Annotated[int, Meta(ge=1, le=LIMIT)] = 100
 
 
-class Row(Struct):
+class HistoryRow(Struct):
     topic: str
     sequence: int
     offset: int
@@ -53,11 +53,11 @@ class HistoryQuery(Struct, frozen=True):
     limit: int
     since: int = 0
     ended: bool = False
-    """Whether nothing that was kept so far is asked for."""
+    """Whether the request matches nothing that the log has now."""
 
 
-def to_wanted(asked: History) -> HistoryQuery:
-    """Raises UsageError or ProtocolError for what cannot be."""
+def to_query(asked: HistoryRequest) -> HistoryQuery:
+    """Raises UsageError or ProtocolError for an invalid request."""
     pattern = parse_pattern(asked.pattern)
     if asked.from_ is None:
         return HistoryQuery(pattern, None, asked.limit, asked.since)
@@ -66,8 +66,10 @@ def to_wanted(asked: History) -> HistoryQuery:
     return HistoryQuery(pattern, start, asked.limit, asked.since, ended=start is None)
 
 
-def read_history(index: SegmentIndex, wanted: HistoryQuery, newest: Work[int], stop: int) -> Work[list[Row]]:
-    """Of what lies before the offset `stop`, and before that which `newest` finds for the pattern."""
+def read_history(
+    index: SegmentIndex, wanted: HistoryQuery, newest: Work[int], stop: int
+) -> Work[list[HistoryRow]]:
+    """Reads messages before the offset `stop`, and before the one that `newest` finds for the pattern."""
     if wanted.ended:
         return []
     stop = min(stop, (yield from newest))
@@ -87,8 +89,8 @@ def _seek(folder: Path, pattern: Pattern, start: StartPosition) -> Work[int]:
     return first_offset(folder) or 0
 
 
-def _collect(index: SegmentIndex, wanted: HistoryQuery, offset: int, stop: int) -> Work[list[Row]]:
-    rows: list[Row] = []
+def _collect(index: SegmentIndex, wanted: HistoryQuery, offset: int, stop: int) -> Work[list[HistoryRow]]:
+    rows: list[HistoryRow] = []
     size = 0
     rule = query.RowFilter((wanted.pattern,))
     for stretches in index.ranges(rule, offset, stop):
@@ -104,7 +106,7 @@ def _collect(index: SegmentIndex, wanted: HistoryQuery, offset: int, stop: int) 
     return rows
 
 
-def _last(index: SegmentIndex, wanted: HistoryQuery, stop: int) -> Work[list[Row]]:
+def _last(index: SegmentIndex, wanted: HistoryQuery, stop: int) -> Work[list[HistoryRow]]:
     """From the newest stretch to older ones, until there are enough."""
     parts: list[pa.RecordBatch] = []
     rule = query.RowFilter((wanted.pattern,))
@@ -119,13 +121,13 @@ def _last(index: SegmentIndex, wanted: HistoryQuery, stop: int) -> Work[list[Row
 
 
 def _last_parts(parts: list[pa.RecordBatch], wanted: HistoryQuery) -> list[pa.RecordBatch]:
-    """As many as suffice, from the end."""
+    """The last parts that suffice."""
     while _suffice(parts[1:], wanted):
         parts = parts[1:]
     return parts
 
 
-def _to_last_rows(parts: list[pa.RecordBatch], wanted: HistoryQuery) -> list[Row]:
+def _to_last_rows(parts: list[pa.RecordBatch], wanted: HistoryQuery) -> list[HistoryRow]:
     return [row for part in parts for row in _to_rows(part)][-wanted.limit :]
 
 
@@ -134,8 +136,8 @@ def _suffice(parts: list[pa.RecordBatch], wanted: HistoryQuery) -> bool:
     return bool(count >= wanted.limit or size >= BYTES_AT_MOST)
 
 
-def _to_rows(batch: pa.RecordBatch) -> list[Row]:
+def _to_rows(batch: pa.RecordBatch) -> list[HistoryRow]:
     *columns, times, formats, payloads = (batch[name].to_pylist() for name in COLUMNS)
     pairs = zip(payloads, map(Format, formats), strict=True)
     bodies = [Raw(to_json(payload, format_) or b"null") for payload, format_ in pairs]
-    return list(map(Row, *columns, (time.isoformat() for time in times), formats, bodies))
+    return list(map(HistoryRow, *columns, (time.isoformat() for time in times), formats, bodies))

@@ -1,11 +1,11 @@
-"""What there is, by request: topics, connections, counters.
+"""Topics, connections and counters, by request.
 
     polycast/topics        {"limit"?, "search"?, "topic"?}   {"total", "time", "topics": [{"topic", ...}]}
     polycast/connections   {"limit"?, "patterns"?}           {"total", "connections": [{"name", "listener", ...}]}
     polycast/stats                                           counters, for each listener and dialect
 
-Topics come in no order, just one with `topic`, and with `search` those that have this in their name, the one that
-was heard last first. A connection's row has as many of its patterns as `patterns` says.
+`topic` selects one topic; `search` those with a text in their name, the most recently published first; without
+both, topics come in no order. `patterns` is the number of patterns in the row of a connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from polycast.broker import requests
 from polycast.model import Body
 from polycast.routing import Topic
 from polycast.server.core import Core
-from polycast.server.dispatch.bodies import Nothing, RouteError, read_asked
+from polycast.server.dispatch.bodies import NoFields, RouteError, read_request
 from polycast.server.io.connection import Connection
 from polycast.server.observe.pages import measure_queues, times_of, totals_of
 from polycast.server.stats.counters import Counters, Totals
@@ -33,7 +33,7 @@ from polycast.version import VERSION
 
 ROWS_AT_MOST = 10_000
 ROWS_A_TURN = 20_000
-"""What may be listed for all requests of one read. Nobody else is served meanwhile."""
+"""Rows for all requests of one read; the event loop does nothing else meanwhile."""
 PATTERNS_AT_MOST = 100
 
 Limit = Annotated[int, Meta(ge=0, le=ROWS_AT_MOST)]
@@ -58,7 +58,7 @@ class Listings:
         self._started = time.monotonic()
         self._turn, self._rows = 0.0, 0
         self._searching = asyncio.Lock()
-        """One at a time: each holds a list of all topics."""
+        """One search at a time: each holds a list of all topics."""
 
     # -- topics ------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Listings:
             return self._to_listing(await self._find(text.lower(), asked.limit))
 
     async def _find(self, wanted: str, limit: int) -> list[Topic]:
-        """There may be a million: others are served in between."""
+        """Yields to the event loop between parts: there may be a million topics."""
         topics = list(self._router.topics)
         found: list[Topic] = []
         for begin in range(0, len(topics), ROWS_A_TURN):
@@ -99,7 +99,7 @@ class Listings:
     # -- connections -------------------------------------------------------------------------------------
 
     def connections(self, body: Body, now: float) -> dict[str, Any]:
-        asked = read_asked(body, ConnectionListing)
+        asked = read_request(body, ConnectionListing)
         self.spend(asked.limit * (1 + asked.patterns), now)
         connections = self._core.connections
         rows = [self._to_connection(each, asked.patterns) for each in islice(connections, asked.limit)]
@@ -129,7 +129,7 @@ class Listings:
     # -- counters ----------------------------------------------------------------------------------------
 
     def stats(self, body: Body, now: float) -> dict[str, Any]:
-        read_asked(body, Nothing)
+        read_request(body, NoFields)
         core = self._core
         self.spend(min(len(core.connections), ROWS_AT_MOST), now)
         measure_queues(core)
@@ -150,7 +150,7 @@ class Listings:
         }
 
     def spend(self, rows: int, now: float) -> None:
-        """Raises RouteError where that is too much for one turn."""
+        """Raises RouteError if one turn would list too many rows."""
         if now != self._turn:
             self._turn, self._rows = now, 0
         self._rows += rows

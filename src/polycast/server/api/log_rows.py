@@ -1,13 +1,12 @@
-"""The log in columns, by request: for those who read it from another machine.
+"""Rows of the log in columns, by request: for readers on another machine.
 
     polycast/log                                          {"first", "next", "segments", "bytes", "node", "folder"}
     polycast/rows     {"from", "to", "columns"?, "patterns"?, "bytes"?}     bytes: an Arrow IPC stream
     polycast/places   {"time": microseconds} or {"sequences": {topic: n}}   {"offset"}
 
-The rows are those from one offset up to another, as far as they match and are safely kept. The metadata of their
-schema has one key, `polycast`, and there as JSON {"next", "skipped": [{"first", "next", "reason"}, ...]}: what is
-answered may end before `to`, and `next` is where to go on. `skipped` are offsets that should have been there and
-were not.
+The response has the rows from one offset up to another that match and are durable. The metadata of its schema has
+one key, `polycast`, with the JSON {"next", "skipped": [{"first", "next", "reason"}, ...]}: the response may end
+before `to`, and `next` is where to continue. `skipped` are gaps: offsets whose rows cannot be read.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from polycast.model import Pattern, parse_pattern
 
 BYTES_AT_MOST = 8 * 1024 * 1024
 SECONDS_AT_MOST = 0.25
-"""How long the log is read for one request, without the wait for turns."""
+"""Reading time of one request, without the wait for turns."""
 LARGEST = 2**63 - 1
 LAST_MICROS = 253_402_300_799_999_999
 """Of the year 9999."""
@@ -41,8 +40,8 @@ LAST_MICROS = 253_402_300_799_999_999
 Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
 
 
-class Asked(Struct, forbid_unknown_fields=True):
-    """What `polycast/rows` is asked for."""
+class RowsRequest(Struct, forbid_unknown_fields=True):
+    """The body of `polycast/rows`."""
 
     from_: Offset = field(name="from")
     to: Offset
@@ -51,14 +50,14 @@ class Asked(Struct, forbid_unknown_fields=True):
     bytes: Annotated[int, Meta(ge=1, le=BYTES_AT_MOST)] = BYTES_AT_MOST
 
 
-class Place(Struct, forbid_unknown_fields=True):
-    """What `polycast/places` is asked for."""
+class PositionRequest(Struct, forbid_unknown_fields=True):
+    """The body of `polycast/places`."""
 
     time: Annotated[int, Meta(ge=0, le=LAST_MICROS)] | None = None
     sequences: dict[str, Offset] | None = None
 
 
-class Wanted(Struct, frozen=True):
+class RowsQuery(Struct, frozen=True):
     first: int
     next: int
     columns: Sequence[str]
@@ -69,18 +68,18 @@ class Wanted(Struct, frozen=True):
 # -- rows ------------------------------------------------------------------------------------------------
 
 
-def to_wanted(asked: Asked, most: int) -> Wanted:
-    """Raises UsageError for what cannot be."""
+def to_query(asked: RowsRequest, most: int) -> RowsQuery:
+    """Raises UsageError for an invalid request."""
     unknown = [name for name in asked.columns if name not in SCHEMA.names]
     if unknown:
         raise UsageError(f"there is no column {unknown[0]!r}, the columns are {', '.join(SCHEMA.names)}")
     if len(set(asked.columns)) < len(asked.columns):
         raise UsageError(f"a column is there twice in {', '.join(asked.columns)}")
     patterns = None if asked.patterns is None else [parse_pattern(text) for text in asked.patterns]
-    return Wanted(asked.from_, asked.to, asked.columns, patterns, min(asked.bytes, most))
+    return RowsQuery(asked.from_, asked.to, asked.columns, patterns, min(asked.bytes, most))
 
 
-def read_rows(folder: Path, wanted: Wanted, durable_next: int) -> Work[bytes]:
+def read_rows(folder: Path, wanted: RowsQuery, durable_next: int) -> Work[bytes]:
     """Of the messages before the offset `durable_next`."""
     stop = max(wanted.first, min(wanted.next, durable_next))
     reader = Reader(folder, wanted.first, _needed(wanted))
@@ -93,13 +92,13 @@ def read_rows(folder: Path, wanted: Wanted, durable_next: int) -> Work[bytes]:
     return _to_stream(parts, wanted.columns, after, skipped)
 
 
-def _needed(wanted: Wanted) -> list[str]:
+def _needed(wanted: RowsQuery) -> list[str]:
     more = ["offset", "topic"] if wanted.patterns else ["offset"]
     return list(dict.fromkeys((*more, *wanted.columns)))
 
 
-def _collect(reader: Reader, wanted: Wanted, stop: int) -> Work[tuple[list[pa.RecordBatch], int]]:
-    """The rows, and the offset to go on with."""
+def _collect(reader: Reader, wanted: RowsQuery, stop: int) -> Work[tuple[list[pa.RecordBatch], int]]:
+    """The rows, and the offset to continue with."""
     parts: list[pa.RecordBatch] = []
     room, spent = wanted.bytes, 0.0
     while room > 0 and reader.offset < stop and spent < SECONDS_AT_MOST:
@@ -119,7 +118,7 @@ def _collect(reader: Reader, wanted: Wanted, stop: int) -> Work[tuple[list[pa.Re
 
 
 def _fitting(batch: pa.RecordBatch, room: int, first: bool) -> pa.RecordBatch:
-    """As many rows as there is room for; of those that come first, at least one."""
+    """As many rows as fit; at least one of the first batch."""
     rows = batch.num_rows
     while rows and batch.slice(0, rows).nbytes > room:
         rows //= 2
@@ -136,16 +135,16 @@ def _to_stream(parts: list[pa.RecordBatch], columns: Sequence[str], after: int, 
     return bytes(sink.getvalue())
 
 
-# -- places ----------------------------------------------------------------------------------------------
+# -- positions ----------------------------------------------------------------------------------------------
 
 
-def check_place(place: Place) -> None:
+def check_position(place: PositionRequest) -> None:
     if (place.time is None) == (not place.sequences):
         raise UsageError('expected {"time": microseconds} or {"sequences": {topic: sequence, ...}}')
 
 
-def find_place(folder: Path, place: Place, durable_next: int) -> Work[int]:
-    """The first message that is meant; with several sequences, some place before which none of them is."""
+def find_position(folder: Path, place: PositionRequest, durable_next: int) -> Work[int]:
+    """The first message; with several sequences, an offset before which none of them lies."""
     if place.time is not None:
         found = yield from seek_time(folder, place.time / MICROS)
     else:
@@ -159,12 +158,12 @@ def find_place(folder: Path, place: Place, durable_next: int) -> Work[int]:
 
 
 def size_of(folder: Path) -> dict[str, int]:
-    """What the log takes on the disk."""
+    """Size of the log on disk."""
     found = segments(folder)
     return {"segments": len(found), "bytes": sum(map(segment_size, found))}
 
 
 def first_of(folder: Path, durable_next: int) -> int:
-    """Where the log begins; where it would, if there is nothing."""
+    """The first offset of the log; of an empty log, its next offset."""
     first = first_offset(folder)
     return durable_next if first is None else min(first, durable_next)

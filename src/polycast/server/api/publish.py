@@ -23,7 +23,7 @@ from polycast.model import Burst, Format, Limits
 from polycast.server.dispatch.bodies import RouteError
 
 
-class Publishing(Struct, forbid_unknown_fields=True):
+class PublishRequest(Struct, forbid_unknown_fields=True):
     topic: str
     body: Raw = NOTHING
     format: Literal["bytes", "text", "json", "none"] | None = None
@@ -35,7 +35,7 @@ class Encoded(Struct, forbid_unknown_fields=True):
     base64: str = msgspec.field(name="$base64")
 
 
-def to_burst(asked: Publishing, dialect: str, limits: Limits, tables: Mapping[str, Any]) -> Burst:
+def to_burst(asked: PublishRequest, dialect: str, limits: Limits, tables: Mapping[str, Any]) -> Burst:
     """`dialect` is that of the requester, `tables` are the settings of dialects."""
     topic = asked.topic.encode()
     payload, format_ = _to_payload(asked.body, asked.format)
@@ -68,7 +68,7 @@ def _check_rules(rules: PublishRules, dialect: str, topic: bytes, payload: bytes
 
 
 def _to_payload(raw: Raw, wanted: str | None) -> tuple[bytes, Format]:
-    """The same as a publication has, unless the request says which format it is meant to have."""
+    """The payload of a publication with this body, converted if the request names a format."""
     payload, found = read_body(raw)
     if wanted is None or wanted == found:
         return payload, found

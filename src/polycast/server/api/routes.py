@@ -1,13 +1,13 @@
-"""The routes that the broker answers itself: what goes on in it, and publishing by request.
+"""The routes that the broker itself serves.
 
     polycast/topics, polycast/connections, polycast/stats    see `listings`
-    polycast/close         {"name"}                          {"name"}: this connection ends
-    polycast/publish                                         see `publishing`
+    polycast/close         {"name"}                          {"name"}: closes a connection
+    polycast/publish                                         see `publish`
     polycast/history       {"pattern", "from"?, "limit"?}    [{"topic", "sequence", "offset", ...}]
-    polycast/log, polycast/rows, polycast/places             see `rows`
-    polycast/positions, polycast/pipelines                   see `positions`
+    polycast/log, polycast/rows, polycast/places             see `log_rows`
+    polycast/positions, polycast/pipelines                   see `stats.pipeline_progress`
 
-A request that cannot be answered fails with a word, and where it helps, with a sentence behind it.
+A failed request gets one word, and a sentence behind it where that helps.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from msgspec import Struct
 from polycast.broker import requests
 from polycast.model import Body, Format
 from polycast.server.api.listings import Listings, TopicListing
-from polycast.server.api.publish import Publishing, to_burst
+from polycast.server.api.publish import PublishRequest, to_burst
 from polycast.server.core import Core
-from polycast.server.dispatch.bodies import Nothing, RouteError, checked, read_asked, to_json_body
+from polycast.server.dispatch.bodies import NoFields, RouteError, check_request, read_request, to_json_body
 from polycast.server.dispatch.publisher import Published
 from polycast.server.dispatch.refusals import FORBIDDEN
 from polycast.server.dispatch.request_handler import Respond
@@ -43,7 +43,7 @@ logger = logging.getLogger("polycast.routes")
 T = TypeVar("T")
 
 
-class Ending(Struct, forbid_unknown_fields=True):
+class CloseRequest(Struct, forbid_unknown_fields=True):
     name: str
 
 
@@ -65,12 +65,12 @@ class Routes:
             "polycast/publish": self._publish,
             "polycast/history": self._history,
             "polycast/log": self._log,
-            "polycast/rows": self._rows_between,
-            "polycast/places": self._places,
+            "polycast/rows": self._rows,
+            "polycast/places": self._positions_in_log,
         }
 
     def __call__(self, requester: Connection, route: str, body: Body, now: float, respond: Respond) -> None:
-        """`answer` is called once, now or later."""
+        """Calls `respond` once, now or later."""
         try:
             if route in self._slow:
                 self._slow[route](requester, body, now, respond)
@@ -81,10 +81,10 @@ class Routes:
         except RouteError as error:
             respond(False, requests.text_body(str(error)))
 
-    # -- what there is -----------------------------------------------------------------------------------
+    # -- listings -----------------------------------------------------------------------------------
 
     def _topics(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
-        asked = read_asked(body, TopicListing)
+        asked = read_request(body, TopicListing)
         self._listings.spend(asked.limit, now)
         if asked.search is None:
             respond(True, requests.json_body(self._listings.topics(asked)))
@@ -96,8 +96,8 @@ class Routes:
         self._core.outbox.flush()
 
     def _close(self, requester: Connection, body: Body, now: float) -> Any:
-        """Not before the answer is on its way: it may be the requester itself."""
-        name = read_asked(body, Ending).name
+        """After the response: the requester may close its own connection."""
+        name = read_request(body, CloseRequest).name
         named = name + " "
         for connection in self._core.connections:
             if f"{connection.name} ".startswith(named) and not connection.closing:
@@ -107,19 +107,19 @@ class Routes:
         raise RouteError(f"NoConnection: there is no connection {name!r}, or not any more")
 
     def _positions(self, requester: Connection, body: Body, now: float) -> Any:
-        position = read_asked(body, Position)
+        position = read_request(body, Position)
         self._core.progress.put(position, time.monotonic())
         return {"lag": position.lag(self._core.ledger.next_offset)}
 
     def _pipelines(self, requester: Connection, body: Body, now: float) -> Any:
-        read_asked(body, Nothing)
+        read_request(body, NoFields)
         log_next = self._core.ledger.next_offset
         return {"pipelines": self._core.progress.to_rows(log_next, time.monotonic())}
 
     # -- publishing --------------------------------------------------------------------------------------
 
     def _publish(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
-        asked = read_asked(body, Publishing)
+        asked = read_request(body, PublishRequest)
         dialect = requester.listener.role.dialect
         burst = to_burst(asked, dialect, self._limits, self._core.settings.dialects)
         disguised = burst.dialect != dialect
@@ -141,10 +141,14 @@ class Routes:
     # -- the log -----------------------------------------------------------------------------------------
 
     def _history(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
-        log, replays = self._kept(requester)
-        from polycast.server.api.history import History, read_history, to_wanted  # needs pyarrow, as the log does
+        log, replays = self._log_parts(requester)
+        from polycast.server.api.history import (  # needs pyarrow, as the log does
+            HistoryRequest,
+            read_history,
+            to_query,
+        )
 
-        wanted = checked(to_wanted, read_asked(body, History))
+        wanted = check_request(to_query, read_request(body, HistoryRequest))
         if not requester.guard.may_subscribe(wanted.pattern):
             raise RouteError(FORBIDDEN)
         newest = replays.last_offsets.end(wanted.pattern)
@@ -152,12 +156,12 @@ class Routes:
         self._read_log(requester, respond, rows, to_json_body)
 
     def _log(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
-        log, _ = self._kept(requester)
+        log, _ = self._log_parts(requester)
         node = self._core.node
         from polycast.log.read.work import once
         from polycast.server.api.log_rows import first_of, size_of
 
-        read_asked(body, Nothing)
+        read_request(body, NoFields)
 
         def look() -> dict[str, Any]:
             after = log.durable_next
@@ -166,41 +170,41 @@ class Routes:
 
         self._read_log(requester, respond, once(look), to_json_body)
 
-    def _rows_between(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
-        log, _ = self._kept(requester)
-        from polycast.server.api.log_rows import Asked, read_rows, to_wanted
+    def _rows(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
+        log, _ = self._log_parts(requester)
+        from polycast.server.api.log_rows import RowsRequest, read_rows, to_query
 
-        wanted = checked(to_wanted, read_asked(body, Asked), requester.listener.queue_bytes // 2)
+        wanted = check_request(to_query, read_request(body, RowsRequest), requester.listener.queue_bytes // 2)
         rows = read_rows(log.folder, wanted, log.durable_next)
         self._read_log(requester, respond, rows, lambda found: Body(found, Format.BYTES))
 
-    def _places(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
-        log, _ = self._kept(requester)
-        from polycast.server.api.log_rows import Place, check_place, find_place
+    def _positions_in_log(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
+        log, _ = self._log_parts(requester)
+        from polycast.server.api.log_rows import PositionRequest, check_position, find_position
 
-        place = read_asked(body, Place)
-        checked(check_place, place)
-        offset = find_place(log.folder, place, log.durable_next)
+        place = read_request(body, PositionRequest)
+        check_request(check_position, place)
+        offset = find_position(log.folder, place, log.durable_next)
         self._read_log(requester, respond, offset, lambda found: to_json_body({"offset": found}))
 
-    def _kept(self, requester: Connection) -> tuple[Log, Replays]:
-        """What there is to read, for a requester that may have another request waiting."""
+    def _log_parts(self, requester: Connection) -> tuple[Log, Replays]:
+        """Raises RouteError if there is no log, or if too many requests of the requester wait."""
         parts = self._core.log_parts
         if parts is None:
-            raise RouteError("NotKept: that is in the log, and this broker keeps none")
+            raise RouteError("NotKept: this broker has no log")
         parts.replays.readers.admit(requester)
         return parts.log, parts.replays
 
     def _read_log(
         self, requester: Connection, respond: Respond, work: Work[T], to_body: Callable[[T], Body]
     ) -> None:
-        """In the turns of the requester. Past its limits the request fails at once."""
+        """Reads in the turns of the requester. Past its limits the request fails at once."""
         assert self._core.log_parts
         read = self._core.log_parts.replays.readers.request(requester, _to_work(work, to_body))
-        read.add_done_callback(partial(self._answer_read, requester, respond))
+        read.add_done_callback(partial(self._respond_read, requester, respond))
 
-    def _answer_read(self, requester: Connection, respond: Respond, read: asyncio.Future[Body]) -> None:
-        if read.cancelled():  # the requester is gone
+    def _respond_read(self, requester: Connection, respond: Respond, read: asyncio.Future[Body]) -> None:
+        if read.cancelled():  # the requester closed
             return
         match read.exception():
             case None:
@@ -208,16 +212,16 @@ class Routes:
             case RouteError() as error:
                 respond(False, requests.text_body(str(error)))
             case error:
-                logger.error("%s: its request failed", requester, exc_info=error)
+                logger.error("%s: the request failed", requester, exc_info=error)
                 respond(False, requests.text_body("Failed: the log cannot be read; see the broker's log"))
         self._core.outbox.flush()
 
-    def _later(self, answering: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(answering)
+    def _later(self, response: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(response)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
 def _to_work(work: Work[T], to_body: Callable[[T], Body]) -> Work[Body]:
-    """What is found is encoded in the thread as well."""
+    """Encodes the result in the thread as well."""
     return to_body((yield from work))

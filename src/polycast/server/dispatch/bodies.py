@@ -1,4 +1,4 @@
-"""What requests to the broker carry, and what is said where that cannot be answered."""
+"""Bodies of requests to the broker itself, and the error that fails one."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ U = TypeVar("U")
 
 
 class RouteError(Exception):
-    """Why there is no answer, in the words that the requester gets."""
+    """Fails a request; the text goes to the requester."""
 
 
-class Nothing(Struct, forbid_unknown_fields=True):
+class NoFields(Struct, forbid_unknown_fields=True):
     pass
 
 
-def read_asked(body: Body, kind: type[T]) -> T:
-    """The body of a request to the broker. Whoever needs to say nothing may leave it out."""
+def read_request(body: Body, kind: type[T]) -> T:
+    """The body of a request as a struct. An empty body stands for an empty object."""
     if body.format not in (Format.NONE, Format.JSON):
         raise RouteError("BadRequest: expected an object as the body")
     try:
@@ -34,8 +34,8 @@ def read_asked(body: Body, kind: type[T]) -> T:
         raise RouteError(f"BadRequest: {error}") from error
 
 
-def checked(check: Callable[..., U], *args: Any) -> U:
-    """What it returns; what it finds wrong is the requester's mistake."""
+def check_request(check: Callable[..., U], *args: Any) -> U:
+    """Calls a function whose errors are the fault of the requester."""
     try:
         return check(*args)
     except (UsageError, ProtocolError) as error:

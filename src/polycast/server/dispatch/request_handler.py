@@ -15,7 +15,7 @@ from polycast.dialects.guard import Guard
 from polycast.dialects.session import RequestSession
 from polycast.model import RESERVED_PREFIX, Body, Format, Request, Response
 from polycast.routing import Subscriber
-from polycast.server.dispatch.bodies import RouteError, read_asked, to_json_body
+from polycast.server.dispatch.bodies import RouteError, read_request, to_json_body
 from polycast.server.dispatch.outbox import Outbox
 from polycast.server.dispatch.refusals import FORBIDDEN, Refusals
 from polycast.server.io.connection import Connection
@@ -60,7 +60,7 @@ def to_attested(guard: Guard, body: Body) -> Body:
     """
     if len(body.payload) > REQUEST_BYTES:
         raise RouteError(f"TooLarge: the body has {len(body.payload):,} bytes, the limit is {REQUEST_BYTES:,}")
-    asked = None if body.format is Format.NONE else read_asked(body, Any)
+    asked = None if body.format is Format.NONE else read_request(body, Any)
     patterns = None if guard.query_patterns is None else [str(pattern) for pattern in guard.query_patterns]
     return to_json_body({"identity": guard.identity, "query": patterns, "body": asked})
 

@@ -1,8 +1,8 @@
-"""What is counted, in the text format of Prometheus (version 0.0.4).
+"""Metrics in the text format of Prometheus (version 0.0.4).
 
-A name is `polycast_`, the unit where the declared name does not tell it, the declared name, and `_total` for what
-only rises: `dropped`, counted in messages, is `polycast_messages_dropped_total`. A histogram has that name with
-`_bucket`, `_sum` and `_count` behind it; its buckets are cumulative.
+A name is `polycast_`, the unit if the declared name does not contain it, the declared name, and `_total` for a
+counter: `dropped`, in messages, is `polycast_messages_dropped_total`. A histogram adds `_bucket`, `_sum` and
+`_count` to its name; its buckets are cumulative.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def _to_metric(declared: Field[Any], labels: tuple[str, ...]) -> Metric:
 def read_counters(counters: Mapping[tuple[str, str], Counters]) -> Iterator[tuple[Metric, list[Sample]]]:
     for name, metric in metrics_of(Counters).items():
         samples: list[Sample] = []
-        for place, counted in counters.items():
+        for labels, counted in counters.items():
             value = getattr(counted, name)
             if isinstance(value, Counter):
-                samples += [Sample(metric, (*place, reason), count) for reason, count in sorted(value.items())]
+                samples += [Sample(metric, (*labels, reason), count) for reason, count in sorted(value.items())]
             else:
-                samples.append(Sample(metric, place, value))
+                samples.append(Sample(metric, labels, value))
         yield metric, samples
 
 

@@ -1,4 +1,4 @@
-"""What is to be seen on the http port, beside the doors to WebSockets."""
+"""Pages of the http port: health, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def health(core: Core) -> Page:
 
 
 def readiness(core: Core) -> Page:
-    """One line for each reason why it is not ready; where it is ready, perhaps a warning."""
+    """One line per reason why the broker is not ready, or `ready`, and a warning if there is one."""
     reasons = [f"the listener {name} is not open" for name in core.unopened()]
     if core.log and (trouble := core.log.write_error()):
         reasons.append(trouble)
@@ -40,7 +40,7 @@ def counted(core: Core) -> Page:
 
 
 def measure_queues(core: Core) -> None:
-    """What waits is known by the connections alone; it is added up when somebody asks."""
+    """Sums up the queues of all connections: only they know their sizes."""
     for counters in core.counters.values():
         counters.queue_bytes = 0
     for connection in core.connections:

@@ -1,4 +1,4 @@
-"""What is counted, declared as data: name, unit, meaning and kind. The log, the metrics and the docs follow."""
+"""Counters, declared as data: name, unit, meaning and kind. Log lines, metrics and docs are derived from here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def reasons(unit: str, meaning: str) -> Any:
 
 @dataclass(slots=True)
 class Counters:
-    """One set for each listener, and for each dialect that is spoken there."""
+    """One set per listener and dialect."""
 
     accepted: int = counter("connections", "connections that were opened, or came to this dialect by an upgrade")
     turned_away: int = counter("connections", "connections closed at once: no place left of limits.connections")
@@ -32,7 +32,7 @@ class Counters:
     closed: Counter[str] = reasons("connections", "connections closed by the broker, by reason")
 
     def summary(self) -> str:
-        """Those that are not zero, as words for a log line."""
+        """The counters that are not zero, for a log line."""
         words = []
         for f in fields(self):
             value = getattr(self, f.name)
@@ -45,14 +45,14 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One for each pipeline that has told lately how far it is."""
+    """One per pipeline that reported recently."""
 
     pipeline_lag: int = counter("lag", "messages of the log that the pipeline has not come to yet", kind="gauge")
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What concerns no listener in particular, as it is when it is asked for."""
+    """Values of the whole broker at the time of the query."""
 
     publishers_paused: int = counter(
         "publishers", "publishers not read for a while: over limits.total_queue_bytes"
@@ -94,7 +94,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long things take in the whole broker."""
+    """Histograms of the whole broker."""
 
     delivery_seconds: Histogram = histogram(
         "seconds", "from the read that brought a message until the connections that hear it were given it"

@@ -1,7 +1,7 @@
-"""When offsets were given out, as roughly as people need it.
+"""The approximate time of each offset.
 
-One mark for each sweep in which messages came: what lies before its offset, and not before that of the mark
-before it, came then. When there are too many, those go that say little: what is old is told less exactly.
+Each sweep that finds new messages adds a mark: the messages between the previous mark's offset and this one were
+published at its time. Past a limit, marks that are close together are dropped: old times are less exact.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from bisect import bisect_right
 
 MARKS_AT_MOST = 4096
 EXACTNESS = 100
-"""What came an hour ago is told to an hour through this. A year fits: marks grow with its logarithm."""
+"""The time of a message one hour old is exact to an hour divided by this."""
 
 
 class OffsetTimes:
@@ -21,7 +21,7 @@ class OffsetTimes:
         self._times: list[float] = []
 
     def note(self, next_offset: int, now: float) -> None:
-        """The first one says where the broker began: of what lies before that, nothing is known."""
+        """The first mark is the start of the broker: earlier times are unknown."""
         if self._offsets and next_offset == self._offsets[-1]:
             return
         self._offsets.append(next_offset)
@@ -30,19 +30,19 @@ class OffsetTimes:
             self._thin(now)
 
     def _thin(self, now: float) -> None:
-        """A mark goes if those around it are near enough to each other."""
+        """Drops each mark whose neighbours are close enough to each other."""
         kept, last = [0], len(self._times) - 1
-        for place in range(1, last):
-            gap = self._times[place + 1] - self._times[kept[-1]]
-            if gap > (now - self._times[place]) / EXACTNESS:
-                kept.append(place)
+        for index in range(1, last):
+            gap = self._times[index + 1] - self._times[kept[-1]]
+            if gap > (now - self._times[index]) / EXACTNESS:
+                kept.append(index)
         kept.append(last)
-        self._offsets = [self._offsets[place] for place in kept]
-        self._times = [self._times[place] for place in kept]
+        self._offsets = [self._offsets[index] for index in kept]
+        self._times = [self._times[index] for index in kept]
 
     def time_of(self, offset: int, now: float) -> float | None:
-        """When it came, and not earlier; None: before the broker began, or never."""
-        place = bisect_right(self._offsets, offset)
-        if place == 0:
+        """Not earlier than the message; None: published before the broker started, or never."""
+        index = bisect_right(self._offsets, offset)
+        if index == 0:
             return None
-        return self._times[place] if place < len(self._times) else now
+        return self._times[index] if index < len(self._times) else now

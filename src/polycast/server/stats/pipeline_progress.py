@@ -1,11 +1,11 @@
-"""How far pipelines have come in the log, as they tell by request.
+"""The progress of pipelines in the log, as they report it by request.
 
     polycast/positions   {"query", "offset", "batch"?, "input_rows_per_second"?, "rows_per_second"?, "state"?,
                           "error"?}                           {"lag"}
     polycast/pipelines   {"pipelines": [{"query", "offset", "lag", "batch", "input_rows_per_second",
                                          "rows_per_second", "state", "error", "age_seconds"}, ...]}
 
-What each of them said last is remembered for an hour. What one failed with is remembered when it runs again, too.
+The last report of each pipeline is remembered for an hour; the error of a failed one, also after it runs again.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from msgspec.structs import replace
 
 PIPELINES_AT_MOST = 1000
 SECONDS = 3600.0
-"""Who says nothing for so long is forgotten."""
+"""A pipeline without a report for this time is forgotten."""
 ERROR_CHARACTERS = 4096
-"""How much of an error is remembered."""
+"""The length to which an error is cut."""
 LARGEST = 2**63 - 1
 
 
 class Position(Struct, forbid_unknown_fields=True, frozen=True):
     query: Annotated[str, Meta(min_length=1, max_length=256)]
     offset: Annotated[int, Meta(ge=0, le=LARGEST)]
-    """Everything before it is done."""
+    """All messages before this offset are processed."""
     rows_per_second: Annotated[float, Meta(ge=0)] | None = None
-    """How fast its last batch was."""
+    """Of its last batch."""
     state: Literal["running", "stopped", "failed"] = "running"
     error: str = ""
     batch: Annotated[int, Meta(ge=0, le=LARGEST)] | None = None
-    """The number of its last one."""
+    """Number of the last batch."""
     input_rows_per_second: Annotated[float, Meta(ge=0)] | None = None
-    """How fast rows came in since the batch before."""
+    """Since the batch before."""
 
     def lag(self, log_next: int) -> int:
         return max(0, log_next - self.offset)
 
 
 class PipelineProgress:
-    """The time comes in as an argument, in seconds."""
+    """Times are arguments, in seconds."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[str, tuple[float, Position]] = OrderedDict()
-        """By the name of the query, the oldest news first."""
+        self._reports: OrderedDict[str, tuple[float, Position]] = OrderedDict()
+        """By the name of the query, the oldest report first."""
 
     def put(self, position: Position, now: float) -> None:
-        _, before = self._told.pop(position.query, (now, position))
+        _, before = self._reports.pop(position.query, (now, position))
         error = position.error[:ERROR_CHARACTERS] or before.error
-        self._told[position.query] = now, replace(position, error=error)
+        self._reports[position.query] = now, replace(position, error=error)
         self._forget(now)
 
     def known(self, now: float) -> list[tuple[float, Position]]:
-        """Each with when that was told, by name."""
+        """Reports with their times, sorted by name."""
         self._forget(now)
-        return [told for _, told in sorted(self._told.items())]
+        return [told for _, told in sorted(self._reports.items())]
 
     def to_rows(self, log_next: int, now: float) -> list[dict[str, Any]]:
         return [
@@ -76,8 +76,8 @@ class PipelineProgress:
         ]
 
     def _forget(self, now: float) -> None:
-        while self._told:
-            query, (told, _) = next(iter(self._told.items()))
-            if len(self._told) <= PIPELINES_AT_MOST and now - told < SECONDS:
+        while self._reports:
+            query, (told, _) = next(iter(self._reports.items()))
+            if len(self._reports) <= PIPELINES_AT_MOST and now - told < SECONDS:
                 return
-            del self._told[query]
+            del self._reports[query]
