@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,9 @@ from kit.broker import Broker
 from kit.hermod import message
 from kit.ubre import line
 from kit.wire import Peer
+from polycast.broker.requests import text_body
+from polycast.model import Body, Format
+from polycast.server.api.routes import Routes
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +87,24 @@ def test_spark_routes_need_admin(broker: Broker) -> None:
         assert said(peer) == {"fail": 1, "body": "Forbidden"}
         peer.send(line(subscribe="spark/sql", body={"serve": True}))
         assert peer.expect_closed() == b""
+
+
+@pytest.mark.parametrize("may", [True, False], ids=["has it", "lost it"])
+def test_a_history_request_is_forbidden_if_the_right_was_lost_while_it_waited(
+    may: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[Callable[[bool, Body], None]] = []
+    responses: list[tuple[bool, Body]] = []
+    routes = object.__new__(Routes)
+    monkeypatch.setattr(routes, "_kept", lambda requester: (Mock(durable_next=0), Mock()), raising=False)
+    monkeypatch.setattr(
+        routes, "_read_log", lambda requester, respond, *rest: waiting.append(respond), raising=False
+    )
+    requester = Mock()
+    requester.guard.may_subscribe.return_value = True
+    request = Body(b'{"pattern": "a"}', Format.JSON)
+    routes._history(requester, request, 0.0, lambda success, body: responses.append((success, body)))
+    requester.guard.may_subscribe.return_value = may
+    found = Body(b"[]", Format.JSON)
+    waiting[0](True, found)
+    assert responses == [(True, found) if may else (False, text_body("Forbidden"))]

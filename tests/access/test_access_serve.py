@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -125,10 +124,8 @@ def test_all_connections_of_an_identity_have_one_share_of_the_open_requests(
                 peer.say(request="slow", id=number)
             peer.say(request="nobody/serves/this", id="all sent")
             peer.read_until(line(fail="all sent", body="Forbidden"))
-        other = stack.enter_context(socket.socket())
-        other.bind(("127.0.0.2", 0))
-        other.connect(("127.0.0.1", broker.ports["ubre"]))
-        other.sendall(b'{"request":"slow","id":1,"body":"of another"}\n')
+        other = stack.enter_context(UbrePeer(broker.ports["ubre"], source="127.0.0.2"))
+        other.say(request="slow", id=1, body="of another")
         while (asked := next_request(responder)).get("body") != "of another":
             assert asked["request"] == "slow"
 
@@ -171,3 +168,53 @@ def test_a_query_that_cannot_be_forwarded(body: Any, answer: str, tmp_path: Path
     more = "[limits]\nline_bytes = 1_000_000"
     with guests(tmp_path, "guest may query >", more=more) as broker, peer_of(broker) as peer:
         assert peer.refusal(SQL, body).startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("after", "answer"),
+    [
+        (["guest may query orders.>"], {"success": 1, "body": "rows"}),
+        (["guest may query >", "guest may query orders.>"], {"success": 1, "body": "rows"}),
+        (["guest may everything"], {"success": 1, "body": "rows"}),
+        (["guest may query orders.new.>"], {"fail": 1, "body": "Forbidden"}),
+        ([], {"fail": 1, "body": "Forbidden"}),
+    ],
+    ids=["the same", "more", "everything", "less", "nothing"],
+)
+def test_a_query_is_forbidden_if_the_right_was_lost_before_the_response(
+    after: list[str], answer: dict[str, Any], tmp_path: Path
+) -> None:
+    stays = ("loopback may everything", "guest may admin")
+    started = guests(tmp_path, *stays, "guest may query orders.>")
+    with started as broker, peer_of(broker) as responder, peer_of(broker) as asker:
+        responder.say(subscribe=SQL, body=SERVE)
+        settle(responder)
+        asker.say(request=SQL, id=1, body={"query": "SELECT 1"})
+        asked = next_request(responder)
+        write_config(tmp_path, *stays, *after)
+        broker.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "reloaded" in broker.log(), "the new rules")
+        responder.say(success=asked["id"], body="rows")
+        asker.hear(**answer)
+
+
+def test_the_response_of_a_pipeline_is_forbidden_if_the_requester_is_no_longer_admin(tmp_path: Path) -> None:
+    stays = ("loopback may everything", "other may admin")
+    networks = ("guest=127.0.0.1/32", "other=127.0.0.2/32")
+    started = gated(
+        tmp_path, *stays, "guest may admin", "guest may subscribe >", listen=("ubre",), networks=networks
+    )
+    with (
+        started as broker,
+        peer_of(broker) as asker,
+        UbrePeer(broker.ports["ubre"], source="127.0.0.2") as responder,
+    ):
+        responder.say(subscribe="spark/standing", body=SERVE)
+        settle(responder)
+        asker.say(request="spark/standing", id=1)
+        asked = next_request(responder)
+        write_config(tmp_path, *stays, "guest may subscribe >", networks=networks)
+        broker.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "reloaded" in broker.log(), "the new rules")
+        responder.say(success=asked["id"], body="rows")
+        asker.hear(fail=1, body="Forbidden")

@@ -26,12 +26,14 @@ def wait_for(condition: Callable[[], T], what: str, seconds: float = GUARD_SECON
 
 
 class Peer:
-    def __init__(self, place: int | str, receive_bytes: int = 0) -> None:
-        """`place` is a port of this machine, or a socket file."""
+    def __init__(self, place: int | str, receive_bytes: int = 0, source: str = "") -> None:
+        """`place` is a port of this machine, or a socket file; `source` the address to come from."""
         self.socket = socket.socket(socket.AF_UNIX) if isinstance(place, str) else socket.socket()
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(GUARD_SECONDS)
+        if source:
+            self.socket.bind((source, 0))
         self.socket.connect(place if isinstance(place, str) else ("127.0.0.1", place))
         self.read = b""
 

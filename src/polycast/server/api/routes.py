@@ -151,9 +151,15 @@ class Routes:
         wanted = check_request(to_query, read_request(body, HistoryRequest))
         if not requester.guard.may_subscribe(wanted.pattern):
             raise RouteError(FORBIDDEN)
+
+        def respond_if_allowed(success: bool, body: Body) -> None:
+            """The requester may have lost the right while the read waited for its turns."""
+            may = requester.guard.may_subscribe(wanted.pattern)
+            respond(success and may, body if may else requests.text_body(FORBIDDEN))
+
         newest = replays.last_offsets.end(wanted.pattern)
         rows = read_history(replays.index, wanted, newest, log.durable_next)
-        self._read_log(requester, respond, rows, to_json_body)
+        self._read_log(requester, respond_if_allowed, rows, to_json_body)
 
     def _log(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
         log, _ = self._log_parts(requester)

@@ -8,12 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from polycast.broker import Requests, requests
 from polycast.dialects.guard import Guard
 from polycast.dialects.session import RequestSession
-from polycast.model import RESERVED_PREFIX, Body, Format, Request, Response
+from polycast.model import RESERVED_PREFIX, Body, Format, Pattern, Request, Response
 from polycast.routing import Subscriber
 from polycast.server.dispatch.bodies import RouteError, read_request, to_json_body
 from polycast.server.dispatch.outbox import Outbox
@@ -46,6 +46,27 @@ def may_request(guard: Guard, route: str) -> bool:
     if route == QUERY:
         return guard.query_patterns is None or bool(guard.query_patterns)
     return guard.admin if route.startswith(MANAGED) else guard.may_publish(route.encode())
+
+
+class ReturnPath(NamedTuple):
+    """Where the response to a request goes."""
+
+    handle: Any
+    is_allowed: Callable[[], bool]
+    """Whether the requester may still have the response: it may have lost the right meanwhile."""
+
+
+def _to_check(guard: Guard, route: str) -> Callable[[], bool]:
+    """The check of a response. Routes of clients have none: their responders decide."""
+    if route == QUERY:
+        return partial(_may_query_still, guard, guard.query_patterns)
+    return partial(may_request, guard, route) if route.startswith(MANAGED) else lambda: True
+
+
+def _may_query_still(guard: Guard, before: list[Pattern] | None) -> bool:
+    """Whether all that the requester could query at its request is open to it now."""
+    now = guard.query_patterns
+    return now is None or (before is not None and set(before) <= set(now))
 
 
 def may_offer(guard: Guard, route: str) -> bool:
@@ -89,34 +110,34 @@ class RequestHandler:
 
     def request(self, connection: Connection, request: Request, now: float) -> None:
         requester = connection.subscriber
-        route, handle, body = request.route, request.handle, request.body
+        route, body = request.route, request.body
+        path = ReturnPath(request.handle, _to_check(connection.guard, route))
         if connection.guard.restricted and not may_request(connection.guard, route):
             self._refusals.refuse(connection, FORBIDDEN, detail=connection.guard.denial_text("ask", route))
-            self._send(requester, handle, False, requests.text_body(FORBIDDEN))
+            self._send(requester, path, False, requests.text_body(FORBIDDEN))
         elif route.startswith(RESERVED_PREFIX):
             self._own[requester] += 1
-            self.routes(connection, route, body, now, partial(self._respond_itself, requester, handle))
+            self.routes(connection, route, body, now, partial(self._respond_itself, requester, path))
         elif route == QUERY:
-            self._query(connection, request)
+            self._query(connection, path, body)
         else:
-            self._forward(connection, request, body)
+            self._forward(connection, route, path, body)
 
-    def _forward(self, connection: Connection, request: Request, body: Body) -> None:
+    def _forward(self, connection: Connection, route: str, path: ReturnPath, body: Body) -> None:
         """To a responder. All connections of an identity with limited rights share its open requests."""
         guard = connection.guard
         identity = guard.identity if guard.restricted else ""
         requester, now = connection.subscriber, time.monotonic()
-        self._apply(self._requests.request(requester, request.route, request.handle, body, now, identity))
+        self._apply(self._requests.request(requester, route, path, body, now, identity))
 
-    def _query(self, connection: Connection, request: Request) -> None:
-        requester, handle = connection.subscriber, request.handle
+    def _query(self, connection: Connection, path: ReturnPath, body: Body) -> None:
         try:
-            attested = to_attested(connection.guard, request.body)
+            attested = to_attested(connection.guard, body)
         except RouteError as error:
-            self._send(requester, handle, False, requests.text_body(str(error)))
+            self._send(connection.subscriber, path, False, requests.text_body(str(error)))
         else:
             log.info("%s: %s queries %s", connection, connection.guard.identity, _shown(attested))
-            self._forward(connection, request, attested)
+            self._forward(connection, QUERY, path, attested)
 
     def respond(self, connection: Connection, response: Response) -> bool:
         """False: no request waits for this response."""
@@ -146,18 +167,20 @@ class RequestHandler:
                 case requests.SendRequest(responder, number, route, body):
                     session = cast(RequestSession, responder.owner.session)
                     self._outbox.send(responder.owner, session.to_request(number, route, body))
-                case requests.SendResponse(requester, handle, success, body):
+                case requests.SendResponse(requester, (handle, is_allowed), success, body):
+                    if success and not is_allowed():
+                        success, body = False, requests.text_body(FORBIDDEN)
                     session = cast(RequestSession, requester.owner.session)
                     self._outbox.send(requester.owner, session.to_response(handle, success, body))
                     requesters[requester.owner] = None
         for connection in requesters:
             self._outbox.close_if_done(connection)
 
-    def _send(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
-        self._apply([requests.SendResponse(requester, handle, success, body)])
+    def _send(self, requester: Subscriber, path: ReturnPath, success: bool, body: Body) -> None:
+        self._apply([requests.SendResponse(requester, path, success, body)])
 
-    def _respond_itself(self, requester: Subscriber, handle: Any, success: bool, body: Body) -> None:
+    def _respond_itself(self, requester: Subscriber, path: ReturnPath, success: bool, body: Body) -> None:
         """The broker's own response, unless the requester has left."""
         if requester.owner is not None:
             self._own[requester] -= 1
-            self._send(requester, handle, success, body)
+            self._send(requester, path, success, body)
