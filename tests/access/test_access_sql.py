@@ -33,7 +33,7 @@ def test_a_query_is_logged_with_its_identity(broker: Broker) -> None:
     with broker.connect("ubre") as peer:
         peer.send(line(request="spark/sql", id=1, body={"query": forged}))
         assert said(peer)["fail"] == 1  # nobody answers it here
-    logged = broker.wait_for_log("guest query_patterns ")
+    logged = broker.wait_for_log("guest queries ")
     assert r"'SELECT 1 --\n2026-11-16 INFO all is well\r\x1b[2J\u2028\u2603xxx" in logged
     assert logged.endswith("xxx'...") and len(logged) < 800
     assert len(logged.splitlines()) == 1
@@ -44,4 +44,4 @@ def test_an_invalid_query_is_logged_too(broker: Broker, body: Any) -> None:
     with broker.connect("ubre") as peer:
         peer.send(line(request="spark/sql", id=1, body=body))
         assert said(peer)["fail"] == 1
-    assert "guest query_patterns " in broker.wait_for_log("guest query_patterns ")
+    assert "guest queries " in broker.wait_for_log("guest queries ")
