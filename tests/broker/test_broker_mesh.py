@@ -450,6 +450,30 @@ def test_a_link_is_not_given_up_for_one_of_another_identity(claim: str, dialed: 
         assert not [effect for effect in effects if isinstance(effect, UnsubscribeAt) and effect.link is honest]
 
 
+@pytest.mark.parametrize("claim", ["a", "z"], ids=["smaller", "larger"])
+@pytest.mark.parametrize("configured_first", [True, False])
+def test_an_announced_link_does_not_close_a_configured_one(claim: str, configured_first: bool) -> None:
+    node = Node("node")
+    configured, announced = (node.hub.join(name, echo=False, link=True) for name in ("configured", "announced"))
+    node.mesh.join(configured, dialed=True, identity="mesh", trust=2)
+    node.mesh.join(announced, dialed=True, identity="mesh", trust=0)
+    effects = claimed(node, configured if configured_first else announced, claim)
+    effects += claimed(node, announced if configured_first else configured, claim)
+    assert [effect for effect in effects if isinstance(effect, CloseLink)] == [CloseLink(announced, configured)]
+
+
+def test_the_preferred_link_changes_with_the_rights_of_the_links() -> None:
+    node = Node("node")
+    node.client(Contains("//x"))
+    one, two = (node.hub.join(name, echo=False, link=True) for name in ("one", "two"))
+    node.mesh.join(one, dialed=False, identity="one", trust=1)
+    node.mesh.join(two, dialed=False, identity="two", trust=0)
+    claimed(node, one, "a")
+    assert UnsubscribeAt(two, "//x") in claimed(node, two, "a")
+    assert SubscribeAt(two, "//x") in node.mesh.set_trust(one, 0)
+    assert UnsubscribeAt(one, "//x") in node.mesh.set_trust(two, 1)
+
+
 def test_a_link_says_one_id_and_no_other() -> None:
     node, dialed, accepted = two_strangers()
     claimed(node, dialed, "a")

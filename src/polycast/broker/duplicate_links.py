@@ -3,7 +3,8 @@
 The id that a broker sends is public and unproven. Decisions therefore rest on what this broker knows by itself:
 
 - A link is closed only in favour of a link with the same identity. Both ends keep the same one: the link that the
-  broker with the smaller id dialled.
+  broker with the smaller id dialled. Of two links that this broker dialled, it closes the less trusted one: an
+  announced address cannot close the link to a configured one.
 - Of the links with the same id, this broker subscribes only at the preferred ones, so that no message arrives
   twice. The other links stay open: the other end may have subscriptions there.
 
@@ -43,19 +44,23 @@ LinkStates = dict[Subscriber, LinkState]
 def links_to_close(links: LinkStates, one: Subscriber, own: str) -> Iterator[tuple[Subscriber, Subscriber]]:
     """Links to close after this link sent its id, each with the duplicate that stays.
 
-    The broker that dialled a link closes it. Of two links that it dialled, it keeps the older one.
+    The broker that dialled a link closes it. Of two links that it dialled, it keeps the more trusted one, or else
+    the older one.
     """
     link = links[one]
     for two, other in list(links.items()):
         if two is one or not link.node or (other.node, other.identity) != (link.node, link.identity):
             continue
         keeps_theirs = link.node < own
-        if link.dialed and (other.dialed or keeps_theirs):
-            link.node = ""  # no longer a duplicate of any link
-            yield one, two
-        elif other.dialed and keeps_theirs:
-            other.node = ""
-            yield two, one
+        if link.dialed and other.dialed:
+            closes_one = link.trust <= other.trust
+        elif keeps_theirs and (link.dialed or other.dialed):
+            closes_one = link.dialed
+        else:
+            continue
+        closed, kept = (one, two) if closes_one else (two, one)
+        links[closed].node = ""  # no longer a duplicate of any link
+        yield closed, kept
 
 
 def update_preferred(links: LinkStates, node: str) -> LinkStates:

@@ -156,6 +156,11 @@ class Mesh:
         introduction: list[Effect] = [SubscribeAt(link, NODE + self._node)] if dialed else []
         return introduction + self._update_subscriptions((*self._interest, EVERYTHING))
 
+    def set_trust(self, link: Subscriber, trust: int) -> list[Effect]:
+        """After the rights of the link changed."""
+        self._links[link].trust = trust
+        return self._update_preferred(self._links[link].node)
+
     def leave(self, subscriber: Subscriber, patterns: list[Pattern]) -> list[Effect]:
         if link := self._links.pop(subscriber, None):
             return [*self._update_preferred(link.node), *self._update_subscriptions((EVERYTHING,))]
@@ -181,7 +186,7 @@ class Mesh:
         return self._update_subscriptions(texts)
 
     def _update_preferred(self, node: str) -> list[Effect]:
-        """After a link with this id opened or closed."""
+        """After a link with this id opened, closed, or changed its trust."""
         changed = update_preferred(self._links, node)
         return self._update_subscriptions((*self._interest, EVERYTHING), changed) if changed else []
 

@@ -174,13 +174,16 @@ class Server:
 
     def review_all(self) -> None:
         """Closes connections that lost a right they use; all others get the rights that they have now."""
-        for connection in [each for each in self.core.connections if not each.closing]:
+        for connection in list(self.core.connections):
+            if connection.closing:  # perhaps because an earlier one closed
+                continue
             if not _may_stay(connection, self.core.requests.served_by(connection.subscriber)):
                 connection.fail(ForbiddenError())
                 continue
             self.review(connection)
             if connection.subscriber.link:
-                self.core.subscriptions.limit_link(connection)
+                self.core.dispatcher.review_link(connection)
+        self.core.outbox.flush()
 
     def limit_connections(self, limits: LimitSettings) -> None:
         self._slots.resize(*self._room_for_connections(limits))

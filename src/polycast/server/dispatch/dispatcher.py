@@ -118,6 +118,11 @@ class Dispatcher:
         self._events.connect(connection)
         self.handle(connection, opening(connection.session), 0.0)
 
+    def review_link(self, connection: Connection) -> None:
+        """After the rights of a link may have changed."""
+        self._subscriptions.limit_link(connection)
+        self._links.apply(self._mesh.set_trust(connection.subscriber, _trust_in(connection.guard)))
+
     def close(self, connection: Connection) -> None:
         """The connection takes part no longer. Called when it begins to close, and again when it is closed."""
         subscriber = connection.subscriber
