@@ -17,9 +17,9 @@ from kit.hermod import OK, message
 from kit.program import polycast_forked, polycast_here
 from polycast.errors import UsageError
 from polycast.server import load
-from polycast.server.access.exposure import find_warnings
 from polycast.server.access.settings import TlsSettings
 from polycast.server.access.tokens import FILE, add_token
+from polycast.server.exposure import find_warnings
 from polycast.server.io.tls import to_context
 
 OPEN = "tcp://0.0.0.0:0"

@@ -24,7 +24,7 @@ from polycast.errors import PolycastError, StartError
 from polycast.log.files import columns
 from polycast.log.settings import LogSettings, keep_free_bytes
 from polycast.server import Settings, load
-from polycast.server.access.exposure import find_warnings
+from polycast.server.exposure import find_warnings
 from polycast.server.io import sockets
 from polycast.text import size_text
 

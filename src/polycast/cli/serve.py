@@ -39,7 +39,7 @@ def run(
 ) -> None:
     from polycast import console
     from polycast.server import load, serve
-    from polycast.server.access.exposure import find_warnings
+    from polycast.server.exposure import find_warnings
 
     flags: list[tuple[str, Any]] = [split(text, "--listen", "listen.") for text in listen]
     flags += [split(text, "--connect", "connect.") for text in connect]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from polycast.errors import PolycastError
 from polycast.server.access.access_control import AccessControl
-from polycast.server.access.exposure import find_warnings
+from polycast.server.exposure import find_warnings
 from polycast.server.io.dial import warn_of_peers_without_rights
 from polycast.server.io.rate_limiter import RateLimiter
 from polycast.server.io.tls import to_context, to_dial_context

@@ -17,7 +17,7 @@ import uvloop
 
 from polycast.dialects.session import Page
 from polycast.log.files.permissions import UMASKS, check_owners, protect, restrict
-from polycast.server.access.exposure import find_warnings
+from polycast.server.exposure import find_warnings
 from polycast.server.reload import check, reload
 from polycast.server.server import Server
 from polycast.server.settings import Settings
