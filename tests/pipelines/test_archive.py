@@ -16,8 +16,8 @@ from polycast.errors import StartError, UsageError
 from polycast.pipelines.archive.compaction import FIRST_STEP_BYTES, Compactor, MergeLimits, merge, step_of
 from polycast.pipelines.archive.compaction import plan as plan_merges
 from polycast.pipelines.archive.files import StagingWriter, hour_name, split_by_hour, to_stager
-from polycast.pipelines.archive.lake import RECORD, STAGING, Lake, LakeFile, StagedFile
 from polycast.pipelines.archive.pipeline import plan, to_reader
+from polycast.pipelines.runtime.lake import RECORD, STAGING, Lake, LakeFile, StagedFile
 from polycast.spark.options import read_source_options
 
 MIB = 1024 * 1024

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from polycast.pipelines.archive.files import StagingWriter
-from polycast.pipelines.archive.lake import STAGING, Lake, LakeFile, StagedFile
+from polycast.pipelines.runtime.lake import STAGING, Lake, LakeFile, StagedFile
 
 FIRST_STEP_BYTES = 1024 * 1024
 BATCH_ROWS = 64 * 1024

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from polycast.log.files.format import SCHEMA
 from polycast.log.upkeep.sealing import to_writer
-from polycast.pipelines.archive.lake import STAGED, STAGING, StagedFile
+from polycast.pipelines.runtime.lake import STAGED, STAGING, StagedFile
 
 DESCRIPTION = "staged string, hour string, first long, last long, rows long, size long"
 """The schema of the workers' results, one StagedFile per row."""

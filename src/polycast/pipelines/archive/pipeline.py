@@ -24,9 +24,9 @@ from polycast.log.files.state import read_state
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.archive.compaction import Compactor, MergeLimits
 from polycast.pipelines.archive.files import DESCRIPTION, Read, to_stager
-from polycast.pipelines.archive.lake import Lake, StagedFile
 from polycast.pipelines.runtime.checkpoint import batch_end
 from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
+from polycast.pipelines.runtime.lake import Lake, StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 from polycast.errors import UsageError
 from polycast.log.read.catalog import LogCatalog
 from polycast.log.read.query import OffsetRange, RowFilter, matching_rows, query_rows, to_ranges
-from polycast.pipelines.archive.lake import HOURS, SUFFIX, offsets_of
+from polycast.pipelines.runtime.lake import HOURS, SUFFIX, offsets_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
