@@ -74,7 +74,7 @@ def test_a_dialect_without_errors_closes_the_connection(dialect: str, broker: Br
     after = counted(broker, "polycast_connections_closed_total", listener=listener, reason="forbidden")
     assert after == before + 1
     assert "guest may not publish to 'secret'" in broker.log()
-    with broker.connect_file("simplest") as other:  # and nothing of what came behind it was published
+    with broker.connect_file("simplest") as other:  # and no later message was published
         other.send(b"pub open.end 1 x\n")
     witness.expect(b"pub open.end 1 x\n")
 

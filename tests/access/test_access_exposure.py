@@ -119,7 +119,7 @@ def test_files_readable_by_other_accounts(tmp_path: Path) -> None:
     assert told(tmp_path, ("tls.key", str(key))) == []
 
 
-# -- where it is told ------------------------------------------------------------------------------------
+# -- where warnings are reported -------------------------------------------------------------------------
 
 
 def test_at_start_and_after_sighup(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_doctor_checks_free_space(tmp_path: Path) -> None:
     assert folder["state"] == "risky" and "log.keep_free is 900,000.0 TiB: make room" in folder["cure"]
 
 
-# -- certificates of clients -----------------------------------------------------------------------------
+# -- client certificates ---------------------------------------------------------------------------------
 
 REQUIRED = "tls.client_certificates = 'required' needs tls.client_ca"
 

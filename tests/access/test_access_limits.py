@@ -196,7 +196,7 @@ def test_a_frame_without_progress_closes_its_connection(tmp_path: Path) -> None:
             calm.expect(b"pub x 1 y\n")
 
 
-# -- places ----------------------------------------------------------------------------------------------
+# -- connection slots ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hosts", [1, 7])
@@ -275,7 +275,7 @@ def test_an_idle_http_connection_is_closed(tmp_path: Path) -> None:
         assert "WARNING" not in broker.log()
 
 
-# -- handshakes of TLS -----------------------------------------------------------------------------------
+# -- TLS handshakes --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hosts", [1, 9])

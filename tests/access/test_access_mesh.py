@@ -67,7 +67,7 @@ def announce(broker: Broker, port: int, name: str = "//peers/acme/evil", host: s
         guest.send(pub(name, b"%b %d" % (host.encode(), port)))
 
 
-# -- what was announced ----------------------------------------------------------------------------------
+# -- announced brokers -----------------------------------------------------------------------------------
 
 
 def test_an_announced_address_outside_of_the_networks_is_not_dialled(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_announcements_are_logged_escaped_and_truncated(tmp_path: Path) -> None:
         assert "y" * SHOWN_CHARACTERS not in told
 
 
-# -- what is configured ----------------------------------------------------------------------------------
+# -- configured peers ------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -331,7 +331,7 @@ def test_rules_that_change_change_what_a_link_carries(tmp_path: Path) -> None:
             link.expect_closed()
 
 
-# -- whose id it is --------------------------------------------------------------------------------------
+# -- broker ids ------------------------------------------------------------------------------------------
 
 
 def test_a_guest_that_claims_the_id_of_another_broker_does_not_close_its_link() -> None:
@@ -367,7 +367,7 @@ def connect_from(host: str, port: int) -> Iterator[Peer]:
         yield peer
 
 
-# -- forwarded names -------------------------------------------------------------------------------------
+# -- forwarded topics ------------------------------------------------------------------------------------
 
 
 def test_with_forwarding_a_forbidden_topic_is_forbidden_under_its_forwarded_name(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def ask(broker: Broker, host: str, *headers: str, path: str = "/metrics", method
         return read_answer(peer)
 
 
-# -- names -----------------------------------------------------------------------------------------------
+# -- hosts -----------------------------------------------------------------------------------------------
 
 KNOWN = (
     "localhost",
@@ -154,7 +154,7 @@ def test_a_refused_name_is_in_the_log_and_counted(broker: Broker) -> None:
     assert counted(broker, "polycast_inputs_refused_total", reason="Misdirected Request") == before + 1
 
 
-# -- pages -----------------------------------------------------------------------------------------------
+# -- origins ---------------------------------------------------------------------------------------------
 
 ORIGINS = [
     ("broker:8080", "", True),

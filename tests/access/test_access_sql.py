@@ -32,7 +32,7 @@ def test_a_query_is_logged_with_its_identity(broker: Broker) -> None:
     forged = "SELECT 1 --\n2026-11-16 INFO all is well\r\x1b[2J\N{LINE SEPARATOR}\N{SNOWMAN}" + "x" * 1000
     with broker.connect("ubre") as peer:
         peer.send(line(request="spark/sql", id=1, body={"query": forged}))
-        assert said(peer)["fail"] == 1  # nobody answers it here
+        assert said(peer)["fail"] == 1  # no responder serves the route
     logged = broker.wait_for_log("guest queries ")
     assert r"'SELECT 1 --\n2026-11-16 INFO all is well\r\x1b[2J\u2028\u2603xxx" in logged
     assert logged.endswith("xxx'...") and len(logged) < 800

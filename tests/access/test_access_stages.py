@@ -85,7 +85,7 @@ def once(topic: str, *payloads: bytes, batch_id: str = NIGHT) -> bytes:
     return hermod.count(len(payloads), batch_id=batch_id) + messages
 
 
-# -- a peer that may publish nothing, and knows the id ----------------------------------------------------
+# -- a peer without the right to publish that knows the id ------------------------------------------------
 
 
 FRAME = to_frame(numbered("jobs.x", 1))
@@ -137,7 +137,7 @@ def test_a_forbidden_stage_is_refused_on_its_header(gate: Gate) -> None:
         expect_error(stranger, 403)
 
 
-# -- two identities that may publish ----------------------------------------------------------------------
+# -- two identities with the right to publish -------------------------------------------------------------
 
 
 def test_two_identities_use_one_id(gate: Gate) -> None:
@@ -209,7 +209,7 @@ def test_ids_of_one_identity_do_not_evict_those_of_another(tmp_path: Path) -> No
             assert total(gate.broker, "log_batch_ids") == 10
 
 
-# -- the right is looked at when rows are staged, and when they are committed ------------------------------
+# -- the right is checked on stage and on commit -----------------------------------------------------------
 
 
 def test_a_forbidden_topic_drops_only_the_stage_of_the_same_identity(gate: Gate) -> None:

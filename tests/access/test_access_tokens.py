@@ -27,7 +27,7 @@ from polycast.server.access.tokens import FILE, add_token, digest_of, find, read
 RULES = ["sensors may publish sensors.>", "sensors may subscribe sensors.>"]
 
 
-# -- how they are kept -----------------------------------------------------------------------------------
+# -- the token file --------------------------------------------------------------------------------------
 
 
 def test_only_digests_are_written_to_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert polycast_forked("token", "list", data).out == b""
 
 
-# -- how they are shown ----------------------------------------------------------------------------------
+# -- authentication --------------------------------------------------------------------------------------
 
 
 def status_of(broker: Broker, request: bytes) -> int:
@@ -175,7 +175,7 @@ def test_hermod(tmp_path: Path) -> None:
     wrong = message("sensors.x", b"1").replace(b"{", b'{"token": "wrong", ', 1)
     with gated(tmp_path) as broker:
         with broker.connect("hermod.pub") as peer:
-            for cut in range(0, len(shown), 7):  # the header is read again until its payload has come
+            for cut in range(0, len(shown), 7):  # the header is read again until its payload is complete
                 peer.send(shown[cut : cut + 7])
             peer.send(message("sensors.y", b"2") + message("x", b"3"))
             peer.expect(OK + OK)

@@ -137,7 +137,7 @@ def test_addresses_that_a_client_cannot_use() -> None:
         connect("hermod", "tls://127.0.0.1:1?cafile=x")
 
 
-# -- certificates of clients -----------------------------------------------------------------------------
+# -- client certificates ---------------------------------------------------------------------------------
 
 
 def tls_of(certificate: Path, authority: Authority, required: bool) -> str:
@@ -182,7 +182,7 @@ def test_identities_with_and_without_an_optional_client_certificate(authority: A
                     client.publish([Message(forbidden, b"")])
 
 
-# -- certificates that cannot be used --------------------------------------------------------------------
+# -- invalid certificates --------------------------------------------------------------------------------
 
 
 def start(*settings: str) -> str:
@@ -211,7 +211,7 @@ def test_certificates_that_cannot_be_used(authority: Authority, tmp_path: Path) 
     assert f"tls.certificate {expired} has expired" in start(f"tls.certificate={expired}")
 
 
-# -- while it runs ---------------------------------------------------------------------------------------
+# -- reload ----------------------------------------------------------------------------------------------
 
 
 def serial_of(broker: Broker, authority: Authority) -> object:
@@ -233,7 +233,7 @@ def test_a_new_certificate_is_used_after_sighup(authority: Authority, tmp_path: 
             broker.process.send_signal(signal.SIGHUP)
             broker.wait_for_log("INFO reloaded")
             second = serial_of(broker, authority)
-            client.publish([Message("x", b"y")])  # nobody was disturbed
+            client.publish([Message("x", b"y")])  # other connections are not affected
         certificate.write_bytes(authority.issue("old.pem", expired=True).read_bytes())
         broker.process.send_signal(signal.SIGHUP)
         broker.wait_for_log("not reloaded, all stays as it was: tls.certificate")

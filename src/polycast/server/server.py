@@ -118,10 +118,10 @@ class Server:
     def page(self, path: str) -> Page | None:
         return pages.find(self.core, path) or self._pages.get(path)
 
-    async def _dial(self, place: DialTarget) -> Connection:
-        listener = Listener(self._listeners, ROLES[place.role], place.address, True, place.announced)
+    async def _dial(self, target: DialTarget) -> Connection:
+        listener = Listener(self._listeners, ROLES[target.role], target.address, True, target.announced)
         connection = listener.connection()
-        await dial(connection, place.address, self.dial_context)
+        await dial(connection, target.address, self.dial_context)
         return connection
 
     def opened(self, connection: Connection) -> bool:
@@ -132,9 +132,9 @@ class Server:
             level = logging.WARNING if worth else logging.DEBUG
             logger.log(level, "%s: closed: %s has no rights", connection, connection.guard.identity)
             return False
-        if not self._slots.enter(connection):
+        if not self._slots.acquire(connection):
             if not counters.turned_away:
-                logger.warning("%s: turned away: %s", connection, self._slots.why_not(connection))
+                logger.warning("%s: rejected: %s", connection, self._slots.why_not(connection))
             counters.turned_away += 1
             return False
         counters.accepted += 1
@@ -147,7 +147,7 @@ class Server:
     def closed(self, connection: Connection) -> None:
         if self.core.connections.pop(connection, self) is self:
             return
-        self._slots.leave(connection)
+        self._slots.release(connection)
         connection.listener.counters.open -= 1
         logger.debug("%s: gone", connection)
         self.core.dispatcher.close(connection)
@@ -155,7 +155,7 @@ class Server:
         self.mesh_links.links.closed(connection)
 
     def review(self, connection: Connection) -> None:
-        """To be called when the rights of a connection may have changed."""
+        """The rights of the connection may have changed, and with them its slot."""
         was_on_trial = connection.unauthorized_since
         self._slots.review(connection)
         if was_on_trial and not connection.unauthorized_since:

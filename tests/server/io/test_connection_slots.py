@@ -35,11 +35,11 @@ class Peer:
         self.ended, self.reason = kind, reason
 
 
-def enter(slots: Any, kind: str, count: int, address: str = "", accepts_token: bool = True) -> list[Peer]:
+def acquire(slots: Any, kind: str, count: int, address: str = "", accepts_token: bool = True) -> list[Peer]:
     """The peers, out of `count`, that got a slot."""
     addresss = [f"{address}{number}" if address == "many" else address for number in range(count)]
     peers = [Peer(kind, each, accepts_token) for each in addresss]
-    return [peer for peer in peers if slots.enter(peer)]
+    return [peer for peer in peers if slots.acquire(peer)]
 
 
 def show(slots: Any, peer: Peer, kind: str) -> None:
@@ -49,53 +49,53 @@ def show(slots: Any, peer: Peer, kind: str) -> None:
 
 def test_known_identities_may_use_all_slots_and_are_never_displaced() -> None:
     slots = ConnectionSlots(100, 0)
-    known = enter(slots, "known", 150)
+    known = acquire(slots, "known", 150)
     assert len(known) == len(slots) == 100
     for kind in ("known", "anonymous", "silent"):
-        assert enter(slots, kind, 1) == []
+        assert acquire(slots, kind, 1) == []
     assert not any(peer.ended or peer.unauthorized for peer in known)
 
 
 def test_silent_peers_use_half_of_the_slots_and_the_oldest_is_displaced() -> None:
     slots = ConnectionSlots(100, 0)
-    silent = enter(slots, "silent", 80, "many")
+    silent = acquire(slots, "silent", 80, "many")
     assert len(silent) == 80
     assert [peer.ended for peer in silent] == [DISPLACED] * 30 + [""] * 50
     assert "half of limits.connections" in silent[0].reason
-    assert len(enter(slots, "known", 200)) == 100
+    assert len(acquire(slots, "known", 200)) == 100
     assert all(peer.ended for peer in silent)
 
 
 def test_the_address_with_most_connections_is_displaced_first() -> None:
     slots = ConnectionSlots(100, 40)
-    few = enter(slots, "silent", 10, "few")
-    flood = enter(slots, "silent", 500, "flood")
+    few = acquire(slots, "silent", 10, "few")
+    flood = acquire(slots, "silent", 500, "flood")
     assert [peer.ended for peer in flood] == [DISPLACED] * 460 + [""] * 40
     assert "limits.connections_per_address" in flood[0].reason
-    more = enter(slots, "silent", 20, "many")
+    more = acquire(slots, "silent", 20, "many")
     assert not any(peer.ended for peer in few + more)
     assert sum(not peer.ended for peer in flood) == 20
 
 
 def test_some_slots_are_reserved_for_known_identities() -> None:
     slots = ConnectionSlots(1_000, 1_000)
-    anonymous = enter(slots, "anonymous", 2_000)
+    anonymous = acquire(slots, "anonymous", 2_000)
     assert sum(not peer.unauthorized and not peer.ended for peer in anonymous) == 900
     assert sum(peer.unauthorized and not peer.ended for peer in anonymous) == 100
-    assert len(enter(slots, "known", 200)) == 100
-    assert enter(slots, "anonymous", 1, accepts_token=False) == []
+    assert len(acquire(slots, "known", 200)) == 100
+    assert acquire(slots, "anonymous", 1, accepts_token=False) == []
 
 
 def test_an_anonymous_peer_without_a_slot_can_still_show_a_token() -> None:
     """Its address has no slot left for anonymous peers; a newer peer disslots it unless it shows a token."""
     slots = ConnectionSlots(100, 10)
-    anonymous = enter(slots, "anonymous", 10, "plant")
-    [one] = enter(slots, "anonymous", 1, "plant")
+    anonymous = acquire(slots, "anonymous", 10, "plant")
+    [one] = acquire(slots, "anonymous", 1, "plant")
     assert one.unauthorized
     show(slots, one, "known")
     assert not one.unauthorized
-    [two] = enter(slots, "anonymous", 1, "plant")
-    [three] = enter(slots, "anonymous", 1, "plant")
+    [two] = acquire(slots, "anonymous", 1, "plant")
+    [three] = acquire(slots, "anonymous", 1, "plant")
     assert (two.ended, three.ended) == (DISPLACED, "")
     assert not any(peer.ended or peer.unauthorized for peer in anonymous)
     assert "limits.connections_per_address" in slots.why_not(anonymous[0])
@@ -103,36 +103,36 @@ def test_an_anonymous_peer_without_a_slot_can_still_show_a_token() -> None:
 
 def test_a_peer_that_loses_its_rights_is_unauthorized_again() -> None:
     slots = ConnectionSlots(4, 0)
-    known = enter(slots, "known", 4)
+    known = acquire(slots, "known", 4)
     show(slots, known[0], "silent")
     assert known[0].unauthorized
     assert len(slots) == 4
-    assert len(enter(slots, "known", 1)) == 1
+    assert len(acquire(slots, "known", 1)) == 1
     assert known[0].ended == DISPLACED
 
 
 def test_slots_are_free_again_when_all_connections_are_closed() -> None:
     slots = ConnectionSlots(60, 20)
     for _ in range(3):
-        peers = [peer for kind in ("known", "anonymous", "silent") for peer in enter(slots, kind, 20, "here")]
+        peers = [peer for kind in ("known", "anonymous", "silent") for peer in acquire(slots, kind, 20, "here")]
         assert len(peers) == 60
         for peer in peers:
-            slots.leave(peer)  # type: ignore[arg-type]
+            slots.release(peer)  # type: ignore[arg-type]
         assert len(slots) == 0
 
 
 def test_a_single_slot() -> None:
     slots = ConnectionSlots(1, 0)
-    [silent] = enter(slots, "silent", 1)
-    [known] = enter(slots, "known", 1)
+    [silent] = acquire(slots, "silent", 1)
+    [known] = acquire(slots, "known", 1)
     assert (silent.ended, known.ended) == (DISPLACED, "")
-    assert enter(slots, "silent", 1) == []
+    assert acquire(slots, "silent", 1) == []
 
 
 def test_an_anonymous_peer_that_authenticates_frees_its_anonymous_slot() -> None:
     slots = ConnectionSlots(100, 10)
-    anonymous = enter(slots, "anonymous", 10, "plant")
+    anonymous = acquire(slots, "anonymous", 10, "plant")
     show(slots, anonymous[0], "known")
-    [another] = enter(slots, "anonymous", 1, "plant")
+    [another] = acquire(slots, "anonymous", 1, "plant")
     assert not another.unauthorized
     assert len(slots) == 11

@@ -174,7 +174,7 @@ def test_an_invalid_response_to_the_websocket_upgrade(answer: bytes, reason: str
             peer.send(answer)
             assert peer.expect_closed() == b""
         broker.wait_for_log(reason)
-        remote.accept().close()  # it comes again
+        remote.accept().close()  # the broker dials again
 
 
 def test_a_websocket_upgrade_to_another_subprotocol() -> None:
@@ -196,7 +196,7 @@ def test_a_text_frame_from_a_remote_pub() -> None:
         broker.wait_for_log("a text frame")
 
 
-# -- coming and going ------------------------------------------------------------------------------------
+# -- reconnecting ----------------------------------------------------------------------------------------
 
 
 @each_scheme

@@ -96,7 +96,7 @@ def test_an_announced_address_of_this_broker_itself_is_not_dialled_again(
 
 def test_a_configured_target_is_dialled_forever() -> None:
     async def dial() -> bool:
-        refusing = Refusing(2000)  # doubling so often would be past what a float can hold
+        refusing = Refusing(2000)  # so many doublings exceed the range of a float
         outbound_connections = OutboundConnections(refusing)
         target = DialTarget("simplest.peer", ADDRESS)
         outbound_connections.add(target)

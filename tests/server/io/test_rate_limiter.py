@@ -55,7 +55,7 @@ def test_a_connection_past_its_rate_is_paused_alone(setting: str, tmp_path: Path
             fast.send(message("x", b"late"))
             assert acknowledged(other)
             came = counted(broker, "polycast_messages_in_total", listener="hermod.pub")
-            assert came == 31  # the late one has not been read
+            assert came == 31  # the later message has not been read
 
 
 def test_an_identity_past_its_rate_has_all_its_connections_paused(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_past_the_total_publishers_are_paused_and_nothing_is_lost() -> None:
         sending = Sending(room.connect("simplest"), stream)
         sending.wait_until_held_up()
         assert not sending.done
-        room.client()  # whoever does not publish is served as ever
+        room.client()  # a peer that does not publish is not paused
         readings = [Reading(subscriber, len(stream)) for subscriber in slow]
         assert all(reading.finish() == stream for reading in readings)
         sending.finish()

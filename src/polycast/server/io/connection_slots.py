@@ -43,7 +43,7 @@ class ConnectionSlots:
     def __len__(self) -> int:
         return len(self._known) + len(self._anonymous) + len(self._unauthorized)
 
-    def enter(self, connection: Connection) -> bool:
+    def acquire(self, connection: Connection) -> bool:
         """False: no slot is free."""
         if self._add_authorized(connection):
             return True
@@ -60,7 +60,7 @@ class ConnectionSlots:
         cure = "the rest is reserved for known identities; raise limits.connections to accept it"
         return f"{self._for_anonymous:,} connections without a known identity are open; {cure}"
 
-    def leave(self, connection: Connection) -> None:
+    def release(self, connection: Connection) -> None:
         self._known.discard(connection)
         self._unauthorized.discard(connection)
         group = self._anonymous.pop(connection, None)
@@ -74,10 +74,10 @@ class ConnectionSlots:
         has_no_rights = connection.guard.has_no_rights
         if connection not in self._unauthorized:
             if has_no_rights:
-                self.leave(connection)
+                self.release(connection)
                 self._add_unauthorized(connection)
             elif connection.guard.known and connection in self._anonymous:
-                self.leave(connection)
+                self.release(connection)
                 self._add_authorized(connection)
         elif not has_no_rights:
             self._unauthorized.discard(connection)
