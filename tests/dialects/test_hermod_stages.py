@@ -8,7 +8,11 @@ import pytest
 
 from dialects.feed import Feeder, feed, one_by_one, rows, settled
 from kit import hermod
+from polycast.dialects.guard import Guard
+from polycast.dialects.hermod import batches
 from polycast.dialects.hermod.encoders import to_error
+from polycast.dialects.hermod.session import HermodSession
+from polycast.dialects.session import SessionContext
 from polycast.model import Abort, BatchKey, Closing, Commit, Event, Limits, Refused, Reply, Stage
 
 BATCH = BatchKey("", "x")
@@ -118,3 +122,35 @@ def test_a_frame_may_be_a_little_larger_than_a_payload() -> None:
     [closing] = feeder.events
     assert isinstance(closing, Closing)
     assert json.loads(feeder.closing_bytes())["code"] == 413
+
+
+class CountedName(str):
+    """A name that counts comparisons."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.comparisons += 1
+        return super().__eq__(other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_duplicate_stage_name_is_found_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_to_name", lambda value, key: CountedName(value))
+    names = [str(number) for number in range(1_000)]
+    feeder = feeder_of(hermod.commit("x", *names, names[-1]))
+    assert b"'999' is named twice" in feeder.closing_bytes()
+    assert CountedName.comparisons < 10 * len(names)
+
+
+class NoRights(Guard):
+    may_publish_anything = False
+
+
+def test_the_right_to_publish_is_checked_before_stage_names_are_read() -> None:
+    feeder = Feeder(HermodSession(SessionContext(has_log=True)))
+    feeder.session.guard = NoRights()
+    feeder.give(hermod.commit("x", "s", "s") + hermod.abort("x", ""))
+    codes = [json.loads(event.data)["code"] for event in feeder.events if isinstance(event, Reply)]
+    assert codes == [403, 403] and not feeder.closed

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections import Counter
 from enum import Enum, auto
 from itertools import accumulate
 from typing import Any
@@ -300,9 +301,9 @@ def _to_names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise HermodError(400, f"stages is {shown(value)}, expected a list of strings")
     names = tuple(_to_name(name, "one of the stages") for name in value)
-    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
-    if twice:
-        raise HermodError(400, f"the stage {shown(min(twice))} is named twice; its rows can be in a batch once")
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise HermodError(400, f"the stage {shown(name)} is named twice; its rows can be in a batch once")
     return names
 
 

@@ -277,14 +277,12 @@ class HermodSession(RequestSession):
         return end, 0
 
     def _commit(self, header: Header, events: BlockEvents) -> None:
-        event = batches.to_commit(header, self.guard.identity)
         if not self._refuse_stages(events):
-            events.add(event)
+            events.add(batches.to_commit(header, self.guard.identity))
 
     def _abort(self, header: Header, events: BlockEvents) -> None:
-        event = batches.to_abort(header, self.guard.identity)
         if not self._refuse_stages(events):
-            events.add(event)
+            events.add(batches.to_abort(header, self.guard.identity))
 
     def _refuse_stages(self, events: BlockEvents) -> bool:
         """Whether stages are refused, for lack of rights or of a log, before their payload is read."""
