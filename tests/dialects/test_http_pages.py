@@ -10,7 +10,7 @@ from dialects.feed import NOW, Feeder, one_by_one
 from kit.http import get, read_all, request
 from polycast.dialects.registry import HTTP
 from polycast.dialects.session import Page, SessionContext
-from polycast.dialects.web.http import PIPELINED
+from polycast.dialects.web.http import HEADERS_AT_MOST, PIPELINED, QUERY_FIELDS_AT_MOST
 from polycast.errors import PeerError, TimeoutPeerError
 from polycast.model import Closing, Limits, Refused, Reply
 
@@ -185,3 +185,17 @@ def test_a_head_that_drips_is_searched_once() -> None:
 def test_the_clock_is_the_one_that_came_with_the_bytes() -> None:
     [_, reply] = HTTP.session(SessionContext()).receive(get("/"), NOW + 86_400).events
     assert isinstance(reply, Reply) and b"\r\nDate: Wed, 15 Nov 2023 22:13:20 GMT\r\n" in reply.data
+
+
+@pytest.mark.parametrize("line", ["X: y", " continued"])
+def test_a_request_with_too_many_headers_is_refused_before_they_are_parsed(line: str) -> None:
+    """Tens of thousands of headers fit into a head, and would take a quarter of a second to parse."""
+    most = ["X: y", *[line] * (HEADERS_AT_MOST - 2)]  # besides Host
+    good, bad = fed(get("/", *most)), fed(get("/", *most, line))
+    assert read_all(replies(good)) == [404] and not good.closed
+    assert bad.closing_bytes().startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_path_with_too_many_query_fields_is_refused_before_they_are_parsed() -> None:
+    most = "&".join(["%1=%1"] * QUERY_FIELDS_AT_MOST)
+    assert read_all(replies(fed(get(f"/?{most}"), get(f"/?{most}&")))) == [404, 400]

@@ -41,6 +41,9 @@ REASON_CHARACTERS = 120
 """How much is said of what could not be read."""
 OPEN = ("/healthz", "/readyz")
 """Pages that are for everybody."""
+HEADERS_AT_MOST = 100
+"""The number of header lines of a request, continuation lines included."""
+QUERY_FIELDS_AT_MOST = 100
 PIPELINED = 64
 """How many requests of one read are answered; whoever sends more at once has to come again."""
 PIPELINED_WITHOUT_RIGHTS = 4
@@ -148,6 +151,9 @@ class HttpSession(Session):
                 raise LimitError("the head of a request", self._waiting, limit, "limits.line_bytes")
             return position
         self._waiting = 0
+        lines = block.count(b"\n", position, end.start())
+        if lines > HEADERS_AT_MOST:
+            raise HttpError(431, f"{lines:,} headers, the limit is {HEADERS_AT_MOST:,}")
         self._http.receive_data(with_path(bytes(block[position : end.end()])))
         request = self._http.next_event()
         assert isinstance(request, h11.Request)
@@ -203,6 +209,8 @@ class HttpSession(Session):
     def _find(self, request: h11.Request) -> Page | AcceptedUpgrade:
         authority, target = _divide(request.target.decode())
         path, _, query = target.partition("?")
+        if query.count("&") >= QUERY_FIELDS_AT_MOST:
+            return Page(f"more than {QUERY_FIELDS_AT_MOST:,} query fields\n".encode(), status=400)
         path = unquote(path)
         upgrading = wants_websocket(request.headers) and request.http_version != b"1.0"
         probe = not upgrading and path in OPEN
