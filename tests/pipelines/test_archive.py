@@ -84,9 +84,9 @@ def test_open_files_are_limited(tmp_path: Path) -> None:
 def stage(lake: Lake, end: int, below: str) -> list[StagedFile]:
     """Stages rows as the workers do, partition by partition."""
     options = read_source_options({"path": str(lake.folder.parent / "log")}, streaming=False)
-    shares = plan(options, lake.record.next, end)
-    numbers = iter([pa.RecordBatch.from_pydict({"id": range(len(shares))})])
-    [reported] = to_stager(to_reader(options, shares), lake.folder, below, MIB)(numbers)
+    partitions = plan(options, lake.record.next, end)
+    numbers = iter([pa.RecordBatch.from_pydict({"id": range(len(partitions))})])
+    [reported] = to_stager(to_reader(options, partitions), lake.folder, below, MIB)(numbers)
     return [StagedFile(**row) for row in reported.to_pylist()]
 
 

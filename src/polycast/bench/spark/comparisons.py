@@ -77,9 +77,9 @@ def archive(data: BenchData) -> None:
     """The work of the archive pipeline for one batch: workers write the files and return their names."""
     shutil.rmtree(data.scratch, ignore_errors=True)
     options = read_source_options({"path": str(data.log)}, streaming=False)
-    shares = plan(options, *offset_bounds(data.log))
-    read = to_reader(options, shares)
-    stage(data.spark, read, len(shares), data.scratch, "bench/0", TARGET_BYTES).collect()
+    partitions = plan(options, *offset_bounds(data.log))
+    read = to_reader(options, partitions)
+    stage(data.spark, read, len(partitions), data.scratch, "bench/0", TARGET_BYTES).collect()
 
 
 def write_parquet(data: BenchData) -> None:

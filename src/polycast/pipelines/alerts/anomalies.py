@@ -67,62 +67,62 @@ class RateAlert(NamedTuple):
     z: float
 
 
-def add(watch: RateHistory, counts: Mapping[int, int]) -> None:
+def add(history: RateHistory, counts: Mapping[int, int]) -> None:
     """Adds messages by window number. Messages for evaluated windows are dropped."""
-    if not watch.counts and not watch.waiting and counts:
-        watch.next = min(counts)
+    if not history.counts and not history.waiting and counts:
+        history.next = min(counts)
     for window, count in counts.items():
-        if window >= watch.next:
-            watch.waiting[window] = watch.waiting.get(window, 0) + count
+        if window >= history.next:
+            history.waiting[window] = history.waiting.get(window, 0) + count
 
 
-def advance(watch: RateHistory, end: int, rules: RateRules) -> list[RateAlert]:
+def advance(history: RateHistory, end: int, rules: RateRules) -> list[RateAlert]:
     """Evaluates all windows before `end`."""
     alerts: list[RateAlert] = []
-    while watch.next < end and (watch.waiting or not is_idle(watch)):
-        if watch.next not in watch.waiting and is_idle(watch):
-            _skip_empty(watch, min(end, min(watch.waiting)), rules)
+    while history.next < end and (history.waiting or not is_idle(history)):
+        if history.next not in history.waiting and is_idle(history):
+            _skip_empty(history, min(end, min(history.waiting)), rules)
             continue
-        alerts += _evaluate(watch, rules)
+        alerts += _evaluate(history, rules)
     return alerts
 
 
-def is_idle(watch: RateHistory) -> bool:
+def is_idle(history: RateHistory) -> bool:
     """Whether no alert can begin or end before the next message."""
-    return watch.kind == SILENCE or (not watch.kind and (not watch.counts or median(watch.counts) == 0))
+    return history.kind == SILENCE or (not history.kind and (not history.counts or median(history.counts) == 0))
 
 
-def next_window(watch: RateHistory) -> int | None:
+def next_window(history: RateHistory) -> int | None:
     """The window at whose end the topic must be evaluated, if no message arrives before."""
-    if not is_idle(watch):
-        return watch.next
-    return min(watch.waiting) if watch.waiting else None
+    if not is_idle(history):
+        return history.next
+    return min(history.waiting) if history.waiting else None
 
 
-def _skip_empty(watch: RateHistory, to: int, rules: RateRules) -> None:
+def _skip_empty(history: RateHistory, to: int, rules: RateRules) -> None:
     """Advances over empty windows that cannot raise an alert."""
-    if watch.kind != SILENCE:
-        passed = min(to - watch.next, rules.history)
-        watch.counts = [*watch.counts, *[0] * passed][-rules.history :]
-    watch.next = to
+    if history.kind != SILENCE:
+        passed = min(to - history.next, rules.history)
+        history.counts = [*history.counts, *[0] * passed][-rules.history :]
+    history.next = to
 
 
-def _evaluate(watch: RateHistory, rules: RateRules) -> list[RateAlert]:
-    window, messages = watch.next, watch.waiting.pop(watch.next, 0)
-    middle = median(watch.counts) if watch.counts else 0.0
-    z = to_z(messages, watch.counts)
-    watch.empty = 0 if messages else watch.empty + 1
-    kind = _kind_of(watch, messages, z, rules)
+def _evaluate(history: RateHistory, rules: RateRules) -> list[RateAlert]:
+    window, messages = history.next, history.waiting.pop(history.next, 0)
+    middle = median(history.counts) if history.counts else 0.0
+    z = to_z(messages, history.counts)
+    history.empty = 0 if messages else history.empty + 1
+    kind = _kind_of(history, messages, z, rules)
     alerts: list[RateAlert] = []
-    if watch.kind and kind != watch.kind:
-        alerts.append(RateAlert(watch.kind, False, window, watch.since, messages, middle, z))
-    if kind and kind != watch.kind:
-        watch.since = window - watch.empty + 1 if kind == SILENCE else window
-        alerts.append(RateAlert(kind, True, window, watch.since, messages, middle, z))
-    watch.kind = kind
+    if history.kind and kind != history.kind:
+        alerts.append(RateAlert(history.kind, False, window, history.since, messages, middle, z))
+    if kind and kind != history.kind:
+        history.since = window - history.empty + 1 if kind == SILENCE else window
+        alerts.append(RateAlert(kind, True, window, history.since, messages, middle, z))
+    history.kind = kind
     if kind != SILENCE:
-        watch.counts = [*watch.counts, messages][-rules.history :]
-    watch.next = window + 1
+        history.counts = [*history.counts, messages][-rules.history :]
+    history.next = window + 1
     return alerts
 
 
@@ -134,19 +134,19 @@ def to_z(messages: int, counts: list[int]) -> float:
     return (messages - middle) / (SPREAD * spread + sqrt(middle) + 1)
 
 
-def _kind_of(watch: RateHistory, messages: int, z: float, rules: RateRules) -> str:
-    if watch.kind == SILENCE and not messages:
+def _kind_of(history: RateHistory, messages: int, z: float, rules: RateRules) -> str:
+    if history.kind == SILENCE and not messages:
         return SILENCE
-    if len(watch.counts) < rules.least:
+    if len(history.counts) < rules.least:
         return ""
-    if not messages and (z <= -rules.threshold or _falls_silent(watch, rules)):
+    if not messages and (z <= -rules.threshold or _falls_silent(history, rules)):
         return SILENCE
     if abs(z) < rules.threshold:
         return ""
     return SURGE if z > 0 else DROP
 
 
-def _falls_silent(watch: RateHistory, rules: RateRules) -> bool:
+def _falls_silent(history: RateHistory, rules: RateRules) -> bool:
     """The history already includes the empty windows of this silence, except the last one."""
-    before = watch.counts[: len(watch.counts) - (watch.empty - 1)]
-    return watch.empty >= rules.silent and len(before) >= rules.least and all(before)
+    before = history.counts[: len(history.counts) - (history.empty - 1)]
+    return history.empty >= rules.silent and len(before) >= rules.least and all(before)

@@ -102,30 +102,30 @@ def update_topic(
     import pandas as pd
 
     [topic] = key
-    watch = msgspec.msgpack.decode(state.get[0], type=RateHistory) if state.exists else RateHistory()
-    judged = advance(watch, state.getCurrentWatermarkMs() // (rules.seconds * MILLIS), rules)
+    history = msgspec.msgpack.decode(state.get[0], type=RateHistory) if state.exists else RateHistory()
+    alerts = advance(history, state.getCurrentWatermarkMs() // (rules.seconds * MILLIS), rules)
     if not state.hasTimedOut:
         for frame in frames:
-            add(watch, frame.groupby("window")["messages"].sum().to_dict())
-    state.update((msgspec.msgpack.encode(watch),))
-    if (window := next_window(watch)) is not None:
+            add(history, frame.groupby("window")["messages"].sum().to_dict())
+    state.update((msgspec.msgpack.encode(history),))
+    if (window := next_window(history)) is not None:
         state.setTimeoutTimestamp((window + 1) * rules.seconds * MILLIS)
-    payloads = [to_alert(topic, each, rules) for each in judged]
+    payloads = [to_alert(topic, each, rules) for each in alerts]
     yield pd.DataFrame({"topic": to_topic(TOPIC, topic), "payload": payloads, "format": "json"})
 
 
-def to_alert(topic: str, judged: RateAlert, rules: RateRules) -> str:
-    alert = {
+def to_alert(topic: str, alert: RateAlert, rules: RateRules) -> str:
+    report = {
         "topic": topic,
-        "kind": judged.kind,
-        "state": "began" if judged.began else "over",
-        "rate": judged.messages / rules.seconds,
-        "median": judged.median / rules.seconds,
-        "z": round(judged.z, 2),
-        "window": {"start": _to_time(judged.window, rules), "seconds": rules.seconds},
-        "since": _to_time(judged.since, rules),
+        "kind": alert.kind,
+        "state": "began" if alert.began else "over",
+        "rate": alert.messages / rules.seconds,
+        "median": alert.median / rules.seconds,
+        "z": round(alert.z, 2),
+        "window": {"start": _to_time(alert.window, rules), "seconds": rules.seconds},
+        "since": _to_time(alert.since, rules),
     }
-    return msgspec.json.encode(alert).decode()
+    return msgspec.json.encode(report).decode()
 
 
 def _to_time(window: int, rules: RateRules) -> str:

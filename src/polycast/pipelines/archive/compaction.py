@@ -24,7 +24,7 @@ EVERYTHING_BYTES = 2**62
 class MergeLimits(NamedTuple):
     target_bytes: int
     """Files below half of this are small."""
-    many: int
+    merge_files: int
     """Number of small files in the current hour that starts a merge."""
 
 
@@ -57,13 +57,13 @@ class Compactor:
 def plan(files: Sequence[LakeFile], is_complete: bool, sizes: MergeLimits) -> list[list[LakeFile]]:
     """Groups of files to merge. A group is contiguous, so that rows stay in order of offset."""
     small = [file.size < sizes.target_bytes / 2 for file in files]
-    steps = [step_of(file.size, sizes.many) for file in files]
+    steps = [step_of(file.size, sizes.merge_files) for file in files]
     for step in [max(steps, default=0)] if is_complete else sorted(set(steps)):
         fit = [is_small and at <= step for is_small, at in zip(small, steps, strict=True)]
         groups = [
             group
             for run in _runs(files, fit)
-            if is_complete or _is_worth_it(run, sizes.many)
+            if is_complete or _is_worth_it(run, sizes.merge_files)
             for group in _pack(run, sizes.target_bytes)
             if len(group) > 1
         ]
@@ -72,10 +72,10 @@ def plan(files: Sequence[LakeFile], is_complete: bool, sizes: MergeLimits) -> li
     return []
 
 
-def _is_worth_it(files: Sequence[LakeFile], many: int) -> bool:
+def _is_worth_it(files: Sequence[LakeFile], merge_files: int) -> bool:
     """Does not rewrite a large file for a few small ones."""
     largest = max(file.size for file in files)
-    return len(files) >= many and sum(file.size for file in files) >= 2 * largest
+    return len(files) >= merge_files and sum(file.size for file in files) >= 2 * largest
 
 
 def _runs(files: Sequence[LakeFile], fit: Sequence[bool]) -> list[list[LakeFile]]:
@@ -84,11 +84,11 @@ def _runs(files: Sequence[LakeFile], fit: Sequence[bool]) -> list[list[LakeFile]
     return [[file for file, _ in run] for fits, run in pairs if fits]
 
 
-def step_of(size: int, many: int) -> int:
+def step_of(size: int, merge_files: int) -> int:
     """The size class of a file. Enough files of one class merge into one of the next."""
     step, limit = 0, FIRST_STEP_BYTES
     while size > limit:
-        step, limit = step + 1, limit * many
+        step, limit = step + 1, limit * merge_files
     return step
 
 

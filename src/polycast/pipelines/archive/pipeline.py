@@ -66,21 +66,21 @@ def plan(options: SourceOptions, first: int, after: int) -> list[LogPartition]:
         view.close()
 
 
-def to_reader(options: SourceOptions, shares: Sequence[LogPartition]) -> Read:
+def to_reader(options: SourceOptions, partitions: Sequence[LogPartition]) -> Read:
     def read(number: int) -> Iterator[pa.RecordBatch]:
         from polycast.spark.partition_reader import read_partition
         from polycast.spark.partitions import to_wanted
 
-        return read_partition(options, to_wanted(options), SCHEMA.names, shares[number])
+        return read_partition(options, to_wanted(options), SCHEMA.names, partitions[number])
 
     return read
 
 
 def stage(
-    spark: SparkSession, read: Read, shares: int, lake: Path, subfolder: str, target_bytes: int
+    spark: SparkSession, read: Read, partitions: int, lake: Path, subfolder: str, target_bytes: int
 ) -> DataFrame:
     """Grain: one row per staged file."""
-    return spark.range(0, shares, 1, shares).mapInArrow(
+    return spark.range(0, partitions, 1, partitions).mapInArrow(
         to_stager(read, lake, subfolder, target_bytes), DESCRIPTION
     )
 
@@ -111,12 +111,12 @@ class Archive:
 
     def _stage(self, subfolder: str, end: int) -> list[StagedFile]:
         """Starts where the lake ends, which guarantees each row exactly once."""
-        shares = plan(self._options, self._lake.record.next, end)
-        if not shares:
+        partitions = plan(self._options, self._lake.record.next, end)
+        if not partitions:
             return []
-        read = to_reader(self._options, shares)
+        read = to_reader(self._options, partitions)
         size = self._settings.target_bytes
-        staged = stage(self._spark, read, len(shares), self._lake.folder, subfolder, size)
+        staged = stage(self._spark, read, len(partitions), self._lake.folder, subfolder, size)
         return [StagedFile(*row) for row in staged.collect()]
 
 
@@ -125,8 +125,8 @@ def start(run: PipelineRun) -> StreamingQuery:
 
     settings: ArchiveSettings = run.settings
     folder = log_folder(run.data.absolute())
-    asked = {"path": str(folder), "subscribe": settings.subscribe, "failOnDataLoss": "false"}
-    archive = Archive(run.spark, read_source_options(asked, streaming=False), open_lake(run), settings)
+    options = {"path": str(folder), "subscribe": settings.subscribe, "failOnDataLoss": "false"}
+    archive = Archive(run.spark, read_source_options(options, streaming=False), open_lake(run), settings)
 
     def add(rows: DataFrame, batch: int) -> None:
         run.rows[batch] = archive.add(run.query_id, batch, batch_end(run.checkpoint, batch))

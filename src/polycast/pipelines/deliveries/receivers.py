@@ -79,16 +79,16 @@ def find_message(folder: Path, offset: int) -> LoggedMessage:
 
 def explain_delivery(spark: SparkSession, folder: Path, message: LoggedMessage) -> dict[str, Any]:
     """Spark reads the events of the whole log and returns those that affect this message."""
-    parts = log_tasks(folder, EVENTS_WANTED, COLUMNS)
-    rows = run_tasks(spark, parts, lambda part: relevant_events(part, message), SCHEMA).toArrow()
+    tasks = log_tasks(folder, EVENTS_WANTED, COLUMNS)
+    rows = run_tasks(spark, tasks, lambda task: relevant_events(task, message), SCHEMA).toArrow()
     logged = [each for batch in rows.sort_by("offset").to_batches() for each in to_events(batch)]
     follower = next_of_topic(spark, folder, message) if any(_replays_last(each) for each in logged) else None
     return to_response(message, logged, follower)
 
 
-def relevant_events(part: ReadTask, message: LoggedMessage) -> Iterator[pa.RecordBatch]:
+def relevant_events(task: ReadTask, message: LoggedMessage) -> Iterator[pa.RecordBatch]:
     """Runs in a worker: the events that affect this message."""
-    for batch in part.read():
+    for batch in task.read():
         relevant = [
             _is_relevant(topic.removeprefix(EVENTS), payload, message)
             for topic, payload in zip(batch["topic"].to_pylist(), batch["payload"].to_pylist(), strict=True)
@@ -121,8 +121,8 @@ def next_of_topic(spark: SparkSession, folder: Path, message: LoggedMessage) -> 
     wanted = RowFilter(
         conditions=(Condition("topic", "=", message.topic), Condition("sequence", ">", message.sequence))
     )
-    parts = log_tasks(folder, wanted, ["offset"], message.offset + 1)
-    row = run_tasks(spark, parts, lambda part: part.read(), "offset long").first()
+    tasks = log_tasks(folder, wanted, ["offset"], message.offset + 1)
+    row = run_tasks(spark, tasks, lambda task: task.read(), "offset long").first()
     return int(row["offset"]) if row else None
 
 

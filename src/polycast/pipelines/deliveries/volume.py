@@ -30,12 +30,12 @@ SHOWN = 10
 def count_by_minute(spark: SparkSession, folder: Path, pattern: Pattern, since: float) -> DataFrame:
     """Grain: one row per topic, minute (since the epoch) and task."""
     wanted = RowFilter((pattern,), (Condition("time", ">=", round(since * MICROS)),))
-    parts = log_tasks(folder, wanted, COLUMNS, find_time(folder, since))
-    return run_tasks(spark, parts, count_task, SCHEMA)
+    tasks = log_tasks(folder, wanted, COLUMNS, find_time(folder, since))
+    return run_tasks(spark, tasks, count_task, SCHEMA)
 
 
-def count_task(part: ReadTask) -> Iterator[pa.RecordBatch]:
-    counted = [to_counts(batch) for batch in part.read()]
+def count_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
+    counted = [to_counts(batch) for batch in task.read()]
     if counted:
         yield from sum_counts(pa.concat_tables(counted)).combine_chunks().to_batches()
 

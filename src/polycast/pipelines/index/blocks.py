@@ -69,10 +69,10 @@ class PayloadIndex:
     def missing(self, start: int, stop: int) -> list[int]:
         """First offsets of complete blocks between `start` and `stop` that are not indexed."""
         files = self.files()
-        begin = start // self.block * self.block
+        first_block = start // self.block * self.block
         return [
             first
-            for first in range(begin, stop - self.block + 1, self.block)
+            for first in range(first_block, stop - self.block + 1, self.block)
             if not any(file.first <= first and first + self.block <= file.next for file in files)
         ]
 
@@ -92,16 +92,16 @@ class PayloadIndex:
         pq.write_table(rows, sink, row_group_size=ROW_GROUP_BLOCKS, compression="zstd", use_dictionary=False)
         DISK.replace(self.folder / f"{first:0{DIGITS}}-{after:0{DIGITS}}.parquet", sink.getvalue())
 
-    def _merge_files(self, begin: int) -> None:
+    def _merge_files(self, first_block: int) -> None:
         """Merges the files of a complete group into one, then removes them."""
-        end = begin + self.block * BLOCKS_PER_FILE
-        parts = [file for file in self.files() if begin <= file.first and file.next <= end]
-        if len(parts) < 2 or sum(file.next - file.first for file in parts) < end - begin:
+        end = first_block + self.block * BLOCKS_PER_FILE
+        merged = [file for file in self.files() if first_block <= file.first and file.next <= end]
+        if len(merged) < 2 or sum(file.next - file.first for file in merged) < end - first_block:
             return
-        rows = pa.concat_tables(pq.read_table(file.path, schema=SCHEMA) for file in parts).sort_by("first")
+        rows = pa.concat_tables(pq.read_table(file.path, schema=SCHEMA) for file in merged).sort_by("first")
         self._write_file(rows)
-        for file in parts:
-            if (file.first, file.next) != (begin, end):
+        for file in merged:
+            if (file.first, file.next) != (first_block, end):
                 file.path.unlink()
 
     def skippable(self, start: int, stop: int, may_have: Callable[[PayloadFilter], bool]) -> list[tuple[int, int]]:

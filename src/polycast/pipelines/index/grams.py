@@ -56,7 +56,7 @@ class PayloadFilter(NamedTuple):
 
     def _may_have_tokens(self, hashes: Hashes) -> bool:
         bits = np.frombuffer(self.tokens, np.uint8)
-        return all(bool(_are_set(bits, places).all()) for places in _places(hashes, len(bits) * 8))
+        return all(bool(_are_set(bits, positions).all()) for positions in _positions(hashes, len(bits) * 8))
 
 
 class FilterBuilder:
@@ -75,8 +75,8 @@ class FilterBuilder:
         wanted = int(len(self._tokens) * BITS_PER_TOKEN).bit_length()
         size = 1 << min(max(wanted, TOKEN_BITS_LEAST), TOKEN_BITS_MOST)
         tokens = np.zeros(size, bool)
-        for places in _places(self._tokens, size):
-            tokens[places] = True
+        for positions in _positions(self._tokens, size):
+            tokens[positions] = True
         return PayloadFilter(np.packbits(self._grams).tobytes(), np.packbits(tokens).tobytes(), self._escapes)
 
 
@@ -111,17 +111,17 @@ def gram_hashes(values: Bytes) -> npt.NDArray[np.uint32]:
 def token_hashes(values: Bytes, starts: npt.NDArray[np.int64]) -> Hashes:
     """One hash per occurrence of a token. A token never spans two messages."""
     inside = IN_TOKENS[values]
-    begins = inside.copy()
-    begins[1:] &= ~inside[:-1]
+    starts_token = inside.copy()
+    starts_token[1:] &= ~inside[:-1]
     edges = starts[starts < len(values)]
-    begins[edges] = inside[edges]
-    firsts = np.flatnonzero(begins)
+    starts_token[edges] = inside[edges]
+    firsts = np.flatnonzero(starts_token)
     if not len(firsts):
         return np.empty(0, np.uint64)
-    places = np.arange(len(values)) - np.repeat(
+    positions = np.arange(len(values)) - np.repeat(
         np.concatenate([[0], firsts]), np.diff(np.concatenate([[0], firsts, [len(values)]]))
     )
-    weighted = (values.astype(np.uint64) + np.uint64(1)) * WEIGHTS[places % len(WEIGHTS)]
+    weighted = (values.astype(np.uint64) + np.uint64(1)) * WEIGHTS[positions % len(WEIGHTS)]
     weighted[~inside] = 0
     # the sum of a token at the end of a message stops at the start of the next token
     return _mixed(np.add.reduceat(weighted, firsts))
@@ -145,12 +145,12 @@ def inner_tokens(text: bytes) -> Hashes:
     return tokens_of(text[others[0] : others[-1] + 1])
 
 
-def _places(hashes: Hashes, size: int) -> Iterable[npt.NDArray[np.int64]]:
+def _positions(hashes: Hashes, size: int) -> Iterable[npt.NDArray[np.int64]]:
     """Two bits per hash."""
     mask = np.uint64(size - 1)
     return ((hashes & mask).astype(np.int64), ((hashes >> np.uint64(32)) & mask).astype(np.int64))
 
 
-def _are_set(bits: Bytes, places: npt.NDArray[np.uint32] | npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    where = places.astype(np.int64)
+def _are_set(bits: Bytes, positions: npt.NDArray[np.uint32] | npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    where = positions.astype(np.int64)
     return np.asarray((bits[where >> 3] >> (7 - (where & 7))) & 1, bool)

@@ -49,7 +49,7 @@ class BlockTask(NamedTuple):
 
     blocks: tuple[int, ...]
     size: int
-    parts: Sequence[ReadTask]
+    reads: Sequence[ReadTask]
 
 
 def make_filters(spark: SparkSession, folder: Path, blocks: Sequence[int], size: int) -> DataFrame:
@@ -65,8 +65,8 @@ def filter_blocks(task: BlockTask) -> Iterator[pa.RecordBatch]:
     """Runs in a worker."""
     built = {first: FilterBuilder() for first in task.blocks}
     rows = dict.fromkeys(task.blocks, 0)
-    for part in task.parts:
-        for batch in part.read():
+    for read in task.reads:
+        for batch in read.read():
             for first, some in split(batch, task.size):
                 if first in built:
                     built[first].add(some["payload"])

@@ -113,16 +113,16 @@ OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def search(
-    spark: SparkSession, parts: Sequence[ReadTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
+    spark: SparkSession, tasks: Sequence[ReadTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
 ) -> DataFrame:
     """Grain: one row per match, with all columns of the log, in the order of the tasks.
 
     `limit` applies to each task.
     """
 
-    def work(part: ReadTask) -> Iterator[pa.RecordBatch]:
+    def work(task: ReadTask) -> Iterator[pa.RecordBatch]:
         left = limit or UNLIMITED
-        for batch in (without_skippable(part, terms, PayloadIndex(index)) if index else part).read():
+        for batch in (without_skippable(task, terms, PayloadIndex(index)) if index else task).read():
             rows = matching(batch, terms).slice(0, left)
             left -= rows.num_rows
             if rows.num_rows:
@@ -130,30 +130,30 @@ def search(
             if not left:
                 return
 
-    return run_tasks(spark, parts, work, ROWS)
+    return run_tasks(spark, tasks, work, ROWS)
 
 
 def search_all(
-    spark: SparkSession, parts: Sequence[ReadTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
+    spark: SparkSession, tasks: Sequence[ReadTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Sorted by offset. Runs some tasks at a time; with a limit, more each time, because results stay small."""
     count = 2 * spark.sparkContext.defaultParallelism
     left = limit or UNLIMITED
-    while parts and left:
-        some, parts = parts[:count], parts[count:]
+    while tasks and left:
+        some, tasks = tasks[:count], tasks[count:]
         rows = search(spark, some, terms, index, limit and left).toArrow().sort_by("offset").slice(0, left)
         left -= rows.num_rows
         count *= GROWTH if limit else 1
         yield from rows.to_batches()
 
 
-def without_skippable(part: ReadTask, terms: SearchTerms, index: PayloadIndex) -> ReadTask:
+def without_skippable(task: ReadTask, terms: SearchTerms, index: PayloadIndex) -> ReadTask:
     """Runs in a worker: removes the blocks that the index excludes."""
-    if not part.pieces:
-        return part
-    start = min(piece.first for piece in part.pieces)
-    stop = max(piece.next for piece in part.pieces)
-    return part.without(index.skippable(start, stop, terms.may_be_in))
+    if not task.pieces:
+        return task
+    start = min(piece.first for piece in task.pieces)
+    stop = max(piece.next for piece in task.pieces)
+    return task.without(index.skippable(start, stop, terms.may_be_in))
 
 
 COLUMNS = tuple(SCHEMA.names)

@@ -55,8 +55,8 @@ def draw_lanes(lanes: Sequence[TimeLane]) -> str:
     for row, lane in enumerate(lanes):
         top = HEAD + row * ROW
         parts += [_text(0, top + BAR - 2, lane.name), _box(left, top + BAR / 2, right - left, 1, FAINT)]
-        spots = {round(left + (right - left) * (micros - first) / span, 1) for micros in lane.micros}
-        parts += [_box(spot - 1, top, 3, BAR, lane.colour, 0.7) for spot in sorted(spots)]
+        positions = {round(left + (right - left) * (micros - first) / span, 1) for micros in lane.micros}
+        parts += [_box(position - 1, top, 3, BAR, lane.colour, 0.7) for position in sorted(positions)]
     bottom = HEAD + len(lanes) * ROW + 8
     for tick in range(TICKS if last > first else 1):
         x = left + (right - left) * tick / (TICKS - 1)

@@ -94,7 +94,7 @@ class Findings(msgspec.Struct):
         return self.bad + (self.doubtful if self.json > self.doubtful else 0)
 
     @property
-    def troubles(self) -> tuple[int, ...]:
+    def problems(self) -> tuple[int, ...]:
         return self.gaps, self.repeats, self.not_json, self.changes
 
 
@@ -109,13 +109,13 @@ def merge(state: QualityState, pieces: Iterable[Inspection], rules: FieldRules, 
     for piece in pieces:
         for topic, seen in piece.topics.items():
             found = state.topics.setdefault(topic, Findings())
-            before.setdefault(topic, found.troubles)
+            before.setdefault(topic, found.problems)
             _add_seen(found, seen, rules, known)
         for connection, reasons in piece.refused.items():
             _add_refused(state.refused, connection, reasons)
     for topic in before:
         _find_gone(state.topics[topic], rules)
-    return [topic for topic, troubles in before.items() if state.topics[topic].troubles != troubles]
+    return [topic for topic, problems in before.items() if state.topics[topic].problems != problems]
 
 
 def _add_refused(refused: dict[str, dict[str, int]], connection: str, reasons: dict[str, int]) -> None:
@@ -129,8 +129,8 @@ def _add_seen(found: Findings, seen: TopicInspection, rules: FieldRules, known: 
     found.messages += seen.messages
     for run in seen.runs:
         _add_run(found, run, known)
-    for spot in seen.examples:
-        _list(found.bad_listed, spot)
+    for ref in seen.examples:
+        _list(found.bad_listed, ref)
     found.bad += seen.bad
     found.doubtful += seen.doubtful
     _add_fields(found, seen, rules)
@@ -158,16 +158,14 @@ def _reason(gaps: list[Gap], before: int, after: int) -> str:
 
 
 def _add_fields(found: Findings, seen: TopicInspection, rules: FieldRules) -> None:
-    spotted = [
-        (spot.number, path, kind, spot) for path, kinds in seen.fields.items() for kind, spot in kinds.items()
-    ]
+    refs = [(ref.number, path, kind, ref) for path, kinds in seen.fields.items() for kind, ref in kinds.items()]
     new: set[str] = set()
-    for _, path, kind, spot in sorted(spotted, key=lambda each: each[:3]):
-        change = _add_field(found, path, kind, spot)
-        if change == APPEARED and (found.json + spot.number < rules.learn or _is_within(path, new)):
+    for _, path, kind, ref in sorted(refs, key=lambda each: each[:3]):
+        change = _add_field(found, path, kind, ref)
+        if change == APPEARED and (found.json + ref.number < rules.learn or _is_within(path, new)):
             continue
         if change:
-            _add_change(found, Change(change, path, kind, spot.offset, spot.micros))
+            _add_change(found, Change(change, path, kind, ref.offset, ref.micros))
             new.add(path)
     for path, (last, count) in seen.spans.items():
         if field := found.fields.get(path):
@@ -175,13 +173,13 @@ def _add_fields(found: Findings, seen: TopicInspection, rules: FieldRules) -> No
             field.count += count
 
 
-def _add_field(found: Findings, path: str, kind: str, spot: MessageRef) -> str:
+def _add_field(found: Findings, path: str, kind: str, ref: MessageRef) -> str:
     """The kind of change, or an empty string."""
     field = found.fields.get(path)
     if field is None:
         if len(found.fields) >= FIELDS_LIMIT:
             return ""
-        number = found.json + spot.number
+        number = found.json + ref.number
         found.fields[path] = FieldHistory([kind], number, number)
         return APPEARED
     was_gone, field.gone = field.gone, False

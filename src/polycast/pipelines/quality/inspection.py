@@ -19,7 +19,7 @@ from polycast.pipelines.quality.json_shapes import fields_of, shape_of
 
 REFUSALS = RESERVED_PREFIX + "events/refuse"
 """The topic of the broker's events about rejected input."""
-BEGINNINGS = pa.array([b"{", b"["], pa.binary())
+JSON_STARTS = pa.array([b"{", b"["], pa.binary())
 EXAMPLES = 20
 """Invalid JSON payloads listed per topic."""
 SHAPES_LIMIT = 2000
@@ -129,8 +129,8 @@ class Inspector:
     def _add_json(self, batch: pa.RecordBatch) -> None:
         """Decodes payloads that are declared as JSON or start like it."""
         declared = pc.equal(batch["format"], str(Format.JSON))
-        begins = pc.is_in(pc.binary_slice(batch["payload"], 0, 1), value_set=BEGINNINGS)
-        wanted = pc.or_(declared, begins)
+        starts = pc.is_in(pc.binary_slice(batch["payload"], 0, 1), value_set=JSON_STARTS)
+        wanted = pc.or_(declared, starts)
         if not pc.any(wanted).as_py():
             return
         found = batch.append_column("declared", declared).filter(wanted)
@@ -191,18 +191,18 @@ def to_runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, SequenceRun]]:
     codes, sequences = codes[order], batch["sequence"].to_numpy()[order]
     offsets, micros = batch["offset"].to_numpy()[order], batch["time"].cast(pa.int64()).to_numpy()[order]
     breaks = (np.diff(codes) != 0) | (np.diff(sequences) != 1)
-    begins = np.concatenate(([0], np.flatnonzero(breaks) + 1))
-    ends = np.concatenate((begins[1:], [len(codes)])) - 1
+    starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+    ends = np.concatenate((starts[1:], [len(codes)])) - 1
     names = topics.dictionary.to_pylist()
     columns = (
-        sequences[begins],
+        sequences[starts],
         sequences[ends] + 1,
-        offsets[begins],
-        micros[begins],
+        offsets[starts],
+        micros[starts],
         offsets[ends],
         micros[ends],
     )
     runs = map(SequenceRun, *(column.tolist() for column in columns))
     yield from zip(
-        [names[code] for code in codes[begins].tolist()], (ends - begins + 1).tolist(), runs, strict=True
+        [names[code] for code in codes[starts].tolist()], (ends - starts + 1).tolist(), runs, strict=True
     )

@@ -55,8 +55,8 @@ def _wrong(reasons: dict[str, int]) -> int:
 
 
 def _worst(state: QualityState) -> list[tuple[str, Findings]]:
-    troubled = [(topic, found) for topic, found in state.topics.items() if count_problems(found)]
-    return sorted(troubled, key=lambda item: (-count_problems(item[1]), item[0]))[:TOPICS_SHOWN]
+    affected = [(topic, found) for topic, found in state.topics.items() if count_problems(found)]
+    return sorted(affected, key=lambda item: (-count_problems(item[1]), item[0]))[:TOPICS_SHOWN]
 
 
 # -- charts ----------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def _charts(state: QualityState) -> Iterator[str]:
     }
     yield f"<h2>By topic</h2>\n{draw_bars([topic for topic, _ in worst], columns)}\n"
     yield f"<h2>By time</h2>\n{draw_lanes(_lanes(state))}\n"
-    strips = [(topic, found.next, _stretches(found)) for topic, found in worst if found.gaps]
+    strips = [(topic, found.next, _missing(found)) for topic, found in worst if found.gaps]
     if strips:
         yield f"<h2>Missing sequences</h2>\n{draw_strips(strips)}\n"
 
@@ -85,13 +85,13 @@ def _lanes(state: QualityState) -> list[TimeLane]:
     return [
         TimeLane("missing", [gap.micros for each in found for gap in each.gaps_listed], COLOURS[0]),
         TimeLane(
-            "not JSON", [spot.micros for each in found if each.not_json for spot in each.bad_listed], COLOURS[2]
+            "not JSON", [ref.micros for each in found if each.not_json for ref in each.bad_listed], COLOURS[2]
         ),
         TimeLane("changes", [change.micros for each in found for change in each.changes_listed], COLOURS[3]),
     ]
 
 
-def _stretches(found: Findings) -> list[tuple[int, int]]:
+def _missing(found: Findings) -> list[tuple[int, int]]:
     return [(gap.first, gap.next) for gap in found.gaps_listed]
 
 
@@ -118,10 +118,10 @@ def _tables(state: QualityState) -> Iterator[str]:
     ]
     yield _table("Schema changes", ("topic", "field", "change", "type", "offset", "time"), changes)
     bad = [
-        (topic, spot.offset, _to_time(spot.micros))
+        (topic, ref.offset, _to_time(ref.micros))
         for topic, found in state.topics.items()
         if found.not_json
-        for spot in found.bad_listed
+        for ref in found.bad_listed
     ]
     yield _table("Invalid JSON", ("topic", "offset", "time"), bad)
     refused = [

@@ -234,8 +234,8 @@ def read_lake(run: PipelineRun, folder: Path, step: DataFrame) -> DataFrame:
     """Sorted by offset: files of different hours can overlap if a clock was set back."""
     [(first, after)] = step.collect()
     wanted = RowFilter(parse_patterns(run.settings.subscribe))
-    parts = lake_tasks(folder, wanted, COLUMNS, first, after)
-    return run_tasks(run.spark, parts, lambda part: part.read(), ROWS).coalesce(1).sortWithinPartitions("offset")
+    tasks = lake_tasks(folder, wanted, COLUMNS, first, after)
+    return run_tasks(run.spark, tasks, lambda task: task.read(), ROWS).coalesce(1).sortWithinPartitions("offset")
 
 
 def finish(run: PipelineRun) -> list[str]:

@@ -137,15 +137,15 @@ def _to_tasks(folder: Path, wanted: RowFilter, columns: Sequence[str], pieces: I
 
 
 def run_tasks(
-    spark: SparkSession, parts: Sequence[Task], work: Callable[[Task], Batches], schema: str
+    spark: SparkSession, tasks: Sequence[Task], work: Callable[[Task], Batches], schema: str
 ) -> DataFrame:
     """Applies `work` to each task in the workers. The results are in the order of the tasks."""
 
     def run(numbers: Batches) -> Batches:
         for batch in numbers:
             for number in batch["id"].to_pylist():
-                yield from work(parts[number])
+                yield from work(tasks[number])
 
-    if not parts:
+    if not tasks:
         return spark.createDataFrame([], schema)
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, schema)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, schema)
