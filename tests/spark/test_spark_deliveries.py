@@ -21,7 +21,7 @@ from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix
 from polycast.pipelines import find
 from polycast.pipelines.deliveries.subscription_history import read_events
 from polycast.pipelines.runtime.definition import PipelineRun
-from polycast.pipelines.runtime.read_tasks import log_tasks
+from polycast.pipelines.runtime.worker_tasks import log_tasks
 from spark.here import ask_here
 
 LISTEN = ("simplest", "hermod.pub", "hermod.sub", "nanomsg.pub", "fanout.client")

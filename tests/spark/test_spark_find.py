@@ -19,7 +19,7 @@ from polycast.pipelines import find
 from polycast.pipelines.index.blocks import PayloadIndex, index_of
 from polycast.pipelines.index.search import COLUMNS, FieldMatch, SearchTerms, search_all, without_skippable
 from polycast.pipelines.runtime.definition import PipelineRun
-from polycast.pipelines.runtime.read_tasks import ReadTask, lake_tasks, log_tasks
+from polycast.pipelines.runtime.worker_tasks import WorkerTask, lake_tasks, log_tasks
 from spark.here import ask_here
 from spark.written import Sent, write_log
 
@@ -98,7 +98,7 @@ ASKED = [
 
 
 def offsets(
-    spark: SparkSession, parts: list[ReadTask], terms: SearchTerms, index: Path | None, limit: int = 0
+    spark: SparkSession, parts: list[WorkerTask], terms: SearchTerms, index: Path | None, limit: int = 0
 ) -> list[int]:
     return [n for batch in search_all(spark, parts, terms, index, limit) for n in batch["offset"].to_pylist()]
 
@@ -124,7 +124,7 @@ def test_results_are_the_same_with_and_without_index(spark: SparkSession, data: 
     check_what_is_skipped(data, log)
 
 
-def check_what_is_skipped(data: Path, parts: list[ReadTask]) -> None:
+def check_what_is_skipped(data: Path, parts: list[WorkerTask]) -> None:
     """2,050 messages are 20 complete blocks and an incomplete one."""
 
     def left(terms: SearchTerms) -> int:

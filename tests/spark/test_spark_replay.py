@@ -19,7 +19,7 @@ from polycast.model import Everything, Prefix
 from polycast.pipelines import find
 from polycast.pipelines.index.search import COLUMNS
 from polycast.pipelines.runtime.definition import PipelineRun
-from polycast.pipelines.runtime.read_tasks import log_tasks
+from polycast.pipelines.runtime.worker_tasks import log_tasks
 from spark.written import Sent, write_log
 
 REPLAY = find("replay")

@@ -17,7 +17,7 @@ from polycast.model import Everything, StartPosition, parse_pattern
 if TYPE_CHECKING:
     from polycast.log.read.query import Condition, RowFilter
     from polycast.pipelines.index.search import SearchTerms
-    from polycast.pipelines.runtime.read_tasks import ReadTask
+    from polycast.pipelines.runtime.worker_tasks import WorkerTask
 
 NAME = "find"
 HELP = """Find messages by a text anywhere in the payload, or by the value of a field of a JSON object, or by both.
@@ -96,9 +96,9 @@ def _to_condition(flag: str, text: str, test: str) -> Condition | None:
     return Condition("offset", test, found.sequence or 0)
 
 
-def to_parts(place: str, data: str, wanted: RowFilter) -> list[ReadTask]:
+def to_parts(place: str, data: str, wanted: RowFilter) -> list[WorkerTask]:
     from polycast.pipelines.index.search import COLUMNS
-    from polycast.pipelines.runtime.read_tasks import lake_tasks, log_tasks
+    from polycast.pipelines.runtime.worker_tasks import lake_tasks, log_tasks
 
     if place not in ("log", "lake"):
         raise UsageError(f"--in {place} is not a place to look", "there are log and lake")

@@ -33,7 +33,7 @@ from polycast.pipelines.deliveries.subscription_history import (
     to_events,
     to_subscription,
 )
-from polycast.pipelines.runtime.read_tasks import ReadTask, log_tasks, run_tasks
+from polycast.pipelines.runtime.worker_tasks import WorkerTask, log_tasks, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ def explain_delivery(spark: SparkSession, folder: Path, message: LoggedMessage) 
     return to_response(message, logged, follower)
 
 
-def relevant_events(task: ReadTask, message: LoggedMessage) -> Iterator[pa.RecordBatch]:
+def relevant_events(task: WorkerTask, message: LoggedMessage) -> Iterator[pa.RecordBatch]:
     """Runs in a worker: the events that affect this message."""
     for batch in task.read():
         relevant = [

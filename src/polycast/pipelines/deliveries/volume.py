@@ -13,7 +13,7 @@ from polycast.log.read.query import Condition, RowFilter
 from polycast.log.read.seek import find_time
 from polycast.log.times import MICROS
 from polycast.model import Pattern
-from polycast.pipelines.runtime.read_tasks import ReadTask, log_tasks, run_tasks
+from polycast.pipelines.runtime.worker_tasks import WorkerTask, log_tasks, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ def count_by_minute(spark: SparkSession, folder: Path, pattern: Pattern, since: 
     return run_tasks(spark, tasks, count_task, SCHEMA)
 
 
-def count_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
+def count_task(task: WorkerTask) -> Iterator[pa.RecordBatch]:
     counted = [to_counts(batch) for batch in task.read()]
     if counted:
         yield from sum_counts(pa.concat_tables(counted)).combine_chunks().to_batches()

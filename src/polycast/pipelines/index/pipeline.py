@@ -24,7 +24,7 @@ from polycast.pipelines.index.blocks import BLOCK_OFFSETS, PayloadIndex, index_o
 from polycast.pipelines.index.grams import FilterBuilder
 from polycast.pipelines.runtime.checkpoint import batch_end
 from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
-from polycast.pipelines.runtime.read_tasks import ReadTask, log_tasks, run_tasks
+from polycast.pipelines.runtime.worker_tasks import WorkerTask, log_tasks, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ class BlockTask(NamedTuple):
 
     blocks: tuple[int, ...]
     size: int
-    reads: Sequence[ReadTask]
+    reads: Sequence[WorkerTask]
 
 
 def make_filters(spark: SparkSession, folder: Path, blocks: Sequence[int], size: int) -> DataFrame:

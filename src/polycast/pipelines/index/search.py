@@ -21,7 +21,7 @@ from polycast.errors import UsageError
 from polycast.log.files.format import SCHEMA
 from polycast.pipelines.index.blocks import PayloadIndex
 from polycast.pipelines.index.grams import PayloadFilter
-from polycast.pipelines.runtime.read_tasks import ReadTask, run_tasks
+from polycast.pipelines.runtime.worker_tasks import WorkerTask, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,14 +113,14 @@ OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def search(
-    spark: SparkSession, tasks: Sequence[ReadTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
+    spark: SparkSession, tasks: Sequence[WorkerTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
 ) -> DataFrame:
     """Grain: one row per match, with all columns of the log, in the order of the tasks.
 
     `limit` applies to each task.
     """
 
-    def work(task: ReadTask) -> Iterator[pa.RecordBatch]:
+    def work(task: WorkerTask) -> Iterator[pa.RecordBatch]:
         left = limit or UNLIMITED
         for batch in (without_skippable(task, terms, PayloadIndex(index)) if index else task).read():
             rows = matching(batch, terms).slice(0, left)
@@ -134,7 +134,7 @@ def search(
 
 
 def search_all(
-    spark: SparkSession, tasks: Sequence[ReadTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
+    spark: SparkSession, tasks: Sequence[WorkerTask], terms: SearchTerms, index: Path | None = None, limit: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Sorted by offset. Runs some tasks at a time; with a limit, more each time, because results stay small."""
     count = 2 * spark.sparkContext.defaultParallelism
@@ -147,7 +147,7 @@ def search_all(
         yield from rows.to_batches()
 
 
-def without_skippable(task: ReadTask, terms: SearchTerms, index: PayloadIndex) -> ReadTask:
+def without_skippable(task: WorkerTask, terms: SearchTerms, index: PayloadIndex) -> WorkerTask:
     """Runs in a worker: removes the blocks that the index excludes."""
     if not task.pieces:
         return task

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from polycast.log.files.format import Gap
-from polycast.pipelines.quality.inspection import Inspection, MessageRef, SequenceRun, TopicInspection
+from polycast.pipelines.quality.inspection import MessageRef, PartitionInspection, SequenceRun, TopicInspection
 from polycast.pipelines.quality.json_shapes import NULL
 
 LISTED = 100
@@ -103,7 +103,9 @@ class QualityState(msgspec.Struct):
     refused: dict[str, dict[str, int]] = {}
 
 
-def merge(state: QualityState, pieces: Iterable[Inspection], rules: FieldRules, known: LogGaps) -> list[str]:
+def merge(
+    state: QualityState, pieces: Iterable[PartitionInspection], rules: FieldRules, known: LogGaps
+) -> list[str]:
     """Returns the topics with new problems."""
     before: dict[str, tuple[int, ...]] = {}
     for piece in pieces:

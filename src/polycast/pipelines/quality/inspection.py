@@ -65,7 +65,7 @@ class TopicInspection(msgspec.Struct):
     """Number of the last message, and number of messages, by field."""
 
 
-class Inspection(msgspec.Struct):
+class PartitionInspection(msgspec.Struct):
     topics: dict[str, TopicInspection] = {}
     refused: dict[str, dict[str, int]] = {}
     """Wrong or missing checksums by connection and reason."""
@@ -92,7 +92,7 @@ def inspect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 class Inspector:
     def __init__(self) -> None:
-        self._found = Inspection()
+        self._found = PartitionInspection()
         self._shapes: dict[str, dict[Hashable, Shape]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -104,7 +104,7 @@ class Inspector:
             self._add_runs(batch)
             self._add_json(batch)
 
-    def end(self) -> Inspection:
+    def end(self) -> PartitionInspection:
         for topic, shapes in self._shapes.items():
             _add_fields_of(shapes, self._found.topics[topic])
         return self._found

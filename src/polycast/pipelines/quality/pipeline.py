@@ -28,7 +28,7 @@ from polycast.declare import setting
 from polycast.log.files.folder import log_folder
 from polycast.pipelines import SUMMARIES
 from polycast.pipelines.quality.findings import FieldRules, QualityState, count_problems, merge, to_report
-from polycast.pipelines.quality.inspection import INSPECTED, REFUSALS, Inspection, inspect
+from polycast.pipelines.quality.inspection import INSPECTED, REFUSALS, PartitionInspection, inspect
 from polycast.pipelines.quality.log_gaps import known_gaps
 from polycast.pipelines.quality.page import to_page
 from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
@@ -61,10 +61,10 @@ def to_pieces(rows: DataFrame) -> DataFrame:
     return rows.mapInArrow(inspect, INSPECTED)
 
 
-def read_pieces(rows: DataFrame) -> list[Inspection]:
+def read_pieces(rows: DataFrame) -> list[PartitionInspection]:
     """In order of offset."""
     found = sorted(to_pieces(rows).collect(), key=lambda row: int(row["first"]))
-    return [msgspec.msgpack.decode(row["inspected"], type=Inspection) for row in found]
+    return [msgspec.msgpack.decode(row["inspected"], type=PartitionInspection) for row in found]
 
 
 # -- state -----------------------------------------------------------------------------------------------

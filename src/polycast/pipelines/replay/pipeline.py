@@ -34,7 +34,7 @@ from polycast.pipelines.archive.files import HOUR_MICROS, hour_name
 from polycast.pipelines.replay.schedule import ReplaySchedule, interruptible_sleep, with_slices
 from polycast.pipelines.replay.steps import SCHEMA, to_steps, write_steps
 from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
-from polycast.pipelines.runtime.read_tasks import LakeFile, lake_files, lake_tasks, run_tasks
+from polycast.pipelines.runtime.worker_tasks import LakeFile, lake_files, lake_tasks, run_tasks
 from polycast.spark.log_view import find_log
 
 if TYPE_CHECKING:

@@ -6,5 +6,5 @@ runner          checks, session, query, graceful stop
 checkpoint      offsets in a query's checkpoint
 progress        progress of a query, from Spark's listener
 lag_reporter    reports the position of a query to the broker
-read_tasks      reads the log and the lake inside Spark's workers
+worker_tasks    reads the log and the lake inside Spark's workers
 """

@@ -46,7 +46,7 @@ LakeFile = tuple[int, int, Path]
 
 
 @dataclass(frozen=True)
-class ReadTask:
+class WorkerTask:
     folder: Path
     wanted: RowFilter
     columns: tuple[str, ...]
@@ -59,7 +59,7 @@ class ReadTask:
             if isinstance(piece, LakeRange):
                 yield from _read_file(piece, self.wanted, self.columns)
 
-    def without(self, ranges: Sequence[tuple[int, int]]) -> ReadTask:
+    def without(self, ranges: Sequence[tuple[int, int]]) -> WorkerTask:
         """The same task without these offsets."""
         pieces = tuple(left for piece in self.pieces for left in _without(piece, ranges))
         return replace(self, pieces=pieces)
@@ -92,7 +92,7 @@ def _without(piece: Piece, ranges: Sequence[tuple[int, int]]) -> Iterator[Piece]
 
 def log_tasks(
     folder: Path, wanted: RowFilter, columns: Sequence[str], start: int = 0, stop: int | None = None
-) -> list[ReadTask]:
+) -> list[WorkerTask]:
     catalog = LogCatalog(folder)
     try:
         end = catalog.next() if stop is None else stop
@@ -104,7 +104,7 @@ def log_tasks(
 
 def lake_tasks(
     folder: Path, wanted: RowFilter, columns: Sequence[str], start: int = 0, stop: int = 2**63 - 1
-) -> list[ReadTask]:
+) -> list[WorkerTask]:
     """The offsets of each file are part of its name."""
     pieces = [
         LakeRange(max(start, first), min(stop, last + 1), path.stat().st_size * COMPRESSION, str(path.absolute()))
@@ -121,7 +121,9 @@ def lake_files(folder: Path) -> list[LakeFile]:
     return sorted((*offsets_of(path), path) for path in folder.glob(f"{HOURS}/*{SUFFIX}"))
 
 
-def _to_tasks(folder: Path, wanted: RowFilter, columns: Sequence[str], pieces: Iterable[Piece]) -> list[ReadTask]:
+def _to_tasks(
+    folder: Path, wanted: RowFilter, columns: Sequence[str], pieces: Iterable[Piece]
+) -> list[WorkerTask]:
     groups: list[list[Piece]] = [[]]
     size = 0
     for piece in pieces:
@@ -130,7 +132,7 @@ def _to_tasks(folder: Path, wanted: RowFilter, columns: Sequence[str], pieces: I
             size = 0
         groups[-1].append(piece)
         size += piece.size
-    return [ReadTask(folder, wanted, tuple(columns), tuple(group)) for group in groups if group]
+    return [WorkerTask(folder, wanted, tuple(columns), tuple(group)) for group in groups if group]
 
 
 # -- running ---------------------------------------------------------------------------------------------
