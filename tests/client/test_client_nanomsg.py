@@ -74,5 +74,5 @@ def test_over_websocket_a_refusal_comes_with_its_reason(kind: str) -> None:
 
 
 def test_a_web_server_that_speaks_something_else(broker: Broker, kind: str) -> None:
-    with pytest.raises(RemoteError, match="not how nanomsg begins"):
+    with pytest.raises(RemoteError, match="not the start of nanomsg"):
         KINDS[kind]("nanomsg", f"tcp://127.0.0.1:{broker.ports['http']}")

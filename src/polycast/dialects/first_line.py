@@ -1,12 +1,12 @@
-"""The first line of a connection, where it shows that the peer is a web browser at a port of another dialect.
+"""The first line of a connection: detects a web browser at the listener of another dialect.
 
-Any web page can make a browser connect to any port and send a request whose body the page has chosen:
+Any web page can make a browser connect to any port and send a request with a body of its choice:
 
     POST / HTTP/1.1 CRLF   Origin: ... CRLF   CRLF   pub valve.open 1 1 LF
 
-A dialect that passes over lines it does not know would take the body for messages. The first line is the one part
-of the request that always gives the browser away: a method, a target, and the version of HTTP. With TLS it is the
-first bytes of the ClientHello, whose session ticket is chosen by the server that the page came from.
+A dialect that skips unknown lines would read the body as messages. The first line always identifies the browser: a
+method, a target, and the version of HTTP. With TLS, the first bytes of the ClientHello do; its session ticket is
+chosen by the server that the page came from.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 VERSION = re.compile(rb"HTTP/[0-9]+(?:\.[0-9]+)?\r?", re.IGNORECASE)
 VERSION_BEGIN = b"HTTP/"
 HELLO = b"\x16\x03"
-"""A TLS record that holds a handshake, of any version since SSL 3."""
+"""A TLS record with a handshake, of any version since SSL 3."""
 SHOWN_BYTES = 80
 
 
 def is_own(block: Block, limit: int, http: Callable[[], str]) -> bool:
-    """True: the block does not begin like HTTP or TLS. False: the line must come to its end to tell.
+    """True: the block does not start like HTTP or TLS. False: undecided until the line is complete.
 
-    A line longer than `limit` is not looked at any further: the dialect refuses it for its length. `http` tells
-    where HTTP is spoken, for the error.
+    A line longer than `limit` is not checked: the dialect refuses it for its length. `http` returns the addresses
+    of the http listener, for the error.
     """
     if block[:2] == HELLO:
         raise TlsPeerError

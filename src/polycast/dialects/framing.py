@@ -23,10 +23,7 @@ SHARE_TO_PIN = 4
 
 
 class Reading:
-    """The events of one block while they are found, in their order.
-
-    Messages that came one at a time wait here until something else happens, and become one burst then.
-    """
+    """Collects the events of one block, in order. Consecutive single messages become one burst."""
 
     def __init__(self, dialect: str) -> None:
         self._dialect = dialect
@@ -46,9 +43,9 @@ class Reading:
             formats = [Format.BYTES] * len(topics)
             self.add(Burst(self._dialect, block, starts, ends, topics, formats, run_ends, bounds, native))
 
-    def close(self, consumed: int, need: int = 0, until: bytes = b"") -> Received:
+    def close(self, consumed: int, frame_bytes: int = 0, frame_end: bytes = b"") -> Received:
         self._end_rows()
-        return Received(self._events, consumed, need, until)
+        return Received(self._events, consumed, frame_bytes, frame_end)
 
     def _end_rows(self) -> None:
         if self._rows:
@@ -57,11 +54,11 @@ class Reading:
 
 
 class ScanningSession(Session):
-    """A session whose plain frames are found by a scan, and everything else one by one."""
+    """A session that reads plain frames by a scan, and all other frames one by one."""
 
     dialect: str
     native: Encoder
-    """The form in which the frames that the scan finds can go out as they came in."""
+    """The encoder whose frames are those of the scan, so that they are sent as they arrived."""
 
     def receive(self, block: Block, now: float) -> Received:
         reading = Reading(self.dialect)
@@ -87,12 +84,12 @@ class ScanningSession(Session):
         raise NotImplementedError
 
     def read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
-        """One frame of whatever kind: the position after it, or the same one and how long it will be."""
+        """Reads one frame of any kind: the position after it, or the same position and the length of the frame."""
         raise NotImplementedError
 
 
 def pass_through(burst: Burst, slices: Slices) -> Encoded:
-    """Slices of a burst in its native form: the bytes that were read are the bytes to send."""
+    """Slices of a burst for its native encoder: the bytes are sent as they were read."""
     bounds = burst.bounds
     if len(slices) > 1:
         joined = b"".join([burst.block[bounds[start] : bounds[stop]] for start, stop in slices])
@@ -105,7 +102,7 @@ def pass_through(burst: Burst, slices: Slices) -> Encoded:
 
 
 def read_line(block: Block, position: int, limit: int) -> tuple[bytes, int]:
-    """The next line without its LF or CRLF, and the position after it (the same position: unfinished)."""
+    """The next line without LF or CRLF, and the position after it; the same position: unfinished."""
     end = block.find(b"\n", position, position + limit + 2)
     size = (end if end >= 0 else len(block)) - position
     if size > limit and not (size == limit + 1 and block[position + limit] == ord("\r")):

@@ -1,10 +1,11 @@
-"""The dialect `fanout` (fanout.js with hierarchical channels): lines, clients on one port, controllers on another.
+"""The dialect `fanout` (fanout.js with hierarchical channels): lines; clients and controllers have a listener
+each.
 
     client -> broker      subscribe SP channel LF      unsubscribe SP channel LF      time LF
     broker -> client      channel ! message LF         milliseconds LF
     controller -> broker  channel SP message LF
 
-A controller is never answered. Everything behind the first space is the message, byte for byte.
+The broker sends nothing to a controller. All bytes after the first space are the message.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ESCAPES = {ord(" "): "%20", ord("\r"): "%0D", ord("\n"): "%0A", ord("!"): "%21"}
 
 
 def to_channel(topic: str) -> bytes:
-    """A topic as a channel: what would end a channel early is escaped."""
+    """A topic as a channel: white space and `!` are escaped."""
     return topic.translate(ESCAPES).encode()
 
 
@@ -66,7 +67,7 @@ class FanoutEncoder(Encoder):
 
 
 def _with_marks(burst: Burst, slices: Slices) -> Encoded:
-    """A controller's plain lines are a client's lines but for one byte each."""
+    """The plain lines of a controller differ from those for clients in one byte each."""
     bounds = burst.bounds
     out = bytearray()
     for start, stop in slices:
@@ -134,7 +135,7 @@ class ControllerSession(ScanningSession):
         return lines(block, position, limits.topic_bytes, limits.line_bytes, limits.payload_bytes)
 
     def read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
-        """A line that is not in plain form: it ends in CRLF, or it is no message, or it is too long."""
+        """A line that is not plain: it ends in CRLF, or is no message, or is too long."""
         line, after = read_line(block, position, self._limits.line_bytes)
         channel, space, message = line.partition(b" ")
         if after == position:

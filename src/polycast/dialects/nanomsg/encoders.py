@@ -1,4 +1,4 @@
-"""Messages as PUB sockets send them: over tcp, ipc and WebSocket; `nanomsg` shows the bytes."""
+"""Messages as PUB sockets send them, over tcp, ipc and WebSocket; `session` has the frames."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NanomsgEncoder(Encoder):
             size, head = -1, b""
             for i in range(first, last):
                 begin, end = burst.starts[i], burst.ends[i]
-                if end - begin != size:  # most are as long as the one before
+                if end - begin != size:  # most messages have the size of the one before
                     size = end - begin
                     head = self._head(len(name) + size) + name
                 pieces += (head, view[begin:end])
@@ -44,7 +44,7 @@ class NanomsgEncoder(Encoder):
 
 
 class MaskedEncoder(NanomsgEncoder):
-    """For a WebSocket that the broker dialled. Each frame has a mask of its own, so none goes out as it came."""
+    """For a WebSocket that the broker dialled. Each frame has its own mask, so none can be passed through."""
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         frames: list[Buffer] = []
@@ -62,7 +62,7 @@ HEADS: dict[str, Callable[[int], bytes]] = {
     "ipc": partial(TYPED_SIZE.pack, TYPE[0]),
     "ws": partial(header, BINARY),
 }
-"""What stands before a body of some size, by the scheme of the address."""
+"""The bytes before a body of a given size, by the scheme of the address."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The headers of SP: what each side says first, and how it is checked.
+"""The headers of SP, which both sides send first.
 
 00 'S' 'P' 00, type (2 bytes: PUB 0020, SUB 0021), 00 00
 """
@@ -21,12 +21,12 @@ def to_header(kind: int) -> bytes:
 
 
 def check_header(head: bytes, kind: int) -> None:
-    """Raises unless this is, or can become, the header of a socket of this type."""
+    """Raises unless this is the header of a socket of this type, or the start of one."""
     expected = to_header(kind)
     if expected.startswith(head):
         return
     if not head.startswith(MAGIC[: len(head)]):
-        raise ProtocolError(f"{head!r} is not how nanomsg begins, which is {MAGIC!r}")
+        raise ProtocolError(f"{head!r} is not the start of nanomsg, which is {MAGIC!r}")
     if head[4:6] != expected[4 : len(head)][:2]:
         found = KINDS.get(int.from_bytes(head[4:6], "big"), f"type {head[4:6].hex()}")
         raise ProtocolError(f"a socket of {found} where only {KINDS[kind]} sockets can connect")

@@ -3,11 +3,11 @@
     both at once   00 'S' 'P' 00, type (2 bytes: PUB 0020, SUB 0021), 00 00
     tcp            PUB -> SUB   size (8 bytes, big-endian), body
     ipc            PUB -> SUB   01, size, body
-    WebSocket      PUB -> SUB   one binary frame for each body; the sub-protocol tells the listener's type
+    WebSocket      PUB -> SUB   one binary frame for each body; the sub-protocol is the listener's type
 
-A SUB says nothing after its header: it gets everything and filters by itself. SP knows no topics, so the first
-separator in a body divides it: `foo|Hello!` is the topic `foo` with the payload `Hello!`. A body without one is
-all payload, under the empty topic. A body is the same on its way out as on its way in.
+A SUB sends nothing after its header: it receives all messages and filters them. SP has no topics, so the first
+separator divides a body: `foo|Hello!` is the topic `foo` with the payload `Hello!`. A body without a separator is
+all payload, with the empty topic. Bodies are sent as they arrived.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from polycast.model import (
 PROTOCOLS = {PUB: "pub.sp.nanomsg.org", SUB: "sub.sp.nanomsg.org"}
 """The sub-protocol of a WebSocket to a listener of this type."""
 MOST = sys.maxsize // 2
-"""The largest limit that a scan is given: there is room for more in the numbers it counts with."""
+"""The largest limit for a scan, so that its sums do not overflow."""
 
 
 def settings_of(context: SessionContext) -> NanomsgSettings:
@@ -52,15 +52,15 @@ def settings_of(context: SessionContext) -> NanomsgSettings:
     return found if isinstance(found, NanomsgSettings) else NanomsgSettings()
 
 
-# -- on the way in: tcp and ipc --------------------------------------------------------------------------
+# -- tcp and ipc -----------------------------------------------------------------------------------------
 
 
 class SpSession(ScanningSession):
-    """What PUB and SUB have in common: both say who they are before anything else."""
+    """The base of PUB and SUB sessions: both exchange headers first."""
 
     dialect = NAME
     handshake_done = False
-    first_line_checked = True  # the header says the same, and sooner
+    first_line_checked = True  # the SP header excludes HTTP and TLS
     own: int
     peer: int
 
@@ -91,7 +91,7 @@ class SpSession(ScanningSession):
         return _nothing(position)
 
     def refuse(self, block: Block, position: int) -> None:
-        """Raises what is wrong with the frame that is no plain one."""
+        """Raises the error of a frame that is not plain."""
         raise NotImplementedError
 
 
@@ -102,7 +102,7 @@ def _nothing(position: int) -> Scan:
 class PubSession(SpSession):
     """The broker is the PUB, the peer a SUB.
 
-    It is subscribed before it has said who it is: when it has our header, it can rely on getting all that comes.
+    The subscription starts before the peer's header: once the peer has the broker's header, it misses no message.
     """
 
     own, peer = PUB, SUB
@@ -145,7 +145,7 @@ class SubSession(SpSession):
 
     def refuse(self, block: Block, position: int) -> None:
         if self._typed and block[position] != TYPE[0]:
-            raise ProtocolError(f"{block[position]:02x} where the type of a message belongs, which must be 01")
+            raise ProtocolError(f"{block[position]:02x} as the type of a message, which must be 01")
         [size] = SIZE.unpack_from(block, position + self._typed)
         if size > self._body_limit:
             raise LimitError("a message", size, self._body_limit, self.limit_setting)
@@ -160,18 +160,18 @@ def _subscription(context: SessionContext, encoder: Encoder) -> Subscribe:
 
 
 def _not_expected(size: int) -> str:
-    return f"{size:,} bytes from a SUB socket, which has nothing to say"
+    return f"{size:,} bytes from a SUB socket, which must not send"
 
 
 def _body_limit(limits: Limits, settings: NanomsgSettings) -> tuple[int, str]:
-    """No body that is longer can be a message, whatever its topic; and the setting to raise for it."""
+    """The longest body that can be a message, and the setting that raises it."""
     longest = limits.topic_bytes + 1 + limits.payload_bytes
     if settings.message_bytes <= longest:
         return min(settings.message_bytes, MOST), "nanomsg.message_bytes"
     return min(longest, MOST), "limits.payload_bytes"
 
 
-# -- on the way in: WebSocket ----------------------------------------------------------------------------
+# -- WebSocket -------------------------------------------------------------------------------------------
 
 
 class NanomsgWebSocket(WebSocketSession):
@@ -194,7 +194,7 @@ class NanomsgWebSocket(WebSocketSession):
         raise NotImplementedError
 
     def closing_bytes(self, error: PeerError | None) -> bytes:
-        """Only who spoke wrongly is told so: nanomsg never dials again after a close frame, whatever its code."""
+        """A close frame only for protocol errors: nanomsg never dials again after one, whatever its code."""
         return super().closing_bytes(error) if isinstance(error, WebSocketError | LimitError) else b""
 
 
@@ -232,11 +232,11 @@ class SubWebSocketSession(NanomsgWebSocket):
             raise LimitError("a payload", sizes[good], limit, "limits.payload_bytes")
 
 
-# -- and where the broker is the one that connects -------------------------------------------------------
+# -- WebSockets that the broker dials --------------------------------------------------------------------
 
 
 class DialedSession(NanomsgWebSocket):
-    """A WebSocket that the broker asks for; what it opens with happens when the peer has agreed."""
+    """A WebSocket that the broker dials. The events of `open` come after the handshake."""
 
     client = True
     handshake_done = False
@@ -245,8 +245,8 @@ class DialedSession(NanomsgWebSocket):
     def __init__(self, context: SessionContext) -> None:
         super().__init__(context)
         address = context.dialed or Address("ws")
-        place = str(Address("tcp", address.host, address.port)).removeprefix("tcp://")
-        self._handshake = ClientHandshake(place, address.path, PROTOCOLS[self.listener])
+        host = str(Address("tcp", address.host, address.port)).removeprefix("tcp://")
+        self._handshake = ClientHandshake(host, address.path, PROTOCOLS[self.listener])
 
     def open(self) -> list[Event]:
         return [Reply(self._handshake.request)]
@@ -262,8 +262,8 @@ class DialedSession(NanomsgWebSocket):
             return Received([], 0)
         self.handshake_done = True
         rest = super().receive(block[after:], now)
-        begun = narrowed(self.guard, super().open())
-        return Received([*begun, *rest.events], after + rest.consumed, rest.frame_bytes)
+        opened = narrowed(self.guard, super().open())
+        return Received([*opened, *rest.events], after + rest.consumed, rest.frame_bytes)
 
     def closing_bytes(self, error: PeerError | None) -> bytes:
         return super().closing_bytes(error) if self.handshake_done else b""

@@ -1,12 +1,12 @@
-"""The dialect `simplest` (spec "Simplest pubsub"): three commands, both ways, no greeting and no reply.
+"""The dialect `simplest` (spec "Simplest pubsub"): three commands in both directions, no greeting and no replies.
 
     pub SP name SP length SP data LF
     sub SP substring LF
     unsub SP substring LF
 
-The length rules and the LF is a trailer: data may hold anything. A line that is not one of the three is passed
-over and counted; a `pub` that cannot be read means that the place of the next frame is lost, which ends the
-connection. Nothing is ever said back: the peer would take it for a command.
+The length determines the end of the data, which may contain any byte; the LF is a trailer. A line with another
+command is skipped and counted. After a malformed `pub` the start of the next frame is unknown, so the connection
+is closed. The broker never replies: the peer would read a reply as a command.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from polycast.model import (
 NAME = "simplest"
 LENGTH_DIGITS = 10
 PUB_COMMAND = re.compile(rb"pub(?:[ \r\n]|$)")
-HEADER_BEGUN = re.compile(rb"pub(?: (?:[^ \r\n]+(?: (?:[0-9]{1,10}\r?)?)?)?)?")
+HEADER_PREFIX = re.compile(rb"pub(?: (?:[^ \r\n]+(?: (?:[0-9]{1,10}\r?)?)?)?)?")
 HEADER = re.compile(rb"pub ([^ \r\n]+) ([0-9]{1,10})( |(?=\r?\n))")
 SPACES = {ord(" "): "%20", ord("\r"): "%0D", ord("\n"): "%0A"}
 
 
 def to_name(topic: str) -> bytes:
-    """A topic as a name: what would end a name early is escaped, and no name at all is a `%`."""
+    """A topic as a name: white space is escaped, and the empty topic is `%`."""
     return topic.translate(SPACES).encode() or b"%"
 
 
@@ -103,15 +103,15 @@ class SimplestSession(ScanningSession, LinkSession):
         return after, 0
 
     def begun_topic(self, head: bytes) -> bytes | None:
-        """Names of a mesh are left to whoever knows what they stand for."""
+        """None for the reserved names of a mesh, whose rights depend on the original topic."""
         match = HEADER.match(head)
         return match[1] if match and not match[1].startswith(b"//") else None
 
     def _check_header(self, block: Block, position: int) -> None:
-        """Raises unless more bytes can still make a header of what is there."""
+        """Raises unless the bytes are the start of a header."""
         longest = 4 + self._limits.topic_bytes + 1 + LENGTH_DIGITS + len("\r\n")
         head = bytes(block[position : position + longest + 1])
-        if len(head) > longest or not HEADER_BEGUN.fullmatch(head):
+        if len(head) > longest or not HEADER_PREFIX.fullmatch(head):
             name = re.match(rb"pub ([^ \r\n]*)", head)
             if name and len(name[1]) > self._limits.topic_bytes:
                 raise LimitError("a topic", len(name[1]), self._limits.topic_bytes, "limits.topic_bytes")
@@ -141,7 +141,7 @@ class SimplestSession(ScanningSession, LinkSession):
 
 
 def _after_line_end(block: Block, position: int) -> int:
-    """The position after LF or CRLF, 0 if it is not all there yet."""
+    """The position after LF or CRLF; 0: unfinished."""
     trailer = block[position : position + 2]
     if trailer[:1] == b"\n":
         return position + 1
@@ -150,12 +150,12 @@ def _after_line_end(block: Block, position: int) -> int:
     if trailer in (b"", b"\r"):
         return 0
     raise ProtocolError(
-        f"{bytes(trailer[:1])!r} where the LF after the data belongs: the length given does not fit the data"
+        f"{bytes(trailer[:1])!r} instead of the LF after the data: the length does not match the data"
     )
 
 
 class PeerSession(SimplestSession):
-    """The other end is a broker: its names may be longer than topics are, by escapes and by `//fwd/`."""
+    """The peer is a broker: its names may be longer than topics, by escapes and by `//fwd/`."""
 
     def __init__(self, context: SessionContext) -> None:
         super().__init__(context)

@@ -1,7 +1,7 @@
-"""What UBRE means, whichever way its messages travel.
+"""The messages of UBRE, independent of the transport.
 
-A message is read, checked against the limits and made an event; an answer is written in the form of its request, a
-request in the form in which its route was offered.
+A message is read, checked against the limits, and becomes an event. A response has the encoding of its request, a
+request the encoding in which its route was offered.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from polycast.model import (
 
 NUMBER = re.compile(rb"0|[1-9][0-9]{0,17}")
 MALFORMED_AT_MOST = 10
-"""So many messages that cannot be read end the connection."""
+"""The connection is closed after this number of malformed messages."""
 BAD_REQUEST = Body(b"BadRequest", Format.TEXT)
 
 
 class Handle(NamedTuple):
-    """Whom an answer is for: the id of the request as it came, and whether it came in binary."""
+    """Identifies a request: its id as received, and whether it was binary."""
 
     id: bytes
     binary: bool
 
 
 class UbreTransport(NamedTuple):
-    """How messages travel."""
+    """The encoders and frames of a transport."""
 
     json_encoder: Encoder
     binary_encoder: Encoder
@@ -59,11 +59,11 @@ class UbreTransport(NamedTuple):
 
 
 class NotTextError(Exception):
-    """A topic or a route that is no JSON string."""
+    """A topic or a route is no JSON string."""
 
 
 class UbreBaseSession(RequestSession):
-    """What UBRE means, whichever way its messages travel."""
+    """A session of UBRE, without its framing."""
 
     transport: UbreTransport
 
@@ -71,7 +71,7 @@ class UbreBaseSession(RequestSession):
         super().__init__(context)
         self._malformed = 0
         self._binary_routes: set[str] = set()
-        """What this peer offered in binary, and so wants to be asked for in binary."""
+        """Routes that the peer offered in binary: its requests are binary, too."""
 
     def to_request(self, number: int, route: str, body: Body) -> bytes:
         if route in self._binary_routes:
@@ -83,12 +83,12 @@ class UbreBaseSession(RequestSession):
     def to_response(self, handle: Handle, success: bool, body: Body) -> bytes:
         if handle.binary:
             kind = messages.SUCCESS if success else messages.FAIL
-            answer = body.payload if body.format is Format.BYTES else json_bodies.to_json(*body)
-            return self.transport.to_binary(messages.to_frame(kind, handle.id, answer))
+            response = body.payload if body.format is Format.BYTES else json_bodies.to_json(*body)
+            return self.transport.to_binary(messages.to_frame(kind, handle.id, response))
         word = b"success" if success else b"fail"
         return self.transport.to_json(b'{"%b":%b%b}' % (word, handle.id, json_bodies.to_member(body)))
 
-    # -- what it says ------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------------
 
     def handle_json(self, text: bytes, reading: Reading) -> None:
         try:
@@ -102,11 +102,11 @@ class UbreBaseSession(RequestSession):
         reading.add(Refused(reason))
         self._malformed += 1
         if self._malformed == MALFORMED_AT_MOST:
-            tired = f"{MALFORMED_AT_MOST} messages that cannot be read, the last for: {reason}"
-            raise WebSocketError(websocket.INVALID, tired)
+            message = f"{MALFORMED_AT_MOST} messages that cannot be read, the last for: {reason}"
+            raise WebSocketError(websocket.INVALID, message)
 
     def _handle_message(self, message: JsonMessage, reading: Reading) -> None:
-        """The first of these keys says what it is, whatever other keys there are."""
+        """The first of these keys determines the kind of the message; other keys are ignored."""
         if message.subscribe is not NOTHING:
             serve = message.body is not NOTHING and messages.is_offer(message.body)
             reading.add(self._subscribe(self._read_topic(message.subscribe).decode(), serve, binary=False))
@@ -117,24 +117,24 @@ class UbreBaseSession(RequestSession):
         elif message.request is not NOTHING:
             reading.add(self._read_request(message))
         elif message.success is not NOTHING:
-            reading.add(_to_answer(bytes(message.success), True, _read_body(message.body)))
+            reading.add(_to_response_event(bytes(message.success), True, _read_body(message.body)))
         elif message.fail is not NOTHING:
-            reading.add(_to_answer(bytes(message.fail), False, _read_body(message.body)))
+            reading.add(_to_response_event(bytes(message.fail), False, _read_body(message.body)))
         else:
             reading.add(Refused("unknown message"))
 
     def handle_frame(self, kind: int, name: bytes, body: bytes | None, reading: Reading) -> None:
-        """Lengths have been checked. No body at all is None."""
+        """Lengths have been checked. None: no body."""
         if kind == messages.PUBLISH:
             reading.add_message(name, *_to_body(body))
         elif kind == messages.REQUEST:
             reading.add(self._open_envelope(Handle(name, True), body or b""))
         elif kind in (messages.SUCCESS, messages.FAIL):
-            reading.add(_to_answer(name, kind == messages.SUCCESS, _to_body(body)))
+            reading.add(_to_response_event(name, kind == messages.SUCCESS, _to_body(body)))
         else:
-            reading.add(self._handle_interest(kind, name, body))
+            reading.add(self._handle_subscription(kind, name, body))
 
-    def _handle_interest(self, kind: int, name: bytes, body: bytes | None) -> Event:
+    def _handle_subscription(self, kind: int, name: bytes, body: bytes | None) -> Event:
         try:
             topic = name.decode()
         except UnicodeDecodeError:
@@ -178,7 +178,7 @@ class UbreBaseSession(RequestSession):
     def _refuse_request(self, handle: Handle) -> Reply:
         return Reply(self.to_response(handle, False, BAD_REQUEST))
 
-    # -- parts of messages -------------------------------------------------------------------------------
+    # -- names and bodies --------------------------------------------------------------------------------
 
     def _read_topic(self, raw: Raw) -> bytes:
         text = bytes(raw)
@@ -202,7 +202,7 @@ class UbreBaseSession(RequestSession):
         return payload, format_
 
     def body_limit(self, kind: int) -> int:
-        """What is published is a payload; what is asked or answered is not, and may have one inside."""
+        """The body of a publication is a payload; those of requests and responses may contain one."""
         return self._limits.payload_bytes if kind == messages.PUBLISH else message_limit(self._limits)
 
     def check_body(self, kind: int, size: int) -> None:
@@ -212,7 +212,7 @@ class UbreBaseSession(RequestSession):
 
 
 def message_limit(limits: Limits) -> int:
-    """A payload in base64 and what stands around it. JSON with more escapes than that holds less."""
+    """Room for a payload in base64 and the message around it."""
     return limits.payload_bytes * 4 // 3 + limits.line_bytes
 
 
@@ -224,8 +224,8 @@ def _to_body(payload: bytes | None) -> Body:
     return Body() if payload is None else Body(payload, Format.BYTES)
 
 
-def _to_answer(name: bytes, success: bool, body: Body) -> Event:
-    """The ids of what we ask are numbers; any other was never asked."""
+def _to_response_event(name: bytes, success: bool, body: Body) -> Event:
+    """Ids of the broker's requests are numbers; any other id is unknown."""
     if NUMBER.fullmatch(name) is None:
         return Refused("answer that nobody waits for")
     return Response(int(name), success, body)

@@ -1,4 +1,4 @@
-"""The forms in which a subscription to UBRE is served: JSON or binary, in WebSocket messages or on a stream."""
+"""The encoders of UBRE: JSON or binary, in WebSocket messages or on a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polycast.model import Buffer, Burst, Encoded, Encoder, Format, Slices
 NAME = "ubre"
 
 Before = Callable[[int], bytes]
-"""From the size of a message to what stands before it."""
+"""From the size of a message to the bytes before it."""
 
 
 class JsonEncoder(Encoder):
@@ -38,7 +38,7 @@ class JsonEncoder(Encoder):
 
 
 def _bodies(burst: Burst, run: int, first: int, last: int) -> list[bytes]:
-    """JSON values. What our own sessions call JSON, they have looked at."""
+    """JSON values. Payloads of the format JSON from UBRE sessions are known to be valid."""
     block, format_ = burst.block, burst.formats[run]
     payloads = [
         bytes(block[start:end])
@@ -65,7 +65,7 @@ class BinaryEncoder(Encoder):
                 begin, end = burst.starts[i], burst.ends[i]
                 size = end - begin
                 if len(topic) > NAME_BYTES_AT_MOST or size >= STREAMING:
-                    lossy += 1  # the header has no room for such a length
+                    lossy += 1  # the length does not fit into the header
                     continue
                 head = HEADER.pack(PUBLISH, len(topic), size)
                 pieces += (before(HEADER.size + len(topic) + size), head, topic, view[begin:end])

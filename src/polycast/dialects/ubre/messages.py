@@ -18,7 +18,7 @@ HEADER = struct.Struct("!BHI")
 SUBSCRIBE, PUBLISH, REQUEST, SUCCESS, FAIL, UNSUBSCRIBE = b"SPRsfU"
 KINDS = b"SPRsfU"
 STREAMING = 0xFFFFFFFF
-"""The length of a body that ends where its message ends, or its stream."""
+"""The length of a streamed body: it ends with its WebSocket message, or with the stream."""
 NAME_BYTES_AT_MOST = 0xFFFF
 
 
@@ -34,14 +34,14 @@ class JsonMessage(msgspec.Struct, gc=False):
 
 
 class Envelope(msgspec.Struct):
-    """The body of a request that carries its id where others name their route."""
+    """The body of a request that has its id in place of the route."""
 
     route: str
     body: Raw = NOTHING
 
 
 class Offer(msgspec.Struct):
-    """The body of a subscription that is also an offer to answer."""
+    """The body of a subscription that also offers to serve the route."""
 
     serve: bool = False
 

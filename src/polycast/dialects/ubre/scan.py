@@ -4,14 +4,14 @@
     {"publish":"topic","body":any other JSON}
     {"publish":"topic"}
 
-with these keys in this order, no escape in the topic, and values no more than 64 deep. They stop at the first
-message that is anything else and judge nothing; the session looks at it.
+with these keys in this order, no escape in the topic, and values at most 64 levels deep. A scan stops at the first
+message that differs; the session reads that one.
 
-What stands as we would write it stays where it is and goes out as it came. The first that does not, for white
-space between its parts or escapes in its text, makes the scan go on in a copy: there stand all frames as we would
-write them, and behind the last one the texts whose escapes had to be read. So whoever writes JSON like Python, or
-has a line end in every other text, still makes one burst. The C version (`_scan.pyx`) takes 60 ns for a short
-message where Python takes 4,000; a test holds the two equal.
+Messages in canonical form stay in the block and are sent as they arrived. The first message that is not
+canonical, by white space between tokens or escapes in its text, makes the scan continue in a copy: it has all
+frames in canonical form, followed by the unescaped texts. So a client that writes JSON with spaces, or texts with
+line ends, still produces one burst. The C version (`_scan.pyx`) takes 60 ns for a short message; Python takes
+4,000. A test checks that both return the same.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from polycast.model import Block, Format
 
 Publications = tuple[Block, list[bytes], list[Format], list[int], Sequence[int], Sequence[int], Sequence[int], int]
 """block, topics, formats, run_ends, starts, ends, bounds, position: the columns of a burst, and where the scan
-stopped. For `framed`, that is the number of the message."""
+stopped. For `framed`, the position is the index of the message."""
 
 DEPTH = 64
 STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -65,9 +65,9 @@ class JsonPublication(NamedTuple):
     format: Format
     payload: bytes
     text: bytes
-    """The message as we would write it."""
-    place: int
-    """Where in the text the payload is, or NOWHERE, as its escapes have been read."""
+    """The message in canonical form."""
+    payload_start: int
+    """Where in the text the payload starts, or NOWHERE if it was unescaped."""
 
 
 def framed_in_python(
@@ -142,7 +142,7 @@ def _with_body(topic: bytes, value: bytes) -> JsonPublication:
 
 
 def _read_value(value: bytes) -> bytes:
-    """Without white space between its parts."""
+    """Without white space between tokens."""
     rest = STRING.sub(b"", value)
     if QUOTE in rest or _depth(rest) > DEPTH:
         raise msgspec.DecodeError
@@ -151,7 +151,7 @@ def _read_value(value: bytes) -> bytes:
 
 
 def _depth(rest: bytes) -> int:
-    """Of a value without its strings; or how many brackets it has, if those are few."""
+    """The depth of a value without its strings; or the number of its brackets, if there are few."""
     brackets = rest.count(b"[") + rest.count(b"{")
     if brackets <= DEPTH:
         return brackets
@@ -164,7 +164,7 @@ def _depth(rest: bytes) -> int:
 def _to_columns(
     block: Block, begin: int, found: list[JsonPublication], heads: list[bytes], tail: bytes, position: int
 ) -> Publications:
-    """`begin` is where the first of the frames was, `heads` and `tail` what stands around their texts."""
+    """`begin` is the start of the first frame, `heads` and `tail` are the bytes around the texts."""
     if not found:
         return block, [], [], [], (), (), (), position
     sizes = [len(head) + len(each.text) + len(tail) for each, head in zip(found, heads, strict=True)]
@@ -172,11 +172,11 @@ def _to_columns(
     frames = b"".join([part for each, head in zip(found, heads, strict=True) for part in (head, each.text, tail)])
     starts, payloads = array("q"), bytearray()
     for each, head, bound in zip(found, heads, bounds, strict=False):
-        if each.place == NOWHERE:
+        if each.payload_start == NOWHERE:
             starts.append(len(frames) + len(payloads))
             payloads += each.payload
         else:
-            starts.append(bound + len(head) + each.place)
+            starts.append(bound + len(head) + each.payload_start)
     if not payloads and block.startswith(frames, begin):
         bounds, starts = (array("q", [begin + place for place in column]) for column in (bounds, starts))
     else:

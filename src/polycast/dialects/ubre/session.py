@@ -1,12 +1,12 @@
 """The dialect `ubre`: pub/sub and requests, as JSON or binary, over WebSocket or on a plain stream.
 
-    subscribe, unsubscribe      S, U     a topic; the body {"serve": true} offers to answer requests for it
+    subscribe, unsubscribe      S, U     a topic; the body {"serve": true} offers to serve requests for it
     publish                     P        a topic and a body
     request                     R        {"request": route, "id": id} or {"request": id, "body": {"route": ...}}
-    success, fail               s, f     the id of the request, and the answer
+    success, fail               s, f     the id of the request, and the response
 
-A WebSocket message is one of these: a text frame holds JSON, a binary one binary. On a stream, a line is one, or
-a binary frame; the first byte tells which.
+A WebSocket message is one message of UBRE: JSON in a text frame, binary in a binary frame. On a stream, a message
+is a line of JSON or a binary frame; the first byte determines which.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UbreWebSocketSession(WebSocketSession, UbreBaseSession):
     )
 
     def __init__(self, context: SessionContext, publishes: Sequence[str] = ()) -> None:
-        """`publishes` are topics that the peer will send only to who has subscribed to them."""
+        """The broker subscribes to the topics of `publishes`: the peer publishes only to subscribers."""
         super().__init__(context, message_limit(context.limits))
         self._publishes = publishes
 
@@ -105,7 +105,7 @@ class UbreSession(UbreBaseSession):
             return reading.close(len(block))
 
     def begun_topic(self, head: bytes) -> bytes | None:
-        """That of a binary frame; where it stands in a line only the whole line tells."""
+        """The topic of a binary frame; in a line, the topic may be anywhere."""
         if len(head) < HEADER.size or head[0] != PUBLISH:
             return None
         _, size, _ = HEADER.unpack_from(head)
@@ -117,7 +117,7 @@ class UbreSession(UbreBaseSession):
         return scan.lines(block, position, message_limit(limits), limits.topic_bytes, limits.payload_bytes)
 
     def end(self, rest: Block, now: float) -> list[Event]:
-        """A last line may lack its LF, and a body that is streamed ends here."""
+        """The last line may lack its LF, and a streamed body ends here."""
         reading = Reading(NAME)
         try:
             if rest[:1] == b"{":
@@ -135,7 +135,7 @@ class UbreSession(UbreBaseSession):
             self.handle_frame(kind, rest[HEADER.size : start], rest[start:], reading)
 
     def _read_odd(self, block: Block, position: int, reading: Reading) -> tuple[int, int]:
-        """The position after one message, or the same one and how long the message will be."""
+        """The position after one message, or the same position and the length of the message."""
         while position < len(block) and block[position] in BLANKS:
             position += 1
         if position == len(block):
@@ -175,7 +175,7 @@ class UbreSession(UbreBaseSession):
 
 
 def add_publications(found: Publications, native: Encoder, reading: Reading) -> int:
-    """Where the scan stopped."""
+    """Adds the publications of a scan; returns where it stopped."""
     block, topics, formats, run_ends, starts, ends, bounds, position = found
     if topics:
         reading.add(Burst(NAME, block, starts, ends, topics, formats, run_ends, bounds, native))
@@ -188,5 +188,5 @@ def check_kind(kind: int) -> None:
 
 
 def broken(message: str) -> WebSocketError:
-    """On a stream there is nobody to tell the code to; the error is the same."""
+    """The same error on a stream, which sends no close code."""
     return WebSocketError(websocket.BROKEN, message)

@@ -1,11 +1,11 @@
-"""The scan of WebSocket frames (RFC 6455, 5.2): the leaf that finds whole messages in a block and unmasks them.
+"""The scan of WebSocket frames (RFC 6455, 5.2): finds complete messages in a block and unmasks them.
 
     FIN RSV opcode | MASK length | length's 0, 2 or 8 bytes | 4 bytes of mask, from clients only | payload
 
-`frames` takes frames in plain form: a whole text or binary message, masked as it must be, its length written as
-short as can be and within the limit. It stops at the first that is anything else and judges nothing: fragments,
-control frames and mistakes are the session's. The C version (`_frames.pyx`) takes 20 ns a frame where Python takes
-2,700; a test holds the two equal.
+A plain frame is a whole text or binary message with the right mask, a length in its shortest form and within the
+limit. The scan stops at the first frame that is not plain: the session reads fragments, control frames and
+errors. The C version (`_frames.pyx`) takes 20 ns a frame; Python takes 2,700. A test checks that both return the
+same.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from polycast.model import Block
 FrameScan = tuple[Block, Sequence[int], Sequence[int], Sequence[int], bytes, int, int, bool]
 """block, starts, ends, bounds, opcodes, position, need, unfinished.
 
-`block` holds the frames that were found as a server sends them, one behind the other and with no mask. `starts`
-and `ends` are where their payloads are in it, `bounds` where each frame begins and the end of the last. `position`
-is where the scan stopped in what was read, `unfinished` whether more bytes could make a plain frame of what is
-there, and `need` how long that frame will be, where that is known already."""
+`block` has the frames as a server sends them, without masks. `starts` and `ends` are the bounds of their payloads
+in it, `bounds` the start of each frame and the end of the last. `position` is where the scan stopped in its
+input, `unfinished` whether more bytes could complete a plain frame there, and `need` its length, or 0 if it is
+unknown."""
 
 PLAIN = (0x81, 0x82)
 MASKED = 0x80
@@ -59,7 +59,7 @@ def frames_in_python(block: Block, position: int, masked: bool, limit: int) -> F
 
 
 def _read_plain(block: Block, position: int, masked: bool, limit: int) -> tuple[int, int]:
-    """How long the header and the payload of the plain frame at this place are, or ODD, or UNKNOWN as yet."""
+    """The sizes of header and payload of the plain frame at `position`, or ODD, or UNKNOWN if it is too short."""
     there = len(block) - position
     if there < 2:
         return UNKNOWN, 0
@@ -77,7 +77,7 @@ def _read_plain(block: Block, position: int, masked: bool, limit: int) -> tuple[
 
 
 def mask_in_python(data: Block, key: Block) -> bytes:
-    """Puts a mask on, or takes it off: the same operation."""
+    """Masks or unmasks: the same operation."""
     size = len(data)
     keys = (bytes(key) * (size // MASK_BYTES + 1))[:size]
     return (int.from_bytes(data, "little") ^ int.from_bytes(keys, "little")).to_bytes(size, "little")

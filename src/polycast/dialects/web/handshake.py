@@ -1,4 +1,4 @@
-"""How a WebSocket begins (RFC 6455, 4): a request for an upgrade, and its answer. Both sides, without I/O."""
+"""The handshake of WebSocket (RFC 6455, 4): the request for an upgrade and its response, for both sides."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from polycast.model import Block
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 VERSION = "13"
 KEY_BYTES = 16
-ANSWER_BYTES = 16 * 1024
-"""The longest answer that a client reads."""
+RESPONSE_BYTES = 16 * 1024
+"""The longest response that a client reads."""
 MISDIRECTED = 421
-"""The server does not know the name that it was called by."""
+"""The status if the `Host` of the request is not a name of the server."""
 
 
 def accept_key(key: bytes) -> bytes:
-    """What proves that this very request was understood."""
+    """The value of `Sec-WebSocket-Accept` for a key."""
     return base64.b64encode(hashlib.sha1(key + GUID).digest())
 
 
 def words_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
-    """What stands under this name, between the commas."""
+    """The comma-separated values of a header."""
     values = b",".join(value for key, value in headers if key == name)
     return [word.strip().decode("latin-1") for word in values.split(b",") if word.strip()]
 
 
 def with_path(head: bytes) -> bytes:
-    """nng asks for nothing, not for `/`, where its address has no path."""
+    """nng sends an empty target instead of `/` if its address has no path."""
     return head.replace(b"GET  HTTP/", b"GET / HTTP/", 1) if head.startswith(b"GET  HTTP/") else head
 
 
@@ -45,7 +45,7 @@ def is_key(text: str) -> bool:
 
 
 class ClientHandshake:
-    """The side that dials: `request` is what it says first, `read` what it makes of the answer."""
+    """The side that dials: sends `request`, then reads the response."""
 
     def __init__(self, host: str, path: str, protocol: str = "", token: str = "") -> None:
         self._host = host
@@ -60,32 +60,32 @@ class ClientHandshake:
             *([("Sec-WebSocket-Protocol", protocol)] if protocol else []),
             *([("Authorization", f"Bearer {token}")] if token else []),
         ]
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=ANSWER_BYTES)
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=RESPONSE_BYTES)
         request = h11.Request(method="GET", target=path or "/", headers=headers)
         self.request = self._http.send(request) + self._http.send(h11.EndOfMessage())
 
     def read(self, block: Block) -> int:
-        """The position after the answer, 0 while it is not all there; ProtocolError if it is a no."""
+        """The position after the response; 0: unfinished. ProtocolError: the server refused."""
         end = block.find(b"\r\n\r\n")
         if end < 0:
-            if len(block) > ANSWER_BYTES:
-                raise ProtocolError(f"the answer to the upgrade has no end within {ANSWER_BYTES:,} bytes")
+            if len(block) > RESPONSE_BYTES:
+                raise ProtocolError(f"the response to the upgrade has no end within {RESPONSE_BYTES:,} bytes")
             return 0
         try:
             self._http.receive_data(bytes(block[: end + 4]))
-            answer = self._http.next_event()
+            response = self._http.next_event()
         except h11.RemoteProtocolError as error:
-            raise ProtocolError(f"the answer to the upgrade is not HTTP: {error}") from error
-        self._check(answer)
+            raise ProtocolError(f"the response to the upgrade is not HTTP: {error}") from error
+        self._check(response)
         return end + 4
 
-    def _check(self, answer: object) -> None:
-        if not isinstance(answer, h11.InformationalResponse) or answer.status_code != 101:
-            status = getattr(answer, "status_code", "nothing")
+    def _check(self, response: object) -> None:
+        if not isinstance(response, h11.InformationalResponse) or response.status_code != 101:
+            status = getattr(response, "status_code", "nothing")
             cure = f"; add {self._host!r} to access.hosts of the broker" if status == MISDIRECTED else ""
-            raise ProtocolError(f"no upgrade to WebSocket: the answer is {status} where 101 is due{cure}")
-        headers = dict(answer.headers)
+            raise ProtocolError(f"no upgrade to WebSocket: the status is {status}, expected 101{cure}")
+        headers = dict(response.headers)
         if headers.get(b"sec-websocket-accept") != accept_key(self._key):
-            raise ProtocolError("no upgrade to WebSocket: the answer is to another request")
+            raise ProtocolError("no upgrade to WebSocket: the response is for another request")
         if headers.get(b"sec-websocket-protocol", b"") != self._protocol.encode():
-            raise ProtocolError(f"no upgrade to WebSocket: the sub-protocol {self._protocol!r} was not taken")
+            raise ProtocolError(f"no upgrade to WebSocket: the sub-protocol {self._protocol!r} was not accepted")

@@ -38,20 +38,20 @@ HEAD_END = re.compile(rb"\n\r?\n")
 HEAD_END_BYTES = 3
 FIRST_PRINTABLE = 0x21
 REASON_CHARACTERS = 120
-"""How much is said of what could not be read."""
+"""How many characters of a parse error the response has."""
 OPEN = ("/healthz", "/readyz")
-"""Pages that are for everybody."""
+"""Pages for health probes, which need no rights."""
 HEADERS_AT_MOST = 100
 """The number of header lines of a request, continuation lines included."""
 QUERY_FIELDS_AT_MOST = 100
 PIPELINED = 64
-"""How many requests of one read are answered; whoever sends more at once has to come again."""
+"""How many requests of one read are handled before the connection is closed."""
 PIPELINED_WITHOUT_RIGHTS = 4
-"""The same, for a peer that has shown no rights before."""
+"""The same, for a peer without rights."""
 
 
 class HttpError(ProtocolError):
-    """`status` is what the peer is told."""
+    """`status` is that of the response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -67,15 +67,15 @@ class HttpSession(Session):
         super().__init__(context)
         self._endpoints = endpoints
         self._context = context
-        self._http = self._new_exchange()
+        self._http = self._new_connection()
         self._request: h11.Request | None = None
         """The request whose body is being read."""
         self._waiting = 0
-        """How much is there of a head that has no end yet."""
+        """The bytes of an unfinished head."""
         self._pages: dict[str, Page | None] = {}
-        """Those of one read: whoever asks for a page many times at once gets the same one."""
+        """The pages of one read: pipelined requests for one page share it."""
 
-    def _new_exchange(self) -> h11.Connection:
+    def _new_connection(self) -> h11.Connection:
         return h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.line_bytes)
 
     def receive(self, block: Block, now: float) -> Received:
@@ -88,7 +88,7 @@ class HttpSession(Session):
                 if not whole:
                     return Received(events, position)
                 most = PIPELINED_WITHOUT_RIGHTS if self.guard.has_no_rights else PIPELINED
-                events += self._answer(number >= most, now)
+                events += self._respond(number >= most, now)
                 if isinstance(events[-1], Upgrade):
                     return _hand_over(events, events[-1].session, block, position, now)
                 if isinstance(events[-1], Closing):
@@ -98,18 +98,18 @@ class HttpSession(Session):
             return Received([*events, Closing(error)], len(block))
 
     def end(self, rest: Block, now: float) -> list[Event]:
-        return [Closing(HttpError(400, "a request that does not end"))] if rest or self._request else []
+        return [Closing(HttpError(400, "an unfinished request"))] if rest or self._request else []
 
     def closing_bytes(self, error: PeerError | None) -> bytes:
-        """Nobody expects an answer before a request has begun."""
-        nobody_asked = not self._waiting and not self._request and isinstance(error, TimeoutPeerError | None)
-        if nobody_asked or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+        """No response unless a request has started."""
+        no_request = not self._waiting and not self._request and isinstance(error, TimeoutPeerError | None)
+        if no_request or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return b""
-        status, text = self._last_words(error)
+        status, text = self._to_status(error)
         head = self._request is not None and self._request.method == b"HEAD"
         return self._write(Page(f"{text}\n".encode(), status=status), head, close=True)
 
-    def _last_words(self, error: PeerError | None) -> tuple[int, str]:
+    def _to_status(self, error: PeerError | None) -> tuple[int, str]:
         match error:
             case None:
                 return 503, "the broker stops"
@@ -124,7 +124,7 @@ class HttpSession(Session):
     # -- requests ----------------------------------------------------------------------------------------
 
     def _read_request(self, block: Block, position: int, events: list[Event]) -> tuple[int, bool]:
-        """The position after what was read of it, and whether that is all of it."""
+        """The position after the bytes that were read, and whether the request is complete."""
         try:
             if self._request is None:
                 position = self._read_head(block, position)
@@ -139,7 +139,7 @@ class HttpSession(Session):
 
     def _read_head(self, block: Block, position: int) -> int:
         if self._http.our_state is not h11.IDLE:
-            self._http = self._new_exchange()
+            self._http = self._new_connection()
         if position < len(block) and block[position] < FIRST_PRINTABLE:
             raise HttpError(400, f"not HTTP/1.1: a request cannot begin with the byte {block[position]:#04x}")
         limit = self._limits.line_bytes
@@ -159,13 +159,13 @@ class HttpSession(Session):
         assert isinstance(request, h11.Request)
         self._request = request
         if not request.http_version.startswith(b"1."):
-            raise HttpError(505, f"HTTP/{request.http_version.decode()} where HTTP/1.1 is spoken")
+            raise HttpError(505, f"HTTP/{request.http_version.decode()} is not supported, HTTP/1.1 is")
         return end.end()
 
     def _check_body(self, request: h11.Request) -> None:
-        """A body that is too large is refused before it comes, and so is one that does not tell."""
+        """Refuses a body that is too large, or chunked, before it is read."""
         if words_of(request.headers, b"transfer-encoding"):
-            raise HttpError(411, "a body in chunks, which nobody would read; Content-Length is due")
+            raise HttpError(411, "a chunked body; Content-Length is required")
         limit = self._limits.payload_bytes
         for size in map(int, words_of(request.headers, b"content-length")):
             if size > limit:
@@ -188,9 +188,9 @@ class HttpSession(Session):
                 self._http.receive_data(bytes(block[position:]))
                 given = True
 
-    # -- answers -----------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------
 
-    def _answer(self, close: bool, now: float) -> list[Event]:
+    def _respond(self, close: bool, now: float) -> list[Event]:
         request, self._request = self._request, None
         assert request is not None
         self.handshake_done = True
@@ -258,7 +258,7 @@ class HttpSession(Session):
 
 
 def _hand_over(events: list[Event], session: Session, block: Block, position: int, now: float) -> Received:
-    """What stands behind the request is the other session's already."""
+    """The bytes after the request belong to the new session."""
     consumed, need, rest = position, 0, block[position:]
     events += opening(session)
     if rest:
@@ -269,7 +269,7 @@ def _hand_over(events: list[Event], session: Session, block: Block, position: in
 
 
 def _divide(target: str) -> tuple[str, str]:
-    """The host, where a proxy names the whole address, and the path."""
+    """The host, if the target is a whole URL as for a proxy, and the path."""
     if target.startswith("/"):
         return "", target
     _, mark, rest = target.partition("://")

@@ -1,10 +1,10 @@
-"""WebSocket (RFC 6455) without I/O: what the dialects that travel in its messages have in common.
+"""WebSocket (RFC 6455) without I/O, for the dialects that use it.
 
     FIN RSV opcode | MASK length | length's 0, 2 or 8 bytes | 4 bytes of mask, from clients only | payload
 
-Whole messages in one frame are found by a scan, many at a time; fragments, pings and the end of the conversation
-one by one. Nothing is compressed: one encoded frame serves every subscriber. What a broker sends has no mask, for
-the same reason, except where it is the one that dialled.
+A scan reads messages in one frame, many at a time; fragments and control frames are read one by one. There is no
+compression, so that one encoded frame serves every subscriber. For the same reason the broker sends no masks,
+except where it dialled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 FIN = 0x80
 RESERVED_BITS = 0x70
 PLAIN_STARTS = (b"\x81", b"\x82")
-"""What frames begin with that the scan may know."""
+"""First bytes of frames that the scan can read."""
 CONTROL_BYTES = 125
 """The longest payload of a control frame."""
 REASON_BYTES = CONTROL_BYTES - 2
@@ -31,11 +31,11 @@ REASON_BYTES = CONTROL_BYTES - 2
 NORMAL, GOING_AWAY, BROKEN, UNACCEPTABLE, INVALID, POLICY, TOO_BIG = 1000, 1001, 1002, 1003, 1007, 1008, 1009
 """Close codes (7.4.1)."""
 CLOSE_CODES = {*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)}
-"""Those that may stand in a close frame (7.4.2)."""
+"""Codes that are valid in a close frame (7.4.2)."""
 
 
 class WebSocketError(ProtocolError):
-    """`code` is the close code that tells the peer."""
+    """`code` is the code of the close frame."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -43,10 +43,10 @@ class WebSocketError(ProtocolError):
 
 
 class Frames(NamedTuple):
-    """Whole messages, as columns, in order.
+    """Complete messages, in columns.
 
-    The block holds them as frames that a server may send as they are: where a dialect's messages go out as they
-    came in, `bounds` says where each frame begins, and the end of the last.
+    The block has them as frames that a server can send unchanged; `bounds` are the start of each frame and the
+    end of the last.
     """
 
     block: Block
@@ -62,24 +62,24 @@ class Frames(NamedTuple):
 
 
 class WebSocketSession(Session):
-    """A subclass reads messages; all else about WebSocket happens here."""
+    """Reads frames; a subclass reads the messages."""
 
     dialect: str
     client = False
-    """Whether we dialled: what we send is masked then, and what we get is not."""
+    """Whether this side dialled: then it sends with masks and receives without."""
     limit_setting = "limits.payload_bytes"
-    """What raises the limit of a message."""
+    """The setting that raises the limit of a message."""
 
     def __init__(self, context: SessionContext, message_limit: int) -> None:
         super().__init__(context)
         self._message_limit = message_limit
         self._opcode = CONTINUATION
-        """What the message is whose fragments are being gathered; CONTINUATION: there is none."""
+        """The opcode of the fragmented message; CONTINUATION: there is none."""
         self._fragments = bytearray()
         self._pongs = bytearray()
-        """Answers to pings that came one after the other: a flood of them costs one reply."""
-        self._over = False
-        """Whether the peer said goodbye; nothing behind that is looked at."""
+        """Pongs for consecutive pings, which become one reply."""
+        self._closed = False
+        """Whether a close frame was received; further input is ignored."""
 
     @property
     def buffered_bytes(self) -> int:  # type: ignore[override]
@@ -87,9 +87,9 @@ class WebSocketSession(Session):
         return len(self._fragments)
 
     def read_messages(self, frames: Frames, now: float, reading: Reading) -> None:
-        """May raise any PeerError; what was added to the reading before that still counts.
+        """May raise any PeerError; events that were added before it are kept.
 
-        Whether a text is UTF-8 is for whoever decodes it to find."""
+        Text frames are not checked for UTF-8."""
         raise NotImplementedError
 
     def to_control(self, opcode: int, payload: bytes) -> bytes:
@@ -102,18 +102,18 @@ class WebSocketSession(Session):
         reading = Reading(self.dialect)
         try:
             position, need = self._read(block, now, reading)
-            self._say_pongs(reading)
-            if self._over:
+            self._add_pongs(reading)
+            if self._closed:
                 reading.add(Closing())
         except PeerError as error:
             position, need = len(block), 0
-            self._say_pongs(reading)
+            self._add_pongs(reading)
             reading.add(Closing(error))
         return reading.close(position, need)
 
     def _read(self, block: Block, now: float, reading: Reading) -> tuple[int, int]:
         position = need = 0
-        while not self._over:
+        while not self._closed:
             if self._opcode == CONTINUATION and block[position : position + 1] in PLAIN_STARTS:
                 position, need, unfinished = self._scan(block, position, now, reading)
                 if unfinished:
@@ -129,11 +129,11 @@ class WebSocketSession(Session):
             block, position, not self.client, self._message_limit
         )
         if opcodes:
-            self._say_pongs(reading)
+            self._add_pongs(reading)
             self.read_messages(Frames(found, starts, ends, opcodes, bounds), now, reading)
         return position, need, unfinished
 
-    def _say_pongs(self, reading: Reading) -> None:
+    def _add_pongs(self, reading: Reading) -> None:
         if self._pongs:
             reading.add(Reply(bytes(self._pongs)))
             self._pongs = bytearray()
@@ -141,7 +141,7 @@ class WebSocketSession(Session):
     # -- frames one by one -------------------------------------------------------------------------------
 
     def _read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
-        """The position after one frame of whatever kind, or the same one and how long the frame will be."""
+        """The position after one frame of any kind, or the same position and the length of the frame."""
         if len(block) - position < 2:
             return position, 0
         first, size = block[position], block[position + 1] & ~MASKED
@@ -184,7 +184,9 @@ class WebSocketSession(Session):
     def _read_length(self, digits: Block) -> int:
         size = int.from_bytes(digits, "big")
         if size < (126 if len(digits) == 2 else 1 << 16) or size >> 63:
-            raise WebSocketError(BROKEN, f"a length of {size:,} in {len(digits)} bytes; the shortest form is due")
+            raise WebSocketError(
+                BROKEN, f"a length of {size:,} in {len(digits)} bytes, which is not the shortest form"
+            )
         return size
 
     def _check_size(self, size: int) -> None:
@@ -201,7 +203,7 @@ class WebSocketSession(Session):
             block = head + self._fragments
             self._fragments = bytearray()
             found = Frames(block, [len(head)], [len(block)], bytes([opcode]), [0, len(block)])
-            self._say_pongs(reading)
+            self._add_pongs(reading)
             self.read_messages(found, now, reading)
 
     def _handle_control(self, opcode: int, payload: bytes, reading: Reading) -> None:
@@ -209,9 +211,9 @@ class WebSocketSession(Session):
             self._pongs += self.to_control(PONG, payload)
         elif opcode == CLOSE:
             _check_close(payload)
-            self._say_pongs(reading)
+            self._add_pongs(reading)
             reading.add(Reply(self.to_control(CLOSE, payload[:2])))
-            self._over = True
+            self._closed = True
 
 
 def _check_close(payload: bytes) -> None:
@@ -235,7 +237,7 @@ def _close_code(error: PeerError | None) -> tuple[int, str]:
 
 
 def header(opcode: int, size: int, masked: int = 0) -> bytes:
-    """What stands before a payload of this size, where the whole message is in one frame."""
+    """The header of a message in one frame."""
     if size < 126:
         return bytes((FIN | opcode, masked | size))
     if size < 1 << 16:
@@ -248,11 +250,11 @@ def to_frame(opcode: int, payload: bytes) -> bytes:
 
 
 def to_masked_frame(opcode: int, payload: bytes) -> bytes:
-    """What a client sends."""
+    """A frame of a client."""
     key = secrets.token_bytes(MASK_BYTES)
     return header(opcode, len(payload), MASKED) + key + mask(payload, key)
 
 
 def to_close(code: int, reason: str) -> bytes:
-    """The payload of a close frame; a reason that is too long for it is cut."""
+    """The payload of a close frame; a long reason is cut."""
     return code.to_bytes(2, "big") + reason.encode()[:REASON_BYTES].decode(errors="ignore").encode()
