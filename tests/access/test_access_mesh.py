@@ -17,7 +17,7 @@ from kit.frames import pub
 from kit.hermod import topics
 from kit.nanomsg import PUB, SUB, Listening, TakenPeer, message
 from kit.room import Room
-from kit.ubre import line
+from kit.ubre import UbrePeer, line
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 from polycast.dialects.guard import SHOWN_CHARACTERS
 from polycast.server.dispatch.mesh_links import PLACES_PER_HOST
@@ -409,3 +409,32 @@ def test_with_forwarding_a_forbidden_topic_is_forbidden_under_its_forwarded_name
 def _hears(local: Peer, speaker: Peer) -> bool:
     speaker.send(pub("fence"))
     return bool(select.select([local.socket], [], [], 0.1)[0])
+
+
+@pytest.mark.parametrize("delivery", ["live", "committed"])
+def test_a_copy_is_delivered_to_subscribers_with_the_right_to_both_original_names(
+    delivery: str, tmp_path: Path
+) -> None:
+    """`//fwd/plan` was published as `plan` or as `//plan`, by a client of a broker further away."""
+    rules = (
+        "one may subscribe plan",
+        "both may subscribe plan",
+        "both may subscribe //plan",
+        "mesh may publish >",
+    )
+    networks = ("one=127.0.0.1/32", "both=127.0.0.2/32", "mesh=127.0.0.3/32")
+    config = write_config(tmp_path, *rules, networks=networks)
+    flags = (f"--config={config}", "--forward", f"--set=log.delivery={delivery}")
+    with (
+        Broker(*flags, listen=("ubre", "simplest.peer"), data=tmp_path / "data") as broker,
+        UbrePeer(broker.ports["ubre"]) as one,
+        UbrePeer(broker.ports["ubre"], source="127.0.0.2") as both,
+        Peer(broker.ports["simplest.peer"], source="127.0.0.3") as link,
+    ):
+        for peer in (one, both):
+            peer.say(subscribe="plan")
+            assert peer.refusal("nobody", None) == "Forbidden"
+        link.send(pub("//fwd/plan", b"1") + pub("plan", b"2"))
+        both.hear(publish="plan", body="1")
+        both.hear(publish="plan", body="2")
+        one.hear(publish="plan", body="2")

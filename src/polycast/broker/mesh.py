@@ -278,10 +278,13 @@ class Mesh:
         for name in (topic, *second_names(topic)):
             links = (name == forwarded and forward) or (name == topic and not origin.link)
             audience = self._hub.router.audience(name)
+            ambiguous = name != topic == forwarded  # the message was published under this name or under another
             members = frozenset(
                 (subscriber, encoder)
                 for subscriber, encoder in audience.members
-                if subscriber not in reached and (links or not subscriber.link)
+                if subscriber not in reached
+                and (links or not subscriber.link)
+                and (not ambiguous or subscriber.has_right(forwarded.decode()))
             )
             if members:
                 reached.update(subscriber for subscriber, _ in members)

@@ -14,10 +14,14 @@ from weakref import WeakValueDictionary
 from polycast.model import Encoder, Pattern
 
 
+def _has_every_right(topic: str) -> bool:
+    return True
+
+
 class Subscriber:
     """A connection, as routing sees it. `owner` is opaque here."""
 
-    __slots__ = ("echo", "link", "may_receive", "owner", "patterns")
+    __slots__ = ("echo", "has_right", "link", "may_receive", "owner", "patterns")
 
     def __init__(self, owner: Any, echo: bool = True, link: bool = False) -> None:
         self.owner = owner
@@ -26,6 +30,8 @@ class Subscriber:
         self.patterns: dict[Pattern, Encoder] = {}
         self.may_receive: Callable[[str], bool] | None = None
         """Restricts the topics that match its patterns; None: no restriction. Set by `Router.limit`."""
+        self.has_right: Callable[[str], bool] = _has_every_right
+        """Whether the subscriber has the right to this topic, whatever name a message is delivered under."""
 
 
 Member = tuple[Subscriber, Encoder]

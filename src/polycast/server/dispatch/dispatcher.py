@@ -22,6 +22,7 @@ from polycast.model import (
     Commit,
     DeferredReply,
     Event,
+    Exact,
     PublishBatch,
     Refused,
     Reply,
@@ -109,6 +110,7 @@ class Dispatcher:
     def open(self, connection: Connection) -> None:
         role, guard = connection.listener.role, connection.guard
         connection.subscriber = self._hub.join(connection, role.echo, role.link)
+        connection.subscriber.has_right = lambda topic: guard.may_subscribe(Exact(topic))
         if role.link:
             self._subscriptions.limit_link(connection)
             self._links.apply(
