@@ -17,11 +17,12 @@ from kit.program import polycast_forked, polycast_here
 from kit.wire import wait_for
 from polycast.errors import StartError
 from polycast.log.files import permissions
-from polycast.log.files.permissions import OURS
+from polycast.log.files.permissions import OURS, UMASKS
 from polycast.server.access.tokens import FILE, digest_of, read_tokens
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 SMALL = "--set=log.segment_bytes=65536"
+NOBODY = 65534
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +118,31 @@ def test_a_folder_with_foreign_files_keeps_its_mode_and_the_log_does_not(tmp_pat
     said = run_a_broker(data)
     assert (mode_of(data), mode_of(data / "log"), mode_of(data / "letters")) == (0o755, 0o700, 0o644)
     assert f"other accounts can read {data}: its mode is 0755; chmod 700 {data}, or set log.access" in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a link of another account")
+def test_a_link_of_another_account_is_not_followed(tmp_path: Path) -> None:
+    """Where others may write, as in /tmp, a link with the name of one of the broker's folders leads anywhere."""
+    data, there, own = tmp_path / "data", tmp_path / "there", tmp_path / "own"
+    for folder in (data, there, own):
+        folder.mkdir()
+        folder.chmod(0o755)
+    (data / "lake").symlink_to(there)
+    os.lchown(data / "lake", NOBODY, NOBODY)
+    (data / "quality").symlink_to(own)
+    (data / "index").mkdir(mode=0o755)
+    os.chown(data / "index", NOBODY, NOBODY)
+    permissions.protect(data, UMASKS["owner"])
+    found = (mode_of(there), mode_of(own), mode_of(data / "index"), mode_of(data))
+    assert found == (0o755, 0o700, 0o755, 0o700)
+
+
+def test_an_empty_shared_folder_keeps_its_mode(tmp_path: Path) -> None:
+    data = tmp_path / "tmp"
+    data.mkdir()
+    data.chmod(0o1777)
+    permissions.protect(data, UMASKS["owner"])
+    assert stat.S_IMODE(data.stat().st_mode) == 0o1777
 
 
 def test_all_files_of_a_data_folder_are_known(tmp_path: Path) -> None:

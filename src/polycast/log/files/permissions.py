@@ -72,14 +72,18 @@ def protect(data: Path, umask: int) -> None:
     """Gives existing folders the mode of new ones.
 
     A data folder with other files keeps its mode: it may be a home, or /tmp. The folders of Polycast in it get
-    theirs.
+    theirs. Folders and symbolic links of other accounts are skipped: a link could lead anywhere.
     """
     for folder in (data, *(data / name for name in sorted(FOLDERS))):
         try:
-            if folder != data or is_ours(data):
+            if is_ours(data) if folder == data else _is_of_this_account(folder):
                 _set_mode(folder, ANYBODY & ~umask)
-        except OSError:  # missing, or of another account; `open_to_others` reports modes that are too open
+        except OSError:  # missing; `open_to_others` reports modes that are too open
             continue
+
+
+def _is_of_this_account(folder: Path) -> bool:
+    return folder.lstat().st_uid == folder.stat().st_uid == os.geteuid()
 
 
 def _set_mode(folder: Path, wanted: int) -> None:
@@ -91,8 +95,10 @@ def _set_mode(folder: Path, wanted: int) -> None:
 
 
 def is_ours(data: Path) -> bool:
-    """Whether the folder has no files of others."""
-    return data.stat().st_uid == os.geteuid() and all(path.name in OURS for path in data.iterdir())
+    """Whether the folder has no files of others, and is not shared like /tmp, which may be empty."""
+    found = data.stat()
+    own = found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX
+    return own and all(path.name in OURS for path in data.iterdir())
 
 
 def open_to_others(path: Path, umask: int) -> int:
