@@ -75,6 +75,10 @@ def test_valid_rules(text: str, rule: Rule) -> None:
         "a may publish x over telepathy",
         "a b may publish x",
         "ä may admin",
+        "a may subscribe ~ ",
+        "a may subscribe ~\u00a0",
+        "a may publish a.>\t",
+        "a may publish a  over ubre",
     ],
 )
 def test_invalid_rules(text: str) -> None:
@@ -85,6 +89,11 @@ def test_invalid_rules(text: str) -> None:
 
 def rights(*texts: str, identity: str = "a", dialect: str = "ubre") -> Rights | None:
     return rights_of(map(parse_rule, texts), identity, dialect)
+
+
+def test_blanks_around_a_rule_are_ignored_if_they_cannot_belong_to_a_pattern() -> None:
+    assert parse_rule(" a may everything \n") == parse_rule("a may everything")
+    assert parse_rule("\ta may publish b over ubre ") == parse_rule("a may publish b over ubre")
 
 
 def test_everything_without_a_rule_is_forbidden() -> None:

@@ -60,6 +60,8 @@ def parse_rule(text: str) -> Rule:
     if match is None:
         raise UsageError(f"{text!r} is not a rule", FORMS)
     identity, words, topics, over = match.groups()
+    if topics is not None and (topics if over else text)[-1:].isspace():  # `~` is everything, and `~ ` is not
+        raise UsageError(f"{text!r}: the pattern ends with a blank", "leave the blank out")
     check_name(identity)
     actions = frozenset(words.split("+"))
     has_pattern = actions <= PATTERN_ACTIONS
