@@ -127,12 +127,26 @@ def _listen_ipc(address: Address) -> socket.socket:
     try:
         sock.bind(str(path))
         if mode := address.options.get("mode"):  # by default the umask leaves it to this account
-            path.chmod(int(mode, 8))
+            _set_mode(path, int(mode, 8))
         sock.listen(BACKLOG)
     except OSError:
         sock.close()
         raise
     return sock
+
+
+def _set_mode(path: Path, mode: int) -> None:
+    """Of the socket file itself, never of a file that was linked in its place since `bind`."""
+    if not hasattr(os, "O_PATH"):  # not Linux
+        path.chmod(mode, follow_symlinks=False)
+        return
+    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(handle).st_mode):
+            raise OSError(errno.EADDRINUSE, "another file took its place")
+        Path(f"/proc/self/fd/{handle}").chmod(mode)
+    finally:
+        os.close(handle)
 
 
 def identity(path: Path) -> tuple[int, int]:
