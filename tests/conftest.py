@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,10 @@ from kit.room import Room
 SPARK = "tests/spark/"
 KILLS = "tests/spark/test_spark_crash.py"
 """Has a Spark of its own, and waits most of the time."""
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 1 << 30
+IN_MEMORY = ("tests/log/", "tests/crash/")
+"""Tests that call fsync all the time, and need no real disk for it."""
 
 
 settings.register_profile("default", max_examples=40, deadline=None)
@@ -39,6 +47,23 @@ class Sharing(LoadFileScheduling):  # type: ignore[misc]
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
     return Sharing(config, log)
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """In memory for some tests, if there is enough; removed unless the test fails."""
+    if not request.node.nodeid.startswith(IN_MEMORY) or not _has_memory():
+        yield tmp_path
+        return
+    failed = request.session.testsfailed
+    folder = Path(tempfile.mkdtemp(prefix="polycast-test-", dir=MEMORY))
+    yield folder
+    if request.session.testsfailed == failed:
+        shutil.rmtree(folder)
+
+
+def _has_memory() -> bool:
+    return os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES
 
 
 @pytest.fixture(scope="module")

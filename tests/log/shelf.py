@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import settings
 
 from polycast.log.files.disk import DISK
 from polycast.log.files.folder import HOT, file_name
@@ -23,6 +25,8 @@ BEGAN = 1_700_000_000_000_000
 SECOND = 1_000_000
 TOPICS = ("a", "b.c")
 Row = dict[str, Any]
+POSITION_SHARE = 200
+"""Every byte with 200 examples or more, every fifth with 40."""
 
 
 def time_of(offset: int) -> int:
@@ -120,6 +124,12 @@ def digest(payloads: Iterable[bytes]) -> str:
     for payload in payloads:
         total.update(len(payload).to_bytes(4, "little") + payload)
     return total.hexdigest()
+
+
+def every_byte(start: int, stop: int) -> range:
+    """Positions to damage: a share that grows with the Hypothesis profile, from another start each time."""
+    step = max(1, POSITION_SHARE // settings().max_examples)
+    return range(start + random.randrange(step), stop, step)
 
 
 def flip(path: Path, position: int, mask: int = 0x01) -> None:

@@ -163,7 +163,7 @@ def test_everybody_reads_all_the_time(tmp_path: Path) -> None:
         publisher.start()
         wait_for(lambda: len(sealed_files(folder)) > 1, "sealed segments")
         seen = dict.fromkeys(READERS, 0)
-        while len(sealed_files(folder)) < 12 or not all(seen.values()):
+        while len(sealed_files(folder)) < 6 or not all(seen.values()):
             for read in READERS:
                 seen[read] += check_some(read, folder)
         publisher.ending.set()

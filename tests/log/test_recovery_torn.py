@@ -9,6 +9,7 @@ import pytest
 
 from crash.evidence import check_log, read_with_pyarrow
 from log.desk import HASTY, RESERVE, Desk, Said, desk, reserve_few
+from log.shelf import every_byte
 from polycast.log.files.format import Gap
 from polycast.log.files.hot import HotReader
 from polycast.log.repair.recovery import recover
@@ -79,7 +80,7 @@ def test_cut_at_every_byte(image: tuple[Path, list[Said]], tmp_path: Path) -> No
     data, kept = image
     whole = hot_of(data).read_bytes()
     edges = edges_of(hot_of(data))
-    for size in (*range(edges[1] - 10, edges[-2], 7), *range(edges[-2], edges[-1] + 1)):
+    for size in (*range(edges[1] - 10, edges[-2], 29), *every_byte(edges[-2], edges[-1] + 1), edges[-1]):
         again = tmp_path / "again"
         shutil.copytree(data, again)
         hot_of(again).write_bytes(whole[:size])

@@ -11,7 +11,7 @@ import pytest
 from crash.evidence import check_log, read_with_pyarrow
 from kit.wire import wait_for
 from log.desk import HASTY, NOW, FaultyDisk, Said, desk, reserve_few
-from log.shelf import flip
+from log.shelf import every_byte, flip
 from polycast.errors import StartError
 from polycast.log.batch_ids import BatchRow
 from polycast.log.files.disk import DISK
@@ -58,14 +58,15 @@ def test_a_damaged_one_is_none(tmp_path: Path, suffix: str) -> None:
     [path] = tmp_path.glob(f"*{suffix}")
     whole = path.read_bytes()
     harmless = 0
-    for position in range(len(whole)):
+    positions = every_byte(0, len(whole))
+    for position in positions:
         flip(path, position, 1 << position % 8)
         found = read_snapshot(tmp_path, SNAPSHOT.offset)
         assert found is None or same(found, SNAPSHOT), position
         harmless += found is not None
         path.write_bytes(whole)
-    assert harmless < len(whole) / 4  # padding of the schema
-    for size in range(len(whole)):
+    assert harmless < len(positions) / 4  # padding of the schema
+    for size in every_byte(0, len(whole)):
         path.write_bytes(whole[:size])
         assert read_snapshot(tmp_path, SNAPSHOT.offset) is None
 
