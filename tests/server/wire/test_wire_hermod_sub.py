@@ -56,8 +56,8 @@ def test_an_error_of_a_client_is_in_the_log(broker: Broker, room: Room) -> None:
     subscriber.send(b'{"status": "ERROR", "code": 7, "message": "no\\nroom"}' + CLOSE)
     assert subscriber.expect_closed() == b""
     port = subscriber.socket.getsockname()[1]
-    log = broker.wait_for_log(f":{port}: passed over")
-    assert log.endswith(r"passed over: ERROR of a client: 7, 'no\nroom'")
+    log = broker.wait_for_log(f":{port}: refused")
+    assert log.endswith(r"refused: ERROR of a client: 7, 'no\nroom'")
 
 
 def test_an_ok_and_an_error_are_no_matter(broker: Broker, room: Room) -> None:
