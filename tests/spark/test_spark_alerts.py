@@ -39,7 +39,7 @@ def test_each_anomaly_raises_one_alert(spark: SparkSession, data: Path) -> None:
     """The run has several batches and publishes the alerts."""
     with Broker(listen=("hermod.pub",), data=data.parent / "broker") as broker:
         at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
-        config = prepare_run("alerts", data, at, ["least=5", "batch_messages=4000"], once=True)
+        config = prepare_run("alerts", data, at, ["least=5", "batch_messages=6000"], once=True)
         report = run_in_session(spark, config, lambda progress: None, threading.Event())
     assert report.batches > 2
     read = spark.read.format("polycast").option("path", str(data.parent / "broker"))

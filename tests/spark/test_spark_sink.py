@@ -73,14 +73,13 @@ def test_all_partitions_are_one_batch_and_a_repeat_publishes_nothing(
 
 def test_a_stream_publishes_each_row_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     write(numbers(spark, 500), broker)
-    for _ in range(2):
-        for _ in range(2):
-            echo(spark, broker, tmp_path)
-        write(numbers(spark, 100), broker)
+    echo(spark, broker, tmp_path)
+    echo(spark, broker, tmp_path)
+    write(numbers(spark, 100), broker)
     echo(spark, broker, tmp_path)
     found = [topic for topic, _, _ in stored(spark, tmp_path / "data")]
-    assert len([topic for topic in found if not topic.startswith("echo/")]) == 700
-    assert len([topic for topic in found if topic.startswith("echo/")]) == 700
+    assert len([topic for topic in found if not topic.startswith("echo/")]) == 600
+    assert len([topic for topic in found if topic.startswith("echo/")]) == 600
 
 
 def echo(spark: SparkSession, broker: Broker, folder: Path) -> None:

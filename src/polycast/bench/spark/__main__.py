@@ -38,10 +38,8 @@ def main(arguments: argparse.Namespace) -> None:
         )
         write_log(data.log, arguments.rows)
         read_log(spark, data.log).write.option("compression", "zstd").parquet(str(data.parquet))
-        cells = [
-            comparison for comparison in COMPARISONS if not arguments.cell or comparison.name in arguments.cell
-        ]
-        found["cells"] = [_measure(comparison, data, arguments) for comparison in cells]
+        chosen = [each for each in COMPARISONS if not arguments.cell or each.name in arguments.cell]
+        found["cells"] = [_measure(each, data, arguments) for each in chosen]
         if not arguments.cell or "live" in arguments.cell:
             found["live"] = _measure_broker(spark, folder, arguments.rounds)
     _show(found)
