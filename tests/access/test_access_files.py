@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,12 @@ from kit.hermod import OK
 from kit.kept import total
 from kit.program import polycast_forked, polycast_here
 from kit.wire import wait_for
+from polycast.address import parse_address
 from polycast.errors import StartError
 from polycast.log.files import permissions
 from polycast.log.files.permissions import OURS, UMASKS
 from polycast.server.access.tokens import FILE, digest_of, read_tokens
+from polycast.server.io import sockets
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 SMALL = "--set=log.segment_bytes=65536"
@@ -143,6 +147,24 @@ def test_an_empty_shared_folder_keeps_its_mode(tmp_path: Path) -> None:
     data.chmod(0o1777)
     permissions.protect(data, UMASKS["owner"])
     assert stat.S_IMODE(data.stat().st_mode) == 0o1777
+
+
+def test_the_mode_of_a_socket_file_is_not_given_to_a_file_that_replaced_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, secret = tmp_path / "socket", tmp_path / "secret"
+    secret.touch(0o600)
+
+    class Raced(socket.socket):
+        def bind(self, address: Any, /) -> None:
+            super().bind(address)
+            path.unlink()
+            path.symlink_to(secret)
+
+    monkeypatch.setattr(socket, "socket", Raced)
+    with pytest.raises(StartError, match="cannot listen for simplest"):
+        sockets.listen("simplest", parse_address(f"ipc://{path}?mode=666"))
+    assert mode_of(secret) == 0o600
 
 
 def test_all_files_of_a_data_folder_are_known(tmp_path: Path) -> None:
