@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from bridge.tongues import TONGUES, Heard
+from bridge.dialect_cases import CASES, Arrived
 from kit.broker import Broker
 from kit.room import Room
 
 
-def carry(broker: Broker, source: str, topic: str, payload: bytes) -> tuple[dict[str, Heard], dict[str, Heard]]:
-    """What each dialect hears of a message, and what it should."""
-    said = TONGUES[source].say(topic, payload)
-    assert said is not None
-    meant = TONGUES[source].meant(topic, payload)
+def carry(
+    broker: Broker, source: str, topic: str, payload: bytes
+) -> tuple[dict[str, Arrived], dict[str, Arrived]]:
+    """What arrives of a message in each dialect, and what should."""
+    data = CASES[source].encode(topic, payload)
+    assert data is not None
+    message = CASES[source].to_message(topic, payload)
     with Room(broker) as room:
-        ears = {name: tongue.hear(room, meant.topic) for name, tongue in TONGUES.items()}
-        mouth = TONGUES[source].publish(room)
-        mouth.send(said)
-        heard = {name: TONGUES[name].read(ear) for name, ear in ears.items()}
-        for name, ear in ears.items():
-            assert ear.read == b"", f"{name} heard more than one message"
-    return heard, {name: tongue.heard(meant) for name, tongue in TONGUES.items()}
+        subscribers = {name: case.subscribe(room, message.topic) for name, case in CASES.items()}
+        publisher = CASES[source].publish(room)
+        publisher.send(data)
+        arrived = {name: CASES[name].read(subscriber) for name, subscriber in subscribers.items()}
+        for name, subscriber in subscribers.items():
+            assert subscriber.read == b"", f"{name} received more than one message"
+    return arrived, {name: case.expected(message) for name, case in CASES.items()}

@@ -1,4 +1,4 @@
-"""The page about conversions, made of what was heard."""
+"""The page about conversions, written from what arrived."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.carry import carry
-from bridge.tongues import NOTHING, TONGUES, Heard
+from bridge.dialect_cases import CASES, NOTHING, Arrived
 from kit.broker import Broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects" / "conversions.md"
@@ -29,51 +29,50 @@ EXAMPLES: tuple[tuple[str, bytes], ...] = (
 )
 
 HEAD = """\
-# What becomes of a message in another dialect
+# Conversions between dialects
 
-Written by a test that carried each of these messages through a broker and put down what arrived (`make docs`).
-The rules behind it are few:
+A test sends each of these messages through a broker and writes down what arrives (`make docs`). The rules:
 
-- Bytes stay bytes. UBRE's JSON has types: there a string is text, any other value is JSON, and bytes that are
-  no text come as `{"$base64": ...}`.
-- A character that would end a topic early is escaped: space, CR and LF in `simplest`, and `!` as well in
-  `fanout`. Escapes are never undone, so there nobody can tell `a b` from `a%20b`. `simplest` has no empty
-  name; it shows `%`.
-- `nanomsg` has no topic of its own: the first `|` divides. A topic with a `|` in it is divided there by whoever
-  reads it.
-- A line of `fanout` holds no LF: each becomes the two characters `\\n`. That is the only payload that changes,
-  and it is counted (`polycast_messages_lossy_total`).
+- Bytes stay bytes. The JSON of UBRE has types: a string is text, any other value is JSON, and bytes that are
+  no text are `{"$base64": ...}`.
+- A character that would end a topic early is escaped: space, CR and LF in `simplest`, and also `!` in
+  `fanout`. Escapes are never undone, so `a b` and `a%20b` look the same there. `simplest` has no empty
+  name; the empty topic is `%`.
+- `nanomsg` has no topics: the first `|` separates topic and payload. A reader splits a topic that contains `|`
+  there.
+- A line of `fanout` cannot contain LF: each becomes the two characters `\\n`. No other payload changes, and the
+  metric `polycast_messages_lossy_total` counts it.
 
-`=`: as it was said. Otherwise topic and payload, where they are not what was said, and in UBRE's JSON the body.
-`␍` and `␊` stand for CR and LF.
+`=`: unchanged. Otherwise the changed topic and payload, and in the JSON of UBRE the body. `␍` and `␊`
+stand for CR and LF.
 """
 
 
 def write(broker: Broker) -> str:
-    """The whole page. Whatever is heard must be what the rules say."""
-    return HEAD + "".join(_section(broker, source) for source in TONGUES)
+    """The whole page. What arrives must be what the rules say."""
+    return HEAD + "".join(_section(broker, source) for source in CASES)
 
 
 def _section(broker: Broker, source: str) -> str:
-    sayable = [example for example in EXAMPLES if TONGUES[source].say(*example) is not None]
-    unsayable = [
-        f"{_code(topic)} {_code(payload)}" for topic, payload in EXAMPLES if (topic, payload) not in sayable
+    encodable = [example for example in EXAMPLES if CASES[source].encode(*example) is not None]
+    not_encodable = [
+        f"{_code(topic)} {_code(payload)}" for topic, payload in EXAMPLES if (topic, payload) not in encodable
     ]
-    lines = [f"\n## Said in {source}\n", f"| topic | payload | {' | '.join(TONGUES)} |", f"{'|---' * 8}|"]
-    lines += [_row(broker, source, *example) for example in sayable]
-    lines += [f"\nCannot be said: {', '.join(sorted(unsayable))}."] if unsayable else []
+    lines = [f"\n## Published in {source}\n", f"| topic | payload | {' | '.join(CASES)} |", f"{'|---' * 8}|"]
+    lines += [_row(broker, source, *example) for example in encodable]
+    lines += [f"\nCannot be written: {', '.join(sorted(not_encodable))}."] if not_encodable else []
     return "\n".join(lines) + "\n"
 
 
 def _row(broker: Broker, source: str, topic: str, payload: bytes) -> str:
-    heard, expected = carry(broker, source, topic, payload)
-    assert heard == expected
-    cells = [_code(topic), _code(payload), *(_cell(heard[name], topic, payload) for name in TONGUES)]
+    arrived, expected = carry(broker, source, topic, payload)
+    assert arrived == expected
+    cells = [_code(topic), _code(payload), *(_cell(arrived[name], topic, payload) for name in CASES)]
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(heard: Heard, topic: str, payload: bytes) -> str:
-    name, content = heard
+def _cell(arrived: Arrived, topic: str, payload: bytes) -> str:
+    name, content = arrived
     changed = [_code(name)] if name != topic else []
     if isinstance(content, bytes):
         changed += [_code(content)] if content != payload else []
@@ -83,7 +82,7 @@ def _cell(heard: Heard, topic: str, payload: bytes) -> str:
 
 
 def _code(content: str | bytes) -> str:
-    """As code in a cell of a table, with signs for what cannot be seen."""
+    """As code in a cell of a table, with visible control characters."""
     if isinstance(content, bytes):
         readable = content.decode(errors="replace").encode() == content
         content = content.decode() if readable else repr(content)[2:-1]
@@ -92,7 +91,7 @@ def _code(content: str | bytes) -> str:
 
 
 def _to_json(content: Any) -> str:
-    """As it came: numbers were kept as they were written."""
+    """Numbers as they were written."""
     if isinstance(content, dict):
         return "{" + ",".join(f"{_to_json(key)}:{_to_json(each)}" for key, each in content.items()) + "}"
     return str(content[1]) if isinstance(content, tuple) else json.dumps(content, ensure_ascii=False)

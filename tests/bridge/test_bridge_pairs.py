@@ -1,4 +1,4 @@
-"""Every dialect to every dialect, over real sockets: what is heard is what the rules say."""
+"""Every dialect to every dialect, over real sockets: what is arrived is what the rules say."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from bridge.carry import carry
-from bridge.tongues import TONGUES
+from bridge.dialect_cases import CASES
 from kit.broker import Broker
 
-each_source = pytest.mark.parametrize("source", TONGUES)
+each_source = pytest.mark.parametrize("source", CASES)
 
 topics = st.one_of(
     st.sampled_from(
@@ -32,6 +32,6 @@ payloads = st.one_of(
 @settings(suppress_health_check=list(HealthCheck))
 @given(topic=topics, payload=payloads)
 def test_every_dialect_hears_it_by_the_rules(crossroads: Broker, source: str, topic: str, payload: bytes) -> None:
-    assume(not topic.startswith("polycast/") and TONGUES[source].say(topic, payload) is not None)
-    heard, expected = carry(crossroads, source, topic, payload)
-    assert heard == expected
+    assume(not topic.startswith("polycast/") and CASES[source].encode(topic, payload) is not None)
+    arrived, expected = carry(crossroads, source, topic, payload)
+    assert arrived == expected

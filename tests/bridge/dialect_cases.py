@@ -1,7 +1,7 @@
-"""How each dialect says a message, and how it is read there; written by hand, over plain sockets.
+"""How each dialect writes and reads a message; written by hand, over plain sockets.
 
-A topic or payload that a dialect has no way to say is None from `say`. What it says is not always what it meant:
-`meant` tells what the model makes of it.
+`encode` returns None for a topic or a payload that a dialect cannot write. `to_message` returns the message that
+the broker makes of the written bytes, which may differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SP_PUB, SP_SUB = b"\x00SP\x00\x00\x20\x00\x00", b"\x00SP\x00\x00\x21\x00\x00"
 
 
 @dataclass(frozen=True)
-class Meant:
+class ModelMessage:
     """A message as the model has it: topic, payload, and its format where that is not `bytes`."""
 
     topic: str
@@ -37,28 +37,28 @@ def _is_text(payload: bytes) -> bool:
 # -- speaking --------------------------------------------------------------------------------------------
 
 
-def say_simplest(topic: str, payload: bytes) -> bytes | None:
+def encode_simplest(topic: str, payload: bytes) -> bytes | None:
     if not topic or any(c in topic for c in " \r\n"):
         return None
     return b"pub %b %d %b\n" % (topic.encode(), len(payload), payload)
 
 
-def say_fanout(topic: str, payload: bytes) -> bytes | None:
-    sayable = topic and not any(c in topic for c in " \r\n!") and b"\n" not in payload
-    return topic.encode() + b" " + payload + b"\n" if sayable and not payload.endswith(b"\r") else None
+def encode_fanout(topic: str, payload: bytes) -> bytes | None:
+    encodable = topic and not any(c in topic for c in " \r\n!") and b"\n" not in payload
+    return topic.encode() + b" " + payload + b"\n" if encodable and not payload.endswith(b"\r") else None
 
 
-def say_hermod(topic: str, payload: bytes) -> bytes | None:
+def encode_hermod(topic: str, payload: bytes) -> bytes | None:
     header = {"topic": topic, "payload_size": len(payload), "checksum": sha1(payload).hexdigest()}
     return json.dumps(header).encode() + payload
 
 
-def say_nanomsg(topic: str, payload: bytes) -> bytes | None:
+def encode_nanomsg(topic: str, payload: bytes) -> bytes | None:
     body = topic.encode() + b"|" + payload if topic else payload
     return struct.pack("!Q", len(body)) + body
 
 
-def say_ubre_json(topic: str, payload: bytes) -> bytes | None:
+def encode_ubre_json(topic: str, payload: bytes) -> bytes | None:
     """A JSON value that is no string as it stands, any other text as a string."""
     if not _is_text(payload):
         return None
@@ -87,54 +87,54 @@ def _refuse(text: str) -> None:
     raise ValueError(text)
 
 
-def say_ubre_binary(topic: str, payload: bytes) -> bytes | None:
+def encode_ubre_binary(topic: str, payload: bytes) -> bytes | None:
     name = topic.encode()
     return struct.pack("!BHI", ord("P"), len(name), len(payload)) + name + payload
 
 
-# -- what was meant --------------------------------------------------------------------------------------
+# -- what was message --------------------------------------------------------------------------------------
 
 
-def as_said(topic: str, payload: bytes) -> Meant:
-    return Meant(topic, payload)
+def message_unchanged(topic: str, payload: bytes) -> ModelMessage:
+    return ModelMessage(topic, payload)
 
 
-def meant_by_nanomsg(topic: str, payload: bytes) -> Meant:
+def message_of_nanomsg(topic: str, payload: bytes) -> ModelMessage:
     """The first bar divides, and there must be something before it."""
     body = topic.encode() + b"|" + payload if topic else payload
     name, bar, rest = body.partition(b"|")
     fits = bar and name and len(name) <= 1024 and _is_text(name)
-    return Meant(name.decode(), rest) if fits else Meant("", body)
+    return ModelMessage(name.decode(), rest) if fits else ModelMessage("", body)
 
 
-def meant_by_ubre_json(topic: str, payload: bytes) -> Meant:
+def message_of_ubre_json(topic: str, payload: bytes) -> ModelMessage:
     if not payload:
-        return Meant(topic, b"", "none")
-    return Meant(topic, payload, "json" if _is_value(payload) else "text")
+        return ModelMessage(topic, b"", "none")
+    return ModelMessage(topic, payload, "json" if _is_value(payload) else "text")
 
 
-def meant_by_ubre_binary(topic: str, payload: bytes) -> Meant:
-    return Meant(topic, payload, "bytes" if payload else "none")
+def message_of_ubre_binary(topic: str, payload: bytes) -> ModelMessage:
+    return ModelMessage(topic, payload, "bytes" if payload else "none")
 
 
 # -- reading ---------------------------------------------------------------------------------------------
 
-Heard = tuple[str, Any]
+Arrived = tuple[str, Any]
 """The topic, and the payload as this dialect shows it: bytes, or a JSON value, or nothing."""
 
 
-def read_simplest(peer: Peer) -> Heard:
+def read_simplest(peer: Peer) -> Arrived:
     command, name, size = peer.read_until(b" "), peer.read_until(b" "), peer.read_until(b" ")
     assert command == b"pub "
     return name[:-1].decode(), _take(peer, int(size) + 1).removesuffix(b"\n")
 
 
-def read_fanout(peer: Peer) -> Heard:
+def read_fanout(peer: Peer) -> Arrived:
     channel, payload = peer.read_until(b"!"), peer.read_until(b"\n")
     return channel[:-1].decode(), payload[:-1]
 
 
-def read_hermod(peer: Peer) -> Heard:
+def read_hermod(peer: Peer) -> Arrived:
     text = peer.read_until(b"}")
     while not _is_json(text):
         text += peer.read_until(b"}")
@@ -145,21 +145,21 @@ def read_hermod(peer: Peer) -> Heard:
     return header["topic"], payload
 
 
-def read_nanomsg(peer: Peer) -> Heard:
+def read_nanomsg(peer: Peer) -> Arrived:
     """A reader who splits as a writer joins."""
     body = _take(peer, struct.unpack("!Q", _take(peer, 8))[0])
     topic, bar, payload = body.partition(b"|")
     return (topic.decode(), payload) if bar and _is_text(topic) else ("", body)
 
 
-def read_ubre_json(peer: Peer) -> Heard:
+def read_ubre_json(peer: Peer) -> Arrived:
     line = peer.read_until(b"\n")
     assert line.startswith(b"{")
     message = to_value(line)
     return message["publish"], message.get("body", NOTHING)
 
 
-def read_ubre_binary(peer: Peer) -> Heard:
+def read_ubre_binary(peer: Peer) -> Arrived:
     kind, name, body = struct.unpack("!BHI", _take(peer, 7))
     assert kind == ord("P")
     return _take(peer, name).decode(), _take(peer, body)
@@ -190,7 +190,7 @@ def _take(peer: Peer, size: int) -> bytes:
     return taken
 
 
-# -- what should be heard --------------------------------------------------------------------------------
+# -- expected -----------------------------------------------------------------------------------------------
 
 
 def _escape(topic: str, marks: dict[str, str]) -> str:
@@ -200,26 +200,26 @@ def _escape(topic: str, marks: dict[str, str]) -> str:
 SPACES = {" ": "%20", "\r": "%0D", "\n": "%0A"}
 
 
-def heard_in_simplest(m: Meant) -> Heard:
+def expected_in_simplest(m: ModelMessage) -> Arrived:
     return _escape(m.topic, SPACES) or "%", m.payload
 
 
-def heard_in_fanout(m: Meant) -> Heard:
+def expected_in_fanout(m: ModelMessage) -> Arrived:
     return _escape(m.topic, {**SPACES, "!": "%21"}), m.payload.replace(b"\n", b"\\n")
 
 
-def heard_as_it_is(m: Meant) -> Heard:
+def expected_unchanged(m: ModelMessage) -> Arrived:
     return m.topic, m.payload
 
 
-def heard_in_nanomsg(m: Meant) -> Heard:
+def expected_in_nanomsg(m: ModelMessage) -> Arrived:
     """A topic with a bar in it is split elsewhere by whoever reads it."""
     body = m.topic.encode() + b"|" + m.payload if m.topic else m.payload
     topic, bar, payload = body.partition(b"|")
     return (topic.decode(), payload) if bar and _is_text(topic) else ("", body)
 
 
-def heard_in_ubre_json(m: Meant) -> Heard:
+def expected_in_ubre_json(m: ModelMessage) -> Arrived:
     if m.format == "none":
         return m.topic, NOTHING
     if m.format == "json":
@@ -243,22 +243,22 @@ def publish_nanomsg(room: Room) -> Peer:
     return peer
 
 
-def hear_simplest(room: Room, topic: str) -> Peer:
+def subscribe_simplest(room: Room, topic: str) -> Peer:
     return room.simplest(b"sub \n")
 
 
-def hear_fanout(room: Room, topic: str) -> Peer:
+def subscribe_fanout(room: Room, topic: str) -> Peer:
     return room.client(b"subscribe >\n")
 
 
-def hear_hermod(room: Room, topic: str) -> Peer:
+def subscribe_hermod(room: Room, topic: str) -> Peer:
     peer = room.connect("hermod.sub")
     peer.send(json.dumps({"topics": [topic]}).encode())
     assert json.loads(peer.read_until(b"\n")) == {"status": "OK"}
     return peer
 
 
-def hear_nanomsg(room: Room, topic: str) -> Peer:
+def subscribe_nanomsg(room: Room, topic: str) -> Peer:
     peer = room.connect("nanomsg.pub")
     peer.send(SP_SUB)
     peer.expect(SP_PUB)
@@ -267,7 +267,7 @@ def hear_nanomsg(room: Room, topic: str) -> Peer:
 
 
 def _probe(room: Room, peer: Peer) -> bool:
-    """A SUB socket is never told that it is in; it is when it hears something."""
+    """Nothing confirms a subscription of a SUB socket; it is in force when a message arrives."""
     room.simplest(b"pub probe 0 \n")
     peer.socket.setblocking(False)
     try:
@@ -286,14 +286,14 @@ def _fence_ubre(peer: Peer) -> None:
     assert json.loads(peer.read_until(b"\n"))["fail"] == 1
 
 
-def hear_ubre_json(room: Room, topic: str) -> Peer:
+def subscribe_ubre_json(room: Room, topic: str) -> Peer:
     peer = room.connect("ubre")
     peer.send(json.dumps({"subscribe": topic}).encode() + b"\n")
     _fence_ubre(peer)
     return peer
 
 
-def hear_ubre_binary(room: Room, topic: str) -> Peer:
+def subscribe_ubre_binary(room: Room, topic: str) -> Peer:
     peer = room.connect("ubre")
     name = topic.encode()
     peer.send(struct.pack("!BHI", ord("S"), len(name), 0) + name)
@@ -302,32 +302,74 @@ def hear_ubre_binary(room: Room, topic: str) -> Peer:
 
 
 @dataclass(frozen=True)
-class Tongue:
+class DialectCase:
     dialect: str
     publish: Callable[[Room], Peer]
-    say: Callable[[str, bytes], bytes | None]
-    meant: Callable[[str, bytes], Meant]
-    hear: Callable[[Room, str], Peer]
+    encode: Callable[[str, bytes], bytes | None]
+    to_message: Callable[[str, bytes], ModelMessage]
+    subscribe: Callable[[Room, str], Peer]
     """A subscriber to this topic, its subscription in force."""
-    read: Callable[[Peer], Heard]
-    heard: Callable[[Meant], Heard]
+    read: Callable[[Peer], Arrived]
+    expected: Callable[[ModelMessage], Arrived]
 
 
-TONGUES: dict[str, Tongue] = {
-    tongue.dialect: tongue
-    for tongue in (
-        Tongue("nanomsg", publish_nanomsg, say_nanomsg, meant_by_nanomsg, hear_nanomsg, read_nanomsg,
-               heard_in_nanomsg),
-        Tongue("simplest", publish_plainly("simplest"), say_simplest, as_said, hear_simplest, read_simplest,
-               heard_in_simplest),
-        Tongue("fanout", publish_plainly("fanout.controller"), say_fanout, as_said, hear_fanout, read_fanout,
-               heard_in_fanout),
-        Tongue("hermod", publish_plainly("hermod.pub"), say_hermod, as_said, hear_hermod, read_hermod,
-               heard_as_it_is),
-        Tongue("ubre JSON", publish_plainly("ubre"), say_ubre_json, meant_by_ubre_json, hear_ubre_json,
-               read_ubre_json, heard_in_ubre_json),
-        Tongue("ubre binary", publish_plainly("ubre"), say_ubre_binary, meant_by_ubre_binary, hear_ubre_binary,
-               read_ubre_binary, heard_as_it_is),
+CASES: dict[str, DialectCase] = {
+    case.dialect: case
+    for case in (
+        DialectCase(
+            "nanomsg",
+            publish_nanomsg,
+            encode_nanomsg,
+            message_of_nanomsg,
+            subscribe_nanomsg,
+            read_nanomsg,
+            expected_in_nanomsg,
+        ),
+        DialectCase(
+            "simplest",
+            publish_plainly("simplest"),
+            encode_simplest,
+            message_unchanged,
+            subscribe_simplest,
+            read_simplest,
+            expected_in_simplest,
+        ),
+        DialectCase(
+            "fanout",
+            publish_plainly("fanout.controller"),
+            encode_fanout,
+            message_unchanged,
+            subscribe_fanout,
+            read_fanout,
+            expected_in_fanout,
+        ),
+        DialectCase(
+            "hermod",
+            publish_plainly("hermod.pub"),
+            encode_hermod,
+            message_unchanged,
+            subscribe_hermod,
+            read_hermod,
+            expected_unchanged,
+        ),
+        DialectCase(
+            "ubre JSON",
+            publish_plainly("ubre"),
+            encode_ubre_json,
+            message_of_ubre_json,
+            subscribe_ubre_json,
+            read_ubre_json,
+            expected_in_ubre_json,
+        ),
+        DialectCase(
+            "ubre binary",
+            publish_plainly("ubre"),
+            encode_ubre_binary,
+            message_of_ubre_binary,
+            subscribe_ubre_binary,
+            read_ubre_binary,
+            expected_unchanged,
+        ),
     )
-}  # fmt: skip
-"""SUB sockets of nanomsg come first: what tells that one is in would be heard by whoever was there before."""
+}
+"""SUB sockets of nanomsg come first: earlier subscribers would receive the messages that confirm them."""
