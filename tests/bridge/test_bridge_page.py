@@ -6,7 +6,7 @@ from bridge.page import PAGE, write
 from kit.broker import Broker
 
 
-def test_the_page_about_conversions_is_what_was_seen(crossroads: Broker) -> None:
+def test_the_conversions_page_is_current(crossroads: Broker) -> None:
     seen = write(crossroads)
     if os.environ.get("POLYCAST_WRITE_DOCS"):
         PAGE.write_text(seen)

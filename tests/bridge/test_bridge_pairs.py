@@ -31,7 +31,7 @@ payloads = st.one_of(
 @each_source
 @settings(suppress_health_check=list(HealthCheck))
 @given(topic=topics, payload=payloads)
-def test_every_dialect_hears_it_by_the_rules(crossroads: Broker, source: str, topic: str, payload: bytes) -> None:
+def test_every_dialect_receives_by_the_rules(crossroads: Broker, source: str, topic: str, payload: bytes) -> None:
     assume(not topic.startswith("polycast/") and CASES[source].encode(topic, payload) is not None)
     arrived, expected = carry(crossroads, source, topic, payload)
     assert arrived == expected

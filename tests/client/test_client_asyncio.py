@@ -33,7 +33,7 @@ async def collect(client: AsyncClient, count: int) -> list[bytes]:
     return payloads
 
 
-def test_one_task_listens_while_another_talks(broker: Broker) -> None:
+def test_one_task_receives_while_another_publishes(broker: Broker) -> None:
     async def scenario() -> None:
         async with await connect_async("ubre", place(broker, "ubre")) as client:
             await client.subscribe([Exact("talk")])
@@ -61,7 +61,7 @@ def test_many_requests_at_once(broker: Broker) -> None:
     run(scenario())
 
 
-def test_many_publish_at_once_and_each_learns_what_became_of_its_own() -> None:
+def test_concurrent_publishers_get_their_own_acknowledgements() -> None:
     def script(connection: socket.socket) -> None:
         read_exactly(connection, b'{"batch_type":"End"}')
         connection.sendall(hermod.ok(0))
@@ -85,7 +85,7 @@ def test_many_publish_at_once_and_each_learns_what_became_of_its_own() -> None:
         run(scenario(at))
 
 
-def test_who_stops_waiting_loses_nothing(broker: Broker) -> None:
+def test_a_cancelled_wait_loses_nothing(broker: Broker) -> None:
     async def scenario() -> None:
         async with (
             await connect_async("hermod", place(broker, "hermod")) as subscriber,
@@ -115,7 +115,7 @@ def test_an_error_in_the_block_does_not_wait_for_the_broker() -> None:
         run(scenario(at))
 
 
-def test_a_broker_that_breaks_off_wakes_all_who_wait() -> None:
+def test_a_lost_connection_wakes_all_waiting_tasks() -> None:
     def script(connection: socket.socket) -> None:
         read_exactly(connection, b'{"topics":["x"]}')
         connection.sendall(hermod.OK)

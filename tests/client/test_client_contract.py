@@ -44,7 +44,7 @@ def settle(room: Room) -> None:
 
 
 @every_dialect
-def test_what_is_published_has_been_read_when_the_block_ends(
+def test_the_end_of_the_block_waits_until_publications_are_read(
     broker: Broker, room: Room, kind: str, dialect: str
 ) -> None:
     subscriber = room.simplest(b"sub topic\n")
@@ -96,7 +96,7 @@ def test_a_large_message_goes_both_ways(broker: Broker, room: Room, kind: str, d
 
 
 @every_dialect
-def test_who_leaves_need_not_have_looked(broker: Broker, room: Room, kind: str, dialect: str) -> None:
+def test_a_client_can_close_with_unread_messages(broker: Broker, room: Room, kind: str, dialect: str) -> None:
     with dial(kind, broker, dialect) as client:
         client.subscribe([Exact("x")])
         settle(room)
@@ -120,7 +120,7 @@ def test_patterns(broker: Broker, room: Room, kind: str, dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", BY_TOPIC)
 @pytest.mark.parametrize("pattern", [Prefix("a."), Contains("b"), Everything()])
-def test_who_knows_no_patterns_names_those_who_do(
+def test_a_dialect_without_patterns_names_those_with(
     broker: Broker, kind: str, dialect: str, pattern: Pattern
 ) -> None:
     with dial(kind, broker, dialect) as client:
@@ -131,7 +131,7 @@ def test_who_knows_no_patterns_names_those_who_do(
 
 
 @pytest.mark.parametrize("dialect", [name for name in DIALECTS if name not in REPLAYING])
-def test_who_cannot_replay_names_those_who_can(broker: Broker, kind: str, dialect: str) -> None:
+def test_a_dialect_without_replay_names_those_with(broker: Broker, kind: str, dialect: str) -> None:
     with dial(kind, broker, dialect) as client:
         with pytest.raises(UsageError, match="cannot read from the log") as caught:
             client.subscribe([Exact("a")], StartPosition())
@@ -156,7 +156,7 @@ def test_subscriptions_add_up(broker: Broker, room: Room, kind: str, dialect: st
 
 
 @pytest.mark.parametrize("dialect", ["hermod", "fanout", "nanomsg"])
-def test_a_connection_that_goes_one_way_says_so(broker: Broker, kind: str, dialect: str) -> None:
+def test_a_one_way_connection_refuses_the_other_direction(broker: Broker, kind: str, dialect: str) -> None:
     with dial(kind, broker, dialect) as subscriber, pytest.raises(UsageError, match="subscribes"):
         subscriber.publish([Message("x", b"")])
     with dial(kind, broker, dialect, publishing=True) as publisher, pytest.raises(UsageError, match="publishes"):
@@ -164,7 +164,7 @@ def test_a_connection_that_goes_one_way_says_so(broker: Broker, kind: str, diale
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_who_can_make_requests_and_who_can_answer_them(broker: Broker, kind: str, dialect: str) -> None:
+def test_which_dialects_can_request_and_serve(broker: Broker, kind: str, dialect: str) -> None:
     with dial(kind, broker, dialect) as client:
         if dialect in ASKING:
             assert client.request("nobody/serves/this").value == "NotFound"
@@ -194,7 +194,7 @@ def test_who_can_make_requests_and_who_can_answer_them(broker: Broker, kind: str
         *((dialect, Message("\udcff", b"x")) for dialect in DIALECTS),
     ],
 )
-def test_what_a_dialect_cannot_carry_is_refused_before_it_is_sent(
+def test_a_message_that_a_dialect_cannot_carry_is_refused_before_it_is_sent(
     broker: Broker, room: Room, kind: str, dialect: str, message: Message
 ) -> None:
     subscriber = room.simplest(b"sub \n")
@@ -259,7 +259,7 @@ def test_the_messages_end_when_the_broker_does(kind: str, dialect: str) -> None:
 
 @every_dialect
 @pytest.mark.parametrize("publishing", [False, True])
-def test_nobody_there(kind: str, dialect: str, publishing: bool) -> None:
+def test_no_peer(kind: str, dialect: str, publishing: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(RemoteError, match="cannot reach") as caught:

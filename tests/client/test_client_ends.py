@@ -71,7 +71,7 @@ def expect_closed(client: Client, dialect: str) -> None:
 
 
 @every_dialect
-def test_a_closed_blocking_client_says_so(broker: Broker, dialect: str) -> None:
+def test_a_closed_blocking_client_raises(broker: Broker, dialect: str) -> None:
     client = connect(dialect, place(broker, dialect, True), True)
     client.close()
     expect_closed(client, dialect)
@@ -86,7 +86,7 @@ def test_a_blocking_client_is_closed_after_an_error_in_its_block(broker: Broker,
 
 
 @every_dialect
-def test_a_closed_asyncio_client_says_so(broker: Broker, dialect: str) -> None:
+def test_a_closed_asyncio_client_raises(broker: Broker, dialect: str) -> None:
     async def scenario() -> None:
         client = await connect_async(dialect, place(broker, dialect, True), True)
         await client.close()
@@ -129,7 +129,7 @@ def test_closing_ends_the_loops_of_other_tasks(broker: Broker, dialect: str) -> 
     run(scenario())
 
 
-def test_closing_ends_what_other_tasks_wait_for(broker: Broker) -> None:
+def test_closing_ends_the_waits_of_other_tasks(broker: Broker) -> None:
     async def scenario() -> None:
         async with await connect_async("ubre", place(broker, "ubre")) as server:
             await server.serve("never", lambda body: body)  # nobody reads there

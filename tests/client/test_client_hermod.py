@@ -129,7 +129,7 @@ def test_no_more_than_a_window_is_sent_ahead(kind: str) -> None:
         assert more.wait(GUARD_SECONDS)
 
 
-def test_what_is_too_large_is_refused_by_a_broker() -> None:
+def test_a_broker_refuses_what_is_too_large() -> None:
     with Broker("--set=limits.payload_bytes=1000", listen=("hermod.pub",)) as broker:
         for kind in KINDS.values():
             with (
@@ -140,7 +140,7 @@ def test_what_is_too_large_is_refused_by_a_broker() -> None:
             assert caught.value.code == 413
 
 
-def test_a_broker_that_stops_says_so(kind: str) -> None:
+def test_the_error_of_a_stopping_broker(kind: str) -> None:
     with (
         Broker(listen=("hermod.pub",)) as broker,
         pytest.raises(RemoteError, match="503"),
@@ -150,7 +150,7 @@ def test_a_broker_that_stops_says_so(kind: str) -> None:
         client.publish([Message("a", b"x")])
 
 
-def test_an_answer_that_is_no_status(kind: str) -> None:
+def test_a_reply_that_is_no_status(kind: str) -> None:
     def script(connection: socket.socket) -> None:
         read_exactly(connection, HELLO)
         connection.sendall(b'{"status": 1}')

@@ -55,12 +55,12 @@ def test_names_that_had_to_be_escaped_still_match(broker: Broker, room: Room, ki
         assert take(client, 1) == [Message("a%21b", b"yes")]
 
 
-def test_a_topic_that_simplest_cannot_ask_for(broker: Broker, kind: str) -> None:
+def test_a_topic_that_simplest_cannot_subscribe_to(broker: Broker, kind: str) -> None:
     with dial(kind, broker, "simplest") as client, pytest.raises(UsageError, match="line break"):
         client.subscribe([Exact("a\nb")])
 
 
-def test_a_broker_that_says_nonsense_is_an_error(kind: str) -> None:
+def test_invalid_input_from_a_broker_is_an_error(kind: str) -> None:
     def talk_nonsense(connection: socket.socket) -> None:
         connection.sendall(b"pub x y z\n")
         connection.recv(65536)
@@ -74,7 +74,7 @@ def test_a_broker_that_says_nonsense_is_an_error(kind: str) -> None:
         list(client.messages())
 
 
-def test_what_was_heard_before_nonsense_is_not_lost(kind: str) -> None:
+def test_messages_before_invalid_input_are_delivered(kind: str) -> None:
     def begin_well(connection: socket.socket) -> None:
         connection.sendall(pub("x", b"fine") + b"pub x 1 too long\n")
         connection.recv(65536)
@@ -87,7 +87,7 @@ def test_what_was_heard_before_nonsense_is_not_lost(kind: str) -> None:
     assert heard == [Message("x", b"fine")]
 
 
-def test_messages_that_come_unasked_are_left_out(broker: Broker, room: Room, kind: str) -> None:
+def test_messages_without_a_subscription_are_dropped(broker: Broker, room: Room, kind: str) -> None:
     """A fanout client hears `all` without asking for it."""
     with dial(kind, broker, "fanout") as client:
         room.tell(room.controller(), b"all hello\n")
@@ -97,7 +97,7 @@ def test_messages_that_come_unasked_are_left_out(broker: Broker, room: Room, kin
 
 
 @pytest.mark.parametrize("dialect", ["simplest", "fanout", "nanomsg"])
-def test_what_is_lost_on_the_way_is_told(kind: str, dialect: str) -> None:
+def test_lost_messages_are_reported(kind: str, dialect: str) -> None:
     """Nothing is acknowledged here, but a connection that breaks is noticed."""
 
     def break_off(connection: socket.socket) -> None:
@@ -114,7 +114,7 @@ def test_what_is_lost_on_the_way_is_told(kind: str, dialect: str) -> None:
         client.publish(Message("x", b"y" * 50_000) for _ in range(1000))
 
 
-def test_who_subscribed_to_nothing_gets_nothing_and_no_error(kind: str) -> None:
+def test_a_subscription_to_nothing_receives_nothing(kind: str) -> None:
     with Broker() as broker, Room(broker) as room, dial(kind, broker, "fanout") as client:
         settle(room)
         room.tell(room.controller(), b"all hello\n")

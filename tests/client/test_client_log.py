@@ -60,7 +60,7 @@ def test_where_to_begin(kind: str, patterns: list[Pattern], start: StartFrom | N
         client.subscribe(patterns, start)
 
 
-def test_what_was_said_before_comes_first(kind: str) -> None:
+def test_the_log_is_replayed_before_live_messages(kind: str) -> None:
     def script(connection: socket.socket) -> None:
         read_header(connection)
         connection.sendall(hermod.OK + b"".join(hermod.delivery("a.b", b"%d" % n, n) for n in range(3, 6)))
@@ -89,7 +89,7 @@ def test_a_sequence_is_of_one_topic(kind: str) -> None:
         pass
 
 
-def test_a_broker_without_a_log_says_so(kind: str) -> None:
+def test_a_broker_without_a_log_refuses(kind: str) -> None:
     def script(connection: socket.socket) -> None:
         read_header(connection)
         connection.sendall(b'{"status": "ERROR", "code": 501, "message": "from needs the log"}\n')
@@ -146,7 +146,7 @@ def test_a_broker_that_has_another_batch_under_the_id(kind: str) -> None:
         assert caught.value.code == 422 and "another batch id" in caught.value.hint
 
 
-def test_a_batch_that_could_not_be_kept(kind: str) -> None:
+def test_a_batch_that_did_not_become_durable(kind: str) -> None:
     def script(connection: socket.socket) -> None:
         greet(connection)
         read_header(connection)
@@ -159,7 +159,7 @@ def test_a_batch_that_could_not_be_kept(kind: str) -> None:
         assert caught.value.code == 500
 
 
-def test_who_subscribes_publishes_nothing_once(kind: str) -> None:
+def test_a_subscribing_connection_cannot_publish_a_batch(kind: str) -> None:
     def script(connection: socket.socket) -> None:
         read_to_end(connection)
 

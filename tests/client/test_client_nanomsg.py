@@ -54,7 +54,7 @@ def test_a_message_without_a_topic(broker: Broker, room: Room, kind: str, scheme
 
 
 @pytest.mark.parametrize("topic", ["polycast/events/x", "polycast/"])
-def test_what_the_broker_says_about_itself_is_not_for_sub_sockets(broker: Broker, kind: str, topic: str) -> None:
+def test_sub_sockets_cannot_subscribe_to_reserved_topics(broker: Broker, kind: str, topic: str) -> None:
     with (
         dial(kind, broker, "tcp") as client,
         pytest.raises(UsageError, match="cannot subscribe") as caught,

@@ -66,7 +66,7 @@ def test_a_repeat_with_another_count_is_an_error(broker: Broker) -> None:
         assert mine.commit(["1"]) == 1
 
 
-def test_an_answer_with_another_count_is_an_error() -> None:
+def test_a_reply_with_another_count_is_an_error() -> None:
     """Also where the broker says OK."""
 
     def script(connection: socket.socket) -> None:
@@ -80,7 +80,7 @@ def test_an_answer_with_another_count_is_an_error() -> None:
         mine.commit(["1"], rows=500)
 
 
-def test_what_was_aborted_cannot_be_committed(broker: Broker) -> None:
+def test_an_aborted_stage_cannot_be_committed(broker: Broker) -> None:
     with stager(broker, "aborted") as mine:
         mine.stage("1", [batch_of("aborted", b"a")])
         mine.stage("2", [batch_of("aborted", b"b")])
@@ -131,7 +131,7 @@ def test_columns_that_are_not_there_or_cannot_be(broker: Broker, columns: dict[s
     assert caught.value.hint
 
 
-def test_what_the_broker_refuses(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_of_the_broker(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The frames behind the one that was refused do not become a stage of their own."""
     monkeypatch.setattr(staging, "FRAME_BYTES", 1000)
 

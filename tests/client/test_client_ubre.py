@@ -55,7 +55,7 @@ def serving(broker: Broker, route: str, handler: Handler) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_a_request_goes_to_who_serves_the_route(broker: Broker, kind: str, value: object) -> None:
+def test_a_request_goes_to_the_serving_client(broker: Broker, kind: str, value: object) -> None:
     with serving(broker, "echo", lambda body: body), dial(kind, broker) as client:
         answer = client.request("echo", to_body(value))
     assert answer.success
@@ -67,12 +67,14 @@ def test_a_request_without_a_body(broker: Broker, kind: str) -> None:
         assert client.request("echo") == Response(True, NO_BODY)
 
 
-def test_answers_find_their_requests(broker: Broker, kind: str) -> None:
+def test_responses_match_their_requests(broker: Broker, kind: str) -> None:
     with serving(broker, "square", lambda body: to_body(from_body(body) ** 2)), dial(kind, broker) as client:
         assert [client.request("square", to_body(n)).value for n in range(10)] == [n * n for n in range(10)]
 
 
-def test_what_a_handler_raises_is_a_failure(broker: Broker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_a_handler_is_a_failure(
+    broker: Broker, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def refuse(body: Body) -> Body:
         raise ValueError("not today")
 
@@ -91,7 +93,7 @@ RESULTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("result", RESULTS)
-def test_what_is_no_answer_is_a_failure(
+def test_an_invalid_result_of_a_handler_is_a_failure(
     broker: Broker, kind: str, result: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     results = iter([RESULTS[result], to_body("fine")])
@@ -103,14 +105,14 @@ def test_what_is_no_answer_is_a_failure(
     assert "a request for confused failed" in caplog.text
 
 
-def test_a_handler_may_say_no(broker: Broker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_may_return_a_failure(broker: Broker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     no = Response(False, to_body({"reason": "too late"}))
     with serving(broker, "no", lambda body: no), dial(kind, broker) as client:
         assert client.request("no") == no
     assert caplog.text == ""
 
 
-def test_the_words_of_an_error_need_not_be_utf8(
+def test_the_message_of_an_exception_need_not_be_utf8(
     broker: Broker, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "polycast.client")  # a report of what was logged must be UTF-8
@@ -144,7 +146,7 @@ def test_a_request_with_something_else_than_a_body(broker: Broker, kind: str) ->
     assert "to_body" in caught.value.hint
 
 
-def test_a_route_that_nobody_serves(broker: Broker, kind: str) -> None:
+def test_a_route_without_a_server(broker: Broker, kind: str) -> None:
     with dial(kind, broker) as client:
         assert client.request("nowhere") == Response(False, Body(b"NotFound", Format.TEXT))
 
@@ -155,7 +157,7 @@ def test_a_client_can_serve_itself_while_it_waits(broker: Broker, kind: str) -> 
         assert client.request("own").value == "mine"
 
 
-def test_the_broker_answers_as_well(broker: Broker, room: Room, kind: str) -> None:
+def test_the_broker_serves_routes(broker: Broker, room: Room, kind: str) -> None:
     subscriber = room.simplest(b"sub by.request\n")
     with dial(kind, broker) as client:
         answer = client.request("polycast/publish", to_body({"topic": "by.request", "body": "x"}))
@@ -164,7 +166,7 @@ def test_the_broker_answers_as_well(broker: Broker, room: Room, kind: str) -> No
     subscriber.expect(pub("by.request", b"x"))
 
 
-def test_no_answer_in_time(kind: str) -> None:
+def test_no_response_in_time(kind: str) -> None:
     waiting = threading.Event()
 
     def slow(body: Body) -> Body:
@@ -205,7 +207,7 @@ def test_formats_survive(broker: Broker, kind: str) -> None:
         Message("x", b"y", Format.NONE),
     ],
 )
-def test_what_is_not_what_it_says_it_is(broker: Broker, kind: str, message: Message) -> None:
+def test_a_payload_that_is_not_of_its_format(broker: Broker, kind: str, message: Message) -> None:
     with dial(kind, broker) as client, pytest.raises(UsageError, match=f"of the format {message.format}"):
         client.publish([message])
 
@@ -223,7 +225,7 @@ def test_bytes_are_bytes_elsewhere_and_text_where_they_can_be(broker: Broker, ro
     other.expect(pub("raw", b"\xff\0") + pub("raw", b"hi") + pub("raw", b""))
 
 
-def test_a_publisher_hears_itself_without_choking(broker: Broker, kind: str) -> None:
+def test_a_publisher_reads_its_own_messages(broker: Broker, kind: str) -> None:
     """All of it comes back while it is still publishing."""
     count, payload = 1000, b"z" * 10_000
     with dial(kind, broker) as client:
@@ -232,7 +234,7 @@ def test_a_publisher_hears_itself_without_choking(broker: Broker, kind: str) -> 
         assert len(take(client, count)) == count
 
 
-def test_what_is_too_large_is_refused_with_the_reason(kind: str) -> None:
+def test_a_message_that_is_too_large_is_refused_with_the_reason(kind: str) -> None:
     with (
         Broker("--set=limits.payload_bytes=1000", listen=("http",)) as broker,
         pytest.raises(RefusedError, match="exceeds the limit of 1,000") as caught,
@@ -257,7 +259,7 @@ def test_another_path_is_no_way_in(broker: Broker, kind: str) -> None:
     assert "is that the address for ubre" in caught.value.hint
 
 
-def test_who_answers_with_something_else_than_http(kind: str) -> None:
+def test_a_response_that_is_not_http(kind: str) -> None:
     def greet(connection: socket.socket) -> None:
         connection.sendall(b"220 mail\r\n\r\n")
         read_to_end(connection)

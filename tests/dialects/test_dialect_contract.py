@@ -110,7 +110,7 @@ def test_whole_equals_any_two_parts(role: str, data: st.DataObject, kept: bool) 
 
 @each_role
 @given(data=st.data())
-def test_what_is_kept_unfinished_is_bounded(role: str, data: st.DataObject) -> None:
+def test_unfinished_input_is_bounded(role: str, data: st.DataObject) -> None:
     limits = SMALL[role]
     header = max(HEADER_BYTES + WIRES[role].name_bytes(limits.topic_bytes), limits.line_bytes)
     bound = header + limits.payload_bytes + len(b"\r\n")
@@ -144,7 +144,7 @@ BROWSERS = {
 
 @pytest.mark.parametrize("role", [role for role in ROLES if role != "http"])
 @pytest.mark.parametrize("line", BROWSERS.values(), ids=BROWSERS)
-def test_what_a_browser_sends_ends_the_connection(role: str, line: bytes) -> None:
+def test_input_of_a_browser_closes_the_connection(role: str, line: bytes) -> None:
     """Whatever stands behind it: a web page chooses the body of a request, and part of what is in a TLS hello."""
     wire = WIRES[role]
     published = wire.publish(b"a", b"x") if wire.publish else b""

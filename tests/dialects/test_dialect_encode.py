@@ -84,13 +84,13 @@ def test_a_dialect_of_the_same_name_without_bounds_is_converted_too(dialect: str
     assert READERS[dialect](encode(dialect, burst, [(0, 1)])) == [SEEN[dialect](b"a b", b"x")]
 
 
-def test_what_came_from_a_controller_is_not_sent_as_it_came_to_simplest() -> None:
+def test_lines_of_a_controller_are_not_passed_through_to_simplest() -> None:
     [burst] = feed("fanout.controller", Limits(), [b"a hello\nb x\n"]).events
     assert isinstance(burst, Burst)
     assert encode("simplest", burst, [(0, 2)]) == b"pub a 5 hello\npub b 1 x\n"
 
 
-def test_what_came_from_simplest_is_not_sent_as_it_came_to_fanout() -> None:
+def test_frames_of_simplest_are_not_passed_through_to_fanout() -> None:
     [burst] = feed("simplest", Limits(), [b"pub a!b 3 x\ny\npub b 1 x\n"]).events
     assert isinstance(burst, Burst)
     assert encode("fanout", burst, [(0, 2)]) == b"a%21b!x\\ny\nb!x\n"

@@ -114,7 +114,7 @@ def test_a_block_may_be_a_bytearray(vector: InputVector) -> None:
 
 
 @each_input
-def test_what_happens_at_the_end(vector: InputVector) -> None:
+def test_events_at_the_end(vector: InputVector) -> None:
     for parts in ([vector.input], one_by_one(vector.input)):
         feeder = fed(vector, parts)
         feeder.events = [event for event in feeder.events if isinstance(event, Closing)]
@@ -124,12 +124,12 @@ def test_what_happens_at_the_end(vector: InputVector) -> None:
 
 
 @for_each(vector for vector in INPUTS if vector.closing_bytes)
-def test_last_words(vector: InputVector) -> None:
+def test_closing_bytes(vector: InputVector) -> None:
     assert vector.closing_bytes in fed(vector, [vector.input]).closing_bytes()
 
 
 @for_each(vector for vector in INPUTS if ROLES[vector.role].dialect in DELIVERED)
-def test_what_was_read_is_sent_on_in_the_same_dialect(vector: InputVector) -> None:
+def test_frames_are_passed_through_in_the_same_dialect(vector: InputVector) -> None:
     """Whether or not a slice of the input serves as the output, the bytes are those of the messages."""
     dialect = ROLES[vector.role].dialect
     sent = [(_bytes(row[1]), _bytes(row[2])) for row in vector.events if row[0] == "message"]

@@ -102,7 +102,7 @@ def test_without_masks_the_block_is_the_block(scan: Scanner) -> None:
 
 
 @each_twin
-def test_a_frame_that_has_begun_says_how_long_it_will_be(scan: Scanner) -> None:
+def test_an_unfinished_frame_gives_its_length(scan: Scanner) -> None:
     sent = frame(BINARY, b"x" * 300)
     for size in range(len(sent)):
         *_, opcodes, position, need, unfinished = scan(sent[:size], 0, True, 300)

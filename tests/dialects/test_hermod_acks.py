@@ -50,7 +50,7 @@ def test_a_promise_is_the_same_without_a_log() -> None:
     assert [type(event) for event in events_of(ONE, kept=False)] == [Burst, Ack]
 
 
-def test_what_answers_no_accepted_message_promises_nothing() -> None:
+def test_replies_without_accepted_messages_are_no_acks() -> None:
     for said in (
         hermod.message("a", b"1", BAD),
         hermod.topics("a"),
@@ -64,14 +64,14 @@ def test_what_answers_no_accepted_message_promises_nothing() -> None:
         assert any(isinstance(event, Reply) for event in events)
 
 
-def test_a_batch_is_refused_with_what_was_kept_of_it() -> None:
+def test_the_failure_of_a_batch_has_the_durable_count() -> None:
     [receipt] = receipts(events_of(hermod.count(3) + ONE * 3))
     assert receipt.data == hermod.ok(3)
     assert taken_back(receipt) == [NOT_STORED | {"count": 0}]
     assert taken_back(receipt, kept=2) == [NOT_STORED | {"count": 2}]
 
 
-def test_what_of_a_batch_was_bad_is_no_matter_where_nothing_was_kept() -> None:
+def test_a_failure_replaces_the_error_of_a_batch() -> None:
     [receipt] = receipts(events_of(hermod.count(3) + ONE + hermod.message("a", b"1", BAD) + ONE))
     [error] = statuses(receipt.data)
     assert (error["code"], error["count"]) == (422, 2)
@@ -91,7 +91,7 @@ def test_a_refusal_turns_the_oks_into_errors_and_nothing_else() -> None:
     assert taken_back(receipt) == [NOT_STORED, batch, nothing, nothing, NOT_STORED, NOT_STORED]
 
 
-def test_words_about_a_bad_message_stay_as_they_are() -> None:
+def test_the_error_of_a_bad_message_is_unchanged_by_a_failure() -> None:
     before, ok, refused, behind, receipt = events_of(ONE + hermod.message("a", b"2", BAD) + ONE)
     assert isinstance(before, Burst) and isinstance(behind, Burst) and isinstance(refused, Refused)
     assert isinstance(ok, Ack) and isinstance(receipt, Ack)
@@ -101,7 +101,7 @@ def test_words_about_a_bad_message_stay_as_they_are() -> None:
     assert taken_back(receipt) == [bad, NOT_STORED]
 
 
-def test_a_batch_of_two_reads_is_answered_by_itself() -> None:
+def test_a_batch_of_two_reads_has_its_own_reply() -> None:
     """The first read's part may be lost alone; those who came behind must not hear of that."""
     first, rest, receipt, more, others = events_of(hermod.count(3) + ONE * 2, ONE + ONE * 2)
     assert isinstance(first, Burst) and isinstance(rest, Burst) and isinstance(more, Burst)

@@ -42,7 +42,7 @@ def once_in(events: list[Event]) -> PublishBatch:
 # -- what it becomes -------------------------------------------------------------------------------------
 
 
-def test_it_is_answered_with_what_was_kept() -> None:
+def test_the_reply_has_the_durable_count() -> None:
     feeder = feeder_of()
     feeder.give(batch(hermod.message("a", b"1"), hermod.message("b", b"2")))
     [once] = feeder.events
@@ -60,7 +60,7 @@ def test_a_batch_in_one_read_is_not_copied() -> None:
     assert once.burst.block is data
 
 
-def test_checksums_that_were_checked_are_kept_across_reads() -> None:
+def test_checked_checksums_survive_reads() -> None:
     feeder = feeder_of()
     for part in one_by_one(batch(hermod.message("a", b"1"), hermod.message("b", b"2"))):
         feeder.give(part)
@@ -129,7 +129,7 @@ def test_whole_equals_byte_by_byte_at_the_limit(said: list[bytes], limit: int) -
 # -- what is kept meanwhile ------------------------------------------------------------------------------
 
 
-def test_what_is_gathered_counts() -> None:
+def test_buffered_messages_count() -> None:
     feeder = feeder_of()
     feeder.give(hermod.count(3, batch_id="x") + hermod.message("topic", b"payload"))
     assert gathered(feeder) == MESSAGE_BYTES + len("topic") + len(b"payload")
@@ -141,7 +141,7 @@ def test_what_is_gathered_counts() -> None:
     assert len(once_in(feeder.events).burst) == 3
 
 
-def test_a_bad_message_frees_what_was_gathered() -> None:
+def test_a_bad_message_releases_the_buffer() -> None:
     feeder = feeder_of()
     feeder.give(hermod.count(5, batch_id="x") + hermod.message("a", b"y" * 1000))
     feeder.give(BAD)
@@ -169,7 +169,7 @@ def test_empty_messages_without_end_are_past_the_limit_at_last() -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 10**6, 16 * 2**20])
-def test_a_payload_past_the_limit_is_told_of_before_it_comes(size: int) -> None:
+def test_a_payload_past_the_limit_is_refused_at_its_header(size: int) -> None:
     feeder = feeder_of(batch_bytes=1000)
     feeder.give(hermod.count(1, batch_id="x") + b'{"topic": "a", "payload_size": %d, "checksum": ""}' % size)
     [closing] = feeder.events

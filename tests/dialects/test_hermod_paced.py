@@ -15,7 +15,7 @@ from polycast.dialects.hermod.encoders import ENCODER, PacedEncoder
 # -- window ----------------------------------------------------------------------------------------------
 
 
-def test_who_asks_for_nothing_shares_one_form() -> None:
+def test_subscribers_without_a_window_share_one_encoder() -> None:
     assert Subscriber(hermod.topics("a")).forms == {"a": ENCODER}
     assert Subscriber(hermod.topics("a")).publish(A, A) == one("a", 0) + one("a", 1)
 
@@ -29,7 +29,7 @@ def test_no_more_than_the_window_is_sent_ahead() -> None:
     assert subscriber.publish(A) == one("a", 4)
 
 
-def test_what_is_held_counts() -> None:
+def test_withheld_bytes_are_counted() -> None:
     subscriber = Subscriber(hermod.topics("a", window=1))
     assert subscriber.session.withheld_bytes == 0
     subscriber.publish(A, ("a", b"y" * 1000))
@@ -80,7 +80,7 @@ def test_a_smaller_window_waits_until_there_is_room_in_it() -> None:
     assert subscriber.say(hermod.OK) == one("a", 3)
 
 
-def test_what_an_ok_makes_room_for_comes_before_a_close() -> None:
+def test_an_ok_releases_messages_before_a_close() -> None:
     subscriber = Subscriber(hermod.topics("a", window=1))
     subscriber.publish(A, A)
     assert subscriber.say(hermod.OK + hermod.CLOSE) == one("a", 1)
@@ -96,7 +96,7 @@ def test_deliveries_in_batches() -> None:
     assert subscriber.publish(A) == group(one("a", 3))
 
 
-def test_one_ok_answers_a_whole_batch() -> None:
+def test_one_ok_acknowledges_a_whole_batch() -> None:
     subscriber = Subscriber(hermod.topics("a", batch=2, window=4))
     sent = subscriber.publish(*[A] * 9)
     assert sent == group(one("a", 0), one("a", 1)) + group(one("a", 2), one("a", 3))
@@ -110,7 +110,7 @@ def test_a_batch_is_no_larger_than_the_room_in_the_window() -> None:
     assert subscriber.say(hermod.OK) == group(one("a", 4))
 
 
-def test_what_a_larger_window_makes_room_for_comes_together() -> None:
+def test_a_larger_window_releases_messages_together() -> None:
     subscriber = Subscriber(hermod.topics("a", batch=4, window=1))
     subscriber.publish(*[A] * 5)
     assert subscriber.say(hermod.topics(window=4)) == group(*[one("a", number) for number in (1, 2, 3)])
@@ -184,7 +184,7 @@ def test_every_message_comes_once_in_order_and_in_time(window: int, batch: int, 
         assert subscriber.session.withheld_bytes == sum(map(len, held))
 
 
-def test_what_was_acknowledged_is_forgotten() -> None:
+def test_acknowledged_messages_are_released() -> None:
     """Also when one message is never acknowledged."""
     subscriber = Subscriber(hermod.topics("a", "b", window=2))
     subscriber.publish(B)

@@ -39,7 +39,7 @@ def request_of(data: bytes) -> Request:
 
 
 @pytest.mark.parametrize("value", [None, 1, "text", 'a "b" é', [1, {"a": None}], {"deep": [[[]]]}])
-def test_what_a_client_asks_is_what_the_broker_hears(value: Any) -> None:
+def test_the_broker_reads_the_request_of_a_client(value: Any) -> None:
     data, number = session().to_request("route/é", to_body(value))
     request = request_of(data)
     assert (request.route, request.handle) == ("route/é", number)
@@ -53,7 +53,7 @@ def test_no_body_and_bytes() -> None:
     assert odd.format is Format.JSON and json.loads(odd.payload) == {"$base64": "/w=="}
 
 
-def test_a_client_checks_what_it_is_given() -> None:
+def test_a_client_checks_its_arguments() -> None:
     with pytest.raises(UsageError, match="Body"):
         session().to_request("r", "text")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="UTF-8"):
@@ -62,7 +62,7 @@ def test_a_client_checks_what_it_is_given() -> None:
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
-def test_answers_come_as_they_went_however_they_are_cut(body: Body, step: int) -> None:
+def test_responses_survive_any_cut(body: Body, step: int) -> None:
     """Between other answers, and in another order than that of the requests."""
     client = session()
     client.open()
@@ -81,7 +81,7 @@ def test_answers_come_as_they_went_however_they_are_cut(body: Body, step: int) -
     assert not client.pending
 
 
-def test_an_answer_that_nobody_waits_for_any_more_is_passed_over() -> None:
+def test_a_late_response_is_ignored() -> None:
     client = session()
     client.receive(
         to_response(7, True, Body(b"late", Format.TEXT)) + to_response(7, False, Body(b"late", Format.TEXT))
@@ -102,7 +102,7 @@ def test_failures_have_codes_and_end_nothing(word: str, code: int) -> None:
     assert client.refusal is None and client.responses[1] == Response(False, Body(word.encode(), Format.TEXT))
 
 
-def test_a_format_that_nobody_knows() -> None:
+def test_an_unknown_format() -> None:
     client = session()
     client.receive(b'{"status": "OK", "id": 1, "format": "xml", "payload_size": 1}x')
     assert client.failure and "xml" in str(client.failure)

@@ -55,7 +55,7 @@ def test_a_refused_message_is_counted_in_its_place() -> None:
     assert last == hermod.OK
 
 
-def test_an_error_of_a_client_is_told_to_the_operator() -> None:
+def test_an_error_of_a_client_goes_to_the_log() -> None:
     [event] = events_of(b'{"status": "error", "code": 7, "message": "no\\nroom"}')
     assert event == Refused("ERROR of a client", detail=r"ERROR of a client: 7, 'no\nroom'")
     [event] = events_of(b'{"status": "ERROR"}')
@@ -70,7 +70,7 @@ def test_an_error_of_a_client_is_not_repeated_without_end() -> None:
 
 
 @given(st.lists(st.sampled_from(["single", "bad", "count", "stream", "topics", "status"]), max_size=12), st.data())
-def test_no_reply_comes_before_what_it_answers(kinds: list[str], data: st.DataObject) -> None:
+def test_no_reply_comes_before_its_message(kinds: list[str], data: st.DataObject) -> None:
     frames = {
         "single": hermod.message("a", b"x"),
         "bad": hermod.message("a", b"x", BAD),
@@ -105,7 +105,7 @@ def test_a_handshake_is_answered_before_the_first_message() -> None:
     assert kinds == [Subscribe, Subscribe, Reply, Burst, Ack]
 
 
-def test_a_checked_checksum_is_kept_for_those_who_need_it() -> None:
+def test_a_checked_checksum_is_reused_by_encoders() -> None:
     payloads = [b"1", b"2", b"\n"]
     sent = hermod.message("a", b"1") + hermod.message("a", b"2", hermod.checksum(b"2").upper())
     burst, _ = events_of(sent + hermod.message("b", b"\n", gap=b"\r\n"))
@@ -203,11 +203,11 @@ def test_a_header_is_not_read_again_for_each_piece_of_its_payload(monkeypatch: p
         (None, 503),
     ],
 )
-def test_last_words_have_a_code(error: PeerError | None, code: int) -> None:
+def test_closing_bytes_have_a_code(error: PeerError | None, code: int) -> None:
     assert error_in(HermodSession(SessionContext()).closing_bytes(error)) == {"code": code}
 
 
-def test_last_words_inside_a_batch_tell_what_was_accepted() -> None:
+def test_closing_bytes_inside_a_batch_have_the_accepted_count() -> None:
     feeder = Feeder(HermodSession(SessionContext()))
     feeder.give(hermod.count(5) + hermod.message("a", b"1") + hermod.message("a", b"2"))
     assert error_in(feeder.session.closing_bytes(None)) == {"code": 503, "count": 2}
@@ -220,13 +220,13 @@ def test_a_batch_that_did_not_begin_has_no_count() -> None:
     assert error_in(feeder.closing_bytes()) == {"code": 400}
 
 
-def test_an_error_says_what_was_wrong_and_what_was_expected() -> None:
+def test_an_error_has_the_value_and_the_expectation() -> None:
     [closing] = events_of(b'{"topic": "a", "payload_size": 1.5, "checksum": ""}')
     assert isinstance(closing, Closing)
     assert str(closing.error) == "payload_size is 1.5, expected an integer, 0 or more"
 
 
-def test_an_error_does_not_repeat_everything_that_was_said() -> None:
+def test_an_error_cuts_long_values() -> None:
     [closing] = events_of(b'{"topic": "a", "payload_size": "%b", "checksum": ""}' % (b"9" * 60_000))
     assert isinstance(closing, Closing)
     assert len(str(closing.error)) < 200
@@ -273,7 +273,7 @@ def test_a_header_that_is_too_long_is_measured_to_its_end(extra: int, inside: by
 
 
 @pytest.mark.parametrize("key", ["topic", "payload_size", "checksum", "batch_type", "topics", "status"])
-def test_a_value_nested_just_deep_enough_can_be_told_of(key: str) -> None:
+def test_a_deeply_nested_value_in_an_error(key: str) -> None:
     for depth in range(800, 1010):
         [closing] = events_of(b'{"%b": %b%b}' % (key.encode(), b"[" * depth, b"]" * depth))
         assert isinstance(closing, Closing) and isinstance(closing.error, HermodError)

@@ -35,7 +35,7 @@ def staged_in(feeder: Feeder) -> list[Event]:
     return [event for event in feeder.events if isinstance(event, Stage | Commit | Abort)]
 
 
-def test_what_they_become() -> None:
+def test_events_of_requests() -> None:
     staged = staged_in(feeder_of(FRAMES))
     first, second, commit, abort, abort_all = staged
     assert isinstance(first, Stage) and isinstance(second, Stage) and isinstance(commit, Commit)
@@ -46,7 +46,7 @@ def test_what_they_become() -> None:
     assert [abort, abort_all] == [Abort(BATCH, names, hermod.OK, to_error) for names in (("s",), None)]
 
 
-def test_what_is_answered() -> None:
+def test_replies_to_requests() -> None:
     stage, _, commit, *_ = staged_in(feeder_of(FRAMES))
     assert isinstance(stage, Stage) and isinstance(commit, Commit)
     assert stage.to_ack(9) == commit.to_ack(9) == hermod.ok(9)
@@ -104,7 +104,7 @@ def test_where_checksums_are_required_a_frame_without_costs_its_stage() -> None:
         (b'{"batch_type": "Stages"}', 400, "Stage, Commit or Abort"),
     ],
 )
-def test_what_ends_the_connection(frame: bytes, code: int, words: str) -> None:
+def test_errors_that_close_the_connection(frame: bytes, code: int, words: str) -> None:
     feeder = feeder_of(frame)
     assert feeder.closed
     told = json.loads(feeder.closing_bytes())

@@ -12,13 +12,13 @@ from kit import hermod
 MESSAGE = hermod.message("a", b"x")
 
 
-def test_what_is_held_comes_before_what_the_subscriber_publishes_itself() -> None:
+def test_withheld_messages_come_before_own_publications() -> None:
     subscriber = Subscriber(hermod.topics("a", window=2))
     assert subscriber.publish(A, A, A) == one("a", 0) + one("a", 1)
     assert subscriber.say(MESSAGE + hermod.OK * 2) == one("a", 2) + one("a", 3)
 
 
-def test_an_ok_is_for_what_was_sent_before_it() -> None:
+def test_an_ok_acknowledges_messages_sent_before_it() -> None:
     subscriber = Subscriber(hermod.topics("a", window=1))
     assert subscriber.say(hermod.OK + MESSAGE + MESSAGE) == one("a", 0)
     assert subscriber.say(MESSAGE + hermod.acknowledgement("a", 0) + MESSAGE) == one("a", 1)
@@ -26,13 +26,13 @@ def test_an_ok_is_for_what_was_sent_before_it() -> None:
 
 
 @pytest.mark.parametrize("more", [{"window": 3}, {"window": 0}])
-def test_another_window_holds_from_its_place_on(more: dict[str, object]) -> None:
+def test_a_new_window_applies_from_its_header_on(more: dict[str, object]) -> None:
     subscriber = Subscriber(hermod.topics("a", window=1))
     subscriber.publish(A, A)
     assert subscriber.say(MESSAGE + hermod.topics(**more)) == one("a", 1) + one("a", 2)
 
 
-def test_another_batch_holds_from_its_place_on() -> None:
+def test_a_new_batch_applies_from_its_header_on() -> None:
     subscriber = Subscriber(hermod.topics("a", batch=1))
     sent = subscriber.say(MESSAGE * 2 + hermod.topics(batch=2) + MESSAGE * 2)
     assert sent == group(one("a", 0)) + group(one("a", 1)) + group(one("a", 2), one("a", 3))
@@ -60,7 +60,7 @@ def test_sequences_always_rise(happens: list[bytes | None], together: int) -> No
 # -- the end ---------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_kept_for_who_has_gone() -> None:
+def test_nothing_is_held_for_a_closed_connection() -> None:
     subscriber = Subscriber(hermod.topics("a", window=1))
     subscriber.publish(A, ("a", b"y" * 1000))
     subscriber.session.close()
@@ -70,7 +70,7 @@ def test_nothing_is_kept_for_who_has_gone() -> None:
     assert subscriber.say(hermod.OK + hermod.topics(window=0)) == b""
 
 
-def test_who_asked_for_no_window_may_go_too() -> None:
+def test_a_connection_without_a_window_can_close() -> None:
     subscriber = Subscriber(hermod.topics("a"))
     subscriber.session.close()
     assert subscriber.publish(A) == one("a", 0), "the form of all others goes on"

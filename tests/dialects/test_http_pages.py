@@ -107,12 +107,12 @@ def test_handshaken_when_a_request_is_whole() -> None:
 THREE = get("/a%20b") + request("POST", "/", "Content-Length: 4", body=b"GET ") + get("/x")
 
 
-def test_requests_at_once_are_answered_in_order() -> None:
+def test_pipelined_requests_are_answered_in_order() -> None:
     assert read_all(replies(fed(THREE))) == [200, 405, 404]
     assert read_all(replies(fed(*one_by_one(THREE)))) == [200, 405, 404]
 
 
-def test_a_page_is_made_once_for_all_who_want_it_at_once() -> None:
+def test_pipelined_requests_share_a_page() -> None:
     shelf = Shelf()
     feeder = fed(get("/a%20b") * 10, shelf=shelf)
     assert (shelf.asked, read_all(replies(feeder))) == (["/a b"], [200] * 10)
@@ -145,7 +145,7 @@ def test_too_many_at_once_have_to_come_again() -> None:
         (request("POST", "/", "Content-Length: 9"), TimeoutPeerError("idle"), 408),
     ],
 )
-def test_last_words(sent: bytes, error: PeerError | None, status: int) -> None:
+def test_closing_bytes(sent: bytes, error: PeerError | None, status: int) -> None:
     words = fed(sent).session.closing_bytes(error)
     assert read_all(words) == ([status] if status else [])
     assert not words or b"\r\nConnection: close\r\n" in words
@@ -157,18 +157,18 @@ def test_last_words(sent: bytes, error: PeerError | None, status: int) -> None:
     st.sampled_from(["0.9", "1.0", "1.1", "1.9", "2.0"]),
     st.lists(st.sampled_from(HEADERS), max_size=6),
 )
-def test_whatever_is_asked_there_is_an_answer(method: str, target: str, version: str, headers: list[str]) -> None:
+def test_every_request_has_a_response(method: str, target: str, version: str, headers: list[str]) -> None:
     feeder = fed(request(method, target, *headers, body=b"abc", version=version))
     words = feeder.closing_bytes() if isinstance(feeder.events[-1], Closing) and feeder.events[-1].error else b""
     assert replies(feeder) + words
 
 
-def test_last_words_to_who_asked_for_the_head_alone() -> None:
+def test_closing_bytes_for_a_head_request() -> None:
     words = fed(request("HEAD", "/", "Content-Length: 9")).session.closing_bytes(None)
     assert words.endswith(b"\r\n\r\n")
 
 
-def test_what_could_not_be_read_is_not_said_at_length() -> None:
+def test_a_parse_error_is_cut() -> None:
     feeder = fed(b"x" * 60_000 + b"\r\n\r\n")
     assert isinstance(feeder.events[-1], Closing) and len(str(feeder.events[-1].error)) < 200
 

@@ -47,7 +47,7 @@ def upgraded(events: list[Event]) -> Upgrade:
         ("/ubre", f"ubre,{SUB} , {PUB}", SUB, "nanomsg", SubWebSocketSession),
     ],
 )
-def test_doors(path: str, offered: str, taken: str, dialect: str, session: type) -> None:
+def test_endpoints(path: str, offered: str, taken: str, dialect: str, session: type) -> None:
     feeder = fed(upgrade(path, offered))
     assert feeder.events[0] == Reply(welcome(taken))
     assert upgraded(feeder.events).dialect == dialect
@@ -83,7 +83,7 @@ def test_the_new_session_opens() -> None:
         ("?publishes=a%20b%2Cc&x=1&publishes=%C3%A9", ["a b", "c", "é"]),
     ],
 )
-def test_a_client_names_what_it_publishes(query: str, topics: list[str]) -> None:
+def test_a_client_names_the_topics_it_publishes(query: str, topics: list[str]) -> None:
     feeder = fed(upgrade("/ubre" + query))
     asked, rest = read_frames(replies(feeder).removeprefix(welcome()))
     assert [json.loads(each.payload) for each in asked] == [{"subscribe": topic} for topic in topics]
@@ -96,7 +96,7 @@ def test_frames_right_behind_the_request() -> None:
         assert replies(fed(*in_two(data, cut))) == welcome() + b"\x8a\x011\x8a\x012", f"cut at {cut}"
 
 
-def test_a_long_frame_behind_the_request_says_how_long_it_is() -> None:
+def test_a_long_frame_after_the_request_gives_its_length() -> None:
     received = HTTP.session(SessionContext()).receive(upgrade() + frame(2, b"x" * 300)[:10], 0.0)
     assert (received.consumed, received.frame_bytes) == (len(upgrade()), 308)
 
@@ -128,7 +128,7 @@ NO_ENTRY = {
 
 
 @pytest.mark.parametrize(("sent", "status", "says"), NO_ENTRY.values(), ids=NO_ENTRY)
-def test_no_entry(sent: bytes, status: int, says: bytes) -> None:
+def test_refused_upgrades(sent: bytes, status: int, says: bytes) -> None:
     feeder = fed(sent)
     assert isinstance(feeder.events[0], Refused)
     assert read_all(replies(feeder)) == [status]

@@ -57,7 +57,7 @@ def test_a_payload_is_measured_without_its_topic(way: Way, body: bytes, size: in
 
 
 @each_way
-def test_what_is_too_long_whatever_its_topic_is_measured_as_a_whole(way: Way) -> None:
+def test_a_body_that_is_too_long_for_any_topic_is_measured_as_a_whole(way: Way) -> None:
     expected = "a message of 47 exceeds the limit of 46; raise limits.payload_bytes to accept it"
     assert error_of(way.fed(b"x" * 47)) == expected
 

@@ -84,7 +84,7 @@ WRITERS = {"tcp": message, "ipc": typed}
 
 
 @given(bodies, st.sampled_from(list(WRITERS)))
-def test_what_came_goes_out_as_it_came(parts: list[bytes], scheme: str) -> None:
+def test_frames_are_passed_through(parts: list[bytes], scheme: str) -> None:
     sent = b"".join(map(WRITERS[scheme], parts))
     found = fed(nanomsg.SubSession(context(scheme)), [PUB + sent]).events
     for other, write in WRITERS.items():
@@ -177,7 +177,7 @@ def test_websocket_payloads_above_the_limit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("bad", [frame(TEXT, b"a|1"), frame(BINARY, b"a|" + b"x" * 41)], ids=["text", "too long"])
-def test_websocket_what_came_before_a_refused_frame_is_taken(bad: bytes) -> None:
+def test_websocket_messages_before_a_refused_frame_are_accepted(bad: bytes) -> None:
     sent = frame(BINARY, b"a|1") + frame(BINARY, b"b|2") + bad + frame(BINARY, b"c|3")
     *taken, closed = rows_of(nanomsg.SubWebSocketSession(context()), sent)
     assert taken == [("message", b"a", b"1"), ("message", b"b", b"2")]
@@ -215,7 +215,7 @@ def dialed(role: str) -> tuple[Session, bytes]:
     return session, to_response(base64.b64encode(hashlib.sha1(key).digest()).decode(), protocol)
 
 
-def test_a_sub_that_dials_hears_what_comes_behind_the_answer() -> None:
+def test_a_dialling_sub_reads_messages_after_the_response() -> None:
     for whole in (True, False):
         session, answer = dialed("sub")
         assert not session.handshake_done
@@ -234,7 +234,7 @@ def test_a_pub_that_dials_is_subscribed_when_the_listener_has_agreed() -> None:
     assert rows_of(session, answer) == [("subscribe", b">")]
 
 
-def test_what_a_pub_that_dials_sends_is_masked() -> None:
+def test_frames_of_a_dialling_pub_are_masked() -> None:
     session, answer = dialed("pub")
     [event] = fed(session, [answer]).events
     assert isinstance(event, Subscribe)
@@ -246,11 +246,11 @@ def test_what_a_pub_that_dials_sends_is_masked() -> None:
     assert mask != again, "every frame has a mask of its own"
 
 
-def test_a_frame_with_a_mask_is_not_for_the_one_that_dials() -> None:
+def test_a_dialler_refuses_masked_frames() -> None:
     session, answer = dialed("sub")
     assert rows_of(session, answer + frame(BINARY, b"a|1")) == [("closed", b"protocol")]
 
 
-def test_no_frame_is_said_before_there_is_a_websocket() -> None:
+def test_no_frame_is_sent_before_the_handshake() -> None:
     session, _ = dialed("sub")
     assert session.closing_bytes(None) == b""

@@ -68,7 +68,7 @@ def test_json(payload: bytes, format_: Format, member: bytes) -> None:
 
 
 @pytest.mark.parametrize("payload", NO_JSON, ids=range(len(NO_JSON)))
-def test_what_only_claims_to_be_json_breaks_nothing(payload: bytes) -> None:
+def test_invalid_json_is_encoded_as_bytes(payload: bytes) -> None:
     assert ubre.read_lines(encode(JSON_LINES, one(payload, Format.JSON))) == [(b"a", payload)]
 
 
@@ -144,7 +144,7 @@ def over_websocket(texts: list[bytes]) -> list[Burst]:
 
 
 @given(publications)
-def test_what_lines_say_is_said_on(published: Publications) -> None:
+def test_lines_are_passed_on(published: Publications) -> None:
     limits = Limits()
     bursts = feed("ubre", limits, [b"\n".join(written(published)) + b"\n"]).events
     assert all(isinstance(burst, Burst) for burst in bursts)
@@ -162,7 +162,7 @@ def compacted(line: bytes) -> bytes:
 
 
 @given(publications)
-def test_what_websocket_messages_say_is_said_on(published: Publications) -> None:
+def test_websocket_messages_are_passed_on(published: Publications) -> None:
     received = UbreWebSocketSession(SessionContext()).receive(
         b"".join(frame(TEXT, text) for text in written(published)), 0.0
     )

@@ -49,7 +49,7 @@ def test_a_request_in_binary(body: Body, member: bytes, alone: bytes) -> None:
     assert socket.to_request(12, 'add "', body) == frame(BINARY, message, mask=b"")
 
 
-def test_the_last_offer_says_in_which_form() -> None:
+def test_the_last_offer_determines_the_encoding() -> None:
     session = UbreSession(SessionContext())
     json_offer, binary_offer = (
         ubre.line(subscribe="a", body={"serve": True}),
@@ -72,7 +72,7 @@ def test_the_last_offer_says_in_which_form() -> None:
 
 @each_body
 @pytest.mark.parametrize("id_", [b"7", b'"7"', b"7.0", b"null", b'{"a": [1, 2]}', b'"\\u0041"', '"é"'.encode()])
-def test_an_answer_in_json(id_: bytes, body: Body, member: bytes, alone: bytes) -> None:
+def test_a_response_in_json(id_: bytes, body: Body, member: bytes, alone: bytes) -> None:
     session = UbreWebSocketSession(SessionContext())
     by_route = handle_of(session, frame(TEXT, b'{"request":"a","id":%b}' % id_))
     by_id = handle_of(session, frame(TEXT, b'{"request":%b,"body":{"route":"a"}}' % id_))
@@ -84,7 +84,7 @@ def test_an_answer_in_json(id_: bytes, body: Body, member: bytes, alone: bytes) 
 
 @each_body
 @pytest.mark.parametrize("id_", [b"7", b"", b"\xff\x00", b"{"])
-def test_an_answer_in_binary(id_: bytes, body: Body, member: bytes, alone: bytes) -> None:
+def test_a_response_in_binary(id_: bytes, body: Body, member: bytes, alone: bytes) -> None:
     session = UbreSession(SessionContext())
     handle = handle_of(session, ubre.frame("R", id_, b'{"route":"a"}'))
     assert session.to_response(handle, True, body) == ubre.frame("s", id_, alone)

@@ -168,7 +168,7 @@ def read(text: bytes) -> JsonMessage | None:
 
 @each_scan
 @given(texts=texts)
-def test_what_is_found_is_what_the_session_would_read(scan: Scan, texts: list[bytes]) -> None:
+def test_the_scan_finds_what_the_session_reads(scan: Scan, texts: list[bytes]) -> None:
     found, _ = scan(texts, LARGE, LARGE)
     for (topic, payload, format_, sent), text in zip(found, texts, strict=False):
         message = read(text)

@@ -61,7 +61,7 @@ def expected(vector: InputVector) -> list[Row]:
 
 
 @pytest.mark.parametrize("vector", LINES, ids=lambda vector: vector.id)
-def test_what_a_line_says_a_message_says(vector: InputVector) -> None:
+def test_a_line_and_a_websocket_message_mean_the_same(vector: InputVector) -> None:
     frames = frames_of(vector)
     assert found([b"".join(frames)]) == expected(vector)
     assert found(one_by_one(b"".join(frames))) == expected(vector)
@@ -118,7 +118,7 @@ def test_a_subscription_is_served_in_the_form_it_was_made_in() -> None:
     ]
 
 
-def test_topics_that_the_peer_publishes_are_asked_for() -> None:
+def test_the_broker_subscribes_to_the_topics_of_publishes() -> None:
     events = UbreWebSocketSession(SessionContext(), ["orders", 'é"']).open()
     replies = [event.data for event in events if isinstance(event, Reply)]
     assert replies == [
@@ -178,7 +178,7 @@ def test_the_tenth_message_that_cannot_be_read_closes_with_1007(message: str) ->
     ],
     ids=range(9),
 )
-def test_what_is_too_large_closes_with_1009(data: bytes) -> None:
+def test_a_message_that_is_too_large_closes_with_1009(data: bytes) -> None:
     feeder = fed([data], SMALL)
     assert rows(feeder.events, "ubre") == [("closed", b"limit")]
     assert code_of(feeder) == 1009

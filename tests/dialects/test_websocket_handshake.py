@@ -29,7 +29,7 @@ def test_the_key_of_the_rfc() -> None:
     assert accept_key(b"dGhlIHNhbXBsZSBub25jZQ==") == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
-def test_what_is_asked() -> None:
+def test_the_request_of_a_client() -> None:
     request = ClientHandshake("somewhere:80", "/a?b=c", "pub.sp.nanomsg.org").request
     line, *headers = request.decode().split("\r\n")
     assert line == "GET /a?b=c HTTP/1.1"
@@ -84,6 +84,6 @@ def test_no_http(answer: bytes) -> None:
         ClientHandshake("a", "/").read(answer)
 
 
-def test_an_answer_without_an_end() -> None:
+def test_a_response_without_an_end() -> None:
     with pytest.raises(ProtocolError, match="16,384"):
         ClientHandshake("a", "/").read(b"x" * 16_385)

@@ -133,7 +133,7 @@ def test_control_frames_between_fragments() -> None:
     assert outcome(sent) == [("reply", b"\x8a\x01?"), ("bytes", b"ab"), ("reply", b"\x8a\x00")]
 
 
-def test_pings_that_come_together_are_answered_together() -> None:
+def test_consecutive_pings_get_one_reply() -> None:
     feeder = fed([frame(PING, b"1") * 1000 + frame(TEXT, b"x") + frame(PING, b"2")])
     kinds = [type(event) for event in feeder.events]
     assert kinds == [Reply, Burst, Reply]
@@ -152,7 +152,7 @@ def test_a_long_frame_tells_how_long_it_is() -> None:
         assert received == Received([], 0, len(sent))
 
 
-def test_what_came_before_a_mistake_counts() -> None:
+def test_messages_before_an_error_count() -> None:
     sent = frame(TEXT, b"one") + frame(TEXT, b"two") + frame(TEXT, b"refuse me") + frame(TEXT, b"three")
     assert outcome(sent) == [("text", b"one"), ("text", b"two"), ("closed", b"protocol")]
     assert code_of(sent) == 1003
@@ -164,7 +164,7 @@ BEHIND = frame(TEXT, b"not looked at")
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 1002, 1003, 1007, 1011, 1014, 3000, 4999])
-def test_a_close_is_answered_with_its_code(code: int) -> None:
+def test_a_close_is_echoed_with_its_code(code: int) -> None:
     sent = frame(TEXT, b"last") + close_frame(code, "gründlich".encode()) + BEHIND
     assert outcome(sent) == [("text", b"last"), ("reply", close_frame(code, mask=b"")), ("closed", b"")]
 
@@ -174,7 +174,7 @@ def test_a_close_without_a_code() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65_535])
-def test_a_close_with_a_code_that_nobody_may_send(code: int) -> None:
+def test_a_close_with_a_reserved_code(code: int) -> None:
     assert outcome(close_frame(code) + BEHIND) == [("closed", b"protocol")]
     assert code_of(close_frame(code)) == 1002
 
@@ -189,7 +189,7 @@ def test_a_close_with_a_code_that_nobody_may_send(code: int) -> None:
         (ProtocolError("é" * 200), 1008),
     ],
 )
-def test_last_words(error: PeerError | None, code: int) -> None:
+def test_closing_bytes(error: PeerError | None, code: int) -> None:
     [(opcode, payload, _)], _ = read_frames(Listener().closing_bytes(error))
     assert (opcode, int.from_bytes(payload[:2], "big")) == (CLOSE, code)
     assert len(payload) <= 125
@@ -242,13 +242,13 @@ def test_a_reason_that_is_not_utf8() -> None:
     ],
     ids=["whole", "together", "a fragment", "huge"],
 )
-def test_what_is_too_long_is_refused_by_its_header(sent: bytes) -> None:
+def test_a_message_that_is_too_long_is_refused_at_its_header(sent: bytes) -> None:
     assert rows(fed([sent])) == rows(fed(one_by_one(sent))) == [("closed", b"limit")]
     assert code_of(sent) == 1009
 
 
 @pytest.mark.parametrize("size", [LIMIT + 1, 70_000, 1 << 62])
-def test_nothing_of_what_is_too_long_is_kept(size: int) -> None:
+def test_a_message_that_is_too_long_is_not_buffered(size: int) -> None:
     wide = size.to_bytes(2, "big") if size < 1 << 16 else size.to_bytes(8, "big")
     feeder = fed(one_by_one(bytes([0x82, 0x80 | (126 if len(wide) == 2 else 127)]) + wide + MASK))
     assert rows(feeder) == [("closed", b"limit")]
@@ -298,7 +298,7 @@ def test_a_client_gets_no_masks_and_sends_masks() -> None:
     assert (kind, pong[:2], masked(pong[6:], pong[2:6])) == ("reply", b"\x8a\x81", b"?")
 
 
-def test_a_client_says_goodbye_with_a_mask() -> None:
+def test_the_close_frame_of_a_client_is_masked() -> None:
     words = Listener(client=True).closing_bytes(None)
     assert words[0] == 0x88 and words[1] & 0x80
     assert masked(words[6:], words[2:6])[:2] == (1001).to_bytes(2, "big")

@@ -66,7 +66,7 @@ def subscribe(page: Page, topic: str) -> None:
     assert page.run("shown(1)") == "request 1: NotFound"
 
 
-def test_a_page_shows_what_a_fanout_controller_says(page: Page, room: Room) -> None:
+def test_a_page_shows_messages_of_a_fanout_controller(page: Page, room: Room) -> None:
     subscribe(page, "news")
     room.tell(room.controller(), "news hello, browser\nelsewhere nothing\nnews Zoë says “hi”\n".encode())
     assert page.run("shown(3)") == 'request 1: NotFound\nnews: "hello, browser"\nnews: "Zoë says “hi”"'

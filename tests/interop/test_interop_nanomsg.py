@@ -48,7 +48,7 @@ def body_in(folder: Path, body: bytes) -> Path:
 # -- they connect to the broker --------------------------------------------------------------------------
 
 
-def test_a_sub_hears_other_dialects(broker: Broker, room: Room, cat: Cat, scheme: str) -> None:
+def test_a_sub_receives_from_other_dialects(broker: Broker, room: Room, cat: Cat, scheme: str) -> None:
     with cat.subscriber("connect", url_of(broker, "nanomsg.pub", scheme)) as listener:
         wait_until_heard(room, listener)
         expect_other_dialects(room, listener)
@@ -63,7 +63,7 @@ def expect_other_dialects(room: Room, listener: Listener) -> None:
     assert listener.hears() == b"orders.long|" + EVERY_BYTE * 1200
 
 
-def test_a_pub_is_heard_in_other_dialects(
+def test_a_pub_publishes_to_other_dialects(
     broker: Broker, room: Room, cat: Cat, scheme: str, tmp_path: Path
 ) -> None:
     client, subscriber = room.client(b"unsubscribe all\nsubscribe orders\n"), room.simplest(b"sub orders\n")
@@ -109,7 +109,7 @@ def test_a_burst(broker: Broker, room: Room, scheme: str) -> None:
         assert heard == [b"count|%d" % number for number in range(BURST)]
 
 
-def test_a_sub_that_asks_for_prefixes(broker: Broker, room: Room, cat: Cat, scheme: str) -> None:
+def test_a_sub_with_prefixes(broker: Broker, room: Room, cat: Cat, scheme: str) -> None:
     """The choice is made on its own side."""
     url = url_of(broker, "nanomsg.pub", scheme)
     with cat.subscriber("connect", url, "orders.eu", "news|breaking", "prelude") as listener:

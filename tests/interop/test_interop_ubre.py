@@ -28,7 +28,7 @@ def url_of(broker: Broker) -> str:
 # -- pub and sub -----------------------------------------------------------------------------------------
 
 
-def test_it_subscribes_and_hears_other_dialects(room: Room, url: str) -> None:
+def test_it_subscribes_and_receives_from_other_dialects(room: Room, url: str) -> None:
     with UbreClient(url) as client:
         client.tell(subscribe="news")
         client.settle()
@@ -49,7 +49,7 @@ def test_it_unsubscribes(room: Room, url: str) -> None:
         client.expect_words(topic="sports", body="still")
 
 
-def test_it_publishes_what_the_broker_asks_it_for(room: Room, url: str) -> None:
+def test_it_publishes_topics_that_the_broker_subscribes_to(room: Room, url: str) -> None:
     """The library publishes only what its peer subscribed to: the query makes the broker subscribe."""
     fanout = room.client(b"unsubscribe all\nsubscribe orders\nsubscribe chat\n")
     simplest = room.simplest(b"sub orders\nsub chat\n")
@@ -78,7 +78,7 @@ def test_a_body_is_the_same_at_the_other_end(url: str) -> None:
             two.expect_words(topic="bodies", body=body)
 
 
-def test_it_hears_itself(url: str) -> None:
+def test_it_receives_its_own_messages(url: str) -> None:
     with UbreClient(f"{url}?publishes=echo") as client:
         client.expect_words(wanted="echo")
         client.tell(subscribe="echo")
@@ -99,7 +99,7 @@ def offer(url: str, route: str) -> Iterator[UbreClient]:
         yield server
 
 
-def test_another_client_answers(url: str) -> None:
+def test_another_client_responds(url: str) -> None:
     with offer(url, "double") as server, UbreClient(url) as client:
         for body in ({"x": 1}, "text", [None]):
             client.tell(request="double", body=body)
@@ -134,7 +134,7 @@ def test_two_clients_share_the_work(url: str) -> None:
         assert sorted(asked) == [[0, 2], [1, 3]]
 
 
-def test_the_one_who_should_answer_goes(url: str) -> None:
+def test_the_serving_client_disconnects(url: str) -> None:
     with offer(url, "slow") as server, UbreClient(url) as client:
         client.tell(request="slow", body={"never": True})
         server.expect_words(asked="slow", body={"never": True})
@@ -144,14 +144,14 @@ def test_the_one_who_should_answer_goes(url: str) -> None:
         client.expect_words(route="slow", fail="NotFound")
 
 
-def test_nobody_answers(url: str) -> None:
+def test_a_route_without_a_server(url: str) -> None:
     with UbreClient(url) as client:
         client.tell(subscribe="just/listening")
         client.tell(request="just/listening", body=1)
         client.expect_words(route="just/listening", fail="NotFound")
 
 
-def test_nobody_answers_in_time() -> None:
+def test_no_response_in_time() -> None:
     with (
         Broker("--set=ubre.request_seconds=0.1", listen=("http",)) as broker,
         offer(url_of(broker), "slow") as server,
@@ -193,7 +193,7 @@ def test_the_broker_has_no_such_route(url: str) -> None:
 # -- the end ---------------------------------------------------------------------------------------------
 
 
-def test_the_broker_says_goodbye() -> None:
+def test_the_broker_closes() -> None:
     with Broker(listen=("http",)) as broker, UbreClient(url_of(broker)) as client:
         client.settle()
         broker.stop()

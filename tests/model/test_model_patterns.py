@@ -130,7 +130,7 @@ def test_a_reserved_text_in_the_middle_of_another_topic() -> None:
 
 
 @given(texts, texts.filter(bool))
-def test_matching_is_what_strings_do(topic: str, value: str) -> None:
+def test_matching_equals_string_operations(topic: str, value: str) -> None:
     if not topic.startswith("polycast/"):
         assert Exact(value).matches(topic) == (topic == value)
         assert Prefix(value).matches(topic) == (topic[: len(value)] == value)

@@ -70,7 +70,7 @@ def test_timeouts(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_place_that_is_taken(scheme: str, tmp_path: Path) -> None:
+def test_an_address_in_use(scheme: str, tmp_path: Path) -> None:
     with Socket(PUB) as first, Socket(SUB) as second:
         url = first.bind(place(scheme, tmp_path))
         assert number_of(lambda: second.bind(url)) == errno.EADDRINUSE
@@ -89,7 +89,7 @@ def test_a_place_that_is_taken(scheme: str, tmp_path: Path) -> None:
         "ws://x/",
     ],
 )
-def test_what_is_no_address(url: str) -> None:
+def test_an_invalid_address(url: str) -> None:
     with Socket(PUB) as pub:
         for method in (pub.bind, pub.connect):
             with pytest.raises(UsageError) as caught:

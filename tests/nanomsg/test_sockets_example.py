@@ -70,7 +70,7 @@ def test_everybody_gets_everything(scheme: str, tmp_path: Path) -> None:
             sub.close()
 
 
-def test_one_socket_in_many_places(tmp_path: Path) -> None:
+def test_one_socket_at_many_addresses(tmp_path: Path) -> None:
     """Bound and connected on every transport at once, to several others."""
     with Socket(SUB) as sub:
         sub.subscribe(b"")
@@ -89,7 +89,7 @@ def test_one_socket_in_many_places(tmp_path: Path) -> None:
             pub.close()
 
 
-def test_nobody_there() -> None:
+def test_no_peer() -> None:
     with Socket(PUB) as pub:
         assert pub.send(b"into the void") == 13
         pub.bind("tcp://127.0.0.1:0")
@@ -97,7 +97,7 @@ def test_nobody_there() -> None:
         assert (pub.peers, pub.missed) == (0, 0)
 
 
-def test_what_is_no_bytes_but_like_them() -> None:
+def test_bytes_like_objects() -> None:
     with Socket(PUB) as pub:
         assert pub.send(bytearray(b"abc")) == 3
         assert pub.send(memoryview(b"abcd")) == 4

@@ -18,7 +18,7 @@ from nanomsg.socket_pairs import SCHEMES, join, open_files, pair, place, port_of
 from polycast.nanomsg import PUB, SUB, Socket
 
 
-def test_closing_wakes_whoever_waits(tmp_path: Path) -> None:
+def test_closing_wakes_waiting_threads(tmp_path: Path) -> None:
     with pair(place("tcp", tmp_path), b"") as (_, sub):
         numbers: list[int | None] = []
 
@@ -66,7 +66,7 @@ def sub_after(pub: Socket, sub: Socket) -> Socket:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_was_sent_arrives_though_the_socket_is_closed(scheme: str, tmp_path: Path) -> None:
+def test_closing_flushes_sent_messages(scheme: str, tmp_path: Path) -> None:
     with Socket(SUB) as sub:
         sub.subscribe(b"")
         with Socket(PUB) as pub:
@@ -114,7 +114,7 @@ def test_hundreds_of_peers(tmp_path: Path) -> None:
             assert sub.recv(GUARD_SECONDS) == b"x"
 
 
-def test_a_socket_that_was_forgotten_says_so_and_is_closed(tmp_path: Path) -> None:
+def test_an_unclosed_socket_warns_and_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "sock"
     with pytest.warns(ResourceWarning, match="unclosed <Socket PUB"):
         forget(f"ipc://{path}")

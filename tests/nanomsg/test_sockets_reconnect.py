@@ -61,7 +61,7 @@ def test_a_connection_that_was_cut_is_made_again() -> None:
         assert sub.recv(GUARD_SECONDS) == b"back again"
 
 
-def test_after_the_socket_is_closed_nobody_dials() -> None:
+def test_a_closed_socket_does_not_dial() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with Socket(SUB) as sub:
             sub.connect(f"tcp://127.0.0.1:{listener.getsockname()[1]}")
@@ -94,7 +94,7 @@ def test_a_file_that_was_left_behind_is_taken_over(tmp_path: Path) -> None:
         pub.wait_for_peers(1, GUARD_SECONDS)
 
 
-def test_a_file_that_somebody_listens_at_is_not(tmp_path: Path) -> None:
+def test_a_file_with_a_listener_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "sock"
     with socket.socket(socket.AF_UNIX) as other, Socket(PUB) as pub:
         other.bind(str(path))
@@ -105,7 +105,7 @@ def test_a_file_that_somebody_listens_at_is_not(tmp_path: Path) -> None:
         assert path.exists()
 
 
-def test_a_file_that_is_no_socket_is_kept(tmp_path: Path) -> None:
+def test_a_file_that_is_no_socket_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("important")
     with Socket(PUB) as pub, pytest.raises(OSError):

@@ -47,7 +47,7 @@ def test_bytes_are_no_text(sockets: tuple[Socket, Socket]) -> None:
     assert heard(sockets, b"\xff\0\0", b"\xff", b"\xff\x01") == [b"\xff\0\0"]
 
 
-def test_who_matches_twice_gets_one(sockets: tuple[Socket, Socket]) -> None:
+def test_two_matching_subscriptions_deliver_once(sockets: tuple[Socket, Socket]) -> None:
     for topic in (b"a", b"ab", b"ab", b""):
         sockets[1].subscribe(topic)
     assert heard(sockets, b"abc") == [b"abc"]
@@ -71,7 +71,7 @@ def test_twice_subscribed_is_twice_to_unsubscribe(sockets: tuple[Socket, Socket]
     assert heard(sockets, b"a2") == []
 
 
-def test_unsubscribing_what_was_not_subscribed(sockets: tuple[Socket, Socket]) -> None:
+def test_unsubscribing_an_unknown_topic(sockets: tuple[Socket, Socket]) -> None:
     sub = sockets[1]
     sub.unsubscribe(b"never")
     sub.subscribe(b"never")
@@ -86,7 +86,7 @@ def test_a_longer_topic_does_not_end_a_shorter_one(sockets: tuple[Socket, Socket
     assert heard(sockets, b"abcd") == [b"abcd"]
 
 
-def test_what_waits_is_gone_with_its_subscription(tmp_path: Path) -> None:
+def test_unsubscribing_drops_queued_messages(tmp_path: Path) -> None:
     with pair(place("inproc", tmp_path), b"a", b"b", b"fence") as (pub, sub):
         for message in (b"fence", b"a1", b"b1", b"a2", b"b2", b"fence"):
             pub.send(message)

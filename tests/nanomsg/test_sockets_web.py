@@ -70,7 +70,7 @@ def test_another_sub_protocol_is_refused(protocol: str) -> None:
     ],
     ids=["not http", "no upgrade", "version", "key", "too long"],
 )
-def test_what_is_no_request_for_a_websocket(said: bytes) -> None:
+def test_a_request_that_is_no_upgrade(said: bytes) -> None:
     with Socket(PUB) as pub, Peer(port_of(pub.bind(PLACE))) as peer:
         peer.send(said)
         assert not peer.expect_closed().startswith(b"HTTP/1.1 1")
@@ -87,7 +87,7 @@ def test_what_is_no_request_for_a_websocket(said: bytes) -> None:
     ],
     ids=["text", "too large", "no mask", "unknown kind"],
 )
-def test_a_bad_publisher_is_told_why(said: bytes, code: int) -> None:
+def test_a_bad_publisher_gets_the_reason(said: bytes, code: int) -> None:
     sub = Socket(SUB, message_bytes=1000)
     with sub, WebSocket(port_of(sub.bind(PLACE)), "/", SUBSCRIBER) as peer:
         sub.subscribe(b"")
@@ -97,7 +97,7 @@ def test_a_bad_publisher_is_told_why(said: bytes, code: int) -> None:
         peer.expect_close(code)
 
 
-def test_who_sends_too_much_is_told_from_what_argument_that_comes(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_that_is_too_large_names_the_argument(caplog: pytest.LogCaptureFixture) -> None:
     sub = Socket(SUB, message_bytes=1000)
     with sub, WebSocket(port_of(sub.bind(PLACE)), "/", SUBSCRIBER) as peer:
         peer.send(frame(BINARY, b"x" * 1001)[:8])
@@ -114,14 +114,14 @@ def test_a_subscriber_that_speaks_loses_its_pipe() -> None:
 
 
 @pytest.mark.parametrize(("kind", "protocol"), [(PUB, SUBSCRIBER), (SUB, PUBLISHER)])
-def test_who_dials_asks_for_the_listeners_kind(kind: int, protocol: str) -> None:
+def test_a_dialler_offers_the_listeners_sub_protocol(kind: int, protocol: str) -> None:
     with Listening(f"{PLACE}/some/path") as listener, Socket(PUB if kind == PUB else SUB) as sock:
         sock.connect(listener.address)
         with listener.accept_websocket(protocol):
             sock.wait_for_peers(1, GUARD_SECONDS)
 
 
-def test_what_a_dialler_sends_has_a_mask() -> None:
+def test_frames_of_a_dialler_are_masked() -> None:
     with Socket(PUB) as pub, Socket(SUB) as sub:
         sub.subscribe(b"")
         pub.connect(sub.bind(f"{PLACE}/"))

@@ -53,7 +53,7 @@ def test_whole_equals_byte_by_byte() -> None:
 
 
 @pytest.mark.parametrize("kind", [PUB, SUB])
-def test_who_dials_says_the_same(kind: int) -> None:
+def test_a_dialling_socket_sends_the_same(kind: int) -> None:
     own, other = (PUB_HEADER, SUB_HEADER) if kind == PUB else (SUB_HEADER, PUB_HEADER)
     with Listening() as listener, Socket(PUB if kind == PUB else SUB) as sock:
         sock.connect(listener.address)
@@ -104,14 +104,14 @@ def test_a_bad_publisher_loses_its_pipe_alone(name: str, caplog: pytest.LogCaptu
     assert "closed: " in record.getMessage()
 
 
-def test_who_sends_too_much_is_told_from_what_argument_that_comes(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_that_is_too_large_names_the_argument(caplog: pytest.LogCaptureFixture) -> None:
     with bound(SUB, message_bytes=1000) as (_, port), Peer(port) as bad:
         bad.send(BAD_TO_A_SUB["too large"])
         bad.expect_closed()
     assert "a message of 1,001 exceeds the limit of 1,000; raise the socket's message_bytes" in caplog.text
 
 
-def test_what_came_before_the_mistake_is_received() -> None:
+def test_messages_before_an_error_are_received() -> None:
     with bound(SUB, message_bytes=1000) as (sub, port), Peer(port) as bad:
         bad.send(PUB_HEADER + message(b"one") + message(b"two") + message(b"x" * 1001))
         bad.expect_closed()
@@ -151,7 +151,7 @@ def test_a_bad_peer_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatc
         wait_for(lambda: open_files() == files - 1, "its connection to be gone")
 
 
-def test_who_does_not_introduce_itself_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_without_a_header_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipe, "HEADER_SECONDS", 0.05)
     with bound(PUB) as (pub, port), Peer(port) as silent, Peer(port) as slow:
         slow.send(SUB_HEADER[:7])
@@ -160,7 +160,7 @@ def test_who_does_not_introduce_itself_in_time(monkeypatch: pytest.MonkeyPatch) 
         assert pub.peers == 0
 
 
-def test_who_has_introduced_itself_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_may_be_idle_after_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipe, "HEADER_SECONDS", 0.05)
     with bound(PUB) as (pub, port), Peer(port) as subscriber, Peer(port) as silent:
         subscriber.send(SUB_HEADER)
