@@ -1,1 +1,1 @@
-"""The dialects: bytes to the model and back, each in a file of its own. `registry` lists them."""
+"""The dialects: bytes to the model and back, each in its own folder. `registry` lists them."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The scans of scan.py at the speed of C; what they do and why is said there."""
+"""The scans of scan.py, in C."""
 
 from cpython.array cimport array, clone, resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -15,7 +15,7 @@ cdef unsigned char NOTHING = 0
 
 
 cdef class Columns:
-    """The columns of a scan while they grow."""
+    """The columns of a scan."""
 
     cdef list topics, run_ends
     cdef array starts, ends, bounds
@@ -53,7 +53,7 @@ cdef class Columns:
         return self.add(base + begin, topic_size, bound, begin + topic_size + (topic_size > 0), end)
 
     cdef Py_ssize_t topic_in(self, Bytes body, Py_ssize_t size, int separator, Py_ssize_t topic_limit) except -1:
-        """How long the topic at the beginning of a body is; 0: there is none."""
+        """The length of the topic at the start of a body; 0: there is none."""
         cdef Bytes end
         if size > topic_limit + 1:
             size = topic_limit + 1

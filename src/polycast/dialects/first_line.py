@@ -42,5 +42,5 @@ def is_own(block: Block, limit: int, http: Callable[[], str]) -> bool:
         if METHOD.fullmatch(method) and VERSION.fullmatch(version):
             raise HttpPeerError(line[:SHOWN_BYTES].strip(), http())
         return True
-    begun = METHOD.fullmatch(method) and VERSION_BEGIN.startswith(version[: len(VERSION_BEGIN)].upper())
-    return len(line) == longest or not (begun or HELLO.startswith(line))
+    possible = METHOD.fullmatch(method) and VERSION_BEGIN.startswith(version[: len(VERSION_BEGIN)].upper())
+    return len(line) == longest or not (possible or HELLO.startswith(line))

@@ -93,11 +93,11 @@ def pubs_in_python(block: Block, position: int, topic_limit: int, payload_limit:
     return columns.close(position, 0, _is_pub_prefix(block, position, topic_limit))
 
 
-def _after_alike(block: Block, position: int, begun: bytes, frame: int, last: bytes = b"") -> int:
+def _after_alike(block: Block, position: int, head: bytes, frame: int, last: bytes = b"") -> int:
     """The position after all complete frames of this size with the same start and end."""
     while (
         position + frame <= len(block)
-        and block.startswith(begun, position)
+        and block.startswith(head, position)
         and block.startswith(last, position + frame - len(last))
     ):
         position += frame
@@ -105,8 +105,8 @@ def _after_alike(block: Block, position: int, begun: bytes, frame: int, last: by
 
 
 def _is_pub_prefix(block: Block, position: int, topic_limit: int) -> bool:
-    begun = PUB_PREFIX.fullmatch(block, position)
-    return begun is not None and len(begun[1] or b"") <= topic_limit
+    match = PUB_PREFIX.fullmatch(block, position)
+    return match is not None and len(match[1] or b"") <= topic_limit
 
 
 def lines_in_python(block: Block, position: int, topic_limit: int, line_limit: int, payload_limit: int) -> Scan:
@@ -143,10 +143,10 @@ def bodies_in_python(
         topic, start = _topic_of(block, body, body + size, separator, topic_limit)
         if body + size - start > payload_limit:
             return columns.close(position, 0, False)
-        begun = bytes(block[position:start])
+        prefix = bytes(block[position:start])
         frame = head + size
-        after = _after_alike(block, position + frame, begun, frame) if topic else position + frame
-        columns.add_alike(topic, range(position, after, frame), len(begun), body + size - start)
+        after = _after_alike(block, position + frame, prefix, frame) if topic else position + frame
+        columns.add_alike(topic, range(position, after, frame), len(prefix), body + size - start)
         position = after
     return columns.close(position, 0, position == len(block) or not typed or block[position] == TYPE[0])
 

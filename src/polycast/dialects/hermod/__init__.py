@@ -1,1 +1,1 @@
-"""The dialect `hermod`: a JSON header, directly followed by the payload. `session` tells the whole of it."""
+"""The dialect `hermod`: a JSON header, directly followed by the payload. `session` has the grammar."""

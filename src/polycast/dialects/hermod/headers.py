@@ -84,7 +84,7 @@ class HeaderEnd:
         self._in_string = False
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         return self._seen > 0
 
     def find(self, block: Block, position: int, limit: int) -> int:

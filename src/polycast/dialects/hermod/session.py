@@ -139,7 +139,7 @@ class HermodSession(RequestSession):
     # -- publications ------------------------------------------------------------------------------------
 
     def _take_plain(self, block: Block, position: int, events: BlockEvents) -> int:
-        if self._header_end.begun or self._batch.refused or self._one_by_one:
+        if self._header_end.started or self._batch.refused or self._one_by_one:
             return position
         most = min(self._batch.expected, len(block))
         found = messages(block, position, most, *self._scan_limits, self._unchecked)
@@ -192,9 +192,9 @@ class HermodSession(RequestSession):
         end = start + size
         if end > len(block):
             return position, end - position
-        begin, told = find_payload(block, start, size, checksum)
-        if told > len(block) and not self._ended:
-            return position, told - position
+        begin, decided_at = find_payload(block, start, size, checksum)
+        if decided_at > len(block) and not self._ended:
+            return position, decided_at - position
         if forbidden:
             self._forbid(header, events)
             return (begin + size if begin >= 0 else end), 0

@@ -1,1 +1,1 @@
-"""The dialect `nanomsg`: SP sockets over tcp, ipc and WebSocket. `sessions` tells the whole of it."""
+"""The dialect `nanomsg`: SP sockets over tcp, ipc and WebSocket. `session` has the grammar."""

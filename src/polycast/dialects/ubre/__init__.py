@@ -1,1 +1,1 @@
-"""The dialect `ubre`: publications and requests, in JSON or binary. `sessions` tells the whole of it."""
+"""The dialect `ubre`: publications and requests, in JSON or binary. `session` has the grammar."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The scans of scan.py at the speed of C; what they do and why is said there."""
+"""The scans of scan.py, in C."""
 
 from cpython.array cimport array, clone, resize
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
@@ -42,7 +42,7 @@ cdef uint64_t HIGHS = 0x8080808080808080
 cdef struct Cursor:
     Bytes at
     Bytes end
-    uint64_t seen  # all that strings have of bits, for a look at the highest
+    uint64_t seen  # all bits of all strings: the highest shows non-ASCII
     bint loose  # white space was skipped
     bint escaped  # a string had an escape
 
@@ -68,7 +68,7 @@ cdef inline int look(Cursor *c) noexcept:
 
 
 cdef inline Bytes after_text(Bytes at, Bytes end, uint64_t *seen) noexcept:
-    """At the first quote, backslash or control character; eight bytes at a time."""
+    """Skips to the first quote, backslash or control character, eight bytes at a time."""
     cdef uint64_t eight, quotes, slashes
     while end - at >= 8:
         memcpy(&eight, at, 8)
@@ -85,7 +85,7 @@ cdef inline Bytes after_text(Bytes at, Bytes end, uint64_t *seen) noexcept:
 
 
 cdef long read_unit(Bytes at, Bytes end) noexcept:
-    """What the four digits of \\uXXXX say; -1: they are none."""
+    """The value of the four digits of \\uXXXX; -1: no hex digits."""
     cdef long unit = 0
     cdef int i, c
     if end - at < 6 or at[0] != BACKSLASH or at[1] != 117:
@@ -103,7 +103,7 @@ cdef long read_unit(Bytes at, Bytes end) noexcept:
 
 
 cdef int escape_size(Bytes at, Bytes end, long *point) noexcept:
-    """How long the escape is and the character that it means; 0: it is none, or half of a pair."""
+    """The length of the escape, and its character; 0: invalid, or half of a surrogate pair."""
     cdef Bytes found
     cdef long low
     if end - at < 2:
@@ -171,7 +171,7 @@ cdef bint read_number(Cursor *c) noexcept:
 
 
 cdef bint read_leaf(Cursor *c, int first) noexcept:
-    """A value that holds no others."""
+    """A scalar value."""
     if first == QUOTE:
         return read_string(c)
     if first == 116:
@@ -184,7 +184,7 @@ cdef bint read_leaf(Cursor *c, int first) noexcept:
 
 
 cdef bint read_value(Cursor *c) noexcept:
-    cdef uint64_t objects = 0  # one bit for each value that we are in, the innermost lowest
+    cdef uint64_t objects = 0  # one bit for each open container, the innermost lowest
     cdef int depth = 0, first, close
     while True:
         first = look(c)
@@ -231,7 +231,7 @@ cdef struct Publication:
     Py_ssize_t body_size
     int format
     bint loose
-    bint decoded  # its payload is not what stands there
+    bint decoded  # the payload had escapes
 
 
 cdef bint read_publication(Bytes at, Bytes end, Publication *found) except -1:
@@ -264,7 +264,7 @@ cdef bint read_publication(Bytes at, Bytes end, Publication *found) except -1:
 
 
 cdef class Pile:
-    """Bytes while they grow in number."""
+    """A growing buffer."""
 
     cdef bytearray data
     cdef Py_ssize_t size, room
@@ -280,7 +280,7 @@ cdef class Pile:
 
 
 cdef Py_ssize_t compact(unsigned char *to, Bytes at, Bytes end) noexcept:
-    """The size of the same JSON with no white space between its parts. It has been read before."""
+    """The size of the JSON without white space between tokens. It is known to be valid."""
     cdef unsigned char *begin = to
     cdef uint64_t seen = 0
     cdef Bytes first
@@ -301,7 +301,7 @@ cdef Py_ssize_t compact(unsigned char *to, Bytes at, Bytes end) noexcept:
 
 
 cdef Py_ssize_t decode(unsigned char *to, Bytes at, Bytes end) noexcept:
-    """The size of what a string says, whose quotes are left off."""
+    """The size of the unescaped string, without quotes."""
     cdef unsigned char *begin = to
     cdef uint64_t seen = 0
     cdef Bytes first
@@ -343,7 +343,7 @@ cdef int write_header(unsigned char *to, Py_ssize_t size) noexcept:
 
 
 cdef class Columns:
-    """What has been found. Places are in the source, or from the first that had to be rewritten on, in a copy."""
+    """The publications. Positions are in the source or, after the first rewritten message, in a copy."""
 
     cdef object source
     cdef Bytes base
@@ -357,7 +357,7 @@ cdef class Columns:
     cdef int format
 
     cdef int add(self, Bytes at, Bytes end, Py_ssize_t bound, Py_ssize_t after) except -1:
-        """Takes the message, whose frame is between `bound` and `after`; 0 if it is not plain."""
+        """Adds the message whose frame is between `bound` and `after`; 0: it is not plain."""
         cdef Publication found
         if not read_publication(at, end, &found) or found.topic_size > self.topic_limit:
             return False
@@ -410,13 +410,13 @@ cdef class Columns:
         if stop - start > self.payload_limit:
             return False
         self.frames.size += header + size + (not self.framed)
-        if found.decoded:  # its place is known when all frames have theirs
+        if found.decoded:  # its position is known after the last frame
             self.payloads.size = stop
             start, stop = -1 - start, -1 - stop
         return self.place(found, bound, start, stop)
 
     cdef int copy(self, Py_ssize_t bound) except -1:
-        """From here on what is found is copied, and so is what was found before."""
+        """Copies all messages, found before and from here on."""
         cdef Py_ssize_t i, size = bound - self.first
         if self.copied:
             return 0
@@ -480,7 +480,7 @@ cdef class Columns:
         return block, self.topics, self.formats, self.run_ends, self.starts, self.ends, self.bounds, position
 
     cdef bytes join(self):
-        """All frames, and behind them the payloads that are not in one."""
+        """All frames, followed by the unescaped payloads."""
         cdef Py_ssize_t size = self.frames.size, i
         cdef bytes block = PyBytes_FromStringAndSize(NULL, size + self.payloads.size)
         cdef char *to = PyBytes_AS_STRING(block)
@@ -495,7 +495,7 @@ cdef class Columns:
 
 
 cdef Bytes begin_of(block) except NULL:
-    """A block is bytes or bytearray; a view of either would cost more than to read a message."""
+    """A block is bytes or bytearray; a view would cost more than reading a message."""
     if isinstance(block, bytes):
         return <Bytes> PyBytes_AS_STRING(block)
     return <Bytes> PyByteArray_AS_STRING(<bytearray?> block)

@@ -178,7 +178,7 @@ def _to_columns(
         else:
             starts.append(bound + len(head) + each.payload_start)
     if not payloads and block.startswith(frames, begin):
-        bounds, starts = (array("q", [begin + place for place in column]) for column in (bounds, starts))
+        bounds, starts = (array("q", [begin + at for at in column]) for column in (bounds, starts))
     else:
         block = frames + payloads
     ends = array("q", [start + len(each.payload) for start, each in zip(starts, found, strict=True)])

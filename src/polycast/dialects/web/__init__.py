@@ -1,1 +1,1 @@
-"""The http port: pages, and the WebSockets that some dialects travel over."""
+"""The http listener: pages, and the WebSockets of dialects."""
