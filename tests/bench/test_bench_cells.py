@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polycast.bench.acked import window_blocks
+from polycast.bench.acked_publishing import window_blocks
 from polycast.bench.cells import CELLS, LIVE_CELLS, LOG_CELLS, STORE_BATCH, Cell, choose_cells
 from polycast.bench.driver import cycles_per_chunk, window_chunks
 from polycast.bench.job import Job, Outcome
@@ -23,11 +23,11 @@ def test_no_topic_contains_another(cell: Cell) -> None:
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
 def test_every_subscriber_is_owed_the_same_bytes(cell: Cell, wire: str) -> None:
-    owed = {
+    expected = {
         sum(len(WIRES[wire].delivered(topic, b"", number, 0)) for number, topic in enumerate(topics, 1))
         for topics in (cell.topics_of(subscriber) for subscriber in range(cell.subscribers))
     }
-    assert len(owed) == 1
+    assert len(expected) == 1
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import pytest
 
 from polycast.bench import pump as pump_module
-from polycast.bench.ledger import Ledger
+from polycast.bench.expected_bytes import ExpectedBytes
 from polycast.bench.pump import Pump, Traffic
 from polycast.errors import RemoteError
 
 CHUNK = b"x" * 1000
 KEEPALIVE = b"PING\r\n"
-EVEN = Ledger(len(CHUNK))
+EVEN = ExpectedBytes(len(CHUNK))
 
 Broker = Callable[[socket.socket, list[socket.socket]], None]
 
@@ -71,7 +71,7 @@ def fleeing(publisher: socket.socket, subscribers: list[socket.socket]) -> None:
 
 
 @contextmanager
-def pump_to(broker: Broker, ledger: Ledger = EVEN) -> Iterator[Pump]:
+def pump_to(broker: Broker, per_subscriber: ExpectedBytes = EVEN) -> Iterator[Pump]:
     with ExitStack() as stack:
         pairs = [socket.socketpair() for _ in range(3)]
         for pair in pairs:
@@ -82,7 +82,7 @@ def pump_to(broker: Broker, ledger: Ledger = EVEN) -> Iterator[Pump]:
         thread.start()
         stack.callback(thread.join)
         stack.callback(near.shutdown, socket.SHUT_RDWR)
-        traffic = Traffic(CHUNK, ledger.owed, len(KEEPALIVE))
+        traffic = Traffic(CHUNK, per_subscriber.expected, len(KEEPALIVE))
         yield stack.enter_context(closing(Pump(near, [pair[0] for pair in rest], traffic)))
 
 
@@ -96,14 +96,14 @@ def test_every_byte_is_counted_run_after_run() -> None:
 
 def test_growing_numbers_are_counted_digit_by_digit() -> None:
     """From two digits to three and on, through a warm-up and a run."""
-    with pump_to(Numbering(95), Ledger(len(CHUNK), ((95, 1),))) as pump:
+    with pump_to(Numbering(95), ExpectedBytes(len(CHUNK), ((95, 1),))) as pump:
         assert pump.run(seconds=0.02, window=4).chunks > 5
         assert pump.run(seconds=0.02, window=4).chunks > 0
 
 
 def test_a_number_that_is_skipped_shows_where_digits_change() -> None:
     with (
-        pump_to(Numbering(96), Ledger(len(CHUNK), ((95, 1),))) as pump,
+        pump_to(Numbering(96), ExpectedBytes(len(CHUNK), ((95, 1),))) as pump,
         pytest.raises(RemoteError, match=r"wrong byte count: .*\(\+1\), 2 of 2 subscribers"),
     ):
         pump.run(seconds=0.02, window=4)

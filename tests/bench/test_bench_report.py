@@ -13,10 +13,10 @@ from rich.console import Console
 from polycast.bench.cells import CELLS
 from polycast.bench.job import Outcome
 from polycast.bench.machine import describe_machine
-from polycast.bench.report import CellReport, Ratio, Report
+from polycast.bench.report import BenchReport, CellReport, Ratio
+from polycast.bench.report_table import human, make_table, notes, times
 from polycast.bench.rounds import rotated, run
-from polycast.bench.table import human, make_table, notes, times
-from polycast.bench.targets import Target, choose_peers, polycast_target, read_listening, says_ready
+from polycast.bench.targets import Target, choose_peers, is_ready, polycast_target, read_listening
 from polycast.errors import UsageError
 
 
@@ -55,8 +55,8 @@ def start_report() -> CellReport:
     return CellReport(cell, {"stopped": [full] * 4, "empty log": [empty] * 4}, ours=("stopped",))
 
 
-def whole_report() -> Report:
-    return Report(
+def whole_report() -> BenchReport:
+    return BenchReport(
         machine=describe_machine(),
         version="1.2.3",
         rounds=4,
@@ -69,7 +69,7 @@ def whole_report() -> Report:
     )
 
 
-def print_tables(report: Report, console: Console) -> None:
+def print_tables(report: BenchReport, console: Console) -> None:
     for section in report.sections:
         console.print(make_table(report, section))
 
@@ -206,10 +206,10 @@ def test_a_ratio_stands_under_its_own_peer() -> None:
 
 
 def test_notes_tell_of_the_disk_and_of_a_log_that_is_behind() -> None:
-    said = "\n".join(notes(replace(whole_report(), cells=[acked_report(), start_report()])))
-    assert "fsync 1.23 ms" in said
-    assert "acked-100, hermod: the log had everything up to 0.8 s later" in said
-    assert "start: 10,000,000 messages of 100 B in the log" in said
+    output = "\n".join(notes(replace(whole_report(), cells=[acked_report(), start_report()])))
+    assert "fsync 1.23 ms" in output
+    assert "acked-100, hermod: the log had everything up to 0.8 s later" in output
+    assert "start: 10,000,000 messages of 100 B in the log" in output
 
 
 def test_plot(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_measuring_nothing_is_refused(rounds: int, seconds: float, tmp_path: Pat
 
 
 def test_what_serve_prints() -> None:
-    said = "listening hermod.pub tcp://127.0.0.1:7\nlistening http tcp://127.0.0.1:8080\nready\n"
-    assert says_ready(said)
-    assert not says_ready("almost ready\n")
-    assert read_listening(said) == {"hermod.pub": 7, "http": 8080}
+    output = "listening hermod.pub tcp://127.0.0.1:7\nlistening http tcp://127.0.0.1:8080\nready\n"
+    assert is_ready(output)
+    assert not is_ready("almost ready\n")
+    assert read_listening(output) == {"hermod.pub": 7, "http": 8080}

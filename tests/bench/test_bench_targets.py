@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from polycast.bench.cell_plans import CellPlan, plan_cells
 from polycast.bench.cells import Cell
-from polycast.bench.plan import Plan, make_plans
 from polycast.bench.report import CellReport
 from polycast.bench.rounds import measure_plan
-from polycast.bench.starts import TARGETS, measure_starts
-from polycast.bench.targets import PEERS, Peer, Target, peer_target, polycast_target
+from polycast.bench.start_times import TARGETS, measure_starts
+from polycast.bench.targets import PEERS, PeerBroker, Target, peer_target, polycast_target
 from polycast.bench.wires import DIALECTS
 
 ALL = Cell("small", "3 topics x 4 subscribers", topics=3, subscribers=4)
@@ -30,23 +30,23 @@ def show(cell: str, target: str) -> None:
     return
 
 
-def measure(plan: Plan) -> CellReport:
+def measure(plan: CellPlan) -> CellReport:
     report = measure_plan(plan, rounds=1, seconds=SECONDS, show=show)
     assert [report.errors(target) for target in report.outcomes] == [[]] * len(plan.targets)
     return report
 
 
 def check(target: Target, cell: Cell) -> None:
-    (outcome,) = measure(Plan(cell, [], [target])).outcomes[target.name]
+    (outcome,) = measure(CellPlan(cell, [], [target])).outcomes[target.name]
     assert outcome.delivered == outcome.published // cell.topics * cell.deliveries_per_cycle > 0
 
 
 def check_acked(target: Target, cell: Cell) -> None:
-    (outcome,) = measure(Plan(cell, [], [target])).outcomes[target.name]
+    (outcome,) = measure(CellPlan(cell, [], [target])).outcomes[target.name]
     assert outcome.delivered >= cell.topics * outcome.window > 0
 
 
-def target_of(peer: Peer, scratch: Path) -> Target:
+def target_of(peer: PeerBroker, scratch: Path) -> Target:
     target = peer_target(peer, scratch)
     if target is None:
         pytest.skip(f"{peer.program} is not installed: {peer.cure}")
@@ -56,14 +56,14 @@ def target_of(peer: Peer, scratch: Path) -> Target:
 @pytest.mark.interop
 @pytest.mark.parametrize("cell", [ALL, OWN], ids=lambda cell: cell.name)
 @pytest.mark.parametrize("peer", OTHERS, ids=lambda peer: peer.name)
-def test_peer(peer: Peer, cell: Cell, tmp_path: Path) -> None:
+def test_peer(peer: PeerBroker, cell: Cell, tmp_path: Path) -> None:
     check(target_of(peer, tmp_path), cell)
 
 
 @pytest.mark.interop
 @pytest.mark.parametrize("cell", [SINGLES, BATCHES], ids=lambda cell: cell.name)
 @pytest.mark.parametrize("peer", KEEPERS, ids=lambda peer: peer.name)
-def test_keeping_peer(peer: Peer, cell: Cell, tmp_path: Path) -> None:
+def test_keeping_peer(peer: PeerBroker, cell: Cell, tmp_path: Path) -> None:
     check_acked(target_of(peer, tmp_path), cell)
 
 
@@ -80,13 +80,13 @@ def test_polycast(dialect: str, cell: Cell) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", [SINGLES, BATCHES], ids=lambda cell: cell.name)
 def test_polycast_keeping(cell: Cell, tmp_path: Path) -> None:
-    check_acked(polycast_target("hermod", keep=True, scratch=tmp_path), cell)
+    check_acked(polycast_target("hermod", with_log=True, scratch=tmp_path), cell)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 def test_log_on_beside_log_off(tmp_path: Path) -> None:
-    for plan in make_plans([LOGGED], {}, tmp_path):
+    for plan in plan_cells([LOGGED], {}, tmp_path):
         report = measure(plan)
         assert report.ratio(report.ours[0], "log off")
         assert report.behind_seconds("log off") == 0 < report.behind_seconds(report.ours[0])
@@ -94,7 +94,7 @@ def test_log_on_beside_log_off(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_replay(tmp_path: Path) -> None:
-    (plan,) = make_plans([REPLAY], {}, tmp_path)
+    (plan,) = plan_cells([REPLAY], {}, tmp_path)
     (outcome,) = measure(plan).outcomes["hermod"]
     assert outcome.delivered == REPLAY.stored
 

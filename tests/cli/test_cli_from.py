@@ -13,7 +13,7 @@ from client.scripted import Scripted, read_exactly, read_to_end
 from kit import hermod
 from kit.broker import Broker
 from kit.program import POLYCAST, Program, polycast, polycast_here
-from polycast.cli.start import parse_start
+from polycast.cli.start_flag import parse_start
 from polycast.errors import UsageError
 from polycast.model import StartPosition
 

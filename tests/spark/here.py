@@ -15,8 +15,8 @@ def ask_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the commands use this session and leave it running."""
 
     @contextmanager
-    def asking(command: str, master: str) -> Iterator[SparkSession]:
+    def spark_session(command: str, master: str) -> Iterator[SparkSession]:
         yield spark
 
     for command in COMMANDS:
-        monkeypatch.setattr(f"polycast.cli.{command}.asking", asking)
+        monkeypatch.setattr(f"polycast.cli.{command}.spark_session", spark_session)

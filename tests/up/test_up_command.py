@@ -139,6 +139,14 @@ def test_on_a_terminal_there_is_a_display(tmp_path: Path) -> None:
 
 def test_the_module_ends_when_nobody_started_it() -> None:
     """Whoever it is tied to has gone before it could look."""
-    command = [sys.executable, "-m", "polycast.up.tied", "1", str(int(signal.SIGKILL)), "polycast", "--version"]
+    command = [
+        sys.executable,
+        "-m",
+        "polycast.up.parent_death",
+        "1",
+        str(int(signal.SIGKILL)),
+        "polycast",
+        "--version",
+    ]
     ended = subprocess.run(command, capture_output=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, b"")

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from polycast.text import size_text
 from polycast.up.display import Display, to_duration
-from polycast.up.figures import Figures
 from polycast.up.parts import Part
+from polycast.up.stats_poller import BrokerStats
 
 
 @pytest.mark.parametrize(
@@ -31,15 +31,15 @@ def test_how_large(size: int, text: str) -> None:
 
 def to_screen(height: int = 40) -> tuple[Display, Part, io.StringIO]:
     out = io.StringIO()
-    part = Part("spark", "nothing", lambda told: [])
+    part = Part("spark", "nothing", lambda listening: [])
     console = Console(file=out, width=80, height=height, force_terminal=True, color_system=None)
     return Display([part], console), part, out
 
 
 def test_what_parts_say_cannot_write_on_the_terminal() -> None:
     display, part, out = to_screen()
-    display.logged(part, "evil \x1b[2J\x07")
-    display.show(Figures(pipelines=[{"query": "a", "state": "failed", "error": "no \x1b[2Jroom", "lag": 7}]))
+    display.stderr_line(part, "evil \x1b[2J\x07")
+    display.show(BrokerStats(pipelines=[{"query": "a", "state": "failed", "error": "no \x1b[2Jroom", "lag": 7}]))
     with display:
         pass
     assert "spark: evil" in out.getvalue()
@@ -48,9 +48,11 @@ def test_what_parts_say_cannot_write_on_the_terminal() -> None:
 
 def test_why_a_part_rests_and_a_pipeline_failed() -> None:
     display, part, out = to_screen()
-    part.life.begin(1.0)
-    part.life.end(2.0, 1, "no room\nhint: make some")
-    display.show(Figures(12, 34.4, 56.0, 2048, [{"query": "traffic", "state": "failed", "error": "no broker"}]))
+    part.lifecycle.begin(1.0)
+    part.lifecycle.end(2.0, 1, "no room\nhint: make some")
+    display.show(
+        BrokerStats(12, 34.4, 56.0, 2048, [{"query": "traffic", "state": "failed", "error": "no broker"}])
+    )
     with display:
         pass
     shown = out.getvalue()
@@ -61,7 +63,7 @@ def test_why_a_part_rests_and_a_pipeline_failed() -> None:
 def test_of_many_lines_the_last_ones_that_fit() -> None:
     display, part, out = to_screen(height=18)
     for number in range(30):
-        display.logged(part, f"line {number}.")
+        display.stderr_line(part, f"line {number}.")
     with display:
         pass
     assert "line 29." in out.getvalue() and "line 20." not in out.getvalue()

@@ -6,34 +6,34 @@ import pytest
 
 from polycast.address import parse_address
 from polycast.up.child import to_reason
-from polycast.up.parts import Told, Wish, broker_arguments, to_console, to_parts, to_reach
+from polycast.up.parts import Listening, UpOptions, broker_arguments, console_url, reachable_address, to_parts
 
 
-def told(**places: list[str]) -> Told:
+def listening(**places: list[str]) -> Listening:
     return {name.replace("_", "."): [parse_address(text) for text in texts] for name, texts in places.items()}
 
 
-OPEN = told(http=["tcp://0.0.0.0:8080"], hermod_pub=["tcp://127.0.0.1:7878"])
+OPEN = listening(http=["tcp://0.0.0.0:8080"], hermod_pub=["tcp://127.0.0.1:7878"])
 LISTEN = {
     "simplest": ["tcp://127.0.0.1:0?policy=drop", "tcp://127.0.0.1:9014", "tcp://127.0.0.1:0"],
     "http": ["ipc:///h"],
 }
 
 
-def wish(**more: bool) -> Wish:
-    return Wish(["--data=D"], LISTEN, "D", ["traffic.late_seconds=5"], **more)
+def options(**more: bool) -> UpOptions:
+    return UpOptions(["--data=D"], LISTEN, "D", ["traffic.late_seconds=5"], **more)
 
 
 def test_the_broker_is_started_as_it_was_asked_for() -> None:
     expected = [f"--listen={name}={text}" for name, texts in LISTEN.items() for text in texts]
-    assert broker_arguments(wish(), {}) == ["serve", "--data=D", *expected]
+    assert broker_arguments(options(), {}) == ["serve", "--data=D", *expected]
 
 
 def test_and_comes_back_where_it_was() -> None:
-    was = told(
+    was = listening(
         simplest=["tcp://127.0.0.1:4001", "tcp://127.0.0.1:9014", "tcp://127.0.0.1:4002"], http=["ipc:///h"]
     )
-    assert broker_arguments(wish(), was)[2:] == [
+    assert broker_arguments(options(), was)[2:] == [
         "--listen=simplest=tcp://127.0.0.1:4001?policy=drop",
         "--listen=simplest=tcp://127.0.0.1:9014",
         "--listen=simplest=tcp://127.0.0.1:4002",
@@ -42,12 +42,12 @@ def test_and_comes_back_where_it_was() -> None:
 
 
 def test_only_what_was_asked_for() -> None:
-    assert [part.name for part in to_parts(wish())] == ["broker", "spark"]
-    assert [part.name for part in to_parts(wish(spark=False, demo=True))] == ["broker", "demo"]
+    assert [part.name for part in to_parts(options())] == ["broker", "spark"]
+    assert [part.name for part in to_parts(options(spark=False, demo=True))] == ["broker", "demo"]
 
 
 def test_spark_is_told_where_the_broker_is_and_windows_are_short_in_the_demo() -> None:
-    _, spark, demo = to_parts(wish(demo=True))
+    _, spark, demo = to_parts(options(demo=True))
     place = ["--data=D", "--hermod=tcp://127.0.0.1:7878", "--http=tcp://127.0.0.1:8080"]
     arguments = list(spark.arguments(OPEN))
     assert arguments[:3] == place
@@ -61,14 +61,14 @@ def test_spark_is_told_where_the_broker_is_and_windows_are_short_in_the_demo() -
     [
         ("D", OPEN, ""),
         ("", OPEN, "no log"),
-        ("D", told(http=["tcp://127.0.0.1:1"]), "hermod.pub"),
-        ("D", told(hermod_pub=["tcp://127.0.0.1:1"]), "http"),
+        ("D", listening(http=["tcp://127.0.0.1:1"]), "hermod.pub"),
+        ("D", listening(hermod_pub=["tcp://127.0.0.1:1"]), "http"),
     ],
 )
-def test_why_there_is_no_spark(data: str, where: Told, why: str) -> None:
-    spark = to_parts(Wish([], LISTEN, data))[1]
-    assert why in spark.why_not(where)
-    assert bool(why) == bool(spark.why_not(where))
+def test_why_there_is_no_spark(data: str, where: Listening, why: str) -> None:
+    spark = to_parts(UpOptions([], LISTEN, data))[1]
+    assert why in spark.unavailable(where)
+    assert bool(why) == bool(spark.unavailable(where))
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,16 @@ def test_why_there_is_no_spark(data: str, where: Told, why: str) -> None:
     ],
 )
 def test_where_a_browser_finds_the_console(places: list[str], expected: str) -> None:
-    assert to_console(told(http=places)) == expected
+    assert console_url(listening(http=places)) == expected
 
 
 def test_a_part_takes_the_way_without_tls_if_there_is_one() -> None:
-    assert to_reach([parse_address("tls://0.0.0.0:1"), parse_address("tcp://0.0.0.0:2")]) == "tcp://127.0.0.1:2"
-    assert to_reach([parse_address("tls://[::]:1")]) == "tls://[::1]:1"
-    assert to_reach([]) == ""
+    assert (
+        reachable_address([parse_address("tls://0.0.0.0:1"), parse_address("tcp://0.0.0.0:2")])
+        == "tcp://127.0.0.1:2"
+    )
+    assert reachable_address([parse_address("tls://[::]:1")]) == "tls://[::1]:1"
+    assert reachable_address([]) == ""
 
 
 def test_why_it_ended() -> None:

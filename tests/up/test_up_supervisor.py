@@ -15,8 +15,8 @@ from kit.broker import ALL
 from kit.wire import GUARD_SECONDS
 from polycast.client import connect_async
 from polycast.model import parse_pattern
-from polycast.up.life import State
-from polycast.up.parts import Part, Wish, broker_part, demo_arguments
+from polycast.up.lifecycle import PartState
+from polycast.up.parts import Part, UpOptions, broker_part, demo_arguments
 from polycast.up.supervisor import Supervisor
 
 TESTS = str(Path(__file__).parent.parent)
@@ -32,32 +32,32 @@ class Ledger:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.states: list[tuple[str, State]] = []
+        self.states: list[tuple[str, PartState]] = []
         self.console = ""
 
-    def opened(self, console: str) -> None:
+    def broker_ready(self, console: str) -> None:
         self.console = console
 
-    def changed(self, part: Part) -> None:
-        self.states.append((part.name, part.life.state))
+    def state_changed(self, part: Part) -> None:
+        self.states.append((part.name, part.lifecycle.state))
 
-    def heard(self, part: Part, line: str) -> None:
+    def stdout_line(self, part: Part, line: str) -> None:
         self.lines.append(f"{part.name} {line}")
 
-    def logged(self, part: Part, line: str) -> None:
+    def stderr_line(self, part: Part, line: str) -> None:
         self.lines.append(f"{part.name}: {line}")
 
-    def of(self, name: str) -> list[State]:
+    def of(self, name: str) -> list[PartState]:
         return [state for who, state in self.states if who == name]
 
 
 def broker() -> Part:
     listen = {name: ["tcp://127.0.0.1:0"] for name in (*ALL, "nanomsg.pub", "nanomsg.sub")}
-    return broker_part(Wish(["--set=log.enabled=false", "--set=events.enabled=false"], listen, ""))
+    return broker_part(UpOptions(["--set=log.enabled=false", "--set=events.enabled=false"], listen, ""))
 
 
 def stand_in(kind: str) -> Part:
-    return Part("spark", "up.stand_in", lambda told: [kind])
+    return Part("spark", "up.stand_in", lambda listening: [kind])
 
 
 @asynccontextmanager
@@ -101,20 +101,25 @@ def test_each_part_comes_back_when_it_was_killed() -> None:
         async with supervising(*parts) as (supervisor, ledger):
 
             def runs() -> bool:
-                return all(part.life.state is State.RUNNING for part in parts)
+                return all(part.lifecycle.state is PartState.RUNNING for part in parts)
 
             await until(runs, "all parts to run")
             assert ledger.console.startswith("http://127.0.0.1:")
-            places = supervisor.told
+            places = supervisor.listening
             before = {part.name: pid_of(supervisor, part) for part in parts}
             for part in parts:
                 os.kill(before[part.name], signal.SIGKILL)
-            await until(lambda: all(part.life.restarts == 1 for part in parts) and runs(), "all to come back")
+            await until(lambda: all(part.lifecycle.restarts == 1 for part in parts) and runs(), "all to come back")
             assert all(pid_of(supervisor, part) != before[part.name] for part in parts)
-            assert supervisor.told == places  # whoever was connected finds the broker again
+            assert supervisor.listening == places  # whoever was connected finds the broker again
             await hear_the_demo(str(places["simplest"][0]))
-            assert ledger.of("broker")[:4] == [State.STARTING, State.RUNNING, State.RESTING, State.STARTING]
-        assert ledger.of("broker")[-1] is ledger.of("spark")[-1] is ledger.of("demo")[-1] is State.STOPPED
+            assert ledger.of("broker")[:4] == [
+                PartState.STARTING,
+                PartState.RUNNING,
+                PartState.RESTING,
+                PartState.STARTING,
+            ]
+        assert ledger.of("broker")[-1] is ledger.of("spark")[-1] is ledger.of("demo")[-1] is PartState.STOPPED
 
     asyncio.run(scene())
 
@@ -130,7 +135,9 @@ def test_a_token_is_for_those_who_connect(monkeypatch: pytest.MonkeyPatch) -> No
     async def scene() -> None:
         parts = [broker(), stand_in("steady")]
         async with supervising(*parts) as (supervisor, _):
-            await until(lambda: all(part.life.state is State.RUNNING for part in parts), "all parts to run")
+            await until(
+                lambda: all(part.lifecycle.state is PartState.RUNNING for part in parts), "all parts to run"
+            )
             ours, theirs = (environment_of(pid_of(supervisor, part)) for part in parts)
             assert b"PATH=" in ours and b"a-token-of-the-test" not in ours
             assert b"POLYCAST_TOKEN=a-token-of-the-test" in theirs
@@ -152,11 +159,11 @@ def test_the_broker_does_without_spark() -> None:
     async def scene() -> None:
         spark = stand_in("not-here")
         async with supervising(broker(), spark) as (supervisor, ledger):
-            await until(lambda: spark.life.state is State.OFF, "Spark to be given up")
-            assert spark.life.reason == "there is no such thing here\nhint: install it"
-            assert supervisor.broker.life.state is State.RUNNING
+            await until(lambda: spark.lifecycle.state is PartState.OFF, "Spark to be given up")
+            assert spark.lifecycle.reason == "there is no such thing here\nhint: install it"
+            assert supervisor.broker.lifecycle.state is PartState.RUNNING
             assert not any("no such thing" in line for line in ledger.lines)  # it is told once, as the reason
-        assert ledger.of("spark") == [State.STARTING, State.OFF]
+        assert ledger.of("spark") == [PartState.STARTING, PartState.OFF]
 
     asyncio.run(scene())
 
@@ -167,8 +174,8 @@ def test_a_part_that_ends_again_and_again_rests_longer(monkeypatch: pytest.Monke
     async def scene() -> None:
         spark = stand_in("brief")
         async with supervising(broker(), spark):
-            await until(lambda: spark.life.restarts == 2, "the second restart")
-        assert spark.life.state is State.STOPPED
+            await until(lambda: spark.lifecycle.restarts == 2, "the second restart")
+        assert spark.lifecycle.state is PartState.STOPPED
 
     asyncio.run(scene())
 
@@ -179,7 +186,7 @@ def test_who_does_not_stop_is_killed_with_all_it_started(monkeypatch: pytest.Mon
     async def scene() -> list[int]:
         spark = stand_in("stubborn")
         async with supervising(broker(), spark) as (supervisor, ledger):
-            await until(lambda: spark.life.state is State.RUNNING, "Spark to run")
+            await until(lambda: spark.lifecycle.state is PartState.RUNNING, "Spark to run")
             [line] = [line for line in ledger.lines if "started" in line]
             return [pid_of(supervisor, spark), int(line.split()[-1])]
 
@@ -195,10 +202,10 @@ def test_a_second_signal_kills_at_once() -> None:
         ledger = Ledger()
         supervisor = Supervisor([broker(), spark], ledger, clock=lambda: float(next(now)))
         running = asyncio.create_task(supervisor.run())
-        await until(lambda: spark.life.state is State.RUNNING, "Spark to run")
+        await until(lambda: spark.lifecycle.state is PartState.RUNNING, "Spark to run")
         supervisor.stop()
         supervisor.stop()
         await running
-        assert ledger.states[-2:] == [("spark", State.STOPPED), ("broker", State.STOPPED)]
+        assert ledger.states[-2:] == [("spark", PartState.STOPPED), ("broker", PartState.STOPPED)]
 
     asyncio.run(scene())

@@ -3,15 +3,17 @@
     from polycast.bench import run
     report = run(cells=["1:1"], peers=None, rounds=3, seconds=1.0, out=Path("bench"), console=Console())
 
-The rooms: `cells` (what traffic), `wires` (in what bytes), `targets` and `plan` (to whom), `driver` with `links`,
-`proof`, `ledger` and `pump`, with `acked`, `lanes` and `tally`, and with `replay` (how it is sent and counted, in
-a process of its own), `rounds` and `starts` (in what order), `report`, `table` and `plot` (what came of it).
+what is measured   cells, cell_plans, targets, target_process, wires
+the driver         driver (a process of its own), target_connections, preflight, expected_bytes, pump;
+                   acked_publishing, acked_publishers, ack_counters; log_replay
+the run            rounds, start_times, machine, job
+the result         report, report_table, plot
 """
 
 from polycast.bench.cells import CELLS, Cell
-from polycast.bench.report import Report
+from polycast.bench.report import BenchReport
 from polycast.bench.rounds import run
 from polycast.bench.targets import PEERS
 from polycast.bench.wires import DIALECTS
 
-__all__ = ["CELLS", "DIALECTS", "PEERS", "Cell", "Report", "run"]
+__all__ = ["CELLS", "DIALECTS", "PEERS", "BenchReport", "Cell", "run"]

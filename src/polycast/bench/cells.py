@@ -1,22 +1,20 @@
 """Cells: the traffic shapes that are measured.
 
-A cell of the kind `live` says how many topics one publisher writes to in turn (interleaved: never two messages
-in a row on one topic unless there is just one), how many subscribers listen, to what, and how large a payload
-is. One *cycle* is one message on each topic; everything the driver sends is a whole number of cycles, so that
-every subscriber of a cell is owed the same bytes.
+A `live` cell has one publisher that writes to its topics in turn (never two consecutive messages on one topic,
+unless there is just one), a number of subscribers with their topics, and a payload size. One *cycle* is one
+message on each topic. The driver sends whole cycles only, so that every subscriber of a cell receives the same
+bytes.
 
-A cell also names the dialects that Polycast is measured in, and the peers it is measured beside. What one
-dialect shows of the broker need not be shown five times, so most cells name just one.
+A cell also names the dialects that Polycast is measured in, and its peers. Most cells name one dialect.
 
-The other kinds are about the log:
+The other kinds measure the log:
 
-logged  live traffic once more, with the log on beside the log off, dialect by dialect
-acked   one connection for each topic publishes and waits for acknowledgements; nobody subscribes
-replay  one subscriber asks for everything that is `stored`
-start   from the start of the process until it is ready, with so much `stored` and with nothing
+logged  live traffic with the log on, beside the log off, per dialect
+acked   one connection per topic publishes and waits for acknowledgements; no subscribers
+replay  one subscriber reads everything that is `stored`
+start   from process start until ready, with `stored` messages and with an empty log
 
-Topic names are of one width and differ from each other, so that none contains another: one of the wires
-matches substrings.
+Topic names have one width, and none contains another: one of the dialects matches substrings.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ from polycast.errors import UsageError
 
 TOPIC_FORMAT = "topic{:04d}"
 TOPIC_BYTES = len(TOPIC_FORMAT.format(0))
-PAYLOAD_PATTERN = b"0123456789abcdef"  # nothing that any text protocol would have to escape
+PAYLOAD_PATTERN = b"0123456789abcdef"  # no text protocol escapes these
 STORE_BATCH = 100
-"""What is `stored` is stored in batches of so many messages, the same number of them on each topic."""
+"""Messages per batch while filling a log; the same number of batches on each topic."""
 
 Kind = Literal["live", "logged", "acked", "replay", "start"]
 
@@ -43,12 +41,12 @@ HEADINGS: dict[Kind, str] = {
     "replay": "messages per second from the log",
     "start": "starts per second",
 }
-"""The kinds in the order of the report, and what their rates are."""
+"""Kinds in the order of the report, with the unit of their rates."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One shape of traffic. `spread`: each subscriber takes all topics, or just its own."""
+    """`spread`: each subscriber subscribes to all topics, or to one of its own."""
 
     name: str
     title: str
@@ -60,11 +58,11 @@ class Cell:
     dialects: tuple[str, ...] = ("simplest",)
     peers: tuple[str, ...] = ("nats", "redis", "mosquitto")
     batch: int = 1
-    """Of how many messages the publisher makes one batch; 1: none."""
+    """Messages per batch; 1: single messages."""
     window: int = 0
-    """How many messages each connection may have sent that are not acknowledged."""
+    """Unacknowledged messages per connection."""
     stored: int = 0
-    """How many messages are in the log before the clock runs."""
+    """Messages in the log before the clock starts."""
 
     @property
     def topic_names(self) -> list[str]:
@@ -77,7 +75,7 @@ class Cell:
 
     @property
     def message_bytes(self) -> int:
-        """Topic and payload, without any protocol's framing: the same number for every target."""
+        """Topic and payload without framing: the same for every target."""
         return TOPIC_BYTES + self.payload_bytes
 
     @property
@@ -85,13 +83,13 @@ class Cell:
         return self.subscribers * (self.topics if self.spread == "all" else 1)
 
     def suits(self, dialect: str) -> bool:
-        """Own topics are for those who can ask for them; OK and `from` are words of one dialect."""
+        """`spread="own"` needs topic filters; acknowledgements and replay need hermod."""
         if self.kind in ("acked", "replay", "start"):
             return dialect == "hermod"
-        return self.spread == "all" or WIRES[dialect].selects
+        return self.spread == "all" or WIRES[dialect].filters
 
     def storing(self, messages: int) -> Cell:
-        """The same with another number in the log, rounded up to whole batches; as it is if it stores nothing."""
+        """With another number of messages in the log, rounded up to whole batches; unchanged if it stores none."""
         step = self.topics * STORE_BATCH
         return replace(self, stored=-(-messages // step) * step) if self.stored else self
 
@@ -112,13 +110,13 @@ LIVE_CELLS = (
 )
 
 _LOGGED = Cell("logged", "log on", kind="logged", dialects=("simplest", "hermod"), peers=())
-_KEPT = Cell("kept", "kept", kind="acked", dialects=("hermod",), peers=())
+_ACKED = Cell("acked", "acknowledged", kind="acked", dialects=("hermod",), peers=())
 
 LOG_CELLS = (
     replace(_LOGGED, name="logged-1:1", title="log on: 1 subscriber, 100 B"),
     replace(_LOGGED, name="logged-1:100", title="log on: 100 subscribers, 100 B", subscribers=100),
     replace(
-        _KEPT,
+        _ACKED,
         name="acked",
         title="8 publishers, 1,000 ahead each, 100 B",
         topics=8,
@@ -126,7 +124,7 @@ LOG_CELLS = (
         peers=("jetstream", "js-lazy"),
     ),
     replace(
-        _KEPT,
+        _ACKED,
         name="acked-100",
         title="8 publishers, 10 batches of 100 ahead each, 100 B",
         topics=8,
@@ -135,7 +133,7 @@ LOG_CELLS = (
         peers=("jetstream", "js-lazy", "js-atomic"),
     ),
     replace(
-        _KEPT,
+        _ACKED,
         name="acked-turns",
         title="8 publishers, a batch of 100 at a time each, 100 B",
         topics=8,
@@ -143,17 +141,17 @@ LOG_CELLS = (
         window=100,
         peers=("jetstream", "js-lazy", "js-atomic"),
     ),
-    replace(_KEPT, name="replay", title="1 subscriber from the earliest, 100 B", kind="replay", stored=1_000_000),
-    replace(_KEPT, name="start", title="start until ready", kind="start", topics=100, stored=10_000_000),
+    replace(_ACKED, name="replay", title="1 subscriber from the earliest, 100 B", kind="replay", stored=1_000_000),
+    replace(_ACKED, name="start", title="start until ready", kind="start", topics=100, stored=10_000_000),
 )
 
 CELLS = LIVE_CELLS + LOG_CELLS
 
 
 def choose_cells(names: Sequence[str] | None, dialects: Sequence[str] | None = None) -> list[Cell]:
-    """The named cells in the order of the list above; None is all of them.
+    """The named cells, in the order of `CELLS`; None: all.
 
-    Named dialects are measured in each of these cells that suits them; None leaves the cells as they are.
+    `dialects` replaces the dialects of each cell, where they suit it; None: as declared.
     """
     _check_names("cell", names, [cell.name for cell in CELLS])
     _check_names("dialect", dialects, DIALECTS)
@@ -165,13 +163,13 @@ def choose_cells(names: Sequence[str] | None, dialects: Sequence[str] | None = N
 
 
 def _with_dialects(cells: list[Cell]) -> list[Cell]:
-    kept = [cell for cell in cells if cell.dialects]
-    if not kept:
+    suitable = [cell for cell in cells if cell.dialects]
+    if not suitable:
         raise UsageError(
             "none of these cells suits any of these dialects",
-            hint="a nanomsg subscriber cannot ask for its own topic; only hermod acknowledges and replays",
+            hint="nanomsg subscribers receive all topics; only hermod acknowledges and replays",
         )
-    return kept
+    return suitable
 
 
 def _check_names(kind: str, names: Sequence[str] | None, known: Sequence[str]) -> None:

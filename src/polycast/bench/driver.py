@@ -2,10 +2,10 @@
 
     python -m polycast.bench.driver < job.json
 
-Live traffic: first the proof (see `proof`), then a warm-up of the same traffic, then the timed run (see
-`pump`). The warm-up also tells how fast the target is: a window that it needs longer than the whole measurement
-to work off would measure nothing but its draining, so a slow target gets a smaller one. For a fast target the
-window is the job's. The other kinds of cells are measured by `acked` and `replay`.
+Live traffic: first `preflight`, then a warm-up with the same traffic, then the timed run (see `pump`). The
+warm-up also gives the speed of the target. A window that takes a slow target longer than the whole measurement
+would measure draining only, so a slow target gets a smaller window. `acked_publishing` and `log_replay` measure
+the other kinds.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 
-from polycast.bench import acked, replay
+from polycast.bench import acked_publishing, log_replay
 from polycast.bench.cells import Cell, Kind
+from polycast.bench.expected_bytes import ExpectedBytes
 from polycast.bench.job import Job, Outcome
-from polycast.bench.ledger import Ledger
-from polycast.bench.links import Party, gather
-from polycast.bench.proof import prove
+from polycast.bench.preflight import verify
 from polycast.bench.pump import WARM_UP_SHARE, Flow, Pump, Traffic
-from polycast.bench.wires import WIRES, Wire
+from polycast.bench.target_connections import Participants, connect_all
+from polycast.bench.wires import WIRES, WireFormat
 from polycast.errors import PolycastError
 
 CHUNK_BYTES = 64 * 1024
@@ -35,25 +35,25 @@ def cycles_per_chunk(cell: Cell) -> int:
 def window_chunks(job: Job, warm_up: Flow) -> int:
     chunk_bytes = cycles_per_chunk(job.cell) * job.cell.topics * job.cell.message_bytes
     allowed = job.window_bytes // chunk_bytes
-    digestible = int(warm_up.chunks / warm_up.elapsed * job.seconds)
-    return max(WARM_UP_WINDOW_CHUNKS, min(allowed, digestible))
+    sustainable = int(warm_up.chunks / warm_up.elapsed * job.seconds)
+    return max(WARM_UP_WINDOW_CHUNKS, min(allowed, sustainable))
 
 
 def measure_live(job: Job) -> Outcome:
     wire = WIRES[job.wire]
-    with gather(wire, job.cell, job.publish_port, job.subscribe_port) as party:
-        return _time(job, party, _traffic(wire, job.cell, prove(party, wire, job.cell)))
+    with connect_all(wire, job.cell, job.publish_port, job.subscribe_port) as participants:
+        return _time(job, participants, _traffic(wire, job.cell, verify(participants, wire, job.cell)))
 
 
-def _traffic(wire: Wire, cell: Cell, ledger: Ledger) -> Traffic:
+def _traffic(wire: WireFormat, cell: Cell, per_subscriber: ExpectedBytes) -> Traffic:
     cycles = cycles_per_chunk(cell)
     cycle = b"".join(wire.publish(topic, cell.payload) for topic in cell.topic_names)
-    return Traffic(cycle * cycles, lambda chunks: ledger.owed(chunks * cycles), len(wire.keepalive))
+    return Traffic(cycle * cycles, lambda chunks: per_subscriber.expected(chunks * cycles), len(wire.keepalive))
 
 
-def _time(job: Job, party: Party, traffic: Traffic) -> Outcome:
-    sockets = [subscriber.link.socket for subscriber in party.subscribers]
-    with closing(Pump(party.publisher.socket, sockets, traffic)) as pump:
+def _time(job: Job, participants: Participants, traffic: Traffic) -> Outcome:
+    sockets = [subscriber.connection.socket for subscriber in participants.subscribers]
+    with closing(Pump(participants.publisher.socket, sockets, traffic)) as pump:
         warm_up = pump.run(job.seconds * WARM_UP_SHARE, WARM_UP_WINDOW_CHUNKS)
         window = window_chunks(job, warm_up)
         flow = pump.run(job.seconds, window)
@@ -69,8 +69,8 @@ def _time(job: Job, party: Party, traffic: Traffic) -> Outcome:
 MEASURES: dict[Kind, Callable[[Job], Outcome]] = {
     "live": measure_live,
     "logged": measure_live,
-    "acked": acked.measure,
-    "replay": replay.measure,
+    "acked": acked_publishing.measure,
+    "replay": log_replay.measure,
 }
 
 

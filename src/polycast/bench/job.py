@@ -1,7 +1,6 @@
-"""The two messages between the benchmark and its driver process: a job goes in, an outcome comes out, both as
-JSON.
+"""The messages between the benchmark and its driver process, as JSON: a job in, an outcome out.
 
-The driver is a process of its own so that its work and the progress display do not share an interpreter lock.
+The driver is a process of its own, so that it does not share an interpreter lock with the progress display.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from dataclasses import asdict, dataclass
 from polycast.bench.cells import Cell
 
 WINDOW_BYTES = 1024 * 1024
-"""How far the publisher may run ahead of the slowest subscriber, in topic and payload bytes; the same for
-every target. Of 256 KiB to 8 MiB this is where the peers do best: below it large messages suffer, above it
-nothing is won. It is also far from any limit at which a broker drops (Polycast: 32 MiB a connection)."""
+"""How far the publisher may be ahead of the slowest subscriber, in topic and payload bytes; the same for every
+target. Between 256 KiB and 8 MiB the peers do best here: below, large messages suffer; above, nothing is gained.
+It is far below every broker's queue limit (Polycast: 32 MiB per connection)."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +38,21 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one measurement gave. With an `error`, the numbers mean nothing."""
+    """The result of one measurement. With an `error`, the numbers are meaningless."""
 
     published: int = 0
     delivered: int = 0
     elapsed: float = 0.0
     window: int = 0
     behind_seconds: float = 0.0
-    """How long the log took to have everything, from the last delivery on."""
+    """Seconds from the last delivery until everything was durable."""
     memory_bytes: int = 0
-    """What the target occupies; 0 where nobody looked."""
+    """Resident memory of the target; 0: not measured."""
     error: str = ""
 
     @property
     def rate(self) -> float:
-        """Deliveries per second, or what takes their place: `cells.HEADINGS` says what."""
+        """Deliveries per second; for other kinds see `cells.HEADINGS`."""
         return self.delivered / self.elapsed
 
     def to_json(self) -> str:

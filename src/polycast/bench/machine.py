@@ -1,4 +1,4 @@
-"""The machine a benchmark ran on: a rate without this is not a result."""
+"""The machine of a benchmark run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Machine:
 
 
 def fsync_seconds(folder: Path) -> float:
-    """What it takes to have a few bytes on the disk: everything that is acknowledged waits for this."""
+    """Median time to write and fsync a few bytes: the lower bound of every acknowledgement."""
     took = []
     with TemporaryFile(dir=folder, buffering=0) as file:
         for _ in range(FSYNC_TRIES):
@@ -52,8 +52,7 @@ def describe_machine() -> Machine:
 
 
 def _cpu_model() -> str:
-    """Linux names the model in a file; elsewhere, and on processors without a name there, what Python
-    knows."""
+    """From /proc/cpuinfo on Linux, otherwise from Python."""
     if CPU_FILE.exists():
         for line in CPU_FILE.read_text().splitlines():
             if line.startswith("model name"):

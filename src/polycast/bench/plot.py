@@ -1,7 +1,6 @@
-"""The report as a picture: rates on the left, the ratio of ours to each peer with its range on the right; one band
-for each kind of cell.
+"""The report as a plot: rates on the left, ratios of Polycast to each peer with their range on the right.
 
-matplotlib is imported when a picture is drawn and not before: it is large, and the rest works without it.
+matplotlib is imported when drawing only: it is large, and optional.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polycast.bench.report import CellReport, Report, Section
-from polycast.bench.table import times
+from polycast.bench.report import BenchReport, CellReport, Section
+from polycast.bench.report_table import times
 from polycast.errors import StartError
 
 if TYPE_CHECKING:
@@ -24,23 +23,23 @@ BAR_SHARE = 0.8
 WIDTH_INCHES = 13.0
 INCHES_PER_ROW = 0.24
 LEFT_SHARE = 0.5
-"""How much of the smallest rate may be lost to the left: its bar must still be a bar."""
+"""The left edge as a share of the smallest rate, so that its bar stays visible."""
 TITLE_ROWS = 3
-"""What a section's title and axis take, in rows."""
+"""Height of a section's title and axis, in rows."""
 NUDGE = 0.3
-"""How far apart the ratios to different peers are, in rows: they may be alike."""
+"""Vertical distance between ratios to different peers, in rows: similar ratios must not overlap."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of the picture: a target in a cell, or a cell's title above its targets."""
+class PlotRow:
+    """A target in a cell, or the title of a cell."""
 
     cell: CellReport
     target: str = ""
 
 
-def draw(report: Report, *paths: Path) -> None:
-    """Draw the report into each of the paths; the suffix says the kind (svg, png)."""
+def draw(report: BenchReport, *paths: Path) -> None:
+    """The suffix of each path gives the format (svg, png)."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -55,17 +54,17 @@ def draw(report: Report, *paths: Path) -> None:
         figure.savefig(path, dpi=120)
 
 
-def _rows(section: Section) -> list[Row]:
-    return [Row(cell, target) for cell in section.cells for target in ("", *cell.outcomes)]
+def _rows(section: Section) -> list[PlotRow]:
+    return [PlotRow(cell, target) for cell in section.cells for target in ("", *cell.outcomes)]
 
 
-def _draw_section(section: Section, rows: list[Row], rates: Axes, ratios: Axes) -> None:
+def _draw_section(section: Section, rows: list[PlotRow], rates: Axes, ratios: Axes) -> None:
     colours = dict(zip(section.peers, PEER_COLOURS, strict=False))
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         if row.target:
-            _draw_rate(rates, row, place, colours.get(row.target, OUR_COLOUR))
+            _draw_rate(rates, row, position, colours.get(row.target, OUR_COLOUR))
         if row.target in row.cell.ours:
-            _draw_ratios(ratios, row, place, colours)
+            _draw_ratios(ratios, row, position, colours)
     _label(rates, f"{section.heading}: median, and best as a mark (log scale)")
     _label(ratios, "rate divided by the peer's: median and range (log scale)")
     _name_rows(rates, rows)
@@ -78,25 +77,25 @@ def _draw_section(section: Section, rows: list[Row], rates: Axes, ratios: Axes) 
     ratios.set_visible(bool(colours))
 
 
-def _left_rate(rows: list[Row]) -> float:
-    """Where the bars begin: on a log scale they must begin somewhere."""
+def _left_rate(rows: list[PlotRow]) -> float:
+    """The left edge of the bars on the log scale."""
     known = [rate for row in rows if row.target and (rate := row.cell.median_rate(row.target))]
     return 10.0 ** (floor(log10(min(known, default=1.0) * LEFT_SHARE)))
 
 
-def _draw_rate(axes: Axes, row: Row, place: int, colour: str) -> None:
+def _draw_rate(axes: Axes, row: PlotRow, position: int, colour: str) -> None:
     median, best = row.cell.median_rate(row.target), row.cell.best_rate(row.target)
     if median and best:
-        axes.barh(place, median, BAR_SHARE, color=colour)
-        axes.plot(best, place, "|", color=colour, markersize=7)
+        axes.barh(position, median, BAR_SHARE, color=colour)
+        axes.plot(best, position, "|", color=colour, markersize=7)
 
 
-def _draw_ratios(axes: Axes, row: Row, place: int, colours: dict[str, str]) -> None:
+def _draw_ratios(axes: Axes, row: PlotRow, position: int, colours: dict[str, str]) -> None:
     middle = (len(colours) - 1) / 2
     for number, (peer, colour) in enumerate(colours.items()):
         ratio = row.cell.ratio(row.target, peer) if peer in row.cell.peers else None
         if ratio:
-            height = place + NUDGE * (number - middle)
+            height = position + NUDGE * (number - middle)
             axes.plot([ratio.low, ratio.high], [height, height], "-", color=colour, linewidth=1)
             axes.plot([ratio.median], [height], "o", color=colour, markersize=4)
             where = (ratio.high, height)
@@ -110,7 +109,7 @@ def _draw_legend(axes: Axes, colours: dict[str, str]) -> None:
         axes.legend(loc="best", fontsize=8)
 
 
-def _name_rows(axes: Axes, rows: list[Row]) -> None:
+def _name_rows(axes: Axes, rows: list[PlotRow]) -> None:
     axes.set_yticks(range(len(rows)), [row.target or row.cell.cell.title for row in rows], fontsize=8)
     axes.tick_params(axis="y", length=0)
     for row, label in zip(rows, axes.get_yticklabels(), strict=True):

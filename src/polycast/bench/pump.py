@@ -1,9 +1,8 @@
-"""The pump: one loop over non-blocking sockets that publishes ready-made chunks and counts what comes back.
+"""The pump: one loop over non-blocking sockets that publishes prepared chunks and counts received bytes.
 
-It must be far cheaper than any broker, or it would measure itself. So a chunk holds many whole cycles,
-encoded once; bytes are counted, not read (on Linux, MSG_TRUNC makes TCP discard them without a copy); and the
-publisher is held back by one number: how many chunks the slowest subscriber has in full. Every subscriber of
-a cell is owed the same bytes.
+The loop must be much cheaper than any broker. A chunk holds many whole cycles, encoded once; received bytes are
+counted, not read (on Linux, MSG_TRUNC makes TCP discard them without a copy); one number limits the publisher: the
+chunks that the slowest subscriber has received in full. Every subscriber of a cell receives the same bytes.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ QUIET_SECONDS = 0.05
 QUIET_LIMIT_SECONDS = 2.0
 KEEPALIVE_LIMIT = 2
 WARM_UP_SHARE = 0.25
-"""How long a warm-up takes, compared with the run behind it."""
+"""Duration of the warm-up, as a share of the timed run."""
 PUBLISHER = -1
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """A chunk to publish, and the size of a `Wire.keepalive`."""
+    """`keepalive_bytes`: size of `WireFormat.keepalive`."""
 
     chunk: bytes
-    owed: Callable[[int], int]
-    """From a number of chunks, counted from the pump's first on, to the bytes each subscriber is owed."""
+    expected: Callable[[int], int]
+    """Bytes per subscriber for a number of chunks, counted from the pump's first one."""
     keepalive_bytes: int
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What went through: whole chunks, and the time from the first byte sent to the last byte received."""
+    """Whole chunks, and the time from the first byte sent to the last byte received."""
 
     chunks: int
     elapsed: float
@@ -55,7 +54,7 @@ class Pump:
         self._buffer = bytearray(READ_BYTES)
         self._received = [0] * len(subscribers)
         self._earlier = 0  # chunks of the runs before this one
-        self._edges: list[int] = []  # what is owed by the end of each chunk of this run
+        self._edges: list[int] = []  # expected bytes at the end of each chunk of this run
         self._rest = memoryview(b"")
         self._interest = selectors.EVENT_READ
         self._selector = selectors.DefaultSelector()
@@ -66,19 +65,19 @@ class Pump:
             each.setblocking(False)
 
     def close(self) -> None:
-        """The sockets stay open: they are not the pump's."""
+        """The sockets stay open."""
         self._selector.close()
 
     def run(self, seconds: float, window: int) -> Flow:
-        """Publish whole chunks for `seconds`, at most `window` of them unfinished; then drain and check."""
+        """Publishes for `seconds`, with at most `window` chunks in flight; then drains and checks the totals."""
         self._received = [0] * len(self._received)
         self._earlier += len(self._edges)
         self._edges = []
         try:
             flow = self._flow(seconds, window)
-            self._settle()
+            self._check_total()
         except OSError as error:
-            raise RemoteError(f"{error}: {self._balance()}") from error
+            raise RemoteError(f"{error}: {self._progress()}") from error
         return flow
 
     def _flow(self, seconds: float, window: int) -> Flow:
@@ -88,16 +87,16 @@ class Pump:
         edges = self._edges
         while now < stop or self._rest or finished < len(edges):
             room = bool(self._rest) or (now < stop and len(edges) - finished < window)
-            if not self._turn(room, STALL_LIMIT_SECONDS):
-                raise RemoteError(f"nothing moved for {STALL_LIMIT_SECONDS:g} s: {self._balance()}")
+            if not self._poll(room, STALL_LIMIT_SECONDS):
+                raise RemoteError(f"nothing moved for {STALL_LIMIT_SECONDS:g} s: {self._progress()}")
             finished = bisect_right(edges, min(self._received), finished)
             now = perf_counter()
             if now > stop + DRAIN_LIMIT_SECONDS:
-                raise RemoteError(f"not drained after {DRAIN_LIMIT_SECONDS:g} s: {self._balance()}")
+                raise RemoteError(f"not drained after {DRAIN_LIMIT_SECONDS:g} s: {self._progress()}")
         return Flow(len(edges), now - start)
 
-    def _turn(self, room: bool, timeout: float) -> bool:
-        """Wait for something to be possible and do all of it; False if nothing was."""
+    def _poll(self, room: bool, timeout: float) -> bool:
+        """Handles all ready sockets; False: none became ready."""
         interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if room else 0)
         if interest != self._interest:
             self._selector.modify(self._publisher, interest, PUBLISHER)
@@ -116,40 +115,40 @@ class Pump:
         assert isinstance(key.fileobj, socket.socket)
         count = key.fileobj.recv_into(self._buffer, 0, DISCARD)
         if not count:
-            who = "the publisher" if key.data == PUBLISHER else f"subscriber {key.data}"
-            raise RemoteError(f"the target closed the connection of {who}: {self._balance()}")
+            name = "the publisher" if key.data == PUBLISHER else f"subscriber {key.data}"
+            raise RemoteError(f"the target closed the connection of {name}: {self._progress()}")
         return count
 
     def _write(self) -> None:
         if not self._rest:
             self._rest = memoryview(self._traffic.chunk)
-            owed = self._traffic.owed
-            self._edges.append(owed(self._earlier + len(self._edges) + 1) - owed(self._earlier))
+            expected = self._traffic.expected
+            self._edges.append(expected(self._earlier + len(self._edges) + 1) - expected(self._earlier))
         self._rest = self._rest[self._publisher.send(self._rest) :]
 
-    def _owed(self) -> int:
-        """What each subscriber should have had in this run."""
+    def _expected(self) -> int:
+        """Bytes per subscriber in this run."""
         return self._edges[-1] if self._edges else 0
 
-    def _settle(self) -> None:
-        """Read until nothing more comes, then insist on the exact count: neither lost nor repeated."""
+    def _check_total(self) -> None:
+        """Reads until quiet, then requires the exact count: nothing lost, nothing repeated."""
         deadline = perf_counter() + QUIET_LIMIT_SECONDS
-        while self._turn(room=False, timeout=QUIET_SECONDS) and perf_counter() < deadline:
+        while self._poll(room=False, timeout=QUIET_SECONDS) and perf_counter() < deadline:
             pass
-        owed = self._owed()
-        if any(not self._explained(got - owed) for got in self._received):
-            raise RemoteError(f"wrong byte count: {self._balance()}")
+        expected = self._expected()
+        if any(not self._explained(got - expected) for got in self._received):
+            raise RemoteError(f"wrong byte count: {self._progress()}")
 
     def _explained(self, excess: int) -> bool:
         size = self._traffic.keepalive_bytes
         return excess == 0 or (size > 0 and 0 < excess <= KEEPALIVE_LIMIT * size and excess % size == 0)
 
-    def _balance(self) -> str:
-        """Who got how much of what was owed, told by the worst case."""
-        owed = self._owed()
-        excess = [got - owed for got in self._received]
+    def _progress(self) -> str:
+        """Received and expected bytes of the worst subscriber."""
+        expected = self._expected()
+        excess = [got - expected for got in self._received]
         worst = max(range(len(excess)), key=lambda index: abs(excess[index]))
         return (
-            f"subscriber {worst} got {self._received[worst]} of {owed} bytes ({excess[worst]:+d}), "
+            f"subscriber {worst} got {self._received[worst]} of {expected} bytes ({excess[worst]:+d}), "
             f"{len(excess) - excess.count(0)} of {len(excess)} subscribers are off"
         )

@@ -1,9 +1,8 @@
-"""The report: what was measured, and the arithmetic on it, as plain data and as JSON.
+"""The report: outcomes and their statistics, as data and as JSON.
 
-Machines are noisy, from one second to the next and from one hour to the next. So a rate stands with its
-median and its best, and what counts is the ratio of ours to a peer, taken round by round (the two ran
-within seconds of each other) and only then summed up, as median and range. The ratio of two medians would
-compare moments that never met.
+Machines are noisy. Rates are given as median and best. The ratio of Polycast to a peer is taken per round, where
+both ran within seconds of each other, then summed up as median and range; a ratio of two medians would compare
+different moments.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from polycast.bench.machine import Machine
 
 @dataclass(frozen=True)
 class Ratio:
-    """Polycast's rate divided by a peer's, or by its own under easier terms: above 1, it is the faster."""
+    """Polycast's rate divided by a peer's, or by its own without the log; above 1: Polycast is faster."""
 
     median: float
     low: float
@@ -30,7 +29,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class CellReport:
-    """One cell: for each target its outcomes, one per round. `ours` are compared with each of the others."""
+    """Outcomes by target, one per round. `ours` are compared with each of the others."""
 
     cell: Cell
     outcomes: dict[str, list[Outcome]]
@@ -55,14 +54,14 @@ class CellReport:
         return round(median(sizes)) if sizes else None
 
     def behind_seconds(self, target: str) -> float:
-        """How long its log took at most to have everything, once everything was delivered."""
+        """The longest time from the last delivery until everything was durable."""
         return max(outcome.behind_seconds for outcome in self.outcomes[target])
 
     def errors(self, target: str) -> list[str]:
         return [outcome.error for outcome in self.outcomes[target] if outcome.error]
 
     def ratio(self, ours: str, peer: str) -> Ratio | None:
-        """None where no round measured both."""
+        """None: no round measured both."""
         rounds = zip(self.outcomes[ours], self.outcomes[peer], strict=True)
         ratios = [mine.rate / theirs.rate for mine, theirs in rounds if not (mine.error or theirs.error)]
         return Ratio(median(ratios), min(ratios), max(ratios)) if ratios else None
@@ -70,7 +69,7 @@ class CellReport:
 
 @dataclass(frozen=True)
 class Section:
-    """The cells of one kind, and everyone they are compared with."""
+    """The cells of one kind."""
 
     kind: Kind
     cells: list[CellReport]
@@ -85,18 +84,18 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Report:
+class BenchReport:
     machine: Machine
     version: str
-    """Polycast's own."""
+    """Of Polycast."""
     rounds: int
     seconds: float
     window_bytes: int
     fsync_seconds: float
     peers: dict[str, str]
-    """The peers that took part, and their versions."""
+    """Measured peers and their versions."""
     missing: dict[str, str]
-    """The peers that are not installed, and the command that brings each."""
+    """Peers that are not installed, and the commands that install them."""
     cells: list[CellReport]
 
     @property
@@ -106,7 +105,7 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Whether any measurement gave an error instead of a number."""
+        """Whether any measurement failed."""
         return any(cell.errors(target) for cell in self.cells for target in cell.outcomes)
 
     def to_dict(self) -> dict[str, Any]:

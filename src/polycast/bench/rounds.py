@@ -1,10 +1,9 @@
-"""Rounds: Polycast and its peers take turns, so that a noisy machine is noisy for all of them.
+"""Rounds: Polycast and its peers take turns, so that noise hits all of them.
 
-    for each cell:    start every target once (Polycast once for each dialect), fill its log if need be
-      for each round:   measure each target, each by a driver process of its own; who is first rotates
+    for each cell:    start every target (Polycast once per dialect), fill its log if the cell needs one
+      for each round:   measure each target with a new driver process; the first target rotates
 
-A cell about starting has rounds of its own (see `starts`). A target that fails costs its own numbers, never
-the run.
+`start` cells have their own rounds (see `start_times`). A target that fails loses its own numbers only.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from polycast.bench.acked import fence, fill
+from polycast.bench.acked_publishing import fence, fill
+from polycast.bench.cell_plans import CellPlan, plan_cells
 from polycast.bench.cells import Cell, choose_cells
 from polycast.bench.job import WINDOW_BYTES, Job, Outcome
 from polycast.bench.machine import describe_machine, fsync_seconds
-from polycast.bench.plan import Plan, make_plans
 from polycast.bench.plot import draw
-from polycast.bench.report import CellReport, Report
-from polycast.bench.starts import measure_starts
-from polycast.bench.table import make_table, notes
-from polycast.bench.targets import Peer, Ports, Target, choose_peers, peer_target
+from polycast.bench.report import BenchReport, CellReport
+from polycast.bench.report_table import make_table, notes
+from polycast.bench.start_times import measure_starts
+from polycast.bench.targets import PeerBroker, Ports, Target, choose_peers, peer_target
 from polycast.errors import PolycastError, StartError, UsageError
 from polycast.version import VERSION
 
@@ -48,12 +47,12 @@ def run(
     console: Console,
     dialects: Sequence[str] | None = None,
     messages: int | None = None,
-) -> Report:
-    """Measure, print the tables on `console`, and write `bench.json`, `bench.svg` and `bench.png` into `out`.
+) -> BenchReport:
+    """Measures, prints the tables on `console`, and writes `bench.json`, `bench.svg` and `bench.png` into `out`.
 
-    None means all cells, all peers that are installed, the dialects that each cell names itself, and as many
-    `messages` in the log as it says; an unknown name raises `UsageError`. Logs are made in `out` too, and
-    removed again. A target's failure does not raise: look at `Report.failed` for the exit code.
+    None: all cells, all installed peers, the dialects and the number of `messages` that each cell declares. An
+    unknown name raises `UsageError`. Logs are in `out` during the run. A failed target does not raise: see
+    `BenchReport.failed`.
     """
     if rounds < 1 or seconds <= 0:
         raise UsageError(
@@ -62,10 +61,10 @@ def run(
     chosen = choose_cells(cells, dialects)
     if messages is not None:
         chosen = [cell.storing(messages) for cell in chosen]
-    candidates = {peer: peer_target(peer, out) for peer in _invited(choose_peers(peers), chosen)}
+    candidates = {peer: peer_target(peer, out) for peer in _peers_of(choose_peers(peers), chosen)}
     present = {target.name: target for target in candidates.values() if target}
     out.mkdir(parents=True, exist_ok=True)
-    report = Report(
+    report = BenchReport(
         machine=describe_machine(),
         version=VERSION,
         rounds=rounds,
@@ -74,19 +73,19 @@ def run(
         fsync_seconds=fsync_seconds(out),
         peers={target.name: target.version for target in present.values()},
         missing={peer.name: peer.cure for peer, target in candidates.items() if not target},
-        cells=_measure_plans(list(make_plans(chosen, present, out)), rounds, seconds, out, console),
+        cells=_measure_plans(list(plan_cells(chosen, present, out)), rounds, seconds, out, console),
     )
-    _publish(report, out, console)
+    _write_report(report, out, console)
     return report
 
 
-def _invited(peers: Sequence[Peer], cells: Sequence[Cell]) -> list[Peer]:
+def _peers_of(peers: Sequence[PeerBroker], cells: Sequence[Cell]) -> list[PeerBroker]:
     names = {name for cell in cells for name in cell.peers}
     return [peer for peer in peers if peer.name in names]
 
 
 def _measure_plans(
-    plans: Sequence[Plan], rounds: int, seconds: float, scratch: Path, console: Console
+    plans: Sequence[CellPlan], rounds: int, seconds: float, scratch: Path, console: Console
 ) -> list[CellReport]:
     _raise_descriptor_limit()
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
@@ -104,7 +103,7 @@ def _measure_plans(
         ]
 
 
-def measure_plan(plan: Plan, rounds: int, seconds: float, show: Callable[[str, str], None]) -> CellReport:
+def measure_plan(plan: CellPlan, rounds: int, seconds: float, show: Callable[[str, str], None]) -> CellReport:
     cell, targets = plan.cell, plan.targets
     outcomes: dict[str, list[Outcome]] = {target.name: [] for target in targets}
     with ExitStack() as stack:
@@ -117,13 +116,13 @@ def measure_plan(plan: Plan, rounds: int, seconds: float, show: Callable[[str, s
 
 
 def rotated(targets: Sequence[Target], number: int) -> list[Target]:
-    """The order of a round: each target is first, second and so on equally often."""
+    """The order in round `number`: each target is first equally often."""
     shift = number % len(targets)
     return [*targets[shift:], *targets[:shift]]
 
 
 def _start(cell: Cell, target: Target, stack: ExitStack) -> Ports | str:
-    """The running target's ports, or why it does not run or takes nothing in."""
+    """The ports of the running target, or the error."""
     try:
         ports = stack.enter_context(target.start())
         if cell.stored:
@@ -143,7 +142,7 @@ def _measure(cell: Cell, target: Target, started: Ports | str, seconds: float) -
             DRIVER, input=job.to_json(), capture_output=True, text=True, timeout=limit, check=True
         )
     except subprocess.TimeoutExpired:
-        return Outcome(error=f"the driver was not finished after {limit:g} s")
+        return Outcome(error=f"the driver did not finish within {limit:g} s")
     except subprocess.CalledProcessError as error:
         return Outcome(error=f"the driver failed: {error.stderr.strip()[-500:]}")
     outcome = Outcome.from_json(done.stdout)
@@ -151,21 +150,21 @@ def _measure(cell: Cell, target: Target, started: Ports | str, seconds: float) -
 
 
 def _fenced(outcome: Outcome, port: int) -> Outcome:
-    """Leave the next target the disk to itself."""
+    """Waits until the log is durable: the next target gets an idle disk."""
     try:
         return replace(outcome, behind_seconds=fence(port))
     except (PolycastError, OSError) as error:
-        return Outcome(error=f"the log is not done: {error}")
+        return Outcome(error=f"the log did not become durable: {error}")
 
 
 def _raise_descriptor_limit() -> None:
-    """Targets and driver inherit it; a hundred subscribers are too many for some systems' default."""
+    """Targets and driver inherit the limit; some defaults are too low for a hundred subscribers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < DESCRIPTORS_NEEDED:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS_NEEDED, hard), hard))
 
 
-def _publish(report: Report, out: Path, console: Console) -> None:
+def _write_report(report: BenchReport, out: Path, console: Console) -> None:
     report.write_json(out / "bench.json")
     for section in report.sections:
         console.print(make_table(report, section))

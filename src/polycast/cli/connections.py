@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from polycast.cli.options import AS_JSON, AT
+from polycast.cli.flags import AS_JSON, AT
 
 NAME = "connections"
 HELP = "List who is connected to the broker, and what waits to be sent to each."
@@ -8,6 +8,6 @@ EXAMPLE = "polycast connections --at broker.example"
 
 
 def run(at: str = AT, as_json: bool = AS_JSON) -> None:
-    from polycast.cli.listing import show_listing
+    from polycast.cli.row_output import show_listing
 
     show_listing("connections", at, as_json)

@@ -22,10 +22,10 @@ def run(
     data: str | None = typer.Option(None, help="The data folder.", metavar="DIR"),
     as_json: bool = typer.Option(False, "--json", help="One JSON object per line."),
 ) -> None:
-    from polycast.cli.checks import examine
+    from polycast.cli.doctor_checks import run_checks
 
     bad = False
-    for finding in examine(config, os.environ, data):
+    for finding in run_checks(config, os.environ, data):
         bad = bad or finding.state == "wrong"
         if as_json:
             typer.echo(json.dumps(finding._asdict()))

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from polycast.cli.log.data_folder import DATA, open_log
-from polycast.cli.question import MASTER, TIMES, asking, parse_time, to_time
+from polycast.cli.spark_query import MASTER, TIMES, parse_time, spark_session, to_time
 from polycast.model import parse_pattern
 
 NAME = "estimate"
@@ -30,7 +30,7 @@ def run(
     begin = parse_time("--since", since)
     runner.check_spark()
     folder = open_log(data)
-    with asking(NAME, master) as spark:
+    with spark_session(NAME, master) as spark:
         from polycast.pipelines.deliveries.volume import estimate
 
         answer = to_shown(estimate(spark, folder, wanted, begin, time.time()))
@@ -52,7 +52,7 @@ def to_shown(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from polycast.cli.listing import show_rows
+    from polycast.cli.row_output import show_rows
 
     total = f"{answer['messages']:,} messages, {answer['bytes']:,} bytes, {answer['topics']:,} topics"
     typer.echo(f"{answer['pattern']} since {answer['since']}: {total}")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from polycast.cli import streams
+from polycast.cli import stdio
 from polycast.cli.log.data_folder import DATA, open_log
-from polycast.cli.messages import to_lines
-from polycast.cli.question import MASTER, PLACES, asking, parse_place
+from polycast.cli.message_output import to_lines
+from polycast.cli.spark_query import MASTER, POSITIONS, parse_position, spark_session
 from polycast.errors import UsageError
 from polycast.model import Everything, StartPosition, parse_pattern
 
@@ -38,7 +38,7 @@ def run(
     field: list[str] = typer.Option(
         [], help="A field and its value, as order.id=17 (may be repeated: all must be so).", metavar="NAME=VALUE"
     ),
-    begin: str = typer.Option("", "--from", help=f"From where on: {PLACES}.", metavar="PLACE"),
+    begin: str = typer.Option("", "--from", help=f"From where on: {POSITIONS}.", metavar="PLACE"),
     end: str = typer.Option("", "--to", help="Up to where: the same.", metavar="PLACE"),
     place: str = typer.Option("log", "--in", help="Where to look: log or lake.", metavar="log|lake"),
     limit: int = typer.Option(100, min=0, help="Stop after so many messages; 0: never."),
@@ -50,11 +50,11 @@ def run(
     from polycast.pipelines.runtime import runner
 
     runner.check_spark()
-    terms = to_sought(text, field)
-    wanted = to_wanted(topic, begin, end)
-    parts = to_parts(place, data, wanted)
+    terms = to_terms(text, field)
+    wanted = to_row_filter(topic, begin, end)
+    parts = to_read_tasks(place, data, wanted)
     index = None if scan else to_index(data)
-    with asking(NAME, master) as spark:
+    with spark_session(NAME, master) as spark:
         from polycast.pipelines.index.search import search_all
 
         found = 0
@@ -64,11 +64,11 @@ def run(
                 sys.stdout.buffer.flush()
                 found += batch.num_rows
         except BrokenPipeError:
-            streams.let_go(sys.stdout)
+            stdio.discard(sys.stdout)
     _conclude(found, limit)
 
 
-def to_sought(text: str, fields: list[str]) -> SearchTerms:
+def to_terms(text: str, fields: list[str]) -> SearchTerms:
     from polycast.pipelines.index.search import SearchTerms, to_field
 
     if not text and not fields:
@@ -76,7 +76,7 @@ def to_sought(text: str, fields: list[str]) -> SearchTerms:
     return SearchTerms(os.fsencode(text), tuple(map(to_field, fields)))
 
 
-def to_wanted(topics: list[str], begin: str, end: str) -> RowFilter:
+def to_row_filter(topics: list[str], begin: str, end: str) -> RowFilter:
     from polycast.log.read.query import RowFilter
 
     patterns = tuple(map(parse_pattern, topics)) or (Everything(),)
@@ -90,13 +90,13 @@ def _to_condition(flag: str, text: str, test: str) -> Condition | None:
 
     if not text:
         return None
-    found: StartPosition = parse_place(flag, text)
+    found: StartPosition = parse_position(flag, text)
     if found.seconds is not None:
         return Condition("time", test, round(found.seconds * MICROS))
     return Condition("offset", test, found.sequence or 0)
 
 
-def to_parts(place: str, data: str, wanted: RowFilter) -> list[WorkerTask]:
+def to_read_tasks(place: str, data: str, wanted: RowFilter) -> list[WorkerTask]:
     from polycast.pipelines.index.search import COLUMNS
     from polycast.pipelines.runtime.worker_tasks import lake_tasks, log_tasks
 
@@ -117,7 +117,7 @@ def to_index(data: str) -> Path | None:
 
 def _conclude(found: int, limit: int) -> None:
     if not found:
-        streams.say("nothing was found")
+        stdio.notice("nothing was found")
         raise typer.Exit(NOTHING_FOUND)
     if limit and found >= limit:
-        streams.say(f"the first {found:,}; --limit {limit * 10} shows more, --limit 0 all")
+        stdio.notice(f"the first {found:,}; --limit {limit * 10} shows more, --limit 0 all")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
-from polycast.cli import streams
-from polycast.cli.options import AT, PUBLISHING_DIALECT
+from polycast.cli import stdio
+from polycast.cli.flags import AT, PUBLISHING_DIALECT
 from polycast.errors import UsageError
 from polycast.model import Message
 
@@ -29,7 +29,7 @@ EXAMPLE = "seq 1000 | polycast pub numbers -"
 BATCHING_DIALECT = "hermod"
 BATCH_ID_BYTES = 256
 LINE_BYTES = 2**30
-AT_ONCE = 1000
+BLOCK_ROWS = 1000
 BAR_FROM = 100_000
 """How many messages make work long enough for a progress bar."""
 
@@ -48,7 +48,7 @@ def run(
     _check(dialect, message, file, batch_id)
     side = to_client_session(dialect, at, publishing=True)
     side.encode(Message(topic, b""))
-    batches = to_lines(streams.read_stdin()) if message == "-" else iter([[_whole(message, file)]])
+    batches = to_lines(stdio.read_stdin()) if message == "-" else iter([[_whole(message, file)]])
     if message != "-" or count > 1:
         payloads = list(chain.from_iterable(batches))
         for payload in payloads:
@@ -80,7 +80,7 @@ def _whole(message: str | None, file: str | None) -> bytes:
     if message is not None:
         return message.encode(errors="surrogateescape")
     if file == "-":
-        return b"".join(streams.read_stdin())
+        return b"".join(stdio.read_stdin())
     assert file is not None
     try:
         return Path(file).read_bytes()
@@ -109,8 +109,8 @@ def to_lines(blocks: Iterable[bytes], limit: int = LINE_BYTES) -> Iterator[list[
 
 def _repeated(payloads: list[bytes], count: int) -> Iterator[list[bytes]]:
     """Many at a time: where each time is acknowledged, one by one would take long."""
-    for done in range(0, count, AT_ONCE):
-        yield payloads * min(AT_ONCE, count - done)
+    for done in range(0, count, BLOCK_ROWS):
+        yield payloads * min(BLOCK_ROWS, count - done)
 
 
 def _counted(batches: Iterator[list[bytes]], count: int) -> Iterator[list[bytes]]:
@@ -119,4 +119,4 @@ def _counted(batches: Iterator[list[bytes]], count: int) -> Iterator[list[bytes]
         return
     from rich.progress import track
 
-    yield from track(batches, "publishing", total=ceil(count / AT_ONCE), console=streams.to_console(sys.stderr))
+    yield from track(batches, "publishing", total=ceil(count / BLOCK_ROWS), console=stdio.to_console(sys.stderr))

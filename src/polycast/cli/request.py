@@ -4,8 +4,8 @@ import json
 
 import typer
 
-from polycast.cli import streams
-from polycast.cli.options import AT
+from polycast.cli import stdio
+from polycast.cli.flags import AT
 from polycast.errors import RemoteError, UsageError
 from polycast.model import Body, Format
 
@@ -29,12 +29,12 @@ def run(
     timeout: float = typer.Option(60.0, min=0.001, help="How many seconds to wait for the answer."),
 ) -> None:
     sent = Body() if body is None else _to_body(_read(body))
-    answer = ask(route, sent, at, timeout)
+    answer = send_request(route, sent, at, timeout)
     if answer.format is not Format.NONE:
         typer.echo(_to_json(answer))
 
 
-def ask(route: str, body: Body, at: str, timeout: float = 60.0) -> Body:
+def send_request(route: str, body: Body, at: str, timeout: float = 60.0) -> Body:
     """The body of the answer, if it is a success."""
     from polycast.client import connect
 
@@ -47,7 +47,7 @@ def ask(route: str, body: Body, at: str, timeout: float = 60.0) -> Body:
 
 
 def _read(body: str) -> str:
-    data = b"".join(streams.read_stdin()) if body == "-" else body.encode(errors="surrogateescape")
+    data = b"".join(stdio.read_stdin()) if body == "-" else body.encode(errors="surrogateescape")
     try:
         return data.decode()
     except UnicodeDecodeError as error:

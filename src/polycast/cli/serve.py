@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
-from polycast.cli import streams
-from polycast.cli.stderr import speaking
+from polycast.cli import stdio
+from polycast.cli.stderr_log import logging_to_stderr
 from polycast.errors import UsageError
 
 NAME = "serve"
@@ -59,9 +59,9 @@ def run(
     if check:
         typer.echo(loaded.to_toml(), nl=False)
         for warning in find_warnings(loaded.settings):
-            streams.say(f"{logging.getLevelName(warning.level).lower()}: {warning}")
+            stdio.notice(f"{logging.getLevelName(warning.level).lower()}: {warning}")
         return
-    with speaking(loaded.settings.stderr.format, logging.DEBUG if verbose else logging.INFO):
+    with logging_to_stderr(loaded.settings.stderr.format, logging.DEBUG if verbose else logging.INFO):
         serve(loaded.settings, say=_say, pages=console.pages(), read=lambda: read().settings)
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from polycast.cli.flags import AT
 from polycast.cli.log.data_folder import DATA
-from polycast.cli.options import AT
-from polycast.cli.question import MASTER, asking
+from polycast.cli.spark_query import MASTER, spark_session
 from polycast.errors import UsageError
 from polycast.model import Limits
 
@@ -73,13 +73,13 @@ def _check_options(into: str, to: str, as_json: bool, as_csv: bool, once: bool) 
 
 
 def _answer(statement: Statement, data: Path, master: str, encoder: str) -> None:
-    from polycast.cli import results
+    from polycast.cli import query_output
     from polycast.pipelines.sql.batch_query import run_query, to_batches
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
-    with asking(NAME, master) as spark:
+    with spark_session(NAME, master) as spark:
         rows = run_query(spark, data / "log", statement)
-        results.show(rows.columns, to_batches(rows, statement.text), encoder)
+        query_output.show(rows.columns, to_batches(rows, statement.text), encoder)
 
 
 def _follow(statement: Statement, into: str, to: str, data: Path, at: str, master: str, once: bool) -> None:

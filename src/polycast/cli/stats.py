@@ -4,7 +4,7 @@ import json
 
 import typer
 
-from polycast.cli.options import AS_JSON, AT
+from polycast.cli.flags import AS_JSON, AT
 from polycast.model import Body
 
 NAME = "stats"
@@ -13,11 +13,11 @@ EXAMPLE = "polycast stats --json"
 
 
 def run(at: str = AT, as_json: bool = AS_JSON) -> None:
-    from polycast.cli.listing import show_rows
-    from polycast.cli.request import ask
+    from polycast.cli.request import send_request
+    from polycast.cli.row_output import show_rows
     from polycast.client import from_body
 
-    stats = from_body(ask("polycast/stats", Body(), at))
+    stats = from_body(send_request("polycast/stats", Body(), at))
     if as_json:
         typer.echo(json.dumps(stats, ensure_ascii=False))
         return

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from polycast.cli import streams
-from polycast.cli.options import AT, SUBSCRIBING_DIALECT
-from polycast.cli.start import FORMS, parse_start
+from polycast.cli import stdio
+from polycast.cli.flags import AT, SUBSCRIBING_DIALECT
+from polycast.cli.start_flag import FORMS, parse_start
 from polycast.errors import RefusedError, RemoteError, UsageError
 from polycast.model import Message, Pattern, parse_pattern
 from polycast.text import printable
@@ -32,7 +32,7 @@ is in UTC."""
 EXAMPLE = "polycast sub 'sensors.>' '~alarm' --from -10m --json"
 REPLAYING_DIALECT = "hermod"
 LIVE_DIALECT = "simplest"
-NOT_WITHOUT_THE_LOG = 501
+NO_LOG_CODE = 501
 
 
 def run(
@@ -52,7 +52,7 @@ def run(
     left = count
     try:
         _subscribe(client, wanted, start)
-        streams.say(f"subscribed to {' '.join(patterns)} at {client.address}")
+        stdio.notice(f"subscribed to {' '.join(patterns)} at {client.address}")
         for arrived in client.messages():
             shown = arrived[:left] if count else arrived
             _show(shown, as_json)
@@ -62,7 +62,7 @@ def run(
     except KeyboardInterrupt:
         return
     except BrokenPipeError:
-        streams.let_go(sys.stdout)
+        stdio.discard(sys.stdout)
         return
     raise RemoteError(f"{client.address}: the broker closed the connection")
 
@@ -80,7 +80,7 @@ def _subscribe(client: Client, wanted: list[Pattern], start: StartFrom | None) -
     try:
         client.subscribe(wanted, start)
     except RefusedError as error:
-        if error.code == NOT_WITHOUT_THE_LOG:
+        if error.code == NO_LOG_CODE:
             error.hint = "'polycast serve' without --no-log keeps a log; without --from, sub needs none"
         raise
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from polycast.cli.options import AS_JSON, AT
+from polycast.cli.flags import AS_JSON, AT
 
 NAME = "topics"
 HELP = "List the topics that the broker knows, with the next sequence and the number of subscribers of each."
@@ -8,6 +8,6 @@ EXAMPLE = "polycast topics --json"
 
 
 def run(at: str = AT, as_json: bool = AS_JSON) -> None:
-    from polycast.cli.listing import show_listing
+    from polycast.cli.row_output import show_listing
 
     show_listing("topics", at, as_json)

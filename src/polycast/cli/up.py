@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from polycast.cli import streams
+from polycast.cli import stdio
 from polycast.cli.serve import split
 
 if TYPE_CHECKING:
-    from polycast.up.parts import Wish
+    from polycast.up.parts import UpOptions
     from polycast.up.supervisor import Supervisor
 
 NAME = "up"
@@ -41,50 +41,52 @@ def run(
     ),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Log every connection."),
 ) -> None:
-    wish = _to_wish(config, data, listen, set_, verbose, demo=demo, spark=not no_spark)
-    asyncio.run(_show(wish) if sys.stdout.isatty() else _tell(wish))
+    options = _to_options(config, data, listen, set_, verbose, demo=demo, spark=not no_spark)
+    asyncio.run(_run_on_terminal(options) if sys.stdout.isatty() else _run_in_pipe(options))
 
 
-def _to_wish(
+def _to_options(
     config: Path | None, data: str | None, listen: list[str], set_: list[str], verbose: bool, **more: bool
-) -> Wish:
-    """What is wrong with it is said here, before anything is started."""
+) -> UpOptions:
+    """Raises UsageError for invalid settings before any process starts."""
     from polycast.pipelines.service import NAMES
     from polycast.server import load
-    from polycast.up.parts import Wish
+    from polycast.up.parts import UpOptions
 
-    theirs = [text for text in set_ if text.startswith(tuple(f"{name}." for name in NAMES))]
-    ours = [text for text in set_ if text not in theirs]
-    flags = [split(text, "--listen", "listen.") for text in listen] + [split(text, "--set") for text in ours]
+    pipelines = [text for text in set_ if text.startswith(tuple(f"{name}." for name in NAMES))]
+    broker = [text for text in set_ if text not in pipelines]
+    flags = [split(text, "--listen", "listen.") for text in listen] + [split(text, "--set") for text in broker]
     flags += [("log.data", data)] if data is not None else []
     settings = load(config, os.environ, flags).settings
-    given = [f"--set={text}" for text in ours]
-    given += [f"--config={config}"] if config else []
-    given += [f"--data={data}"] if data is not None else []
-    given += ["--verbose"] if verbose else []
-    return Wish(given, settings.listen, settings.log.data if settings.log.enabled else "", theirs, **more)
+    flags_given = [f"--set={text}" for text in broker]
+    flags_given += [f"--config={config}"] if config else []
+    flags_given += [f"--data={data}"] if data is not None else []
+    flags_given += ["--verbose"] if verbose else []
+    return UpOptions(
+        flags_given, settings.listen, settings.log.data if settings.log.enabled else "", pipelines, **more
+    )
 
 
-async def _tell(wish: Wish) -> None:
-    from polycast.up.lines import Lines
+async def _run_in_pipe(options: UpOptions) -> None:
+    from polycast.up.line_output import LineOutput
     from polycast.up.parts import to_parts
     from polycast.up.supervisor import Supervisor
 
-    await _supervise(Supervisor(to_parts(wish), Lines()))
+    await _supervise(Supervisor(to_parts(options), LineOutput()))
 
 
-async def _show(wish: Wish) -> None:
+async def _run_on_terminal(options: UpOptions) -> None:
     from polycast.up.display import Display
-    from polycast.up.figures import Asking
-    from polycast.up.parts import to_parts, to_reach
+    from polycast.up.parts import reachable_address, to_parts
+    from polycast.up.stats_poller import StatsPoller
     from polycast.up.supervisor import Supervisor
 
-    parts = to_parts(wish)
-    with Display(parts, streams.to_console(sys.stdout)) as display:
+    parts = to_parts(options)
+    with Display(parts, stdio.to_console(sys.stdout)) as display:
         supervisor = Supervisor(parts, display)
-        log = Path(wish.data) / "log" if wish.data else None
-        asking = Asking(lambda: to_reach(supervisor.told.get("http", ())), log, display.show)
-        task = asyncio.create_task(asking.run())
+        log = Path(options.data) / "log" if options.data else None
+        poller = StatsPoller(lambda: reachable_address(supervisor.listening.get("http", ())), log, display.show)
+        task = asyncio.create_task(poller.run())
         try:
             await _supervise(supervisor)
         finally:
@@ -102,7 +104,7 @@ async def _supervise(supervisor: Supervisor) -> None:
 
 
 def _hang_up(supervisor: Supervisor) -> None:
-    """A terminal that is closed ends all of it; without one, this tells the broker to read its settings again."""
+    """On a terminal SIGHUP stops everything; otherwise it makes the broker reload its settings."""
     if sys.stdout.isatty():
         supervisor.stop()
     elif child := supervisor.child(supervisor.broker):

@@ -5,9 +5,9 @@ from typing import Any
 
 import typer
 
-from polycast.cli import streams
+from polycast.cli import stdio
 from polycast.cli.log.data_folder import DATA, open_log
-from polycast.cli.question import MASTER, asking, to_time
+from polycast.cli.spark_query import MASTER, spark_session, to_time
 from polycast.errors import UsageError
 from polycast.text import printable
 
@@ -36,7 +36,7 @@ def run(
     from polycast.pipelines.deliveries.receivers import explain_delivery, find_message
 
     asked = find_message(folder, number)
-    with asking(NAME, master) as spark:
+    with spark_session(NAME, master) as spark:
         answer = to_shown(explain_delivery(spark, folder, asked))
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
@@ -64,7 +64,7 @@ def to_shown(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from polycast.cli.listing import show_rows
+    from polycast.cli.row_output import show_rows
 
     what = f"offset {answer['offset']:,} {answer['time']} {answer['topic']} {answer['sequence']}"
     typer.echo(printable(f"{what}: {answer['bytes']:,} bytes from {answer['source']}"))
@@ -77,4 +77,4 @@ def _show(answer: dict[str, Any]) -> None:
         where = f"between offsets {row['first']:,} and {row['next'] - 1:,}"
         typer.echo(printable(f"dropped: {row['connection']} lost {row['messages']:,} messages {where}"))
     if answer["note"]:
-        streams.say(f"note: {answer['note']}")
+        stdio.notice(f"note: {answer['note']}")

@@ -1,7 +1,7 @@
-"""Lively traffic in all five dialects, so that there is something to look at.
+"""Demo traffic in all five dialects.
 
-scenes   what is said: pure, from chance and the number of the turn
-actors   who says it, and who listens: connections that come back when the broker does
+generators    the messages: pure functions of a random source and a tick
+demo_clients  publishers, subscribers, a requester and a responder; each reconnects when the broker restarts
 
-python -m polycast.demo NAME=ADDRESS...      the listeners of a broker; dialects without one are left out
+python -m polycast.demo NAME=ADDRESS...      the listeners of a broker; dialects without a listener are left out
 """

@@ -7,24 +7,24 @@ import sys
 from contextlib import suppress
 from random import Random
 
-from polycast.demo.actors import play
+from polycast.demo.demo_clients import run
 
 
 def main() -> None:
-    places = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    addresses = dict(argument.split("=", 1) for argument in sys.argv[1:])
     with suppress(asyncio.CancelledError):
-        asyncio.run(_run(places))
+        asyncio.run(_run(addresses))
 
 
-async def _run(places: dict[str, str]) -> None:
+async def _run(addresses: dict[str, str]) -> None:
     task = asyncio.current_task()
     assert task
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    await play(places, lambda: _say("running"), Random(os.urandom(8)))
+    await run(addresses, lambda: _print("running"), Random(os.urandom(8)))
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

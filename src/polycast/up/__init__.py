@@ -1,10 +1,10 @@
-"""Broker, Spark and demo as one: each is a process of its own, started, watched and restarted from here.
+"""`polycast up`: broker, Spark and demo as supervised processes.
 
-life        what a part is doing, and when it is started again: rules without a process
-child       one process: its words, its end, and nothing left of it afterwards
-tied        what a child runs in: it ends when whoever started it is gone
-parts       which parts there are, and how each is started
-supervisor  keeps all of them going, and stops them in order
-figures     what the broker says about itself
-lines       for a pipe;   display   for a terminal
+lifecycle     the state of a part and its restart rules; no process, no clock
+child         one process: its output, its exit, and no survivors in its process group
+parent_death  runs inside a child: the child ends when the supervisor ends
+parts         the parts, and the command line of each
+supervisor    starts and restarts the parts, and stops them in order
+stats_poller  the broker's statistics
+line_output   output for a pipe;   display   for a terminal
 """

@@ -1,7 +1,7 @@
-"""One process of a part, from its start until nothing is left of it.
+"""One process of a part.
 
-It has a process group of its own: what it started in turn, a Java for example, is ended with it. An interrupt from
-the terminal does not reach it, so that parts stop in order.
+The process leads its own process group, so that its children (Java, for example) end with it. An interrupt from
+the terminal does not reach it: the supervisor stops the parts in order.
 """
 
 from __future__ import annotations
@@ -17,34 +17,40 @@ OURS = "polycast: "
 HINT = "hint: "
 LINE_BYTES = 64 * 1024
 DRAIN_SECONDS = 1.0
-"""How long the last words of a process that has ended are waited for."""
+"""How long to read the remaining output of a process that has exited."""
 
 
 class Child:
-    """`hear` gets each line of its stdout, `read` each of its stderr but for its last words."""
+    """`on_stdout` receives each line of stdout, `on_stderr` each line of stderr except the final error."""
 
-    def __init__(self, hear: Callable[[str], None], read: Callable[[str], None]) -> None:
-        self._hear = hear
-        self._read = read
+    def __init__(self, on_stdout: Callable[[str], None], on_stderr: Callable[[str], None]) -> None:
+        self._on_stdout = on_stdout
+        self._on_stderr = on_stderr
         self._process: asyncio.subprocess.Process | None = None
-        self._unwanted = False
-        self.last_words = ""
-        """Why it ends, where it says so; with the cure, if it knows one."""
+        self._stopping = False
+        self.error_text = ""
+        """The error that the process printed last, with its hint."""
 
     async def run(
-        self, module: str, arguments: Sequence[str], tie: signal.Signals, environment: Mapping[str, str]
+        self,
+        module: str,
+        arguments: Sequence[str],
+        parent_death_signal: signal.Signals,
+        environment: Mapping[str, str],
     ) -> int:
-        """Its exit code. `tie` is what it gets when this process here is gone."""
+        """Returns the exit code. The kernel sends `parent_death_signal` when the supervisor ends."""
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "polycast.up.tied", str(os.getpid()), str(int(tie)), module, *arguments,
-            stdin=nothing, stdout=pipe, stderr=pipe, start_new_session=True, limit=LINE_BYTES,
-            env=environment,
+            sys.executable, "-m", "polycast.up.parent_death", str(os.getpid()), str(int(parent_death_signal)),
+            module, *arguments, stdin=nothing, stdout=pipe, stderr=pipe, start_new_session=True,
+            limit=LINE_BYTES, env=environment,
         )  # fmt: skip
-        if self._unwanted:
+        if self._stopping:
             self.kill()
         assert process.stdout and process.stderr
-        reading = asyncio.gather(_follow(process.stdout, self._hear), _follow(process.stderr, self._note))
+        reading = asyncio.gather(
+            _read_lines(process.stdout, self._on_stdout), _read_lines(process.stderr, self._note)
+        )
         code = await process.wait()
         self.kill()
         with suppress(TimeoutError):
@@ -55,8 +61,8 @@ class Child:
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
-    def ask_to_stop(self) -> None:
-        self._unwanted = True
+    def terminate(self) -> None:
+        self._stopping = True
         self.send(signal.SIGTERM)
 
     def send(self, number: signal.Signals) -> None:
@@ -65,36 +71,36 @@ class Child:
                 self._process.send_signal(number)
 
     def kill(self) -> None:
-        """With all that it started."""
-        self._unwanted = True
+        """Kills the process group."""
+        self._stopping = True
         if self._process:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def _note(self, line: str) -> None:
-        """An error of ours and its hint are kept for the end, which they explain."""
+        """The final error and its hint become `error_text`: the reason of the exit."""
         if line.startswith(OURS):
-            self.last_words = line.removeprefix(OURS)
-        elif line.startswith(HINT) and self.last_words:
-            self.last_words += f"\n{line}"
+            self.error_text = line.removeprefix(OURS)
+        elif line.startswith(HINT) and self.error_text:
+            self.error_text += f"\n{line}"
         else:
-            self._read(line)
+            self._on_stderr(line)
 
 
-async def _follow(stream: asyncio.StreamReader, take: Callable[[str], None]) -> None:
+async def _read_lines(stream: asyncio.StreamReader, take: Callable[[str], None]) -> None:
     while True:
         try:
             line = await stream.readline()
-        except ValueError:  # a line that is longer than anybody reads: asyncio has dropped it
+        except ValueError:  # a line longer than LINE_BYTES: asyncio has dropped it
             continue
         if not line:
             return
         take(line.decode(errors="replace").rstrip("\r\n"))
 
 
-def to_reason(code: int, last_words: str) -> str:
-    if last_words:
-        return last_words
+def to_reason(code: int, error_text: str) -> str:
+    if error_text:
+        return error_text
     if code >= 0:
         return f"ended with code {code}"
     return f"killed by signal {-code}"

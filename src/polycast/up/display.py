@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: a line for each part, how much goes through, and who said what last."""
+"""The status display on a terminal: parts, rates, pipelines, last log lines."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from rich.table import Table
 from rich.text import Text
 
 from polycast.text import printable, size_text
-from polycast.up.figures import Figures
-from polycast.up.life import State
-from polycast.up.lines import to_lines
+from polycast.up.lifecycle import PartState
+from polycast.up.line_output import to_lines
 from polycast.up.parts import Part
+from polycast.up.stats_poller import BrokerStats
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-LINES_KEPT = 50
+LINE_BUFFER = 50
 LINES_SHOWN = 10
 OTHER_LINES = 14
-"""What else is on the screen, about."""
+"""Screen lines that are not log lines, approximately."""
 STYLES = {
-    State.RUNNING: "green",
-    State.STARTING: "yellow",
-    State.RESTING: "red",
-    State.FAILED: "red",
-    State.OFF: "yellow",
+    PartState.RUNNING: "green",
+    PartState.STARTING: "yellow",
+    PartState.RESTING: "red",
+    PartState.FAILED: "red",
+    PartState.OFF: "yellow",
 }
 UNKNOWN = "–"
 
 
 class Display:
-    """`with Display(parts, console) as display:`; `refresh` shows what is known by then."""
+    """Use as a context manager; `refresh` redraws."""
 
     def __init__(self, parts: list[Part], console: Console) -> None:
         self._parts = parts
         self._console = console
-        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
-        self._figures = Figures()
+        self._lines: deque[str] = deque(maxlen=LINE_BUFFER)
+        self._stats = BrokerStats()
         self._address = ""
         self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
@@ -53,24 +53,24 @@ class Display:
         self.refresh()
         self._live.stop()
 
-    def opened(self, console: str) -> None:
+    def broker_ready(self, console: str) -> None:
         self._address = console
 
-    def changed(self, part: Part) -> None:
-        if part.life.state in (State.RESTING, State.OFF, State.FAILED):
+    def state_changed(self, part: Part) -> None:
+        if part.lifecycle.state in (PartState.RESTING, PartState.OFF, PartState.FAILED):
             for line in to_lines(part, time.monotonic()):
                 self._note(part, line)
         self.refresh()
 
-    def heard(self, part: Part, line: str) -> None:
+    def stdout_line(self, part: Part, line: str) -> None:
         if not line.startswith("listening "):
             self._note(part, line)
 
-    def logged(self, part: Part, line: str) -> None:
+    def stderr_line(self, part: Part, line: str) -> None:
         self._note(part, line)
 
-    def show(self, figures: Figures) -> None:
-        self._figures = figures
+    def show(self, broker_stats: BrokerStats) -> None:
+        self._stats = broker_stats
         self.refresh()
 
     def refresh(self) -> None:
@@ -83,29 +83,29 @@ class Display:
 
     def _to_screen(self, now: float) -> RenderableType:
         where = Text.assemble(("Polycast", "bold"), "  ", self._address)
-        blocks: list[RenderableType] = [where, "", self._to_parts(now), "", self._to_figures()]
-        if self._figures.pipelines:
+        blocks: list[RenderableType] = [where, "", self._to_parts(now), "", self._to_stats()]
+        if self._stats.pipelines:
             blocks += ["", self._to_pipelines()]
-        room = self._console.height - OTHER_LINES - len(self._figures.pipelines)
+        room = self._console.height - OTHER_LINES - len(self._stats.pipelines)
         shown = list(self._lines)[-max(1, min(LINES_SHOWN, room)) :]
         blocks += ["", *(_plain(line, style="dim", no_wrap=True, overflow="ellipsis") for line in shown)]
-        stopped = all(part.life.state in (State.STOPPED, State.OFF) for part in self._parts)
+        stopped = all(part.lifecycle.state in (PartState.STOPPED, PartState.OFF) for part in self._parts)
         return Group(*blocks, Text("stopped" if stopped else "ctrl-C stops all of it", style="dim"))
 
     def _to_parts(self, now: float) -> Table:
         table = _grid("part", "state", "for", "restarts", "")
         for part in self._parts:
-            life = part.life
-            why = life.reason.partition("\n")[0]
-            if life.state is State.RESTING:
-                why = f"again in {max(0.0, life.due - now):.0f} s: {why}"
-            state = Text(str(life.state), style=STYLES.get(life.state, ""))
-            since = to_duration(now - life.since) if life.since else ""
-            table.add_row(part.name, state, since, str(life.restarts or ""), _plain(why))
+            lifecycle = part.lifecycle
+            why = lifecycle.reason.partition("\n")[0]
+            if lifecycle.state is PartState.RESTING:
+                why = f"again in {max(0.0, lifecycle.due - now):.0f} s: {why}"
+            state = Text(str(lifecycle.state), style=STYLES.get(lifecycle.state, ""))
+            since = to_duration(now - lifecycle.since) if lifecycle.since else ""
+            table.add_row(part.name, state, since, str(lifecycle.restarts or ""), _plain(why))
         return table
 
-    def _to_figures(self) -> Text:
-        known = self._figures
+    def _to_stats(self) -> Text:
+        known = self._stats
         return Text(
             f"messages/s  in {_number(known.messages_in)}  out {_number(known.messages_out)}     "
             f"connections {_number(known.connections)}     log {size_text(known.log_bytes)}"
@@ -113,7 +113,7 @@ class Display:
 
     def _to_pipelines(self) -> Table:
         table = _grid("pipeline", "state", "batch", "rows/s", "lag", "")
-        for row in self._figures.pipelines:
+        for row in self._stats.pipelines:
             failed = row.get("state") == "failed"
             state = _plain(row.get("state", ""), style="red" if failed else "green")
             numbers = (_number(row.get(name)) for name in ("batch", "rows_per_second", "lag"))
@@ -130,9 +130,8 @@ def _grid(*heads: str) -> Table:
     return table
 
 
-def _plain(words: object, **more: Any) -> Text:
-    """What others have written must not write on the terminal."""
-    return Text(printable(str(words)), **more)
+def _plain(text: object, **more: Any) -> Text:
+    return Text(printable(str(text)), **more)
 
 
 def _number(value: float | None) -> str:

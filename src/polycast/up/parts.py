@@ -1,7 +1,7 @@
-"""Which parts there are, and how each is started.
+"""The parts, and the command line of each.
 
-The broker comes first; the others are told where it listens. A port that was free for the taking is taken again
-when the broker comes back, so that whoever was connected finds it where it was.
+The broker starts first; the others get its addresses as arguments. A restarted broker listens on the same ports as
+before, also where the setting says port 0, so that clients can reconnect.
 """
 
 from __future__ import annotations
@@ -13,81 +13,88 @@ from functools import partial
 
 from polycast.address import Address, parse_address
 from polycast.client.credentials import without_secrets
-from polycast.up.life import Life
+from polycast.up.lifecycle import Lifecycle
 
-Told = Mapping[str, Sequence[Address]]
-"""Where the broker says that it listens, by the names of its listeners."""
-ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Who listens on all addresses is reached on this one."""
-SPARK_NEEDS = ("hermod.pub", "http")
+Listening = Mapping[str, Sequence[Address]]
+"""The broker's addresses, by listener."""
+WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where to connect to a listener on all addresses."""
+SPARK_LISTENERS = ("hermod.pub", "http")
 DEMO_TRAFFIC = ("traffic.window_seconds=10", "traffic.late_seconds=10")
-"""Something is to be seen soon."""
+"""Short windows: first results appear soon."""
 
 
 @dataclass
 class Part:
     name: str
     module: str
-    arguments: Callable[[Told], Sequence[str]]
-    tie: signal.Signals = signal.SIGKILL
-    """What it gets when this process is gone."""
-    why_not: Callable[[Told], str] = lambda told: ""
-    """A reason to leave it out, if there is one."""
+    arguments: Callable[[Listening], Sequence[str]]
+    parent_death_signal: signal.Signals = signal.SIGKILL
+    """Sent to the process when the supervisor ends."""
+    unavailable: Callable[[Listening], str] = lambda listening: ""
+    """Why this part cannot run here; empty: it can."""
     connects: bool = True
-    """Whether it is a client of the broker: others do not inherit a token."""
-    life: Life = field(default_factory=Life)
+    """Whether the part is a client of the broker. Only clients inherit tokens."""
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         return dict(inherited) if self.connects else without_secrets(inherited)
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What `polycast up` was asked for."""
+class UpOptions:
+    """The options of `polycast up`."""
 
     flags: Sequence[str]
-    """For `polycast serve`, without the listeners."""
+    """Flags of `polycast serve`, without the listeners."""
     listen: Mapping[str, Sequence[str]]
-    """All listeners, with their addresses."""
+    """Addresses by listener."""
     data: str
-    """The data folder; empty if the broker keeps no log."""
+    """The data folder; empty: no log."""
     pipelines: Sequence[str] = ()
-    """Settings of the standing pipelines: NAME.KEY=VALUE."""
+    """Settings of the pipelines: NAME.KEY=VALUE."""
     spark: bool = True
     demo: bool = False
 
 
-def to_parts(wish: Wish) -> list[Part]:
-    parts = [broker_part(wish)]
-    if wish.spark:
-        given = [*(DEMO_TRAFFIC if wish.demo else ()), *wish.pipelines]
-        arguments = partial(spark_arguments, wish.data, given)
-        why_not = partial(why_no_spark, wish.data)
-        parts.append(Part("spark", "polycast.pipelines.service", arguments, why_not=why_not))
-    if wish.demo:
+def to_parts(options: UpOptions) -> list[Part]:
+    parts = [broker_part(options)]
+    if options.spark:
+        given = [*(DEMO_TRAFFIC if options.demo else ()), *options.pipelines]
+        arguments = partial(spark_arguments, options.data, given)
+        unavailable = partial(spark_unavailable, options.data)
+        parts.append(Part("spark", "polycast.pipelines.service", arguments, unavailable=unavailable))
+    if options.demo:
         parts.append(Part("demo", "polycast.demo", demo_arguments))
     return parts
 
 
-def broker_part(wish: Wish) -> Part:
-    arguments = partial(broker_arguments, wish)
-    return Part("broker", "polycast", arguments, tie=signal.SIGTERM, connects=False, life=Life(essential=True))
+def broker_part(options: UpOptions) -> Part:
+    arguments = partial(broker_arguments, options)
+    return Part(
+        "broker",
+        "polycast",
+        arguments,
+        parent_death_signal=signal.SIGTERM,
+        connects=False,
+        lifecycle=Lifecycle(essential=True),
+    )
 
 
-def broker_arguments(wish: Wish, told: Told) -> list[str]:
+def broker_arguments(options: UpOptions, listening: Listening) -> list[str]:
     flags = [
         f"--listen={name}={text}"
-        for name, texts in wish.listen.items()
-        for text in _settled(texts, told.get(name, ()))
+        for name, texts in options.listen.items()
+        for text in _with_taken_ports(texts, listening.get(name, ()))
     ]
-    return ["serve", *wish.flags, *flags]
+    return ["serve", *options.flags, *flags]
 
 
-def _settled(texts: Sequence[str], told: Sequence[Address]) -> list[str]:
-    """With the ports that were taken where any would do."""
+def _with_taken_ports(texts: Sequence[str], listening: Sequence[Address]) -> list[str]:
+    """Replaces port 0 by the port that the broker had before."""
     wanted = [parse_address(text) for text in texts]
     named = {address.port for address in wanted}
-    taken = list(dict.fromkeys(address.port for address in told if address.port not in named))
+    taken = list(dict.fromkeys(address.port for address in listening if address.port not in named))
     free = iter(taken)
     return [
         str(replace(address, port=next(free, 0))) if address.scheme != "ipc" and not address.port else text
@@ -95,38 +102,38 @@ def _settled(texts: Sequence[str], told: Sequence[Address]) -> list[str]:
     ]
 
 
-def why_no_spark(data: str, told: Told) -> str:
+def spark_unavailable(data: str, listening: Listening) -> str:
     if not data:
-        return "the broker keeps no log, and Spark reads the log"
-    missing = [name for name in SPARK_NEEDS if not told.get(name)]
+        return "the broker has no log, and Spark reads the log"
+    missing = [name for name in SPARK_LISTENERS if not listening.get(name)]
     return f"Spark needs the listener {missing[0]}, which is not open" if missing else ""
 
 
-def spark_arguments(data: str, given: Sequence[str], told: Told) -> list[str]:
-    hermod, http = (to_reach(told[name]) for name in SPARK_NEEDS)
+def spark_arguments(data: str, given: Sequence[str], listening: Listening) -> list[str]:
+    hermod, http = (reachable_address(listening[name]) for name in SPARK_LISTENERS)
     settings = [f"--set={setting}" for setting in given]
     return [f"--data={data}", f"--hermod={hermod}", f"--http={http}", *settings]
 
 
-def demo_arguments(told: Told) -> list[str]:
-    return [f"{name}={to_reach(addresses)}" for name, addresses in told.items()]
+def demo_arguments(listening: Listening) -> list[str]:
+    return [f"{name}={reachable_address(addresses)}" for name, addresses in listening.items()]
 
 
-def to_reach(addresses: Sequence[Address]) -> str:
-    """The one that a part takes, without TLS where there is a choice; empty if there is none."""
+def reachable_address(addresses: Sequence[Address]) -> str:
+    """The address that a part connects to, preferably without TLS; empty: none."""
     for address in sorted(addresses, key=lambda address: address.scheme == "tls"):
-        return str(_to_here(address))
+        return str(_with_reachable_host(address))
     return ""
 
 
-def _to_here(address: Address) -> Address:
-    return replace(address, host=ANYWHERE.get(address.host, address.host))
+def _with_reachable_host(address: Address) -> Address:
+    return replace(address, host=WILDCARD_HOSTS.get(address.host, address.host))
 
 
-def to_console(told: Told) -> str:
-    """Where a browser finds it; empty where there is no such port."""
-    for address in told.get("http", ()):
+def console_url(listening: Listening) -> str:
+    """URL for a browser; empty: no http listener on TCP."""
+    for address in listening.get("http", ()):
         if address.scheme != "ipc":
             scheme = "https" if address.scheme == "tls" else "http"
-            return f"{replace(_to_here(address), scheme=scheme, options={})}/"
+            return f"{replace(_with_reachable_host(address), scheme=scheme, options={})}/"
     return ""

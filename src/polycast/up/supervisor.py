@@ -1,8 +1,8 @@
-"""Keeps all parts going, and stops them in order.
+"""The supervisor: starts and restarts the parts, and stops them in order.
 
-The broker is started first; the others as soon as it is ready for the first time, and from then on each lives its
-own life. On a stop the others are asked first: what they still have to say, the broker hears. Whoever does not end
-in time is killed, with all that it started.
+The broker starts first, the other parts when the broker is ready for the first time. From then on each part
+restarts on its own. On stop the other parts end first, so that the broker receives their last messages. A part
+that does not end in time is killed, with its process group.
 """
 
 from __future__ import annotations
@@ -18,73 +18,71 @@ from typing import Protocol
 from polycast.address import Address, parse_address
 from polycast.errors import StartError
 from polycast.up.child import HINT, Child, to_reason
-from polycast.up.life import State
-from polycast.up.parts import Part, to_console
+from polycast.up.lifecycle import PartState
+from polycast.up.parts import Part, console_url
 
 READY = ("ready", "running")
-"""What a part says when it is at work."""
+"""Lines that a part prints when it is ready."""
 OTHERS_SECONDS = 4.0
-"""How long Spark and the demo may take to stop."""
+"""Time limit for Spark and the demo to stop."""
 BROKER_SECONDS = 5.5
-"""How long the broker may take, after them."""
+"""Time limit for the broker to stop, after the others."""
 ONE_SIGNAL_SECONDS = 0.2
 
 
-class Report(Protocol):
-    """Who is told what happens."""
+class Observer(Protocol):
+    """Receives all changes and output."""
 
-    def opened(self, console: str) -> None:
-        """The broker is ready; that is the console's address, if there is one."""
+    def broker_ready(self, console: str) -> None:
+        """`console`: URL of the console, or empty."""
 
-    def changed(self, part: Part) -> None:
-        """Its state."""
+    def state_changed(self, part: Part) -> None: ...
 
-    def heard(self, part: Part, line: str) -> None:
-        """On its stdout."""
+    def stdout_line(self, part: Part, line: str) -> None: ...
 
-    def logged(self, part: Part, line: str) -> None:
-        """On its stderr."""
+    def stderr_line(self, part: Part, line: str) -> None: ...
 
 
 class Supervisor:
-    def __init__(self, parts: Sequence[Part], report: Report, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, parts: Sequence[Part], observer: Observer, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.broker, *self.others = parts
-        self.told: dict[str, list[Address]] = {}
-        """Where the broker listens, or did when it was last ready."""
-        self._listening: dict[str, list[Address]] = {}
-        """What it has said of that since it was started."""
-        self._report = report
+        self.listening: dict[str, list[Address]] = {}
+        """The broker's addresses when it was last ready."""
+        self._announced: dict[str, list[Address]] = {}
+        """Addresses printed since the last start, before `ready`."""
+        self._observer = observer
         self._clock = clock
         self._children: dict[str, Child] = {}
         self._stop = asyncio.Event()
-        self._asked = 0.0
-        self._up = asyncio.Event()
-        """The broker was ready, once."""
+        self._stop_time = 0.0
+        self._broker_was_ready = asyncio.Event()
 
     @property
     def parts(self) -> list[Part]:
         return [self.broker, *self.others]
 
     async def run(self) -> None:
-        """Until `stop`. Raises StartError where the broker cannot be started at all."""
-        broker = asyncio.create_task(self._keep(self.broker))
-        others = [asyncio.create_task(self._follow(part)) for part in self.others]
+        """Runs until `stop`. Raises StartError if the first start of the broker fails."""
+        broker = asyncio.create_task(self._run_with_restarts(self.broker))
+        others = [asyncio.create_task(self._run_after_broker(part)) for part in self.others]
         stop = asyncio.create_task(self._stop.wait())
         await asyncio.wait([broker, stop], return_when=asyncio.FIRST_COMPLETED)
         self._stop.set()
         await self._end(others, self.others, OTHERS_SECONDS)
         await self._end([broker], [self.broker], BROKER_SECONDS)
         await asyncio.gather(stop, broker, *others)
-        if self.broker.life.state is State.FAILED:
-            message, _, hint = self.broker.life.reason.partition(f"\n{HINT}")
+        if self.broker.lifecycle.state is PartState.FAILED:
+            message, _, hint = self.broker.lifecycle.reason.partition(f"\n{HINT}")
             raise StartError(message, hint)
 
     def stop(self) -> None:
-        """A second time, all are killed at once. Some tools signal a process and its group: that is once."""
+        """The second call kills all parts. Two at once count as one: some tools signal a process and its group."""
         if not self._stop.is_set():
-            self._asked = self._clock()
+            self._stop_time = self._clock()
             self._stop.set()
-        elif self._clock() - self._asked > ONE_SIGNAL_SECONDS:
+        elif self._clock() - self._stop_time > ONE_SIGNAL_SECONDS:
             for child in self._children.values():
                 child.kill()
 
@@ -93,54 +91,58 @@ class Supervisor:
 
     # -- one part ----------------------------------------------------------------------------------------
 
-    async def _follow(self, part: Part) -> None:
-        """Once the broker is there."""
-        await _first(self._up, self._stop)
+    async def _run_after_broker(self, part: Part) -> None:
+        """Waits for the broker, then runs the part."""
+        await _first(self._broker_was_ready, self._stop)
         if self._stop.is_set():
             return
-        if reason := part.why_not(self.told):
-            self._change(part, lambda now: part.life.leave_out(now, reason))
+        if reason := part.unavailable(self.listening):
+            self._change(part, lambda now: part.lifecycle.disable(now, reason))
             return
-        await self._keep(part)
+        await self._run_with_restarts(part)
 
-    async def _keep(self, part: Part) -> None:
+    async def _run_with_restarts(self, part: Part) -> None:
         while not self._stop.is_set():
-            self._change(part, part.life.begin)
+            self._change(part, part.lifecycle.begin)
             code, reason = await self._run(part)
             if self._stop.is_set():
-                self._change(part, part.life.stop)
+                self._change(part, part.lifecycle.stop)
                 return
-            self._change(part, partial(_end_of, part, code, reason))
-            if part.life.state is not State.RESTING:
+            self._change(part, partial(_handle_end, part, code, reason))
+            if part.lifecycle.state is not PartState.RESTING:
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), part.life.due - self._clock())
+                await asyncio.wait_for(self._stop.wait(), part.lifecycle.due - self._clock())
 
     async def _run(self, part: Part) -> tuple[int, str]:
-        """One process, to its end."""
-        child = Child(lambda line: self._hear(part, line), lambda line: self._report.logged(part, line))
+        """Runs one process to its end; returns its exit code and the reason."""
+        child = Child(
+            lambda line: self._handle_line(part, line), lambda line: self._observer.stderr_line(part, line)
+        )
         self._children[part.name] = child
         if part is self.broker:
-            self._listening = {}
-        code = await child.run(part.module, part.arguments(self.told), part.tie, part.environment(os.environ))
-        return code, to_reason(code, child.last_words)
+            self._announced = {}
+        code = await child.run(
+            part.module, part.arguments(self.listening), part.parent_death_signal, part.environment(os.environ)
+        )
+        return code, to_reason(code, child.error_text)
 
-    def _hear(self, part: Part, line: str) -> None:
+    def _handle_line(self, part: Part, line: str) -> None:
         if part is self.broker and line.startswith("listening "):
             _, name, address = line.split(" ", 2)
-            self._listening.setdefault(name, []).append(parse_address(address))
-        self._report.heard(part, line)
-        if line in READY and part.life.state is State.STARTING:
+            self._announced.setdefault(name, []).append(parse_address(address))
+        self._observer.stdout_line(part, line)
+        if line in READY and part.lifecycle.state is PartState.STARTING:
             if part is self.broker:
-                self.told = self._listening
-            self._change(part, part.life.ready)
+                self.listening = self._announced
+            self._change(part, part.lifecycle.ready)
             if part is self.broker:
-                self._report.opened(to_console(self.told))
-                self._up.set()
+                self._observer.broker_ready(console_url(self.listening))
+                self._broker_was_ready.set()
 
     def _change(self, part: Part, act: Callable[[float], None]) -> None:
         act(self._clock())
-        self._report.changed(part)
+        self._observer.state_changed(part)
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Supervisor:
         waiting = [task for task in tasks if not task.done()]
         children = [child for part in parts if (child := self._children.get(part.name))]
         for child in children:
-            child.ask_to_stop()
+            child.terminate()
         if not waiting:
             return
         _, late = await asyncio.wait(waiting, timeout=seconds)
@@ -158,8 +160,8 @@ class Supervisor:
             await asyncio.wait(late)
 
 
-def _end_of(part: Part, code: int, reason: str, now: float) -> None:
-    part.life.end(now, code, reason)
+def _handle_end(part: Part, code: int, reason: str, now: float) -> None:
+    part.lifecycle.end(now, code, reason)
 
 
 async def _first(*events: asyncio.Event) -> None:

@@ -18,7 +18,7 @@ from kit.broker import Broker
 from kit.frames import pub
 from kit.program import polycast, polycast_forked
 from kit.wire import GUARD_SECONDS
-from polycast.cli.stderr import JsonLines, speaking
+from polycast.cli.stderr_log import JsonLines, logging_to_stderr
 
 KEYS = {"time", "level", "logger", "message"}
 
@@ -87,7 +87,7 @@ def test_what_python_says_by_itself(capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     level = root.level
     try:
-        with warnings.catch_warnings(), speaking("json", logging.INFO):
+        with warnings.catch_warnings(), logging_to_stderr("json", logging.INFO):
             warnings.simplefilter("always")
             warnings.warn("mind the gap", stacklevel=1)
         thread = threading.Thread(target=lambda: [][0], name="reader")

@@ -13,11 +13,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from polycast.bench.child import temporary_folder
 from polycast.bench.machine import describe_machine
 from polycast.bench.spark.comparisons import COMPARISONS, BenchData, Comparison
 from polycast.bench.spark.live import RATE, Freshness, broker, sink_rate
 from polycast.bench.spark.rows import read_log, write_log
+from polycast.bench.target_process import temporary_folder
 from polycast.spark import session
 from polycast.spark.session import to_settings
 

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from polycast.bench.child import running
 from polycast.bench.spark.rows import PAYLOAD_BYTES, TOPICS
-from polycast.bench.targets import polycast_command, read_listening, says_ready
+from polycast.bench.target_process import running
+from polycast.bench.targets import is_ready, polycast_command, read_listening
 from polycast.client import connect
 from polycast.model import Exact, Message
 
@@ -30,7 +30,7 @@ PUBLISHED, RECEIVED = "fresh.in", "fresh.out"
 def broker(folder: Path) -> Iterator[dict[str, str]]:
     """Runs a broker with its log in `data`; yields the addresses of its listeners by name."""
     command = polycast_command(LISTENERS, folder / "data")
-    with running(command, folder, says_ready) as output:
+    with running(command, folder, is_ready) as output:
         yield {name: f"tcp://127.0.0.1:{port}" for name, port in read_listening(output).items()}
 
 

@@ -1,18 +1,17 @@
-"""Wires: what the driver must know of each protocol to load it and to count what comes back.
+"""Wire formats: the packets of each protocol, as far as the driver needs them.
 
-A wire turns topics and payloads into bytes ahead of time, and says byte for byte what a subscriber is owed
-for each message; nothing is parsed while the clock runs. A new protocol is one class in here and one line in
-`WIRES`.
+A wire format encodes publications ahead of time, and gives the exact bytes of each delivery; the driver parses
+nothing while the clock runs. A new protocol is one class and one line in `WIRES`.
 
-Subscriptions are acknowledged differently or not at all, so the driver does not look: it probes (see
-`proof`).
+Protocols acknowledge subscriptions differently or not at all. The driver ignores these replies and sends probes
+(see `preflight`).
 """
 
-from polycast.bench.wires.base import Greeting, Wire
-from polycast.bench.wires.dialects import Fanout, Hermod, Nanomsg, Simplest, Ubre
-from polycast.bench.wires.peers import Mqtt, Nats, Resp
+from polycast.bench.wires.dialect_formats import Fanout, Hermod, Nanomsg, Simplest, Ubre
+from polycast.bench.wires.peer_formats import Mqtt, Nats, Resp
+from polycast.bench.wires.wire_format import Handshake, WireFormat
 
-WIRES: dict[str, Wire] = {
+WIRES: dict[str, WireFormat] = {
     "simplest": Simplest(),
     "ubre": Ubre(),
     "hermod": Hermod(),
@@ -24,6 +23,6 @@ WIRES: dict[str, Wire] = {
 }
 
 DIALECTS = tuple(name for name, wire in WIRES.items() if wire.listeners)
-"""The wires that are Polycast's own."""
+"""The wire formats of Polycast's dialects."""
 
-__all__ = ["DIALECTS", "WIRES", "Greeting", "Wire"]
+__all__ = ["DIALECTS", "WIRES", "Handshake", "WireFormat"]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from polycast.cli import streams
+from polycast.cli import stdio
 from polycast.cli.log.data_folder import DATA, open_log
-from polycast.cli.messages import to_lines
-from polycast.cli.start import parse_start
+from polycast.cli.message_output import to_lines
+from polycast.cli.start_flag import parse_start
 from polycast.model import StartPosition, parse_pattern
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(
             if count and not left:
                 return
     except BrokenPipeError:
-        streams.let_go(sys.stdout)
+        stdio.discard(sys.stdout)
 
 
 def _batches(folder: Path, start: StartPosition | str, patterns: list[Any]) -> Iterator[pa.RecordBatch]:

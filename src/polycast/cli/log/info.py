@@ -73,7 +73,7 @@ def _to_time(micros: int | None) -> str:
 
 
 def _show(info: dict[str, Any]) -> None:
-    from polycast.cli.listing import show_rows
+    from polycast.cli.row_output import show_rows
 
     show_rows([{name: cell for name, cell in row.items() if name != "damage"} for row in info["segments"]])
     offsets = f"offsets {info['first']:,} to {info['next'] - 1:,}" if info["messages"] else "no offsets"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from polycast.cli import streams
+from polycast.cli import stdio
 from polycast.cli.log.data_folder import DATA, open_log
 from polycast.errors import LogDamageError, StartError
 
@@ -99,6 +99,6 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         return
     from rich.progress import Progress
 
-    with Progress(console=streams.to_console(sys.stderr), transient=True) as bar:
+    with Progress(console=stdio.to_console(sys.stderr), transient=True) as bar:
         task = bar.add_task("sealing", total=total)
         yield lambda done: bar.update(task, completed=done)

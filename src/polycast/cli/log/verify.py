@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from polycast.cli import streams
+from polycast.cli import stdio
 from polycast.cli.log.data_folder import DATA, open_log
 
 if TYPE_CHECKING:
@@ -78,6 +78,6 @@ def _progress() -> Iterator[Callable[[VerifyProgress], None]]:
         return
     from rich.progress import Progress as Bar
 
-    with Bar(console=streams.to_console(sys.stderr), transient=True) as bar:
+    with Bar(console=stdio.to_console(sys.stderr), transient=True) as bar:
         task = bar.add_task("verifying", total=None)
         yield lambda report: bar.update(task, total=report.total, completed=report.done)

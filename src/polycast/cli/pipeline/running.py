@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from polycast.cli import streams
+from polycast.cli import stdio
+from polycast.cli.flags import AT
 from polycast.cli.log.data_folder import DATA
-from polycast.cli.options import AT
 
 if TYPE_CHECKING:
     from polycast.pipelines.runtime.progress import BatchProgress
@@ -82,7 +82,7 @@ def _showing() -> Iterator[Callable[[BatchProgress], None]]:
 
     text = "batch {task.fields[batch]:,}  {task.fields[speed]:,.0f} rows/s  lag {task.fields[lag]:,}"
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeElapsedColumn())
-    with Progress(*columns, console=streams.to_console(sys.stderr), transient=True) as bar:
+    with Progress(*columns, console=stdio.to_console(sys.stderr), transient=True) as bar:
         task = bar.add_task("Spark begins", total=None, batch=0, speed=0.0, lag=0)
         yield lambda told: bar.update(
             task,

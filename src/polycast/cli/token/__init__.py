@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from polycast.cli.group import to_group
-from polycast.cli.token import listing, new, revoke
+from polycast.cli.token import list_tokens, new, revoke
 
 NAME = "token"
 HELP = "Hand out tokens, and take them back. A running broker notices at once."
 EXAMPLE = "polycast token new sensors --publish 'sensors.>'"
 
-COMMANDS = (new, listing, revoke)
+COMMANDS = (new, list_tokens, revoke)
 
 app = to_group(COMMANDS)

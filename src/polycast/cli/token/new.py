@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from polycast.cli import streams
+from polycast.cli import stdio
 from polycast.cli.log.data_folder import DATA
 
 NAME = "new"
@@ -37,8 +37,8 @@ def run(
     rules = [f"{name} may {words}{over}" for words in allowed]
     if file is None:
         typer.echo(add_token(Path(data), name, rules))
-        streams.say(f"this is the token of {name}; it is not shown again")
+        stdio.notice(f"this is the token of {name}; it is not shown again")
         return
     with new_file(file) as opened:
         opened.write(add_token(Path(data), name, rules) + "\n")
-    streams.say(f"the token of {name} is in {file}; it is not shown again")
+    stdio.notice(f"the token of {name} is in {file}; it is not shown again")

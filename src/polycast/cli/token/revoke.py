@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from polycast.cli import streams
+from polycast.cli import stdio
 from polycast.cli.log.data_folder import DATA
 
 NAME = "revoke"
@@ -16,4 +16,4 @@ def run(name: str = typer.Argument(help="The identity that it was for."), data: 
     from polycast.server.access.tokens import revoke_token
 
     revoke_token(Path(data), name)
-    streams.say(f"the token of {name} is worth nothing any more")
+    stdio.notice(f"the token of {name} is worth nothing any more")

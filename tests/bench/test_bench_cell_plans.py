@@ -1,0 +1,57 @@
+"""Who takes turns with whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polycast.bench.cell_plans import CellPlan, plan_cells
+from polycast.bench.cells import choose_cells
+from polycast.bench.targets import PEERS, Target, polycast_command
+
+HERE = {name: Target(name, "nats", "1", lambda: pytest.fail("not to be started")) for name in ("nats", "js-lazy")}
+
+
+def plans(*cells: str) -> list[CellPlan]:
+    return list(plan_cells(choose_cells(cells), HERE, None))
+
+
+def names(targets: list[Target]) -> list[str]:
+    return [target.name for target in targets]
+
+
+def test_a_cell_meets_those_of_its_peers_that_are_here() -> None:
+    live, acked = plans("16B", "acked")
+    assert (names(live.ours), names(live.others)) == (["simplest"], ["nats"])
+    assert (names(acked.ours), names(acked.others)) == (["hermod"], ["js-lazy"])
+
+
+def test_a_dialect_with_the_log_on_meets_itself_with_the_log_off() -> None:
+    simplest, hermod = plans("logged-1:100")
+    assert (names(simplest.ours), names(simplest.others)) == (["simplest"], ["log off"])
+    assert (names(hermod.ours), names(hermod.others)) == (["hermod"], ["log off"])
+    assert [target.wire for target in hermod.targets] == ["hermod", "hermod"]
+    assert hermod.cell.dialects == ("hermod",)
+
+
+def test_turns() -> None:
+    assert [plan.turns for plan in plans("acked", "replay", "start")] == [2, 1, 3]
+
+
+def test_every_peer_of_a_cell_is_known() -> None:
+    known = {peer.name for peer in PEERS}
+    assert {name for cell in choose_cells(None) for name in cell.peers} == known
+
+
+def test_with_and_without_a_log() -> None:
+    assert "--no-log" in polycast_command(["simplest", "simplest"], None)
+    command = polycast_command(["hermod.sub", "hermod.pub"], Path("/data"))
+    assert command[-6:] == [
+        "--data",
+        "/data",
+        "--listen",
+        "hermod.pub=tcp://127.0.0.1:0",
+        "--listen",
+        "hermod.sub=tcp://127.0.0.1:0",
+    ]

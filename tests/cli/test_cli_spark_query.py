@@ -1,0 +1,93 @@
+"""`polycast why`, `estimate` and `find` where the question is wrong: they say so before Spark begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kit.program import Finished, polycast_here
+from log.shelf import Shelf, stop
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Offsets 100 to 104, a gap up to 149, then 150 to 154."""
+    folder = tmp_path / "data" / "log"
+    folder.mkdir(parents=True)
+    shelf = Shelf(folder)
+    shelf.next = 100
+    shelf.begin()
+    shelf.add(5)
+    shelf.skip(45)
+    shelf.add(5)
+    shelf.end()
+    stop(shelf)
+    return tmp_path / "data"
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(command: str, master: str) -> None:
+        raise AssertionError("Spark was started")
+
+    for command in ("why", "estimate", "find"):
+        monkeypatch.setattr(f"polycast.cli.{command}.spark_session", begin)
+
+
+def ask(data: Path, *arguments: str) -> Finished:
+    found = polycast_here(*arguments, "--data", str(data))
+    assert found.out == b""
+    return found
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"),
+    [
+        ("155", "offset 155 does not exist yet: the last offset is 154"),
+        ("99", "offset 99 was removed: the log starts at offset 100"),
+        ("120", "offset 120 is unused or unreadable"),
+    ],
+)
+def test_why_of_a_message_that_is_not_there(data: Path, offset: str, words: str) -> None:
+    failed = ask(data, "why", offset)
+    assert (failed.code, failed.err.splitlines()[0]) == (1, f"polycast: {words}")
+    assert failed.err.splitlines()[1].startswith("hint: ")
+
+
+@pytest.mark.parametrize("offset", ["x", "1.5", "17th", "", "٣"])
+def test_why_of_what_is_no_offset(data: Path, offset: str) -> None:
+    failed = ask(data, "why", offset)
+    assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: {offset!r} is no offset")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["estimate", ""], "a pattern cannot be empty"),
+        (["estimate", "a", "--since", "soon"], "--since soon is no place in a log"),
+        (["estimate", "a", "--since", "17"], "--since 17 is no time"),
+        (["find"], "what is to be found?"),
+        (["find", "x", "--field", "a"], "--field a is not NAME=VALUE"),
+        (["find", "x", "--topic", ""], "a pattern cannot be empty"),
+        (["find", "x", "--from", "latest"], "--from latest is no place in a log"),
+        (["find", "x", "--to", "2026-99-01"], "--to 2026-99-01 is no place in a log"),
+        (["find", "x", "--in", "sea"], "--in sea is not a place to look"),
+    ],
+)
+def test_questions_that_cannot_be_asked(data: Path, arguments: list[str], words: str) -> None:
+    failed = ask(data, *arguments)
+    assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: {words}")
+    assert failed.err.splitlines()[1].startswith("hint: ")
+
+
+@pytest.mark.parametrize("arguments", [["why", "1"], ["estimate", ">"], ["find", "x"]])
+def test_where_there_is_no_log(tmp_path: Path, arguments: list[str]) -> None:
+    failed = ask(tmp_path / "nothing", *arguments)
+    assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: there is no log in {tmp_path / 'nothing'}")
+
+
+def test_where_there_is_no_lake(data: Path) -> None:
+    failed = ask(data, "find", "x", "--in", "lake")
+    assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: there is no lake in {data / 'lake'}")
+    assert "archive" in failed.err
