@@ -1,7 +1,7 @@
-"""Writes docs/reference/ from the code: every command, setting, metric and error, and all about Spark.
+"""Writes docs/reference/ from the code: commands, settings, metrics, errors, Spark options.
 
 python tools/reference.py            write
-python tools/reference.py --check    say what is out of date, and fail if anything is
+python tools/reference.py --check    list outdated pages; exit code 1 if there are any
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _help_of(command: str) -> str:
 
 SETTINGS_HEAD = """# Settings
 
-In a file as `key` in `[table]`, in the environment as `POLYCAST_TABLE_KEY`, as a flag with `--set
-table.key=value`.
+In the configuration file as `key` in `[table]`, in the environment as `POLYCAST_TABLE_KEY`, as a flag with
+`--set table.key=value`.
 
 ## listen
 
@@ -121,31 +121,29 @@ def _meaning(field: Field[Any]) -> str:
 
 METRICS_HEAD = """# Metrics
 
-At `/metrics` of the `http` listener, in the text format of Prometheus. What was counted for each listener is also
-said on stderr when the broker stops.
+At `/metrics` of the `http` listener, in the text format of Prometheus. On stop the broker logs the counters of
+each listener to stderr.
 
-## For each listener, and each dialect that is spoken there
+## Per listener and dialect
 """
 
 
 TIMES_HEAD = f"""
-## How long things take
+## Histograms
 
-Histograms: `NAME_bucket` counts what took up to `le` seconds, `NAME_sum` and `NAME_count` are for all of them
-together. The bounds are {", ".join(f"{bound * 1000:g}" for bound in SECONDS)} ms. A delivery is measured once for
-all that one read brought, and counted for each message of it that anybody hears; with `log.delivery = "committed"`
-it waits for the disk.
+The bucket bounds are {", ".join(f"{bound * 1000:g}" for bound in SECONDS)} ms. A delivery is measured once per
+burst and counted once per delivered message; with `log.delivery = "committed"` it includes the fsync.
 """
 
 
 def metrics() -> Iterator[str]:
     yield METRICS_HEAD
     yield from _metrics_of(Counters)
-    yield "\n## For the whole broker\n"
+    yield "\n## Per broker\n"
     yield from _metrics_of(Totals)
     yield TIMES_HEAD
     yield from _metrics_of(Times)
-    yield "\n## For each pipeline that tells the broker how far it is\n"
+    yield "\n## Per pipeline that reports its progress\n"
     yield from _metrics_of(Progress)
     yield ""
 
@@ -159,8 +157,7 @@ def _metrics_of(declaration: Declaration) -> Iterator[str]:
 
 SPARK_HEAD = """# Spark
 
-The format is `polycast`; [the guide](../guides/spark.md) shows it at work. Upper and lower case in the names of
-options do not matter.
+The format is `polycast`; see [the guide](../guides/spark.md). Option names are case-insensitive.
 
 ## Options to read
 """

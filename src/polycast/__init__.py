@@ -9,7 +9,7 @@ __version__ = version.VERSION
 
 
 def __getattr__(name: str) -> Any:
-    """`polycast.spark` is there without an import of its own; who does not use it need not have Spark."""
+    """Imports `polycast.spark` on first use: Spark is optional."""
     if name == "spark":
         return import_module("polycast.spark")
     raise AttributeError(f"module 'polycast' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Things that are declared as data, once: what a setting or a counter is called, its unit, and what it means."""
+"""Settings and metrics as declared data: name, unit, meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 SECONDS = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
-"""The bounds of what is measured in seconds here, from a read that is handled at once to a disk that hangs."""
+"""Bucket bounds of histograms in seconds."""
 
 
 def setting(
@@ -21,7 +21,7 @@ def setting(
     choices: tuple[str, ...] = (),
     parse: Callable[[str], object] | None = None,
 ) -> Any:
-    """A field with what people need to know about it. `parse` raises ValueError for a text that is none."""
+    """A dataclass field with its documentation. `parse` raises ValueError for an invalid text."""
     metadata = {"meaning": meaning, "low": low, "choices": choices, "parse": parse}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
@@ -29,12 +29,12 @@ def setting(
 
 
 def counter(unit: str, meaning: str, *, kind: str = "counter") -> Any:
-    """`kind` as Prometheus has it: a counter only rises, a gauge says how it is now."""
+    """`kind`: counter or gauge, as in Prometheus."""
     return field(default=0, metadata={"unit": unit, "meaning": meaning, "kind": kind})
 
 
 class Histogram:
-    """How often something took how long. One thread adds to it, any may look."""
+    """One thread adds, any thread reads."""
 
     __slots__ = ("_counts", "bounds", "sum")
 
@@ -42,14 +42,14 @@ class Histogram:
         self.bounds = bounds
         self.sum = 0.0
         self._counts = [0] * (len(bounds) + 1)
-        """How many were up to each bound and past the one before it; last, past all of them."""
+        """Values per bucket; the last bucket has no upper bound."""
 
     def add(self, value: float, times: int = 1) -> None:
         self._counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
     def counts(self) -> list[int]:
-        """As they are now; what is added meanwhile does not show."""
+        """A snapshot."""
         return list(self._counts)
 
     @property
@@ -58,5 +58,4 @@ class Histogram:
 
 
 def histogram(unit: str, meaning: str) -> Any:
-    """A field that holds a histogram."""
     return field(default_factory=Histogram, metadata={"unit": unit, "meaning": meaning, "kind": "histogram"})

@@ -23,7 +23,7 @@ class MeshSettings:
         10.0, "how long identical forwarded messages are dropped as duplicates", low=0.1
     )
     forward_memory_messages: int = setting(
-        65_536, "how many forwarded messages are remembered to find duplicates", low=1
+        65_536, "maximum number of forwarded messages remembered to find duplicates", low=1
     )
     announce_seconds: float = setting(60.0, "time between two announcements", low=0.1)
     links: int = setting(64, "maximum number of links to discovered brokers", low=0)
@@ -33,8 +33,8 @@ class MeshSettings:
 class RequestSettings:
     """In the table `ubre`."""
 
-    request_seconds: float = setting(30.0, "how long a request waits for its response", low=0.001)
-    requests: int = setting(100_000, "how many requests may wait for a response at a time", low=1)
+    request_seconds: float = setting(30.0, "time limit for a response", low=0.001)
+    requests: int = setting(100_000, "maximum number of requests without a response", low=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +48,5 @@ class StagingSettings:
         low=1,
     )
     identity_stage_bytes: int = setting(512 * 1024 * 1024, "bytes that one identity may stage at a time", low=1)
-    identity_stages: int = setting(10_000, "how many stages one identity may have at a time", low=1)
+    identity_stages: int = setting(10_000, "maximum number of stages per identity", low=1)
     stage_seconds: float = setting(600.0, "drop a stage to which nothing is added for this long", low=0.001)

@@ -12,7 +12,7 @@ from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, cast
 
-from polycast.address import SECURE, UNDER, Address, parse_address
+from polycast.address import INSIDE_TLS, SECURE, Address, parse_address
 from polycast.dialects.registry import ROLES
 from polycast.dialects.session import Page, SessionContext
 from polycast.errors import ForbiddenError, PolycastError, TimeoutPeerError
@@ -100,7 +100,7 @@ class Server:
         there = address if dialed else None
         return SessionContext(
             settings.limits.for_dialects(),
-            UNDER.get(address.scheme, address.scheme),
+            INSIDE_TLS.get(address.scheme, address.scheme),
             address.options,
             tables,
             self.page,

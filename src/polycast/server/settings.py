@@ -24,55 +24,55 @@ POLICIES = ("disconnect", "drop", "spill")
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    payload_bytes: int = setting(16 * MIB, "largest payload that is accepted", low=1)
-    topic_bytes: int = setting(1024, "longest topic that is accepted", low=1)
-    line_bytes: int = setting(65_536, "longest line or JSON header that is accepted", low=64)
-    queue_bytes: int = setting(32 * MIB, "what may wait to be sent to one connection", low=4096)
+    payload_bytes: int = setting(16 * MIB, "maximum size of a payload", low=1)
+    topic_bytes: int = setting(1024, "maximum length of a topic", low=1)
+    line_bytes: int = setting(65_536, "maximum length of a line or JSON header", low=64)
+    queue_bytes: int = setting(32 * MIB, "bytes queued for one connection before `policy` applies", low=4096)
     total_queue_bytes: int = setting(
-        512 * MIB, "what may wait for all connections together; past it publishers are not read", low=4096
+        512 * MIB, "bytes queued for all connections before publishers are paused", low=4096
     )
     total_receive_bytes: int = setting(
         512 * MIB,
-        "what unfinished frames of all connections may take together; past it a connection waits for room",
+        "memory for incomplete frames of all connections; beyond it connections are not read until memory is free",
         low=4096,
     )
-    policy: str = setting("disconnect", "what happens to a connection that is past queue_bytes", choices=POLICIES)
-    connections: int = setting(65_536, "how many connections are accepted", low=1)
+    policy: str = setting("disconnect", "action when a connection's queue exceeds queue_bytes", choices=POLICIES)
+    connections: int = setting(65_536, "maximum number of connections", low=1)
     connections_per_address: int = setting(
         0,
-        "how many connections without a known identity one address may hold; 0: a quarter of limits.connections",
+        "maximum number of unidentified connections per IP address; 0: a quarter of limits.connections",
         low=0,
     )
-    subscriptions: int = setting(250_000, "how many subscriptions one connection may hold", low=1)
-    topics: int = setting(1_000_000, "how many topics are remembered with their sequence", low=2)
+    subscriptions: int = setting(250_000, "maximum number of subscriptions per connection", low=1)
+    topics: int = setting(1_000_000, "maximum number of topics whose sequence is remembered", low=2)
     handshake_seconds: float = setting(
-        10.0, "how long a peer may take to introduce itself, with an identity that has rights", low=0.001
+        10.0, "time limit for a peer to complete its handshake and to authenticate", low=0.001
     )
     frame_seconds: float = setting(
         60.0,
-        "close a connection if nothing comes of an unfinished frame so long, "
-        "or while others wait for its memory, if it is not finished by then; 0: never",
+        "close a connection that receives no byte of an incomplete frame for this long, "
+        "or whose frame takes this long in total while others wait for memory; 0: never",
         low=0,
     )
     http_idle_seconds: float = setting(
-        75.0, "close an http connection that made no request so long; 0: never", low=0
+        75.0, "close an http connection without a request for this long; 0: never", low=0
     )
-    idle_seconds: float = setting(0.0, "close a connection on which nothing moved so long; 0: never", low=0)
+    idle_seconds: float = setting(0.0, "close a connection without traffic for this long; 0: never", low=0)
     stall_seconds: float = setting(
         30.0,
-        "close a connection that takes nothing of what waits for it so long, unless its policy is spill; 0: never",
+        "close a connection whose queue makes no progress for this long, unless its policy is spill; 0: never",
         low=0,
     )
     ack_seconds: float = setting(
-        300.0, "close a subscriber with a full window that acknowledges nothing so long; 0: never", low=0
+        300.0, "close a subscriber with a full window that sends no acknowledgement for this long; 0: never", low=0
     )
     reads: int = setting(
-        64, "how many requests for the log may wait on one connection; more than that fail at once", low=1
+        64, "maximum number of pending reads of the log per connection; further ones fail at once", low=1
     )
     read_seconds: float = setting(
-        25.0, "how long the log is read for one request, the wait for its turns included; 0: any time", low=0
+        25.0, "time limit for one read of the log, including waiting; 0: unlimited", low=0
     )
-    shutdown_seconds: float = setting(5.0, "how long a stopping broker goes on sending", low=0)
+    shutdown_seconds: float = setting(5.0, "how long a stopping broker flushes its queues", low=0)
 
     def for_dialects(self) -> Limits:
         return Limits(self.payload_bytes, self.topic_bytes, self.line_bytes)
@@ -80,10 +80,10 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class EventSettings:
-    enabled: bool = setting(True, "publish who comes, goes, subscribes and misses messages, on polycast/events/")
+    enabled: bool = setting(True, "publish events about connections, subscriptions and drops on polycast/events/")
     unknown_per_second: int = setting(
         10,
-        "how many events about peers without a known identity are published in a second; "
+        "maximum number of events per second about unidentified peers; "
         "the others are counted in polycast/events/summary",
         low=0,
     )
@@ -93,7 +93,7 @@ class EventSettings:
 class StderrSettings:
     format: str = setting(
         "text",
-        "how what the broker tells on stderr is written, in lines for people or as one JSON object for each line",
+        "format of log lines on stderr: plain text, or one JSON object per line",
         choices=("text", "json"),
     )
 
@@ -113,7 +113,7 @@ def default_dialect_tables() -> dict[str, Any]:
 class Settings:
     listen: dict[str, list[str]] = field(default_factory=default_listeners)
     connect: dict[str, list[str]] = field(default_factory=dict)
-    """Where the broker connects to by itself, by the role it takes there."""
+    """Addresses that the broker dials, by listener name."""
     log: LogSettings = field(default_factory=LogSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     access: AccessSettings = field(default_factory=AccessSettings)

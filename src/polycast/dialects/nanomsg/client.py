@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import urlencode
 
-from polycast.address import UNDER, Address
+from polycast.address import INSIDE_TLS, Address
 from polycast.dialects.client_session import ClientSession, Command, Credentials, PendingAcks, utf8
 from polycast.dialects.nanomsg.encoders import HEADS, NAME
 from polycast.dialects.nanomsg.session import DialedPubSession, DialedSubSession, PubSession, SubSession
@@ -39,7 +39,7 @@ class NanomsgClientSession(ClientSession):
         super().__init__(address, publishing, credentials)
         token = self.credentials.token
         path = f"{address.path or '/'}?{urlencode({'token': token})}" if token else address.path
-        self._scheme = UNDER.get(address.scheme, address.scheme)
+        self._scheme = INSIDE_TLS.get(address.scheme, address.scheme)
         context = SessionContext(LIMITS, self._scheme, tables={NAME: SETTINGS}, dialed=replace(address, path=path))
         kinds = (PubWebSocketClient, SubWebSocketClient) if self._scheme == "ws" else (PubSession, SubSession)
         self._session: Session = kinds[0](context) if publishing else kinds[1](context)

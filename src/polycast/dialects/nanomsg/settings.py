@@ -15,5 +15,5 @@ def check_separator(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NanomsgSettings:
-    message_bytes: int = setting(1024 * 1024, "largest message that is accepted", low=1)
+    message_bytes: int = setting(1024 * 1024, "maximum size of a message", low=1)
     separator: str = setting("|", "the character between topic and payload in a message", parse=check_separator)
