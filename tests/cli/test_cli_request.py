@@ -104,7 +104,7 @@ def test_a_failure_goes_to_stderr_with_code_1(broker: Broker, responder: None) -
 def test_a_route_that_nobody_answers(broker: Broker) -> None:
     failed = ask(broker, "request", "nowhere")
     assert (failed.code, failed.out) == (1, b"")
-    assert failed.err.splitlines() == ["polycast: nowhere: NotFound", "hint: nobody answers that route"]
+    assert failed.err.splitlines() == ["polycast: nowhere: NotFound", "hint: no client serves that route"]
 
 
 def test_the_broker_answers_itself(broker: Broker, room: Room) -> None:

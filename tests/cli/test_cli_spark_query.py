@@ -58,21 +58,21 @@ def test_why_of_a_message_that_is_not_there(data: Path, offset: str, words: str)
 @pytest.mark.parametrize("offset", ["x", "1.5", "17th", "", "٣"])
 def test_why_of_what_is_no_offset(data: Path, offset: str) -> None:
     failed = ask(data, "why", offset)
-    assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: {offset!r} is no offset")
+    assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: {offset!r} is not an offset")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["estimate", ""], "a pattern cannot be empty"),
-        (["estimate", "a", "--since", "soon"], "--since soon is no place in a log"),
-        (["estimate", "a", "--since", "17"], "--since 17 is no time"),
-        (["find"], "what is to be found?"),
+        (["estimate", "a", "--since", "soon"], "--since soon is not a position in the log"),
+        (["estimate", "a", "--since", "17"], "--since 17 is not a time"),
+        (["find"], "nothing to search for"),
         (["find", "x", "--field", "a"], "--field a is not NAME=VALUE"),
         (["find", "x", "--topic", ""], "a pattern cannot be empty"),
-        (["find", "x", "--from", "latest"], "--from latest is no place in a log"),
-        (["find", "x", "--to", "2026-99-01"], "--to 2026-99-01 is no place in a log"),
-        (["find", "x", "--in", "sea"], "--in sea is not a place to look"),
+        (["find", "x", "--from", "latest"], "--from latest is not a position in the log"),
+        (["find", "x", "--to", "2026-99-01"], "--to 2026-99-01 is not a position in the log"),
+        (["find", "x", "--in", "sea"], "--in sea is not searchable"),
     ],
 )
 def test_questions_that_cannot_be_asked(data: Path, arguments: list[str], words: str) -> None:

@@ -52,7 +52,7 @@ def test_an_empty_query(data: Path, query: str) -> None:
     [
         (["--into", "a", "--to", "b"], "--into publishes and --to keeps: give one of them"),
         (["--json", "--csv"], "--json and --csv are two forms"),
-        (["--into", "a", "--json"], "--json and --csv are about what is printed"),
+        (["--into", "a", "--json"], "--json and --csv apply to printed results only"),
         (["--once"], "--once is for --into and --to"),
         (["--into", "t" * 1025], "--into is a topic of 1,025 bytes, and 1,024 are allowed"),
         (["--view", "orders"], "--view orders is not NAME=PATTERN"),

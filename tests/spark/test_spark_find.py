@@ -154,4 +154,4 @@ def test_find_command(spark: SparkSession, data: Path, monkeypatch: pytest.Monke
     assert [int(line.split()[0]) for line in in_lake.out.decode().splitlines()] == [100, 101, 102]
     assert ask("apple", "--topic", "polycast/>").out.startswith(b"70 ")
     nothing = ask("nowhere at all")
-    assert (nothing.code, nothing.out, nothing.err) == (1, b"", "nothing was found\n")
+    assert (nothing.code, nothing.out, nothing.err) == (1, b"", "no message found\n")

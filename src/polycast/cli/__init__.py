@@ -1,6 +1,6 @@
-"""The command line: one file for each command, each a thin layer over the library.
+"""The command line: one file per command, each a thin layer over the library.
 
-Data goes to stdout, words go to stderr. An error is one line and, where there is a cure, a `hint:`.
+Data goes to stdout, messages go to stderr. An error is one line, and a `hint:` where there is a cure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Imports what it needs by itself: an interrupt is quiet from the first moment on."""
+    """Imports lazily, so that an interrupt during the imports is quiet too."""
     try:
         _run()
     except KeyboardInterrupt:

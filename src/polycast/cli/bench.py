@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 NAME = "bench"
-HELP = "Put the same load on this broker and on others found on this machine, turn by turn, and compare."
+HELP = "Compare this broker with the other brokers that are installed: same driver, same load, in turns."
 EXAMPLE = "polycast bench --cell 1:100 --peer nats --dialect fanout --rounds 5"
 
 
@@ -15,17 +15,17 @@ def run(
     dialect: list[str] = typer.Option(
         [], help="Only this dialect, in every cell (may be repeated).", metavar="NAME"
     ),
-    rounds: int = typer.Option(5, min=1, help="How often everyone has a turn at each cell."),
-    seconds: float = typer.Option(1.0, min=0.05, help="How long a turn takes."),
+    rounds: int = typer.Option(5, min=1, help="Rounds per cell; every broker has one turn per round."),
+    seconds: float = typer.Option(1.0, min=0.05, help="Seconds per turn."),
     messages: int | None = typer.Option(
         None,
         min=1,
-        help="How many messages lie in the log; without, each cell has its own number.",
+        help="Messages in the log, instead of the number of each cell.",
         metavar="N",
     ),
     out: Path = typer.Option(
         Path("bench-results"),
-        help="Where the tables' JSON and the plot go, and logs while they are needed.",
+        help="Folder for the JSON report, the plot, and logs during the run.",
         metavar="DIR",
     ),
 ) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from polycast.cli.flags import AS_JSON, AT
 
 NAME = "connections"
-HELP = "List who is connected to the broker, and what waits to be sent to each."
+HELP = "List the connections of the broker, with the bytes queued for each."
 EXAMPLE = "polycast connections --at broker.example"
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import typer
 
 NAME = "doctor"
-HELP = """Say what works on this machine, and the cure for what does not.
+HELP = """Check this machine and the settings, with a hint for each problem.
 
-It looks at the settings that a broker would have here: of --config and of the environment. A listener that is open
-to the network without TLS, a rule for everybody and files that other accounts can read are marked with !!."""
+Checks the settings of --config and of the environment. Risks are marked with !!: a listener open to the network
+without TLS, a rule for everybody, files that other accounts can read."""
 EXAMPLE = "polycast doctor --json"
 
 MARKS = {"fine": "ok  ", "missing": "--  ", "risky": "!!  ", "wrong": "BAD "}
 
 
 def run(
-    config: Path | None = typer.Option(None, envvar="POLYCAST_CONFIG", help="The settings of the broker (TOML)."),
+    config: Path | None = typer.Option(None, envvar="POLYCAST_CONFIG", help="Configuration file (TOML)."),
     data: str | None = typer.Option(None, help="The data folder.", metavar="DIR"),
     as_json: bool = typer.Option(False, "--json", help="One JSON object per line."),
 ) -> None:

@@ -1,4 +1,4 @@
-"""What `polycast doctor` looks at. A finding is `fine`, `missing` (you can do without), `risky` or `wrong`."""
+"""The checks of `polycast doctor`. A finding is `fine`, `missing` (optional), `risky` or `wrong`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run_checks(config: Path | None, environment: Mapping[str, str], data: str | 
     settings = Settings()
     try:
         settings = load(config, environment, [("log.data", data)] if data else []).settings
-        yield Finding("settings", "fine", str(config or "the defaults, and what the environment says"))
+        yield Finding("settings", "fine", str(config or "defaults and environment"))
     except PolycastError as error:
         yield Finding("settings", "wrong", str(error), error.hint)
     for name, texts in settings.listen.items():
@@ -65,7 +65,6 @@ def run_checks(config: Path | None, environment: Mapping[str, str], data: str | 
 
 
 def _exposure(settings: Settings) -> Iterator[Finding]:
-    """Who else can reach the broker and its files."""
     found = find_warnings(settings)
     for warning in found:
         yield Finding(
@@ -85,7 +84,7 @@ def _compiled() -> Finding:
     if not plain:
         return Finding("scans", "fine", "compiled")
     cure = "install a C compiler (apt-get install gcc python3-dev), then: make clean install"
-    found = f"{' and '.join(plain)} in plain Python: right, but several times slower"
+    found = f"{' and '.join(plain)} in plain Python: correct, but several times slower"
     return Finding("scans", "missing", found, cure)
 
 
@@ -96,18 +95,18 @@ def _files() -> Finding:
     return Finding("open files", "fine", f"{soft:,} now, the broker can raise it to {hard:,}")
 
 
-def _port(name: str, place: str) -> Finding:
+def _port(name: str, address: str) -> Finding:
     try:
-        for opened in sockets.listen(name, parse_address(place)):
+        for opened in sockets.listen(name, parse_address(address)):
             opened.close()
     except StartError as error:
         cure = f"if that is not your broker: {error.hint}"
         return Finding(f"port of {name}", "missing", str(error), cure)
-    return Finding(f"port of {name}", "fine", f"{place} is free")
+    return Finding(f"port of {name}", "fine", f"{address} is free")
 
 
 def _folder(settings: LogSettings) -> Finding:
-    """Where the data folder will be, even if it is not there yet, and how long an fsync takes."""
+    """Checks the nearest existing parent if the folder does not exist yet."""
     folder = Path(settings.data)
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     probe = existing / f".polycast-doctor-{os.getpid()}"
@@ -132,9 +131,9 @@ def _fsync_milliseconds(file: Path) -> float:
         with file.open("wb", buffering=0) as out:
             for _ in range(FSYNCS):
                 out.write(b"x" * 4096)
-                begin = time.perf_counter()
+                start = time.perf_counter()
                 os.fsync(out.fileno())
-                times.append((time.perf_counter() - begin) * 1000)
+                times.append((time.perf_counter() - start) * 1000)
     finally:
         file.unlink(missing_ok=True)
     return statistics.median(times)

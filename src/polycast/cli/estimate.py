@@ -11,17 +11,17 @@ from polycast.cli.spark_query import MASTER, TIMES, parse_time, spark_session, t
 from polycast.model import parse_pattern
 
 NAME = "estimate"
-HELP = """Tell what a subscription to a pattern would have received, and at what rate.
+HELP = """Estimate the messages and the rate of a subscription, from the log.
 
-Bytes are those of payloads. Rates are over the time for which there is a log."""
+Bytes are payload bytes. Rates are averages over the time that the log covers."""
 EXAMPLE = "polycast estimate 'sensors.>' --since -1d"
 
 
 def run(
     pattern: str = typer.Argument(help="The pattern, as for polycast sub.", metavar="PATTERN"),
     data: str = DATA,
-    since: str = typer.Option("-7d", help=f"From when on: {TIMES}.", metavar="TIME"),
-    as_json: bool = typer.Option(False, "--json", help="The answer as one JSON object."),
+    since: str = typer.Option("-7d", help=f"Start: {TIMES}.", metavar="TIME"),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object."),
     master: str = MASTER,
 ) -> None:
     from polycast.pipelines.runtime import runner
@@ -41,7 +41,7 @@ def run(
 
 
 def to_shown(answer: dict[str, Any]) -> dict[str, Any]:
-    """With times as people read them."""
+    """With times as text."""
     from polycast.log.times import MICROS
 
     peak = answer["peak_minute"]

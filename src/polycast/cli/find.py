@@ -20,31 +20,33 @@ if TYPE_CHECKING:
     from polycast.pipelines.runtime.worker_tasks import WorkerTask
 
 NAME = "find"
-HELP = """Find messages by a text anywhere in the payload, or by the value of a field of a JSON object, or by both.
+HELP = """Find messages by a text in the payload, by a field of a JSON payload, or both.
 
-A field is named by its path. A string is compared with what it says, anything else with how it is written: 1.0
-is not 1. Where there is an index (polycast pipeline run index), most of the log need not be read. Topics under
-polycast/ are looked at only where --topic names them.
+A field is a path such as order.id. Strings compare by value, other values by their JSON text: 1.0 is not 1. With
+an index (polycast pipeline run index) most of the log is not read. Topics under polycast/ are searched only if
+--topic names them.
 
-What is found is printed as polycast log cat does. As with grep, the exit code is 1 where nothing is found."""
+Prints messages as polycast log cat does. As with grep, the exit code is 1 if no message matches."""
 EXAMPLE = "polycast find --field order.customer=4711 --topic 'orders.>' --from -1d"
 
 NOTHING_FOUND = 1
 
 
 def run(
-    text: str = typer.Argument("", help="The text; may be left out where there is a --field.", metavar="[TEXT]"),
+    text: str = typer.Argument("", help="The text; optional with --field.", metavar="[TEXT]"),
     topic: list[str] = typer.Option([], help="Only topics that match (may be repeated).", metavar="PATTERN"),
     field: list[str] = typer.Option(
-        [], help="A field and its value, as order.id=17 (may be repeated: all must be so).", metavar="NAME=VALUE"
+        [], help="A field and its value, as order.id=17 (may be repeated: all must match).", metavar="NAME=VALUE"
     ),
-    begin: str = typer.Option("", "--from", help=f"From where on: {POSITIONS}.", metavar="PLACE"),
-    end: str = typer.Option("", "--to", help="Up to where: the same.", metavar="PLACE"),
-    place: str = typer.Option("log", "--in", help="Where to look: log or lake.", metavar="log|lake"),
-    limit: int = typer.Option(100, min=0, help="Stop after so many messages; 0: never."),
-    scan: bool = typer.Option(False, "--scan", help="Look at every message, without the index."),
+    begin: str = typer.Option("", "--from", help=f"Start: {POSITIONS}.", metavar="PLACE"),
+    end: str = typer.Option("", "--to", help="End, exclusive: the same.", metavar="PLACE"),
+    place: str = typer.Option("log", "--in", help="What to search: log or lake.", metavar="log|lake"),
+    limit: int = typer.Option(100, min=0, help="Maximum number of messages; 0: unlimited."),
+    scan: bool = typer.Option(False, "--scan", help="Read every message, without the index."),
     data: str = DATA,
-    as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
+    as_json: bool = typer.Option(
+        False, "--json", help="One JSON object per line; base64 for payloads that are not text."
+    ),
     master: str = MASTER,
 ) -> None:
     from polycast.pipelines.runtime import runner
@@ -72,7 +74,7 @@ def to_terms(text: str, fields: list[str]) -> SearchTerms:
     from polycast.pipelines.index.search import SearchTerms, to_field
 
     if not text and not fields:
-        raise UsageError("what is to be found?", "give a text, or --field NAME=VALUE")
+        raise UsageError("nothing to search for", "give a text, or --field NAME=VALUE")
     return SearchTerms(os.fsencode(text), tuple(map(to_field, fields)))
 
 
@@ -101,14 +103,14 @@ def to_read_tasks(place: str, data: str, wanted: RowFilter) -> list[WorkerTask]:
     from polycast.pipelines.runtime.worker_tasks import lake_tasks, log_tasks
 
     if place not in ("log", "lake"):
-        raise UsageError(f"--in {place} is not a place to look", "there are log and lake")
+        raise UsageError(f"--in {place} is not searchable", "--in log or --in lake")
     if place == "lake":
         return lake_tasks(Path(data).absolute() / "lake", wanted, COLUMNS)
     return log_tasks(open_log(data).absolute(), wanted, COLUMNS)
 
 
 def to_index(data: str) -> Path | None:
-    """None where there is none that is sure to be this log's."""
+    """None: there is no index of this log."""
     from polycast.pipelines.index.blocks import UNKNOWN, index_of
 
     folder = index_of(Path(data))
@@ -117,7 +119,7 @@ def to_index(data: str) -> Path | None:
 
 def _conclude(found: int, limit: int) -> None:
     if not found:
-        stdio.notice("nothing was found")
+        stdio.notice("no message found")
         raise typer.Exit(NOTHING_FOUND)
     if limit and found >= limit:
-        stdio.notice(f"the first {found:,}; --limit {limit * 10} shows more, --limit 0 all")
+        stdio.notice(f"the first {found:,} messages; --limit {limit * 10} shows more, --limit 0 all")

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Flags of several commands."""
 
 import typer
 
@@ -8,14 +8,14 @@ PUBLISHING_DIALECT = typer.Option("hermod", "--dialect", help=f"The dialect to s
 SUBSCRIBING_DIALECT = typer.Option(
     None,
     "--dialect",
-    help=f"The dialect to speak: {DIALECTS}; simplest unless told otherwise, hermod with --from.",
+    help=f"The dialect to speak: {DIALECTS}; default simplest, with --from hermod.",
     metavar="D",
 )
 AT = typer.Option(
     "",
     "--at",
     envvar="POLYCAST_AT",
-    help="The broker, if not on this machine: a host, or the address of a port if not at its default.",
+    help="The broker: a host, or the address of a listener. Default: this machine.",
     metavar="ADDRESS",
 )
 AS_JSON = typer.Option(False, "--json", help="One JSON object per line.")

@@ -1,4 +1,4 @@
-"""Commands as typer has them, from modules that say their name, their help and an example."""
+"""Typer commands from modules with NAME, HELP, EXAMPLE and run()."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_group(app: typer.Typer, group: ModuleType) -> None:
 
 
 def to_group(commands: Iterable[ModuleType]) -> typer.Typer:
-    """The app of a command that has others below it."""
+    """The app of a command with subcommands."""
     app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
     add_commands(app, commands)
     return app

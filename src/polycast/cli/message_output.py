@@ -1,4 +1,4 @@
-"""Messages as lines: offset, time, topic, sequence, payload; or as JSON objects."""
+"""Messages of the log as lines (offset, time, topic, sequence, payload) or JSON objects."""
 
 from __future__ import annotations
 

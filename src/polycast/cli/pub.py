@@ -14,16 +14,16 @@ from polycast.errors import UsageError
 from polycast.model import Message
 
 NAME = "pub"
-HELP = """Publish messages, and wait until the broker has taken them.
+HELP = """Publish messages, and wait until the broker has accepted them.
 
-In hermod the broker acknowledges them, and what it refuses is an error here. In ubre it tells that it has read
-them. The others acknowledge nothing: what the broker refuses is in its log only, except that it may hang up. That
-is an error if it is noticed; a broker that takes longer than a moment to do so is not waited for.
+With hermod the broker acknowledges messages, and a refusal is an error. With ubre it confirms that it has read
+them. The other dialects have no acknowledgements: a refusal appears in the broker's log only, unless the broker
+closes the connection at once, which is an error.
 
-MESSAGE is the text of one message; '-' takes each line of stdin as a message; --file takes a whole file as one.
+MESSAGE is the text of one message; '-' publishes each line of stdin; --file publishes a whole file as one message.
 
-With --batch-id, all that would be published is one batch: the broker takes all of it or nothing, and only once,
-however often it comes under that id. How many messages that are is printed. It needs a broker that keeps a log."""
+With --batch-id all messages are one batch: durable together or not at all, and once, however often the command is
+repeated with that id. Prints the number of messages. Needs a broker with a log."""
 EXAMPLE = "seq 1000 | polycast pub numbers -"
 
 BATCHING_DIALECT = "hermod"
@@ -31,7 +31,7 @@ BATCH_ID_BYTES = 256
 LINE_BYTES = 2**30
 BLOCK_ROWS = 1000
 BAR_FROM = 100_000
-"""How many messages make work long enough for a progress bar."""
+"""Number of messages from which on a progress bar is shown."""
 
 
 def run(
@@ -39,16 +39,16 @@ def run(
     message: str | None = typer.Argument(None, help="The message, or '-' for the lines of stdin."),
     dialect: str = PUBLISHING_DIALECT,
     at: str = AT,
-    count: int = typer.Option(1, min=1, help="Publish it so many times."),
-    file: str | None = typer.Option(None, help="The file that is the message; '-' for all of stdin.", metavar="F"),
-    batch_id: str | None = typer.Option(None, help="Publish all of it once, under this id.", metavar="ID"),
+    count: int = typer.Option(1, min=1, help="Publish the message this many times."),
+    file: str | None = typer.Option(None, help="Publish this file; '-' for all of stdin.", metavar="F"),
+    batch_id: str | None = typer.Option(None, help="Publish one idempotent batch with this id.", metavar="ID"),
 ) -> None:
     from polycast.client import Client, to_client_session
 
     _check(dialect, message, file, batch_id)
     side = to_client_session(dialect, at, publishing=True)
     side.encode(Message(topic, b""))
-    batches = to_lines(stdio.read_stdin()) if message == "-" else iter([[_whole(message, file)]])
+    batches = to_lines(stdio.read_stdin()) if message == "-" else iter([[_read_payload(message, file)]])
     if message != "-" or count > 1:
         payloads = list(chain.from_iterable(batches))
         for payload in payloads:
@@ -69,14 +69,13 @@ def _check(dialect: str, message: str | None, file: str | None, batch_id: str | 
     if (message is None) == (file is None):
         raise UsageError("give either MESSAGE or --file", "an empty message is ''")
     if batch_id is not None and dialect != BATCHING_DIALECT:
-        hint = f"leave --dialect away, or write --dialect {BATCHING_DIALECT}"
+        hint = f"omit --dialect, or write --dialect {BATCHING_DIALECT}"
         raise UsageError(f"--batch-id needs the dialect {BATCHING_DIALECT}", hint)
     if batch_id is not None and not 0 < len(batch_id.encode(errors="surrogateescape")) <= BATCH_ID_BYTES:
         raise UsageError(f"--batch-id takes 1 to {BATCH_ID_BYTES} bytes")
 
 
-def _whole(message: str | None, file: str | None) -> bytes:
-    """What is published as one message."""
+def _read_payload(message: str | None, file: str | None) -> bytes:
     if message is not None:
         return message.encode(errors="surrogateescape")
     if file == "-":
@@ -89,7 +88,7 @@ def _whole(message: str | None, file: str | None) -> bytes:
 
 
 def to_lines(blocks: Iterable[bytes], limit: int = LINE_BYTES) -> Iterator[list[bytes]]:
-    """Lines, those that are there at once together. A long one is put together once, when its end comes."""
+    """Lists of lines, one list per read. A long line is joined once, at its end."""
     pieces: list[bytes] = []
     size = 0
     for block in blocks:
@@ -108,7 +107,7 @@ def to_lines(blocks: Iterable[bytes], limit: int = LINE_BYTES) -> Iterator[list[
 
 
 def _repeated(payloads: list[bytes], count: int) -> Iterator[list[bytes]]:
-    """Many at a time: where each time is acknowledged, one by one would take long."""
+    """Many at a time: one acknowledgement each would be slow."""
     for done in range(0, count, BLOCK_ROWS):
         yield payloads * min(BLOCK_ROWS, count - done)
 

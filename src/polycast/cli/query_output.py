@@ -1,4 +1,4 @@
-"""The result of a query: a table on a terminal, plain columns in a pipe, JSON or CSV; written as it comes."""
+"""Query results: a table on a terminal, plain columns in a pipe, JSON or CSV; written batch by batch."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BLOCK_ROWS = 1000
-"""Rows that are lined up together."""
+"""Rows that share column widths."""
 WIDE = 60
-"""A column of text is no wider than this; a cell that is longer is cut on a terminal, and sticks out in a pipe."""
+"""Maximum width of a text column; longer cells are cut on a terminal, and not aligned in a pipe."""
 LEAST = 8
-"""A column of text that is cut to less tells nothing."""
+"""Minimum width of a text column."""
 GAP = "  "
 
 
 def show(names: Sequence[str], batches: Iterable[pa.RecordBatch], encoder: str) -> None:
-    """`encoder` is json, csv, or empty for people."""
+    """`encoder`: json, csv, or empty for a table."""
     write = {"json": _to_json, "csv": _to_csv}.get(encoder)
     try:
         if write:
@@ -52,7 +52,7 @@ def _write(blocks: Iterable[str]) -> None:
 
 
 def _to_cell(value: Any) -> str:
-    """In one line. Bytes that are no text are shown as numbers."""
+    """Bytes that are not UTF-8 are shown in hexadecimal."""
     if value is None:
         return ""
     if isinstance(value, bytes):

@@ -10,40 +10,39 @@ from polycast.errors import RemoteError, UsageError
 from polycast.model import Body, Format
 
 NAME = "request"
-HELP = """Ask for something and print the answer's body as JSON. The dialect is ubre.
+HELP = """Send a request and print the body of the response as JSON. The dialect is ubre.
 
-BODY is JSON where it reads as JSON, and text otherwise; what begins like an object, a list or a string must be
-JSON. '-' takes it from stdin.
+BODY is JSON if it parses as JSON, otherwise text; a BODY that starts with {, [ or " must be JSON. '-' reads stdin.
 
-The broker has routes of its own, whose names begin with polycast/. A request for any other goes on to a client
-that has offered to answer it. A failure goes to stderr, and the exit code is 1 then."""
+The broker serves the routes that begin with polycast/, clients serve the others. A failure goes to stderr, with
+exit code 1."""
 EXAMPLE = """polycast request polycast/publish '{"topic": "chat", "body": "hello"}'"""
 
 CONNECT_SECONDS = 10.0
 
 
 def run(
-    route: str = typer.Argument(help="The route to ask."),
+    route: str = typer.Argument(help="The route."),
     body: str | None = typer.Argument(None, help="The body of the request, or '-' for stdin."),
     at: str = AT,
-    timeout: float = typer.Option(60.0, min=0.001, help="How many seconds to wait for the answer."),
+    timeout: float = typer.Option(60.0, min=0.001, help="Seconds to wait for the response."),
 ) -> None:
     sent = Body() if body is None else _to_body(_read(body))
-    answer = send_request(route, sent, at, timeout)
-    if answer.format is not Format.NONE:
-        typer.echo(_to_json(answer))
+    response = send_request(route, sent, at, timeout)
+    if response.format is not Format.NONE:
+        typer.echo(_to_json(response))
 
 
 def send_request(route: str, body: Body, at: str, timeout: float = 60.0) -> Body:
-    """The body of the answer, if it is a success."""
+    """The body of a successful response; raises RemoteError otherwise."""
     from polycast.client import connect
 
     with connect("ubre", at, timeout=min(timeout, CONNECT_SECONDS)) as client:
-        answer = client.request(route, body, timeout)
-    if not answer.success:
-        words = answer.value if answer.body.format is Format.TEXT else _to_json(answer.body)
-        raise RemoteError(f"{route}: {words}", "nobody answers that route" if words == "NotFound" else "")
-    return answer.body
+        response = client.request(route, body, timeout)
+    if not response.success:
+        text = response.value if response.body.format is Format.TEXT else _to_json(response.body)
+        raise RemoteError(f"{route}: {text}", "no client serves that route" if text == "NotFound" else "")
+    return response.body
 
 
 def _read(body: str) -> str:
@@ -59,13 +58,13 @@ def _to_body(text: str) -> Body:
         value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         if text.lstrip()[:1] in ("{", "[", '"'):
-            raise UsageError(f"BODY begins like JSON, but is none: {error}") from error
+            raise UsageError(f"BODY is not valid JSON: {error}") from error
         return Body(text.encode(), Format.TEXT)
     return Body(value.encode(), Format.TEXT) if isinstance(value, str) else Body(text.encode(), Format.JSON)
 
 
 def _no_constant(text: str) -> None:
-    """Python's reader takes NaN and Infinity for numbers, JSON does not."""
+    """Python accepts NaN and Infinity, JSON does not."""
     raise ValueError(text)
 
 

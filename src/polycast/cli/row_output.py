@@ -1,4 +1,4 @@
-"""What the broker says about itself, as rows: a table on a terminal, plain columns in a pipe, or JSON."""
+"""Rows on stdout: a table on a terminal, plain columns in a pipe, or JSON."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 ROW_LIMIT = 10_000
-"""As many as the broker lists at a time."""
+"""The broker's own limit per listing."""
 
 TEXT_COLUMNS = 16
-"""A text that is folded to less is hard to read."""
+"""Minimum width of a text column."""
 GAP = "  "
 
 Row = dict[str, Any]
 
 
 def show_listing(what: str, at: str, as_json: bool) -> None:
-    """The rows of `polycast/<what>`."""
-    answer = from_body(send_request(f"polycast/{what}", to_body({"limit": ROW_LIMIT}), at))
-    rows = answer[what]
+    """Requests and shows `polycast/<what>`."""
+    response = from_body(send_request(f"polycast/{what}", to_body({"limit": ROW_LIMIT}), at))
+    rows = response[what]
     if as_json:
         show_json(rows)
     else:
         show_rows(rows)
-    if len(rows) < answer["total"]:
-        stdio.notice(f"the first {len(rows):,} of {answer['total']:,} {what}")
+    if len(rows) < response["total"]:
+        stdio.notice(f"the first {len(rows):,} of {response['total']:,} {what}")
 
 
 def show_json(rows: list[Row]) -> None:
@@ -53,7 +53,7 @@ def show_rows(rows: list[Row]) -> None:
 
 
 def _to_cell(value: Any) -> str:
-    """What topics and clients are called is up to others, and must neither break lines nor write on terminals."""
+    """Topics and client names are foreign text: made printable."""
     if value is None:
         return "-"
     if isinstance(value, dict):
@@ -71,7 +71,7 @@ def _show_columns(table: list[list[str]]) -> None:
 
 
 def _show_table(rows: list[Row]) -> None:
-    """Columns of nothing but zeros are left out: terminals are narrow."""
+    """Omits columns that are all zero: terminals are narrow."""
     names = [name for name in rows[0] if any(row[name] for row in rows)]
     cells = [[_to_cell(row[name]) for name in names] for row in rows]
     heads = [name.replace("_", " ") for name in names]
@@ -84,7 +84,7 @@ def _show_table(rows: list[Row]) -> None:
 
 
 def _least_width(heads: list[str], cells: list[list[str]], numbers: list[bool]) -> int:
-    """What a table takes to be readable: whole numbers, while texts may go on in the next line."""
+    """The minimum width of a readable table: numbers are not folded, texts may be."""
     columns = zip(heads, zip(*cells, strict=True), numbers, strict=True)
     widths = [
         max(*map(len, head.split()), *(len(text) if number else min(len(text), TEXT_COLUMNS) for text in column))
@@ -106,7 +106,7 @@ def _to_table(heads: list[str], cells: list[list[str]], numbers: list[bool]) -> 
 
 
 def _show_blocks(heads: list[str], cells: list[list[str]]) -> None:
-    """A line for each value, where a terminal is too narrow for a line for each row."""
+    """One line per value, for narrow terminals."""
     width = max(map(len, heads))
     for row in cells:
         for head, cell in zip(heads, row, strict=True):

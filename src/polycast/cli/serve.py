@@ -14,28 +14,28 @@ from polycast.cli.stderr_log import logging_to_stderr
 from polycast.errors import UsageError
 
 NAME = "serve"
-HELP = "Run a broker. Says where it listens, then 'ready'; SIGTERM or ctrl-C stops it."
+HELP = "Run a broker. Prints its listeners, then 'ready'; SIGTERM or ctrl-C stops it."
 EXAMPLE = "polycast serve --no-log --listen simplest=tcp://127.0.0.1:0 --set limits.connections=100"
 
 
 def run(
-    config: Path | None = typer.Option(None, envvar="POLYCAST_CONFIG", help="A TOML file with settings."),
+    config: Path | None = typer.Option(None, envvar="POLYCAST_CONFIG", help="Configuration file (TOML)."),
     data: str | None = typer.Option(None, help="The data folder.", metavar="DIR"),
-    listen: list[str] = typer.Option([], help="Open this listener, and only those named.", metavar="NAME=ADDRESS"),
+    listen: list[str] = typer.Option(
+        [], help="Open this listener; others only if named too.", metavar="NAME=ADDRESS"
+    ),
     connect: list[str] = typer.Option([], help="Connect to a remote socket (nanomsg).", metavar="NAME=ADDRESS"),
-    no_log: bool = typer.Option(False, "--no-log", help="Keep nothing."),
+    no_log: bool = typer.Option(False, "--no-log", help="Run without a log."),
     peer: list[str] = typer.Option([], help="Link to another broker (simplest).", metavar="HOST:PORT"),
-    forward: bool = typer.Option(False, "--forward", help="Pass on between links, under //fwd/."),
+    forward: bool = typer.Option(False, "--forward", help="Forward messages between links, under //fwd/."),
     announce: str | None = typer.Option(
-        None, help="Tell linked brokers where this one is.", metavar="ORG/NAME[=HOST:PORT]"
+        None, help="Publish this broker's address to linked brokers.", metavar="ORG/NAME[=HOST:PORT]"
     ),
     discover: list[str] = typer.Option([], help="Link to brokers announced in ORG.", metavar="ORG"),
     set_: list[str] = typer.Option([], "--set", help="Any other setting.", metavar="KEY=VALUE"),
     check: bool = typer.Option(False, "--check", help="Print the effective configuration and exit."),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Log every connection."),
-    log_format: str | None = typer.Option(
-        None, help="How that is written on stderr, for people or for programs.", metavar="text|json"
-    ),
+    log_format: str | None = typer.Option(None, help="Format of the log lines on stderr.", metavar="text|json"),
 ) -> None:
     from polycast import console
     from polycast.server import load, serve
@@ -62,7 +62,7 @@ def run(
             stdio.notice(f"{logging.getLevelName(warning.level).lower()}: {warning}")
         return
     with logging_to_stderr(loaded.settings.stderr.format, logging.DEBUG if verbose else logging.INFO):
-        serve(loaded.settings, say=_say, pages=console.pages(), read=lambda: read().settings)
+        serve(loaded.settings, say=_print_line, pages=console.pages(), read=lambda: read().settings)
 
 
 def split(text: str, flag: str, prefix: str = "") -> tuple[str, str]:
@@ -72,6 +72,6 @@ def split(text: str, flag: str, prefix: str = "") -> tuple[str, str]:
     return prefix + key, value
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What commands share that put one question to Spark."""
+"""Shared by the commands that run one Spark query."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POSITIONS = f"an offset, {TIMES}"
 
 @contextmanager
 def spark_session(command: str, master: str) -> Iterator[SparkSession]:
-    """A session for one question. What goes wrong in Spark is told as any other error."""
+    """A Spark session for one query. Maps Spark's exceptions to PolycastError."""
     from pyspark.errors import PySparkException
 
     from polycast.spark import session
@@ -40,13 +40,13 @@ def spark_session(command: str, master: str) -> Iterator[SparkSession]:
 
 
 def parse_position(flag: str, text: str) -> StartPosition:
-    """An offset, as `sequence`, or a time."""
+    """A time, or an offset in `sequence`."""
     try:
         found = parse_start(text, time.time())
     except UsageError:
         found = "latest"
     if isinstance(found, str):
-        raise UsageError(f"{flag} {text} is no place in a log", f"write {POSITIONS}")
+        raise UsageError(f"{flag} {text} is not a position in the log", f"write {POSITIONS}")
     return found
 
 
@@ -54,7 +54,7 @@ def parse_time(flag: str, text: str) -> float:
     """In seconds since the epoch."""
     found = parse_position(flag, text)
     if found.seconds is None:
-        raise UsageError(f"{flag} {text} is no time", f"write {TIMES}")
+        raise UsageError(f"{flag} {text} is not a time", f"write {TIMES}")
     return found.seconds
 
 

@@ -17,32 +17,33 @@ if TYPE_CHECKING:
     from polycast.pipelines.sql.statement import Statement
 
 NAME = "sql"
-HELP = """Ask a question of the messages in the log, in Spark's SQL.
+HELP = """Query the messages in the log with Spark SQL.
 
 The view 'messages' has every message: offset, topic, sequence, time, dialect, format, payload, source. A pattern
-in back-ticks is a view of its topics, as in FROM `orders.>` (put the query in single quotes then, for the shell's
-sake); --view gives one a name. What is in a JSON payload is reached with Spark's own functions:
+in back-ticks is a view of its topics, as in FROM `orders.>` (quote the query with single quotes in a shell);
+--view names such a view. Spark's functions read JSON payloads:
 
   SELECT get_json_object(cast(payload AS string), '$.price') AS price FROM `orders.>`
 
-With --into or --to the query goes on with what comes, until SIGTERM or ctrl-C; asked again, it goes on where it
-stopped. --into TOPIC publishes each row that it finds as a JSON object, or just the payload where that is the only
-column; totals without an end are published whenever they change. --into 'out.>' takes the columns topic and
-payload, and publishes below 'out.'. --to PATH keeps the rows as Parquet files. What a query publishes it does not
-read."""
+With --into or --to the query runs as a stream until SIGTERM or ctrl-C; the same command resumes where it stopped.
+--into TOPIC publishes each row as a JSON object, or as the payload if that is the only column; running totals are
+published on each change. --into 'out.>' publishes the columns topic and payload under 'out.'. --to PATH writes
+Parquet files. A query does not read the messages that it publishes."""
 EXAMPLE = 'polycast sql "SELECT topic, count(*) FROM messages GROUP BY topic"'
 
 
 def run(
     query: str = typer.Argument(help="One statement: SELECT, WITH, VALUES, DESCRIBE or EXPLAIN."),
     data: str = DATA,
-    into: str = typer.Option("", help="Publish what it finds to this topic.", metavar="TOPIC"),
-    to: str = typer.Option("", help="Keep what it finds as Parquet files in this folder.", metavar="PATH"),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
-    as_csv: bool = typer.Option(False, "--csv", help="CSV, with the names of the columns in the first line."),
+    into: str = typer.Option("", help="Publish the rows to this topic.", metavar="TOPIC"),
+    to: str = typer.Option("", help="Write the rows as Parquet files to this folder.", metavar="PATH"),
+    as_json: bool = typer.Option(
+        False, "--json", help="One JSON object per line; base64 for bytes that are not text."
+    ),
+    as_csv: bool = typer.Option(False, "--csv", help="CSV with a header line."),
     view: list[str] = typer.Option([], help="A view of some topics (may be repeated).", metavar="NAME=PATTERN"),
     at: str = AT,
-    once: bool = typer.Option(False, "--once", help="With --into or --to: end when all that is there is done."),
+    once: bool = typer.Option(False, "--once", help="With --into or --to: stop at the end of the log."),
     master: str = MASTER,
 ) -> None:
     from polycast.pipelines.runtime import runner
@@ -55,24 +56,24 @@ def run(
     if into or to:
         _follow(statement, into, to, Path(data), at, master, once)
     else:
-        _answer(statement, Path(data), master, "json" if as_json else "csv" if as_csv else "")
+        _print_result(statement, Path(data), master, "json" if as_json else "csv" if as_csv else "")
 
 
 def _check_options(into: str, to: str, as_json: bool, as_csv: bool, once: bool) -> None:
     if into and to:
-        raise UsageError("--into publishes and --to keeps: give one of them", "run the query twice for both")
+        raise UsageError("--into and --to exclude each other", "run the query twice for both")
     if as_json and as_csv:
-        raise UsageError("--json and --csv are two forms of one answer", "give one of them")
+        raise UsageError("--json and --csv exclude each other", "give one of them")
     if (into or to) and (as_json or as_csv):
-        raise UsageError("--json and --csv are about what is printed, and this is published or kept")
+        raise UsageError("--json and --csv apply to printed results only")
     if once and not (into or to):
-        raise UsageError("--once is for --into and --to", "without them a query ends by itself")
+        raise UsageError("--once needs --into or --to", "other queries end by themselves")
     size, limit = len(into.encode(errors="replace")), Limits().topic_bytes
     if size > limit:
         raise UsageError(f"--into is a topic of {size:,} bytes, and {limit:,} are allowed", "choose a shorter one")
 
 
-def _answer(statement: Statement, data: Path, master: str, encoder: str) -> None:
+def _print_result(statement: Statement, data: Path, master: str, encoder: str) -> None:
     from polycast.cli import query_output
     from polycast.pipelines.sql.batch_query import run_query, to_batches
 

@@ -1,4 +1,4 @@
-"""Where in the log a command begins, as people write it."""
+"""The values of --from: positions in the log."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def parse_start(text: str, now: float) -> StartPosition | Literal["latest"]:
 
 
 def _parse_time(text: str) -> float:
-    """Without a zone it is UTC, so that a command means the same on every machine."""
+    """Times without a zone are UTC."""
     try:
         if text.isdigit():
             raise ValueError("a number is a sequence")
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"--from {text} is no place in a log", f"write {FORMS}") from error
+        raise UsageError(f"--from {text} is not a position in the log", f"write {FORMS}") from error
     return max(0.0, (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())

@@ -8,7 +8,7 @@ from polycast.cli.flags import AS_JSON, AT
 from polycast.model import Body
 
 NAME = "stats"
-HELP = "Show the broker's counters: those of all, then those of each listener and dialect."
+HELP = "Show the broker's counters: totals, then per listener and dialect."
 EXAMPLE = "polycast stats --json"
 
 

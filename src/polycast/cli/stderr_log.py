@@ -1,9 +1,9 @@
-"""What a broker says on stderr: lines for people, or one JSON object for each line.
+"""The broker's log on stderr: plain text, or one JSON object per line.
 
     {"time": "2026-11-16T11:52:00.250Z", "level": "warning", "logger": "polycast.log", "message": "..."}
 
-`exception` is there where something was raised. In JSON everything that is said is such a line, also what Python
-says by itself, and why a broker did not start.
+`exception` has the traceback of an error. With JSON every line is such an object, including Python's warnings and
+the reason why a broker did not start.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class JsonLines(logging.Formatter):
 
 @contextmanager
 def logging_to_stderr(format_: str, level: int) -> Iterator[None]:
-    """What goes on here is told in that format, from that level on."""
+    """Configures logging; with JSON, errors are logged instead of printed."""
     _set_up(format_, level)
     try:
         yield
@@ -64,10 +64,10 @@ def _set_up(format_: str, level: int) -> None:
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    logger.critical("it ends here: %s", error, exc_info=(kind, error, trace))
+    logger.critical("uncaught exception: %s", error, exc_info=(kind, error, trace))
 
 
 def _log_uncaught_in_thread(failed: threading.ExceptHookArgs) -> None:
     if failed.exc_value:
         name = failed.thread.name if failed.thread else "?"
-        logger.critical("the thread %s ends here: %s", name, failed.exc_value, exc_info=failed.exc_value)
+        logger.critical("uncaught exception in thread %s: %s", name, failed.exc_value, exc_info=failed.exc_value)

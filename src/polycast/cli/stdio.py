@@ -1,7 +1,6 @@
-"""stdin, stdout and stderr, in whatever state they were given to us.
+"""stdin, stdout and stderr, also if they are closed or full.
 
-What cannot be written to stdout, or read from stdin, ends a command with words and code 1. What cannot be written
-to stderr is only words, and nobody misses them who has closed it.
+A failure to write stdout or to read stdin is an error with exit code 1. A failure to write stderr is ignored.
 """
 
 from __future__ import annotations
@@ -20,36 +19,36 @@ if TYPE_CHECKING:
 
 READ_BYTES = 256 * 1024
 STREAM_ERRORS = (errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN)
-"""What can be wrong with a stream that we were given. Where somebody stopped reading, that is no trouble."""
+"""Errors of a standard stream. EPIPE is not among them: a reader may stop."""
 REPLACEMENTS = {"stdin": os.O_WRONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
-"""How a stand-in is opened: such that using it fails, except for stderr."""
+"""Flags that make reads of stdin and writes to stdout fail; stderr is discarded."""
 
 
 def reopen_closed() -> None:
-    """Takes the numbers of streams that are closed, or else a connection would get them."""
+    """Occupies the descriptors of closed streams, so that no socket gets them."""
     for name, flags in REPLACEMENTS.items():
         if getattr(sys, name) is None:
             number = os.open(os.devnull, flags)
             setattr(sys, name, open(number, "r" if name == "stdin" else "w", closefd=False))  # noqa: SIM115
 
 
-def notice(words: str) -> None:
-    """To stderr."""
+def notice(text: str) -> None:
+    """Prints a line to stderr."""
     try:
-        sys.stderr.write(words + "\n")
+        sys.stderr.write(text + "\n")
         sys.stderr.flush()
     except OSError:
         discard(sys.stderr)
 
 
 def discard(stream: TextIO) -> None:
-    """What is left in it goes nowhere, and the interpreter does not complain on its way out."""
+    """Discards buffered output, so that the interpreter does not fail at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def to_stdout_error(error: OSError) -> StartError | None:
-    """What is wrong with stdout, if that is what the error is about."""
+    """None: the error is not about stdout."""
     if error.errno not in STREAM_ERRORS or error.filename is not None:
         return None
     discard(sys.stdout)
@@ -57,7 +56,7 @@ def to_stdout_error(error: OSError) -> StartError | None:
 
 
 def read_stdin() -> Iterator[bytes]:
-    """What comes, as it comes."""
+    """Blocks as they arrive."""
     try:
         while data := os.read(sys.stdin.fileno(), READ_BYTES):
             yield data
@@ -70,7 +69,7 @@ def _reason(error: OSError) -> str:
 
 
 def to_console(stream: TextIO) -> Console:
-    """NO_COLOR means no bold either."""
+    """NO_COLOR disables bold, too."""
     from rich.console import Console
 
     return Console(file=stream, color_system=None if os.environ.get("NO_COLOR") else "auto")

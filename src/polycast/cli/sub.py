@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 NAME = "sub"
 HELP = """Print messages as they arrive: topic, space, payload.
 
-Patterns: foo exact, 'foo.>' what begins with foo., '~foo' what contains foo, '>' everything, =foo exact. The
-dialect ubre takes exact topics only.
+Patterns: foo is the topic foo, 'foo.>' all topics that begin with foo., '~foo' all that contain foo, '>' all; =foo
+is always exact. The dialect ubre has exact topics only.
 
-With --from, what the broker's log has from there on comes first, then what arrives. That needs the dialect hermod
-and a broker that keeps a log. A sequence is of one topic, so it goes with exact topics only. A time without a zone
-is in UTC."""
+--from replays the log from there, then follows live messages, without gap or repeat. It needs the dialect hermod
+and a broker with a log. A sequence needs an exact topic. A time without a zone is UTC."""
 EXAMPLE = "polycast sub 'sensors.>' '~alarm' --from -10m --json"
 REPLAYING_DIALECT = "hermod"
 LIVE_DIALECT = "simplest"
@@ -36,12 +35,14 @@ NO_LOG_CODE = 501
 
 
 def run(
-    patterns: list[str] = typer.Argument(help="What to subscribe to."),
+    patterns: list[str] = typer.Argument(help="Patterns to subscribe to."),
     dialect: str | None = SUBSCRIBING_DIALECT,
     at: str = AT,
-    begin: str | None = typer.Option(None, "--from", help=f"Where in the log to begin: {FORMS}.", metavar="WHEN"),
-    count: int = typer.Option(0, min=0, help="Stop after so many messages; 0: never."),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object per line; base64 where need be."),
+    begin: str | None = typer.Option(None, "--from", help=f"Replay from here: {FORMS}.", metavar="WHEN"),
+    count: int = typer.Option(0, min=0, help="Stop after this many messages; 0: never."),
+    as_json: bool = typer.Option(
+        False, "--json", help="One JSON object per line; base64 for payloads that are not text."
+    ),
 ) -> None:
     from polycast.client import Client, to_client_session
 
@@ -71,8 +72,8 @@ def _to_dialect(dialect: str | None, begin: str | None) -> str:
     if begin is None:
         return dialect or LIVE_DIALECT
     if dialect not in (None, REPLAYING_DIALECT):
-        hint = f"leave --dialect away, or write --dialect {REPLAYING_DIALECT}"
-        raise UsageError(f"--from needs the dialect {REPLAYING_DIALECT}; {dialect} cannot ask for what was", hint)
+        hint = f"omit --dialect, or write --dialect {REPLAYING_DIALECT}"
+        raise UsageError(f"--from needs the dialect {REPLAYING_DIALECT}; {dialect} cannot replay", hint)
     return REPLAYING_DIALECT
 
 
@@ -81,12 +82,12 @@ def _subscribe(client: Client, wanted: list[Pattern], start: StartFrom | None) -
         client.subscribe(wanted, start)
     except RefusedError as error:
         if error.code == NO_LOG_CODE:
-            error.hint = "'polycast serve' without --no-log keeps a log; without --from, sub needs none"
+            error.hint = "start the broker without --no-log, or omit --from"
         raise
 
 
 def _show(messages: list[Message], as_json: bool) -> None:
-    """Bytes as they are, except where they would write on somebody's terminal."""
+    """Raw bytes; on a terminal, printable text."""
     write = _to_json if as_json else _to_line
     out = b"".join(map(write, messages))
     if sys.stdout.isatty() and not as_json:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from polycast.cli.flags import AS_JSON, AT
 
 NAME = "topics"
-HELP = "List the topics that the broker knows, with the next sequence and the number of subscribers of each."
+HELP = "List the topics, with the next sequence and the number of subscribers of each."
 EXAMPLE = "polycast topics --json"
 
 

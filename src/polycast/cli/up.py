@@ -21,22 +21,23 @@ NAME = "up"
 HELP = """Run everything in one terminal: the broker with its console, and Spark with the pipelines archive and
 traffic.
 
-Each is a process of its own, and is started again when it ends. The broker does without Spark, also where Spark or
-Java is missing. On a terminal there is a status display, in a pipe a line for whatever happens. SIGTERM or ctrl-C
-stops all of it; a second one at once."""
+Each part is a process, and is restarted when it ends. Without Spark or Java the broker runs alone. Shows a status
+display on a terminal, and lines in a pipe. SIGTERM or ctrl-C stops everything; a second one kills it."""
 EXAMPLE = "polycast up --demo"
 
 
 def run(
-    demo: bool = typer.Option(False, "--demo", help="Make lively traffic in all dialects."),
-    config: Path | None = typer.Option(None, envvar="POLYCAST_CONFIG", help="A TOML file with settings."),
+    demo: bool = typer.Option(False, "--demo", help="Run clients that publish and subscribe in all dialects."),
+    config: Path | None = typer.Option(None, envvar="POLYCAST_CONFIG", help="Configuration file (TOML)."),
     data: str | None = typer.Option(None, help="The data folder.", metavar="DIR"),
-    listen: list[str] = typer.Option([], help="Open this listener, and only those named.", metavar="NAME=ADDRESS"),
-    no_spark: bool = typer.Option(False, "--no-spark", help="Run no pipelines and answer no SQL."),
+    listen: list[str] = typer.Option(
+        [], help="Open this listener; others only if named too.", metavar="NAME=ADDRESS"
+    ),
+    no_spark: bool = typer.Option(False, "--no-spark", help="Without Spark: no pipelines, no SQL."),
     set_: list[str] = typer.Option(
         [],
         "--set",
-        help="A setting of the broker, or as archive.KEY or traffic.KEY of a pipeline.",
+        help="A setting of the broker, or archive.KEY or traffic.KEY of a pipeline.",
         metavar="KEY=VALUE",
     ),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Log every connection."),

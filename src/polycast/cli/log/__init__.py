@@ -1,4 +1,4 @@
-"""`polycast log`: the folder of the log, with the broker running or stopped."""
+"""`polycast log`: the log on disk, with the broker running or stopped."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ EXAMPLE = "polycast log info --json"
 
 def run(
     data: str = DATA,
-    as_json: bool = typer.Option(False, "--json", help="Everything as one JSON object."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object."),
 ) -> None:
     info = describe(open_log(data))
     if as_json:

@@ -28,7 +28,7 @@ SHOWN_LIMIT = 20
 
 def run(
     data: str = DATA,
-    as_json: bool = typer.Option(False, "--json", help="One JSON object per line, the last one with the totals."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object per line; the last has the totals."),
 ) -> None:
     from polycast.log.files.state import is_running
     from polycast.log.repair.verify import LogFinding, verify

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from polycast.pipelines.runtime.definition import Pipeline
 
 NAME = "describe"
-HELP = "Say what a pipeline does, which settings it has, and where it writes."
+HELP = "Describe a pipeline: what it does, its settings, its output."
 EXAMPLE = "polycast pipeline describe archive"
 
 
 def run(
     name: str = typer.Argument(help="The pipeline."),
-    as_json: bool = typer.Option(False, "--json", help="Everything as one JSON object."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object."),
 ) -> None:
     from polycast.pipelines import find
 
@@ -28,11 +28,11 @@ def run(
 
 
 def describe(pipeline: Pipeline) -> dict[str, Any]:
-    words = sys.modules[pipeline.start.__module__].__doc__ or pipeline.summary
+    text = sys.modules[pipeline.start.__module__].__doc__ or pipeline.summary
     return {
         "name": pipeline.name,
         "summary": pipeline.summary,
-        "about": cleandoc(words),
+        "about": cleandoc(text),
         "settings": [_to_row(field) for field in fields(pipeline.settings)],
         "writes": pipeline.writes,
         "checkpoint": f"DIR/checkpoints/{pipeline.name}",
@@ -54,10 +54,10 @@ def _to_lines(about: dict[str, Any]) -> Iterator[str]:
     yield f"{about['name']}: {about['summary']}\n\n{about['about']}\n"
     if about["settings"]:
         yield "Settings (--set KEY=VALUE):"
-    width = max((len(_given(row)) for row in about["settings"]), default=0)
+    width = max((len(_with_default(row)) for row in about["settings"]), default=0)
     for row in about["settings"]:
         choices = f": {' or '.join(row['choices'])}" if row["choices"] else ""
-        yield f"  {_given(row):<{width}}  {row['meaning']}{choices}"
+        yield f"  {_with_default(row):<{width}}  {row['meaning']}{choices}"
     yield ""
     if about["writes"]:
         yield f"Writes to: {about['writes']}"
@@ -65,7 +65,7 @@ def _to_lines(about: dict[str, Any]) -> Iterator[str]:
     yield f"Example: {about['example']}"
 
 
-def _given(row: dict[str, Any]) -> str:
+def _with_default(row: dict[str, Any]) -> str:
     value = row["default"]
     text = ",".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else value
     return f"{row['key']}={text}"

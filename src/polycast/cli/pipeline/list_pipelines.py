@@ -7,7 +7,7 @@ import typer
 from polycast.cli.flags import AS_JSON
 
 NAME = "list"
-HELP = "List the pipelines, and what each of them does."
+HELP = "List the pipelines."
 EXAMPLE = "polycast pipeline list"
 
 

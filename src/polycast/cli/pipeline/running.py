@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from polycast.pipelines.runtime.runner import RunConfig, RunReport
 
 NAME = "run"
-HELP = """Run a pipeline: until SIGTERM or ctrl-C, or with --once until all is done that is in the log by now.
+HELP = """Run a pipeline until SIGTERM or ctrl-C, or with --once to the current end of the log.
 
-It goes on where the last run ended. On a terminal there is a progress bar; in a pipe each batch is a JSON object
-on a line of its own, and the last line is about the whole run."""
+Resumes where the last run ended. Shows a progress bar on a terminal; in a pipe, a JSON object per batch and one
+for the whole run."""
 EXAMPLE = "polycast pipeline run archive --once --set subscribe='orders.>'"
 
 SECOND_SIGNAL = 1
 
 
 def run(
-    name: str = typer.Argument(help="The pipeline: 'polycast pipeline list' names them."),
+    name: str = typer.Argument(help="The pipeline; see 'polycast pipeline list'."),
     data: str = DATA,
     at: str = AT,
-    once: bool = typer.Option(False, "--once", help="End when all that is in the log by now is done."),
+    once: bool = typer.Option(False, "--once", help="Stop at the current end of the log."),
     master: str = typer.Option("local[*]", help="Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://..."),
     set_: list[str] = typer.Option([], "--set", help="A setting of the pipeline.", metavar="KEY=VALUE"),
 ) -> None:
@@ -45,19 +45,19 @@ def run(
 
 
 def follow(config: RunConfig) -> None:
-    """To its end, with signs of life."""
+    """Runs the pipeline and shows its progress."""
     from polycast.pipelines.runtime import runner
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it shows stacks of what is told in words anyway
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its stack traces repeat our errors
     with _stopping() as stop, _showing() as show:
         report = runner.run(config, show, stop)
-    _tell(report)
+    _show_report(report)
 
 
 @contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """The first signal asks for an end, the second one makes it."""
+    """The first signal stops the pipeline, the second exits at once."""
     stop = threading.Event()
 
     def handle(number: int, frame: object) -> None:
@@ -83,15 +83,15 @@ def _showing() -> Iterator[Callable[[BatchProgress], None]]:
     text = "batch {task.fields[batch]:,}  {task.fields[speed]:,.0f} rows/s  lag {task.fields[lag]:,}"
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeElapsedColumn())
     with Progress(*columns, console=stdio.to_console(sys.stderr), transient=True) as bar:
-        task = bar.add_task("Spark begins", total=None, batch=0, speed=0.0, lag=0)
-        yield lambda told: bar.update(
+        task = bar.add_task("starting Spark", total=None, batch=0, speed=0.0, lag=0)
+        yield lambda progress: bar.update(
             task,
-            description=told.pipeline,
-            completed=told.offset,
-            total=told.offset + told.lag,
-            batch=told.batch,
-            speed=told.rows_per_second,
-            lag=told.lag,
+            description=progress.pipeline,
+            completed=progress.offset,
+            total=progress.offset + progress.lag,
+            batch=progress.batch,
+            speed=progress.rows_per_second,
+            lag=progress.lag,
         )
 
 
@@ -100,7 +100,7 @@ def _write(line: str) -> None:
     sys.stdout.flush()
 
 
-def _tell(report: RunReport) -> None:
+def _show_report(report: RunReport) -> None:
     if not sys.stdout.isatty():
         _write(json.dumps({"done": True, **report._asdict()}, ensure_ascii=False))
         return

@@ -1,4 +1,4 @@
-"""`polycast token`: who may come from elsewhere, with the broker running or stopped."""
+"""`polycast token`: tokens of identities, with the broker running or stopped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from polycast.cli.group import to_group
 from polycast.cli.token import list_tokens, new, revoke
 
 NAME = "token"
-HELP = "Hand out tokens, and take them back. A running broker notices at once."
+HELP = "Create, list and revoke tokens. A running broker reloads them at once."
 EXAMPLE = "polycast token new sensors --publish 'sensors.>'"
 
 COMMANDS = (new, list_tokens, revoke)

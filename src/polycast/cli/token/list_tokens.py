@@ -9,7 +9,7 @@ from polycast.cli.flags import AS_JSON
 from polycast.cli.log.data_folder import DATA
 
 NAME = "list"
-HELP = "List the tokens that there are: to whom they belong, since when, and what they allow."
+HELP = "List the tokens with identity, creation time and rules."
 EXAMPLE = "polycast token list --data polycast-data"
 
 

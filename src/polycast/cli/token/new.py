@@ -8,24 +8,26 @@ from polycast.cli import stdio
 from polycast.cli.log.data_folder import DATA
 
 NAME = "new"
-HELP = """Make a token for an identity, and print it, or write it to a file that its owner alone can read.
+HELP = """Create a token for an identity, and print it or write it to a file that only its owner can read.
 
-It cannot be shown again: only its digest is kept.
+The token cannot be shown again: only its digest is stored.
 
-What is allowed here is added to what the rules of [access] allow to an identity of that name."""
+The rights given here add to the rights that the rules of [access] give to that identity."""
 EXAMPLE = "polycast token new dashboard --subscribe '>' --admin --dialect ubre --dialect http"
 
 
 def run(
-    name: str = typer.Argument(help="The identity that it is for."),
-    publish: list[str] = typer.Option([], help="Let it publish to topics that match this.", metavar="PATTERN"),
-    subscribe: list[str] = typer.Option([], help="Let it subscribe to this, or to less.", metavar="PATTERN"),
-    serve: list[str] = typer.Option([], help="Let it respond to requests for these routes.", metavar="PATTERN"),
-    query: list[str] = typer.Option([], help="Let it query these topics with SQL.", metavar="PATTERN"),
-    admin: bool = typer.Option(False, "--admin", help="Let it look at the broker, and manage it."),
-    everything: bool = typer.Option(False, "--everything", help="Let it do all that there is."),
-    dialect: list[str] = typer.Option([], help="Only in this dialect.", metavar="D"),
-    file: Path | None = typer.Option(None, help="Write it to a new file, for its owner alone.", metavar="PATH"),
+    name: str = typer.Argument(help="The identity."),
+    publish: list[str] = typer.Option([], help="Allow publishing to topics that match.", metavar="PATTERN"),
+    subscribe: list[str] = typer.Option(
+        [], help="Allow subscribing to this pattern, or to narrower ones.", metavar="PATTERN"
+    ),
+    serve: list[str] = typer.Option([], help="Allow serving these routes.", metavar="PATTERN"),
+    query: list[str] = typer.Option([], help="Allow SQL queries over these topics.", metavar="PATTERN"),
+    admin: bool = typer.Option(False, "--admin", help="Allow monitoring and managing the broker."),
+    everything: bool = typer.Option(False, "--everything", help="Allow everything."),
+    dialect: list[str] = typer.Option([], help="Only in this dialect (may be repeated).", metavar="D"),
+    file: Path | None = typer.Option(None, help="Write the token to a new file with mode 600.", metavar="PATH"),
     data: str = DATA,
 ) -> None:
     from polycast.server.access.tokens import add_token, new_file
@@ -34,7 +36,7 @@ def run(
     allowed = [f"{action} {pattern}" for action, patterns in limited.items() for pattern in patterns]
     allowed += ["admin"] * admin + ["everything"] * everything
     over = f" over {'+'.join(dialect)}" if dialect else ""
-    rules = [f"{name} may {words}{over}" for words in allowed]
+    rules = [f"{name} may {right}{over}" for right in allowed]
     if file is None:
         typer.echo(add_token(Path(data), name, rules))
         stdio.notice(f"this is the token of {name}; it is not shown again")

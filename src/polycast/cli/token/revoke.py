@@ -8,12 +8,12 @@ from polycast.cli import stdio
 from polycast.cli.log.data_folder import DATA
 
 NAME = "revoke"
-HELP = "Take back the token of an identity. Whoever is connected with it is closed."
+HELP = "Revoke the token of an identity, and close its connections."
 EXAMPLE = "polycast token revoke sensors"
 
 
-def run(name: str = typer.Argument(help="The identity that it was for."), data: str = DATA) -> None:
+def run(name: str = typer.Argument(help="The identity."), data: str = DATA) -> None:
     from polycast.server.access.tokens import revoke_token
 
     revoke_token(Path(data), name)
-    stdio.notice(f"the token of {name} is worth nothing any more")
+    stdio.notice(f"the token of {name} is revoked")
