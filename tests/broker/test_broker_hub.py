@@ -160,7 +160,7 @@ def test_what_came_over_a_link_goes_to_no_link() -> None:
     assert set(publish(hub, client, b"a")) == {client, one, two}
 
 
-def test_nobody_hears_and_it_is_numbered_all_the_same() -> None:
+def test_messages_without_subscribers_are_numbered() -> None:
     hub = NumberingHub()
     burst = numbered(b"a", b"a", b"b")
     assert hub.publish(burst, hub.join(1)) == Publication([], [burst], 3, 0)
@@ -170,7 +170,7 @@ def test_nobody_hears_and_it_is_numbered_all_the_same() -> None:
     assert again.sequences == [1, 2]
 
 
-def test_reserved_topics_go_to_those_who_name_them() -> None:
+def test_reserved_topics_need_a_reserved_pattern() -> None:
     hub = NumberingHub()
     curious, insider = hub.join(1), hub.join(2)
     hub.subscribe(curious, Everything(), ENCODER)
@@ -199,7 +199,7 @@ class Owner:
     """Something as heavy as a connection."""
 
 
-def test_what_left_is_not_kept_alive_by_topics() -> None:
+def test_topics_do_not_keep_subscribers_alive() -> None:
     hub = NumberingHub()
     one = hub.join(Owner())
     hub.subscribe(one, Everything(), ENCODER)
@@ -211,7 +211,7 @@ def test_what_left_is_not_kept_alive_by_topics() -> None:
     assert owner() is None
 
 
-def test_what_left_is_not_kept_alive_by_comparing_audiences() -> None:
+def test_comparing_audiences_does_not_keep_subscribers_alive() -> None:
     hub = NumberingHub()
     one, two = hub.join(Owner()), hub.join(Owner())
     hub.subscribe(one, Exact("a"), ENCODER)
@@ -266,7 +266,7 @@ def test_neighbours_with_one_audience_are_one_slice() -> None:
     assert slices_by_owner(hub, b"a", b"b", b"b", b"c") == [({1}, [(0, 4)])]
 
 
-def test_slices_of_strangers_are_gathered() -> None:
+def test_slices_of_disjoint_audiences_are_joined() -> None:
     hub = NumberingHub()
     hub.subscribe(hub.join(1), Exact("a"), ENCODER)
     hub.subscribe(hub.join(2), Exact("b"), ENCODER)
@@ -274,7 +274,7 @@ def test_slices_of_strangers_are_gathered() -> None:
     assert found == [({1}, [(0, 1), (2, 3), (5, 6)]), ({2}, [(1, 2), (4, 5)])]
 
 
-def test_slices_are_not_gathered_where_somebody_could_tell() -> None:
+def test_slices_are_not_joined_if_a_subscriber_would_see_another_order() -> None:
     hub = NumberingHub()
     both = hub.join(3)
     hub.subscribe(hub.join(1), Exact("a"), ENCODER)

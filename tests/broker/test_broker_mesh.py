@@ -69,7 +69,7 @@ def test_a_forwarded_name_leads_back(direct: bytes) -> None:
         (Exact("a\r"), (), ()),
     ],
 )
-def test_what_is_asked_for_a_pattern(
+def test_the_substrings_of_a_pattern(
     pattern: Pattern, forwarding: tuple[str, ...], plain: tuple[str, ...]
 ) -> None:
     assert to_texts(pattern, forward=True) == forwarding
@@ -83,7 +83,7 @@ def asked(end: End) -> set[str]:
     return {text for text in end.asked if not text.startswith("polycast/node/")}
 
 
-def test_a_client_of_either_name_makes_its_broker_ask_for_both() -> None:
+def test_a_client_of_either_name_subscribes_to_both() -> None:
     for text in ("//x", "//fwd/x"):
         net, [one, two] = line(2)
         one.client(Contains(text))
@@ -92,7 +92,7 @@ def test_a_client_of_either_name_makes_its_broker_ask_for_both() -> None:
         assert asked(two.ends[0]) == set()
 
 
-def test_what_two_clients_want_is_asked_for_once_and_until_both_are_gone() -> None:
+def test_two_clients_share_one_subscription_at_a_link() -> None:
     _, [one, _] = line(2)
     first, second = one.client(), one.client()
     link = one.ends[0].subscriber
@@ -106,7 +106,7 @@ def test_what_two_clients_want_is_asked_for_once_and_until_both_are_gone() -> No
     assert set(gone) == {UnsubscribeAt(link, "//x"), UnsubscribeAt(link, "//fwd/x")}
 
 
-def test_a_new_link_is_asked_for_what_is_wanted_already() -> None:
+def test_a_new_link_gets_existing_subscriptions() -> None:
     net = Net()
     one, two = net.node("one"), net.node("two")
     one.client(Contains("//x"))
@@ -116,7 +116,7 @@ def test_a_new_link_is_asked_for_what_is_wanted_already() -> None:
     assert asked(one.ends[0]) == {"//x", "//fwd/x", "//peers/org/", "//fwd/peers/org/"}
 
 
-def test_who_can_pass_on_asks_for_everything() -> None:
+def test_a_forwarding_broker_subscribes_to_everything() -> None:
     for forward in (True, False):
         net, [one, two, three] = line(3, forward)
         three.client(Contains("x"))
@@ -126,7 +126,7 @@ def test_who_can_pass_on_asks_for_everything() -> None:
         assert asked(one.ends[0]) == set()
 
 
-def test_who_can_pass_on_no_more_takes_it_back() -> None:
+def test_a_broker_with_one_link_left_unsubscribes_from_everything() -> None:
     net, [_, two, three] = line(3)
     three.client(Contains("x"))
     net.settle()
@@ -137,7 +137,7 @@ def test_who_can_pass_on_no_more_takes_it_back() -> None:
     assert three.ends == []
 
 
-def test_without_links_there_is_nobody_to_ask() -> None:
+def test_without_links_there_are_no_effects() -> None:
     net, [one, two] = line(2)
     assert one.mesh.active
     one.close(one.ends[0])
@@ -147,7 +147,7 @@ def test_without_links_there_is_nobody_to_ask() -> None:
     assert one.mesh.subscribed(one.client().subscriber, Contains("x")) == []
 
 
-def test_reserved_texts_are_not_asked_for() -> None:
+def test_reserved_topics_are_not_subscribed_at_links() -> None:
     net, [one, _] = line(2)
     one.client(Prefix("polycast/"), Contains("polycast/events"))
     net.settle()
@@ -157,7 +157,7 @@ def test_reserved_texts_are_not_asked_for() -> None:
 # -- delivering ------------------------------------------------------------------------------------------
 
 
-def test_a_link_that_asked_for_both_names_gets_the_direct_one() -> None:
+def test_a_link_with_both_names_gets_the_direct_one() -> None:
     net, [one, two] = line(2)
     near = two.client(Contains("//x"), Contains("//fwd/x"))
     net.settle()
@@ -273,7 +273,7 @@ def test_the_same_data_under_another_name_is_another_message() -> None:
     assert len(far.got) == 3
 
 
-def test_what_is_identical_is_forgotten_in_time() -> None:
+def test_identical_messages_expire() -> None:
     net, nodes = line(3, seconds=10.0)
     far = nodes[2].client(Contains("//x"))
     net.settle()
@@ -324,7 +324,7 @@ def test_cache_is_bounded() -> None:
     assert [memory.seen((b"//fwd/x", bytes([i])), 1.0) for i in (6, 7, 8, 9)] == [False, True, True, True]
 
 
-def test_cache_forgets_the_oldest_at_a_constant_cost_and_counts_what_it_forgot_too_early() -> None:
+def test_the_cache_evicts_the_oldest_in_constant_time_and_counts_early_evictions() -> None:
     """A cost that grows with what was forgotten would make this very slow."""
     memory, messages = ForwardedCache(seconds=10.0, messages=65_536), 300_000
     for i in range(messages):
@@ -334,14 +334,14 @@ def test_cache_forgets_the_oldest_at_a_constant_cost_and_counts_what_it_forgot_t
     assert memory.forgotten == messages - 65_536
 
 
-def test_what_cache_lets_go_in_time_is_not_forgotten_too_early() -> None:
+def test_expired_entries_are_not_early_evictions() -> None:
     memory = ForwardedCache(seconds=10.0, messages=3)
     for i in range(10):
         memory.add((b"//fwd/x", bytes([i])), now=float(i) * 5, awaits_direct=False)
     assert memory.forgotten == 0
 
 
-def test_cache_lets_go_of_what_is_old() -> None:
+def test_the_cache_drops_expired_entries() -> None:
     memory = ForwardedCache(seconds=10.0, messages=1000)
     for i in range(100):
         memory.add((b"//fwd/x", bytes([i])), now=float(i), awaits_direct=False)
@@ -350,7 +350,7 @@ def test_cache_lets_go_of_what_is_old() -> None:
     assert memory.seen((b"//fwd/x", bytes([90])), 99.0)
 
 
-def test_a_node_remembers_no_more_than_it_may() -> None:
+def test_the_cache_of_a_node_is_bounded() -> None:
     net, [one, _] = line(2, messages=5)
     say(net, one, *[("//x", str(i).encode()) for i in range(50)])
     assert len(one.mesh._cache) == 5
@@ -414,13 +414,13 @@ def two_strangers() -> tuple[Node, Subscriber, Subscriber]:
     return node, dialed, accepted
 
 
-def test_brokers_that_do_not_say_who_they_are_are_left_alone() -> None:
+def test_links_without_an_id_stay() -> None:
     node, dialed, accepted = two_strangers()
     assert node.mesh.subscribed(dialed, Contains("//x")) == []
     assert node.mesh.subscribed(accepted, Contains("//x")) == []
 
 
-def test_a_broker_without_a_name_costs_no_other_its_link() -> None:
+def test_an_empty_id_closes_no_link() -> None:
     node, _, accepted = two_strangers()
     effects = node.mesh.subscribed(accepted, Contains("polycast/node/"))
     assert not [effect for effect in effects if isinstance(effect, CloseLink)]
@@ -436,7 +436,7 @@ def claimed(node: Node, link: Subscriber, claim: str) -> list[Effect]:
 @pytest.mark.parametrize("claim", ["a", "z"], ids=["smaller", "larger"])
 @pytest.mark.parametrize("dialed", [True, False], ids=["dialed", "accepted"])
 @pytest.mark.parametrize("trust", [0, 1])
-def test_a_link_is_not_given_up_for_one_of_another_identity(claim: str, dialed: bool, trust: int) -> None:
+def test_a_link_is_not_closed_for_another_identity(claim: str, dialed: bool, trust: int) -> None:
     """Neither is less asked of it, whichever of the two says its id first."""
     for honest_first in (True, False):
         node = Node("node")
@@ -474,7 +474,7 @@ def test_the_preferred_link_changes_with_the_rights_of_the_links() -> None:
     assert UnsubscribeAt(one, "//x") in node.mesh.set_trust(two, 1)
 
 
-def test_a_link_says_one_id_and_no_other() -> None:
+def test_the_first_id_of_a_link_counts() -> None:
     node, dialed, accepted = two_strangers()
     claimed(node, dialed, "a")
     claimed(node, accepted, "b")

@@ -190,7 +190,7 @@ def check_that_links_carry_a_message_once(run: Run) -> None:
 
 
 @given(plans())
-def test_without_forwarding_nothing_goes_further_than_to_the_neighbours(plan: Plan) -> None:
+def test_without_forwarding_messages_travel_one_link(plan: Plan) -> None:
     run = Run(plan, forward=False)
     run.speak()
     for client in run.clients:
@@ -205,7 +205,7 @@ def test_without_forwarding_nothing_goes_further_than_to_the_neighbours(plan: Pl
 
 
 @given(plans())
-def test_when_all_clients_are_gone_only_those_who_can_pass_on_ask(plan: Plan) -> None:
+def test_without_clients_only_forwarding_brokers_subscribe(plan: Plan) -> None:
     run = Run(plan)
     for client in run.clients:
         run.node_of(client).leave(client.subscriber)
@@ -218,7 +218,7 @@ def test_when_all_clients_are_gone_only_those_who_can_pass_on_ask(plan: Plan) ->
 
 
 @given(plans(), st.data())
-def test_what_is_left_of_a_mesh_goes_on(plan: Plan, data: st.DataObject) -> None:
+def test_the_rest_of_a_mesh_continues(plan: Plan, data: st.DataObject) -> None:
     """A link breaks; where others still connect all brokers, everyone hears everything."""
     run = Run(plan)
     spare = [pair for pair in run.net.links if connected(run, without=pair)]

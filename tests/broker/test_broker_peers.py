@@ -124,7 +124,7 @@ def test_other_messages_of_a_burst_are_nothing() -> None:
     assert [peer.port for peer in table.add_announced(burst, 1.0)] == [1]
 
 
-def test_the_table_is_bounded_and_drops_what_was_heard_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_is_bounded_and_drops_the_oldest_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(announcements, "TABLE_LIMIT", 3)
     table = PeerTable()
     for i in (0, 1, 2, 0, 3, 4):
@@ -141,7 +141,7 @@ def test_the_limit_of_the_table() -> None:
     assert len(table) == announcements.TABLE_LIMIT
 
 
-def test_names_without_end_cost_the_same_each() -> None:
+def test_endless_names_have_a_constant_cost() -> None:
     """A cost that grows with what was forgotten would make this very slow."""
     table, rounds = PeerTable(), 5
     for turn in range(rounds):

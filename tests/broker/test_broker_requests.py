@@ -41,7 +41,7 @@ def test_bodies() -> None:
     assert json_body({"é": [1, None]}) == Body('{"é":[1,null]}'.encode(), Format.JSON)
 
 
-def test_a_request_goes_to_who_offered_under_a_number_of_our_own() -> None:
+def test_a_request_goes_to_a_responder_under_a_new_number() -> None:
     requests, asker, responder = Requests(), someone(), someone()
     requests.offer(responder, "add")
     assert requests.request(asker, "add", "seven", BODY, 0.0) == [SendRequest(responder, 1, "add", BODY)]
@@ -52,7 +52,7 @@ def test_a_request_goes_to_who_offered_under_a_number_of_our_own() -> None:
     assert len(requests) == 0
 
 
-def test_nobody_there() -> None:
+def test_no_responder() -> None:
     requests, asker, responder = Requests(), someone(), someone()
     assert requests.request(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
     requests.offer(responder, "add")
@@ -75,7 +75,7 @@ def test_responders_take_turns() -> None:
     assert requests.routes() == {"add": 2}
 
 
-def test_only_who_was_asked_can_answer_and_only_once() -> None:
+def test_only_the_chosen_responder_can_respond_once() -> None:
     requests, asker, responder, other = Requests(), someone(), someone(), someone()
     requests.offer(responder, "add")
     requests.offer(other, "add")
@@ -87,7 +87,7 @@ def test_only_who_was_asked_can_answer_and_only_once() -> None:
     assert requests.respond(responder, 1, True, BODY) is None
 
 
-def test_who_withdrew_may_still_answer() -> None:
+def test_a_withdrawn_responder_may_still_respond() -> None:
     requests, asker, responder = Requests(), someone(), someone()
     requests.offer(responder, "add")
     requests.request(asker, "add", 1, BODY, 0.0)
@@ -95,7 +95,7 @@ def test_who_withdrew_may_still_answer() -> None:
     assert requests.respond(responder, 1, True, BODY) == [SendResponse(asker, 1, True, BODY)]
 
 
-def test_no_answer_in_time() -> None:
+def test_a_request_times_out() -> None:
     requests, asker, responder = Requests(SECONDS), someone(), someone()
     requests.offer(responder, "add")
     requests.request(asker, "add", "early", BODY, 0.0)
@@ -129,7 +129,7 @@ def test_the_requester_is_gone() -> None:
     assert len(requests) == 0
 
 
-def test_whoever_asks_itself_and_leaves_is_told_nothing() -> None:
+def test_a_requester_that_serves_itself_and_leaves() -> None:
     requests, both = Requests(), someone()
     requests.offer(both, "add")
     assert requests.request(both, "add", 1, BODY, 0.0) == [SendRequest(both, 1, "add", BODY)]
@@ -138,7 +138,7 @@ def test_whoever_asks_itself_and_leaves_is_told_nothing() -> None:
     assert requests.leave(both) == []
 
 
-def test_nobody_can_keep_the_others_from_asking() -> None:
+def test_one_requester_cannot_block_the_others() -> None:
     limit = 2 * SHARE
     requests, greedy, responder = Requests(SECONDS, limit), someone(), someone()
     requests.offer(responder, "add")
@@ -167,7 +167,7 @@ def test_an_identity_has_one_share_whatever_the_number_of_its_connections() -> N
     assert [type(effect) for effect in again] == [SendRequest] * 2 + [SendResponse] * (limit - 2)
 
 
-def test_requests_that_ran_out_together_are_ended_some_at_a_time_and_the_oldest_first() -> None:
+def test_requests_that_expire_together_fail_in_parts_oldest_first() -> None:
     requests, asker, responder = Requests(SECONDS), someone(), someone()
     requests.offer(responder, "add")
     asked = 10 * EXPIRE_LIMIT + 1

@@ -38,7 +38,7 @@ class Filling:
         return [each for each in batch_ids if self.ids.find(BatchKey(owner, f"{each}"), to_micros(NOW))]
 
 
-def test_the_one_with_the_most_loses_its_oldest() -> None:
+def test_the_owner_with_most_ids_loses_its_oldest() -> None:
     filling = Filling(ids_of(10))
     filling.add("alice", *range(3))
     filling.add("bob", *range(100))
@@ -59,7 +59,7 @@ def test_many_identities_are_bounded_as_well() -> None:
     assert filling.known("identity 0", "x") == []
 
 
-def test_an_id_is_that_of_its_owner() -> None:
+def test_an_id_belongs_to_its_owner() -> None:
     filling = Filling(ids_of(10))
     filling.add("alice", "x")
     filling.add("bob", "y")
@@ -70,7 +70,7 @@ def test_an_id_is_that_of_its_owner() -> None:
     assert filling.known("alice", "old") == filling.known("bob", "old") == ["old"]
 
 
-def test_only_for_so_long() -> None:
+def test_ids_expire() -> None:
     filling = Filling(ids_of(10, seconds=5.0))
     filling.add("alice", "x", "y", now=NOW - 10)
     filling.add("bob", "x", now=NOW - 6)
@@ -84,7 +84,7 @@ adds = st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 9), st.intege
 
 @settings(deadline=None)
 @given(adds, st.integers(0, 12), st.integers(1, 30), st.integers(0, 120))
-def test_restored_at_any_moment_it_goes_on_as_it_would_have(
+def test_restored_ids_behave_like_live_ones(
     added: list[tuple[str, int, int]], most: int, seconds: int, moment: int
 ) -> None:
     """From the end of a log that was stopped, and from snapshots and the rows behind them, as after a crash."""
@@ -110,7 +110,7 @@ def trimmed(snapshot: pa.Table, behind: BatchIds, most: int, seconds: float, mic
 
 @settings(deadline=None)
 @given(adds, st.integers(1, 12))
-def test_who_has_little_loses_nothing(added: list[tuple[str, int, int]], most: int) -> None:
+def test_an_owner_with_few_ids_keeps_them(added: list[tuple[str, int, int]], most: int) -> None:
     """Nobody with fewer than its equal share: the cure for everything else is another's loss."""
     live = ids_of(most)
     owners = {owner for owner, _, _ in added}
@@ -125,7 +125,7 @@ def test_who_has_little_loses_nothing(added: list[tuple[str, int, int]], most: i
 
 
 @pytest.mark.parametrize("most", [0, 1])
-def test_few_or_none(most: int) -> None:
+def test_a_limit_of_zero_or_one(most: int) -> None:
     filling = Filling(ids_of(most))
     filling.add("alice", *range(5))
     filling.add("bob", *range(5))

@@ -82,7 +82,7 @@ def test_bulk_equals_burst(before: list[Row], one: list[Row], two: list[Row]) ->
     assert known[0] == known[1]
 
 
-def test_it_is_a_group_of_its_own(tmp_path: Path) -> None:
+def test_a_bulk_batch_is_a_group_of_its_own(tmp_path: Path) -> None:
     with desk(tmp_path) as here:
         here.say(("t0", b"before"))
         put(here, large(100))
@@ -100,7 +100,7 @@ def test_it_is_a_group_of_its_own(tmp_path: Path) -> None:
     assert [header.batches for header in alone] == [[batch] for batch in expected]
 
 
-def test_it_is_not_looked_for_in_memory(tmp_path: Path) -> None:
+def test_a_bulk_batch_is_not_in_memory(tmp_path: Path) -> None:
     with desk(tmp_path) as here:
         here.fill(3)
         assert here.log.tail_first == 0
@@ -140,7 +140,7 @@ def test_a_bad_disk_refuses_to_reserve_offsets(tmp_path: Path, monkeypatch: pyte
         disk.heal()
 
 
-def test_what_could_not_be_written_can_come_again(tmp_path: Path) -> None:
+def test_a_lost_batch_can_be_repeated(tmp_path: Path) -> None:
     disk = FaultyDisk()
     with desk(tmp_path, disk) as here:
         here.fill(1)
@@ -178,7 +178,7 @@ def test_a_large_group_is_not_read_into_memory(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("column", "source"), [("topic", 10), ("payload", 10), ("source", 10_000)])
-def test_what_does_not_fit_into_a_column(monkeypatch: pytest.MonkeyPatch, column: str, source: int) -> None:
+def test_a_batch_that_is_too_large_for_a_column(monkeypatch: pytest.MonkeyPatch, column: str, source: int) -> None:
     monkeypatch.setattr(bulk, "COLUMN_LIMIT_BYTES", 1000)
     row = ("t" * (20 if column == "topic" else 1), b"p" * (20 if column == "payload" else 1), None)
     few, many = to_parts([row]), to_parts([row] * 30, [row] * 30)

@@ -22,7 +22,7 @@ def all_rows(shelf: Shelf, start: int = 0, skipped: list[Gap] | None = None) -> 
         catalog.close()
 
 
-def test_it_follows_a_log_that_grows(tmp_path: Path) -> None:
+def test_the_catalog_follows_a_growing_log(tmp_path: Path) -> None:
     shelf, catalog = Shelf(tmp_path), LogCatalog(tmp_path)
     assert (catalog.first(), catalog.next()) == (0, 0)
     assert catalog.parts(0, 0) == []
@@ -45,7 +45,7 @@ def test_it_follows_a_log_that_grows(tmp_path: Path) -> None:
     catalog.close()
 
 
-def test_pieces_are_those_of_the_range(tmp_path: Path) -> None:
+def test_parts_of_a_range(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     shelf.segment(10, 10, payload=bytes(200_000))
     seal(shelf.segment(10))
@@ -57,7 +57,7 @@ def test_pieces_are_those_of_the_range(tmp_path: Path) -> None:
     catalog.close()
 
 
-def test_reading_begins_at_the_spot(tmp_path: Path) -> None:
+def test_reading_starts_at_the_position(tmp_path: Path) -> None:
     """Neither what is before it nor what is damaged there matters."""
     shelf = Shelf(tmp_path)
     path = shelf.segment(10, 10, 10, payload=bytes(200_000))
@@ -71,7 +71,7 @@ def test_reading_begins_at_the_spot(tmp_path: Path) -> None:
     assert skipped == []
 
 
-def test_a_spot_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
+def test_a_wrong_position_is_ignored(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     shelf.segment(10, 10)
     catalog = LogCatalog(tmp_path)
@@ -83,7 +83,7 @@ def test_a_spot_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     assert [row["offset"] for row in found] == list(range(12, 20))
 
 
-def test_damage_in_the_middle_is_told_by_who_reads_it(tmp_path: Path) -> None:
+def test_readers_report_damage_in_the_middle(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     path = shelf.segment(10, 10, 10)
     flip(path, shelf.positions[1] + 400)
@@ -92,7 +92,7 @@ def test_damage_in_the_middle_is_told_by_who_reads_it(tmp_path: Path) -> None:
     assert [(gap.first, gap.next) for gap in skipped] == [(10, 20)]
 
 
-def test_a_broken_head_does_not_hide_what_follows(tmp_path: Path) -> None:
+def test_a_damaged_head_does_not_hide_later_groups(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     path = shelf.segment(10, 10, 10)
     flip(path, shelf.positions[1] + 1)
@@ -104,7 +104,7 @@ def test_a_broken_head_does_not_hide_what_follows(tmp_path: Path) -> None:
     assert [(gap.first, gap.next) for gap in skipped] == [(10, 20)]
 
 
-def test_a_segment_that_cannot_be_opened_is_one_piece(tmp_path: Path) -> None:
+def test_an_unreadable_segment_is_one_part(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     path = shelf.segment(10)
     shelf.segment(10)

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import given
 
-from log.pieces import numbered, pieces, rows_of
+from log.numbered_bursts import numbered, pieces, rows_of
 from polycast.log.files import columns
 from polycast.log.files.columns import Buffers, SourcedBurst, gather_in_python, to_batch
 from polycast.log.files.format import SCHEMA
@@ -53,14 +53,14 @@ def test_twins_on_many() -> None:
 
 
 @each
-def test_nothing(gather: Gather) -> None:
+def test_no_messages(gather: Gather) -> None:
     edges = bytes(4)
     empty = [(b"",), (edges, b""), (b"",), (b"",), (edges, b""), (edges, b""), (edges, b""), (edges, b"")]
     assert gather([]) == empty
     assert gather([SourcedBurst(Burst.of("some", []), b"x", 1)]) == empty
 
 
-def test_a_batch_of_nothing() -> None:
+def test_an_empty_batch() -> None:
     assert to_batch([]).num_rows == 0
 
 
@@ -84,7 +84,7 @@ def test_a_block_is_free_again_afterwards(gather: Gather, sequences: list[int]) 
 
 
 @each
-def test_what_32_bits_cannot_count_is_too_large(gather: Gather) -> None:
+def test_a_column_above_2_gib_is_an_error(gather: Gather) -> None:
     mebibytes_16 = 16 * 1024 * 1024
     with pytest.raises(OverflowError, match=r"2,147,483,648 bytes in one column .* 2,147,483,647 fit"):
         gather([one_payload_often(mebibytes_16, 64), one_payload_often(mebibytes_16, 64)])

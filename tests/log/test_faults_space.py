@@ -37,7 +37,7 @@ def check_verified(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("action", ["allocate", "write"])
-def test_a_group_for_which_there_is_no_room(tmp_path: Path, disk: FaultyDisk, action: str) -> None:
+def test_a_group_that_does_not_fit_on_the_disk(tmp_path: Path, disk: FaultyDisk, action: str) -> None:
     with desk(tmp_path, disk) as here:
         here.fill(3)
         disk.fail(action, ".arrows", FULL)
@@ -67,7 +67,7 @@ def test_a_group_is_written_in_part(tmp_path: Path, disk: FaultyDisk, passing: i
     check_verified(here.folder)
 
 
-def test_what_is_left_of_a_group_cannot_be_cut_off(tmp_path: Path, disk: FaultyDisk) -> None:
+def test_a_failed_append_cannot_be_truncated(tmp_path: Path, disk: FaultyDisk) -> None:
     """Then nothing is written before that is done: a shorter group would leave the end of the longer one."""
     with desk(tmp_path, disk) as here:
         here.fill(3)
@@ -133,7 +133,7 @@ def test_a_stop_while_it_is_full(tmp_path: Path, disk: FaultyDisk) -> None:
     check_verified(again.folder)
 
 
-def test_it_is_said_once(tmp_path: Path, disk: FaultyDisk, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_logged_once(tmp_path: Path, disk: FaultyDisk, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "polycast.log")
     with desk(tmp_path, disk) as here:
         disk.fail("write", ".arrows", FULL)

@@ -21,7 +21,7 @@ def disk() -> FaultyDisk:
     return FaultyDisk()
 
 
-def test_everything_is_refused_from_there_on(
+def test_every_group_is_refused_after_a_failed_fsync(
     tmp_path: Path, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "polycast.log")
@@ -79,7 +79,7 @@ def test_a_sync_in_time_needs_no_messages(tmp_path: Path, disk: FaultyDisk) -> N
         wait_for(lambda: here.log.writer.syncer.times.count, "the sync")
 
 
-def test_what_waits_meanwhile_is_refused_too(tmp_path: Path, disk: FaultyDisk) -> None:
+def test_waiting_groups_are_refused_too(tmp_path: Path, disk: FaultyDisk) -> None:
     """Written while the disk was at it, and never told to be kept."""
     with desk(tmp_path, disk) as here:
         here.fill(1)

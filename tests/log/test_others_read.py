@@ -156,7 +156,7 @@ def check_some(read: Read, folder: Path) -> int:
 
 
 @pytest.mark.slow
-def test_everybody_reads_all_the_time(tmp_path: Path) -> None:
+def test_other_programs_read_while_the_broker_writes(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     with Broker(*SMALL, data=tmp_path) as broker:
         publisher = Publisher(broker, folder)
@@ -173,7 +173,7 @@ def test_everybody_reads_all_the_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_statistics_and_types_are_what_others_expect(tmp_path: Path) -> None:
+def test_statistics_and_types_suit_other_programs(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     with Broker(*SMALL, data=tmp_path) as broker:
         publisher = Publisher(broker, folder)

@@ -100,7 +100,7 @@ def test_a_byte_of_a_sealed_file_is_flipped(shelf: Shelf, monkeypatch: pytest.Mo
     assert noticed > len(every_byte(0, path.stat().st_size)) // 50  # other bytes are statistics, or never read
 
 
-def test_a_sealed_file_cut_anywhere_is_named(shelf: Shelf) -> None:
+def test_a_truncated_sealed_file_is_reported(shelf: Shelf) -> None:
     path = seal(shelf.segment(3, 3, 2))
     assert path is not None
     shelf.segment(2)

@@ -73,7 +73,7 @@ def test_an_empty_folder(shelf: Shelf) -> None:
     assert drain(reader) == shelf.rows
 
 
-def test_it_goes_on_with_what_is_written_later(shelf: Shelf) -> None:
+def test_reading_continues_with_later_groups(shelf: Shelf) -> None:
     shelf.begin()
     shelf.add(2)
     reader = Reader(shelf.folder, 0)
@@ -89,7 +89,7 @@ def test_it_goes_on_with_what_is_written_later(shelf: Shelf) -> None:
     assert drain(reader) == shelf.rows[before:]
 
 
-def test_what_was_read_is_not_read_again(shelf: Shelf) -> None:
+def test_rows_are_read_once(shelf: Shelf) -> None:
     path = shelf.begin()
     shelf.add(2)
     reader = Reader(shelf.folder, 0)
@@ -127,7 +127,7 @@ def test_a_segment_that_is_sealed_before_it_is_opened(shelf: Shelf) -> None:
         assert drain(reader) == shelf.rows
 
 
-def test_a_folder_that_is_listed_while_a_segment_gets_its_other_name(shelf: Shelf) -> None:
+def test_a_folder_listing_during_a_rename(shelf: Shelf) -> None:
     """The listing lacks it under both names; that is no reason to pass it over."""
     for _ in range(3):
         shelf.segment(5)
@@ -150,7 +150,7 @@ def test_columns(shelf: Shelf) -> None:
         assert found == [{name: row[name] for name in columns} for row in shelf.rows[7:]]
 
 
-def test_it_can_be_closed_and_go_on(shelf: Shelf) -> None:
+def test_a_closed_reader_continues(shelf: Shelf) -> None:
     mixed(shelf)
     reader = Reader(shelf.folder, 0)
     assert reader.read(rows=3) is not None
@@ -181,7 +181,7 @@ def test_row_groups_before_the_offset_are_not_decoded(shelf: Shelf, monkeypatch:
 
 
 @pytest.mark.parametrize("sealing_them", [False, True])
-def test_gaps_on_record_are_passed_over(shelf: Shelf, sealing_them: bool) -> None:
+def test_recorded_gaps_are_skipped(shelf: Shelf, sealing_them: bool) -> None:
     shelf.begin()
     shelf.add(3)
     shelf.skip(100)
@@ -212,7 +212,7 @@ def test_stop_within_a_gap(shelf: Shelf) -> None:
     assert drain(reader) == shelf.rows[3:]
 
 
-def test_what_retention_removed_is_told(shelf: Shelf) -> None:
+def test_removed_segments_are_reported(shelf: Shelf) -> None:
     shelf.segment(5)
     seal(shelf.segment(5))
     remove_segment(segments(shelf.folder)[0])
@@ -232,7 +232,7 @@ def test_segments_that_are_removed_while_they_are_read(shelf: Shelf) -> None:
     assert reader.skipped == [Gap(5, 15, REMOVED)]
 
 
-def test_a_segment_that_is_missing_is_told(shelf: Shelf) -> None:
+def test_a_missing_segment_is_reported(shelf: Shelf) -> None:
     for _ in range(3):
         shelf.segment(5)
     segments(shelf.folder)[1].path.unlink()

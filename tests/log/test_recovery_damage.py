@@ -53,7 +53,7 @@ def positions_of(path: Path) -> list[int]:
 # -- the last segment ------------------------------------------------------------------------------------
 
 
-def test_damage_with_groups_behind_it_is_no_torn_tail(tmp_path: Path) -> None:
+def test_damage_with_groups_behind_it_is_not_an_unfinished_group(tmp_path: Path) -> None:
     """After a kill as well: what is behind it was acknowledged."""
     data, kept = killed(tmp_path)
     path = hot_of(data)
@@ -69,7 +69,7 @@ def test_damage_with_groups_behind_it_is_no_torn_tail(tmp_path: Path) -> None:
     assert all(found.note for found in verify(here.folder) if isinstance(found, LogFinding))
 
 
-def test_damage_is_met_after_a_clean_stop_without_a_snapshot(tmp_path: Path) -> None:
+def test_damage_after_a_clean_stop_without_a_snapshot(tmp_path: Path) -> None:
     """Nothing was being written: what is wrong at the end is damage as well, and the whole file is put aside."""
     kept = written(tmp_path)
     path = hot_of(tmp_path)
@@ -86,7 +86,7 @@ def test_damage_is_met_after_a_clean_stop_without_a_snapshot(tmp_path: Path) -> 
     assert all(said.sequence > last[said.topic] for said in here.kept)
 
 
-def test_damage_after_a_clean_stop_is_left_to_whoever_reads(tmp_path: Path) -> None:
+def test_damage_after_a_clean_stop_is_left_to_readers(tmp_path: Path) -> None:
     """A start after a clean stop reads nothing."""
     kept = written(tmp_path)
     path = hot_of(tmp_path)
@@ -100,7 +100,7 @@ def test_damage_after_a_clean_stop_is_left_to_whoever_reads(tmp_path: Path) -> N
     assert [(gap.first, gap.next) for gap in reader.skipped] == [(1, 2)]
 
 
-def test_a_beginning_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_damaged_head(tmp_path: Path) -> None:
     """The seed is known from the state; so the groups prove themselves without it."""
     data, kept = killed(tmp_path)
     flip(hot_of(data), 20)
@@ -110,7 +110,7 @@ def test_a_beginning_that_cannot_be_read(tmp_path: Path) -> None:
     assert [Said(*row) for row in rows] == kept + here.kept
 
 
-def test_nothing_of_it_can_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_segment(tmp_path: Path) -> None:
     data, _ = killed(tmp_path)
     path = hot_of(data)
     path.write_bytes(b"\x01" * path.stat().st_size)
@@ -123,7 +123,7 @@ def test_nothing_of_it_can_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("action", ["truncate", "sync", "write", "rename", "sync_folder"])
 @pytest.mark.parametrize("passing", [0, 1, 2])
-def test_a_start_that_fails_on_the_way_can_be_tried_again(tmp_path: Path, action: str, passing: int) -> None:
+def test_a_failed_start_can_be_retried(tmp_path: Path, action: str, passing: int) -> None:
     data, kept = killed(tmp_path)
     path = hot_of(data)
     flip(path, positions_of(path)[2] + 400)
@@ -140,7 +140,7 @@ def test_a_start_that_fails_on_the_way_can_be_tried_again(tmp_path: Path, action
 
 
 @pytest.mark.parametrize("action", ["truncate", "sync"])
-def test_a_torn_tail_that_cannot_be_cut_off(tmp_path: Path, action: str) -> None:
+def test_an_unfinished_group_that_cannot_be_truncated(tmp_path: Path, action: str) -> None:
     data, kept = killed(tmp_path)
     path = hot_of(data)
     path.write_bytes(path.read_bytes()[: positions_of(path)[-1] + 500])
@@ -229,7 +229,7 @@ def test_a_state_of_a_newer_version(tmp_path: Path, change: dict[str, object]) -
 # -- leftovers -------------------------------------------------------------------------------------------
 
 
-def test_leftovers_go(tmp_path: Path) -> None:
+def test_leftovers_are_removed(tmp_path: Path) -> None:
     kept = written(tmp_path)
     folder = tmp_path / "log"
     for name in ("x.tmp", f"{0:020}.parquet.tmp", "state.json.tmp", f"{5:020}.topics.tmp"):
@@ -240,7 +240,7 @@ def test_leftovers_go(tmp_path: Path) -> None:
         here.fill(1)
 
 
-def test_a_hot_segment_that_is_sealed_goes(tmp_path: Path) -> None:
+def test_a_hot_segment_that_is_sealed_is_removed(tmp_path: Path) -> None:
     """Killed when the sealed one had its name, and the hot one still its own."""
     kept = written(tmp_path)
     hot = hot_of(tmp_path)
@@ -256,7 +256,7 @@ def test_a_hot_segment_that_is_sealed_goes(tmp_path: Path) -> None:
     check_log(rows, gaps)
 
 
-def test_two_for_one_folder(tmp_path: Path) -> None:
+def test_two_brokers_in_one_folder(tmp_path: Path) -> None:
     with desk(tmp_path) as here:
         with pytest.raises(StartError, match=r"in use by process \d+"):
             Desk(tmp_path)
@@ -265,7 +265,7 @@ def test_two_for_one_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_who_asks_whether_a_broker_runs_stops_none_from_starting(tmp_path: Path) -> None:
+def test_is_running_does_not_block_a_start(tmp_path: Path) -> None:
     ending = threading.Event()
 
     def ask() -> None:

@@ -65,7 +65,7 @@ def test_time_does_not_go_back(tmp_path: Path) -> None:
         assert times == [int(NOW * 1e6), int((NOW + 1) * 1e6)]
 
 
-def test_a_new_folder_is_safe_where_it_is(tmp_path: Path) -> None:
+def test_a_new_folder_is_durable_in_its_parents(tmp_path: Path) -> None:
     class Listing(HastyDisk):
         synced: ClassVar[list[Path]] = []
 
@@ -120,7 +120,7 @@ def test_kills_and_messages_in_turn(tmp_path: Path) -> None:
     check_verified(here.folder)
 
 
-def test_a_topic_that_was_forgotten_is_not_used_again(tmp_path: Path) -> None:
+def test_a_forgotten_topic_does_not_reuse_sequences(tmp_path: Path) -> None:
     """The broker had forgotten `old`, gave `new` sequences from there on, and died before `new` was kept."""
     with desk(tmp_path / "data", topics=4) as here:
         for _ in range(2 * RESERVE // 100):
@@ -136,7 +136,7 @@ def test_a_topic_that_was_forgotten_is_not_used_again(tmp_path: Path) -> None:
     assert again.kept[0].sequence > heard.sequence
 
 
-def test_what_comes_between_two_kills_is_on_record_with_its_reason(tmp_path: Path) -> None:
+def test_a_gap_survives_a_clean_stop_without_messages(tmp_path: Path) -> None:
     with desk(tmp_path / "data") as here:
         here.fill(2)
         image = here.crash(tmp_path)

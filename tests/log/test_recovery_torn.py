@@ -146,7 +146,7 @@ def test_killed_when_a_segment_had_begun(image: tuple[Path, list[Said]]) -> None
     check_verified(here.folder)
 
 
-def test_killed_before_anything_came(tmp_path: Path) -> None:
+def test_killed_before_the_first_message(tmp_path: Path) -> None:
     with desk(tmp_path / "data") as here:
         image = here.crash(tmp_path)
     with desk(image) as again:

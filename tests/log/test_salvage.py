@@ -85,7 +85,7 @@ def test_the_last_group_is_damaged(shelf: Shelf) -> None:
     assert [(gap.first, gap.next) for gap in read_lost(shelf.folder)] == [(5, 10)]
 
 
-def test_nobody_knows_how_much_the_end_of_the_log_held(shelf: Shelf) -> None:
+def test_losses_at_the_end_of_the_log_are_unknown(shelf: Shelf) -> None:
     path = shelf.segment(5, 5)
     flip(path, shelf.positions[1] + 900)
     salvage(path)
@@ -150,7 +150,7 @@ def test_groups_behind_a_damaged_beginning(shelf: Shelf) -> None:
     assert not inspect(path).groups_behind
 
 
-def test_a_copy_of_a_group_in_a_payload_that_was_never_finished(shelf: Shelf) -> None:
+def test_a_copy_of_a_group_in_an_unfinished_payload(shelf: Shelf) -> None:
     """What is torn holds what looks like groups of this very file, and they are right: but old."""
     path = shelf.segment(5)
     copy = path.read_bytes()
@@ -190,7 +190,7 @@ class FailingDisk(Disk):
         super().rename(old, new)
 
 
-def test_it_can_stop_anywhere_and_be_tried_again(shelf: Shelf) -> None:
+def test_salvage_can_fail_anywhere_and_be_retried(shelf: Shelf) -> None:
     """Nothing that was good is missing at any time, and the file is put aside once."""
     path = shelf.segment(5, 5, 5)
     flip(path, shelf.positions[1] + 900)

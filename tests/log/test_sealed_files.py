@@ -45,7 +45,7 @@ def test_all_rows_are_there_and_the_hot_file_is_not(shelf: Shelf, tmp_path: Path
     assert to_rows(table.to_batches()) == shelf.rows
 
 
-def test_what_it_says_about_itself(shelf: Shelf) -> None:
+def test_the_metadata_of_a_sealed_segment(shelf: Shelf) -> None:
     shelf.segment(5)
     before = shelf.checksum
     shelf.begin()
@@ -73,7 +73,7 @@ def test_what_it_says_about_itself(shelf: Shelf) -> None:
     assert content == xxhash.xxh3_128_hexdigest("".join(groups[0]["columns"]).encode())
 
 
-def test_the_first_group_of_a_log_follows_on_nothing(shelf: Shelf) -> None:
+def test_the_first_group_of_a_log_has_no_previous(shelf: Shelf) -> None:
     with SealedReader(sealed(shelf.segment(1))) as reader:
         assert reader.metadata.previous == NOTHING_BEFORE
 
@@ -114,7 +114,7 @@ def test_row_groups_of_large_payloads_hold_few_rows(shelf: Shelf, monkeypatch: p
     assert to_rows(pq.read_table(target).to_batches()) == shelf.rows
 
 
-def test_how_it_is_encoded(shelf: Shelf) -> None:
+def test_encodings(shelf: Shelf) -> None:
     metadata = pq.read_metadata(sealed(shelf.segment(1000)))
     columns = {SCHEMA.names[i]: metadata.row_group(0).column(i) for i in range(8)}
     assert {column.compression for column in columns.values()} == {"ZSTD"}
@@ -176,7 +176,7 @@ def test_damage_leaves_everything_as_it_was(shelf: Shelf, tmp_path: Path, group:
     assert path.read_bytes() == before
 
 
-def test_groups_behind_nothing_are_damage(shelf: Shelf) -> None:
+def test_groups_behind_zeros_are_damage(shelf: Shelf) -> None:
     """A block of zeros in the middle looks like the end."""
     path = shelf.segment(10, 10, 10)
     data = bytearray(path.read_bytes())
@@ -258,7 +258,7 @@ def test_the_order_that_loses_nothing(shelf: Shelf) -> None:
     assert disk.seen == ["sync", f"rename {name}.tmp {name}", "sync folder, hot: True"]
 
 
-def test_it_stops_when_it_is_told_to(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealing_stops_on_request(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 10)
     path = shelf.segment(*[10] * 10)
     steps = iter([False] * 12 + [True])
@@ -266,7 +266,7 @@ def test_it_stops_when_it_is_told_to(shelf: Shelf, tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_it_rests_as_long_as_its_share_says(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealing_pauses_according_to_its_share(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 10)
     clock = iter(range(100))
     monkeypatch.setattr(time, "thread_time", lambda: float(next(clock)))
@@ -275,7 +275,7 @@ def test_it_rests_as_long_as_its_share_says(shelf: Shelf, monkeypatch: pytest.Mo
     assert rests == [3.0] * 6  # two groups, each of them read, written and read again, a second each
 
 
-def test_a_table_that_is_no_segment(tmp_path: Path) -> None:
+def test_a_table_that_is_not_a_segment(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     with pytest.raises(LogDamageError, match="its schema is not the schema of a log"):
         SealedReader(tmp_path / "a.parquet")

@@ -52,7 +52,7 @@ def test_there_and_back(tmp_path: Path, snapshot: Snapshot) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".topics", ".batches"])
-def test_a_damaged_one_is_none(tmp_path: Path, suffix: str) -> None:
+def test_a_damaged_snapshot_is_not_used(tmp_path: Path, suffix: str) -> None:
     """Whichever byte it is: it is not believed, or tells the same."""
     write_snapshot(tmp_path, SNAPSHOT, SEED, DISK)
     [path] = tmp_path.glob(f"*{suffix}")
@@ -73,7 +73,7 @@ def test_a_damaged_one_is_none(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("action", ["write", "sync", "rename"])
 @pytest.mark.parametrize("name", [".topics", ".batches"])
-def test_it_cannot_be_written(tmp_path: Path, action: str, name: str) -> None:
+def test_a_snapshot_that_cannot_be_written(tmp_path: Path, action: str, name: str) -> None:
     disk = FaultyDisk()
     write_snapshot(tmp_path, SNAPSHOT, SEED, disk)
     disk.fail(action, name)
@@ -90,7 +90,7 @@ def test_it_cannot_be_written(tmp_path: Path, action: str, name: str) -> None:
 # -- from one to the next --------------------------------------------------------------------------------
 
 
-def test_what_was_lost_may_be_of_any_topic() -> None:
+def test_lost_messages_may_be_of_any_topic() -> None:
     rows = pa.table(
         {"offset": [18, 19, 20], "topic": ["a", "new", "a"], "sequence": [5, 9, 6]}, schema=NO_ROWS.schema
     )
@@ -123,7 +123,7 @@ def some_segments(data: Path, count: int = 4) -> tuple[Path, list[Said]]:
 
 @pytest.mark.parametrize("damaged", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("how", ["gone", "damaged", "half gone"])
-def test_older_ones_do_as_well(
+def test_older_snapshots_work_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     reserve_few(monkeypatch)
@@ -151,7 +151,7 @@ def spoil(path: Path, how: str) -> None:
         path.unlink()
 
 
-def test_without_any_and_without_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_snapshots_and_without_the_first_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics that lived in segments that were removed go on past every sequence that they can have had."""
     reserve_few(monkeypatch)
     data, _ = some_segments(tmp_path)
@@ -182,7 +182,7 @@ def test_a_snapshot_that_cannot_be_written_costs_only_time(
         assert again.find("some", NOW)
 
 
-def test_the_last_one_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_last_snapshot_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Then the next start reads the end of the log."""
     disk = FaultyDisk()
     with desk(tmp_path, disk) as here:
@@ -199,7 +199,7 @@ def test_the_last_one_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptur
 
 @pytest.mark.parametrize("name", [".topics", ".batches", "state.json"])
 @pytest.mark.parametrize("action", ["write", "sync", "rename"])
-def test_a_start_that_cannot_write_is_no_start(tmp_path: Path, action: str, name: str) -> None:
+def test_a_start_fails_if_it_cannot_write(tmp_path: Path, action: str, name: str) -> None:
     """Clear words, all as it was, and the folder free for the next try."""
     with desk(tmp_path) as here:
         here.fill(3)

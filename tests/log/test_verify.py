@@ -45,7 +45,7 @@ def path_of(shelf: Shelf, number: int) -> Path:
     return segments(shelf.folder)[number].path
 
 
-def test_a_log_as_it_should_be(shelf: Shelf) -> None:
+def test_an_intact_log(shelf: Shelf) -> None:
     reports = list(verify(shelf.folder))
     assert all(isinstance(report, VerifyProgress) for report in reports)
     last = reports[-1]
@@ -56,7 +56,7 @@ def test_a_log_as_it_should_be(shelf: Shelf) -> None:
     assert done == sorted(done)
 
 
-def test_all_of_it_sealed(shelf: Shelf) -> None:
+def test_a_sealed_log(shelf: Shelf) -> None:
     for segment in segments(shelf.folder)[1:]:
         seal(segment.path)
     assert findings(shelf.folder) == []
@@ -156,7 +156,7 @@ def test_a_torn_end_is_a_note_if_the_broker_died(shelf: Shelf, prefix: bool) -> 
     assert findings(shelf.folder, running=True)[:1] == ([found._replace(note=False)] if prefix else [])
 
 
-def test_what_salvage_wrote_down_is_a_note(shelf: Shelf) -> None:
+def test_recorded_losses_are_notes(shelf: Shelf) -> None:
     path = path_of(shelf, 1)
     flip(path, 584 + 900)
     salvage(path)
@@ -178,7 +178,7 @@ def test_the_state(shelf: Shelf) -> None:
     assert [finding.what for finding in damage(shelf.folder)] == [f"{shelf.folder}/state.json: it cannot be read"]
 
 
-def test_rows_that_are_not_those_of_the_stamp(tmp_path: Path) -> None:
+def test_rows_that_do_not_match_the_header(tmp_path: Path) -> None:
     """A writer that made a mistake."""
     shelf = Shelf(tmp_path)
     shelf.begin()

@@ -42,7 +42,7 @@ def version_of(data: Path) -> int:
     return int(json.loads((data / "log" / "state.json").read_bytes())["version"])
 
 
-def test_its_ids_are_known_to_everybody(data: Path) -> None:
+def test_ids_of_version_1_are_known_to_every_identity(data: Path) -> None:
     for _ in range(2):
         with desk(data, batch_id_seconds=LONG) as here:
             for owner in ("alice", "bob"):
@@ -57,7 +57,7 @@ def test_its_ids_are_known_to_everybody(data: Path) -> None:
             assert after.find("sealed") and after.find("staged")
 
 
-def test_it_goes_on_as_version_2(data: Path) -> None:
+def test_a_log_of_version_1_continues_as_version_2(data: Path) -> None:
     with desk(data, batch_id_seconds=LONG, seal=True) as here:
         here.publish(("t", b"x"))
     assert version_of(data) == 2

@@ -60,7 +60,7 @@ def headers(folder: Path) -> list[GroupHeader]:
     return found
 
 
-def test_nothing_is_told_before_it_is_safe(here: Desk, disk: SlowDisk) -> None:
+def test_nothing_is_announced_before_fsync(here: Desk, disk: SlowDisk) -> None:
     here.fill(1)
     disk.hold()
     here.say(("a", b"1"))
@@ -71,7 +71,7 @@ def test_nothing_is_told_before_it_is_safe(here: Desk, disk: SlowDisk) -> None:
     assert here.wait_durable() == (1, 2, "")
 
 
-def test_all_that_came_during_a_sync_is_made_safe_by_the_next(here: Desk, disk: SlowDisk) -> None:
+def test_groups_written_during_an_fsync_share_the_next_one(here: Desk, disk: SlowDisk) -> None:
     here.fill(1)
     disk.hold()
     here.say(("a", b"1"))
@@ -90,7 +90,7 @@ def test_all_that_came_during_a_sync_is_made_safe_by_the_next(here: Desk, disk: 
 
 
 @pytest.mark.parametrize("sync", ["never", "interval"])
-def test_less_is_promised_where_less_is_asked_for(tmp_path: Path, disk: SlowDisk, sync: str) -> None:
+def test_weaker_sync_settings_announce_earlier(tmp_path: Path, disk: SlowDisk, sync: str) -> None:
     """What is written is kept, as long as the machine stays up."""
     with desk(tmp_path, disk, sync=sync, sync_seconds=3600.0) as here:
         here.fill(1)
@@ -158,7 +158,7 @@ def test_a_segment_ends_when_it_is_old(tmp_path: Path) -> None:
             here.fill(1)
 
 
-def test_a_segment_ends_when_somebody_asks(tmp_path: Path) -> None:
+def test_a_segment_ends_on_request(tmp_path: Path) -> None:
     with desk(tmp_path) as here:
         here.fill(2)
         here.log.writer.roll()
@@ -168,7 +168,7 @@ def test_a_segment_ends_when_somebody_asks(tmp_path: Path) -> None:
         assert firsts(here.folder) == [0, 2]
 
 
-def test_the_next_segment_waits_for_the_last_one(tmp_path: Path, disk: SlowDisk) -> None:
+def test_the_next_segment_waits_until_the_last_one_is_durable(tmp_path: Path, disk: SlowDisk) -> None:
     """A power failure must not leave what came later without what came before."""
     with desk(tmp_path, disk, segment_bytes=65_536, sync="never") as here:
         here.fill(1, size=70_000)

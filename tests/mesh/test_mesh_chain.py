@@ -31,7 +31,7 @@ def wait_until_asked(net: Net, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["//x1", "//fwd/x2"])
-def test_the_end_hears_the_beginning_though_nobody_listens_between(forwarding: Net, text: str) -> None:
+def test_messages_cross_brokers_without_subscribers(forwarding: Net, text: str) -> None:
     name = "//" + text[-2:]
     client = forwarding.rooms["C"].simplest(f"sub {text}\n".encode())
     wait_until_asked(forwarding, name)
@@ -76,7 +76,7 @@ def test_a_subscription_comes_back_with_the_link(forwarding: Net) -> None:
     forwarding.brokers["C"].wait_for_log("connection lost; dialling again")
 
 
-def test_it_is_enough_that_the_one_between_forwards() -> None:
+def test_only_the_broker_in_the_middle_must_forward() -> None:
     with Net() as net:
         chain(net, "B")
         forwarded = net.rooms["C"].simplest(b"sub //fwd/x\n")

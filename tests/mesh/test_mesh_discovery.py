@@ -52,7 +52,7 @@ def member(name: str, *flags: str) -> Broker:
 # -- announcements ---------------------------------------------------------------------------------------
 
 
-def test_an_announcement_says_ip_and_port() -> None:
+def test_an_announcement_has_ip_and_port() -> None:
     with Broker("--announce=org/me", listen=LISTEN) as broker, raw_link(broker) as link:
         link.send(b"sub //peers/org/\n")
         link.expect(pub("//peers/org/me", b"127.0.0.1 %d" % broker.ports["simplest.peer"]))
@@ -97,7 +97,7 @@ def test_names_of_announcements() -> None:
                 found.accept()[0].close()
 
 
-def test_without_discover_nobody_is_dialled() -> None:
+def test_without_discover_no_peer_is_dialled() -> None:
     with Broker(listen=LISTEN) as broker, Room(broker) as room, waiting_to_be_found() as found:
         link = room.simplest(pub("//peers/org/bob", place_of(found)), listener="simplest.peer")
         room.say(link, b"")

@@ -57,14 +57,14 @@ def asked_of(peer: Peer, room: Room) -> list[bytes]:
 # -- what a link is asked for ----------------------------------------------------------------------------
 
 
-def test_a_link_is_asked_for_what_clients_want(room: Room) -> None:
+def test_patterns_of_clients_are_subscribed_at_links(room: Room) -> None:
     room.simplest(b"sub one\n")
     peer = link(room)
     room.client(b"unsubscribe all\nsubscribe two.>\n")
     assert asked_of(peer, room) == [b"sub all", b"sub one", b"sub two.", b"unsub all"]
 
 
-def test_a_link_is_asked_once_for_what_several_want(room: Room) -> None:
+def test_a_shared_pattern_is_subscribed_once(room: Room) -> None:
     peer = link(room)
     one, two = room.simplest(b"sub x\n"), room.simplest(b"sub x\n")
     room.client(b"unsubscribe all\nsubscribe x\n")
@@ -76,7 +76,7 @@ def test_a_link_is_asked_once_for_what_several_want(room: Room) -> None:
     assert asked_of(peer, room) == []
 
 
-def test_a_link_is_told_when_nobody_wants_it_any_more(room: Room) -> None:
+def test_unused_patterns_are_unsubscribed_at_links(room: Room) -> None:
     peer = link(room)
     client = room.simplest(b"sub x\nsub y\nsub \n")
     assert asked_of(peer, room) == [b"sub ", b"sub x", b"sub y"]
@@ -86,32 +86,32 @@ def test_a_link_is_told_when_nobody_wants_it_any_more(room: Room) -> None:
     peer.read_until(b"unsub y\n")
 
 
-def test_a_link_is_not_asked_for_reserved_topics(room: Room) -> None:
+def test_reserved_topics_are_not_subscribed_at_links(room: Room) -> None:
     peer = link(room)
     room.simplest(b"sub polycast/events/\n")
     assert asked_of(peer, room) == []
 
 
-def test_without_forwarding_a_link_is_asked_for_nothing_that_another_wants(room: Room) -> None:
+def test_without_forwarding_patterns_of_links_are_not_propagated(room: Room) -> None:
     peer = link(room)
     link(room, b"sub x\n")
     assert asked_of(peer, room) == []
 
 
-def test_without_forwarding_only_the_direct_name_is_asked_for(room: Room) -> None:
+def test_without_forwarding_only_the_direct_name_is_subscribed(room: Room) -> None:
     peer = link(room)
     room.simplest(b"sub //x\n")
     assert asked_of(peer, room) == [b"sub //x"]
 
 
 @pytest.mark.parametrize("text", [b"//x/", b"//fwd/x/"])
-def test_with_forwarding_both_names_are_asked_for(forward_room: Room, text: bytes) -> None:
+def test_with_forwarding_both_names_are_subscribed(forward_room: Room, text: bytes) -> None:
     peer = link(forward_room)
     forward_room.simplest(b"sub " + text + b"\n")
     assert asked_of(peer, forward_room) == [b"sub //fwd/x/", b"sub //x/"]
 
 
-def test_with_forwarding_links_are_asked_for_everything_while_there_are_two(forward_room: Room) -> None:
+def test_with_forwarding_and_two_links_everything_is_subscribed(forward_room: Room) -> None:
     one = link(forward_room, b"sub //x\n")
     assert asked_of(one, forward_room) == []
     two = link(forward_room)
@@ -124,7 +124,7 @@ def test_with_forwarding_links_are_asked_for_everything_while_there_are_two(forw
 # -- where messages go -----------------------------------------------------------------------------------
 
 
-def test_what_clients_publish_goes_to_the_links_that_asked(room: Room) -> None:
+def test_messages_of_clients_go_to_subscribed_links(room: Room) -> None:
     asked, not_asked = link(room, b"sub x\n"), link(room, b"sub y\n")
     room.simplest(pub("ax", b"1"))
     room.tell(room.controller(), b"x.b 2\n")
@@ -132,7 +132,7 @@ def test_what_clients_publish_goes_to_the_links_that_asked(room: Room) -> None:
     room.expect_quiet(not_asked)
 
 
-def test_what_comes_over_a_link_goes_to_clients(room: Room) -> None:
+def test_messages_of_links_go_to_clients(room: Room) -> None:
     simplest, fanout = room.simplest(b"sub x\n"), room.client(b"subscribe x.y\n")
     peer = link(room)
     peer.read_until(b"x.y\n")
@@ -141,7 +141,7 @@ def test_what_comes_over_a_link_goes_to_clients(room: Room) -> None:
     fanout.expect(b"x.y!hello\n")
 
 
-def test_what_comes_over_a_link_is_not_passed_on_to_links(room: Room) -> None:
+def test_messages_of_links_do_not_go_to_links(room: Room) -> None:
     client = room.simplest(b"sub x\n")
     one, two = link(room, b"sub x\nsub \n"), link(room, b"sub x\nsub \n")
     for peer in (one, two):
@@ -153,9 +153,7 @@ def test_what_comes_over_a_link_is_not_passed_on_to_links(room: Room) -> None:
 
 
 @pytest.mark.parametrize("name", ["x", "//x", "//fwd/x"])
-def test_with_forwarding_it_is_passed_on_under_its_second_name_and_never_back(
-    forward_room: Room, name: str
-) -> None:
+def test_with_forwarding_messages_go_on_under_their_forwarded_name(forward_room: Room, name: str) -> None:
     source = link(forward_room, b"sub //fwd/x\nsub x\n")
     other = link(forward_room, b"sub //fwd/x\nsub x\n")
     data = name.encode()  # not what another test said
@@ -174,7 +172,7 @@ def expect_only_asks(peer: Peer, room: Room) -> None:
     peer.expect(pub("x", b"another"))
 
 
-def test_a_forwarded_copy_that_comes_again_goes_nowhere(forward_room: Room) -> None:
+def test_a_repeated_forwarded_copy_is_dropped(forward_room: Room) -> None:
     client = forward_room.simplest(b"sub again\n")
     one, two = link(forward_room), link(forward_room)
     forward_room.say(one, pub("//fwd/again", b"1"))
@@ -196,7 +194,7 @@ def test_a_link_that_asked_for_the_forwarded_name_only_gets_that(forward_room: R
     peer.expect(pub("//fwd/only", b"1") + pub("//fwd/only", b"2") + pub("//fwd/only", b"3"))
 
 
-def test_a_malformed_pub_costs_the_link(forward_room: Room) -> None:
+def test_a_malformed_pub_closes_the_link(forward_room: Room) -> None:
     bad, good = link(forward_room), link(forward_room)
     good.read_until(b"sub \n")
     bad.send(b"pub x y z\n")
@@ -204,13 +202,13 @@ def test_a_malformed_pub_costs_the_link(forward_room: Room) -> None:
     good.read_until(b"unsub \n")
 
 
-def test_reserved_topics_stay_at_home(room: Room) -> None:
+def test_reserved_topics_are_not_sent_to_links(room: Room) -> None:
     peer = link(room, b"sub \nsub x\n")
     room.simplest(pub("polycast/x", b"1") + pub("x", b"2"))
     peer.expect(pub("x", b"2"))
 
 
-def test_with_forwarding_reserved_topics_stay_at_home_and_reach_only_who_asks(forward_room: Room) -> None:
+def test_with_forwarding_reserved_topics_are_not_sent_to_links(forward_room: Room) -> None:
     peer = link(forward_room, b"sub \n")
     client = forward_room.simplest(b"sub \n")
     peer.read_until(b"sub \n")

@@ -33,7 +33,7 @@ def test_a_peer_that_restarts_is_dialled_again() -> None:
                 expect_heard(dialling, second, "x", b"back")
 
 
-def test_a_peer_that_comes_later_is_dialled_until_it_is_there() -> None:
+def test_a_missing_peer_is_dialled_until_it_accepts() -> None:
     port = free_port()
     with Broker(f"--peer=127.0.0.1:{port}", listen=LISTEN) as dialling:
         dialling.wait_for_log(f"simplest.peer tcp://127.0.0.1:{port}: ")
@@ -72,7 +72,7 @@ class HangingUp:
                 self.calls += 1
 
 
-def test_a_link_that_breaks_costs_clients_nothing() -> None:
+def test_a_broken_link_does_not_disturb_clients() -> None:
     with (
         Broker("-v", listen=LISTEN) as first,
         Proxy(first.ports["simplest.peer"]) as proxy,
@@ -107,7 +107,7 @@ def test_two_that_dial_each_other_keep_one_link_and_use_the_other_when_it_breaks
             expect_heard(second, first, "x", b"and back again")
 
 
-def test_a_broker_that_dials_itself_notices() -> None:
+def test_a_broker_detects_a_link_to_itself() -> None:
     port = free_port()
     with Broker(f"--listen=simplest.peer=tcp://127.0.0.1:{port}", f"--peer=127.0.0.1:{port}", "-v") as broker:
         broker.wait_for_log("it leads to this broker")
@@ -120,7 +120,7 @@ def test_a_broker_that_dials_itself_notices() -> None:
         assert broker.log().count(": connected") == 1
 
 
-def test_two_names_for_one_peer_make_one_link() -> None:
+def test_two_addresses_of_one_peer_make_one_link() -> None:
     with Broker("-v", listen=LISTEN) as target, Proxy(target.ports["simplest.peer"]) as detour:
         peers = (f"--peer=127.0.0.1:{target.ports['simplest.peer']}", f"--peer=127.0.0.1:{detour.port}")
         with Broker(*peers, "-v", listen=LISTEN) as dialling:

@@ -102,7 +102,7 @@ def topic_of_its_own() -> str:
     return f"t{next(numbers)}/x"
 
 
-def test_every_message_comes_once(ring: Net) -> None:
+def test_every_message_arrives_once(ring: Net) -> None:
     circle = Circle(ring, text := topic_of_its_own())
     circle.wait_until_asked()
     circle.expect_once(f"//{text}")
@@ -115,7 +115,7 @@ def test_what_is_published_under_its_forwarded_name_comes_once(ring: Net) -> Non
 
 
 @pytest.mark.parametrize("link", ["CA", "BA", "DC"])
-def test_it_still_does_without_a_link_and_with_it_again(ring: Net, link: str) -> None:
+def test_messages_arrive_once_while_a_link_closes_and_opens(ring: Net, link: str) -> None:
     circle = Circle(ring, text := topic_of_its_own())
     circle.wait_until_asked()
     circle.expect_once(f"//{text}")
@@ -127,7 +127,7 @@ def test_it_still_does_without_a_link_and_with_it_again(ring: Net, link: str) ->
     circle.expect_once(f"//{text}")
 
 
-def test_it_still_does_in_a_chain(ring: Net) -> None:
+def test_messages_arrive_once_in_a_chain(ring: Net) -> None:
     """Without B - A and C - A what is left is B - C - D - A: three links from end to end."""
     circle = Circle(ring, text := topic_of_its_own())
     circle.wait_until_asked()
@@ -141,7 +141,7 @@ def test_it_still_does_in_a_chain(ring: Net) -> None:
     circle.expect_once(f"//{text}")
 
 
-def test_a_plain_name_comes_once(ring: Net) -> None:
+def test_a_plain_name_arrives_once(ring: Net) -> None:
     """A name without slashes is forwarded as //fwd/name; whoever asks for the name itself gets it under that."""
     name = f"plain{next(numbers)}"
     listeners: dict[str, Listener] = {}
@@ -158,7 +158,7 @@ def test_a_plain_name_comes_once(ring: Net) -> None:
             assert listener.hear(1) == [said], way
 
 
-def test_a_controller_of_fanout_is_heard_at_every_broker(ring: Net) -> None:
+def test_fanout_messages_reach_every_broker(ring: Net) -> None:
     name = f"plain{next(numbers)}"
     clients = [room.client(f"unsubscribe all\nsubscribe {name}.>\n".encode()) for room in ring.rooms.values()]
     ring.wait_for_subscriptions(f"{name}.")

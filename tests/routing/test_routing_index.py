@@ -90,7 +90,7 @@ def test_disjoint() -> None:
     assert not are_disjoint(frozenset([a, b, c]))
 
 
-def test_one_subscriber_in_two_forms_is_not_disjoint() -> None:
+def test_one_subscriber_with_two_encoders_is_not_disjoint() -> None:
     one = Subscriber(1)
     a, b = Audience(frozenset([(one, ENCODER)])), Audience(frozenset([(one, Encoder())]))
     assert not are_disjoint(frozenset([a, b]))

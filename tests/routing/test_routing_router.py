@@ -165,14 +165,14 @@ def look_up(router: Router, *keys: bytes) -> list[Audience]:
     return [router.refresh(router.topics.use(key)).audience for key in keys]
 
 
-def test_an_answer_is_remembered(asked: list[str]) -> None:
+def test_an_audience_is_cached(asked: list[str]) -> None:
     router = Router(Topics(1_000_000))
     first = look_up(router, b"a", b"b")
     assert look_up(router, b"a", b"b", b"a") == [*first, first[0]]
     assert asked == ["a", "b"]
 
 
-def test_an_exact_subscription_outdates_only_its_own_topic(asked: list[str]) -> None:
+def test_an_exact_subscription_invalidates_one_topic(asked: list[str]) -> None:
     router, one = Router(Topics(1_000_000)), Subscriber(1)
     _, other = look_up(router, b"a", b"b")
     asked.clear()
@@ -188,7 +188,7 @@ def test_an_exact_subscription_outdates_only_its_own_topic(asked: list[str]) -> 
 
 
 @pytest.mark.parametrize("pattern", [Prefix("a"), Contains("a"), Everything()], ids=str)
-def test_any_other_subscription_outdates_all(asked: list[str], pattern: Pattern) -> None:
+def test_any_other_subscription_invalidates_all_topics(asked: list[str], pattern: Pattern) -> None:
     router, one = Router(Topics(1_000_000)), Subscriber(1)
     look_up(router, b"a", b"b")
     asked.clear()
@@ -197,7 +197,7 @@ def test_any_other_subscription_outdates_all(asked: list[str], pattern: Pattern)
     assert asked == ["a", "b"]
 
 
-def test_a_subscription_that_changes_nothing_outdates_nothing(asked: list[str]) -> None:
+def test_an_unchanged_subscription_invalidates_nothing(asked: list[str]) -> None:
     router, one = Router(Topics(1_000_000)), Subscriber(1)
     router.subscribe(one, Everything(), FORMS[0])
     look_up(router, b"a")
@@ -208,7 +208,7 @@ def test_a_subscription_that_changes_nothing_outdates_nothing(asked: list[str]) 
     assert asked == []
 
 
-def test_a_second_subscription_replaces_the_form() -> None:
+def test_a_second_subscription_replaces_the_encoder() -> None:
     router, one = Router(Topics(1_000_000)), Subscriber(1)
     for pattern in (Exact("a"), Prefix("a"), Contains("a"), Everything()):
         for encoder in FORMS:
@@ -251,7 +251,7 @@ def test_a_lookup_creates_no_topic() -> None:
     assert len(router.topics) == 0
 
 
-def test_a_topic_that_is_not_utf8_is_not_kept() -> None:
+def test_a_topic_that_is_not_utf8_is_not_stored() -> None:
     router = Router(Topics(1_000_000))
     with pytest.raises(UnicodeDecodeError):
         router.topics.use(b"\xff")

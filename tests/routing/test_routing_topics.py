@@ -41,7 +41,7 @@ def test_no_sequence_comes_twice(capacity: int, steps: Uses) -> None:
 
 
 @given(capacities, uses)
-def test_the_table_is_bounded_and_counts_what_it_forgot(capacity: int, steps: Uses) -> None:
+def test_the_table_is_bounded_and_counts_forgotten_topics(capacity: int, steps: Uses) -> None:
     topics = Topics(capacity)
     made = 0
     for number, count in steps:
@@ -61,7 +61,7 @@ def test_the_floor_never_falls(capacity: int, steps: Uses) -> None:
         floor = topics.floor
 
 
-def test_what_fits_is_not_forgotten() -> None:
+def test_topics_within_the_capacity_stay() -> None:
     topics = Topics(10)
     for _ in range(3):
         for number in range(5):
@@ -70,7 +70,7 @@ def test_what_fits_is_not_forgotten() -> None:
     assert (topics.floor, topics.forgotten) == (0, 0)
 
 
-def test_what_is_used_stays() -> None:
+def test_used_topics_stay() -> None:
     topics = Topics(4)
     for number in range(1, 100):
         assert publish(topics, 0, 1) == range(number - 1, number)
@@ -79,7 +79,7 @@ def test_what_is_used_stays() -> None:
     assert topics.get(key_of(1)) is None
 
 
-def test_the_floor_rises_past_what_was_forgotten() -> None:
+def test_the_floor_rises_above_forgotten_sequences() -> None:
     topics = Topics(4)
     publish(topics, 0, 7)
     for number in range(1, 6):
@@ -89,7 +89,7 @@ def test_the_floor_rises_past_what_was_forgotten() -> None:
     assert publish(topics, 0, 1) == range(7, 8)
 
 
-def test_asking_is_no_use() -> None:
+def test_get_does_not_count_as_use() -> None:
     topics = Topics(4)
     publish(topics, 0, 1)
     for number in range(1, 5):
@@ -98,7 +98,7 @@ def test_asking_is_no_use() -> None:
     assert topics.get(key_of(0)) is None
 
 
-def test_asking_makes_no_topic() -> None:
+def test_get_creates_no_topic() -> None:
     topics = Topics(4)
     assert topics.get(b"new") is None
     assert len(topics) == 0

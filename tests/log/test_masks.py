@@ -49,6 +49,6 @@ def test_a_slice_is_like_any_batch(names: list[str], pattern: Pattern, data: st.
 
 
 @pytest.mark.parametrize("pattern", [Exact("a"), Prefix(""), Contains(""), Everything()], ids=str)
-def test_nothing_is_in_nothing(pattern: Pattern) -> None:
+def test_an_empty_batch_has_no_matches(pattern: Pattern) -> None:
     assert matching(to_batch([]), [pattern]).num_rows == 0
     assert matching(to_batch(["a"]), []).num_rows == 0

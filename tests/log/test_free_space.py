@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from log.desk import desk
-from log.house import House
+from log.housekeeping_rig import HousekeepingRig
 from polycast.errors import StartError, UsageError
 from polycast.log.files.disk import Disk
 from polycast.log.files.folder import segment_size, segments
@@ -51,26 +51,28 @@ def volume(tmp_path: Path) -> Volume:
 
 
 @pytest.fixture
-def house(tmp_path: Path, volume: Volume) -> House:
+def rig(tmp_path: Path, volume: Volume) -> HousekeepingRig:
     """With ten segments on a file system where ten more would fit, and room for six of them is kept free."""
     settings = LogSettings(seal=False, keep_free=str(6 * PAGE), segment_bytes=PAGE)
-    opened = House(tmp_path, settings, volume)
+    opened = HousekeepingRig(tmp_path, settings, volume)
     for _ in range(10):
         opened.shelf.segment(5)
     return opened
 
 
-def test_nothing_goes_while_there_is_room(house: House) -> None:
-    house.keeper.round()
-    assert len(house.names()) == 10
-    assert (house.keeper.removed_for_room, house.keeper.warning) == (0, "")
+def test_no_segment_is_removed_while_space_is_free(rig: HousekeepingRig) -> None:
+    rig.housekeeping.round()
+    assert len(rig.names()) == 10
+    assert (rig.housekeeping.removed_for_room, rig.housekeeping.warning) == (0, "")
 
 
-def test_the_oldest_go_until_there_is_room(house: House, volume: Volume, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_oldest_segments_are_removed_until_space_is_free(
+    rig: HousekeepingRig, volume: Volume, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     volume.others = 7 * PAGE
-    house.keeper.round()
-    assert house.names() == [
+    rig.housekeeping.round()
+    assert rig.names() == [
         "15.arrows",
         "20.arrows",
         "25.arrows",
@@ -79,71 +81,75 @@ def test_the_oldest_go_until_there_is_room(house: House, volume: Volume, caplog:
         "40.arrows",
         "45.arrows",
     ]
-    assert (house.keeper.segments_removed, house.keeper.removed_for_room, house.keeper.messages_removed) == (
+    assert (
+        rig.housekeeping.segments_removed,
+        rig.housekeeping.removed_for_room,
+        rig.housekeeping.messages_removed,
+    ) == (
         3,
         3,
         15,
     )
     assert "offsets 5 to 9, 5 messages, 4,096 bytes (log.keep_free)" in caplog.text
-    assert house.offsets() == list(range(15, 50))
+    assert rig.offsets() == list(range(15, 50))
 
 
 @pytest.mark.parametrize(
     ("keep_free", "left"), [(4, ["45.arrows"]), (12, ["35.arrows", "40.arrows", "45.arrows"])]
 )
-def test_a_quarter_of_the_room_stays_however_full_the_disk_is(
+def test_a_quarter_of_the_limit_stays_on_a_full_disk(
     keep_free: int, left: list[str], tmp_path: Path, volume: Volume
 ) -> None:
     """Whoever fills the disk cannot erase the whole log."""
     settings = LogSettings(seal=False, keep_free=str(keep_free * PAGE), segment_bytes=PAGE)
-    house = House(tmp_path, settings, volume)
+    rig = HousekeepingRig(tmp_path, settings, volume)
     for _ in range(10):
-        house.shelf.segment(5)
-    house.closed = 45
+        rig.shelf.segment(5)
+    rig.closed = 45
     for taken in range(10, 20):
         volume.others = taken * PAGE
-        house.keeper.round()
-    assert house.names() == left
-    assert house.keeper.warning
+        rig.housekeeping.round()
+    assert rig.names() == left
+    assert rig.housekeeping.warning
 
 
-def test_more_than_the_file_system_has_cannot_be_kept_free(tmp_path: Path, volume: Volume) -> None:
+def test_a_limit_above_the_file_system_is_an_error(tmp_path: Path, volume: Volume) -> None:
     with pytest.raises(StartError, match=r"log\.keep_free is 80\.0 KiB, and .* has 80\.0 KiB"):
-        House(tmp_path, LogSettings(keep_free=str(20 * PAGE)), volume)
+        HousekeepingRig(tmp_path, LogSettings(keep_free=str(20 * PAGE)), volume)
 
 
-def test_on_a_file_system_of_unknown_size_everything_stays(tmp_path: Path, volume: Volume) -> None:
+def test_nothing_is_removed_on_a_file_system_of_unknown_size(tmp_path: Path, volume: Volume) -> None:
     volume.size = 0
-    house = House(tmp_path, LogSettings(seal=False, keep_free="1GiB", segment_bytes=PAGE), volume)
+    rig = HousekeepingRig(tmp_path, LogSettings(seal=False, keep_free="1GiB", segment_bytes=PAGE), volume)
     for _ in range(3):
-        house.shelf.segment(5)
-    house.closed = 10
-    house.keeper.round()
-    assert len(house.names()) == 3
+        rig.shelf.segment(5)
+    rig.closed = 10
+    rig.housekeeping.round()
+    assert len(rig.names()) == 3
 
 
-def test_it_is_said_when_it_begins_and_when_it_is_over(
-    house: House, volume: Volume, caplog: pytest.LogCaptureFixture
+def test_low_space_is_logged_at_its_start_and_end(
+    rig: HousekeepingRig, volume: Volume, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     volume.others = 5 * PAGE
-    house.keeper.round()
+    rig.housekeeping.round()
     told = (
         "20.0 KiB are free and log.keep_free is 24.0 KiB: "
         "the oldest segments of the log are removed, down to 6.0 KiB"
     )
-    assert house.keeper.warning == told
-    house.keeper.round()
-    assert house.keeper.warning == told.replace("20.0 KiB", "24.0 KiB"), "there is room, and just so much"
+    assert rig.housekeeping.warning == told
+    rig.housekeeping.round()
+    assert rig.housekeeping.warning == told.replace("20.0 KiB", "24.0 KiB"), "there is room, and just so much"
     assert caplog.text.count("make room, or limit the log with log.retain_bytes") == 1
     volume.others = 0
-    house.keeper.round()
-    assert house.keeper.warning == ""
+    rig.housekeeping.round()
+    assert rig.housekeeping.warning == ""
     assert "44.0 KiB are free again" in caplog.text
 
 
-def test_what_is_removed_and_still_open_is_not_removed_twice(
-    house: House, volume: Volume, monkeypatch: pytest.MonkeyPatch
+def test_open_removed_files_count_as_free(
+    rig: HousekeepingRig, volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file system has its room when the last reader is gone; until then nothing more may go."""
     now = time.time()
@@ -152,61 +158,61 @@ def test_what_is_removed_and_still_open_is_not_removed_twice(
     volume.lazy = True
     volume.others = 7 * PAGE
     for _ in range(5):
-        house.keeper.round()
-    assert len(house.names()) == 7
+        rig.housekeeping.round()
+    assert len(rig.names()) == 7
     now += UNFREED_SECONDS + 1
     for _ in range(5):
-        house.keeper.round()
-    assert len(house.names()) == 4
+        rig.housekeeping.round()
+    assert len(rig.names()) == 4
 
 
-def test_half_of_the_room_is_there_whoever_holds_files_open(house: House, volume: Volume) -> None:
+def test_half_of_the_limit_is_freed_despite_open_files(rig: HousekeepingRig, volume: Volume) -> None:
     volume.free_bytes(volume.folder)
     volume.lazy = True
     volume.others = 7 * PAGE
-    house.keeper.round()
-    assert len(house.names()) == 7
+    rig.housekeeping.round()
+    assert len(rig.names()) == 7
     volume.others = 8 * PAGE
-    house.keeper.round()
-    assert len(house.names()) == 3, "two pages are free, and that is less than three"
+    rig.housekeeping.round()
+    assert len(rig.names()) == 3, "two pages are free, and that is less than three"
 
 
-def test_it_looks_while_a_segment_is_sealed(
+def test_space_is_freed_while_a_segment_is_sealed(
     tmp_path: Path, volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which stays, with those behind it."""
     settings = LogSettings(keep_free=str(6 * PAGE), segment_bytes=PAGE)
-    house = House(tmp_path, settings, volume)
+    rig = HousekeepingRig(tmp_path, settings, volume)
     for _ in range(4):
-        house.shelf.segment(5)
-    house.closed = 10
-    house.keeper.round()
-    assert house.names() == [".parquet", "5.parquet", "10.arrows", "15.arrows"]
-    monkeypatch.setattr(house.keeper, "_retained_at", -1e9)
+        rig.shelf.segment(5)
+    rig.closed = 10
+    rig.housekeeping.round()
+    assert rig.names() == [".parquet", "5.parquet", "10.arrows", "15.arrows"]
+    monkeypatch.setattr(rig.housekeeping, "_retained_at", -1e9)
     volume.others = 19 * PAGE
-    house.closed = 20
-    house.keeper._pause(0.0, 10)
-    assert house.names() == ["10.arrows", "15.arrows"]
+    rig.closed = 20
+    rig.housekeeping._pause(0.0, 10)
+    assert rig.names() == ["10.arrows", "15.arrows"]
 
 
-def test_auto_is_a_share_of_the_disk_and_never_much(tmp_path: Path) -> None:
+def test_auto_is_a_limited_share_of_the_disk(tmp_path: Path) -> None:
     assert keep_free_bytes("auto", 10 * GIB) == GIB
     assert keep_free_bytes("auto", 1000 * GIB) == 2 * GIB
     assert keep_free_bytes("0", 1000 * GIB) == 0
     assert keep_free_bytes("3 GiB", 1) == 3 * GIB
 
 
-def test_it_holds_by_default(tmp_path: Path) -> None:
+def test_the_limit_is_on_by_default(tmp_path: Path) -> None:
     volume = Volume(tmp_path, 20 * PAGE)
-    house = House(tmp_path, replace(LogSettings(), seal=False), volume)
+    rig = HousekeepingRig(tmp_path, replace(LogSettings(), seal=False), volume)
     for _ in range(10):
-        house.shelf.segment(5)
+        rig.shelf.segment(5)
     volume.others = 9 * PAGE
-    house.keeper.round()
-    assert len(house.names()) == 9
+    rig.housekeeping.round()
+    assert len(rig.names()) == 9
 
 
-def test_what_is_said_at_start(tmp_path: Path) -> None:
+def test_the_limits_are_logged_at_start(tmp_path: Path) -> None:
     with desk(tmp_path / "a", keep_free="5MiB", retain_bytes=MIB, retain_seconds=7200.0) as here:
         assert here.log.housekeeping.describe() == (
             "the oldest segments are removed when less than 5.0 MiB are free (log.keep_free), or the log has more "
@@ -241,11 +247,11 @@ def test_sizes_for_people(size: int, text: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["much", "-1", "10%", "0.1", -1, 1.5, True, ""])
-def test_what_is_no_size(value: object) -> None:
+def test_invalid_sizes(value: object) -> None:
     with pytest.raises(UsageError, match=r"log\.keep_free = "):
         load(flags=[("log.keep_free", value)])
 
 
 @pytest.mark.parametrize("value", ["auto", 0, 1 << 30, "2GiB"])
-def test_what_is_one(value: object) -> None:
+def test_valid_sizes(value: object) -> None:
     assert load(flags=[("log.keep_free", value)]).settings.log.keep_free == str(value)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log.pieces import Row, numbered, pieces, rows_of
+from log.numbered_bursts import Row, numbered, pieces, rows_of
 from polycast.dialects.hermod.encoders import ENCODER
 from polycast.log.files import bursts
 from polycast.log.files.bursts import spans_in_python, stretches_in_python, to_bursts
@@ -62,7 +62,7 @@ def test_a_run_ends_only_where_something_changes(pieces: list[SourcedBurst]) -> 
 
 
 @given(pieces())
-def test_forms_take_them_as_they_took_the_first(pieces: list[SourcedBurst]) -> None:
+def test_encoders_accept_replayed_bursts(pieces: list[SourcedBurst]) -> None:
     live = [ENCODER.encode(piece.burst, [(0, len(piece.burst))]) for piece in pieces]
     kept = [ENCODER.encode(burst, [(0, len(burst))]) for burst in to_bursts(to_batch(pieces))]
     assert b"".join(b"".join(each.blocks) for each in kept) == b"".join(b"".join(each.blocks) for each in live)
@@ -88,7 +88,7 @@ def test_in_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told_by(to_bursts(to_batch([SourcedBurst(burst, b"", 0)]))) == told_by([burst])
 
 
-def test_nothing() -> None:
+def test_no_messages() -> None:
     assert to_bursts(to_batch([])) == []
 
 
@@ -113,7 +113,7 @@ def test_other_kinds_of_text(other: Any) -> None:
     assert told_by(to_bursts(changed)) == told_by([burst])
 
 
-def test_a_format_nobody_knows_is_bytes() -> None:
+def test_an_unknown_format_is_bytes() -> None:
     batch = to_batch([SourcedBurst(numbered([(b"a", b"1", Format.TEXT), (b"a", b"2", Format.JSON)]), b"", 0)])
     at = batch.schema.get_field_index("format")
     [burst] = to_bursts(batch.set_column(at, "format", pa.array(["cbor", "json"])))

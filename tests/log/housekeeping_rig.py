@@ -1,4 +1,4 @@
-"""A log with a keeper that does nothing by itself."""
+"""A log with a housekeeping that does nothing by itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from polycast.log.settings import LogSettings
 from polycast.log.upkeep.housekeeping import Housekeeping
 
 
-class House:
-    """A shelf with a keeper that takes a round when it is told to."""
+class HousekeepingRig:
+    """A shelf with a housekeeping that takes a round when it is told to."""
 
     def __init__(self, folder: Path, settings: LogSettings, disk: Disk = DISK) -> None:
         write_state(folder, LogState(seed=f"{SEED:016x}", clean=False, next=0, reserved=0), DISK)
@@ -22,7 +22,7 @@ class House:
         self.closed: int | None = None
         self.rolls = 0
         self.snapshots = 0
-        self.keeper = Housekeeping(folder, settings, lambda: self.until, self._roll, self._snapshot, disk)
+        self.housekeeping = Housekeeping(folder, settings, lambda: self.until, self._roll, self._snapshot, disk)
 
     @property
     def until(self) -> int:

@@ -122,7 +122,7 @@ def test_rows_at_some_offsets(shelf: Shelf) -> None:
         assert found == [shelf.rows[offset] for offset in sorted(offsets)]
 
 
-def test_rows_that_are_nowhere_are_left_out(shelf: Shelf) -> None:
+def test_missing_rows_are_left_out(shelf: Shelf) -> None:
     assert [row["offset"] for row in to_rows(rows_at(shelf.folder, [3, 3, 119, 120, 5000]))] == [3, 119]
     segments(shelf.folder)[0].path.unlink()
     assert [row["offset"] for row in to_rows(rows_at(shelf.folder, [3, 11]))] == [11]
