@@ -1,4 +1,4 @@
-"""Some lives of one broker, each with an end of its own kind; then everything is compared with everything."""
+"""Several runs of one broker, each with another kind of end; then all observations are compared."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Episode:
         self._delivery = self._random.choice(("live", "live", "committed"))
 
     def play(self, rounds: int) -> str:
-        """What happened, in few words."""
+        """A summary of the episode."""
         for thread in (*self._publishers, self._witness):
             thread.start()
         try:
@@ -91,7 +91,7 @@ class Episode:
         wait_for(lambda: self._acked() > before, "acknowledgements")
 
     def _wait_for_sealing(self) -> None:
-        """For a moment in which a segment is being sealed, if there is one soon."""
+        """Waits for a segment that is being sealed, for a limited time."""
         end = time.monotonic() + TRAFFIC_SECONDS
         while time.monotonic() < end and not list(self._folder.glob("*.parquet.tmp")):
             _wait(0.0005)
@@ -112,7 +112,7 @@ class Episode:
         self._witness.join(GUARD_SECONDS)
 
     def _replay(self) -> None:
-        """Who begins with the earliest gets all that is there, in its order."""
+        """A replay from the earliest offset returns all rows in order."""
         rows = read_with_reader(self._folder)
         port = self._broker.port("hermod.sub", threading.Event())
         assert port
@@ -136,18 +136,18 @@ class Episode:
         check_heard(rows, self._witness, only_kept=self._delivery == "committed")
         for publisher in self._publishers:
             check_promises(rows, publisher)
-        self._check_words()
+        self._check_log_lines()
         told = polycast("log", "verify", "--data", str(self._folder.parent))
         assert told.code == 0, told
         heard = len(self._witness.heard)
         return f"{self._acked():,} acknowledged, {len(rows):,} kept, {heard:,} heard, {len(gaps):,} gaps"
 
-    def _check_words(self) -> None:
-        """To be killed is no damage: only what was never finished is put aside."""
+    def _check_log_lines(self) -> None:
+        """A kill is not damage: only unfinished groups are in the quarantine."""
         log = self._broker.log()
         assert not any(word in log for word in ("Traceback", "CRITICAL", " ERROR ")), log[-4000:]
-        aside = [path.name for path in (self._folder / "quarantine").glob("*")]
-        assert all(name.endswith(".tail") for name in aside), aside
+        quarantined = [path.name for path in (self._folder / "quarantine").glob("*")]
+        assert all(name.endswith(".tail") for name in quarantined), quarantined
 
 
 def _wait(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What is in the log afterwards: by our own reader, and by pyarrow alone."""
+"""Reads and checks the log, with the reader and with pyarrow alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read_with_reader(folder: Path) -> list[Row]:
 
 
 def read_with_pyarrow(folder: Path) -> tuple[list[Row], list[Gap]]:
-    """And the gaps that are on record."""
+    """Rows and recorded gaps."""
     rows: list[Row] = []
     gaps: list[Gap] = []
     for path in sorted(folder.glob("*.parquet")) + sorted(folder.glob("*.arrows")):
@@ -85,7 +85,7 @@ def _read_hot(path: Path) -> tuple[list[Row], list[dict[str, Any]]]:
 
 
 def check_log(rows: list[Row], gaps: list[Gap]) -> None:
-    """Offsets rise, and every jump is on record; the sequences of each topic rise."""
+    """Offsets rise, every gap is recorded, and the sequences of each topic rise."""
     expected = 0
     reached: dict[str, int] = {}
     recorded = {gap.first: gap for gap in gaps}
@@ -100,7 +100,7 @@ def check_log(rows: list[Row], gaps: list[Gap]) -> None:
 
 
 def check_heard(rows: list[Row], witness: Witness, only_kept: bool) -> None:
-    """Nobody ever heard anything else under a sequence than what is kept under it."""
+    """Every delivered message equals the stored message with its sequence."""
     assert not witness.wrong, witness.wrong
     if only_kept:
         lost = witness.heard.keys() - {(row.topic, row.sequence) for row in rows}
@@ -111,7 +111,7 @@ def check_heard(rows: list[Row], witness: Witness, only_kept: bool) -> None:
 
 
 def check_promises(rows: list[Row], publisher: Publisher) -> None:
-    """All that was acknowledged is there, nothing twice, all as it was sent and in that order."""
+    """Acknowledged messages are stored once, unchanged and in order."""
     assert not publisher.wrong, f"{publisher.name}: {publisher.wrong}"
     mark = publisher.name.encode() + b" "
     own = [row for row in rows if row.payload.startswith(mark)]

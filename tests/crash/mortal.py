@@ -18,7 +18,7 @@ LISTENERS = ("hermod.pub", "hermod.sub", "simplest")
 
 
 class Mortal:
-    """Several threads may wait for its ports; one starts and kills it."""
+    """Several threads wait for its ports; one thread starts and kills it."""
 
     def __init__(self, data: Path, stderr: Path) -> None:
         self._data = data
@@ -29,7 +29,7 @@ class Mortal:
         self.lives = 0
 
     def start(self, *arguments: str, module: str = "polycast") -> None:
-        """Does not wait until it is ready."""
+        """Does not wait until the broker is ready."""
         listen = [f"--listen={name}=tcp://127.0.0.1:0" for name in LISTENERS]
         flags = ["serve", f"--data={self._data}", *listen, *arguments]
         with self._stderr.open("a") as stderr:
@@ -79,7 +79,7 @@ class Mortal:
             self._changed.notify_all()
 
     def port(self, listener: str, given_up: threading.Event) -> int | None:
-        """Waits for one; None if nobody wants it any more."""
+        """Waits for a port; None when the test ends."""
         with self._changed:
             while not self._ports and not given_up.is_set():
                 self._changed.wait(0.05)

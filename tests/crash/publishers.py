@@ -1,4 +1,4 @@
-"""Publishers that know what they were promised.
+"""Publishers that record their acknowledgements.
 
 A unit is what is answered together: a message, a batch, or a batch with an id. Every message says who sent it and
 which of his it is. A publisher that loses its connection does not know what became of the units that were not
@@ -85,9 +85,9 @@ class Publisher(threading.Thread):
 
 class Acknowledged(Publisher):
     ahead = 300
-    """How many units may wait for their answer."""
+    """Unacknowledged units at a time."""
     repeats = False
-    """Whether what was lost is sent again."""
+    """Whether lost messages are sent again."""
 
     def make_unit(self) -> Unit:
         raise NotImplementedError
@@ -109,7 +109,7 @@ class Acknowledged(Publisher):
             yield unit.frames
 
     def hear(self, peer: Peer) -> None:
-        """Some answers, at least one."""
+        """Some responses, at least one."""
         data = peer.socket.recv(1 << 16)
         if not data:
             raise Gone
@@ -152,7 +152,7 @@ class Batches(Acknowledged):
 
 
 class OnceBatches(Acknowledged):
-    """Some are said again though they were answered."""
+    """Some messages are repeated after their acknowledgement."""
 
     ahead = 3
     repeats = True

@@ -1,10 +1,9 @@
 """A broker is killed at random moments while publishers wait for acknowledgements.
 
-Afterwards, whatever the settings: every message that was acknowledged is in the log, once and as it was sent;
-every batch with an id is there as a whole and once; each publisher's messages are in its order; offsets and
-sequences rise and are never used again, not even those that only a live subscriber has seen; every jump is on
-record. With `sync = interval` and `never` that is so because a killed process loses nothing that was written; a
-power failure may.
+Afterwards, with any settings: every acknowledged message is in the log, once and unchanged; every batch with an id
+is complete and stored once; the messages of each publisher are in order; offsets and sequences rise and are never
+reused, not even those that only a live subscriber has seen; every gap is recorded. With `sync = interval` and
+`never` this holds because a killed process loses no written data; a power failure may.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A live subscriber that remembers everything it ever heard, over all lives of a broker."""
+"""A live subscriber that records every delivered message, over all runs of a broker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Witness(threading.Thread):
         peer.read += data
 
     def take(self, data: bytes) -> int:
-        """How many bytes were whole messages."""
+        """The bytes of complete messages."""
         at = 0
         while (brace := data.find(b"}", at)) >= 0:
             header = json.loads(data[at : brace + 1])

@@ -1,4 +1,4 @@
-"""A log in use, without a broker around it; and a disk that fails where it is told to.
+"""An open log without a broker, and a disk with injected failures.
 
 desk = Desk(tmp_path, disk)
 assert not desk.publish(("a", b"1")).reason
@@ -37,7 +37,7 @@ TOPICS = 1000
 RESERVE = 1000
 NOW = 1_700_000_000.0
 ME = "somebody"
-"""Who owns the batches here."""
+"""The owner of batches."""
 
 
 class Said(NamedTuple):
@@ -48,7 +48,7 @@ class Said(NamedTuple):
 
 
 class Desk:
-    """Everything that is published is waited for."""
+    """Publishing waits until the messages are durable or lost."""
 
     def __init__(self, data: Path, disk: Disk = DISK, topics: int = TOPICS, **settings: Any) -> None:
         self.data = data
@@ -78,7 +78,7 @@ class Desk:
         return durable
 
     def say(self, *messages: tuple[str, bytes], batch_id: str = "", owner: str = ME, now: float = NOW) -> Burst:
-        """Does not wait."""
+        """Does not wait until the messages are durable."""
         burst = Burst.of("some", [(topic.encode(), payload, Format.BYTES) for topic, payload in messages])
         publication = self.hub.publish(burst, self._me)
         batch = BatchKey(owner, batch_id) if batch_id else None
@@ -89,7 +89,7 @@ class Desk:
         return burst
 
     def find(self, batch_id: str, now: float = NOW, owner: str = ME) -> KnownBatch | None:
-        """What is remembered of a batch."""
+        """The remembered batch."""
         return self.log.batches.find(BatchKey(owner, batch_id), to_micros(now))
 
     def wait_durable(self, patience: float = GUARD_SECONDS) -> Durable:
@@ -109,13 +109,13 @@ class Desk:
         return self._posted.empty()
 
     def fill(self, count: int, topics: int = 3, size: int = 20) -> None:
-        """So many groups of one message."""
+        """Publishes groups of one message."""
         for number in range(count):
             durable = self.publish((f"t{number % topics}", b"%d " % self.log.next + bytes(size)))
             assert not durable.reason
 
     def crash(self, place: Path) -> Path:
-        """A copy of the data folder as it is now, at a moment in which no file got another name."""
+        """A copy of the data folder, taken while no file is being renamed."""
         image = place / f"image-{len(list(place.glob('image-*')))}"
         try:
             shutil.copytree(self.data, image, ignore=shutil.ignore_patterns("image-*"))
@@ -156,7 +156,7 @@ def reserve_few(monkeypatch: pytest.MonkeyPatch, count: int = RESERVE) -> None:
 
 
 class HastyDisk(Disk):
-    """For tests with very many files: it waits for nothing."""
+    """Skips fsync, for tests with very many files."""
 
     def sync(self, fd: int) -> None:
         pass
@@ -181,14 +181,14 @@ class Fault:
 
 
 class FaultyDisk(Disk):
-    """`disk.fail("sync", ".arrows")`: every sync of a file with such a name fails, until `disk.heal()`."""
+    """`disk.fail("sync", ".arrows")`: every fsync of such a file fails, until `disk.heal()`."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
         self.failures: list[str] = []
 
     def fail(self, action: str, name: str, error: int = errno.EIO, times: int = 1 << 30, passing: int = 0) -> None:
-        """`passing`: so many go well before. A write fails when half of it is done."""
+        """`passing`: calls that succeed before. A failing write writes half of its data."""
         self._faults.append(Fault(action, name, error, times, passing))
 
     def heal(self) -> None:

@@ -1,4 +1,4 @@
-"""A log with a housekeeping that does nothing by itself."""
+"""A log whose housekeeping runs on request only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from polycast.log.upkeep.housekeeping import Housekeeping
 
 
 class HousekeepingRig:
-    """A shelf with a housekeeping that takes a round when it is told to."""
+    """A log with housekeeping that runs a round on request."""
 
     def __init__(self, folder: Path, settings: LogSettings, disk: Disk = DISK) -> None:
         write_state(folder, LogState(seed=f"{SEED:016x}", clean=False, next=0, reserved=0), DISK)

@@ -1,4 +1,4 @@
-"""Bursts as the hub numbers them, with other bytes between their payloads, and the rows they should become."""
+"""Numbered bursts with other bytes between their payloads, and the rows expected for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ messages = st.tuples(st.sampled_from(TOPICS), st.binary(max_size=9), st.sampled_
 def numbered(
     messages: list[tuple[bytes, bytes, Format]], offset: int = 0, sequences: Counter[bytes] | None = None
 ) -> Burst:
-    """`sequences` is what each topic has reached, and goes on."""
+    """`sequences` has the next sequence of each topic, and is updated."""
     burst = Burst.of("some", messages)
     burst.offset = offset
     reached = Counter[bytes]() if sequences is None else sequences
@@ -50,7 +50,7 @@ def pieces(draw: st.DrawFn, min_size: int = 0) -> list[SourcedBurst]:
 
 
 def _spread(burst: Burst, between: bytes, mutable: bool) -> None:
-    """The same payloads as a read would bring them: with frames around them, maybe in a bytearray."""
+    """The payloads as a read receives them: between frames, possibly in a bytearray."""
     block = bytearray()
     starts, ends = array("q"), array("q")
     for message in burst.messages():
@@ -62,7 +62,7 @@ def _spread(burst: Burst, between: bytes, mutable: bool) -> None:
 
 
 def rows_of(pieces: list[SourcedBurst]) -> list[Row]:
-    """What the log should say, row by row."""
+    """The expected rows."""
     rows: list[Row] = []
     for burst, source, micros in pieces:
         messages = list(burst.messages())

@@ -1,7 +1,7 @@
-"""A disk that remembers what is safe, and what a power failure could leave.
+"""A disk that simulates power failures.
 
-What was synced is there. Of what was written since, any sectors may be there or not; so may the new size of a
-file, the name of a file whose folder was not synced, and the old name of one that was removed.
+Fsynced data is there. Of later writes, any sector may be missing; so may the new size of a file, the name of a
+file whose folder was not fsynced, and the removal of a file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ SECTOR_BYTES = 512
 
 class File:
     def __init__(self) -> None:
-        self.safe = b""
+        self.durable = b""
         self.sectors: list[tuple[int, bytes]] = []
-        """Written, and not safe."""
+        """Written, but not durable."""
 
     def write(self, data: bytes, position: int) -> None:
         while data:
@@ -29,17 +29,17 @@ class File:
             self.sectors.append((position, data[:room]))
             data, position = data[room:], position + room
 
-    def make_safe(self, data: bytes) -> None:
-        self.safe = data
+    def make_durable(self, data: bytes) -> None:
+        self.durable = data
         self.sectors = []
 
     def after_failure(self, random: Random, size: int) -> bytes:
         share = random.choice((0.0, 0.5, 0.9, 1.0))
-        left = bytearray(self.safe.ljust(size, b"\0"))
+        left = bytearray(self.durable.ljust(size, b"\0"))
         for position, data in self.sectors:
             if random.random() < share and position + len(data) <= len(left):
                 left[position : position + len(data)] = data
-        return bytes(left[: random.choice((size, len(self.safe)))])
+        return bytes(left[: random.choice((size, len(self.durable)))])
 
 
 class PowerDisk(Disk):
@@ -49,7 +49,7 @@ class PowerDisk(Disk):
         self._lock = threading.RLock()
         self._files: dict[Path, File] = {}
         self._names: set[Path] = set()
-        """Those that are safe."""
+        """Durable file names."""
 
     def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
         with self._lock:
@@ -70,7 +70,7 @@ class PowerDisk(Disk):
     def sync(self, fd: int) -> None:
         with self._lock:
             self._on_action()
-            self._file(fd).make_safe(Path(path_of(fd)).read_bytes())
+            self._file(fd).make_durable(Path(path_of(fd)).read_bytes())
 
     def sync_folder(self, folder: Path) -> None:
         with self._lock:
@@ -79,7 +79,7 @@ class PowerDisk(Disk):
             self._names |= {path for path in self._files if path.parent == folder and path.exists()}
 
     def rename(self, old: Path, new: Path) -> None:
-        """What the old name stood for until now is not modelled: `replace` syncs the folder right behind it."""
+        """The former file of that name is not modelled: `replace` fsyncs the folder right behind it."""
         with self._lock:
             self._on_action()
             file = self._files.pop(old)
@@ -91,13 +91,13 @@ class PowerDisk(Disk):
         return self._files.setdefault(Path(path_of(fd)), File())
 
     def fail(self, target: Path) -> None:
-        """Writes what is left of the folder `log` into another one."""
+        """Writes the remains of the folder `log` into another folder."""
         with self._lock:
             folder = target / "log"
             folder.mkdir(parents=True)
             for path, file in self._files.items():
                 if self._survives(path):
-                    size = path.stat().st_size if path.exists() else len(file.safe)
+                    size = path.stat().st_size if path.exists() else len(file.durable)
                     (folder / path.name).write_bytes(file.after_failure(self._random, size))
 
     def _survives(self, path: Path) -> bool:

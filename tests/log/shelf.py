@@ -1,4 +1,4 @@
-"""A log on disk, group by group, as a broker would have written it; and its rows, to compare with."""
+"""A log on disk, written group by group like a broker does, and its expected rows."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Shelf:
             self._segment = None
 
     def segment(self, *counts: int, **more: Any) -> Path:
-        """A whole one, with groups of so many rows."""
+        """A complete segment, with groups of these sizes."""
         path = self.begin()
         for count in counts:
             self.add(count, **more)
@@ -133,7 +133,7 @@ def every_byte(start: int, stop: int) -> range:
 
 
 def flip(path: Path, position: int, mask: int = 0x01) -> None:
-    """Twice is as it was."""
+    """Flipping twice restores the byte."""
     with path.open("r+b") as file:
         file.seek(position)
         [byte] = file.read(1)

@@ -1,4 +1,4 @@
-"""Batch ids: each belongs to one identity, and where there are too many, the identity with the most loses one."""
+"""Batch ids: each belongs to one identity; past the limit, the identity with the most ids loses one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ids_of(most: int, seconds: float = DAY) -> BatchIds:
 
 
 class Filling:
-    """One id after the other, each with one message."""
+    """Adds ids one after the other, each with one message."""
 
     def __init__(self, ids: BatchIds) -> None:
         self.ids = ids
@@ -111,7 +111,7 @@ def trimmed(snapshot: pa.Table, behind: BatchIds, most: int, seconds: float, mic
 @settings(deadline=None)
 @given(adds, st.integers(1, 12))
 def test_an_owner_with_few_ids_keeps_them(added: list[tuple[str, int, int]], most: int) -> None:
-    """Nobody with fewer than its equal share: the cure for everything else is another's loss."""
+    """No owner with fewer ids than its equal share loses one."""
     live = ids_of(most)
     owners = {owner for owner, _, _ in added}
     counts: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""What comes in bulk: the same rows as if it had come in bursts, in a group of its own, and room for it."""
+"""Bulk batches: the same rows as from bursts, in a group of their own, with reserved offsets."""
 
 from __future__ import annotations
 

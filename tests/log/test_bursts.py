@@ -1,4 +1,4 @@
-"""What was kept comes back as the bursts it was: the same messages, sequences and offsets."""
+"""Stored rows become bursts again: the same messages, sequences and offsets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEPT = ("offset", "topic", "sequence", "format", "payload")
 
 
 def told_by(bursts: list[Burst]) -> list[Row]:
-    """Row by row, what a burst knows of it."""
+    """The columns of a burst, row by row."""
     return [
         {key: row[key] for key in KEPT} for burst in bursts for row in rows_of([SourcedBurst(burst, b"", 0)])
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is told about the log without reading its rows."""
+"""The catalog of the log."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_parts_of_a_range(tmp_path: Path) -> None:
 
 
 def test_reading_starts_at_the_position(tmp_path: Path) -> None:
-    """Neither what is before it nor what is damaged there matters."""
+    """Earlier segments do not matter, damaged or not."""
     shelf = Shelf(tmp_path)
     path = shelf.segment(10, 10, 10, payload=bytes(200_000))
     flip(path, shelf.positions[0] + 1000)

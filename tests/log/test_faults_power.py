@@ -1,4 +1,4 @@
-"""The power fails at any moment: what was acknowledged is there, and what was used is not used again."""
+"""Power failures at any moment: acknowledged messages are stored, and no number is reused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOMENTS = 8
 
 
 class Moment(NamedTuple):
-    """What is left, and what was known when the power failed."""
+    """The remaining files, and what was durable at the power failure."""
 
     image: Path
     kept: list[Said]
@@ -101,7 +101,7 @@ def check(moment: Moment, scene: Scene, promised: bool) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("sync", ["always", "never"])
 def test_the_power_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, sync: str) -> None:
-    """With `sync = never` less may be there, but what is there is right."""
+    """With `sync = never` messages may be missing, but stored messages are correct."""
     reserve_few(monkeypatch)
     scene = Scene(tmp_path, seed, sync)
     scene.play()

@@ -1,4 +1,4 @@
-"""No room on the disk: what does not fit is refused and on record, and all goes on when there is room again."""
+"""A full disk: groups that do not fit are refused, the gap is recorded, and storing resumes when space is free."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
 
 
 def check(desk: Desk) -> list[Gap]:
-    """Everybody reads what was kept, and nothing else. What is missing is on record."""
+    """All readers read exactly the durable messages. Gaps are recorded."""
     rows, gaps = read_with_pyarrow(desk.folder)
     assert [Said(*row) for row in rows] == desk.kept
     assert read_with_reader(desk.folder) == rows
@@ -56,7 +56,7 @@ def test_a_group_that_does_not_fit_on_the_disk(tmp_path: Path, disk: FaultyDisk,
 
 @pytest.mark.parametrize("passing", [0, 1])
 def test_a_group_is_written_in_part(tmp_path: Path, disk: FaultyDisk, passing: int) -> None:
-    """Its body, or its body and half of its prefix. Whoever reads never sees it."""
+    """The body, or the body and half of the prefix. Readers never see the group."""
     with desk(tmp_path, disk) as here:
         here.fill(3)
         disk.fail("write", ".arrows", errno.EIO, times=1, passing=passing)
@@ -68,7 +68,7 @@ def test_a_group_is_written_in_part(tmp_path: Path, disk: FaultyDisk, passing: i
 
 
 def test_a_failed_append_cannot_be_truncated(tmp_path: Path, disk: FaultyDisk) -> None:
-    """Then nothing is written before that is done: a shorter group would leave the end of the longer one."""
+    """No group is written before the truncation: a shorter group would leave the end of the longer one."""
     with desk(tmp_path, disk) as here:
         here.fill(3)
         disk.fail("write", ".arrows", FULL, times=1, passing=1)
@@ -81,7 +81,7 @@ def test_a_failed_append_cannot_be_truncated(tmp_path: Path, disk: FaultyDisk) -
 
 
 def test_nearly_full(tmp_path: Path, disk: FaultyDisk) -> None:
-    """Room that is asked for ahead of time is not there; that for the group is."""
+    """The disk has space for the group, but not for the allocation ahead."""
     with desk(tmp_path, disk) as here:
         for _ in range(5):
             disk.fail("allocate", ".arrows", FULL, times=1)
@@ -103,7 +103,7 @@ def test_full_from_the_beginning(tmp_path: Path, disk: FaultyDisk) -> None:
 
 
 def test_full_when_a_segment_ends(tmp_path: Path, disk: FaultyDisk) -> None:
-    """There is no next one to write to."""
+    """No segment can be created."""
     with desk(tmp_path, disk, segment_bytes=65_536) as here:
         here.fill(1, size=70_000)
         disk.fail("write", ".arrows", FULL)
@@ -116,7 +116,7 @@ def test_full_when_a_segment_ends(tmp_path: Path, disk: FaultyDisk) -> None:
 
 
 def test_a_stop_while_it_is_full(tmp_path: Path, disk: FaultyDisk) -> None:
-    """What was lost is on record all the same, by whoever writes next; its numbers are not used again."""
+    """The next start records the gap, and does not reuse its numbers."""
     with desk(tmp_path, disk) as here:
         here.fill(3)
         disk.fail("allocate", ".arrows", FULL)
@@ -149,7 +149,7 @@ def test_a_full_disk_is_logged_once(tmp_path: Path, disk: FaultyDisk, caplog: py
 def test_offsets_do_not_run_out_while_it_is_full(
     tmp_path: Path, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Subscribers go on hearing what cannot be kept: the state is written over where no other file fits."""
+    """Live delivery goes on: the state file is overwritten in place on a full disk."""
     reserve_few(monkeypatch, 100)
     with desk(tmp_path, disk) as here:
         here.fill(1)

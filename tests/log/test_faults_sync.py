@@ -1,4 +1,4 @@
-"""A sync fails: nobody knows what is on the disk. Nothing is acknowledged from there on, nothing tried again."""
+"""After a failed fsync the state of the disk is unknown: nothing is acknowledged and nothing is retried."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_group_is_refused_after_a_failed_fsync(
 
 
 def test_a_segment_that_ends_cannot_be_synced(tmp_path: Path, disk: FaultyDisk) -> None:
-    """Nothing comes to lie in the next one."""
+    """No message goes to the next segment."""
     with desk(tmp_path, disk, segment_bytes=65_536, sync="never") as here:
         disk.fail("sync", ".arrows", passing=1)  # the first is for its beginning
         here.fill(1, size=70_000)
@@ -80,7 +80,7 @@ def test_a_sync_in_time_needs_no_messages(tmp_path: Path, disk: FaultyDisk) -> N
 
 
 def test_waiting_groups_are_refused_too(tmp_path: Path, disk: FaultyDisk) -> None:
-    """Written while the disk was at it, and never told to be kept."""
+    """Written during the failing fsync, and announced as lost."""
     with desk(tmp_path, disk) as here:
         here.fill(1)
         disk.fail("sync", ".arrows", errno.EIO)
@@ -95,7 +95,7 @@ def test_waiting_groups_are_refused_too(tmp_path: Path, disk: FaultyDisk) -> Non
 
 
 def test_the_beginning_of_a_segment_cannot_be_synced(tmp_path: Path, disk: FaultyDisk) -> None:
-    """Nothing was promised about that file: it goes, and the next group begins another."""
+    """The file has no durable messages: it is removed, and the next group begins another one."""
     with desk(tmp_path, disk) as here:
         disk.fail("sync", ".arrows", times=1)
         assert here.publish(("a", b"no")).reason == "Input/output error"

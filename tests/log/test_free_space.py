@@ -1,4 +1,4 @@
-"""`log.keep_free`: the oldest segments go while too little is free on the file system, whoever fills it."""
+"""`log.keep_free`: the oldest segments are removed while too little is free on the file system."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from polycast.server import load
 from polycast.text import parse_size, size_text
 
 PAGE = 4096
-"""What a segment of five messages takes."""
+"""The size of a segment of five messages."""
 MIB = 2**20
 GIB = 2**30
 
 
 class Volume(Disk):
-    """A file system on which there is nothing but a log and what others take of it."""
+    """A simulated file system with a log and other files."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.folder = folder
         self.size = size
         self.others = 0
         self.lazy = False
-        """Whether what is removed stays in use: a reader has it open."""
+        """Whether removed files keep their space: a reader has them open."""
         self._most = 0
 
     def capacity(self, folder: Path) -> int:
@@ -52,7 +52,7 @@ def volume(tmp_path: Path) -> Volume:
 
 @pytest.fixture
 def rig(tmp_path: Path, volume: Volume) -> HousekeepingRig:
-    """With ten segments on a file system where ten more would fit, and room for six of them is kept free."""
+    """Ten segments on a file system with space for ten more, of which six are kept free."""
     settings = LogSettings(seal=False, keep_free=str(6 * PAGE), segment_bytes=PAGE)
     opened = HousekeepingRig(tmp_path, settings, volume)
     for _ in range(10):
@@ -100,7 +100,7 @@ def test_the_oldest_segments_are_removed_until_space_is_free(
 def test_a_quarter_of_the_limit_stays_on_a_full_disk(
     keep_free: int, left: list[str], tmp_path: Path, volume: Volume
 ) -> None:
-    """Whoever fills the disk cannot erase the whole log."""
+    """Other files on the disk cannot erase the whole log."""
     settings = LogSettings(seal=False, keep_free=str(keep_free * PAGE), segment_bytes=PAGE)
     rig = HousekeepingRig(tmp_path, settings, volume)
     for _ in range(10):
@@ -151,7 +151,7 @@ def test_low_space_is_logged_at_its_start_and_end(
 def test_open_removed_files_count_as_free(
     rig: HousekeepingRig, volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file system has its room when the last reader is gone; until then nothing more may go."""
+    """The space is free when the last reader closes the file; until then no other segment is removed."""
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)
     volume.free_bytes(volume.folder)
@@ -180,7 +180,7 @@ def test_half_of_the_limit_is_freed_despite_open_files(rig: HousekeepingRig, vol
 def test_space_is_freed_while_a_segment_is_sealed(
     tmp_path: Path, volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which stays, with those behind it."""
+    """The segment being sealed stays, and so do later ones."""
     settings = LogSettings(keep_free=str(6 * PAGE), segment_bytes=PAGE)
     rig = HousekeepingRig(tmp_path, settings, volume)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Sealing, retention and wishes, behind the writer's back."""
+"""Housekeeping: sealing, retention and seal requests."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_a_request_to_seal_everything(tmp_path: Path, settings: LogSettings) -> 
 
 
 def test_a_seal_request_waits_for_the_end_of_the_segment(rig: HousekeepingRig, tmp_path: Path) -> None:
-    """The writer hears of it some time later; what is begun meanwhile is not meant."""
+    """The writer gets the request later; segments that begin meanwhile are not included."""
     rig.shelf.begin()
     rig.shelf.add(5)
     rig.closed = 0
@@ -254,7 +254,7 @@ def test_the_thread_has_low_priority(running: HousekeepingRig) -> None:
 
 
 def test_stop_interrupts_sealing(tmp_path: Path, settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a share of one percent it rests for long; a stop does not wait for that."""
+    """With a share of one percent the pauses are long; a stop interrupts them."""
     monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 10)
     clock = iter(range(10_000))
     monkeypatch.setattr(time, "thread_time", lambda: float(next(clock)))

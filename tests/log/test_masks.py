@@ -1,4 +1,4 @@
-"""Patterns over columns say what the patterns of the model say, topic by topic."""
+"""Patterns applied to columns match the same topics as the patterns of the model."""
 
 from __future__ import annotations
 

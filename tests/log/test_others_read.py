@@ -1,4 +1,4 @@
-"""Programs that know nothing of Polycast read its log while a broker writes, rolls and seals as fast as it can."""
+"""Other programs read the log while a broker writes and seals at full speed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ HOT_AT_MOST = 4
 SMALL = ("--set=log.segment_bytes=65536", "--set=log.seal_share=1")
 
 Digests = dict[str, tuple[int, str]]
-"""Of each topic: how many messages, and the hash of their payloads in their order."""
+"""Of each topic: the number of messages, and the hash of their payloads in order."""
 
 
 class Publisher(threading.Thread):
-    """Publishes until it is told to end, no faster than segments are sealed; its digests are of what is kept."""
+    """Publishes until `ending` is set, no faster than segments are sealed. Computes digests of its messages."""
 
     def __init__(self, broker: Broker, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -72,7 +72,7 @@ def digests_of(rows: Iterator[tuple[str, bytes]]) -> Digests:
 
 
 def hot_files(folder: Path) -> Iterator[Path]:
-    """Those that are not sealed; names may go while one looks."""
+    """Hot files without a sealed one; files may disappear meanwhile."""
     for path in sorted(folder.glob("*.arrows")):
         if not path.with_suffix(".parquet").exists():
             yield path
@@ -83,7 +83,7 @@ def sealed_files(folder: Path) -> list[str]:
 
 
 Read = Callable[[Path], Iterator[tuple[int, str, bytes]]]
-"""All rows that are there now: offset, topic, payload."""
+"""All current rows: offset, topic, payload."""
 
 
 def read_stream(path: Path) -> pa.Table:
@@ -144,7 +144,7 @@ READERS = [with_pyarrow, with_dataset, with_duckdb, with_polars]
 
 
 def check_some(read: Read, folder: Path) -> int:
-    """How many rows there were, each of them right and there once."""
+    """The number of rows, each of them correct and unique."""
     rows = list(read(folder))
     offsets = [offset for offset, _, _ in rows]
     assert len(offsets) == len(set(offsets))

@@ -1,4 +1,4 @@
-"""Whatever happens to a file: what is read is what was written, or damage is named. Never wrong rows."""
+"""Damaged files: readers return the written rows or report damage, never wrong rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_all(folder: Path, offset: int = 0) -> tuple[list[Row], list[Gap]]:
 
 
 def check_honest(shelf: Shelf, found: list[Row], skipped: list[Gap], end_known: bool) -> None:
-    """Every row is right, each is there once and in order, and what is missing was named."""
+    """Every row is correct, once and in order, and missing rows are reported."""
     right = {row["offset"]: row for row in shelf.rows}
     assert all(row == right[row["offset"]] for row in found)
     offsets = [row["offset"] for row in found]

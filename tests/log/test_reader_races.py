@@ -1,4 +1,4 @@
-"""Readers, a writer and a keeper at the same time."""
+"""Readers, the writer and housekeeping at the same time."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_a_segment_that_is_sealed_before_it_is_opened(shelf: Shelf) -> None:
 
 
 def test_a_folder_listing_during_a_rename(shelf: Shelf) -> None:
-    """The listing lacks it under both names; that is no reason to pass it over."""
+    """A segment that is missing in one listing is not skipped."""
     for _ in range(3):
         shelf.segment(5)
     first, _, third = segments(shelf.folder)
@@ -279,7 +279,7 @@ def test_the_end_of_a_segment_is_damaged_and_one_follows(shelf: Shelf, caplog: p
 
 
 def test_a_payload_that_looks_like_a_group_is_none(tmp_path: Path) -> None:
-    """Somebody publishes files of this very log; then the group that holds one is damaged."""
+    """A group with a file of this log as payload is damaged."""
     shelf = Shelf(tmp_path)
     path = shelf.begin()
     shelf.add(2)
@@ -299,7 +299,7 @@ def test_a_payload_that_looks_like_a_group_is_none(tmp_path: Path) -> None:
 
 
 def test_a_sealed_file_with_other_rows_is_damage(shelf: Shelf) -> None:
-    """Every checksum of Parquet is right, but the rows are not those that were sealed."""
+    """Every checksum of Parquet is valid, but the rows differ from the sealed ones."""
     path = seal(shelf.segment(5))
     assert path is not None
     table = pq.read_table(path)
@@ -314,7 +314,7 @@ def test_a_sealed_file_with_other_rows_is_damage(shelf: Shelf) -> None:
 
 
 def test_a_hot_file_beside_its_sealed_twin(shelf: Shelf) -> None:
-    """A stop between two steps of sealing leaves both."""
+    """A stop during sealing leaves both files."""
     path = shelf.segment(5)
     data = path.read_bytes()
     sealed = seal(path)

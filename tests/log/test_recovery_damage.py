@@ -1,4 +1,4 @@
-"""What a start makes of files that are not as they were left: nothing good is lost, nothing is used twice."""
+"""Recovery from damaged files: no valid group is lost, and no number is reused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def positions_of(path: Path) -> list[int]:
 
 
 def test_damage_with_groups_behind_it_is_not_an_unfinished_group(tmp_path: Path) -> None:
-    """After a kill as well: what is behind it was acknowledged."""
+    """After a kill, too: the groups behind the damage were acknowledged."""
     data, kept = killed(tmp_path)
     path = hot_of(data)
     damaged = path.read_bytes()
@@ -70,7 +70,7 @@ def test_damage_with_groups_behind_it_is_not_an_unfinished_group(tmp_path: Path)
 
 
 def test_damage_after_a_clean_stop_without_a_snapshot(tmp_path: Path) -> None:
-    """Nothing was being written: what is wrong at the end is damage as well, and the whole file is put aside."""
+    """No write was interrupted: a bad group at the end is damage, and the file goes to the quarantine."""
     kept = written(tmp_path)
     path = hot_of(tmp_path)
     flip(path, positions_of(path)[-1] + 400)
@@ -101,7 +101,7 @@ def test_damage_after_a_clean_stop_is_left_to_readers(tmp_path: Path) -> None:
 
 
 def test_a_damaged_head(tmp_path: Path) -> None:
-    """The seed is known from the state; so the groups prove themselves without it."""
+    """The state file has the seed, so that checksums can be verified."""
     data, kept = killed(tmp_path)
     flip(hot_of(data), 20)
     with desk(data) as here:
@@ -163,7 +163,7 @@ def test_an_unfinished_group_that_cannot_be_truncated(tmp_path: Path, action: st
 )
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_state(tmp_path: Path, text: bytes | None, clean: bool) -> None:
-    """What it told is found out from the segments; nobody knows which offsets were used behind them."""
+    """Its fields are recovered from the segments; the offsets used behind them are unknown."""
     data, kept = (tmp_path, written(tmp_path)) if clean else killed(tmp_path)
     (data / "log" / "state.json").unlink()
     if text is not None:
@@ -194,7 +194,7 @@ def test_no_state_after_starts_without_messages(tmp_path: Path) -> None:
 
 
 def test_a_state_that_is_older_than_the_log(tmp_path: Path) -> None:
-    """Somebody has put back a copy."""
+    """An old copy was restored."""
     kept = written(tmp_path)
     old = (tmp_path / "log" / "state.json").read_bytes()
     with desk(tmp_path) as here:
@@ -211,7 +211,7 @@ def test_a_state_that_is_older_than_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{}, {"seed": 5, "reserved": "many"}])
 def test_a_state_of_a_newer_version(tmp_path: Path, change: dict[str, object]) -> None:
-    """It is refused, whatever else it says, and left as it is; the folder is free again."""
+    """A newer state is refused and left unchanged; the folder is unlocked."""
     written(tmp_path)
     path = tmp_path / "log" / "state.json"
     before = path.read_bytes()
@@ -241,7 +241,7 @@ def test_leftovers_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_hot_segment_that_is_sealed_is_removed(tmp_path: Path) -> None:
-    """Killed when the sealed one had its name, and the hot one still its own."""
+    """A kill between renaming the sealed file and removing the hot one."""
     kept = written(tmp_path)
     hot = hot_of(tmp_path)
     copy = hot.read_bytes()

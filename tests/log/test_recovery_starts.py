@@ -1,4 +1,4 @@
-"""Starts: what they remember, what they skip, and what they cost."""
+"""Starts: what they restore, what they skip, and what they cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_verified(folder: Path) -> None:
 
 
 def test_a_clean_stop_loses_nothing(tmp_path: Path) -> None:
-    """Topics with their sequences, the floor, the batch ids: all is as it was, and no number is skipped."""
+    """Topics, sequences, the floor and batch ids are unchanged, and no number is skipped."""
     with desk(tmp_path, topics=6) as here:
         here.fill(20, topics=10)  # more than are remembered: the floor rises
         here.publish(("t1", b"x"), ("", b"y"), ("höhe", b"z"), batch_id="once", now=NOW + 5)
@@ -81,7 +81,7 @@ def test_a_new_folder_is_durable_in_its_parents(tmp_path: Path) -> None:
 
 
 def test_killed_again_and_again_without_messages(tmp_path: Path) -> None:
-    """Nothing is lost, nothing is used again, and no files pile up."""
+    """No message is lost, no number is reused, and no files pile up."""
     with desk(tmp_path / "data") as here:
         here.fill(7)
         here.publish(("t0", b"x"), batch_id="once")
@@ -121,7 +121,7 @@ def test_kills_and_messages_in_turn(tmp_path: Path) -> None:
 
 
 def test_a_forgotten_topic_does_not_reuse_sequences(tmp_path: Path) -> None:
-    """The broker had forgotten `old`, gave `new` sequences from there on, and died before `new` was kept."""
+    """The broker forgot `old`, gave `new` sequences above it, and died before `new` was durable."""
     with desk(tmp_path / "data", topics=4) as here:
         for _ in range(2 * RESERVE // 100):
             here.publish(*[("old", b"x")] * 100)

@@ -1,4 +1,4 @@
-"""A broker dies in the middle of a write: what was finished before stays, what was not is put aside."""
+"""A broker dies during a write: complete groups stay, an unfinished one goes to the quarantine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def image(tmp_path: Path) -> tuple[Path, list[Said]]:
-    """A data folder as a killed broker leaves it, and what is in it: some groups of three messages."""
+    """A data folder after a kill, with some groups of three messages."""
     data = tmp_path / "data"
     with desk(data) as here:
         for number in range(GROUPS):
@@ -51,7 +51,7 @@ def edges_of(path: Path) -> list[int]:
 
 
 def check_recovered(here: Desk, kept: list[Said]) -> None:
-    """It goes on past all that may have been used, and that is on record."""
+    """The log continues behind all offsets that may have been used, and records the gap."""
     assert here.log.next == RESERVE
     known = [n for n in range(GROUPS) if here.find(f"batch {n}", 0)]
     assert known == list(range(len(kept) // len(SAID)))
@@ -105,7 +105,7 @@ def test_cut_and_used_again(image: tuple[Path, list[Said]], missing: int) -> Non
 
 
 def test_the_rest_of_the_last_group_is_zeros(image: tuple[Path, list[Said]], tmp_path: Path) -> None:
-    """The file was allocated, and what was written is there in part: in any part."""
+    """The last group is allocated and partly written: any part may be missing."""
     data, kept = image
     whole = hot_of(data).read_bytes()
     *_, begin, end = edges_of(hot_of(data))
@@ -127,7 +127,7 @@ def check_tail(folder: Path, tail: bytes) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 8, 100, 583])
 def test_killed_when_a_segment_began(image: tuple[Path, list[Said]], size: int) -> None:
-    """Its head is not all there. Nothing was in it."""
+    """An incomplete head, without messages."""
     data, kept = image
     head = hot_of(data).read_bytes()[: edges_of(hot_of(data))[0]]
     (data / "log" / f"{9:020}.arrows").write_bytes(head[:size])
@@ -137,7 +137,7 @@ def test_killed_when_a_segment_began(image: tuple[Path, list[Said]], size: int) 
 
 
 def test_killed_when_a_segment_had_begun(image: tuple[Path, list[Said]]) -> None:
-    """Nothing is in it; the chain goes on from the one before."""
+    """An empty segment; the chain continues from the one before."""
     data, kept = image
     head = hot_of(data).read_bytes()[: edges_of(hot_of(data))[0]]
     (data / "log" / f"{9:020}.arrows").write_bytes(head)

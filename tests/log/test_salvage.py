@@ -1,4 +1,4 @@
-"""What is good of a damaged segment goes on; the file as it was is put aside."""
+"""Salvage: valid groups stay readable, and the damaged file goes to the quarantine."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_all_of_it_is_damaged(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("position", [0, 5, 100, 500])
 def test_the_beginning_is_damaged(shelf: Shelf, position: int) -> None:
-    """The seed is known from the state, so that groups prove themselves all the same."""
+    """The state file has the seed, so that checksums can be verified."""
     path = shelf.segment(5, 5)
     data = bytearray(path.read_bytes())
     data[position : position + 8] = b"damaged!"
@@ -151,7 +151,7 @@ def test_groups_behind_a_damaged_beginning(shelf: Shelf) -> None:
 
 
 def test_a_copy_of_a_group_in_an_unfinished_payload(shelf: Shelf) -> None:
-    """What is torn holds what looks like groups of this very file, and they are right: but old."""
+    """An unfinished group contains valid groups of this file, but old ones."""
     path = shelf.segment(5)
     copy = path.read_bytes()
     path.unlink()
@@ -167,7 +167,7 @@ def test_a_copy_of_a_group_in_an_unfinished_payload(shelf: Shelf) -> None:
 
 
 class FailingDisk(Disk):
-    """Does so many steps, and then no more."""
+    """Fails after this many calls."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -191,7 +191,7 @@ class FailingDisk(Disk):
 
 
 def test_salvage_can_fail_anywhere_and_be_retried(shelf: Shelf) -> None:
-    """Nothing that was good is missing at any time, and the file is put aside once."""
+    """Valid groups stay readable at any time, and the file is copied once."""
     path = shelf.segment(5, 5, 5)
     flip(path, shelf.positions[1] + 900)
     damaged = path.read_bytes()

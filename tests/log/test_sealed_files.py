@@ -1,4 +1,4 @@
-"""Sealing: what was hot is Parquet, all of it, and others can read it."""
+"""Sealing: all rows become Parquet that other programs can read."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_first_group_of_a_log_has_no_previous(shelf: Shelf) -> None:
 
 
 def test_digests_are_what_the_documentation_says(shelf: Shelf) -> None:
-    """Computed the long way, from values."""
+    """Computed from values."""
     target = sealed(shelf.segment(40))
     with SealedReader(target) as reader:
         [group] = reader.metadata.row_groups
@@ -209,7 +209,7 @@ def test_a_full_disk_leaves_everything_as_it_was(shelf: Shelf, tmp_path: Path, r
 
 
 class WrongDisk(Disk):
-    """Writes one byte wrong."""
+    """Corrupts one byte."""
 
     def __init__(self, at: int) -> None:
         self._at = at
@@ -231,7 +231,7 @@ def test_the_hot_file_stays_until_the_sealed_one_was_read_again(shelf: Shelf, tm
 
 
 class Order(Disk):
-    """Writes down what happens in which order."""
+    """Records the order of calls."""
 
     def __init__(self, hot: Path) -> None:
         self.seen: list[str] = []

@@ -1,4 +1,4 @@
-"""Where something is in the log."""
+"""Seeking by time and by sequence, and rows by offset."""
 
 from __future__ import annotations
 

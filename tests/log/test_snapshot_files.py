@@ -1,4 +1,4 @@
-"""Snapshots: written whole or not at all, and believed only if they prove themselves."""
+"""Snapshots: written atomically, and used only if their checksums are valid."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_there_and_back(tmp_path: Path, snapshot: Snapshot) -> None:
 
 @pytest.mark.parametrize("suffix", [".topics", ".batches"])
 def test_a_damaged_snapshot_is_not_used(tmp_path: Path, suffix: str) -> None:
-    """Whichever byte it is: it is not believed, or tells the same."""
+    """A damaged snapshot is not used, or has the same content."""
     write_snapshot(tmp_path, SNAPSHOT, SEED, DISK)
     [path] = tmp_path.glob(f"*{suffix}")
     whole = path.read_bytes()
@@ -152,7 +152,7 @@ def spoil(path: Path, how: str) -> None:
 
 
 def test_without_snapshots_and_without_the_first_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Topics that lived in segments that were removed go on past every sequence that they can have had."""
+    """Topics of removed segments continue above every sequence they can have had."""
     reserve_few(monkeypatch)
     data, _ = some_segments(tmp_path)
     for path in (data / "log").glob("*.topics"):
@@ -200,7 +200,7 @@ def test_the_last_snapshot_cannot_be_written(tmp_path: Path, caplog: pytest.LogC
 @pytest.mark.parametrize("name", [".topics", ".batches", "state.json"])
 @pytest.mark.parametrize("action", ["write", "sync", "rename"])
 def test_a_start_fails_if_it_cannot_write(tmp_path: Path, action: str, name: str) -> None:
-    """Clear words, all as it was, and the folder free for the next try."""
+    """A clear error, unchanged files, and an unlocked folder."""
     with desk(tmp_path) as here:
         here.fill(3)
     disk = FaultyDisk()

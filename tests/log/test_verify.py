@@ -1,4 +1,4 @@
-"""`verify` finds every damage and nothing else."""
+"""`verify` reports every damage, and nothing else."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_group_that_is_taken_out(shelf: Shelf) -> None:
-    """Every checksum is right, but the chain is not, and offsets are missing."""
+    """Every checksum is valid, but the chain is broken and offsets are missing."""
     path = path_of(shelf, 1)
     data = path.read_bytes()
     second = data.index(b"\xff\xff\xff\xff", 584 + 8)
@@ -128,7 +128,7 @@ def test_a_segment_of_another_log(shelf: Shelf, tmp_path: Path) -> None:
 
 
 def test_the_last_group_is_gone(shelf: Shelf) -> None:
-    """Only the state knows that there was one."""
+    """Only the state file shows that a group is missing."""
     path = path_of(shelf, 2)
     data = path.read_bytes()
     path.write_bytes(data[: data.index(b"\xff\xff\xff\xff", 584 + 8)])
@@ -179,7 +179,7 @@ def test_the_state(shelf: Shelf) -> None:
 
 
 def test_rows_that_do_not_match_the_header(tmp_path: Path) -> None:
-    """A writer that made a mistake."""
+    """A group with a wrong header."""
     shelf = Shelf(tmp_path)
     shelf.begin()
     rows = shelf.make(5).slice(1)

@@ -22,9 +22,9 @@ from polycast.log.repair.verify import LogFinding, verify
 OLD = Path(__file__).parent / "version_1"
 COUNTS = {"sealed": 2, "hot": 1, "staged": 3}
 LATER = 1_800_000_000.0
-"""After all that is in the files."""
+"""After all messages in the files."""
 LONG = 1e9
-"""How many seconds ids are remembered here."""
+"""The lifetime of ids, in seconds."""
 
 
 @pytest.fixture(params=["killed", "stopped", "without its last snapshot"])

@@ -1,4 +1,4 @@
-"""Group commit: what belongs to one group, when it is told to be kept, and where it lies."""
+"""Group commit: which messages form a group, when it is announced, and in which segment it is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from polycast.log.files.hot import HotReader
 
 
 class SlowDisk(Disk):
-    """Its syncs of hot segments wait until they are let go."""
+    """The fsyncs of hot segments wait until `release`."""
 
     def __init__(self) -> None:
         self.free = threading.Event()
@@ -91,7 +91,7 @@ def test_groups_written_during_an_fsync_share_the_next_one(here: Desk, disk: Slo
 
 @pytest.mark.parametrize("sync", ["never", "interval"])
 def test_weaker_sync_settings_announce_earlier(tmp_path: Path, disk: SlowDisk, sync: str) -> None:
-    """What is written is kept, as long as the machine stays up."""
+    """Written messages survive as long as the machine runs."""
     with desk(tmp_path, disk, sync=sync, sync_seconds=3600.0) as here:
         here.fill(1)
         before = disk.syncs
@@ -169,7 +169,7 @@ def test_a_segment_ends_on_request(tmp_path: Path) -> None:
 
 
 def test_the_next_segment_waits_until_the_last_one_is_durable(tmp_path: Path, disk: SlowDisk) -> None:
-    """A power failure must not leave what came later without what came before."""
+    """After a power failure no later group may exist without the earlier ones."""
     with desk(tmp_path, disk, segment_bytes=65_536, sync="never") as here:
         here.fill(1, size=70_000)
         disk.hold()
