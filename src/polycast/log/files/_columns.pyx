@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The leaves of columns.py and rows.py at the speed of C; what they do and why is said there.
+"""The compiled functions of columns.py and bursts.py, which document them.
 
-`gather` notes where everything is, allocates, and then copies all columns in one go without the GIL: whoever
-gives it up while the event loop is busy may wait for milliseconds to get it back, so it is done once.
+`gather` collects pointers, allocates, and then copies all columns without the GIL. It releases the GIL once: while the
+event loop is busy, getting it back may take milliseconds.
 """
 
 from cpython.array cimport array, clone
@@ -22,7 +22,7 @@ cdef dict FORMATS = {format_.encode(): format_ for format_ in Format}
 cdef object UNKNOWN = Format.BYTES
 
 cdef enum:
-    QUAD = 113  # the array's letter for it: q
+    QUAD = 113  # type code q of array
     EDGE_BYTES = 4
     NUMBER_BYTES = 8
 
@@ -46,7 +46,7 @@ cdef struct Part:
 
 
 cdef class Column:
-    """What its values are is noted first: `used` of the `room` there is. `write` then fills the buffers."""
+    """Collects values first: `used` of `room` entries. `write` then fills the buffers."""
 
     cdef void *noted
     cdef Py_ssize_t used, room, item, rows
@@ -56,7 +56,7 @@ cdef class Column:
         PyMem_Free(self.noted)
 
     cdef void *grow(self) except NULL:
-        """Where the next value is noted."""
+        """The entry for the next value."""
         cdef void *noted
         if self.used == self.room:
             self.room = 2 * self.room + 16
@@ -103,7 +103,7 @@ cdef class Numbers(Column):
 
 
 cdef class Values(Column):
-    """Those that have a length. Edge 0 is there from the beginning."""
+    """Values with a length. Edge 0 is set at the start."""
 
     cdef int *edge
     cdef char *to
@@ -129,7 +129,7 @@ cdef class Texts(Values):
         self.item = sizeof(Text)
 
     cdef int add(self, value, Py_ssize_t count) except -1:
-        """`value` stays where it is, so somebody has to hold it."""
+        """Stores a pointer: the caller must keep `value` alive."""
         cdef Text *text = <Text *> self.grow()
         if isinstance(value, str):
             text.at = PyUnicode_AsUTF8AndSize(value, &text.size)
@@ -169,7 +169,7 @@ cdef class Payloads(Values):
             PyBuffer_Release(&part[i].ends)
 
     cdef Py_ssize_t add(self, burst) except -1:
-        """How many they are."""
+        """The number of values."""
         cdef Part *part = <Part *> self.grow()
         cdef array starts = to_quads(burst.starts), ends = to_quads(burst.ends)
         part.count = len(starts)
@@ -220,7 +220,7 @@ cdef Py_ssize_t size_of(Part *part) except -1:
 
 
 cdef void repeat(char *to, const char *value, Py_ssize_t size, Py_ssize_t total) noexcept nogil:
-    """Copies the value, and then doubles what is there."""
+    """Copies the value once, and then doubles the copied bytes."""
     cdef Py_ssize_t done = size
     if total:
         memcpy(to, value, size)
@@ -302,7 +302,7 @@ cdef inline bytes value_of(Edges *texts, Py_ssize_t row):
 
 
 cdef class Runs:
-    """The runs of a stretch while they are found."""
+    """The runs of a range of consecutive offsets."""
 
     cdef list topics, formats, run_ends, sequences
     cdef Py_ssize_t first

@@ -67,8 +67,8 @@ def _numbers(batch: pa.RecordBatch, name: str) -> memoryview:
 def _texts(batch: pa.RecordBatch, name: str) -> Texts:
     column = _column(batch, name)
     _, edges, data = column.buffers()
-    kept = memoryview(edges).cast("i")[column.offset : column.offset + len(column) + 1]
-    return Texts(kept, memoryview(data or b"").cast("B"))
+    used = memoryview(edges).cast("i")[column.offset : column.offset + len(column) + 1]
+    return Texts(used, memoryview(data or b"").cast("B"))
 
 
 # -- compiled functions, in Python -----------------------------------------------------------------------
