@@ -21,7 +21,7 @@ Row = tuple[str, bytes]
 
 @dataclass(eq=False)
 class Client:
-    """A local client of a node, and what it got."""
+    """A local client of a node, and the messages it got."""
 
     subscriber: Subscriber = field(init=False)
     got: list[Row] = field(default_factory=list)
@@ -43,7 +43,7 @@ class End:
     other: End = field(init=False)
     session: LinkSession = field(init=False)
     queue: bytearray = field(default_factory=bytearray)
-    """What the other end sent and this one has not read yet."""
+    """Bytes that the other end sent and this end has not read."""
     kept: bytes = b""
     open: bool = True
     ended: bool = False
@@ -58,7 +58,7 @@ class End:
 
     @property
     def asked(self) -> set[str]:
-        """What this end's broker has asked for at the other, as that one knows it."""
+        """The subscriptions of this broker at the other end."""
         return {pattern.value for pattern in self.other.subscriber.patterns}
 
 
@@ -199,7 +199,7 @@ class Net:
             node.now += seconds
 
     def step(self) -> bool:
-        """Some bytes arrive somewhere; false if there are none on their way."""
+        """Delivers some bytes at one end; False if none are in flight."""
         waiting = [end for pair in self.links for end in pair if end.open and (end.queue or end.ended)]
         if not waiting:
             return False

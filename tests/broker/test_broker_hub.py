@@ -26,7 +26,7 @@ def burst_of(rows: Rows) -> Burst:
 
 
 def numbered(*topics: bytes) -> Burst:
-    """A burst with messages that can be told apart."""
+    """A burst with distinct messages."""
     return burst_of([(topic, str(i).encode()) for i, topic in enumerate(topics)])
 
 
@@ -196,7 +196,7 @@ def test_leaving_ends_everything() -> None:
 
 
 class Owner:
-    """Something as heavy as a connection."""
+    """A stand-in for a connection, with much memory."""
 
 
 def test_topics_do_not_keep_subscribers_alive() -> None:

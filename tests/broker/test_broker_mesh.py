@@ -297,7 +297,7 @@ def test_copies_that_are_suppressed_are_counted() -> None:
 
 
 def test_a_direct_message_behind_its_forwarded_copy() -> None:
-    """It was delivered already; the next one like it is another message."""
+    """Already delivered; the next identical message is another one."""
     _, [one, _] = line(2)
     link = one.ends[0].subscriber
     here = one.client(Contains("//x"))
@@ -325,7 +325,7 @@ def test_cache_is_bounded() -> None:
 
 
 def test_the_cache_evicts_the_oldest_in_constant_time_and_counts_early_evictions() -> None:
-    """A cost that grows with what was forgotten would make this very slow."""
+    """A cost that grows with evicted entries would make this test very slow."""
     memory, messages = ForwardedCache(seconds=10.0, messages=65_536), 300_000
     for i in range(messages):
         memory.add((b"//fwd/x", i.to_bytes(20, "big")), now=1.0 + i * 1e-6, awaits_direct=False)
@@ -395,7 +395,7 @@ def test_links_between_different_brokers_stay() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_link_to_itself_is_closed_by_the_end_that_dialed(seed: int) -> None:
-    """Only that one can see to it that it is not dialed again."""
+    """Only the dialling end can stop dialling."""
     net = Net(seed)
     one = net.node("a")
     near, far = net.link(one, one)
@@ -406,7 +406,7 @@ def test_a_link_to_itself_is_closed_by_the_end_that_dialed(seed: int) -> None:
 
 
 def two_strangers() -> tuple[Node, Subscriber, Subscriber]:
-    """A node with a link that it dialed and one that dialed it, to brokers that did not say who they are."""
+    """A node with one link in each direction, to brokers that sent no id."""
     node = Node("node")
     dialed, accepted = (node.hub.join(name, echo=False, link=True) for name in ("dialed", "accepted"))
     node.mesh.join(dialed, dialed=True)
@@ -437,7 +437,7 @@ def claimed(node: Node, link: Subscriber, claim: str) -> list[Effect]:
 @pytest.mark.parametrize("dialed", [True, False], ids=["dialed", "accepted"])
 @pytest.mark.parametrize("trust", [0, 1])
 def test_a_link_is_not_closed_for_another_identity(claim: str, dialed: bool, trust: int) -> None:
-    """Neither is less asked of it, whichever of the two says its id first."""
+    """Its subscriptions stay, whichever link sends its id first."""
     for honest_first in (True, False):
         node = Node("node")
         node.client(Contains("//x"))

@@ -40,9 +40,9 @@ class Plan:
     nodes: int
     edges: list[tuple[int, int]]
     clients: list[tuple[int, list[Pattern], bool]]
-    """Where, what it subscribes to, whether it hears itself."""
+    """The broker, the subscription, and whether the client gets its own messages."""
     said: list[tuple[int, list[str]]]
-    """Which client says something under which names."""
+    """The client that publishes, and the topics."""
 
 
 @st.composite
@@ -161,7 +161,7 @@ def both_names(text: str) -> set[str]:
 
 
 def check_that_everyone_interested_got_each_message_once(run: Run) -> None:
-    """And nobody else anything."""
+    """And no other subscriber gets a message."""
     for client in run.clients:
         expected = [
             payload
@@ -180,7 +180,7 @@ def check_that_names_fit(run: Run) -> None:
 
 
 def check_that_links_carry_a_message_once(run: Run) -> None:
-    """Once each way. That it never goes back where it came from is watched in the simulation itself."""
+    """Once in each direction. The simulation checks that no message returns to its origin."""
     speakers = {payload: run.node_of(speaker) for speaker, (_, payload) in run.messages}
     for pair in run.net.links:
         for end in pair:
@@ -219,7 +219,7 @@ def test_without_clients_only_forwarding_brokers_subscribe(plan: Plan) -> None:
 
 @given(plans(), st.data())
 def test_the_rest_of_a_mesh_continues(plan: Plan, data: st.DataObject) -> None:
-    """A link breaks; where others still connect all brokers, everyone hears everything."""
+    """A link breaks; while other links connect all brokers, every subscriber gets every message."""
     run = Run(plan)
     spare = [pair for pair in run.net.links if connected(run, without=pair)]
     if spare:

@@ -142,7 +142,7 @@ def test_the_limit_of_the_table() -> None:
 
 
 def test_endless_names_have_a_constant_cost() -> None:
-    """A cost that grows with what was forgotten would make this very slow."""
+    """A cost that grows with evicted entries would make this test very slow."""
     table, rounds = PeerTable(), 5
     for turn in range(rounds):
         names = range(turn * announcements.TABLE_LIMIT, (turn + 1) * announcements.TABLE_LIMIT)

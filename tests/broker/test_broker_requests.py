@@ -196,7 +196,7 @@ def test_a_limit_of_one_is_one() -> None:
 
 
 class Exchange(RuleBasedStateMachine):
-    """Whatever happens, a request of someone who is still there is answered at most once, and in the end once."""
+    """A request of a connected requester gets at most one response, and finally exactly one."""
 
     routes = st.sampled_from(["a", "b"])
     people = st.integers(0, 3)
@@ -207,7 +207,7 @@ class Exchange(RuleBasedStateMachine):
         self.here = [someone() for _ in range(4)]
         self.asked = 0
         self.owed: dict[int, Subscriber] = {}
-        """Who waits, by handle."""
+        """Requesters by handle."""
         self.forwarded: list[SendRequest] = []
         self.answers: Counter[int] = Counter()
         self.now = 0.0

@@ -24,7 +24,7 @@ def forwarding() -> Iterator[Net]:
 
 
 def wait_until_asked(net: Net, text: str) -> None:
-    """Until C has asked B, and B, which has two links, has asked A for everything."""
+    """Until C has subscribed at B, and B, which has two links, to everything at A."""
     net.links["CB"].wait_until_carried(f"sub {text}\n".encode())
     net.links["BA"].wait_until_carried(b"sub \n")
     net.settle()

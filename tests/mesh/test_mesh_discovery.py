@@ -147,7 +147,7 @@ def test_two_that_discover_each_other_end_with_one_link() -> None:
 
 @contextmanager
 def three_members() -> Iterator[tuple[Broker, Broker, Broker]]:
-    """Two that were told of the first only; each has links to both others then."""
+    """Two brokers that know only the first one; each ends with links to both others."""
     with (
         member("a", "--forward") as a,
         member("b", "--forward", dial(a)) as b,

@@ -24,7 +24,7 @@ def triangle() -> Iterator[Net]:
 
 
 def lines_at_rest(net: Net) -> int:
-    """How many lines have gone over the busiest link when nothing moves any more, or when it is a storm."""
+    """The lines over the busiest link when traffic has stopped, or exceeds the limit."""
     looks: list[int] = []
 
     def at_rest() -> bool:

@@ -42,12 +42,12 @@ def forward_room(forwarding: Broker) -> Iterator[Room]:
 
 
 def link(room: Room, commands: bytes = b"") -> Peer:
-    """A link that has been told of the fences' subscription, and whose commands have been handled."""
+    """A link with the fence subscription, after its commands were handled."""
     return room.simplest(commands, listener="simplest.peer")
 
 
 def asked_of(peer: Peer, room: Room) -> list[bytes]:
-    """All that the broker has asked of a link up to now, in any order; a new client's wish is the fence."""
+    """The subscriptions at a link so far, in any order; the subscription of a new client is the fence."""
     wish = b"fence.%d\n" % next(fences)
     room.simplest(b"sub " + wish).close()
     lines = peer.read_until(b"unsub " + wish).splitlines()
@@ -164,7 +164,7 @@ def test_with_forwarding_messages_go_on_under_their_forwarded_name(forward_room:
 
 
 def expect_only_asks(peer: Peer, room: Room) -> None:
-    """No publication has come to this link."""
+    """No message was sent to this link."""
     room.simplest(pub("x", b"fence"))
     before = peer.read_until(pub("x", b"fence"))[: -len(pub("x", b"fence"))]
     assert all(line.startswith((b"sub ", b"unsub ")) for line in before.splitlines()), before
@@ -218,7 +218,7 @@ def test_with_forwarding_reserved_topics_are_not_sent_to_links(forward_room: Roo
 
 
 def test_a_link_that_does_not_read_is_cut_off_whatever_the_policy() -> None:
-    """A link that lost a command would stay wrong for ever."""
+    """A lost command would leave the link wrong forever."""
     flags = (f"--set=limits.queue_bytes={QUEUE_BYTES}", "--set=limits.policy=drop")
     with Broker(*flags, listen=LISTEN) as broker, Room(broker) as room:
         slow = room.simplest(b"sub flow\n", receive_bytes=4096, listener="simplest.peer")

@@ -47,7 +47,7 @@ def test_a_peer_that_hangs_up_at_once_is_dialled_again_and_again() -> None:
 
 
 class HangingUp:
-    """A peer that resets every connection as soon as it is there."""
+    """A peer that resets every connection at once."""
 
     def __enter__(self) -> HangingUp:
         self._listening = socket.create_server(("127.0.0.1", 0))

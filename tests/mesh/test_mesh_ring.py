@@ -29,7 +29,7 @@ def ring() -> Iterator[Net]:
 
 @dataclass
 class Listener:
-    """A client that notes what it hears: the names and, in their order, the payloads."""
+    """A client that records the topics and payloads it gets, in order."""
 
     peer: Peer
     fanout: bool
@@ -54,7 +54,7 @@ class Listener:
 
 
 class Circle:
-    """At each broker one client for each way to ask for a topic."""
+    """At each broker one client for each kind of subscription."""
 
     def __init__(self, net: Net, text: str) -> None:
         self.net = net
@@ -80,7 +80,7 @@ class Circle:
         self.net.wait_for_subscriptions(*self._texts, links=links)
 
     def expect_once(self, topic: str) -> None:
-        """Each broker says something, several times over; whoever listens hears each thing once."""
+        """Each broker publishes repeatedly; every subscriber gets each message once."""
         said: list[bytes] = []
         for name in list(self.net.rooms) * 3:
             said.append(b"%b %d" % (name.encode(), next(numbers)))
@@ -91,7 +91,7 @@ class Circle:
             self._expect_nothing_but(topic, b"last %b %d" % (name.encode(), next(numbers)), name)
 
     def _expect_nothing_but(self, topic: str, fence: bytes, name: str) -> None:
-        """A fence from every side: a copy that is still under way would come before one of them."""
+        """A fence message from every side: a late copy would arrive before one of them."""
         self.net.publish(name, pub(topic, fence))
         for way, listener in self.listeners.items():
             assert listener.hear(1) == [fence], way
@@ -142,7 +142,7 @@ def test_messages_arrive_once_in_a_chain(ring: Net) -> None:
 
 
 def test_a_plain_name_arrives_once(ring: Net) -> None:
-    """A name without slashes is forwarded as //fwd/name; whoever asks for the name itself gets it under that."""
+    """A name without slashes is forwarded as //fwd/name; subscribers of the name get it under the name."""
     name = f"plain{next(numbers)}"
     listeners: dict[str, Listener] = {}
     for broker, room in ring.rooms.items():
@@ -169,7 +169,7 @@ def test_fanout_messages_reach_every_broker(ring: Net) -> None:
 
 
 def test_identical_messages_of_one_client_travel_once_beyond_its_neighbours(ring: Net) -> None:
-    """The price of having no message id, as documented: at the client's own broker all of them come."""
+    """Documented limit of messages without ids: at the broker of the client all of them arrive."""
     topic = f"//{topic_of_its_own()}"
     clients = {name: room.simplest(f"sub {topic}\n".encode()) for name, room in ring.rooms.items()}
     ring.wait_for_subscriptions(topic)

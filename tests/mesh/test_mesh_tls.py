@@ -100,7 +100,7 @@ def test_a_peer_that_does_not_speak_tls(authority: Authority) -> None:
 
 
 def test_both_ends_are_known_by_their_certificates(authority: Authority, tmp_path: Path) -> None:
-    """The one that was dialled is `localhost`, as its certificate says, the one that dialled is `branch`."""
+    """By their certificates, the dialled broker is `localhost`, and the dialling one is `branch`."""
     shown = authority.issue("branch.pem", "branch")
     flags = (
         f"--set=tls.client_ca={authority.file}",

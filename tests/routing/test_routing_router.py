@@ -44,7 +44,7 @@ topics = st.one_of(
 
 
 def is_empty(index: PatternIndex) -> bool:
-    """Nothing is left of any subscription, in whatever the shelves keep."""
+    """The tables have no trace of any subscription."""
     kept = [value for shelf in index._tables.values() for value in vars(shelf).values()]
     return not index._everything and not any(kept)
 
@@ -148,7 +148,7 @@ TestRouterAgainstBruteForce.settings = settings(stateful_step_count=50)
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every topic that the index was asked for."""
+    """Every topic that was looked up."""
     found: list[str] = []
     match: Callable[[PatternIndex, str, PatternIndex], Audience] = PatternIndex.match
 

@@ -22,7 +22,7 @@ def key_of(number: int) -> bytes:
 
 
 def publish(topics: Topics, number: int, count: int) -> range:
-    """The sequences that so many messages of one topic get."""
+    """The sequences of this many messages of one topic."""
     topic = topics.use(key_of(number))
     first = topic.next_sequence
     topic.next_sequence += count
