@@ -64,7 +64,7 @@ def test_with_tls_and_a_rule_there_is_no_warning(tmp_path: Path) -> None:
         ("w6 may admin", ["w6=::/0"]),
     ],
 )
-def test_rules_for_everybody(rule: str, networks: list[str], tmp_path: Path) -> None:
+def test_rules_for_all_peers(rule: str, networks: list[str], tmp_path: Path) -> None:
     rules = [("access.rules", ["loopback may everything", rule]), ("access.networks", networks)]
     tls = [("listen.simplest", "tls://0.0.0.0:0"), ("tls.certificate", "cert.pem")]
     [(level, text)] = told(tmp_path, *rules, *tls)

@@ -80,7 +80,7 @@ def test_the_group_or_all_accounts_can_read_if_configured(
     assert {mode for name, mode in modes.items() if (data / name).is_file()} == {file}
 
 
-def test_a_stricter_umask_is_kept(tmp_path: Path) -> None:
+def test_a_stricter_umask_is_respected(tmp_path: Path) -> None:
     os.umask(0o077)
     run_a_broker(tmp_path / "data", "--set=log.access=all")
     assert {mode & OTHERS for mode in modes_under(tmp_path / "data").values()} == {0}

@@ -103,7 +103,7 @@ def test_the_host_in_the_request_line_is_checked_too(broker: Broker) -> None:
     assert ask(broker, "localhost", path="http://localhost:8080/metrics").status == 200
 
 
-def test_no_host_at_all(broker: Broker) -> None:
+def test_a_request_without_a_host(broker: Broker) -> None:
     """HTTP/1.0 programs send none; browsers always do."""
     with broker.connect("http") as peer:
         peer.send(b"GET /metrics HTTP/1.0\r\n\r\n")
@@ -114,7 +114,7 @@ def test_two_hosts(broker: Broker) -> None:
     assert ask(broker, "localhost", "Host: evil.example").status == 400
 
 
-def test_also_on_a_socket_file(broker: Broker) -> None:
+def test_hosts_are_checked_on_a_socket_file_too(broker: Broker) -> None:
     """Through a proxy, a browser would be `loopback`."""
     assert answer_to(broker, "evil.example", "http://evil.example", here=True) == 421
     assert answer_to(broker, "localhost", here=True) == 101
@@ -130,14 +130,14 @@ def test_a_token_does_not_help(tmp_path: Path) -> None:
         assert answer_to(broker, "evil.example", "http://evil.example") == 421
 
 
-def test_any_name(tmp_path: Path) -> None:
+def test_a_host_may_have_any_name_if_allowed(tmp_path: Path) -> None:
     with gated(tmp_path, "guest may everything", listen=("http",), more='hosts = ["*"]') as broker:
         assert ask(broker, "evil.example").status == 200
         assert answer_to(broker, "evil.example:80", "http://evil.example") == 101
         assert answer_to(broker, "evil.example", "http://worse.example") == 403
 
 
-def test_names_change_while_it_runs(tmp_path: Path) -> None:
+def test_host_names_are_reloaded(tmp_path: Path) -> None:
     with gated(tmp_path, "guest may everything", listen=("http",)) as broker:
         assert ask(broker, "late.example").status == 421
         write_config(tmp_path, "loopback may everything", "guest may everything", more='hosts = ["late.example"]')

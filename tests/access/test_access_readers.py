@@ -86,7 +86,7 @@ def test_a_peer_that_floods_and_stays_is_refused_past_the_limit(broker: Broker) 
     wait_for_total(broker, "log_reads_waiting", 0)
 
 
-def test_the_same_for_the_other_routes(broker: Broker) -> None:
+def test_a_flood_of_other_routes_is_refused_as_busy(broker: Broker) -> None:
     bodies = {"polycast/log": {}, "polycast/places": {"time": 0}, "polycast/rows": {"from": 0, "to": 5}}
     for route, body in bodies.items():
         with UbrePeer(broker.ports["ubre"]) as peer:

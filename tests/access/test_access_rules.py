@@ -105,7 +105,7 @@ def test_everything_without_a_rule_is_forbidden() -> None:
     assert not held.may_subscribe(Exact("x"))
 
 
-def test_everything_needs_no_rights_object() -> None:
+def test_an_identity_with_all_rights_needs_no_rights_object() -> None:
     assert rights("a may publish x", "a may everything") is None
     assert rights("a may everything over ubre") is None
 

@@ -146,7 +146,7 @@ def test_a_token_is_for_one_request(tmp_path: Path) -> None:
         assert [read_answer(peer).status for _ in range(2)] == [200, 403]
 
 
-def test_a_peer_without_a_token_is_told_how_to_send_one(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_token_says_how_to_send_one(tmp_path: Path) -> None:
     with gated(tmp_path, networks=("anonymous=127.0.0.0/8",)) as broker, broker.connect("http") as peer:
         peer.send(get("/metrics"))
         answer = read_answer(peer)

@@ -59,12 +59,12 @@ def test_the_last_ones_oldest_first(kept: Broker) -> None:
     assert [row["offset"] for row in rows] == sorted({row["offset"] for row in rows})
 
 
-def test_a_hundred_unless_told_otherwise(kept: Broker) -> None:
+def test_the_default_limit_is_100(kept: Broker) -> None:
     assert numbers(history(kept, pattern="orders.eu")) == [("orders.eu", n) for n in range(900, 1000)]
 
 
 @pytest.mark.parametrize("limit", [1, 9, 10, 11, 199, 200, 201, 10_000])
-def test_from_one_segment_or_from_many(kept: Broker, limit: int) -> None:
+def test_limits_within_one_segment_and_across_segments(kept: Broker, limit: int) -> None:
     count = min(limit, 200)
     wanted = [("orders.us", n) for n in range(200)]
     assert numbers(history(kept, pattern="orders.us", limit=limit)) == wanted[-count:]
@@ -93,7 +93,7 @@ def test_patterns(kept: Broker, pattern: str, topics: set[str]) -> None:
         assert offsets == sorted(set(offsets))
 
 
-def test_everything_is_what_the_log_has(kept: Broker) -> None:
+def test_everything_equals_the_log(kept: Broker) -> None:
     rows = history(kept, pattern=">", limit=10_000)
     with subscribe(kept, patterns=[">"], since="earliest") as subscriber:
         heard = read_messages(subscriber, len(rows))
@@ -127,7 +127,7 @@ def test_only_since_an_offset(kept: Broker) -> None:
     assert row == next(each for each in rows[600:] if each["topic"] == "orders.eu")
 
 
-def test_from_latest_there_is_nothing(kept: Broker) -> None:
+def test_from_latest_is_empty(kept: Broker) -> None:
     assert history(kept, pattern=">", **{"from": "latest"}) == []
 
 
@@ -195,7 +195,7 @@ def test_without_a_log_there_is_no_history() -> None:
 # -- who asks --------------------------------------------------------------------------------------------
 
 
-def test_whoever_says_no_more_gets_its_answers(kept: Broker) -> None:
+def test_a_half_closed_requester_gets_its_responses(kept: Broker) -> None:
     with UbrePeer(kept.ports["ubre"]) as peer:
         for number in range(5):
             peer.say(request="polycast/history", id=number, body={"pattern": "orders.eu", "limit": 1})
@@ -226,14 +226,14 @@ def peer_take(peer: Peer, size: int) -> bytes:
     return head
 
 
-def test_whoever_leaves_before_its_answer_disturbs_nobody(kept: Broker) -> None:
+def test_a_requester_that_disconnects_early_affects_no_other(kept: Broker) -> None:
     for _ in range(20):
         with UbrePeer(kept.ports["ubre"]) as peer:
             peer.send(line(request="polycast/history", id=1, body={"pattern": "~nothing like it"}) * 5)
     assert ask(kept, "polycast/stats")["log_failed"] == 0
 
 
-def test_an_answer_has_a_size_that_ends_it(tmp_path: Path) -> None:
+def test_the_size_of_a_response_is_limited(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
         for begin in range(0, 40, 4):
             publish(publisher, numbered("large", range(begin, begin + 4), 1_000_000))
@@ -248,7 +248,7 @@ def test_an_answer_has_a_size_that_ends_it(tmp_path: Path) -> None:
 # -- publishing by request -------------------------------------------------------------------------------
 
 
-def test_what_is_published_by_request_is_kept_when_it_is_answered(tmp_path: Path) -> None:
+def test_a_response_to_publish_means_durable(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=LISTEN) as broker:
         answers = [ask(broker, "polycast/publish", {"topic": "t", "body": number}) for number in range(5)]
         assert answers == [{"offset": number, "sequence": number} for number in range(5)]
@@ -261,7 +261,7 @@ def test_what_is_published_by_request_is_kept_when_it_is_answered(tmp_path: Path
         assert (row["offset"], row["sequence"], row["body"]) == (answer["offset"], answer["sequence"], 5)
 
 
-def test_many_requests_in_one_packet_are_answered_in_their_order(kept: Broker) -> None:
+def test_many_requests_in_one_packet_get_responses_in_order(kept: Broker) -> None:
     with UbrePeer(kept.ports["ubre"]) as peer:
         for number in range(50):
             peer.say(request="polycast/publish", id=number, body={"topic": "packet", "body": number})
@@ -272,7 +272,7 @@ def test_many_requests_in_one_packet_are_answered_in_their_order(kept: Broker) -
     assert [row["offset"] for row in rows] == [answer["body"]["offset"] for answer in answers]
 
 
-def test_with_forwarding_the_offset_is_that_of_the_name_it_came_with(tmp_path: Path) -> None:
+def test_with_forwarding_the_offset_is_that_of_the_original_name(tmp_path: Path) -> None:
     with Broker("--forward", data=tmp_path, listen=LISTEN) as broker, broker.connect("simplest") as other:
         other.send(b"sub //fwd/t\n" + pub("before", b"x"))
         wait_for(lambda: total(broker, "log_settled_offset") == 1, "it to be kept")
@@ -281,7 +281,7 @@ def test_with_forwarding_the_offset_is_that_of_the_name_it_came_with(tmp_path: P
         assert answer == {"offset": row["offset"], "sequence": row["sequence"]} == {"offset": 1, "sequence": 0}
 
 
-def test_a_message_of_hermod_is_in_the_history_when_it_is_answered(kept: Broker) -> None:
+def test_an_acknowledged_hermod_message_is_in_the_history(kept: Broker) -> None:
     with kept.connect("hermod.pub") as publisher:
         for number in range(20):
             publisher.send(hermod.message("at once", b"%d" % number))

@@ -75,19 +75,21 @@ def ask(
 
 @pytest.mark.parametrize("pattern", ["absent", "absent.>", "~absent", "polycast/>"])
 @pytest.mark.parametrize("start", [None, StartPosition(), StartPosition(seconds=0.0)])
-def test_no_topic_no_read(
+def test_no_topic_causes_no_read(
     shelf: Shelf, index: SegmentIndex, reads: list[int], pattern: str, start: StartPosition | None
 ) -> None:
     assert ask(index, LastOffsets(topics_of(shelf), 610), pattern, start=start) == []
     assert reads == []
 
 
-def test_from_a_sequence_of_no_topic_nothing_is_read(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
+def test_a_sequence_of_an_unknown_topic_causes_no_read(
+    shelf: Shelf, index: SegmentIndex, reads: list[int]
+) -> None:
     assert ask(index, LastOffsets(topics_of(shelf), 610), "absent", start=StartPosition(sequence=5)) == []
     assert reads == []
 
 
-def test_an_old_topic_is_read_where_it_is(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
+def test_an_old_topic_is_read_from_its_segment_only(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
     newest = LastOffsets(topics_of(shelf), 610)
     for pattern in ("old", "ol>", "~ld"):
         for start in (None, StartPosition()):
@@ -167,7 +169,7 @@ def test_a_table_that_forgets() -> None:
 # -- segments come and go --------------------------------------------------------------------------------
 
 
-def test_a_segment_that_is_sealed_or_removed_meanwhile(shelf: Shelf, index: SegmentIndex) -> None:
+def test_a_segment_that_is_sealed_or_removed_during_the_read(shelf: Shelf, index: SegmentIndex) -> None:
     wanted = HistoryQuery(parse_pattern("busy"), None, 1000)
     work = read_history(index, wanted, once(lambda: 610), 610)
     next(work)

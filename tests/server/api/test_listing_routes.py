@@ -65,7 +65,7 @@ def test_just_one_topic(broker: Broker, room: Room) -> None:
     assert names(ask(broker, "polycast/topics", {"topic": "nobody said that"})) == []
 
 
-def test_when_the_last_message_came(broker: Broker, room: Room) -> None:
+def test_the_time_of_the_last_message(broker: Broker, room: Room) -> None:
     before = ask(broker, "polycast/topics")["time"]
     room.simplest(pub("timed"))
     answer = ask(broker, "polycast/topics", {"topic": "timed"})
@@ -73,7 +73,7 @@ def test_when_the_last_message_came(broker: Broker, room: Room) -> None:
     assert before - 0.001 <= datetime.fromisoformat(row["last"]).timestamp() <= answer["time"]
 
 
-def test_after_a_restart_it_is_not_known(tmp_path: Path) -> None:
+def test_after_a_restart_the_time_of_the_last_message_is_unknown(tmp_path: Path) -> None:
     for begun in range(2):
         with Broker(data=tmp_path, listen=(*ALL, "ubre")) as broker, broker.connect("hermod.pub") as publisher:
             [old] = ask(broker, "polycast/topics", {"topic": "kept"})["topics"] or [{"sequence": 0, "last": None}]
@@ -100,7 +100,7 @@ def connection(broker: Broker, port: int, **asked: Any) -> dict[str, Any]:
     return row
 
 
-def test_what_a_connection_listens_to_and_has_said(broker: Broker, room: Room) -> None:
+def test_subscriptions_and_counters_of_a_connection(broker: Broker, room: Room) -> None:
     client = room.client(b"subscribe seen.>\nsubscribe other\n")
     room.simplest(pub("seen.one") + pub("seen.two") + pub("unseen"))
     client.expect(b"seen.one!\nseen.two!\n")
@@ -114,7 +114,7 @@ def test_what_a_connection_listens_to_and_has_said(broker: Broker, room: Room) -
     assert "patterns" not in connection(broker, controller.socket.getsockname()[1])
 
 
-def test_no_more_patterns_than_can_be_listed_in_a_turn(broker: Broker) -> None:
+def test_the_number_of_listed_patterns_is_limited(broker: Broker) -> None:
     assert refusal(broker, "polycast/connections", {"limit": 10_000, "patterns": 100}) == "Busy"
     assert refusal(broker, "polycast/connections", {"patterns": 101}).startswith("BadRequest: ")
 
@@ -131,7 +131,7 @@ def test_close(broker: Broker, room: Room) -> None:
     assert refusal(broker, "polycast/close", {"name": name}).startswith("NoConnection: ")
 
 
-def test_whoever_is_closed_is_told_in_its_own_way(broker: Broker) -> None:
+def test_a_closed_peer_gets_the_reason_in_its_dialect(broker: Broker) -> None:
     with WebSocket(broker.ports["http"]) as socket, broker.connect("hermod.sub") as subscriber:
         subscriber.send(hermod.topics("a"))
         subscriber.expect(hermod.OK)
@@ -142,7 +142,7 @@ def test_whoever_is_closed_is_told_in_its_own_way(broker: Broker) -> None:
         assert b"503" in subscriber.expect_closed()
 
 
-def test_whoever_closes_itself_is_answered_first(broker: Broker) -> None:
+def test_a_requester_that_closes_itself_gets_its_response_first(broker: Broker) -> None:
     with WebSocket(broker.ports["http"]) as socket:
         name = connection(broker, socket.socket.getsockname()[1])["name"]
         socket.send_text(text(request="polycast/close", id=1, body={"name": name}))
@@ -156,7 +156,7 @@ def test_closings_that_cannot_be_read(broker: Broker, body: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "#", "#0", "#999999", "127.0.0.1"])
-def test_there_is_no_such_connection(broker: Broker, name: str) -> None:
+def test_an_unknown_connection(broker: Broker, name: str) -> None:
     assert refusal(broker, "polycast/close", {"name": name}).startswith("NoConnection: ")
 
 
@@ -184,7 +184,9 @@ def test_publish_as_a_dialect(tmp_path: Path, dialect: str) -> None:
         ("morse", "a", "", "unknown dialect 'morse', known are simplest, hermod,"),
     ],
 )
-def test_what_a_dialect_cannot_say(broker: Broker, dialect: str, topic: str, body: str, words: str) -> None:
+def test_messages_that_a_dialect_cannot_encode(
+    broker: Broker, dialect: str, topic: str, body: str, words: str
+) -> None:
     message = {"topic": topic, "body": body, "dialect": dialect}
     assert words in refusal(broker, "polycast/publish", message)
 
@@ -216,7 +218,7 @@ def test_stats_say_where_the_broker_listens_and_what_it_takes(broker: Broker) ->
     assert stats["limits"] == {"payload_bytes": 16 * 1024 * 1024, "topic_bytes": 1024, "line_bytes": 65_536}
 
 
-def test_the_log_says_how_large_it_is_and_how_long_a_sync_takes(tmp_path: Path) -> None:
+def test_stats_contain_the_size_of_the_log_and_the_sync_time(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=("ubre",)) as broker:
         ask(broker, "polycast/publish", {"topic": "a", "body": "x" * 1000})
         log = ask(broker, "polycast/log")

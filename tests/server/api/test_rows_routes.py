@@ -120,7 +120,7 @@ def test_without_a_log() -> None:
 # -- rows ------------------------------------------------------------------------------------------------
 
 
-def test_all_rows_are_what_is_read_here(client: Client, table: pa.Table) -> None:
+def test_all_rows_equal_those_of_a_local_reader(client: Client, table: pa.Table) -> None:
     found, about = get(client, 0, COUNT)
     assert found.schema.equals(SCHEMA) and found.equals(table)
     assert about == {"next": COUNT, "skipped": []}
@@ -132,7 +132,7 @@ def test_a_range(client: Client, table: pa.Table, first: int, after: int) -> Non
     assert found.equals(table.slice(first, after - first)) and about["next"] == after
 
 
-def test_no_further_than_there_is_something(client: Client, table: pa.Table) -> None:
+def test_reads_stop_at_the_end_of_the_log(client: Client, table: pa.Table) -> None:
     found, about = get(client, COUNT - 2, 10**12)
     assert found.equals(table.slice(COUNT - 2)) and about["next"] == COUNT
     found, about = get(client, COUNT + 5, 10**12)
@@ -153,7 +153,7 @@ def test_columns_and_patterns(
 
 
 @pytest.mark.parametrize("size", [1, 1000, 5000, 100_000])
-def test_pieces_of_about_that_size(client: Client, table: pa.Table, size: int) -> None:
+def test_responses_have_about_the_requested_size(client: Client, table: pa.Table, size: int) -> None:
     found, about = to_table(client.request("polycast/rows", to_body({"from": 10, "to": 300, "bytes": size})))
     assert found.num_rows >= 1 and about["next"] == 10 + found.num_rows
     assert found.num_rows == 1 or found.nbytes <= size
@@ -163,7 +163,7 @@ def test_pieces_of_about_that_size(client: Client, table: pa.Table, size: int) -
     assert found.equals(table.filter(pc.equal(table["topic"], "orders.us")))
 
 
-def test_who_looks_for_long_gets_what_was_found_so_far(
+def test_a_long_search_returns_what_was_found_so_far(
     data: Path, table: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others want to read, too."""
@@ -173,7 +173,7 @@ def test_who_looks_for_long_gets_what_was_found_so_far(
     assert json.loads(found.schema.metadata[b"polycast"]) == {"next": 5, "skipped": []}
 
 
-def test_what_is_gone_is_told(tmp_path: Path) -> None:
+def test_missing_rows_are_reported(tmp_path: Path) -> None:
     limit = "--set=log.retain_bytes=200000"
     with Broker(SMALL, limit, data=tmp_path, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
         for _ in range(30):

@@ -21,7 +21,7 @@ def round_trip(loaded: Loaded, folder: Path) -> Loaded:
     return load(file)
 
 
-def test_the_defaults_come_back(tmp_path: Path) -> None:
+def test_the_defaults_round_trip(tmp_path: Path) -> None:
     assert round_trip(load(), tmp_path).settings == load().settings
 
 
@@ -41,19 +41,19 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 @given(st.fixed_dictionaries({}, optional=VALUES))
-def test_whatever_was_set_comes_back(folder: Path, values: dict[str, Any]) -> None:
+def test_every_value_round_trips(folder: Path, values: dict[str, Any]) -> None:
     loaded = load(flags=list(values.items()))
     assert round_trip(loaded, folder).settings == loaded.settings
 
 
-def test_listeners_come_back(tmp_path: Path) -> None:
+def test_listeners_round_trip(tmp_path: Path) -> None:
     addresses = ["tcp://127.0.0.1:0?policy=drop", "ipc:///tmp/x y", "tcp://[::1]:5"]
     flags = [("listen.fanout.client", address) for address in addresses] + [("listen.simplest", "tcp://h:1")]
     loaded = load(flags=flags)
     assert round_trip(loaded, tmp_path).settings == loaded.settings
 
 
-def test_places_to_connect_to_come_back(tmp_path: Path) -> None:
+def test_addresses_to_connect_to_round_trip(tmp_path: Path) -> None:
     flags = [("connect.nanomsg.sub", "tcp://h:1"), ("connect.nanomsg.pub", "ws://[::1]:5/x?prefix=a")]
     loaded = load(flags=flags)
     assert round_trip(loaded, tmp_path).settings == loaded.settings
@@ -87,7 +87,7 @@ def test_every_setting_is_shown() -> None:
     assert shown == set(declared())
 
 
-def test_it_says_who_set_what(tmp_path: Path) -> None:
+def test_the_source_of_each_value_is_shown(tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
     file.write_text("[limits]\nconnections = 5\n")
     text = load(file, {"POLYCAST_LIMITS_TOPICS": "50"}, [("limits.queue_bytes", "5000")]).to_toml()
@@ -97,5 +97,5 @@ def test_it_says_who_set_what(tmp_path: Path) -> None:
     assert text.count("#") == 3
 
 
-def test_it_finds_what_serve_would_refuse() -> None:
+def test_check_finds_what_serve_would_refuse() -> None:
     assert polycast("serve", "--no-log", "--announce=nobody", "--check").code == 2

@@ -107,7 +107,7 @@ def test_wrong_values_in_a_file(key: str, value: str, expected: str, tmp_path: P
 
 
 @pytest.mark.parametrize("key", [key for key, field in declared().items() if field.metadata["low"] is not None])
-def test_bounds_are_kept_by_every_number(key: str) -> None:
+def test_every_number_is_checked_against_its_bounds(key: str) -> None:
     low = declared()[key].metadata["low"]
     load(flags=[(key, str(low))])
     with pytest.raises(UsageError, match=f"expected {low:,} to"):
@@ -139,7 +139,7 @@ def test_variables_of_others_are_none_of_our_business() -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"[limits]\nconnections = 'x\n", b"[limits]\nconnection = 1\n"])
-def test_the_command_says_it_in_one_line_and_ends_with_2(content: bytes, tmp_path: Path) -> None:
+def test_the_command_prints_one_line_and_exits_with_2(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
     file.write_bytes(content)
     failed = polycast("serve", f"--config={file}")

@@ -114,7 +114,7 @@ def test_every_table_has_a_setting() -> None:
     assert {key.split(".")[0] for key in KEYS} == set(TABLES)
 
 
-def test_the_last_one_that_speaks_wins(tmp_path: Path) -> None:
+def test_the_last_source_wins(tmp_path: Path) -> None:
     file = write(tmp_path / "a.toml", "[limits]\nqueue_bytes = 5001\nconnections = 11\nsubscriptions = 21\n")
     environment = {"POLYCAST_LIMITS_CONNECTIONS": "12", "POLYCAST_LIMITS_SUBSCRIPTIONS": "22"}
     limits = load(file, environment, [("limits.subscriptions", "23")]).settings.limits
@@ -131,12 +131,12 @@ def test_the_data_folder_has_a_short_name_in_the_environment() -> None:
 
 
 @pytest.mark.parametrize("text", ["true", "1", "yes", "on", "TRUE", "Yes"])
-def test_ways_to_say_true(text: str) -> None:
+def test_texts_for_true(text: str) -> None:
     assert load(environment={"POLYCAST_SIMPLEST_FORWARD": text}).settings.simplest.forward
 
 
 @pytest.mark.parametrize("text", ["false", "0", "no", "off", "False"])
-def test_ways_to_say_false(text: str) -> None:
+def test_texts_for_false(text: str) -> None:
     assert not load(flags=[("log.enabled", text)]).settings.log.enabled
 
 
@@ -197,7 +197,7 @@ def test_listeners_of_a_later_source_replace_those_of_an_earlier(tmp_path: Path)
 # -- where the broker connects to ------------------------------------------------------------------------
 
 
-def test_places_in_a_file(tmp_path: Path) -> None:
+def test_addresses_to_connect_to_in_a_file(tmp_path: Path) -> None:
     places = {"nanomsg.sub": ["tcp://h:1", "ws://h:2/x"], "nanomsg.pub": ["ipc:///tmp/x?prefix=a"]}
     text = '[connect]\nnanomsg.sub = ["tcp://h:1", "ws://h:2/x"]\n"nanomsg.pub" = "ipc:///tmp/x?prefix=a"\n'
     with pytest.raises(UsageError, match="no TOML"):
@@ -207,7 +207,7 @@ def test_places_in_a_file(tmp_path: Path) -> None:
     assert loaded.settings.listen == load().settings.listen
 
 
-def test_places_of_a_later_source_replace_those_of_an_earlier(tmp_path: Path) -> None:
+def test_addresses_of_a_later_source_replace_those_of_an_earlier(tmp_path: Path) -> None:
     file = write(tmp_path / "a.toml", '[connect]\n"nanomsg.sub" = "tcp://h:1"\n')
     environment = {"POLYCAST_CONNECT_NANOMSG_PUB": "tcp://h:2"}
     assert load(file, environment).settings.connect == {"nanomsg.pub": ["tcp://h:2"]}
@@ -230,7 +230,7 @@ def test_which_places_are_dialled_over_tls() -> None:
         assert load(flags=[*plain, (key, place)]).settings.dials_securely
 
 
-def test_nothing_is_connected_to_by_default() -> None:
+def test_no_addresses_to_connect_to_by_default() -> None:
     assert load().settings.connect == {}
 
 

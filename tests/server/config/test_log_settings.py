@@ -48,7 +48,7 @@ def test_the_data_folder_may_be_named_in_the_environment(tmp_path: Path) -> None
     assert f'data = "{tmp_path}/elsewhere"  # POLYCAST_DATA' in shown.out.decode()
 
 
-def test_keeping_nothing_leaves_no_folder(tmp_path: Path) -> None:
+def test_without_a_log_there_is_no_folder(tmp_path: Path) -> None:
     listen = "--listen=simplest=tcp://127.0.0.1:0"
     with Program(*POLYCAST, "serve", "--no-log", listen, "--data", str(tmp_path / "data")) as broker:
         while broker.read_line() != b"ready":
@@ -56,7 +56,7 @@ def test_keeping_nothing_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_sequences_of_topics_that_are_forgotten_do_not_come_again(tmp_path: Path) -> None:
+def test_sequences_of_evicted_topics_are_not_reused(tmp_path: Path) -> None:
     """Also across a restart: whatever was used is not used twice."""
     flag = "--set=limits.topics=10"
     seen: set[tuple[str, int]] = set()

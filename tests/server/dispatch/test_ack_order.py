@@ -19,7 +19,7 @@ def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-def test_answers_come_in_the_order_of_what_was_said(keeping: Broker) -> None:
+def test_acks_are_in_publish_order(keeping: Broker) -> None:
     with keeping.connect("hermod.pub") as peer:
         good, bad = hermod.message("answers", b"good"), hermod.message("answers", b"bad", check="0" * 40)
         peer.send(good + bad + good + hermod.topics("nothing") + bad + hermod.count(2) + good * 2 + b"{oops}")
@@ -33,7 +33,7 @@ def test_answers_come_in_the_order_of_what_was_said(keeping: Broker) -> None:
         assert peer.expect_closed() == b""
 
 
-def test_what_is_said_behind_close_is_not_heard_but_all_before_it_is_answered(keeping: Broker) -> None:
+def test_commands_after_close_are_ignored_and_those_before_are_acknowledged(keeping: Broker) -> None:
     with keeping.connect("hermod.pub") as peer:
         peer.send(hermod.message("close", b"x") * 100 + CLOSE + hermod.message("close", b"late"))
         assert peer.expect_closed() == OK * 100
@@ -42,21 +42,21 @@ def test_what_is_said_behind_close_is_not_heard_but_all_before_it_is_answered(ke
         hermod.expect_no_more(subscriber)
 
 
-def test_a_publisher_that_says_no_more_gets_all_its_answers(keeping: Broker) -> None:
+def test_a_half_closed_publisher_gets_all_its_acks(keeping: Broker) -> None:
     with keeping.connect("hermod.pub") as peer:
         peer.send(hermod.message("half", b"x") * 500 + START + hermod.message("half", b"y") * 3 + END)
         peer.shut()
         assert peer.expect_closed() == OK * 500 + hermod.ok(3)
 
 
-def test_a_publisher_that_ends_inside_a_message_gets_the_answers_before_it(keeping: Broker) -> None:
+def test_a_publisher_that_closes_inside_a_message_gets_the_earlier_acks(keeping: Broker) -> None:
     with keeping.connect("hermod.pub") as peer:
         peer.send(hermod.message("inside", b"x") * 10 + hermod.message("inside", b"y" * 100)[:-1])
         peer.shut()
         assert peer.expect_closed() == OK * 10
 
 
-def test_a_refused_handshake_comes_behind_the_answers_that_are_owed(keeping: Broker) -> None:
+def test_a_refused_handshake_follows_the_pending_acks(keeping: Broker) -> None:
     with keeping.connect("hermod.pub") as peer:
         ahead = handshake("owed", since={"owed": 1_000_000})
         peer.send(hermod.message("owed", b"x") * 3 + ahead + hermod.message("owed", b"late"))
@@ -67,7 +67,7 @@ def test_a_refused_handshake_comes_behind_the_answers_that_are_owed(keeping: Bro
         assert peer.expect_closed() == b""
 
 
-def test_too_many_subscriptions_end_a_connection_behind_its_answers(tmp_path: Path) -> None:
+def test_too_many_subscriptions_close_a_connection_after_its_acks(tmp_path: Path) -> None:
     with Broker("--set=limits.subscriptions=2", data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
         peer.send(hermod.message("t", b"x") + hermod.topics("a", "b", "c", "d") + hermod.message("t", b"late"))
         peer.expect(OK)
@@ -76,7 +76,7 @@ def test_too_many_subscriptions_end_a_connection_behind_its_answers(tmp_path: Pa
         assert total(broker, "log_next_offset") == 1
 
 
-def test_batches_of_all_kinds_are_answered_in_turn(keeping: Broker) -> None:
+def test_batches_of_all_kinds_are_acknowledged_in_order(keeping: Broker) -> None:
     one = hermod.message("kinds", b"1")
     bad = hermod.message("kinds", b"bad", check="0" * 40)
     with keeping.connect("hermod.pub") as peer:
@@ -89,7 +89,7 @@ def test_batches_of_all_kinds_are_answered_in_turn(keeping: Broker) -> None:
         peer.expect(hermod.ok(0) + OK + hermod.ok(2) + hermod.ok(0))
 
 
-def test_an_answered_message_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_an_acknowledged_message_survives_a_restart(tmp_path: Path) -> None:
     with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
         publish(peer, numbered("kept", range(100)))
         broker.kill()
@@ -98,7 +98,7 @@ def test_an_answered_message_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delivery", ["live", "committed"])
-def test_one_connection_that_speaks_and_hears(tmp_path: Path, delivery: str) -> None:
+def test_a_connection_that_publishes_and_subscribes(tmp_path: Path, delivery: str) -> None:
     """What it hears of its own comes before the answer to it, and both before the end that it wished for."""
     with Broker(f"--set=log.delivery={delivery}", data=tmp_path) as broker:
         for number in range(20):
@@ -111,7 +111,7 @@ def test_one_connection_that_speaks_and_hears(tmp_path: Path, delivery: str) -> 
     ("sync", "delivery"),
     [("interval", "live"), ("never", "committed"), ("always", "live"), ("always", "committed")],
 )
-def test_whatever_is_promised_is_answered_and_delivered(tmp_path: Path, sync: str, delivery: str) -> None:
+def test_every_durability_setting_acknowledges_and_delivers(tmp_path: Path, sync: str, delivery: str) -> None:
     flags = (f"--set=log.sync={sync}", "--set=log.sync_seconds=0.01", f"--set=log.delivery={delivery}")
     with Broker(*flags, data=tmp_path) as broker:
         with broker.connect("hermod.pub") as peer, subscribe(broker, "t") as live:

@@ -131,7 +131,7 @@ def test_a_start_after_a_crash(tmp_path: Path) -> None:
     assert kinds == ["start", "subscribe", "t", "start", "stop"]
 
 
-def test_what_begins_and_is_published_in_one_read(tmp_path: Path) -> None:
+def test_a_subscription_and_a_message_in_one_read(tmp_path: Path) -> None:
     """The order of a read is the order in the log."""
     frames = [
         hermod.message("t", b"0") + hermod.topics("t") + hermod.message("t", b"1") + hermod.topics("u", "t"),
@@ -191,7 +191,7 @@ def test_subscriptions_that_begin_in_the_past(tmp_path: Path) -> None:
 # -- who hears them --------------------------------------------------------------------------------------
 
 
-def test_whoever_subscribes_hears_them_without_a_log() -> None:
+def test_subscribers_get_events_without_a_log() -> None:
     with Broker(listen=LISTEN, events=True) as broker, events_on(broker) as watcher:
         with UbrePeer(broker.ports["ubre"]) as peer:
             peer.say(subscribe="a")
@@ -206,7 +206,7 @@ def test_whoever_subscribes_hears_them_without_a_log() -> None:
         assert hear(watcher, "disconnect")["reason"] == "left"
 
 
-def test_a_watcher_hears_what_is_behind_its_own_subscription_and_nothing_before(tmp_path: Path) -> None:
+def test_a_subscriber_gets_only_events_after_its_subscription(tmp_path: Path) -> None:
     with Broker(data=tmp_path, events=True) as broker, events_on(broker) as watcher:
         with broker.connect("simplest") as other:
             other.send(b"sub a\n")
@@ -223,7 +223,7 @@ def test_a_watcher_hears_what_is_behind_its_own_subscription_and_nothing_before(
     ]
 
 
-def test_everything_does_not_mean_events() -> None:
+def test_a_subscription_to_everything_does_not_include_events() -> None:
     with Broker(listen=LISTEN, events=True) as broker, subscribe(broker, patterns=[">"]) as peer:
         with broker.connect("simplest") as other:
             other.send(b"sub x\n" + pub("t", b"x"))
@@ -242,7 +242,7 @@ def test_pages_are_not_worth_a_message_but_sockets_are(tmp_path: Path) -> None:
     assert [(row.kind, row.said["dialect"]) for row in found] == [("connect", "ubre"), ("subscribe", "ubre")]
 
 
-def test_they_can_be_turned_off(tmp_path: Path) -> None:
+def test_events_can_be_disabled(tmp_path: Path) -> None:
     with Broker("--set=events.enabled=false", data=tmp_path, events=True) as broker, subscribe(broker, "t"):
         with broker.connect("hermod.pub") as publisher:
             publish(publisher, [("t", b"x")])
@@ -266,7 +266,7 @@ def test_many_subscriptions_are_few_bursts(tmp_path: Path) -> None:
     assert found == [f"{n:06d}" for n in range(count)]
 
 
-def test_drops_are_added_up_and_told_exactly(tmp_path: Path) -> None:
+def test_drops_are_summed_up_exactly(tmp_path: Path) -> None:
     limits = f"--set=limits.queue_bytes={QUEUE_BYTES}"
     with Broker(limits, options="?policy=drop", data=tmp_path, events=True) as broker:
         watcher = events_on(broker)
@@ -288,7 +288,7 @@ def test_drops_are_added_up_and_told_exactly(tmp_path: Path) -> None:
     assert len(inside) == first["count"]
 
 
-def test_a_watcher_that_does_not_read_is_no_reason_for_more(tmp_path: Path) -> None:
+def test_a_subscriber_that_does_not_read_causes_no_more_events(tmp_path: Path) -> None:
     """Events that it does not get cause none by themselves; what it missed is told with something else."""
     limits = f"--set=limits.queue_bytes={MIB}"
     with Broker(limits, options="?policy=drop", data=tmp_path, events=True) as broker:
@@ -308,7 +308,7 @@ def test_a_watcher_that_does_not_read_is_no_reason_for_more(tmp_path: Path) -> N
     assert len(told) == 1
 
 
-def test_refusals_are_added_up(tmp_path: Path) -> None:
+def test_refusals_are_summed_up(tmp_path: Path) -> None:
     with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.pub") as publisher:
         publisher.send(hermod.message("t", b"x", "0" * 40) * 500)
         for _ in range(500):
@@ -328,7 +328,7 @@ def test_why_the_broker_closed(tmp_path: Path) -> None:
     assert ended["reason"] == "protocol" and "a header begins with" in ended["detail"]
 
 
-def test_what_is_dropped_because_of_an_event_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_events_cause_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_events, "COUNT_SECONDS", 0.0)
     told: list[str] = []
 

@@ -129,7 +129,7 @@ def check_log_of(small: SmallDisk, kept: list[bytes]) -> None:
     assert [found for found in verify(small.log) if isinstance(found, LogFinding)] == []
 
 
-def test_full_and_free_again(small: SmallDisk) -> None:
+def test_full_and_then_free(small: SmallDisk) -> None:
     with (
         Broker(data=small.data) as broker,
         broker.connect("hermod.pub") as peer,
@@ -157,7 +157,7 @@ def test_full_and_free_again(small: SmallDisk) -> None:
     check_log_of(small, publisher.kept)
 
 
-def test_a_batch_with_an_id_comes_again_when_there_is_room(small: SmallDisk) -> None:
+def test_a_batch_with_an_id_can_be_retried_when_there_is_room(small: SmallDisk) -> None:
     with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
         batch = hermod.count(2, batch_id="night") + hermod.message("t", b"x" * SIZE) + hermod.message("t", b"y")
         peer.send(hermod.message("t", b"first"))
@@ -189,7 +189,7 @@ def test_a_repeat_is_no_better_than_what_it_repeats(small: SmallDisk) -> None:
     check_log_of(small, [b"first", b"x" * 10_000])
 
 
-def test_what_of_a_batch_is_kept_is_told(small: SmallDisk) -> None:
+def test_the_reply_tells_how_much_of_a_batch_is_durable(small: SmallDisk) -> None:
     with (
         Broker(data=small.data) as broker,
         broker.connect("hermod.pub") as peer,

@@ -18,7 +18,7 @@ async def dial(place: DialTarget) -> Connection:
     raise ConnectionRefusedError
 
 
-def test_each_reason_is_told_once_however_many_others_were_told_before(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_reason_is_logged_once_however_many_others_were_logged(caplog: pytest.LogCaptureFixture) -> None:
     unused = cast(Any, SimpleNamespace())
     links = MeshLinks(MeshSettings(), unused, unused, unused, unused, unused, unused, dial)
     with caplog.at_level(logging.WARNING):

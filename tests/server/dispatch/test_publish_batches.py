@@ -59,7 +59,7 @@ def test_a_repeat_on_another_connection(keeping: Broker) -> None:
     check_log(keeping, "other", b"1", b"2")
 
 
-def test_many_at_the_same_time(keeping: Broker) -> None:
+def test_concurrent_batches_with_the_same_id(keeping: Broker) -> None:
     """Whoever comes first publishes it; all are answered."""
     frames = batch("race", "race", *(b"%d" % number for number in range(500)))
     peers = [keeping.connect("hermod.pub") for _ in range(20)]
@@ -91,7 +91,7 @@ def test_other_content_under_the_same_id_is_not_looked_at_but_its_count_is(keepi
     check_log(keeping, "elsewhere")
 
 
-def test_subscribers_hear_it_once_and_as_a_whole(keeping: Broker) -> None:
+def test_subscribers_get_a_batch_once_and_whole(keeping: Broker) -> None:
     with keeping.connect("hermod.pub") as peer, subscribe(keeping, "heard") as subscriber:
         frames = batch("heard", "heard", b"1", b"2")
         peer.send(frames[:-1])
@@ -176,7 +176,7 @@ def test_after_a_restart(tmp_path: Path, how: str) -> None:
         check_log(broker, "t", b"1", b"2", b"3")
 
 
-def test_one_that_was_answered_at_the_very_moment_of_a_crash(tmp_path: Path) -> None:
+def test_a_batch_acknowledged_at_the_moment_of_a_crash(tmp_path: Path) -> None:
     for turn in range(2):
         with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
             peer.send(batch("t", f"{turn}", b"%d" % turn) + batch("t", f"{turn} more", b"more"))
@@ -192,7 +192,7 @@ def test_one_that_was_answered_at_the_very_moment_of_a_crash(tmp_path: Path) -> 
         check_log(broker, "t", *(payload for turn in range(2) for payload in (b"%d" % turn, b"more")))
 
 
-def test_only_so_many_are_remembered(tmp_path: Path) -> None:
+def test_the_number_of_remembered_ids_is_limited(tmp_path: Path) -> None:
     flag = "--set=log.batch_ids=2"
     with Broker(flag, data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
         for name in ("a", "b", "c", "a"):  # for c, a is forgotten; for a, b
@@ -208,7 +208,7 @@ def test_only_so_many_are_remembered(tmp_path: Path) -> None:
         check_log(broker, "u", b"b")
 
 
-def test_only_for_so_long(tmp_path: Path) -> None:
+def test_ids_expire(tmp_path: Path) -> None:
     with (
         Broker("--set=log.batch_id_seconds=0.2", data=tmp_path) as broker,
         broker.connect("hermod.pub") as peer,
@@ -290,7 +290,7 @@ def test_a_batch_has_a_size(tmp_path: Path) -> None:
         assert total(broker, "log_next_offset") == 0
 
 
-def test_without_a_log_there_is_no_such_promise() -> None:
+def test_without_a_log_batch_ids_are_refused() -> None:
     with Broker() as broker, broker.connect("hermod.pub") as peer:
         peer.send(batch("t", "id", b"x") + hermod.message("t", b"y"))
         expect_error(peer, 501, count=0)

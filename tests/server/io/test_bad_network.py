@@ -41,7 +41,7 @@ def test_a_subscriber_whose_bytes_drip(room: Room, proxy: Proxy) -> None:
         subscriber.expect(pub("a", b"x" * 2000) + pub("ab", b"y"))
 
 
-def test_a_publication_that_is_cut_off_reaches_nobody(room: Room, proxy: Proxy) -> None:
+def test_a_truncated_message_is_not_delivered(room: Room, proxy: Proxy) -> None:
     subscriber = room.simplest(b"sub \n")
     with Peer(proxy.port) as publisher:
         publisher.send(pub("whole", b"1") + b"pub half 10 12345")
@@ -52,7 +52,7 @@ def test_a_publication_that_is_cut_off_reaches_nobody(room: Room, proxy: Proxy) 
     room.expect_quiet(subscriber)
 
 
-def test_a_large_publication_that_is_cut_off_reaches_nobody(room: Room, proxy: Proxy) -> None:
+def test_a_large_truncated_message_is_not_delivered(room: Room, proxy: Proxy) -> None:
     subscriber = room.simplest(b"sub \n")
     with Peer(proxy.port) as publisher:
         publisher.send(b"pub half 4000000 " + b"x" * 2_000_000 + b"the end")

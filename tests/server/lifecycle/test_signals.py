@@ -55,7 +55,7 @@ def test_a_signal_ends_it_with_0(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("number", BOTH)
-def test_what_waits_is_sent_first(number: signal.Signals) -> None:
+def test_queued_messages_are_sent_first(number: signal.Signals) -> None:
     with with_waiting_subscriber("--set=limits.shutdown_seconds=600") as (broker, subscriber):
         stop_accepting(broker, number)
         assert broker.process.poll() is None
@@ -73,14 +73,14 @@ def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
         wait_for(lambda: is_ended_by(broker, number), "the end; signals that come together count as one")
 
 
-def test_who_takes_nothing_in_time_is_named() -> None:
+def test_a_subscriber_that_does_not_read_in_time_is_named() -> None:
     with with_waiting_subscriber("--set=limits.shutdown_seconds=0.1") as (broker, subscriber):
         broker.process.send_signal(signal.SIGTERM)
         assert broker.process.wait(GUARD_SECONDS) == 0
         assert f":{subscriber.socket.getsockname()[1]}:" in broker.wait_for_log("were not sent in time")
 
 
-def test_what_was_published_before_is_delivered_before_the_end() -> None:
+def test_earlier_messages_are_delivered_before_the_close() -> None:
     with Broker() as broker, Room(broker) as room:
         subscribers = [room.simplest(b"sub \n") for _ in range(5)]
         room.simplest(pub("last", b"words"))
@@ -89,7 +89,7 @@ def test_what_was_published_before_is_delivered_before_the_end() -> None:
             assert subscriber.expect_closed() == pub("last", b"words")
 
 
-def test_the_end_says_what_was_counted() -> None:
+def test_the_last_line_contains_the_counters() -> None:
     with Broker() as broker:
         with Room(broker) as room:
             subscriber = room.simplest(b"sub n\nnonsense\nmore nonsense\n")
@@ -105,7 +105,7 @@ def test_the_end_says_what_was_counted() -> None:
         assert "lossy 1" in broker.wait_for_log("INFO fanout.client:")
 
 
-def test_its_ports_are_free_again_at_once() -> None:
+def test_ports_are_free_after_the_stop() -> None:
     with Broker() as broker, broker.connect("simplest") as peer:
         port = broker.ports["simplest"]
         broker.stop()

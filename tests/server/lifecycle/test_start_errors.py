@@ -133,7 +133,7 @@ def test_an_announcement_without_an_address() -> None:
     check_error(failed, 2, "--announce", "hint: add --listen simplest.peer=")
 
 
-def test_an_announcement_of_an_address_that_nobody_can_use() -> None:
+def test_announce_needs_a_host_if_the_listener_is_a_wildcard() -> None:
     failed = polycast_forked("serve", "--no-log", "--listen=simplest.peer=tcp://0.0.0.0:0", "--announce=org/name")
     check_error(failed, 2, "0.0.0.0", "hint: write --announce org/name=HOST:")
 

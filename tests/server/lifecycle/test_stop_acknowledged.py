@@ -49,7 +49,7 @@ def test_a_window_is_worked_off_while_the_broker_stops() -> None:
         assert b'"code": 503' in subscriber.expect_closed()
 
 
-def test_what_a_window_held_to_the_end_is_named() -> None:
+def test_bytes_held_by_a_window_are_logged_at_shutdown() -> None:
     with Broker("--set=limits.shutdown_seconds=0.2", listen=ALL) as broker:
         with subscribe(broker, topics("s", window=1)) as subscriber:
             publish(broker, "s", 2)

@@ -79,7 +79,7 @@ KINDS: dict[str, tuple[Making, Callable[[int], int]]] = {
 
 
 @pytest.mark.parametrize("delivery", ["live", "committed"])
-def test_what_was_answered_is_kept(tmp_path: Path, delivery: str) -> None:
+def test_acknowledged_messages_are_durable(tmp_path: Path, delivery: str) -> None:
     flags = (f"--set=log.delivery={delivery}", "--set=log.segment_bytes=200000")
     with Broker(*flags, data=tmp_path) as broker:
         publishers = [
@@ -113,7 +113,7 @@ def check(broker: Broker, publisher: Pipelining) -> None:
         assert kept >= promised > 0
 
 
-def test_requests_that_were_answered(tmp_path: Path) -> None:
+def test_acknowledged_requests_are_durable(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=LISTEN) as broker:
         peer = UbrePeer(broker.ports["ubre"])
         publisher = Pipelining(

@@ -20,7 +20,7 @@ def libraries(broker: Broker) -> str:
 
 
 @BOTH
-def test_how_it_ends_is_told(fresh: bool, tmp_path: Path) -> None:
+def test_the_exit_status_is_reported(fresh: bool, tmp_path: Path) -> None:
     with Broker(fresh=fresh, data=tmp_path) as broker:
         assert broker.process.poll() is None
         broker.process.send_signal(signal.SIGINT)
@@ -32,7 +32,7 @@ def test_how_it_ends_is_told(fresh: bool, tmp_path: Path) -> None:
 
 
 @BOTH
-def test_one_that_cannot_start_says_so(fresh: bool, tmp_path: Path) -> None:
+def test_a_failed_start_is_reported(fresh: bool, tmp_path: Path) -> None:
     said = tmp_path / "stderr"
     with said.open("w") as stderr:
         process = (start if fresh else fork)(["serve", "--set=nonsense=1"], clean_environment(), stderr)
@@ -43,7 +43,7 @@ def test_one_that_cannot_start_says_so(fresh: bool, tmp_path: Path) -> None:
     assert said.read_text().startswith("polycast: flag: unknown setting nonsense\nhint:")
 
 
-def test_what_it_does_not_need_is_not_loaded(tmp_path: Path) -> None:
+def test_unneeded_libraries_are_not_loaded(tmp_path: Path) -> None:
     with Broker(fresh=True) as broker:
         assert "libarrow" not in libraries(broker)
     with Broker(fresh=True, data=tmp_path) as broker:
@@ -51,7 +51,7 @@ def test_what_it_does_not_need_is_not_loaded(tmp_path: Path) -> None:
         assert "pandas" not in libraries(broker)
 
 
-def test_a_zygote_leaves_nobody_behind(tmp_path: Path) -> None:
+def test_a_zygote_leaves_no_process_behind(tmp_path: Path) -> None:
     zygote = Zygote(clean_environment())
     with (tmp_path / "stderr").open("w") as stderr:
         forked = zygote.fork(["serve", "--no-log"], clean_environment(), stderr, "polycast")

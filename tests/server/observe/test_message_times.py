@@ -90,6 +90,6 @@ def test_with_a_log(delivery: str, tmp_path: Path) -> None:
             assert spent_now - spent > disk_now - disk
 
 
-def test_nothing_is_measured_where_nothing_is_kept() -> None:
+def test_without_a_log_no_sync_time_is_measured() -> None:
     with Broker(listen=("simplest", "http")) as broker:
         assert counted(broker, "log_sync_seconds") == (0, 0)

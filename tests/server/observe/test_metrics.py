@@ -97,7 +97,7 @@ def test_names() -> None:
     assert {name: metric.name for name, metric in found.items()} == NAMES
 
 
-def test_everything_declared_is_there_and_nothing_else(broker: Broker) -> None:
+def test_exactly_the_declared_metrics_are_exported(broker: Broker) -> None:
     families = scrape(broker)
     expected = {NAMES[f.name]: (f.metadata["kind"], f.metadata["meaning"]) for f in DECLARED}
     assert {name: (family.kind, family.help) for name, family in families.items()} == expected
@@ -206,7 +206,7 @@ def test_a_connection_is_counted_under_what_it_speaks() -> None:
         wait_for(gone, "the end of the WebSocket")
 
 
-def test_what_waits_is_measured() -> None:
+def test_queued_bytes_are_measured() -> None:
     with Broker("--set=limits.queue_bytes=67108864") as broker, Room(broker) as room:
         assert value(scrape(broker), "queue_bytes", "simplest") == 0
         slow = room.simplest(b"sub slow\n", receive_bytes=4096)
@@ -217,7 +217,7 @@ def test_what_waits_is_measured() -> None:
         wait_for(lambda: value(scrape(broker), "queue_bytes", "simplest") == 0, "its end")
 
 
-def test_turned_away() -> None:
+def test_rejected_connections() -> None:
     listen = ("http", "simplest", "fanout.client")
     with Broker("--set=limits.connections=2", listen=listen) as broker:
         with broker.connect("http") as scraper, broker.connect("fanout.client") as client:

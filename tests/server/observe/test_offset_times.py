@@ -19,15 +19,15 @@ def marks() -> OffsetTimes:
 @pytest.mark.parametrize(
     ("offset", "when"), [(-1, None), (9, None), (10, 101.0), (14, 101.0), (15, 103.0), (16, 105.0), (99, 105.0)]
 )
-def test_when_an_offset_came(marks: OffsetTimes, offset: int, when: float | None) -> None:
+def test_the_time_of_an_offset(marks: OffsetTimes, offset: int, when: float | None) -> None:
     assert marks.time_of(offset, now=105.0) == when
 
 
-def test_nothing_is_known_of_a_broker_that_never_began() -> None:
+def test_no_time_without_offsets() -> None:
     assert OffsetTimes().time_of(0, now=5.0) is None
 
 
-def test_what_is_old_is_told_less_exactly() -> None:
+def test_older_times_are_less_precise() -> None:
     marks = OffsetTimes()
     last = 40 * MARKS_AT_MOST
     for second in range(last + 1):

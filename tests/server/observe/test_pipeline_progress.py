@@ -34,7 +34,7 @@ def queries(positions: PipelineProgress, now: float) -> list[str]:
     return [position.query for _, position in positions.known(now)]
 
 
-def test_the_last_word_of_each() -> None:
+def test_the_last_report_of_each_pipeline() -> None:
     positions = PipelineProgress()
     for offset in (1, 2, 3):
         positions.put(Position("b", offset), 10.0 + offset)
@@ -65,11 +65,11 @@ def test_the_last_word_of_each() -> None:
     ]
 
 
-def test_no_lag_is_less_than_none() -> None:
+def test_lag_is_never_negative() -> None:
     assert Position("a", 12).lag(10) == 0
 
 
-def test_who_says_nothing_for_an_hour_is_forgotten() -> None:
+def test_a_pipeline_without_reports_expires_after_an_hour() -> None:
     positions = PipelineProgress()
     positions.put(Position("old", 1), 0.0)
     positions.put(Position("new", 1), 1.0)
@@ -79,14 +79,14 @@ def test_who_says_nothing_for_an_hour_is_forgotten() -> None:
     assert queries(positions, SECONDS + 2) == ["new"]
 
 
-def test_no_more_than_so_many() -> None:
+def test_the_number_of_pipelines_is_limited() -> None:
     positions = PipelineProgress()
     for number in range(PIPELINES_AT_MOST + 5):
         positions.put(Position(f"{number:06d}", number), 0.0)
     assert queries(positions, 0.0) == [f"{number:06d}" for number in range(5, PIPELINES_AT_MOST + 5)]
 
 
-def test_what_one_failed_with_is_remembered_when_it_runs_again() -> None:
+def test_the_last_error_is_remembered_after_a_restart() -> None:
     positions = PipelineProgress()
     for position in (Position("a", 1, state="failed", error="no room"), Position("a", 2), Position("b", 1)):
         positions.put(position, 0.0)
@@ -96,7 +96,7 @@ def test_what_one_failed_with_is_remembered_when_it_runs_again() -> None:
     assert positions.to_rows(2, 0.0)[0]["error"] == "no broker"
 
 
-def test_of_an_error_only_so_much() -> None:
+def test_errors_are_truncated() -> None:
     positions = PipelineProgress()
     positions.put(Position("a", 1, error="x" * 100_000), 0.0)
     assert positions.to_rows(1, 0.0)[0]["error"] == "x" * ERROR_CHARACTERS
@@ -105,7 +105,7 @@ def test_of_an_error_only_so_much() -> None:
 # -- by request ------------------------------------------------------------------------------------------
 
 
-def test_told_by_hermod_and_seen_in_metrics(tmp_path: Path) -> None:
+def test_reports_by_hermod_appear_in_metrics(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
         publish(publisher, numbered("t", range(10)))
         assert metrics(broker)["polycast_pipeline_lag"] == {}
@@ -158,5 +158,5 @@ def broker_with_ubre() -> Any:
         yield running
 
 
-def test_without_a_log_a_lag_is_counted_all_the_same(broker_with_ubre: Broker) -> None:
+def test_without_a_log_the_lag_is_reported_too(broker_with_ubre: Broker) -> None:
     assert ask(broker_with_ubre, "polycast/positions", {"query": "a", "offset": 5}) == {"lag": 0}

@@ -48,7 +48,7 @@ def test_every_line_of_a_broker_is_an_object(flags: tuple[str, ...], tmp_path: P
     assert times == sorted(times) and abs(datetime.now(UTC) - times[-1]) < timedelta(minutes=5)
 
 
-def test_a_broker_that_does_not_start_says_so_in_one_object() -> None:
+def test_a_failed_start_is_one_object() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         ended = polycast_forked("serve", "--no-log", f"--listen=simplest={address}", "--log-format=json")
@@ -63,12 +63,12 @@ def test_text_is_what_it_was(tmp_path: Path) -> None:
         assert all(" INFO " in line for line in broker.log().splitlines())
 
 
-def test_a_format_that_nobody_knows() -> None:
+def test_an_unknown_format() -> None:
     ended = polycast("serve", "--no-log", "--log-format=xml", "--check")
     assert ended.code == 2 and "stderr.format" in ended.err and "text or json" in ended.err
 
 
-def test_an_exception_is_told_in_the_same_line() -> None:
+def test_an_exception_is_part_of_the_line() -> None:
     try:
         raise ValueError("first\nsecond \udcff")
     except ValueError:
@@ -79,7 +79,9 @@ def test_an_exception_is_told_in_the_same_line() -> None:
     assert line["exception"].startswith("Traceback") and line["exception"].endswith("second \udcff")
 
 
-def test_what_python_says_by_itself(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_and_uncaught_exceptions(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Warnings, and what nobody caught."""
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])

@@ -81,7 +81,7 @@ def play(
     asyncio.run(run())
 
 
-def test_who_asks_for_much_has_one_turn_in_a_round() -> None:
+def test_an_owner_with_many_reads_has_one_turn_per_round() -> None:
     async def act(desk: Desk, readers: ReaderPool) -> None:
         greedy, honest = Person(), Person()
         for number in range(150):
@@ -97,7 +97,7 @@ def test_who_asks_for_much_has_one_turn_in_a_round() -> None:
     play(act)
 
 
-def test_one_read_of_a_connection_after_the_other() -> None:
+def test_reads_of_one_connection_run_one_after_the_other() -> None:
     async def act(desk: Desk, readers: ReaderPool) -> None:
         one = Person()
         answers = [readers.request(one, desk.work(str(number), 3)) for number in range(4)]
@@ -124,7 +124,7 @@ def test_identities_take_turns_before_their_connections() -> None:
     play(act)
 
 
-def test_more_than_may_wait_is_refused_at_once() -> None:
+def test_reads_past_the_limit_are_refused_at_once() -> None:
     async def act(desk: Desk, readers: ReaderPool) -> None:
         one, other = Person(), Person()
         for _ in range(3):
@@ -142,7 +142,7 @@ def test_more_than_may_wait_is_refused_at_once() -> None:
     play(act, reads=3)
 
 
-def test_with_too_many_of_all_connections_each_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_past_the_total_limit_each_connection_may_queue_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_pool, "REQUESTS_AT_MOST", 5)
 
     async def act(desk: Desk, readers: ReaderPool) -> None:
@@ -159,7 +159,7 @@ def test_with_too_many_of_all_connections_each_has_one(monkeypatch: pytest.Monke
     play(act)
 
 
-def test_who_leaves_is_worked_for_no_more() -> None:
+def test_reads_of_a_closed_connection_are_cancelled() -> None:
     async def act(desk: Desk, readers: ReaderPool) -> None:
         gone, here = Person(), Person()
         answers = [readers.request(gone, desk.work(f"gone {number}", 10)) for number in range(100)]
@@ -177,7 +177,7 @@ def test_who_leaves_is_worked_for_no_more() -> None:
     play(act)
 
 
-def test_who_leaves_between_turns_is_gone_at_once() -> None:
+def test_reads_are_cancelled_at_once_between_turns() -> None:
     async def act(desk: Desk, readers: ReaderPool) -> None:
         first, second, gone = Person(), Person(), Person()
         readers.request(first, desk.work("first", 3))
@@ -191,7 +191,7 @@ def test_who_leaves_between_turns_is_gone_at_once() -> None:
     play(act)
 
 
-def test_what_takes_too_long_fails() -> None:
+def test_reads_past_the_time_limit_fail() -> None:
     async def act(desk: Desk, readers: ReaderPool) -> None:
         one = Person()
         long = readers.request(one, desk.work("long", 1000))

@@ -87,7 +87,7 @@ def test_latest(past: Past) -> None:
 
 
 @pytest.mark.parametrize("sequence", [0, 1, 2, 299, 301, 902, 1798, 1799, 1800])
-def test_the_first_that_comes_is_that_sequence(past: Past, sequence: int) -> None:
+def test_replay_starts_at_the_sequence(past: Past, sequence: int) -> None:
     check(past, past.of("a")[sequence:], "a", since={"a": sequence})
 
 
@@ -104,7 +104,7 @@ def test_each_topic_has_its_own_start_and_the_order_is_that_of_the_log(past: Pas
     check(past, wanted, *starts, since=starts)
 
 
-def test_what_from_does_not_name_begins_now(past: Past) -> None:
+def test_topics_not_named_in_from_are_live(past: Past) -> None:
     check(past, past.of("c")[590:], "c", "a", since={"c": 590})
 
 
@@ -180,7 +180,7 @@ def test_a_sequence_that_is_not_there_yet(past: Past) -> None:
             assert subscriber.expect_closed() == b""
 
 
-def test_a_sequence_of_a_topic_that_nobody_knows(past: Past) -> None:
+def test_a_sequence_of_an_unknown_topic(past: Past) -> None:
     check(past, [], "unknown", since={"unknown": 0})
     with past.broker.connect("hermod.sub") as subscriber:
         subscriber.send(handshake("unknown", since={"unknown": 1}))
@@ -208,7 +208,7 @@ def test_two_handshakes_in_one_packet(past: Past) -> None:
         expect_live(past, subscriber)
 
 
-def test_the_same_topic_again_begins_anew(past: Past) -> None:
+def test_a_second_subscription_to_the_topic_restarts_the_replay(past: Past) -> None:
     with subscribe(past.broker, "c", since={"c": 500}) as subscriber:
         for start in (0, 590, 3):
             subscriber.send(handshake("c", since={"c": start}))
@@ -217,7 +217,7 @@ def test_the_same_topic_again_begins_anew(past: Past) -> None:
         expect_live(past, subscriber)
 
 
-def test_the_same_topic_again_while_a_window_is_full(past: Past) -> None:
+def test_a_second_subscription_to_the_topic_while_the_window_is_full(past: Past) -> None:
     """What waited for the window comes first, then everything from the beginning."""
     with subscribe(past.broker, "c", window=3, since="earliest") as subscriber:
         assert read_messages(subscriber, 3) == past.of("c")[:3]
@@ -235,7 +235,7 @@ def test_the_same_topic_again_while_a_window_is_full(past: Past) -> None:
         expect_live(past, subscriber)
 
 
-def test_a_window_that_is_asked_for_during_a_replay(past: Past) -> None:
+def test_a_window_that_is_set_during_a_replay(past: Past) -> None:
     """In whichever way they come, all of them do."""
     with past.broker.connect("hermod.sub") as subscriber:
         subscriber.send(handshake("a", since="earliest") + hermod.topics("never", window=5))
@@ -246,7 +246,7 @@ def test_a_window_that_is_asked_for_during_a_replay(past: Past) -> None:
         expect_live(past, subscriber)
 
 
-def test_without_a_log_there_is_no_past() -> None:
+def test_without_a_log_replay_is_refused() -> None:
     with Broker() as broker, broker.connect("hermod.sub") as subscriber:
         subscriber.send(handshake("a", since="earliest") + handshake("a", since="latest"))
         hermod.expect_error(subscriber, 501)

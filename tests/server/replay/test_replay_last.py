@@ -39,7 +39,7 @@ def expect(ear: Ear, peer: Peer, topic: str, sequence: int, payload: bytes) -> N
     peer.expect(ear.frame(topic, sequence, payload))
 
 
-def test_the_last_message_then_what_is_live(last: Broker) -> None:
+def test_the_last_message_then_live_messages(last: Broker) -> None:
     say(last, ("t", b"first"), ("t", b"second"))
     with ExitStack() as stack:
         peers = {name: stack.enter_context(ear.open(last, "t", 0)) for name, ear in EARS.items()}
@@ -52,7 +52,7 @@ def test_the_last_message_then_what_is_live(last: Broker) -> None:
             assert peer.read == b""
 
 
-def test_where_nothing_was_said_there_is_nothing_to_come_first(last: Broker) -> None:
+def test_a_topic_without_messages_has_no_last_message(last: Broker) -> None:
     with ExitStack() as stack:
         peers = {name: stack.enter_context(ear.open(last, "t", 0)) for name, ear in EARS.items()}
         wait_for_total(last, "replays_open", 0)
@@ -62,7 +62,7 @@ def test_where_nothing_was_said_there_is_nothing_to_come_first(last: Broker) -> 
 
 
 @pytest.mark.parametrize("name", ["simplest", "nanomsg"])
-def test_of_each_topic_the_last_in_the_order_they_came(last: Broker, name: str) -> None:
+def test_the_last_message_of_each_topic_in_log_order(last: Broker, name: str) -> None:
     ear = EARS[name]
     say(last, ("topic/b", b"1"), ("topic/a", b"2"), ("topic/b", b"3"), ("topic/c", b"4"), ("topic/a", b"5"))
     with ear.open(last, "topic", 0) as peer:
@@ -107,7 +107,7 @@ def test_after_a_restart(tmp_path: Path, how: str) -> None:
         peer.expect(b"often!999" + b"." * 500 + b"\n")
 
 
-def test_what_a_client_of_fanout_is_subscribed_to_by_itself(last: Broker) -> None:
+def test_implicit_subscriptions_of_a_fanout_client(last: Broker) -> None:
     say(last, ("all", b"hear ye"), ("other", b"x"))
     with last.connect("fanout.client") as peer:
         peer.expect(GREETING + b"all!hear ye\n")
@@ -116,7 +116,7 @@ def test_what_a_client_of_fanout_is_subscribed_to_by_itself(last: Broker) -> Non
         assert found == {b"all!hear ye\n", b"other!x\n"}
 
 
-def test_the_same_subscription_again_is_none(last: Broker) -> None:
+def test_a_repeated_subscription_replays_nothing(last: Broker) -> None:
     say(last, ("t", b"x"))
     with EARS["simplest"].open(last, "t", 0) as peer:
         peer.expect(pub("t", b"x"))
@@ -127,7 +127,7 @@ def test_the_same_subscription_again_is_none(last: Broker) -> None:
         assert peer.read == b""
 
 
-def test_another_form_is_no_new_subscription(last: Broker) -> None:
+def test_a_repeated_subscription_with_another_encoder_replays_nothing(last: Broker) -> None:
     say(last, ("t", b"x"))
     with UbrePeer(last.ports["ubre"]) as peer:
         peer.say(subscribe="t")
@@ -157,7 +157,7 @@ def test_unsubscribed_at_once(last: Broker) -> None:
         peer.hear(publish="t", body="y")
 
 
-def test_what_is_said_meanwhile_comes_behind(last: Broker) -> None:
+def test_live_messages_follow_the_last_ones(last: Broker) -> None:
     """Subscribing and publishing in one packet: each message once, in its order; the newest is the last one."""
     say(last, ("t", b"0"), ("u", b"0"))
     for turn in range(20):
@@ -199,7 +199,7 @@ def test_ten_thousand_topics(last: Broker) -> None:
         ubre_peer.settle()
 
 
-def test_nobody_hears_itself_where_that_is_the_rule(last: Broker) -> None:
+def test_a_publisher_gets_no_own_messages_if_its_dialect_says_so(last: Broker) -> None:
     with EARS["simplest"].open(last, "t", 0) as peer, last.connect("simplest") as other:
         peer.send(pub("t", b"mine"))
         wait_for(lambda: total(last, "log_settled_offset") == 1, "it to be kept")
@@ -210,7 +210,7 @@ def test_nobody_hears_itself_where_that_is_the_rule(last: Broker) -> None:
         assert peer.read == b""
 
 
-def test_another_run_of_the_broker_had_other_connections(tmp_path: Path) -> None:
+def test_connection_names_of_an_earlier_run_are_not_excluded(tmp_path: Path) -> None:
     """Over ipc all of them have the same address; and the first one is always the first one."""
     path = tmp_path / "simplest.sock"
     listen = f"--listen=simplest=ipc://{path}{LAST}"

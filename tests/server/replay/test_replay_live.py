@@ -67,7 +67,7 @@ def check_order(heard: list[Heard], first: int = 0) -> None:
         assert all(each.payload.startswith(b"%d." % each.sequence) for each in mine)
 
 
-def test_everybody_hears_everything_once_in_one_order(busy: Broker) -> None:
+def test_every_subscriber_gets_every_message_once_in_one_order(busy: Broker) -> None:
     """Those who come at any time while it is said, and after it."""
     with ExitStack() as stack:
         publishing = stack.enter_context(Publishing(busy))
@@ -85,7 +85,7 @@ def test_everybody_hears_everything_once_in_one_order(busy: Broker) -> None:
             expect_no_more(subscriber)
 
 
-def test_a_sequence_that_is_just_being_published_is_the_first(busy: Broker) -> None:
+def test_a_replay_from_a_sequence_that_is_being_published_starts_there(busy: Broker) -> None:
     """As soon as anybody has heard of it, it can be asked for."""
     with Publishing(busy) as publishing, subscribe(busy, *TOPICS) as live:
         for _ in range(15):
@@ -101,7 +101,7 @@ def test_a_sequence_that_is_just_being_published_is_the_first(busy: Broker) -> N
         publishing.finish()
 
 
-def test_a_subscriber_that_was_live_hears_the_past_of_another_topic_and_loses_nothing(busy: Broker) -> None:
+def test_a_live_subscriber_replays_another_topic_without_loss(busy: Broker) -> None:
     with Publishing(busy) as publishing, subscribe(busy, "x", since="earliest") as subscriber:
         wait_for(lambda: total(busy, "log_next_offset") > EACH, "half of it")
         subscriber.send(handshake("y", since="earliest"))
@@ -124,7 +124,7 @@ def test_a_live_topic_that_is_also_replayed_by_a_pattern_comes_once(busy: Broker
         expect_no_more(subscriber)
 
 
-def test_a_handshake_that_is_said_again_begins_anew(busy: Broker) -> None:
+def test_a_repeated_handshake_restarts_the_replay(busy: Broker) -> None:
     with Publishing(busy) as publishing, busy.connect("hermod.sub") as subscriber:
         for _ in range(5):
             subscriber.send(handshake(*TOPICS, since="earliest"))

@@ -36,7 +36,7 @@ def begin(broker: Broker, stack: ExitStack, **more: object) -> Peer:
     return peer
 
 
-def test_what_is_live_does_not_wait_for_those_who_do_not_read(long: Broker) -> None:
+def test_live_delivery_does_not_wait_for_stalled_replays(long: Broker) -> None:
     with ExitStack() as stack:
         for _ in range(30):
             begin(long, stack)
@@ -51,7 +51,7 @@ def test_what_is_live_does_not_wait_for_those_who_do_not_read(long: Broker) -> N
     wait_for_total(long, "replays_open", 0)
 
 
-def test_those_who_do_not_read_take_little_memory(long: Broker) -> None:
+def test_stalled_replays_use_little_memory(long: Broker) -> None:
     with ExitStack() as stack:
         first = begin(long, stack)
         assert len(read_messages(first, 1000)) == 1000
@@ -66,7 +66,7 @@ def test_those_who_do_not_read_take_little_memory(long: Broker) -> None:
 
 
 @pytest.mark.parametrize("ending", ["close", "CLOSE", "reset", "half"])
-def test_one_that_ends_in_the_middle_leaves_nothing_behind(long: Broker, ending: str) -> None:
+def test_a_replay_that_is_cancelled_leaves_nothing_behind(long: Broker, ending: str) -> None:
     with ExitStack() as stack:
         peer = begin(long, stack)
         read_messages(peer, 10)
@@ -82,7 +82,7 @@ def test_one_that_ends_in_the_middle_leaves_nothing_behind(long: Broker, ending:
         wait_for_total(long, "replays_open", 0)
 
 
-def test_one_that_ends_before_it_began(long: Broker) -> None:
+def test_a_replay_that_is_cancelled_before_its_first_read(long: Broker) -> None:
     for _ in range(20):
         with long.connect("hermod.sub") as peer:
             peer.send(handshake("past", since="earliest") + hermod.CLOSE)

@@ -90,7 +90,7 @@ def test_a_subscriber_that_stops_reading_and_goes_on_misses_nothing(spilling: Br
         assert total(spilling, "replays_open") == 0, "what is small enough comes as it is said"
 
 
-def test_it_may_fall_behind_again_and_again(spilling: Broker) -> None:
+def test_a_subscriber_can_fall_behind_repeatedly(spilling: Broker) -> None:
     ear = EARS["simplest"]
     with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         for spilled in (1, 2, 3):
@@ -100,7 +100,7 @@ def test_it_may_fall_behind_again_and_again(spilling: Broker) -> None:
             wait_for_total(spilling, "replays_open", 0)
 
 
-def test_it_may_take_its_time(tmp_path: Path) -> None:
+def test_a_spilled_subscriber_is_not_closed_while_it_makes_progress(tmp_path: Path) -> None:
     """Others are closed when they take nothing for so long."""
     flags = (SMALL_QUEUE, "--set=limits.policy=spill", "--set=limits.stall_seconds=0.1")
     ear = EARS["simplest"]
@@ -129,7 +129,7 @@ def test_the_policy_can_be_set_for_all_listeners(tmp_path: Path) -> None:
             expect_all(ear, slow, range(speaker.count))
 
 
-def test_with_deliveries_that_wait_for_the_log(tmp_path: Path) -> None:
+def test_spill_with_committed_delivery(tmp_path: Path) -> None:
     flags = (SMALL_QUEUE, "--set=log.delivery=committed", "--set=log.segment_bytes=1000000")
     with Broker(*flags, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker:
         ears = [EARS["simplest"], EARS["hermod"]]
@@ -142,7 +142,7 @@ def test_with_deliveries_that_wait_for_the_log(tmp_path: Path) -> None:
             wait_for_total(broker, "replays_open", 0)
 
 
-def test_many_are_behind_while_one_keeps_up(spilling: Broker) -> None:
+def test_many_spilled_subscribers_and_a_fast_one(spilling: Broker) -> None:
     ears = [ear for ear in EARS.values() for _ in range(2)]
     with ExitStack() as stack:
         slow = [stack.enter_context(ear.open(spilling, "flow", 4096)) for ear in ears]
@@ -161,7 +161,7 @@ def test_many_are_behind_while_one_keeps_up(spilling: Broker) -> None:
         wait_for_total(spilling, "replays_open", 0)
 
 
-def test_those_who_are_behind_take_no_memory(tmp_path: Path) -> None:
+def test_spilled_subscribers_use_no_memory(tmp_path: Path) -> None:
     """Neither what is published meanwhile is kept for them, nor what was read for them from the log."""
     with (
         Broker(SMALL_QUEUE, data=tmp_path, listen=LISTEN, options="?policy=spill", fresh=True) as broker,
@@ -243,7 +243,7 @@ def test_a_replay_that_ends_while_the_connection_is_behind(spilling: Broker) -> 
             expect_no_more(subscriber)
 
 
-def test_nobody_hears_itself_where_that_is_the_rule(spilling: Broker) -> None:
+def test_a_publisher_gets_no_own_messages_if_its_dialect_says_so(spilling: Broker) -> None:
     ear = EARS["simplest"]
     with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
@@ -256,7 +256,7 @@ def test_nobody_hears_itself_where_that_is_the_rule(spilling: Broker) -> None:
         assert slow.read == b""
 
 
-def test_subscriptions_that_come_and_go_meanwhile(spilling: Broker) -> None:
+def test_subscriptions_that_change_during_a_spill(spilling: Broker) -> None:
     """A new one begins with what is new; what is not wanted any more does not come."""
     ear = EARS["ubre"]
     with (
@@ -285,7 +285,7 @@ def test_subscriptions_that_come_and_go_meanwhile(spilling: Broker) -> None:
         assert slow.read == b""
 
 
-def test_a_broker_that_stops_meanwhile(tmp_path: Path) -> None:
+def test_a_broker_that_stops_during_a_spill(tmp_path: Path) -> None:
     ear = EARS["hermod"]
     flags = (SMALL_QUEUE, "--set=limits.shutdown_seconds=0.1")
     with Broker(*flags, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker:
@@ -299,7 +299,7 @@ def test_a_broker_that_stops_meanwhile(tmp_path: Path) -> None:
         assert [each.sequence for each in read_messages(late, said)] == list(range(said))
 
 
-def test_one_that_leaves_meanwhile_leaves_nothing_behind(spilling: Broker) -> None:
+def test_a_subscriber_that_disconnects_during_a_spill_leaves_nothing_behind(spilling: Broker) -> None:
     with EARS["fanout"].open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
         port = slow.socket.getsockname()[1]
@@ -308,7 +308,7 @@ def test_one_that_leaves_meanwhile_leaves_nothing_behind(spilling: Broker) -> No
         assert subscriptions(spilling, port) == 0
 
 
-def test_answers_have_a_limit_of_their_own(spilling: Broker) -> None:
+def test_replies_have_a_limit_of_their_own(spilling: Broker) -> None:
     """Who is behind and asks and asks, and reads nothing, is too slow after all."""
     ear = EARS["ubre"]
     with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:

@@ -14,7 +14,7 @@ def test_a_client_is_greeted_at_once(room: Room) -> None:
     room.connect("fanout.client").expect(GREETING)
 
 
-def test_a_client_hears_all_without_asking(room: Room) -> None:
+def test_a_client_is_subscribed_to_all(room: Room) -> None:
     one, two = room.client(), room.client()
     room.tell(room.controller(), b"all hello everybody\n")
     one.expect(b"all!hello everybody\n")
@@ -46,7 +46,7 @@ def test_the_time_is_bare_milliseconds(room: Room) -> None:
     assert before <= int(answer) <= after
 
 
-def test_the_time_is_told_as_often_as_asked(room: Room) -> None:
+def test_every_time_command_gets_the_time(room: Room) -> None:
     client = room.client()
     client.send(b"time\ntime\r\ntime now please\n")
     for _ in range(3):
@@ -114,7 +114,7 @@ def test_unsubscribe_all_leaves_everything_in_force(room: Room) -> None:
     client.expect(b"all!1\n")
 
 
-def test_the_first_word_behind_the_command_counts(room: Room) -> None:
+def test_only_the_first_word_after_the_command_counts(room: Room) -> None:
     client = room.client(b"subscribe foo bar baz\n")
     controller = room.controller()
     room.tell(controller, b"foo 1\nbar 2\nbaz 3\n")
@@ -159,7 +159,7 @@ def test_a_line_of_a_client_that_is_too_long_costs_its_connection(room: Room) ->
 # -- controllers -----------------------------------------------------------------------------------------
 
 
-def test_a_controller_is_never_answered(room: Room) -> None:
+def test_a_controller_gets_no_replies(room: Room) -> None:
     client = room.client(b"subscribe foo\n")
     controller = room.controller()
     controller.send(b"subscribe foo\ntime\nall hello\nfoo hello\nhello\n")
@@ -175,7 +175,7 @@ def test_a_controller_is_never_answered(room: Room) -> None:
         b"foo hello", b"x" * (65_536 - len(b"foo ")),
     ],
 )  # fmt: skip
-def test_a_message_is_kept_byte_for_byte(room: Room, message: bytes) -> None:
+def test_a_message_is_delivered_byte_for_byte(room: Room, message: bytes) -> None:
     client = room.client(b"subscribe foo\n")
     room.tell(room.controller(), b"foo " + message + b"\n")
     client.expect(b"foo!" + message + b"\n")

@@ -98,7 +98,7 @@ def test_payloads_around_the_sizes_of_buffers(room: Room, size: int) -> None:
     sending.finish()
 
 
-def test_a_large_payload_with_crlf_behind_it(room: Room) -> None:
+def test_a_large_payload_followed_by_crlf(room: Room) -> None:
     subscriber = room.simplest(b"sub \n")
     data = b"z" * 300_000
     publisher = room.connect("simplest")
@@ -125,7 +125,7 @@ def test_one_byte_more_is_refused_by_its_header_alone(broker: Broker, room: Room
     assert "16,777,217 exceeds the limit of 16,777,216" in broker.wait_for_log("limits.payload_bytes")
 
 
-def test_a_smaller_limit_is_kept_to_the_byte() -> None:
+def test_a_smaller_limit_is_exact() -> None:
     with Broker("--set=limits.payload_bytes=1000", "--set=limits.topic_bytes=20") as broker, Room(broker) as room:
         subscriber = room.simplest(b"sub n\n")
         room.simplest(pub("n" * 20, b"x" * 1000))

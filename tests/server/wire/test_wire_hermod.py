@@ -30,19 +30,19 @@ def subscribe(room: Room, *topics: str, **more: object) -> Peer:
 # -- single messages -------------------------------------------------------------------------------------
 
 
-def test_a_message_is_answered_and_delivered(room: Room, publisher: Peer) -> None:
+def test_a_message_is_acknowledged_and_delivered(room: Room, publisher: Peer) -> None:
     listener = room.simplest(b"sub single\n")
     publisher.send(message("single", b"hello"))
     publisher.expect(OK)
     listener.expect(pub("single", b"hello"))
 
 
-def test_a_message_without_subscribers_is_answered_too(publisher: Peer) -> None:
+def test_a_message_without_subscribers_is_acknowledged_too(publisher: Peer) -> None:
     publisher.send(message("nobody", b"hello"))
     publisher.expect(OK)
 
 
-def test_each_message_is_answered(publisher: Peer) -> None:
+def test_each_message_is_acknowledged(publisher: Peer) -> None:
     publisher.send(b"".join(message("each", b"%d" % number) for number in range(1000)))
     publisher.expect(OK * 1000)
 
@@ -64,7 +64,7 @@ def test_a_topic_may_have_any_name(room: Room, publisher: Peer, topic: str) -> N
 
 
 @pytest.mark.parametrize("payload", [b"", b"\n", b"\r\n", b"\n\n", b"{}", b"\x00\xff", b"x" * 100_000])
-def test_a_payload_is_kept_byte_for_byte(room: Room, publisher: Peer, payload: bytes) -> None:
+def test_a_payload_is_delivered_byte_for_byte(room: Room, publisher: Peer, payload: bytes) -> None:
     listener = room.simplest(b"sub bytes\n")
     for gap in (b"", b"\n", b"\r\n"):
         publisher.send(message("bytes", payload, gap=gap))
@@ -83,7 +83,7 @@ def test_a_wrong_checksum_costs_one_message(room: Room, publisher: Peer) -> None
     publisher.expect(OK)
 
 
-def test_a_wrong_checksum_of_a_payload_that_begins_with_lf_is_answered_with_the_next_byte(
+def test_a_wrong_checksum_of_a_payload_that_begins_with_lf_is_reported_at_the_next_byte(
     room: Room, publisher: Peer
 ) -> None:
     publisher.send(message("doubt", b"\nx", BAD))
@@ -126,7 +126,7 @@ def test_a_stream_has_one_reply_at_its_end(room: Room, publisher: Peer) -> None:
     publisher.expect(hermod.ok(2) + hermod.ok(0) + OK)
 
 
-def test_a_bad_message_in_a_batch_is_told_at_its_end(room: Room, publisher: Peer) -> None:
+def test_a_bad_message_in_a_batch_is_reported_at_its_end(room: Room, publisher: Peer) -> None:
     listener = room.simplest(b"sub mixed\n")
     publisher.send(hermod.count(3) + message("mixed", b"1") + message("mixed", b"2", BAD) + message("mixed", b"3"))
     expect_error(publisher, 422, count=2)
@@ -149,7 +149,7 @@ def test_a_batch_header_inside_a_stream_costs_the_connection(publisher: Peer, se
     assert publisher.expect_closed() == b""
 
 
-def test_a_batch_with_an_id_publishes_nothing_and_says_so(room: Room, publisher: Peer) -> None:
+def test_a_batch_with_an_id_is_refused(room: Room, publisher: Peer) -> None:
     listener = room.simplest(b"sub once\n")
     publisher.send(hermod.count(2, batch_id="x") + message("once", b"1") * 2 + message("once", b"2"))
     error = hermod.read_error(publisher)
@@ -182,7 +182,9 @@ def test_a_batch_with_an_id_publishes_nothing_and_says_so(room: Room, publisher:
     ],
 )
 @pytest.mark.parametrize("listener", ["hermod.pub", "hermod.sub"])
-def test_a_bad_header_is_told_and_costs_the_connection(room: Room, listener: str, bad: bytes, code: int) -> None:
+def test_a_bad_header_closes_the_connection_with_an_error(
+    room: Room, listener: str, bad: bytes, code: int
+) -> None:
     witness = room.simplest(b"sub bad\n")
     peer = room.connect(listener)
     peer.send(message("bad", b"before") + bad)
@@ -225,7 +227,7 @@ def test_large_payloads(room: Room, size: int) -> None:
     publisher.expect(OK * 2)
 
 
-def test_a_stopping_broker_says_so() -> None:
+def test_a_stopping_broker_sends_503() -> None:
     with Broker() as broker, Room(broker) as room:
         publisher, subscriber = room.connect("hermod.pub"), subscribe(room, "a")
         publisher.send(hermod.count(2) + message("a", b"1"))
@@ -260,7 +262,7 @@ def test_one_connection_may_do_both(room: Room) -> None:
 # -- sequences -------------------------------------------------------------------------------------------
 
 
-def test_a_sequence_belongs_to_its_topic_whoever_publishes(room: Room, publisher: Peer) -> None:
+def test_sequences_are_per_topic_across_publishers(room: Room, publisher: Peer) -> None:
     publisher.send(message("seq/a", b"unheard") * 3)
     publisher.expect(OK * 3)
     subscriber = subscribe(room, "seq/a", "seq/b")

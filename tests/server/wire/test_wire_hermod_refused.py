@@ -59,7 +59,7 @@ def test_keys_of_other_kinds_do_not_decide(room: Room, publisher: Peer) -> None:
     publisher.expect(hermod.delivery("kind", b"b", 1) + OK)
 
 
-def test_a_header_that_is_too_long_is_told_its_size(publisher: Peer) -> None:
+def test_the_error_for_a_long_header_contains_its_size(publisher: Peer) -> None:
     begun = b'{"topic": "a", "payload_size": 1, "checksum": "", "x": "'
     publisher.send(begun + b"x" * (65_537 - len(begun) - 2) + b'"}' + b"x")
     words = str(hermod.read_error(publisher)["message"])

@@ -70,7 +70,7 @@ def test_messages_and_requests_beside_each_other(kept: Broker) -> None:
     assert all(head["status"] == "OK" for head in heads)
 
 
-def test_whoever_serves_it_answers(kept: Broker) -> None:
+def test_a_request_to_a_ubre_responder(kept: Broker) -> None:
     with UbrePeer(kept.ports["ubre"]) as server, kept.connect("hermod.pub") as peer:
         server.say(subscribe="add", body={"serve": True})
         server.settle()
@@ -89,7 +89,7 @@ def test_whoever_serves_it_answers(kept: Broker) -> None:
         assert read_answer(peer)[0] == {"status": "ERROR", "id": 4, "code": 500, "message": "no numbers"}
 
 
-def test_whoever_says_no_more_gets_its_answers(kept: Broker) -> None:
+def test_a_half_closed_requester_gets_its_responses(kept: Broker) -> None:
     with kept.connect("hermod.pub") as peer:
         publish(peer, numbered("shut", range(3)))
         peer.send(b"".join(ask("polycast/history", n, body={"pattern": "shut"}) for n in range(5)))
@@ -115,7 +115,7 @@ def test_without_a_log() -> None:
         assert read_answer(peer)[0]["code"] == 501
 
 
-def test_an_answer_of_megabytes(tmp_path: Path) -> None:
+def test_a_response_of_megabytes(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=LISTEN) as broker, broker.connect("hermod.pub") as peer:
         publish(peer, numbered("large", range(4), 1_000_000))
         peer.send(ask("polycast/history", 1, body={"pattern": "large"}))

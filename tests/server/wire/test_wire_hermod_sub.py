@@ -30,7 +30,7 @@ def test_topics_are_literal_names(room: Room) -> None:
     expect_no_more(other)
 
 
-def test_no_topics_is_a_handshake_too(room: Room) -> None:
+def test_a_handshake_without_topics(room: Room) -> None:
     subscriber = subscribe(room)
     room.simplest(pub("none", b"x"))
     expect_no_more(subscriber)
@@ -45,7 +45,7 @@ def test_a_second_handshake_adds(room: Room) -> None:
     expect_no_more(subscriber)
 
 
-def test_nobody_waits_for_an_ok(room: Room) -> None:
+def test_messages_do_not_wait_for_an_ok(room: Room) -> None:
     subscriber = subscribe(room, "ahead")
     room.simplest(pub("ahead", b"x") * 500)
     subscriber.expect(b"".join(delivery("ahead", b"x", number) for number in range(500)))
@@ -60,7 +60,7 @@ def test_an_error_of_a_client_is_in_the_log(broker: Broker, room: Room) -> None:
     assert log.endswith(r"refused: ERROR of a client: 7, 'no\nroom'")
 
 
-def test_an_ok_and_an_error_are_no_matter(broker: Broker, room: Room) -> None:
+def test_an_ok_or_an_error_without_a_window_is_ignored(broker: Broker, room: Room) -> None:
     subscriber = subscribe(room, "matter")
     subscriber.send(
         OK * 3 + b'{"status": "ERROR", "code": 7, "message": "no"}' + hermod.acknowledgement("matter", 9)
@@ -80,14 +80,14 @@ def test_close(broker: Broker, room: Room, word: str) -> None:
     assert f":{subscriber.socket.getsockname()[1]}: closed" not in broker.log()
 
 
-def test_what_is_due_comes_before_a_close(room: Room) -> None:
+def test_due_messages_are_sent_before_a_close(room: Room) -> None:
     both = room.connect("hermod.sub")
     both.send(hermod.topics("due") + hermod.message("due", b"x") + CLOSE + hermod.message("due", b"y"))
     heard = both.expect_closed()
     assert heard == OK + delivery("due", b"x", 0) + OK
 
 
-def test_from_is_refused_and_the_connection_stays(room: Room) -> None:
+def test_from_is_refused_and_the_connection_stays_open(room: Room) -> None:
     subscriber = room.connect("hermod.sub")
     subscriber.send(hermod.topics("old", **{"from": "earliest"}))
     error = hermod.read_error(subscriber)
@@ -110,7 +110,7 @@ def test_too_many_subscriptions_cost_the_connection() -> None:
         assert subscriber.expect_closed() == b""
 
 
-def test_what_other_dialects_publish(room: Room) -> None:
+def test_messages_of_other_dialects(room: Room) -> None:
     subscriber = subscribe(room, "from/é", "from/f", "a%20b")
     room.simplest(pub("from/é", b"\x00\n") + pub("a%20b", b""))
     room.tell(room.controller(), b"from/f hello there\n")
@@ -118,7 +118,7 @@ def test_what_other_dialects_publish(room: Room) -> None:
     subscriber.expect(delivery("from/f", b"hello there", 0))
 
 
-def test_what_other_dialects_hear(room: Room) -> None:
+def test_messages_to_other_dialects(room: Room) -> None:
     client, listener = room.client(b"subscribe to.>\n"), room.simplest(b"sub to.\n")
     publisher = room.connect("hermod.pub")
     publisher.send(hermod.message("to.a b\n!", b"1\n2") + hermod.message("to.x", b""))
@@ -167,7 +167,7 @@ def test_a_later_handshake_replaces_the_window(room: Room) -> None:
     subscriber.expect(one("rep/a", 2))
 
 
-def test_what_a_subscriber_publishes_itself_comes_behind_what_is_held_for_it(room: Room) -> None:
+def test_own_messages_of_a_subscriber_follow_those_held_by_its_window(room: Room) -> None:
     both = subscribe(room, "own", window=2)
     room.simplest(pub("own", b"x") * 3)
     both.expect(one("own", 0, 1))
@@ -178,7 +178,7 @@ def test_what_a_subscriber_publishes_itself_comes_behind_what_is_held_for_it(roo
     expect_no_more(both)
 
 
-def test_what_an_ok_makes_room_for_comes_before_a_close(room: Room) -> None:
+def test_messages_released_by_an_ok_are_sent_before_a_close(room: Room) -> None:
     subscriber = subscribe(room, "room", window=1)
     room.simplest(pub("room", b"x") * 3)
     subscriber.expect(one("room", 0))
@@ -186,7 +186,7 @@ def test_what_an_ok_makes_room_for_comes_before_a_close(room: Room) -> None:
     assert subscriber.expect_closed() == one("room", 1)
 
 
-def test_who_never_acknowledges_is_disconnected_when_too_much_waits() -> None:
+def test_a_subscriber_that_never_acknowledges_is_disconnected_past_the_queue_limit() -> None:
     with Broker("--set=limits.queue_bytes=65536") as broker, Room(broker) as room:
         slow, witness = subscribe(room, "full", window=1), subscribe(room, "full")
         publisher = room.simplest()
@@ -197,7 +197,7 @@ def test_who_never_acknowledges_is_disconnected_when_too_much_waits() -> None:
         assert "limits.queue_bytes" in broker.wait_for_log("too slow")
 
 
-def test_who_never_acknowledges_is_disconnected_in_time() -> None:
+def test_a_subscriber_that_never_acknowledges_times_out() -> None:
     with Broker("--set=limits.ack_seconds=0.1") as broker, Room(broker) as room:
         slow = subscribe(room, "late", window=1)
         room.simplest(pub("late", b"x") * 2)

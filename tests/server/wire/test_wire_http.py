@@ -38,7 +38,7 @@ def test_head(room: Room) -> None:
     assert read_answer(peer).body == b"ok\n"
 
 
-def test_a_connection_is_kept_until_the_client_wants_no_more(room: Room) -> None:
+def test_a_connection_is_kept_alive_until_the_client_closes(room: Room) -> None:
     peer = room.connect("http")
     for _ in range(3):
         peer.send(get("/healthz"))
@@ -54,7 +54,7 @@ def test_http_1_0(room: Room) -> None:
     assert read_all(peer.expect_closed()) == [200]
 
 
-def test_a_client_that_shuts_its_side_gets_its_answer(room: Room) -> None:
+def test_a_half_closed_client_gets_its_response(room: Room) -> None:
     """As netcat does."""
     peer = room.connect("http")
     peer.send(get("/healthz"))
@@ -111,14 +111,14 @@ def test_frames_of_every_length(room: Room, broker: Broker, size: int) -> None:
         subscriber.expect(pub("ws.size", body[8:]))
 
 
-def test_goodbye(broker: Broker) -> None:
+def test_a_close_frame_gets_a_close_frame(broker: Broker) -> None:
     with WebSocket(broker.ports["http"]) as socket:
         socket.send(close_frame(4321, b"enough"))
         socket.expect_frame(CLOSE, (4321).to_bytes(2, "big"))
         assert socket.expect_closed() == b""
 
 
-def test_a_broker_that_stops_says_so() -> None:
+def test_a_stopping_broker_sends_close() -> None:
     with Broker(listen=("http",)) as broker, WebSocket(broker.ports["http"]) as socket:
         begun = broker.connect("http")
         idle = broker.connect("http")

@@ -86,7 +86,7 @@ def test_a_good_request_before_a_bad_one(room: Room, witness: WebSocket) -> None
     [(upgrade("/elsewhere"), 400), (upgrade(version="7"), 426), (upgrade(key=b"short"), 400)],
     ids=["elsewhere", "version", "key"],
 )
-def test_a_bad_upgrade_can_be_tried_again(room: Room, witness: WebSocket, sent: bytes, status: int) -> None:
+def test_a_bad_upgrade_can_be_retried(room: Room, witness: WebSocket, sent: bytes, status: int) -> None:
     peer = room.connect("http")
     peer.send(sent)
     assert read_answer(peer).status == status
@@ -122,7 +122,7 @@ def test_frames_that_are_none(broker: Broker, witness: WebSocket, sent: bytes, c
         assert socket.expect_close(code)
 
 
-def test_a_flood_of_pings_is_answered(broker: Broker, witness: WebSocket) -> None:
+def test_a_flood_of_pings_gets_pongs(broker: Broker, witness: WebSocket) -> None:
     with WebSocket(broker.ports["http"]) as socket:
         count = 20_000
         socket.send(frame(PING, b"?") * count + frame(PING, b"end"))
@@ -145,7 +145,7 @@ def test_a_head_that_drips(room: Room, witness: WebSocket) -> None:
     assert read_answer(peer).body == b"ok\n"
 
 
-def test_who_says_nothing_in_time_is_let_go() -> None:
+def test_a_silent_connection_times_out() -> None:
     with Broker("--set=limits.handshake_seconds=0.2", listen=("http",)) as broker:
         silent, slow = broker.connect("http"), broker.connect("http")
         slow.send(b"GET /healthz HTTP/1.1\r\n")
@@ -156,7 +156,7 @@ def test_who_says_nothing_in_time_is_let_go() -> None:
             socket.settle()
 
 
-def test_what_was_wrong_is_in_the_log_and_counted(broker: Broker, room: Room) -> None:
+def test_errors_are_logged_and_counted(broker: Broker, room: Room) -> None:
     peer = room.connect("http")
     peer.send(b"GET /" + b"x" * 2 * LINE_BYTES)
     peer.expect_closed()

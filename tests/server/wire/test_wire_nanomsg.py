@@ -76,13 +76,13 @@ BODIES = [
 # -- messages --------------------------------------------------------------------------------------------
 
 
-def test_both_say_who_they_are_at_once(broker: Broker) -> None:
+def test_both_headers_are_sent_at_once(broker: Broker) -> None:
     with broker.connect("nanomsg.pub") as one, broker.connect("nanomsg.sub") as two:
         one.expect(PUB)
         two.expect(SUB)
 
 
-def test_bodies_are_the_same_on_all_ways(broker: Broker) -> None:
+def test_bodies_are_the_same_on_all_transports(broker: Broker) -> None:
     with (
         publisher(broker) as tcp,
         file_publisher(broker) as ipc,
@@ -135,7 +135,7 @@ def test_from_others_to_nanomsg(broker: Broker, room: Room) -> None:
         file.expect(b"".join(map(typed, expected)))
 
 
-def test_what_the_broker_says_about_itself_is_not_for_subs(broker: Broker) -> None:
+def test_events_of_the_broker_are_not_delivered_to_subs(broker: Broker) -> None:
     with subscriber(broker) as sub, publisher(broker) as pub_:
         pub_.send(message(b"polycast/events/x|1") + message(b"x|2"))
         sub.expect(message(b"x|2"))
@@ -264,7 +264,7 @@ def test_half_a_message_at_the_end_is_nothing(broker: Broker, room: Room) -> Non
 
 
 @pytest.mark.parametrize("listener", ["nanomsg.pub", "nanomsg.sub"])
-def test_who_does_not_say_who_it_is_has_to_go(listener: str) -> None:
+def test_a_peer_without_a_header_times_out(listener: str) -> None:
     with (
         Broker("--set=limits.handshake_seconds=0.1", listen=LISTEN) as broker,
         broker.connect(listener) as silent,
@@ -279,7 +279,7 @@ def test_who_does_not_say_who_it_is_has_to_go(listener: str) -> None:
 # -- the socket file -------------------------------------------------------------------------------------
 
 
-def test_a_socket_file_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
+def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
     flags = [f"--listen=nanomsg.sub=ipc://{tmp_path}/sub"]
     with Broker(*flags) as first:
         first.exit_code = -9

@@ -47,7 +47,7 @@ def test_one_of_several_sub_protocols(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["", "pair.sp.nanomsg.org", "PUB"])
-def test_no_sub_protocol_of_ours(protocol: str, broker: Broker) -> None:
+def test_an_unknown_sub_protocol(protocol: str, broker: Broker) -> None:
     with broker.connect("http") as peer:
         peer.send(upgrade("/", protocol))
         assert peer.read_until(b"\r\n").startswith(b"HTTP/1.1 400 ")
@@ -72,7 +72,7 @@ def test_between_websocket_and_tcp(broker: Broker) -> None:
             by_websocket.expect_binary(body)
 
 
-def test_many_in_one_read_come_in_order(broker: Broker, room: Room) -> None:
+def test_many_messages_in_one_read_keep_their_order(broker: Broker, room: Room) -> None:
     bodies = [b"%d|%d" % (number % 3, number) for number in range(200)]
     with subscriber(broker) as sub, publisher(broker) as pub_:
         client = room.simplest(b"sub 1\n")
@@ -121,7 +121,7 @@ def test_data_from_a_sub(broker: Broker, room: Room) -> None:
         check_witness(witness, room)
 
 
-def test_a_ping_is_answered(broker: Broker) -> None:
+def test_a_ping_gets_a_pong(broker: Broker) -> None:
     with subscriber(broker) as sub, publisher(broker) as pub_:
         sub.settle()
         pub_.settle()

@@ -9,18 +9,18 @@ from kit.room import Room
 from kit.wire import Peer
 
 
-def test_nothing_is_said_before_a_peer_speaks(room: Room) -> None:
+def test_the_broker_sends_nothing_first(room: Room) -> None:
     room.expect_quiet(room.simplest())
 
 
-def test_a_publication_reaches_who_asked_for_it(room: Room) -> None:
+def test_a_message_reaches_its_subscriber(room: Room) -> None:
     """The example of the spec."""
     subscriber = room.simplest(b"sub //myorg/chat/\n")
     room.simplest(b"pub //myorg/chat/main 5 hello\n")
     subscriber.expect(b"pub //myorg/chat/main 5 hello\n")
 
 
-def test_a_publisher_does_not_hear_itself(room: Room) -> None:
+def test_a_publisher_does_not_get_its_own_messages(room: Room) -> None:
     one = room.simplest(b"sub chat\n")
     other = room.simplest(b"sub chat\n")
     room.say(one, pub("chat", b"from one"))
@@ -196,7 +196,7 @@ def test_a_malformed_pub_costs_its_own_connection_and_no_other(room: Room, bad: 
     witness.expect(pub("after", b"2"))
 
 
-def test_what_follows_a_malformed_pub_is_not_looked_at(room: Room) -> None:
+def test_input_after_a_malformed_pub_is_ignored(room: Room) -> None:
     witness = room.simplest(b"sub \n")
     peer = room.connect("simplest")
     peer.send(b"pub n 1 xy\n" + pub("n", b"smuggled"))
@@ -205,7 +205,7 @@ def test_what_follows_a_malformed_pub_is_not_looked_at(room: Room) -> None:
 
 
 @pytest.mark.parametrize("rest", [b"pub n 5 hel", b"pub n 5", b"pub n 5 hello", b"pub", b"sub x", b"p"])
-def test_what_is_unfinished_at_the_end_is_discarded(room: Room, rest: bytes) -> None:
+def test_an_incomplete_last_command_is_discarded(room: Room, rest: bytes) -> None:
     witness = room.simplest(b"sub \n")
     peer = room.connect("simplest")
     peer.send(pub("whole", b"1") + rest)

@@ -63,14 +63,14 @@ def test_no_body_has_no_key(stream: UbrePeer, socket: WebSocket) -> None:
     stream.hear(publish="orders")
 
 
-def test_numbers_stay_what_they_are(stream: UbrePeer, socket: WebSocket) -> None:
+def test_numbers_are_not_reformatted(stream: UbrePeer, socket: WebSocket) -> None:
     stream.say(subscribe="n")
     stream.settle()
     socket.send_text('{"publish": "n", "body": [ 1.50, 1e400, -0, 12345678901234567890123 ]}')
     stream.expect(b'{"publish":"n","body":[1.50,1e400,-0,12345678901234567890123]}\n')
 
 
-def test_a_publisher_hears_itself(stream: UbrePeer, socket: WebSocket) -> None:
+def test_a_publisher_gets_its_own_messages(stream: UbrePeer, socket: WebSocket) -> None:
     stream.send(line(subscribe="me") + line(publish="me", body=1))
     stream.hear(publish="me", body=1)
     socket.send_text(text(subscribe="me"))
@@ -139,7 +139,7 @@ def test_a_subscription_is_served_in_the_form_it_was_made_in(stream: UbrePeer, s
     stream.expect(frame("P", "in/binary"))
 
 
-def test_the_later_form_wins_and_there_is_one_delivery(socket: WebSocket) -> None:
+def test_the_later_encoding_wins_and_there_is_one_delivery(socket: WebSocket) -> None:
     socket.send_text(text(subscribe="a"))
     socket.send_binary(frame("S", "a"))
     socket.send_text(text(publish="a", body=1))
@@ -205,7 +205,7 @@ def test_to_other_dialects(room: Room, socket: WebSocket) -> None:
     fanout.expect('t/!é\\n\nt/!{"a":1}\nt/!\n'.encode())
 
 
-def test_topics_the_peer_publishes_when_asked(broker: Broker) -> None:
+def test_published_topics_can_be_declared(broker: Broker) -> None:
     with WebSocket(broker.ports["http"], "/ubre?publishes=orders,a%20b,%C3%A9") as socket:
         for topic in ("orders", "a b", "é"):
             socket.expect_text(text(subscribe=topic))
@@ -273,14 +273,14 @@ def test_limits() -> None:
             good.expect_text(text(publish="n" * 10, body="x" * 1000))
 
 
-def test_depth_costs_nobody_anything(socket: WebSocket, stream: UbrePeer) -> None:
+def test_deep_nesting_is_cheap(socket: WebSocket, stream: UbrePeer) -> None:
     socket.send_text('{"publish":"a","body":' + "[" * MIB)
     stream.send(b'{"publish":"a","body":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n")
     socket.settle()
     stream.settle()
 
 
-def test_a_broker_that_stops_says_so() -> None:
+def test_a_stopping_broker_closes_its_connections() -> None:
     with (
         Broker(listen=("http", "ubre")) as broker,
         WebSocket(broker.ports["http"]) as socket,

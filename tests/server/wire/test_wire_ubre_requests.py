@@ -61,7 +61,7 @@ def test_fail(asker: UbrePeer, server: UbrePeer) -> None:
     asker.hear(fail=1, body={"message": "no"})
 
 
-def test_answers_without_a_body(asker: UbrePeer, server: UbrePeer) -> None:
+def test_responses_without_a_body(asker: UbrePeer, server: UbrePeer) -> None:
     for word in ("success", "fail"):
         asker.say(request="add", id=1)
         server.say(**{word: number_of(server)})
@@ -78,7 +78,9 @@ def test_the_id_comes_back_as_it_was(asker: UbrePeer, server: UbrePeer, id_: str
     asker.expect(f'{{"success":{id_},"body":2}}\n'.encode())
 
 
-def test_askers_with_the_same_ids_get_their_own_answers(broker: Broker, server: UbrePeer, asker: UbrePeer) -> None:
+def test_requesters_with_the_same_ids_get_their_own_responses(
+    broker: Broker, server: UbrePeer, asker: UbrePeer
+) -> None:
     with WebSocket(broker.ports["http"]) as other:
         asker.say(request="add", id=1, body="of one")
         one = number_of(server, body="of one")
@@ -102,13 +104,13 @@ def test_over_websocket(broker: Broker, asker: UbrePeer) -> None:
         asker.hear(success="x")
 
 
-def test_who_serves_itself(server: UbrePeer) -> None:
+def test_a_requester_that_serves_the_route_itself(server: UbrePeer) -> None:
     server.say(request="add", id="mine")
     server.say(success=number_of(server), body=1)
     server.hear(success="mine", body=1)
 
 
-def test_who_serves_hears_publications_too(asker: UbrePeer, server: UbrePeer) -> None:
+def test_a_responder_gets_messages_too(asker: UbrePeer, server: UbrePeer) -> None:
     asker.say(publish="add", body="news")
     server.hear(publish="add", body="news")
 
@@ -124,7 +126,7 @@ def test_a_request_is_no_publication(room: Room, asker: UbrePeer, server: UbrePe
 # -- binary ----------------------------------------------------------------------------------------------
 
 
-def test_a_binary_request_to_who_serves_in_json(asker: UbrePeer, server: UbrePeer) -> None:
+def test_a_binary_request_to_a_json_responder(asker: UbrePeer, server: UbrePeer) -> None:
     for body, answer in [('"text"', "text"), ('{"a":[1]}', {"a": [1]})]:
         asker.send(frame("R", b"\xff\0", envelope("add", body=[2, 3])))
         server.say(success=number_of(server, body=[2, 3]), body=answer)
@@ -134,7 +136,7 @@ def test_a_binary_request_to_who_serves_in_json(asker: UbrePeer, server: UbrePee
     asker.expect(frame("f", ""))
 
 
-def test_a_json_request_to_who_serves_in_binary(broker: Broker, asker: UbrePeer) -> None:
+def test_a_json_request_to_a_binary_responder(broker: Broker, asker: UbrePeer) -> None:
     with UbrePeer(broker.ports["ubre"]) as server:
         server.send(frame("S", "bin", SERVE_BINARY))
         server.settle()
@@ -171,7 +173,7 @@ def binary_number_of(server: UbrePeer, route: str = "bin", **body: Any) -> str:
 # -- who is there ----------------------------------------------------------------------------------------
 
 
-def test_nobody_there(asker: UbrePeer, server: UbrePeer) -> None:
+def test_no_responder(asker: UbrePeer, server: UbrePeer) -> None:
     server.say(subscribe="heard")
     server.settle()
     for route in ("nobody", "heard", "ad", "addd", "ADD", ""):
@@ -182,14 +184,14 @@ def test_nobody_there(asker: UbrePeer, server: UbrePeer) -> None:
     server.settle()
 
 
-def test_an_offer_is_withdrawn(asker: UbrePeer, server: UbrePeer) -> None:
+def test_a_responder_stops_serving(asker: UbrePeer, server: UbrePeer) -> None:
     server.say(unsubscribe="add")
     server.settle()
     asker.say(request="add", id=1)
     asker.hear(fail=1, body="NotFound")
 
 
-def test_those_who_serve_take_turns(broker: Broker, asker: UbrePeer, server: UbrePeer) -> None:
+def test_responders_take_turns(broker: Broker, asker: UbrePeer, server: UbrePeer) -> None:
     with UbrePeer(broker.ports["ubre"]) as second:
         second.say(subscribe="add", body=SERVE)
         second.settle()
@@ -214,7 +216,7 @@ def test_the_responder_is_gone(broker: Broker, asker: UbrePeer) -> None:
     asker.hear(fail=3, body="NotFound")
 
 
-def test_the_asker_is_gone(broker: Broker, server: UbrePeer) -> None:
+def test_the_requester_is_gone(broker: Broker, server: UbrePeer) -> None:
     with UbrePeer(broker.ports["ubre"]) as asker:
         asker.say(request="add", id=1)
         number = number_of(server)
@@ -227,7 +229,7 @@ def broker_forgets(server: UbrePeer, number: int) -> None:
     server.settle()
 
 
-def test_only_who_was_asked_can_answer(broker: Broker, asker: UbrePeer, server: UbrePeer) -> None:
+def test_only_the_chosen_responder_can_respond(broker: Broker, asker: UbrePeer, server: UbrePeer) -> None:
     asker.say(request="add", id=1)
     number = number_of(server)
     with UbrePeer(broker.ports["ubre"]) as stranger:
@@ -240,7 +242,7 @@ def test_only_who_was_asked_can_answer(broker: Broker, asker: UbrePeer, server: 
     asker.settle()
 
 
-def test_no_answer_in_time() -> None:
+def test_no_response_in_time() -> None:
     with (
         Broker("--set=ubre.request_seconds=0.001", listen=("ubre", "http")) as broker,
         UbrePeer(broker.ports["ubre"]) as asker,
@@ -326,7 +328,7 @@ def test_bad_requests(asker: UbrePeer) -> None:
 
 
 @pytest.mark.parametrize("said", [line(request="add", id=1), frame("R", "1", envelope("add"), STREAMING)])
-def test_who_says_no_more_still_hears_the_answer(asker: UbrePeer, server: UbrePeer, said: bytes) -> None:
+def test_a_half_closed_requester_gets_the_response(asker: UbrePeer, server: UbrePeer, said: bytes) -> None:
     asker.send(said)
     asker.shut()
     server.say(success=number_of(server), body=5)
@@ -334,7 +336,9 @@ def test_who_says_no_more_still_hears_the_answer(asker: UbrePeer, server: UbrePe
     assert answer in (line(success=1, body=5), frame("s", "1", b"5"))
 
 
-def test_who_is_sent_away_is_asked_no_more(broker: Broker, asker: UbrePeer, server: UbrePeer) -> None:
+def test_a_responder_with_bad_input_gets_no_more_requests(
+    broker: Broker, asker: UbrePeer, server: UbrePeer
+) -> None:
     """It has not left yet: its own side of the connection is still open."""
     with UbrePeer(broker.ports["ubre"]) as bad:
         bad.say(subscribe="add", body=SERVE)

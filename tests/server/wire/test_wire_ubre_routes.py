@@ -121,7 +121,7 @@ def test_routes_that_there_are_not(peer: UbrePeer) -> None:
         assert refusal(peer, route) == "NotFound"
 
 
-def test_nobody_can_take_the_brokers_routes(broker: Broker, peer: UbrePeer) -> None:
+def test_peers_cannot_serve_routes_of_the_broker(broker: Broker, peer: UbrePeer) -> None:
     with UbrePeer(broker.ports["ubre"]) as thief:
         thief.send(line(subscribe="polycast/stats", body={"serve": True}))
         thief.send(line(subscribe="polycast/mine", body={"serve": True}))
@@ -186,7 +186,7 @@ def test_publish(peer: UbrePeer, room: Room, published: dict[str, Any], payload:
     simplest.expect(pub("by/request", payload) * 2)
 
 
-def test_formats_are_kept(peer: UbrePeer) -> None:
+def test_formats_are_preserved(peer: UbrePeer) -> None:
     peer.say(subscribe="formats")
     bodies: list[dict[str, Any]] = [{"body": "x"}, {"body": "x", "format": "json"}, {"body": {"a": 1}}, {}]
     for published in bodies:
@@ -243,7 +243,7 @@ def test_publications_by_request_are_counted(peer: UbrePeer) -> None:
         {"topic": "a", "body": 1, "offset": 5},
     ],
 )
-def test_what_cannot_be_published(peer: UbrePeer, body: Any) -> None:
+def test_publish_errors(peer: UbrePeer, body: Any) -> None:
     peer.say(subscribe="a")
     assert refusal(peer, "publish", body=body).startswith("BadRequest: ")
     peer.settle()
