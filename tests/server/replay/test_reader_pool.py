@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
 
+from kit.desk import Desk
 from polycast.dialects.guard import Guard
-from polycast.log.read.work import Work, once
+from polycast.log.read.work import once
 from polycast.server.dispatch.bodies import RouteError
 from polycast.server.replay import reader_pool
 from polycast.server.replay.reader_pool import TURN_SECONDS, ReaderPool
@@ -23,52 +22,6 @@ class Person:
     def __init__(self, identity: str = "") -> None:
         self.guard = Guard()
         self.guard.identity = identity
-
-
-class Desk(Executor):
-    """Does nothing by itself: `turn` is one turn of one thread. Its clock stands still unless work moves it."""
-
-    def __init__(self) -> None:
-        self.turns: deque[Callable[[], None]] = deque()
-        self.now = 0.0
-        self.done: list[str] = []
-
-    def submit(self, act: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                result = act(*args, **more)
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-        self.turns.append(run)
-        return future
-
-    async def turn(self) -> None:
-        self.turns.popleft()()
-        for _ in range(5):  # what a thread has done is told to the loop, and by that to who waits
-            await asyncio.sleep(0)
-
-    async def finish(self) -> int:
-        count = 0
-        while self.turns:
-            await self.turn()
-            count += 1
-        return count
-
-    def work(self, name: str, turns: int) -> Work[str]:
-        """Takes so many turns."""
-        try:
-            for _ in range(turns - 1):
-                self.now += TURN_SECONDS
-                yield
-            self.done.append(name)
-            return name
-        finally:
-            self.done.append(f"{name} closed")
 
 
 def play(

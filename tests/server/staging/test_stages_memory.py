@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from kit.staged import numbered, to_frame, to_stream
 from polycast.dialects.hermod.encoders import to_error, to_ok
 from polycast.dialects.hermod.settings import HermodSettings
+from polycast.log.read.work import finish
 from polycast.log.write.entry import ROW_BYTES
-from polycast.model import BatchKey, Limits, Stage
+from polycast.model import BatchKey, Commit, Limits, Stage
 from polycast.server.io.memory_budget import MemoryBudget
 from polycast.server.staging.arrow_frames import MERGED_PARTS, StageError, read_frame
 from polycast.server.staging.stages import STAGE_BYTES, Stages
@@ -28,7 +30,7 @@ def put(stages: Stages, batch: BatchKey, name: str, data: bytes, before: int | N
     event = frame_of(batch, name, data, before)
     staged, size = stages.begin(event)
     stages.release(batch.owner, size)
-    return stages.add(event, staged, read_frame(event, staged.rows, Limits()))
+    return stages.add(event, staged, finish(read_frame(event, staged.rows, Limits())))
 
 
 def settings_of(**values: int) -> HermodSettings:
@@ -89,7 +91,7 @@ def test_a_stage_that_goes_while_a_frame_is_read(before: int | None) -> None:
     stages = Stages(HermodSettings())
     event = frame_of(ALICE, "s", to_frame(numbered("t", 5)), before)
     staged, size = stages.begin(event)
-    parts = read_frame(event, 0, Limits())
+    parts = finish(read_frame(event, 0, Limits()))
     stages.drop(ALICE, ("s",))
     assert stages.size == size
     stages.release(ALICE.owner, size)
@@ -105,7 +107,7 @@ def test_a_frame_of_a_stage_that_is_gone_does_not_cost_the_next_one() -> None:
     put(stages, ALICE, "s", to_frame(numbered("t", 7)), 0)
     stages.release(ALICE.owner, size)
     with pytest.raises(StageError, match="was dropped"):
-        stages.add(old, staged, read_frame(old, 0, Limits()))
+        stages.add(old, staged, finish(read_frame(old, 0, Limits())))
     stages.abandon(old, staged)
     assert put(stages, ALICE, "s", to_frame([]), 7) == 7
 
@@ -116,9 +118,9 @@ def test_two_connections_that_bring_the_same_rows() -> None:
     put(stages, ALICE, "s", to_frame(numbered("t", 5)))
     events = [frame_of(ALICE, "s", to_frame(numbered("t", 5)), 5) for _ in range(2)]
     begun = [stages.begin(event) for event in events]
-    assert stages.add(events[0], begun[0][0], read_frame(events[0], 5, Limits())) == 10
+    assert stages.add(events[0], begun[0][0], finish(read_frame(events[0], 5, Limits()))) == 10
     with pytest.raises(StageError, match="has 10 rows, and these are to follow 5"):
-        stages.add(events[1], begun[1][0], read_frame(events[1], 5, Limits()))
+        stages.add(events[1], begun[1][0], finish(read_frame(events[1], 5, Limits())))
 
 
 def test_nobody_expires_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +132,34 @@ def test_nobody_expires_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> No
     stages.expire(but={ALICE})
     assert stages.size == STAGE_BYTES
     stages.expire(but=())
+    assert stages.size == 0
+
+
+@pytest.mark.parametrize("restage", [False, True])
+def test_the_stages_of_a_commit_count_until_it_ends(restage: bool) -> None:
+    """Even if they are dropped or restarted meanwhile: otherwise commits and aborts would evade every limit."""
+    stages = Stages(HermodSettings())
+    put(stages, ALICE, "s", to_frame(numbered("t", 1000)))
+    put(stages, ALICE, "other", to_frame([]))
+    size = stages.size - STAGE_BYTES
+    held = stages.hold(Commit(ALICE, ("s",), 1000, to_ok, Mock(), to_error))
+    if restage:
+        put(stages, ALICE, "s", to_frame([]), before=0)
+    else:
+        stages.drop(ALICE)
+    assert stages.size == size + 2 * STAGE_BYTES * restage
+    assert stages.unhold(held) == size
+    stages.release("alice", size)
+    stages.drop(ALICE)
+    assert stages.size == 0
+
+
+def test_a_failed_commit_leaves_its_stages_unchanged() -> None:
+    stages = Stages(HermodSettings())
+    put(stages, ALICE, "s", to_frame(numbered("t", 10)))
+    held = stages.hold(Commit(ALICE, ("s",), None, to_ok, Mock(), to_error))
+    assert stages.unhold(held) == 0 < stages.size
+    stages.drop(ALICE)
     assert stages.size == 0
 
 
@@ -147,10 +177,16 @@ def batch_of(rows: int) -> pa.RecordBatch:
 )
 def test_many_small_record_batches_become_few(sizes: list[int], most: int) -> None:
     data = to_stream(*map(batch_of, sizes))
-    parts = read_frame(frame_of(ALICE, "s", data), 0, Limits())
+    parts = finish(read_frame(frame_of(ALICE, "s", data), 0, Limits()))
     assert len(parts) <= most
     assert sum(part.num_rows for part in parts) == sum(sizes)
     assert all(part["payload"].to_pylist() == [b"x"] * part.num_rows for part in parts)
+
+
+def test_each_record_batch_is_a_step_of_work() -> None:
+    """A frame with very many record batches takes turns with other work."""
+    data = to_stream(*[batch_of(0)] * 500)
+    assert sum(1 for _ in read_frame(frame_of(ALICE, "s", data), 0, Limits())) == 500
 
 
 # -- the budget -------------------------------------------------------------------------------------------

@@ -79,8 +79,10 @@ class ReaderPool:
             self._end(line, list(line.reads), asyncio.CancelledError())
 
     async def stop(self) -> None:
-        """Fails all requests. Replays must have ended before."""
+        """Fails all requests, and cancels all other reads."""
         self.fail_requests()
+        for line in self._lines:
+            self._end(line, list(line.reads), asyncio.CancelledError())
         await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
 
     def fail_requests(self) -> None:

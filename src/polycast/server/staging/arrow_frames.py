@@ -10,13 +10,14 @@ Nothing that comes from outside is computed with before Arrow has validated it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from hashlib import sha1
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.errors import PolycastError
+from polycast.log.read.work import Work
 from polycast.log.write.bulk import STAGED_SCHEMA
 from polycast.model import Format, Limits, Stage
 
@@ -46,36 +47,46 @@ class StageError(PolycastError):
         self.reason = reason
 
 
-def read_frame(stage: Stage, before: int, limits: Limits) -> list[pa.RecordBatch]:
-    """The rows of a frame, as `STAGED_SCHEMA` has them; so many of the stage have come before."""
+def read_frame(stage: Stage, before: int, limits: Limits) -> Work[list[pa.RecordBatch]]:
+    """The rows of a frame, as `STAGED_SCHEMA` has them; the stage has `before` rows already.
+
+    Each record batch is a step of work: a frame can have very many of them.
+    """
     found = sha1(stage.data, usedforsecurity=False).hexdigest() if stage.sha1 else ""
     if found != stage.sha1:
         raise StageError(422, f"the payload's sha1 is {found}, its header says {stage.sha1[:60]!r}; send it again")
-    return list(_merged(_parts(stage.data, before, limits)))
-
-
-def _parts(data: bytes, before: int, limits: Limits) -> Iterator[pa.RecordBatch]:
-    for batch in _batches(data):
+    merged = MergedParts()
+    for batch in _batches(stage.data):
         _check_whole(batch, before)
         part = _to_part(batch)
         _check_rows(part, before, limits)
         before += part.num_rows
-        if part.num_rows:
-            yield part
+        merged.add(part)
+        yield
+    return merged.finish()
 
 
-def _merged(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in not more record batches than they are worth."""
-    small: list[pa.RecordBatch] = []
-    size = 0
-    for part in parts:
-        if small and (len(small) == MERGED_PARTS or size + part.nbytes > MERGED_BYTES):
-            yield _joined(small)
-            small, size = [], 0
-        small.append(part)
-        size += part.nbytes
-    if small:
-        yield _joined(small)
+class MergedParts:
+    """Collects record batches, and joins small ones."""
+
+    def __init__(self) -> None:
+        self._parts: list[pa.RecordBatch] = []
+        self._small: list[pa.RecordBatch] = []
+        self._size = 0
+
+    def add(self, part: pa.RecordBatch) -> None:
+        if not part.num_rows:
+            return
+        if len(self._small) == MERGED_PARTS or self._size + part.nbytes > MERGED_BYTES:
+            self.finish()
+        self._small.append(part)
+        self._size += part.nbytes
+
+    def finish(self) -> list[pa.RecordBatch]:
+        if self._small:
+            self._parts.append(_joined(self._small))
+        self._small, self._size = [], 0
+        return self._parts
 
 
 def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:

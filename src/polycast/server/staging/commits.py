@@ -3,8 +3,8 @@
 Nothing of a batch is on the disk before its commit is, and then all is, in one group that has its id. A broker
 that dies before that has published nothing; one that dies after that knows the id, and a repeat publishes nothing.
 
-What takes long is done in a thread. Meanwhile the connection that asked for it is not read, and what had been
-read of it waits.
+Frames and batches are read and prepared in threads, in turns: round robin over identities and connections.
+Meanwhile the connection is not read, and its later events wait.
 
 A batch that is small is published like any burst. One that is not would overrun the queues of those who hear it:
 they are turned to the log, and read it from there, each at its own pace.
@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,6 +26,7 @@ from polycast.dialects.guard import Guard
 from polycast.log.batch_ids import COUNT_MISMATCH
 from polycast.log.files.columns import COLUMN_LIMIT_BYTES
 from polycast.log.log import NAMES_PER_MESSAGE, Log
+from polycast.log.read.work import Work
 from polycast.log.times import to_micros
 from polycast.log.write import bulk
 from polycast.log.write.bulk import Bulk
@@ -37,16 +39,17 @@ from polycast.server.dispatch.publisher import Published, Publisher
 from polycast.server.dispatch.refusals import FORBIDDEN, Refusals
 from polycast.server.io.connection import Connection
 from polycast.server.io.memory_budget import MemoryBudget
+from polycast.server.replay.reader_pool import THREADS, ReaderPool
 from polycast.server.replay.replays import Replays
 from polycast.server.staging.arrow_frames import StageError, read_frame
-from polycast.server.staging.stages import Stages
+from polycast.server.staging.stages import Staged, Stages
 
 log = logging.getLogger("polycast.stages")
 
-T = TypeVar("T")
-
 LIVE_BYTES = 1024 * 1024
 """Up to here a batch is handed out at once."""
+TOPICS_PER_STEP = 2_000
+"""Topics whose rights one step of work checks."""
 NOT_TAKEN = "what was staged"
 """What it is counted under if it is refused."""
 
@@ -81,6 +84,8 @@ class Commits:
         self._under_way: dict[BatchKey, asyncio.Event] = {}
         """The batches that are being committed."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pool = ReaderPool(0, 0.0, ThreadPoolExecutor(THREADS, "staging"))
+        """Threads of their own: staging does not wait for reads of the log."""
 
     # -- what connections say ----------------------------------------------------------------------------
 
@@ -106,6 +111,7 @@ class Commits:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._pool.stop()
 
     async def _run(self, connection: Connection, event: Stage | Commit, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -121,7 +127,8 @@ class Commits:
         """A frame that is not taken costs its stage: a part of it is worth nothing."""
         staged, size = self.stages.begin(event)
         try:
-            parts = await _in_thread(_read_allowed, connection.guard, event, staged.rows, self._limits)
+            work = _read_allowed(connection.guard, event, staged.rows, self._limits)
+            parts = await self._pool.read(connection, work)
         except StageError:
             self.stages.abandon(event, staged)
             raise
@@ -140,7 +147,7 @@ class Commits:
         self._under_way[event.batch] = asyncio.Event()
         try:
             if not self._is_known(connection, event):
-                await self._publish(connection, event, self.stages.find(event))
+                await self._publish_held(connection, event, self.stages.hold(event))
         finally:
             self._under_way.pop(event.batch).set()
 
@@ -154,14 +161,22 @@ class Commits:
         self._finish(connection, event, known.first, known.count)
         return True
 
-    async def _publish(self, connection: Connection, event: Commit, parts: list[pa.RecordBatch]) -> None:
+    async def _publish_held(self, connection: Connection, event: Commit, held: list[Staged]) -> None:
+        """The memory of published rows counts until they are durable."""
+        try:
+            await self._publish(connection, event, held)
+        finally:
+            if size := self.stages.unhold(held):
+                self._acks.when_durable(lambda _: self.stages.release(event.batch.owner, size))
+
+    async def _publish(self, connection: Connection, event: Commit, held: list[Staged]) -> None:
+        parts = [part for staged in held for part in staged.parts]
         if not any(part.num_rows for part in parts):
             self.stages.drop(event.batch)
             self._reply(connection, event.to_ack(0))
             return
-        batch = await _in_thread(
-            _prepare, parts, connection.listener.role.dialect, connection.name.encode(), self._forwards
-        )
+        work = _prepare(parts, connection.listener.role.dialect, connection.name.encode(), self._forwards)
+        batch = await self._pool.read(connection, work)
         del parts
         await self._make_room(len(batch) if isinstance(batch, Bulk) else NAMES_PER_MESSAGE * len(batch))
         if self._dispatcher.draining or self._is_known(connection, event):
@@ -169,7 +184,7 @@ class Commits:
         _check_rights(connection.guard, batch.names if isinstance(batch, Bulk) else batch.topics)
         then = partial(self._applied, connection, event)
         if isinstance(batch, Bulk):
-            size = self.stages.size_of(event.batch)
+            size = sum(staged.size for staged in held)
             self._publishing.publish_bulk(connection, batch, size, event.batch, then)
         else:
             if _size_of(batch) > LIVE_BYTES:
@@ -185,9 +200,6 @@ class Commits:
             self._finish(connection, event, applied.known.first, applied.known.count)
             return
         count_in(connection, published.accepted)
-        if applied.proposal.bulk:
-            size = self.stages.take(event.batch)
-            self._acks.when_durable(lambda _: self.stages.release(event.batch.owner, size))
         self._finish(connection, event, applied.first, applied.proposal.messages)
 
     async def _make_room(self, count: int) -> None:
@@ -220,7 +232,7 @@ class Commits:
             self._acks.reply(connection, data)
 
 
-def _prepare(parts: list[pa.RecordBatch], dialect: str, source: bytes, forwards: bool) -> Bulk | Burst:
+def _prepare(parts: list[pa.RecordBatch], dialect: str, source: bytes, forwards: bool) -> Work[Bulk | Burst]:
     if too_large := bulk.overflow(parts, source):
         name, size = too_large
         raise StageError(
@@ -228,18 +240,22 @@ def _prepare(parts: list[pa.RecordBatch], dialect: str, source: bytes, forwards:
             f"the column {name} of the batch has {size:,} bytes, and one batch can have {COLUMN_LIMIT_BYTES:,}; "
             "commit fewer rows at a time (maxOffsetsPerTrigger)",
         )
+    yield
     columns = bulk.to_columns(parts)
+    yield
     small = bulk.total_bytes([columns]) + ROW_BYTES * columns.num_rows <= LIVE_BYTES
     return bulk.to_burst(dialect, columns) if small or forwards else bulk.to_bulk(dialect, columns)
 
 
-def _read_allowed(guard: Guard, event: Stage, before: int, limits: Limits) -> list[pa.RecordBatch]:
+def _read_allowed(guard: Guard, event: Stage, before: int, limits: Limits) -> Work[list[pa.RecordBatch]]:
     """The rows of a frame, all of which its publisher may publish."""
-    parts = read_frame(event, before, limits)
+    parts = yield from read_frame(event, before, limits)
     for part in parts if guard.restricted else ():
         topics = part["topic"].unique().cast(pa.binary())
-        if not all(guard.may_publish(topic.as_py()) for topic in topics):
-            raise StageError(403, FORBIDDEN)
+        for start in range(0, len(topics), TOPICS_PER_STEP):
+            if not all(map(guard.may_publish, topics.slice(start, TOPICS_PER_STEP).to_pylist())):
+                raise StageError(403, FORBIDDEN)
+            yield
     return parts
 
 
@@ -256,7 +272,3 @@ def _size_of(burst: Burst) -> int:
 def _tell(made: asyncio.Future[str], reason: str) -> None:
     if not made.done():
         made.set_result(reason)
-
-
-async def _in_thread(act: Callable[..., T], *args: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, act, *args)

@@ -36,6 +36,8 @@ class Staged:
     size: int = 0
     touched: float = field(default_factory=time.monotonic)
     gone: bool = False
+    held: bool = False
+    """A commit works on this stage: its memory counts until the commit ends, even if the stage is dropped."""
 
 
 @dataclass(slots=True)
@@ -127,8 +129,8 @@ class Stages:
 
     # -- committing --------------------------------------------------------------------------------------
 
-    def find(self, event: Commit) -> list[pa.RecordBatch]:
-        """All rows that a commit is about, in its order."""
+    def hold(self, event: Commit) -> list[Staged]:
+        """The stages of a commit, in its order. Must be followed by `unhold`."""
         stages = self._batches.get(event.batch, {})
         for name in event.names:
             if name not in stages:
@@ -142,7 +144,16 @@ class Stages:
         if event.count is not None and event.count != rows:
             words = f"{rows:,} rows are staged, and the commit is of {event.count:,}; stage them again"
             raise StageError(422, words)
-        return [part for name in event.names for part in stages[name].parts]
+        held = [stages[name] for name in event.names]
+        for staged in held:
+            staged.held = True
+        return held
+
+    def unhold(self, held: list[Staged]) -> int:
+        """After the commit: the bytes of those stages that were published or dropped, to be released."""
+        for staged in held:
+            staged.held = False
+        return sum(staged.size for staged in held if staged.gone)
 
     # -- dropping ----------------------------------------------------------------------------------------
 
@@ -150,11 +161,8 @@ class Stages:
         """Those with these names, or all."""
         self.release(batch.owner, self.take(batch, names))
 
-    def size_of(self, batch: BatchKey) -> int:
-        return sum(staged.size for staged in self._batches.get(batch, {}).values())
-
     def take(self, batch: BatchKey, names: Collection[str] | None = None) -> int:
-        """The same, but their room is not free yet: how much it is."""
+        """Drops stages, and returns their bytes, to be released. Bytes that a commit holds are not among them."""
         stages = self._batches.get(batch, {})
         gone = [stages.pop(name) for name in (list(stages) if names is None else stages.keys() & names)]
         for staged in gone:
@@ -163,7 +171,7 @@ class Stages:
             self._shares[batch.owner].stages -= len(gone)
         if not stages:
             self._batches.pop(batch, None)
-        return sum(staged.size for staged in gone)
+        return sum(staged.size for staged in gone if not staged.held)
 
     def release(self, owner: str, size: int) -> None:
         """That room is free again."""
