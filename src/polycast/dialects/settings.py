@@ -41,6 +41,12 @@ class RequestSettings:
 class StagingSettings:
     """In the table `hermod`."""
 
+    batch_topics: int = setting(
+        100_000,
+        "most topics in a batch with a batch_id, staged or not; the broker looks all of them up in one step, in "
+        "about 20 µs each, and serves nothing else meanwhile",
+        low=1,
+    )
     stage_bytes: int = setting(
         1024 * 1024 * 1024,
         "bytes staged at a time, for all uncommitted batches; a row counts as its payload, its topic and about "

@@ -95,6 +95,22 @@ def test_topics_and_formats_and_sequences(tmp_path: Path, size: int) -> None:
         assert sequences == list(range(len(sequences)))
 
 
+@pytest.mark.parametrize("size", [0, 20_000])
+def test_the_number_of_topics_in_a_batch_is_limited(tmp_path: Path, size: int) -> None:
+    """In a small batch, which is published as a burst, and in a large one, which goes to the log in bulk."""
+    with Broker("--set=hermod.batch_topics=100", data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        for count in (101, 100):
+            rows = [(f"t/{number}", b"x" * size) for number in range(count)] * 2
+            peer.send(hermod.stage("x", "s", to_frame(rows), count=0) + hermod.commit("x", "s"))
+            peer.expect(hermod.ok(len(rows)))
+            if count > 100:
+                error = read_error(peer)
+                assert error["code"] == 422
+                assert "101 topics, the limit is 100" in str(error["message"])
+                assert "hermod.batch_topics" in str(error["message"])
+        peer.expect(hermod.ok(200))
+
+
 @pytest.mark.parametrize("size", [10, 1000])
 def test_a_repeat_publishes_nothing(keeping: Broker, size: int) -> None:
     name = f"again {size}"

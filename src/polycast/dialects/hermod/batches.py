@@ -19,9 +19,10 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import Counter
+from collections.abc import Iterable
 from enum import Enum, auto
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from polycast.dialects.hermod.encoders import NAME, OK, to_error, to_ok
 from polycast.dialects.hermod.headers import Header, HermodError, to_natural, to_size, to_text
@@ -139,13 +140,21 @@ class Batch:
         return to_error(500, NOT_STORED % reason, min(durable, self.accepted)) if self.accepted else self.reply()
 
 
+class BatchLimits(NamedTuple):
+    """The limits of a batch with an id."""
+
+    bytes: int
+    topics: int
+
+
 class AtomicBatch(Batch):
     """A batch with an id. Nothing is accepted before its end, so `accepted` stays 0."""
 
-    def __init__(self, expected: int, batch: BatchKey, limit_bytes: int) -> None:
+    def __init__(self, expected: int, batch: BatchKey, limits: BatchLimits) -> None:
         super().__init__(expected)
         self._batch = batch
-        self._limit_bytes = limit_bytes
+        self._limits = limits
+        self._topics: set[bytes] = set()
         self._columns = MessageColumns()
         """Messages of this block."""
         self._buffered = MessageColumns()
@@ -158,12 +167,14 @@ class AtomicBatch(Batch):
 
     def add(self, topic: bytes, start: int, end: int, digest: bytes, columns: MessageColumns) -> None:
         if not self.refused:
+            self._check_topics((topic,))
             self.buffered_bytes += MESSAGE_BYTES + len(topic) + end - start
             self._columns.add(topic, start, end, digest)
 
     def extend(self, found: Messages, columns: MessageColumns) -> int:
         more = bytes_of(found)
         self._check(more)
+        self._check_topics(found[0])
         self.buffered_bytes += more
         return self._columns.extend(found)
 
@@ -171,9 +182,15 @@ class AtomicBatch(Batch):
         pass
 
     def _check(self, more: int) -> None:
-        size, limit = self.buffered_bytes + more, self._limit_bytes
+        size, limit = self.buffered_bytes + more, self._limits.bytes
         if size > limit:
             raise LimitError("an atomic batch", size, limit, "hermod.batch_bytes")
+
+    def _check_topics(self, topics: Iterable[bytes]) -> None:
+        self._topics.update(topics)
+        count, limit = len(self._topics), self._limits.topics
+        if count > limit:
+            raise LimitError("the number of topics in an atomic batch", count, limit, "hermod.batch_topics")
 
     def refuse(self, code: int, message: str) -> None:
         super().refuse(code, message)
@@ -203,6 +220,7 @@ class AtomicBatch(Batch):
 
     def _clear(self) -> None:
         self._columns, self._buffered, self._payloads = MessageColumns(), MessageColumns(), bytearray()
+        self._topics = set()
         self.buffered_bytes = 0
 
 
@@ -222,14 +240,14 @@ def bytes_of(found: Messages) -> int:
     return MESSAGE_BYTES * len(starts) + names + sum(ends) - sum(starts)
 
 
-def to_batch(header: Header, count: int, has_log: bool, limit_bytes: int, owner: str) -> Batch:
+def to_batch(header: Header, count: int, has_log: bool, limits: BatchLimits, owner: str) -> Batch:
     """The batch that a `Count` starts; `owner` is the identity of the publisher."""
     if header.batch_id is UNSET:
         return Batch(count)
     if not has_log:
         return Batch(count, (501, NEEDS_THE_LOG_HERE % "batch_id"))
     batch = BatchKey(owner, to_batch_id(header.batch_id))
-    return AtomicBatch(count, batch, limit_bytes) if count else Batch(0)
+    return AtomicBatch(count, batch, limits) if count else Batch(0)
 
 
 def to_stream(header: Header, has_log: bool) -> Batch:

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable
 
 from polycast.dialects.hermod import batches
-from polycast.dialects.hermod.batches import NEEDS_THE_LOG, Batch, BatchState, to_batch, to_stream
+from polycast.dialects.hermod.batches import NEEDS_THE_LOG, Batch, BatchLimits, BatchState, to_batch, to_stream
 from polycast.dialects.hermod.block_events import BlockEvents
 from polycast.dialects.hermod.encoders import NAME, to_error, to_response
 from polycast.dialects.hermod.headers import (
@@ -76,7 +76,7 @@ class HermodSession(RequestSession):
             min(context.limits.line_bytes, sys.maxsize),
         )
         self._has_log = context.has_log
-        self._batch_bytes = settings.batch_bytes
+        self._batch_limits = BatchLimits(settings.batch_bytes, settings.batch_topics)
         self._header_end = HeaderEnd()
         self._frame_bytes = 0
         self._ended = False
@@ -243,7 +243,7 @@ class HermodSession(RequestSession):
 
     def _begin_count(self, header: Header, events: BlockEvents) -> None:
         count = to_natural(header.count, "count")
-        batch = to_batch(header, count, self._has_log, self._batch_bytes, self.guard.identity)
+        batch = to_batch(header, count, self._has_log, self._batch_limits, self.guard.identity)
         self._begin(BatchState.COUNTING, batch, events)
         self._count_down(0, events)
 

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from polycast.dialects.guard import Guard
 from polycast.log.batch_ids import COUNT_MISMATCH
@@ -175,7 +176,8 @@ class Commits:
             self.stages.drop(event.batch)
             self._reply(connection, event.to_ack(0))
             return
-        work = _prepare(parts, connection.listener.role.dialect, connection.name.encode(), self._forwards)
+        dialect, source = connection.listener.role.dialect, connection.name.encode()
+        work = _prepare(parts, dialect, source, self._forwards, self.stages.settings.batch_topics)
         batch = await self._pool.read(connection, work)
         del parts
         await self._make_room(len(batch) if isinstance(batch, Bulk) else NAMES_PER_MESSAGE * len(batch))
@@ -232,7 +234,9 @@ class Commits:
             self._acks.reply(connection, data)
 
 
-def _prepare(parts: list[pa.RecordBatch], dialect: str, source: bytes, forwards: bool) -> Work[Bulk | Burst]:
+def _prepare(
+    parts: list[pa.RecordBatch], dialect: str, source: bytes, forwards: bool, topic_limit: int
+) -> Work[Bulk | Burst]:
     if too_large := bulk.overflow(parts, source):
         name, size = too_large
         raise StageError(
@@ -242,6 +246,14 @@ def _prepare(parts: list[pa.RecordBatch], dialect: str, source: bytes, forwards:
         )
     yield
     columns = bulk.to_columns(parts)
+    yield
+    topics = pc.count_distinct(columns["topic"]).as_py()
+    if topics > topic_limit:
+        raise StageError(
+            422,
+            f"the batch has {topics:,} topics, the limit is {topic_limit:,}; commit fewer rows at a time "
+            "(maxOffsetsPerTrigger), or raise hermod.batch_topics",
+        )
     yield
     small = bulk.total_bytes([columns]) + ROW_BYTES * columns.num_rows <= LIVE_BYTES
     return bulk.to_burst(dialect, columns) if small or forwards else bulk.to_bulk(dialect, columns)

@@ -50,7 +50,7 @@ class Share:
 
 class Stages:
     def __init__(self, settings: StagingSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._batches: dict[BatchKey, dict[str, Staged]] = {}
         self._shares: dict[str, Share] = {}
         self.size = 0
@@ -79,7 +79,7 @@ class Stages:
             self.drop(event.batch, (event.name,))
 
     def _create(self, event: Stage) -> Staged:
-        owner, limit = event.batch.owner, self._settings.identity_stages
+        owner, limit = event.batch.owner, self.settings.identity_stages
         share = self._shares.get(owner, Share())
         if share.stages >= limit:
             raise StageError(
@@ -114,8 +114,8 @@ class Stages:
         """There is room for that, from here on."""
         share = self._shares.get(owner, Share())
         for before, limit, setting in (
-            (share.size, self._settings.identity_stage_bytes, "hermod.identity_stage_bytes"),
-            (self.size, self._settings.stage_bytes, "hermod.stage_bytes"),
+            (share.size, self.settings.identity_stage_bytes, "hermod.identity_stage_bytes"),
+            (self.size, self.settings.stage_bytes, "hermod.stage_bytes"),
         ):
             if before + size > limit:
                 raise StageError(
@@ -137,7 +137,7 @@ class Stages:
                 raise StageError(
                     404,
                     f"there is no stage {name!r} of batch {event.batch.batch_id!r}: the broker was started again, "
-                    f"nothing came for {self._settings.stage_seconds:g} s (hermod.stage_seconds), or another "
+                    f"nothing came for {self.settings.stage_seconds:g} s (hermod.stage_seconds), or another "
                     "identity staged it; stage it again",
                 )
         rows = sum(stages[name].rows for name in event.names)
@@ -184,7 +184,7 @@ class Stages:
 
     def expire(self, but: Collection[BatchKey]) -> None:
         """What nobody has touched for too long, except in those batches."""
-        limit = self._settings.stage_seconds
+        limit = self.settings.stage_seconds
         oldest = time.monotonic() - limit
         for batch, stages in list(self._batches.items()):
             old = [name for name, staged in stages.items() if staged.touched < oldest]
