@@ -18,12 +18,13 @@ from typing import Annotated
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Meta, Struct, field
 
 from polycast.errors import UsageError
 from polycast.log.files.folder import segment_size, segments
 from polycast.log.files.format import KEY, SCHEMA, Gap
-from polycast.log.read.masks import matching
+from polycast.log.read.masks import mask_of, matching
 from polycast.log.read.reader import Reader
 from polycast.log.read.seek import first_offset, seek_sequence, seek_sequences, seek_time
 from polycast.log.read.work import Work
@@ -33,6 +34,8 @@ from polycast.model import Pattern, parse_pattern
 BYTES_AT_MOST = 8 * 1024 * 1024
 SECONDS_AT_MOST = 0.25
 """Reading time of one request, without the wait for turns."""
+PATTERNS_PER_STEP = 100
+"""Patterns that one step of work compares: a request can have many thousands."""
 LARGEST = 2**63 - 1
 LAST_MICROS = 253_402_300_799_999_999
 """Of the year 9999."""
@@ -106,7 +109,7 @@ def _collect(reader: Reader, wanted: RowsQuery, stop: int) -> Work[tuple[list[pa
         batch = reader.read(stop)
         if batch is None:
             return parts, stop
-        found = batch if wanted.patterns is None else matching(batch, wanted.patterns)
+        found = batch if wanted.patterns is None else (yield from _matching(batch, wanted.patterns))
         part = _fitting(found, room, first=not parts)
         parts.append(part)
         if part.num_rows < found.num_rows:
@@ -115,6 +118,18 @@ def _collect(reader: Reader, wanted: RowsQuery, stop: int) -> Work[tuple[list[pa
         spent += time.monotonic() - began
         yield
     return parts, min(reader.offset, stop)
+
+
+def _matching(batch: pa.RecordBatch, patterns: list[Pattern]) -> Work[pa.RecordBatch]:
+    """`matching`, in steps."""
+    if len(patterns) <= PATTERNS_PER_STEP:
+        return matching(batch, patterns)
+    mask = pa.scalar(False)
+    for start in range(0, len(patterns), PATTERNS_PER_STEP):
+        for pattern in patterns[start : start + PATTERNS_PER_STEP]:
+            mask = pc.or_(mask, mask_of(batch["topic"], pattern))
+        yield
+    return batch.filter(mask)
 
 
 def _fitting(batch: pa.RecordBatch, room: int, first: bool) -> pa.RecordBatch:
