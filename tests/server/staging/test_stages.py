@@ -17,6 +17,7 @@ from kit.hermod import OK, expect_error, read_error
 from kit.kept import Heard, publish, read_messages, subscribe, total
 from kit.staged import Row, commit, numbered, stage, to_frame, to_stream
 from kit.wire import GUARD_SECONDS, Peer, wait_for
+from polycast.server.staging.commits import FORWARD_ROWS_LIMIT
 
 LARGE = 3000
 """So many rows of 1,000 bytes are not handed out at once."""
@@ -109,6 +110,19 @@ def test_the_number_of_topics_in_a_batch_is_limited(tmp_path: Path, size: int) -
                 assert "101 topics, the limit is 100" in str(error["message"])
                 assert "hermod.batch_topics" in str(error["message"])
         peer.expect(hermod.ok(200))
+
+
+def test_the_number_of_rows_of_a_commit_is_limited_on_a_forwarding_broker(tmp_path: Path) -> None:
+    with Broker("--forward", data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        for count in (FORWARD_ROWS_LIMIT + 1, FORWARD_ROWS_LIMIT):
+            peer.send(hermod.stage("x", "s", to_frame(numbered("t", count)), count=0) + hermod.commit("x", "s"))
+            peer.expect(hermod.ok(count))
+            if count > FORWARD_ROWS_LIMIT:
+                error = read_error(peer)
+                assert error["code"] == 422
+                assert "10,001 rows, the limit is 10,000" in str(error["message"])
+                assert "simplest.forward" in str(error["message"])
+        peer.expect(hermod.ok(FORWARD_ROWS_LIMIT))
 
 
 @pytest.mark.parametrize("size", [10, 1000])
