@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ from pyspark.sql import SparkSession
 from polycast.errors import UsageError
 from polycast.pipelines.sql import allowed
 from polycast.pipelines.sql.gate import CheckedQuery, check_query, parse, to_frame
+from polycast.pipelines.sql.java_objects import fold_case
 
 Gate = Callable[[str], CheckedQuery]
 
@@ -57,6 +60,7 @@ SELECT * FROM messages DISTRIBUTE BY topic SORT BY topic
 FROM messages |> WHERE offset > 1 |> AGGREGATE count(*) AS n GROUP BY topic |> ORDER BY n |> LIMIT 3 |> EXTEND n + 1 AS m |> SELECT m
 SELECT system.builtin.abs(1), builtin.upper('a'), mask(topic, upperChar => 'Q') FROM messages
 SELECT from_json('{"a": 1}', 'a int'), from_csv('1', 'a int'), to_json(struct(1)), repeat('ab', 3), lpad(topic, 10, ' '), format_string('%05d', 3), window(time, '1 hour', '1 minute')
+SELECT from_json('{}', 'STRUCT<a: ARRAY<INT>>'), from_json('{}', schema_of_json('{"a": 1}')), variant_get(parse_json('1'), '$', 'int'), from_json('[]', 'array<int>')
 SELECT 'DROP TABLE x; INSERT', "TRANSFORM" /* INSERT INTO x */ -- DROP
 EXPLAIN SELECT * FROM messages
 EXPLAIN FORMATTED SELECT 1
@@ -69,6 +73,10 @@ DESC QUERY SELECT 1
 def test_queries_pass(gate: Gate, query: str) -> None:
     gate(query)
 
+
+PYTHON_TYPE = '{"type": "udt", "pyClass": "this.Zen", "serializedClass": "", "sqlType": "string"}'
+JAVA_TYPE = '{"type":"udt","class":"org.apache.spark.ml.linalg.VectorUDT","pyClass":null,"sqlType":"string"}'
+"""Types that make Spark import a module or load a class."""
 
 ATTACKS = [
     ("SELECT TRANSFORM(1) USING 'id -un' AS (x STRING)", "ScriptTransformation"),
@@ -133,6 +141,12 @@ ATTACKS = [
     ("SELECT current_user", "it reveals details of the Spark process"),
     ("SELECT user FROM (SELECT 1)", "it reveals details of the Spark process"),
     ("SELECT current_catalog(), current_database()", "it reveals details of the Spark process"),
+    ("SELECT `u\N{LATIN SMALL LETTER LONG S}er`", "it reveals details of the Spark process"),
+    (
+        "SELECT `SESS\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}ON_USER`",
+        "it reveals details of the Spark process",
+    ),
+    ("SELECT `sess\N{LATIN SMALL LETTER DOTLESS I}on_user`", "it reveals details of the Spark process"),
     ("SELECT version()", "it reveals details of the Spark process"),
     ("SELECT IDENTIFIER('topic') FROM messages", "ExpressionWithUnresolvedIdentifier"),
     ("SELECT * FROM IDENTIFIER('parquet.`/x`')", "names have one part"),
@@ -164,6 +178,16 @@ ATTACKS = [
     ("WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT * FROM r", "WITH RECURSIVE"),
     ("CACHE TABLE messages", "Cache"),
     ("SELECT raise_error('x')", "it fails on purpose"),
+    (f"SELECT from_json('{{}}', '{PYTHON_TYPE}')", "takes a type such as"),
+    (f"SELECT system.builtin.From_CSV('1', '{JAVA_TYPE}')", "takes a type such as"),
+    (f"SELECT from_json('{{}}', ' ' || '{JAVA_TYPE}')", "must be a literal, or a call of"),
+    ("SELECT from_json('{}', payload) FROM messages", "must be a literal, or a call of"),
+    (f"SELECT variant_get(parse_json('1'), '$', '{PYTHON_TYPE}')", "takes a type such as"),
+    (f"SELECT * FROM messages LATERAL VIEW from_json('', '{JAVA_TYPE}') t AS x", "takes a type such as"),
+    (
+        f"SELECT * FROM messages LATERAL VIEW explode(from_json('[]', '{PYTHON_TYPE}')) t AS x",
+        "takes a type such as",
+    ),
 ]
 
 
@@ -182,6 +206,31 @@ def test_the_rejected_part_is_marked(gate: Gate) -> None:
         "   reflect('a') FROM messages",
         "   ^^^^^^^^^^^^",
     ]
+
+
+def test_no_result_has_a_type_that_names_a_class(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if a function takes types in an argument that is not listed."""
+    monkeypatch.setattr(allowed, "SCHEMAS", {})
+    session = spark.newSession()
+    for kind in (PYTHON_TYPE, JAVA_TYPE):
+        several = f'{{"type": "array", "elementType": {kind}, "containsNull": true}}'
+        query = f"SELECT 1, array(struct(from_json('[]', '{several}')))"
+        with pytest.raises(UsageError, match="names a class to load"):
+            to_frame(session, check_query(session, query))
+    assert "this" not in sys.modules
+    to_frame(session, check_query(session, """SELECT 1 AS `"type":"udt"`"""))
+
+
+def test_names_are_equal_as_in_java(spark: SparkSession) -> None:
+    """For every character that may equal an ASCII letter."""
+    java: Any = spark.sparkContext._jvm
+    characters = [chr(number) for number in range(128, 0xD800)]
+    alike = [each for each in characters if fold_case(each).isascii() or each.casefold().isascii()]
+    alike += [each for each in characters if each.isalpha() and unicodedata.normalize("NFKD", each)[0].isascii()]
+    assert {"\u0130", "\u0131", "\u017f", "\u212a"} <= set(alike)
+    for character in alike:
+        upper = java.java.lang.Character.toUpperCase(ord(character))
+        assert ord(fold_case(character)) == java.java.lang.Character.toLowerCase(upper), character
 
 
 def test_variables_are_not_substituted(spark: SparkSession) -> None:

@@ -243,6 +243,10 @@ SIZES = {
 """Index of the argument that determines the size of the result: an integer literal, at most SIZE_LIMIT."""
 GROWING = ("array_repeat", "repeat")
 """Functions whose sizes multiply when nested; the product over the whole query is limited."""
+SCHEMAS = {"from_csv": 1, "from_json": 1, "try_variant_get": 2, "variant_get": 2}
+"""The index of the argument that is a type, as text. Spark accepts a type in JSON as well, which can name a Java
+or Python class to load: the text must be a literal in DDL syntax, or a call of one of SCHEMA_FUNCTIONS."""
+SCHEMA_FUNCTIONS = ("schema_of_csv", "schema_of_json")
 FORMATS = ("format_string", "printf")
 WIDTH_DIGITS = 4
 ARGUMENTS_AT_MOST = {"approx_count_distinct": 1, "range": 3}

@@ -16,9 +16,17 @@ from py4j.java_gateway import JavaObject
 
 from polycast.errors import UsageError
 from polycast.pipelines.sql import allowed
-from polycast.pipelines.sql.java_objects import Java, class_of, elements_of, items, location_of, members_of
+from polycast.pipelines.sql.java_objects import (
+    Java,
+    class_of,
+    elements_of,
+    fold_case,
+    items,
+    location_of,
+    members_of,
+)
 from polycast.pipelines.sql.query_errors import mark, query_errors
-from polycast.pipelines.sql.size_limits import SizeChecker
+from polycast.pipelines.sql.size_limits import SizeChecker, literal_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +40,8 @@ SETTINGS = {
 }
 """Settings of the parsing session: no variable substitution, no evaluation before the check, no files as tables,
 and sorting on disk if memory is short."""
+USER_DEFINED_TYPE = '"type":"udt"'
+"""In the schema of a result. PySpark imports the module that such a type names."""
 SYSTEM = (("builtin",), ("system", "builtin"))
 CHANGES = re.compile(
     r"Insert|Create|Drop|Alter|Delete|Update|Merge|Truncate|Replace|LoadData|Cache|Set[A-Z]\w*Command"
@@ -100,6 +110,8 @@ def to_frame(spark: SparkSession, checked: CheckedQuery) -> DataFrame:
     assert java
     with query_errors(checked.text):
         rows = java.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, checked.plan)
+        if USER_DEFINED_TYPE in rows.schema().json():
+            raise UsageError("a column has a type that names a class to load")
         return DataFrame(rows, spark)
 
 
@@ -109,6 +121,7 @@ class PlanChecker:
     def __init__(self, spark: SparkSession, text: str) -> None:
         java = spark.sparkContext._jvm
         assert java
+        self._java = java
         self._seen = java.java.util.IdentityHashMap()
         self._text = text
         self._nodes = 0
@@ -178,8 +191,8 @@ class PlanChecker:
         name = self._name_of(node)
         if not node.options().isEmpty() or node.isStreaming():
             raise self._reject("views have no options", node)
-        if name.lower() in scope:
-            return 1 + scope[name.lower()]
+        if fold_case(name) in scope:
+            return 1 + scope[fold_case(name)]
         self._add_relation(node)
         return 1
 
@@ -203,39 +216,56 @@ class PlanChecker:
         for relation in items(node.cteRelations()):
             name = str(relation._1())
             self._check_plain(name)
-            inner[name.lower()] = self.enter(relation._2(), dict(inner))
+            inner[fold_case(name)] = self.enter(relation._2(), dict(inner))
         return self._check_expanded(1 + self.enter(node.child(), inner))
 
     # -- names -------------------------------------------------------------------------------------------
 
     def _check_plain(self, value: Any) -> None:
-        if isinstance(value, str) and value.lower() == allowed.HIDDEN:
+        if isinstance(value, str) and fold_case(value) == allowed.HIDDEN:
             raise UsageError(f"{allowed.HIDDEN} is not allowed: it reveals file paths")
 
     def _check_attribute(self, node: Java) -> None:
         parts = list(items(node.nameParts()))
-        if len(parts) == 1 and parts[0].lower() in allowed.UNQUALIFIED:
-            reason = allowed.REFUSED[parts[0].lower()]
+        if len(parts) == 1 and fold_case(parts[0]) in allowed.UNQUALIFIED:
+            reason = allowed.REFUSED[fold_case(parts[0])]
             raise self._reject(f"{parts[0]} is not allowed: {reason}", node, "rename the column")
 
     def _check_function(self, node: Java) -> None:
         name = self._function(node, list(items(node.nameParts())), allowed.FUNCTIONS, allowed.REFUSED)
+        self._check_arguments(node, name, list(items(node.arguments())))
+
+    def _check_arguments(self, node: Java, name: str, arguments: list[Java]) -> None:
         with self._located(node):
-            self._sizes.check_function(name, list(items(node.arguments())))
+            self._sizes.check_function(name, arguments)
+            if name in allowed.SCHEMAS and len(arguments) > allowed.SCHEMAS[name]:
+                self._check_schema(name, arguments[allowed.SCHEMAS[name]])
+
+    def _check_schema(self, name: str, argument: Java) -> None:
+        """Parses the type as Spark does first. Spark would parse any other text as JSON."""
+        is_call = class_of(argument) == f"{allowed.CATALYST}analysis.UnresolvedFunction"
+        if is_call and list(items(argument.nameParts()))[-1].lower() in allowed.SCHEMA_FUNCTIONS:
+            return  # the call itself is checked like every other one
+        text = literal_of(argument)
+        if not isinstance(text, str):
+            functions = " or ".join(allowed.SCHEMA_FUNCTIONS)
+            raise UsageError(f"the type argument of {name} must be a literal, or a call of {functions}")
+        try:
+            self._java.org.apache.spark.sql.types.DataType.fromDDL(text)
+        except Exception:  # the parser's errors have no common class in Python
+            raise UsageError(f"{name} takes a type such as 'a int, b array<string>'") from None
 
     def _check_generator(self, node: Java) -> None:
         """LATERAL VIEW."""
         name = node.name()
         qualified = [part.get() for part in (name.catalog(), name.database()) if part.isDefined()]
         found = self._function(node, [*qualified, name.funcName()], allowed.FUNCTIONS, allowed.REFUSED)
-        with self._located(node):
-            self._sizes.check_function(found, list(items(node.children())))
+        self._check_arguments(node, found, list(items(node.children())))
 
     def _check_table_function(self, node: Java) -> None:
         parts = list(items(node.name()))
         found = self._function(node, parts, allowed.TABLE_FUNCTIONS, allowed.REFUSED_TABLE_FUNCTIONS)
-        with self._located(node):
-            self._sizes.check_function(found, list(items(node.functionArgs())))
+        self._check_arguments(node, found, list(items(node.functionArgs())))
 
     def _function(self, node: Java, parts: list[str], known: frozenset[str], refused: Mapping[str, str]) -> str:
         *qualified, last = (part.lower() for part in parts)

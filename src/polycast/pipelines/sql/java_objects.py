@@ -13,6 +13,19 @@ def class_of(value: Java) -> str:
     return str(value.getClass().getName())
 
 
+def fold_case(name: str) -> str:
+    """The same text for all names that are equal by Java's `equalsIgnoreCase`, which Spark compares names with.
+
+    Java converts each character to upper case, then to lower case. So `ſ` equals `s`, and `İ` and `ı` equal `i`.
+    """
+    return "".join(_fold_character(character) for character in name)
+
+
+def _fold_character(character: str) -> str:
+    upper = character.upper()
+    return (upper if len(upper) == 1 else character).lower()[:1]
+
+
 def items(sequence: Java) -> Iterator[Any]:
     iterator = sequence.iterator()
     while iterator.hasNext():

@@ -36,7 +36,7 @@ class SizeChecker:
             _check_windows(arguments)
 
     def _check_size(self, name: str, argument: Java) -> None:
-        size = _literal(argument)
+        size = literal_of(argument)
         if not isinstance(size, int) or abs(size) > allowed.SIZE_LIMIT:
             raise UsageError(
                 f"the size argument of {name} must be an integer literal, at most {allowed.SIZE_LIMIT:,}"
@@ -55,7 +55,7 @@ class SizeChecker:
             raise UsageError(f"a query has at most {allowed.GROUPING_SETS_AT_MOST:,} grouping sets")
 
 
-def _literal(expression: Java) -> int | str | None:
+def literal_of(expression: Java) -> int | str | None:
     """The value of an integer or string literal; None for other expressions."""
     if not expression.getClass().getName().endswith(".expressions.Literal"):
         return None
@@ -66,7 +66,7 @@ def _literal(expression: Java) -> int | str | None:
 
 
 def _check_format(name: str, argument: Java) -> None:
-    text = _literal(argument)
+    text = literal_of(argument)
     if not isinstance(text, str) or WIDTH.search(text):
         raise UsageError(
             f"the format of {name} must be a literal with widths of at most {allowed.WIDTH_DIGITS} digits"
@@ -77,7 +77,7 @@ def _check_windows(arguments: Sequence[Java]) -> None:
     """A row is in length / slide windows."""
     if len(arguments) < 3:
         return
-    length, slide = (_seconds(_literal(argument)) for argument in arguments[1:3])
+    length, slide = (_seconds(literal_of(argument)) for argument in arguments[1:3])
     if not length or not slide or length / slide > allowed.WINDOWS_AT_MOST:
         hint = "write both durations as literals: window(time, '1 hour', '1 minute')"
         raise UsageError(f"a row can be in at most {allowed.WINDOWS_AT_MOST:,} windows", hint)
