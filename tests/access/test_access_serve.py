@@ -14,7 +14,7 @@ from access.gate import gated, write_config
 from kit.broker import Broker
 from kit.ubre import UbrePeer, line
 from kit.wire import wait_for
-from polycast.server.dispatch.request_handler import REQUEST_BYTES
+from polycast.server.dispatch.request_handler import QUERIES_AT_MOST, REQUEST_BYTES
 
 SERVE = {"serve": True}
 GUEST = ("guest may publish >",)
@@ -218,3 +218,41 @@ def test_the_response_of_a_pipeline_is_forbidden_if_the_requester_is_no_longer_a
         wait_for(lambda: "reloaded" in broker.log(), "the new rules")
         responder.say(success=asked["id"], body="rows")
         asker.hear(fail=1, body="Forbidden")
+
+
+# -- open queries ----------------------------------------------------------------------------------------
+
+
+def test_the_open_queries_of_an_identity_are_limited(tmp_path: Path) -> None:
+    """Spark runs one query at a time, also those whose requester has left."""
+    rules = ("guest may query >", "guest may admin")
+    with guests(tmp_path, *rules) as broker, peer_of(broker) as responder:
+        responder.say(subscribe=SQL, body=SERVE)
+        settle(responder)
+        numbers = []
+        for number in range(QUERIES_AT_MOST):
+            with peer_of(broker) as asker:  # its query stays open when it leaves
+                asker.say(request=SQL, id=number, body={"query": "SELECT 1"})
+                numbers.append(next_request(responder)["id"])
+        with peer_of(broker) as asker:
+            assert asker.refusal(SQL, {"query": "SELECT 1"}) == "Busy"
+            responder.say(success=numbers[0], body=1)
+            settle(responder)
+            asker.say(request=SQL, id=7, body={"query": "SELECT 2"})
+            assert next_request(responder)["body"]["body"] == {"query": "SELECT 2"}
+            assert asker.refusal(SQL, {"query": "SELECT 1"}) == "Busy"
+        assert "queries 'SELECT 2'" in broker.log()
+
+
+def test_the_queries_of_a_responder_that_leaves_are_not_open(tmp_path: Path) -> None:
+    rules = ("guest may query >", "guest may admin")
+    with guests(tmp_path, *rules) as broker, peer_of(broker) as asker:
+        for _ in range(2):
+            with peer_of(broker) as responder:
+                responder.say(subscribe=SQL, body=SERVE)
+                settle(responder)
+                for number in range(QUERIES_AT_MOST):
+                    asker.say(request=SQL, id=number, body={"query": "SELECT 1"})
+                    assert next_request(responder)["body"]["identity"] == "guest"
+            for _ in range(QUERIES_AT_MOST):
+                assert json.loads(asker.read_until(b"\n"))["body"] == "Gone"

@@ -33,6 +33,8 @@ QUERY = "spark/sql"
 """SQL has a right of its own, and the responder is told what the requester may query."""
 QUERY_CHARACTERS = 500
 """How much of a query is logged."""
+QUERIES_AT_MOST = 4
+"""Open queries of one identity. Spark runs one query at a time, and the others wait."""
 REQUEST_BYTES = 256 * 1024
 """The largest body of a request for a pipeline."""
 OWN_RULES = (RESERVED_PREFIX + "publish", RESERVED_PREFIX + "history")
@@ -107,6 +109,9 @@ class RequestHandler:
         """Responds to requests for the broker itself."""
         self._own: Counter[Subscriber] = Counter()
         """Open requests to the broker itself, by requester."""
+        self._queries: dict[int, tuple[Subscriber, str]] = {}
+        """Queries that a responder has not answered: by number, the responder and the requester's identity. A
+        query stays open when its requester leaves or it expires, because the responder is not told."""
 
     def request(self, connection: Connection, request: Request, now: float) -> None:
         requester = connection.subscriber
@@ -128,7 +133,11 @@ class RequestHandler:
         guard = connection.guard
         identity = guard.identity if guard.restricted else ""
         requester, now = connection.subscriber, time.monotonic()
-        self._apply(self._requests.request(requester, route, path, body, now, identity))
+        effects = self._requests.request(requester, route, path, body, now, identity)
+        if route == QUERY:
+            sent = [effect for effect in effects if isinstance(effect, requests.SendRequest)]
+            self._queries |= {each.number: (each.responder, guard.identity) for each in sent}
+        self._apply(effects)
 
     def _query(self, connection: Connection, path: ReturnPath, body: Body) -> None:
         try:
@@ -136,11 +145,18 @@ class RequestHandler:
         except RouteError as error:
             self._send(connection.subscriber, path, False, requests.text_body(str(error)))
         else:
-            log.info("%s: %s queries %s", connection, connection.guard.identity, _shown(attested))
-            self._forward(connection, QUERY, path, attested)
+            identity = connection.guard.identity
+            log.info("%s: %s queries %s", connection, identity, _shown(attested))
+            if sum(identity == other for _, other in self._queries.values()) >= QUERIES_AT_MOST:
+                self._send(connection.subscriber, path, False, requests.text_body(requests.BUSY))
+            else:
+                self._forward(connection, QUERY, path, attested)
 
     def respond(self, connection: Connection, response: Response) -> bool:
         """False: no request waits for this response."""
+        responder, _ = self._queries.get(response.number, (None, ""))
+        if responder is connection.subscriber:
+            del self._queries[response.number]
         effects = self._requests.respond(connection.subscriber, response.number, response.success, response.body)
         self._apply(effects or [])
         return effects is not None
@@ -150,6 +166,9 @@ class RequestHandler:
 
     def leave(self, subscriber: Subscriber) -> None:
         del self._own[subscriber]
+        left = [number for number, (responder, _) in self._queries.items() if responder is subscriber]
+        for number in left:
+            del self._queries[number]
         self._apply(self._requests.leave(subscriber))
 
     def abandon(self) -> None:
