@@ -178,6 +178,10 @@ ATTACKS = [
     ("WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT * FROM r", "WITH RECURSIVE"),
     ("CACHE TABLE messages", "Cache"),
     ("SELECT raise_error('x')", "it fails on purpose"),
+    ("FROM (SELECT TRANSFORM(1) USING 'id -un' AS (x STRING)) |> WHERE true", "ScriptTransformation"),
+    ("SELECT java_method('java.lang.System', 'exit', 1) |> LIMIT 1", "it calls Java"),
+    ("FROM text.`/etc/passwd` |> ORDER BY 1", "names have one part"),
+    ("FROM text.`/etc/passwd` |> UNION ALL SELECT 1", "names have one part"),
     (f"SELECT from_json('{{}}', '{PYTHON_TYPE}')", "takes a type such as"),
     (f"SELECT system.builtin.From_CSV('1', '{JAVA_TYPE}')", "takes a type such as"),
     (f"SELECT from_json('{{}}', ' ' || '{JAVA_TYPE}')", "must be a literal, or a call of"),
@@ -344,6 +348,53 @@ def test_every_listed_class_exists(spark: SparkSession) -> None:
     listed = allowed.OPERATORS | allowed.EXPRESSIONS | allowed.HOLDERS | allowed.VALUES | allowed.COMMANDS.keys()
     for name in listed:
         java.org.apache.spark.util.Utils.classForName(name, False, False)
+
+
+def test_no_plan_node_is_listed_as_a_value(spark: SparkSession) -> None:
+    """The check does not look inside values, and checks only the elements of holders."""
+    java: Any = spark.sparkContext._jvm
+    load = java.org.apache.spark.util.Utils.classForName
+    node = load("org.apache.spark.sql.catalyst.trees.TreeNode", False, False)
+    wrong = [name for name in allowed.VALUES | allowed.HOLDERS if node.isAssignableFrom(load(name, False, False))]
+    assert not wrong
+    for name in allowed.OPERATORS | allowed.EXPRESSIONS:
+        assert node.isAssignableFrom(load(name, False, False)), name
+
+
+def test_an_unvisited_leaf_is_rejected(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark lists the leaves of a plan, also below a node that is listed as a value by mistake."""
+    for name in ("expressions.PipeOperator", "plans.logical.SubqueryAlias"):
+        monkeypatch.setattr(allowed, "VALUES", allowed.VALUES | {allowed.CATALYST + name})
+    for query in ("FROM messages |> WHERE true", "EXPLAIN SELECT * FROM (SELECT * FROM messages) AS a"):
+        with pytest.raises(UsageError, match="UnresolvedRelation is in a part of the plan that was not checked"):
+            gate(query)
+
+
+PIPES = """
+WHERE true
+LIMIT 1
+OFFSET 1
+ORDER BY 1
+SELECT 1
+EXTEND 1 AS x
+SET topic = 1
+DROP topic
+AS x
+AGGREGATE count(*) GROUP BY topic
+UNION ALL SELECT 1
+JOIN b ON true
+PIVOT (sum(offset) FOR topic IN (1))
+UNPIVOT (v FOR k IN (offset, sequence))
+TABLESAMPLE (10 PERCENT)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("pipe", PIPES)
+def test_the_input_of_a_pipe_is_checked(gate: Gate, pipe: str) -> None:
+    for query in (f"FROM messages |> {pipe}", f"FROM messages |> {pipe} |> WHERE true |> LIMIT 1"):
+        assert "messages" in [each.name for each in gate(query).relations]
+    with pytest.raises(UsageError, match="ScriptTransformation"):
+        gate(f"FROM (SELECT TRANSFORM(1) USING 'id') |> {pipe}")
 
 
 def test_functions_without_parentheses_are_listed(spark: SparkSession) -> None:

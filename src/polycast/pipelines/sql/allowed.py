@@ -18,15 +18,19 @@ def _words(text: str) -> frozenset[str]:
 
 # -- classes of the plan ---------------------------------------------------------------------------------
 
-OPERATORS = _class_names(
-    CATALYST + "plans.logical",
-    "Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LimitAll LocalLimit"
-    " Offset OneRowRelation Pivot Project RepartitionByExpression Sample Sort SubqueryAlias"
-    " Union Unpivot UnresolvedWith WithWindowDefinition",
-) | _class_names(
-    CATALYST + "analysis",
-    "UnresolvedEventTimeWatermark UnresolvedHaving UnresolvedInlineTable UnresolvedQualify UnresolvedRelation"
-    " UnresolvedSubqueryColumnAliases UnresolvedTVFAliases UnresolvedTableValuedFunction",
+OPERATORS = (
+    _class_names(CATALYST + "expressions", "PipeOperator")
+    | _class_names(
+        CATALYST + "plans.logical",
+        "Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LimitAll LocalLimit"
+        " Offset OneRowRelation Pivot Project RepartitionByExpression Sample Sort SubqueryAlias"
+        " Union Unpivot UnresolvedWith WithWindowDefinition",
+    )
+    | _class_names(
+        CATALYST + "analysis",
+        "UnresolvedEventTimeWatermark UnresolvedHaving UnresolvedInlineTable UnresolvedQualify UnresolvedRelation"
+        " UnresolvedSubqueryColumnAliases UnresolvedTVFAliases UnresolvedTableValuedFunction",
+    )
 )
 """Operators of a query. They read relations and nothing else, and write nothing."""
 
@@ -81,8 +85,7 @@ VALUES = (
     | _class_names(CATALYST + "plans.logical", "SampleMethod$Bernoulli$ SampleMethod$System$")
     | _class_names(
         CATALYST + "expressions",
-        "Ascending$ Descending$ NullsFirst$ NullsLast$ RangeFrame$ RowFrame$ ExprId NumericEvalContext"
-        " PipeOperator",
+        "Ascending$ Descending$ NullsFirst$ NullsLast$ RangeFrame$ RowFrame$ ExprId NumericEvalContext",
     )
     | _class_names(CATALYST + "expressions.aggregate", "Complete$")
     | _class_names(CATALYST + "analysis", "UnresolvedTableOrViewSearchPathMode$QueryLike$")
@@ -99,7 +102,7 @@ VALUES = (
     | _class_names("org.apache.spark.unsafe.types", "CalendarInterval UTF8String")
     | frozenset({"scala.Enumeration$Val"})
 )
-"""Values without content to check."""
+"""Values without content to check. None of them is a plan node, whatever its package."""
 
 # -- functions -------------------------------------------------------------------------------------------
 

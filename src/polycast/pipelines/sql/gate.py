@@ -78,7 +78,7 @@ def check_query(spark: SparkSession, text: str) -> CheckedQuery:
         if command:
             visit.enter_command(plan, command)
         else:
-            visit.enter(plan, {})
+            visit.enter_query(plan)
     except RecursionError:
         raise UsageError("the query is nested too deeply", "simplify the query") from None
     return CheckedQuery(text, plan, tuple(visit.relations), command)
@@ -139,13 +139,21 @@ class PlanChecker:
 
     def enter_command(self, plan: Java, command: str) -> None:
         if command == "EXPLAIN":
-            self.enter(plan.logicalPlan(), {})
+            self.enter_query(plan.logicalPlan())
         elif command == "DESCRIBE QUERY":
-            self.enter(plan.plan(), {})
+            self.enter_query(plan.plan())
         else:
             if plan.isExtended():
                 raise self._reject("DESCRIBE EXTENDED is not allowed", plan)
             self._add_relation(plan.relation())
+
+    def enter_query(self, plan: Java) -> None:
+        """Checks every node, and that the check has reached every leaf that Spark knows of."""
+        self.enter(plan, {})
+        for leaf in items(plan.collectLeaves()):
+            if not self._seen.containsKey(leaf):
+                short = class_of(leaf).rpartition(".")[2]
+                raise self._reject(f"{short} is in a part of the plan that was not checked", leaf)
 
     def enter(self, value: Any, scope: Scope) -> int:
         if not isinstance(value, JavaObject):
