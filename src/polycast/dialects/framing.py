@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from polycast.dialects.scan import Scan
 from polycast.dialects.session import Session
 from polycast.errors import LimitError, PeerError
@@ -15,11 +17,26 @@ from polycast.model import (
     Event,
     Format,
     Received,
+    Refused,
     Slices,
 )
 
 SHARE_TO_PIN = 4
 """A slice smaller than a quarter of its block is copied: a slow reader must not keep whole blocks alive."""
+
+
+SHORT_LINE_BYTES = 64
+"""Bad lines below this length are found many at a time. No limit of a line is lower in a broker."""
+
+
+def append_event(events: list[Event], event: Event) -> None:
+    """Appends an event. Consecutive refusals for one reason become one event: a read can bring very many."""
+    if type(event) is Refused and events:
+        last = events[-1]
+        if type(last) is Refused and last.reason == event.reason and last.detail == event.detail:
+            events[-1] = Refused(last.reason, last.count + event.count, last.detail)
+            return
+    events.append(event)
 
 
 class Reading:
@@ -32,7 +49,7 @@ class Reading:
 
     def add(self, event: Event) -> None:
         self._end_rows()
-        self._events.append(event)
+        append_event(self._events, event)
 
     def add_message(self, topic: bytes, payload: bytes, format_: Format) -> None:
         self._rows.append((topic, payload, format_))
@@ -42,6 +59,14 @@ class Reading:
         if topics:
             formats = [Format.BYTES] * len(topics)
             self.add(Burst(self._dialect, block, starts, ends, topics, formats, run_ends, bounds, native))
+
+    def refuse_lines(self, lines: re.Pattern[bytes], block: Block, position: int, reason: str) -> int:
+        """Refuses all lines that the pattern finds here; returns the position after them."""
+        found = lines.match(block, position)
+        if found is None:
+            return position
+        self.add(Refused(reason, block.count(b"\n", position, found.end())))
+        return found.end()
 
     def close(self, consumed: int, frame_bytes: int = 0, frame_end: bytes = b"") -> Received:
         self._end_rows()

@@ -10,7 +10,9 @@ The broker sends nothing to a controller. All bytes after the first space are th
 
 from __future__ import annotations
 
-from polycast.dialects.framing import Reading, ScanningSession, read_line
+import re
+
+from polycast.dialects.framing import SHORT_LINE_BYTES, Reading, ScanningSession, read_line
 from polycast.dialects.scan import Scan, lines
 from polycast.dialects.session import Session
 from polycast.errors import LimitError, PeerError
@@ -38,6 +40,16 @@ from polycast.model import (
 NAME = "fanout"
 GREETING = b"debug!connected...\n"
 LF, MARK = b"\n!"
+BAD_LINES = re.compile(
+    rb"(?:(?: |[^ !\n]{0,%d}(?=[!\n]))[^\n]{0,%d}\n)++" % (SHORT_LINE_BYTES // 2, SHORT_LINE_BYTES // 2 - 1)
+)
+"""Lines with an empty channel, with a `!` in the channel, or without a space."""
+BAD_LINE = "not 'CHANNEL MESSAGE'"
+BLANK_LINES = re.compile(rb"(?: {0,%d}\r?\n)++" % (SHORT_LINE_BYTES - 2))
+UNKNOWN_COMMANDS = re.compile(
+    rb"(?:(?! *+(?:time|subscribe|unsubscribe|\r?\n))[^\n]{0,%d}\n)++" % (SHORT_LINE_BYTES - 1)
+)
+UNKNOWN = "unknown command"
 ESCAPES = {ord(" "): "%20", ord("\r"): "%0D", ord("\n"): "%0A", ord("!"): "%21"}
 
 
@@ -92,19 +104,29 @@ class SubscriberSession(Session):
         return [Reply(GREETING), Subscribe(Exact("all"), ENCODER)]
 
     def receive(self, block: Block, now: float) -> Received:
-        events: list[Event] = []
+        reading = Reading(NAME)
         position = 0
         try:
             if not self.first_line_checked:
                 self.check_first_line(block)
             while True:
+                position = self._skip_lines(block, position, reading)
                 line, after = read_line(block, position, self._limits.line_bytes)
                 if after == position:
-                    return Received(events, position)
-                events += self._handle_line(line, now)
+                    return reading.close(position)
+                for event in self._handle_line(line, now):
+                    reading.add(event)
                 position = after
         except PeerError as error:
-            return Received([*events, Closing(error)], len(block))
+            reading.add(Closing(error))
+            return reading.close(len(block))
+
+    def _skip_lines(self, block: Block, position: int, reading: Reading) -> int:
+        if self._limits.line_bytes < SHORT_LINE_BYTES:
+            return position
+        if blank := BLANK_LINES.match(block, position):
+            position = blank.end()
+        return reading.refuse_lines(UNKNOWN_COMMANDS, block, position, UNKNOWN)
 
     def _handle_line(self, line: bytes, now: float) -> list[Event]:
         words = [word for word in line.split(b" ") if word]
@@ -112,7 +134,7 @@ class SubscriberSession(Session):
             return [Reply(b"%d\n" % int(now * 1000))]
         if len(words) > 1 and words[0] in (b"subscribe", b"unsubscribe"):
             return [self._to_subscription(words[0], words[1])]
-        return [Refused("unknown command")] if words else []
+        return [Refused(UNKNOWN)] if words else []
 
     def _to_subscription(self, command: bytes, channel: bytes) -> Event:
         if len(channel) > self._limits.topic_bytes:
@@ -136,12 +158,16 @@ class ControllerSession(ScanningSession):
 
     def read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
         """A line that is not plain: it ends in CRLF, or is no message, or is too long."""
+        if self._limits.line_bytes >= SHORT_LINE_BYTES:
+            after = reading.refuse_lines(BAD_LINES, block, position, BAD_LINE)
+            if after > position:
+                return after, 0
         line, after = read_line(block, position, self._limits.line_bytes)
         channel, space, message = line.partition(b" ")
         if after == position:
             return position, 0
         if not space or not channel or b"!" in channel:
-            reading.add(Refused("not 'CHANNEL MESSAGE'"))
+            reading.add(Refused(BAD_LINE))
         elif len(channel) > self._limits.topic_bytes:
             raise LimitError("a channel", len(channel), self._limits.topic_bytes, "limits.topic_bytes")
         elif len(message) > self._limits.payload_bytes:

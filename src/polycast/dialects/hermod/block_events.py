@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from polycast.dialects.framing import append_event
 from polycast.dialects.hermod.batches import NOT_STORED, Batch, MessageColumns
 from polycast.dialects.hermod.encoders import NAME, OK, PacedEncoder, to_error
 from polycast.model import Ack, Block, Closing, DeferredReply, Event, Received, Reply
@@ -76,7 +77,7 @@ class BlockEvents:
 
     def add(self, event: Event) -> None:
         self._end_burst()
-        self._events.append(event)
+        append_event(self._events, event)
         self.closed = isinstance(event, Closing)
 
     def end_batch(self, batch: Batch) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from polycast.dialects.framing import Reading, ScanningSession, pass_through, read_line
+from polycast.dialects.framing import SHORT_LINE_BYTES, Reading, ScanningSession, pass_through, read_line
 from polycast.dialects.scan import Scan, pubs
 from polycast.dialects.session import LinkSession, SessionContext
 from polycast.errors import LimitError, ProtocolError
@@ -38,6 +38,8 @@ from polycast.model import (
 NAME = "simplest"
 LENGTH_DIGITS = 10
 PUB_COMMAND = re.compile(rb"pub(?:[ \r\n]|$)")
+UNKNOWN_COMMANDS = re.compile(rb"(?:(?!pub[ \r\n]|(?:un)?sub[ \r\n])[^\n]{0,%d}\n)++" % (SHORT_LINE_BYTES - 1))
+UNKNOWN = "unknown command"
 HEADER_PREFIX = re.compile(rb"pub(?: (?:[^ \r\n]+(?: (?:[0-9]{1,10}\r?)?)?)?)?")
 HEADER = re.compile(rb"pub ([^ \r\n]+) ([0-9]{1,10})( |(?=\r?\n))")
 SPACES = {ord(" "): "%20", ord("\r"): "%0D", ord("\n"): "%0A"}
@@ -78,6 +80,10 @@ class SimplestSession(ScanningSession, LinkSession):
     def read_odd(self, block: Block, position: int, now: float, reading: Reading) -> tuple[int, int]:
         if PUB_COMMAND.match(block, position):
             return self._read_pub(block, position, reading)
+        if self._limits.line_bytes >= SHORT_LINE_BYTES:
+            after = reading.refuse_lines(UNKNOWN_COMMANDS, block, position, UNKNOWN)
+            if after > position:
+                return after, 0
         line, after = read_line(block, position, self._limits.line_bytes)
         if after > position:
             reading.add(self._handle_line(line))
@@ -123,7 +129,7 @@ class SimplestSession(ScanningSession, LinkSession):
     def _handle_line(self, line: bytes) -> Event:
         command, _, rest = line.partition(b" ")
         if command not in (b"sub", b"unsub"):
-            return Refused("unknown command")
+            return Refused(UNKNOWN)
         if len(rest) > self._limits.topic_bytes:
             return Refused("subscription longer than any topic")
         try:
