@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 from kit.broker import Broker, clean_environment
 from log.shelf import Shelf
 from polycast.client import Client, Response, connect, to_body
+from polycast.errors import StartError
 from polycast.model import Body, Message, StartPosition, parse_pattern
 from polycast.pipelines.service.sql_service import SqlService
 from polycast.server.access.tokens import add_token
@@ -42,9 +44,9 @@ SOON = (
 
 
 @contextmanager
-def standing(broker: Broker, data: Path, token: str) -> Iterator[subprocess.Popen[str]]:
+def standing(broker: Broker, data: Path, token: str, *more: str) -> Iterator[subprocess.Popen[str]]:
     at = {name: f"tcp://127.0.0.1:{broker.ports[name]}" for name in ("hermod.pub", "http")}
-    command = [*STANDING, f"--data={data}", f"--hermod={at['hermod.pub']}", f"--http={at['http']}", *SOON]
+    command = [*STANDING, f"--data={data}", f"--hermod={at['hermod.pub']}", f"--http={at['http']}", *SOON, *more]
     environment = clean_environment() | {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", "POLYCAST_TOKEN": token}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
@@ -169,6 +171,50 @@ def pipelines(client: Client) -> dict[str, str]:
     raise AssertionError("no pipeline has reported its position")
 
 
+ENDLESS = "exists(array(array_repeat(0, 1000)), a -> exists(a, x -> exists(a, y -> exists(a, z -> exists(a, w -> x + y + z + w > 0)))))"  # noqa: E501
+"""One value that takes years. Spark does not check for cancellation before it is computed."""
+
+
+def test_a_query_that_cannot_be_cancelled_ends_spark(tmp_path: Path) -> None:
+    """Otherwise it would keep a core for ever, and a few of them would stop all pipelines."""
+    token = add_token(tmp_path, "standing", ["standing may everything"])
+    rules = f"--set=access.rules={','.join(RULES)}"
+    limits = ("--sql-seconds=10", "--sql-stop-seconds=2")
+    with Broker(rules, data=tmp_path, listen=("hermod.pub", "http")) as broker:
+        at = f"tcp://127.0.0.1:{broker.ports['http']}"
+        with standing(broker, tmp_path, token, *limits) as process, connect("ubre", at) as client:
+            wait_until_all_run(process)
+            started = descendants(process.pid)
+            end = time.monotonic() + SPARK_SECONDS
+            while process.poll() is None and time.monotonic() < end:  # on a busy machine the task may start late
+                assert not sql(client, f"SELECT {ENDLESS}").success
+            assert process.wait(SPARK_SECONDS) == StartError("").exit_code
+            wait_until_gone(started)
+
+
+def wait_until_gone(processes: list[int]) -> None:
+    end = time.monotonic() + SPARK_SECONDS
+    while any(Path(f"/proc/{each}").exists() for each in processes):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_a_query_without_tasks_that_does_not_end_is_stuck(spark: SparkSession, tmp_path: Path) -> None:
+    """A constant that is computed while Spark plans cannot be cancelled."""
+    service = SqlService(spark, tmp_path, "", seconds=0.1, stop_seconds=0.1)
+    late = threading.Event()
+    service._watch("no-such-group", threading.Event(), late)
+    assert late.is_set() and service.stuck.is_set()
+
+
+def test_a_query_that_ends_in_time_is_not_stuck(spark: SparkSession, tmp_path: Path) -> None:
+    service = SqlService(spark, tmp_path, "", SPARK_SECONDS)
+    done, late = threading.Event(), threading.Event()
+    done.set()
+    service._watch("no-such-group", done, late)
+    assert not late.is_set() and not service.stuck.is_set()
+
+
 def attested(query: str) -> Body:
     """A request as the broker forwards it, from a client that may query all topics."""
     return to_body({"identity": "loopback", "query": None, "body": {"query": query}})
@@ -191,3 +237,19 @@ def test_a_large_result_is_truncated(spark: SparkSession, shelf: Shelf, monkeypa
     query = "SELECT repeat('x', 300) AS x FROM messages"
     answered = service.respond(attested(query)).value
     assert (len(answered["rows"]), answered["more"]) == (3, True)
+
+
+def test_a_response_is_limited(spark: SparkSession, shelf: Shelf) -> None:
+    """The broker would close the connection for a larger one, and so fail all open requests."""
+    service = SqlService(spark, shelf.folder.parent, "", SPARK_SECONDS)
+    names = ", ".join(["t.*"] * 200)
+    for query, text in (
+        (
+            "SELECT transform(array_repeat(0, 1000), x -> lpad('', 32000, 'a')) AS x",
+            "bytes, the limit is 8,388,608",
+        ),
+        (f"SELECT {names} FROM (SELECT 1 AS `{'n' * 50_000}`) t", "bytes, the limit is 8,388,608"),
+        (f"SELECT cast(concat({', '.join(['x'] * 9)}) AS int) FROM (SELECT repeat('x', 1000000) x)", "xxx..."),
+    ):
+        failed = service.respond(attested(query))
+        assert not failed.success and text in failed.value and len(failed.value) < 100_000, failed.value[:200]

@@ -17,6 +17,8 @@ from polycast.pipelines.service import NAMES, SPARK_UNAVAILABLE
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from polycast.pipelines.service.sql_service import SqlService
+
 SETTINGS = {"spark.scheduler.mode": "FAIR"}
 ROUTE_SECONDS = 10.0
 """How long to wait for the SQL route before printing `running`."""
@@ -39,6 +41,7 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument("--http", required=True)
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--sql-seconds", type=float, default=25.0, help="time limit of a query")
+    parser.add_argument("--sql-stop-seconds", type=float, default=30.0, help="time limit of a cancelled query")
     parser.add_argument("--set", action="append", default=[], dest="settings")
     return parser.parse_args()
 
@@ -56,11 +59,14 @@ def _run(arguments: argparse.Namespace) -> None:
     _stop_signal(stop)  # again: Spark replaces the SIGINT handler when it starts
     pipelines = [SupervisedPipeline(name, arguments.data, arguments.hermod, given[name], _print) for name in NAMES]
     threads = [_start(each.run, spark, stop) for each in pipelines]
-    _serve_sql(spark, arguments)
+    service = _serve_sql(spark, arguments)
     _print("running")
     while not stop.wait(CHECK_SECONDS):
         if not is_alive(spark):
             raise StartError("Spark has stopped")
+        if service.stuck.is_set():
+            kill_java(spark)
+            raise StartError("a cancelled query did not stop, so Spark was killed")
     for thread in threads:
         thread.join()
     spark.stop()
@@ -80,6 +86,13 @@ def is_alive(spark: SparkSession) -> bool:
         return not spark.sparkContext._jsc.sc().isStopped()
     except Exception:
         return False
+
+
+def kill_java(spark: SparkSession) -> None:
+    """At once: an orderly stop would wait for tasks that do not end."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    if process:
+        process.kill()
 
 
 def _start(target: Callable[..., None], *arguments: object) -> threading.Thread:
@@ -129,12 +142,13 @@ def _settings_of(name: str, settings: list[str]) -> list[str]:
     return own
 
 
-def _serve_sql(spark: SparkSession, arguments: argparse.Namespace) -> None:
+def _serve_sql(spark: SparkSession, arguments: argparse.Namespace) -> SqlService:
     from polycast.pipelines.service.sql_service import SqlService
 
-    service = SqlService(spark, arguments.data, arguments.http, arguments.sql_seconds)
+    service = SqlService(spark, arguments.data, arguments.http, arguments.sql_seconds, arguments.sql_stop_seconds)
     _start(service.run)
     service.registered.wait(ROUTE_SECONDS)
+    return service
 
 
 def _print(line: str) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -38,6 +39,7 @@ from polycast.spark import register
 from polycast.spark.error_text import unwrap
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame, SparkSession
 
 ROUTE = "spark/sql"
@@ -46,7 +48,14 @@ CELL_CHARACTERS = 32 * 1024
 """Longer strings and bytes are cut."""
 RESPONSE_BYTES = 4 * 1024 * 1024
 """Approximate limit of a response; further rows are left out."""
+RESPONSE_BYTES_AT_MOST = 2 * RESPONSE_BYTES
+"""A larger response, of one large row or of many column names, is refused. The broker accepts none larger than
+`limits.payload_bytes`: it would close the connection, and so fail all open requests."""
+ERROR_CHARACTERS = 64 * 1024
+"""Longer error messages are cut: Spark quotes values of any size."""
 CANCEL_SECONDS = 0.2
+STOP_SECONDS = 30.0
+"""How long a cancelled query may continue."""
 RETRY_SECONDS = 1.0
 POOL = "sql"
 """Scheduler pool, separate from the pipelines' pool, so that neither starves the other."""
@@ -54,6 +63,8 @@ LOGGED_CHARACTERS = 500
 """Characters of a query in a log line."""
 
 log = logging.getLogger("polycast.sql")
+numbers = count()
+"""Of all queries of this process: cancelling one job group cancels no other query."""
 
 
 class SqlRequest(Struct, forbid_unknown_fields=True):
@@ -72,14 +83,18 @@ class AttestedRequest(Struct, forbid_unknown_fields=True):
 class SqlService:
     """`run` never returns; call it in its own daemon thread."""
 
-    def __init__(self, spark: SparkSession, data: Path, at: str, seconds: float) -> None:
+    def __init__(
+        self, spark: SparkSession, data: Path, at: str, seconds: float, stop_seconds: float = STOP_SECONDS
+    ) -> None:
         """`seconds` limits a query; it is less than the broker's timeout for a response."""
         self._spark = to_session(spark)
         self._log = data / "log"
         self._at = at
         self._seconds = seconds
-        self._numbers = count()
+        self._stop_seconds = stop_seconds
         self.registered = threading.Event()
+        self.stuck = threading.Event()
+        """A cancelled query continues: only the end of the Java process stops it."""
 
     def run(self) -> None:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
@@ -119,7 +134,11 @@ class SqlService:
                     truncate_cells(rows.limit(request.limit + 1)), statement.text, request.limit
                 )
         encode = msgspec.json.Encoder(decimal_format="number").encode
-        return encode({"columns": rows.columns, "rows": found, "more": more})
+        response = encode({"columns": rows.columns, "rows": found, "more": more})
+        if len(response) > RESPONSE_BYTES_AT_MOST:
+            message = f"the response has {len(response):,} bytes, the limit is {RESPONSE_BYTES_AT_MOST:,}"
+            raise UsageError(message, "select fewer or shorter columns")
+        return response
 
     @contextlib.contextmanager
     def _dropped_afterwards(self, views: Iterable[str]) -> Iterator[None]:
@@ -132,20 +151,11 @@ class SqlService:
 
     @contextlib.contextmanager
     def _limited(self) -> Iterator[None]:
-        """Cancels Spark's jobs after the time limit."""
-        context = self._spark.sparkContext
-        group = f"sql-{next(self._numbers)}"
-        context.setJobGroup(group, "sql", interruptOnCancel=True)
+        """Cancels Spark's jobs after the time limit, and at the end of the block."""
+        group = f"sql-{next(numbers)}"
+        self._spark.sparkContext.setJobGroup(group, "sql", interruptOnCancel=True)
         done, late = threading.Event(), threading.Event()
-
-        def watch() -> None:
-            if not done.wait(self._seconds):
-                late.set()
-                context.cancelJobGroup(group)
-            while not done.wait(CANCEL_SECONDS):  # a query may start another job after one was cancelled
-                context.cancelJobGroup(group)
-
-        threading.Thread(target=watch, daemon=True).start()
+        threading.Thread(target=self._watch, args=(group, done, late), daemon=True).start()
         try:
             yield
         except Exception as error:
@@ -155,6 +165,42 @@ class SqlService:
             raise
         finally:
             done.set()
+
+    def _watch(self, group: str, done: threading.Event, late: threading.Event) -> None:
+        """Cancels the query until none of its tasks is left; sets `stuck` if it does not stop.
+
+        Spark asks a task to stop, and does not kill it: a task that computes a single value without end, as with a
+        backtracking regular expression, keeps its core. Constants are computed before there is a task, and that
+        cannot be cancelled.
+        """
+        if not done.wait(self._seconds):
+            late.set()
+        deadline = time.monotonic() + self._stop_seconds
+        while True:
+            is_done = done.is_set()  # read first: until then a query may start another job after one was cancelled
+            if self._cancel(group) and is_done:
+                return
+            if time.monotonic() > deadline:
+                self.stuck.set()
+                return
+            time.sleep(CANCEL_SECONDS)
+
+    def _cancel(self, group: str) -> bool:
+        """Whether the query has no task left."""
+        context = self._spark.sparkContext
+        try:
+            context.cancelJobGroup(group)
+            return not has_tasks(context, group)
+        except Exception:  # Spark has stopped, or is stopping
+            return False
+
+
+def has_tasks(context: SparkContext, group: str) -> bool:
+    """Whether a task of the job group runs, also of a job that was cancelled."""
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    return any(stage.numActiveTasks for stage in stages if stage)
 
 
 def to_session(spark: SparkSession) -> SparkSession:
@@ -190,4 +236,5 @@ def take_rows(rows: DataFrame, query: str, limit: int) -> tuple[list[Any], bool]
 
 
 def _to_failure(message: str) -> Response:
+    message = message if len(message) <= ERROR_CHARACTERS else f"{message[:ERROR_CHARACTERS]}..."
     return Response(False, Body(message.encode(errors="replace"), Format.TEXT))
