@@ -50,10 +50,10 @@ def test_an_empty_query(data: Path, query: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--into", "a", "--to", "b"], "--into publishes and --to keeps: give one of them"),
-        (["--json", "--csv"], "--json and --csv are two forms"),
+        (["--into", "a", "--to", "b"], "--into and --to exclude each other"),
+        (["--json", "--csv"], "--json and --csv exclude each other"),
         (["--into", "a", "--json"], "--json and --csv apply to printed results only"),
-        (["--once"], "--once is for --into and --to"),
+        (["--once"], "--once needs --into or --to"),
         (["--into", "t" * 1025], "--into is a topic of 1,025 bytes, and 1,024 are allowed"),
         (["--view", "orders"], "--view orders is not NAME=PATTERN"),
         (["--view", "a b=c"], "--view a b=c is not NAME=PATTERN"),
