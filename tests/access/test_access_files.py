@@ -31,7 +31,7 @@ NOBODY = 65534
 
 @pytest.fixture(autouse=True)
 def usual_umask() -> Iterator[None]:
-    """The umask of most accounts, whichever account runs the tests."""
+    """The usual umask, whichever account runs the tests."""
     before = os.umask(0o022)
     yield
     os.umask(before)

@@ -1,4 +1,4 @@
-"""Under whichever topic a message is forwarded, the right to its original topic decides."""
+"""The right to the original topic decides, under whatever name a message is forwarded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What peers without rights can use: memory, connection slots, and time."""
+"""Limits for peers without rights: memory, connection slots, time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`polycast/publish` and `polycast/history`: what is kept, by request."""
+"""The routes `polycast/publish` and `polycast/history`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = "--set=log.segment_bytes=65536"
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """With a past: sealed segments, and one that is not."""
+    """A broker whose log has sealed and hot segments."""
     data = tmp_path_factory.mktemp("data")
     with Broker(SMALL, data=data, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
         for begin in range(0, 1000, 50):
@@ -49,7 +49,7 @@ def refusal(broker: Broker, route: str, body: Any) -> str:
         return peer.refusal(route, body)
 
 
-# -- which ones ------------------------------------------------------------------------------------------
+# -- selection -------------------------------------------------------------------------------------------
 
 
 def test_the_last_ones_oldest_first(kept: Broker) -> None:
@@ -160,7 +160,7 @@ def test_bodies_are_those_of_the_formats(kept: Broker) -> None:
     assert base64.b64decode(found[4][1]["$base64"]) == b"\xff\x00"
 
 
-# -- what cannot be --------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_without_a_log_there_is_no_history() -> None:
         assert ask(broker, "polycast/publish", {"topic": "t", "body": 1}) == {"offset": None, "sequence": 0}
 
 
-# -- who asks --------------------------------------------------------------------------------------------
+# -- requesters ------------------------------------------------------------------------------------------
 
 
 def test_a_half_closed_requester_gets_its_responses(kept: Broker) -> None:

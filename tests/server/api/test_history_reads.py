@@ -1,4 +1,4 @@
-"""What `polycast/history` reads of the log: nothing where no message can match, and else few pieces of it."""
+"""`polycast/history` reads only the parts of the log that can match."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def shelf(tmp_path: Path) -> Shelf:
-    """Sealed: 0 old, 100 busy, 200 many topics, 300 busy. Hot: 400 busy, of two pieces, and 600 busy."""
+    """Sealed: 0 old, 100 busy, 200 many topics, 300 busy. Hot: 400 busy in two groups, 600 busy."""
     shelf = Shelf(tmp_path)
     for topics in (["old"], ["busy"], MANY, ["busy"]):
         seal(shelf.segment(100, topics=topics))
@@ -98,7 +98,7 @@ def test_an_old_topic_is_read_from_its_segment_only(shelf: Shelf, index: Segment
 
 
 def test_one_of_many_topics(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
-    """Row groups with many topics tell the least and the greatest; the hot segments are newer than that topic."""
+    """Row groups with many topics have min and max statistics only; the hot segments are newer than the topic."""
     newest = LastOffsets(topics_of(shelf), 610)
     assert [row.offset for row in ask(index, newest, "many.042")] == [242]
     assert [row.offset for row in ask(index, newest, "many.>", 3)] == [297, 298, 299]
@@ -116,7 +116,7 @@ def test_the_last_of_a_busy_topic_are_in_the_last_part(
 
 
 def test_an_incomplete_table_falls_back_to_segments(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
-    """After a stop that was not clean: what is not in the table may be in what was there before this run."""
+    """After an unclean stop, a topic that is not in the table may be in earlier segments."""
     topics = topics_of(shelf)
     topics.floor = 1
     assert ask(index, LastOffsets(topics, 610), "absent") == []
@@ -130,7 +130,7 @@ def test_an_incomplete_table_falls_back_to_segments(shelf: Shelf, index: Segment
     assert reads == [200]
 
 
-# -- what the table tells --------------------------------------------------------------------------------
+# -- the table of topics ---------------------------------------------------------------------------------
 
 
 def ends(newest: LastOffsets, *patterns: str) -> list[int]:
@@ -166,7 +166,7 @@ def test_a_table_that_forgets() -> None:
     assert ends(newest, "7", "1", ">", "~7") == [8, ANYWHERE, ANYWHERE, ANYWHERE]
 
 
-# -- segments come and go --------------------------------------------------------------------------------
+# -- segments appear and disappear -----------------------------------------------------------------------
 
 
 def test_a_segment_that_is_sealed_or_removed_during_the_read(shelf: Shelf, index: SegmentIndex) -> None:

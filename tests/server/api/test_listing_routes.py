@@ -1,4 +1,4 @@
-"""What operators ask the broker for: topics by name, connections with what they listen to, and the end of one."""
+"""Routes for operators: list topics, list connections, close a connection."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_search_finds_parts_of_names_and_the_last_one_first(broker: Broker, ro
 
 
 def test_a_search_among_many(broker: Broker, room: Room) -> None:
-    """More than are looked at in one turn."""
+    """More topics than one turn of the event loop scans."""
     room.simplest(b"".join(pub(f"many/{i}") for i in range(45_000)))
     found = names(ask(broker, "polycast/topics", {"search": "many/", "limit": 3}))
     assert found == ["many/44999", "many/44998", "many/44997"]
@@ -110,7 +110,9 @@ def test_subscriptions_and_counters_of_a_connection(broker: Broker, room: Room) 
     assert (row["messages_in"], row["messages_out"]) == (0, 2)
     controller = room.controller()
     room.tell(controller, b"seen.three x\n")
-    assert connection(broker, controller.socket.getsockname()[1])["messages_in"] == 2  # with that of the fence
+    assert (
+        connection(broker, controller.socket.getsockname()[1])["messages_in"] == 2
+    )  # including the subscription of the fence
     assert "patterns" not in connection(broker, controller.socket.getsockname()[1])
 
 
@@ -201,7 +203,7 @@ def test_a_topic_of_nanomsg_cannot_contain_the_configured_separator() -> None:
 
 
 def test_only_admins_publish_as_another_dialect(tmp_path: Path) -> None:
-    """Whoever reads the log believes what it says."""
+    """Log readers trust the `dialect` column."""
     with gated(tmp_path, "guest may publish a", listen=("ubre",)) as broker:
         assert ask(broker, "polycast/publish", {"topic": "a", "dialect": "ubre"})["sequence"] == 0
         assert refusal(broker, "polycast/publish", {"topic": "a", "dialect": "hermod"}) == "Forbidden"

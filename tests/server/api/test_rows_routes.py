@@ -1,4 +1,4 @@
-"""`polycast/log`, `polycast/rows` and `polycast/places`: the log for those who are somewhere else."""
+"""`polycast/log`, `polycast/rows` and `polycast/places`: remote access to the log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def kept(data: Path) -> Iterator[Broker]:
-    """With a past: sealed segments, and one that is not."""
+    """A broker whose log has sealed and hot segments."""
     with Broker(SMALL, data=data, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
         for begin in range(0, 1000, 50):
             publish(publisher, numbered("orders.eu", range(begin, begin + 50), 300))
@@ -55,7 +55,7 @@ def client(kept: Broker) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def table(data: Path, kept: Broker) -> pa.Table:
-    """All that the log has, as it is read here."""
+    """All rows of the log, read locally."""
     return read_here(data)
 
 
@@ -74,7 +74,7 @@ def to_table(answer: Response) -> tuple[pa.Table, dict[str, Any]]:
 
 
 def get(client: Client, first: int, after: int, **more: Any) -> tuple[pa.Table, dict[str, Any]]:
-    """All rows, however many answers that takes."""
+    """All rows, over as many responses as needed."""
     parts, place = [], first
     while True:
         found, about = to_table(client.request("polycast/rows", to_body({"from": place, "to": after, **more})))
@@ -166,7 +166,7 @@ def test_responses_have_about_the_requested_size(client: Client, table: pa.Table
 def test_a_long_search_returns_what_was_found_so_far(
     data: Path, table: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others want to read, too."""
+    """A read ends after `SECONDS_AT_MOST`, so that other requests are served."""
     monkeypatch.setattr(log_rows, "SECONDS_AT_MOST", 0.0)
     wanted = log_rows.to_query(log_rows.RowsRequest(5, COUNT), 1000)
     found = pa.ipc.open_stream(finish(log_rows.read_rows(data / "log", wanted, COUNT)))
@@ -183,7 +183,7 @@ def test_missing_rows_are_reported(tmp_path: Path) -> None:
             place = client.request("polycast/log").value
             assert 0 < place["first"] < place["next"] == 1500
             found, about = to_table(client.request("polycast/rows", to_body({"from": 0, "to": 1500})))
-            gaps = about["skipped"]  # more than one where a segment goes in between
+            gaps = about["skipped"]  # more than one if a segment is removed between two reads
             assert gaps[0]["first"] == 0 and all("retention" in gap["reason"] for gap in gaps)
             missing = sum(gap["next"] - gap["first"] for gap in gaps)
             assert missing > 0 and found.num_rows + missing >= 1500
@@ -212,7 +212,7 @@ def test_bad_requests_for_rows(client: Client, body: Any, words: str) -> None:
     assert not answer.success and answer.value.startswith("BadRequest") and words in answer.value, answer
 
 
-# -- places ----------------------------------------------------------------------------------------------
+# -- seek ------------------------------------------------------------------------------------------------
 
 
 def test_places_by_time(client: Client, table: pa.Table) -> None:

@@ -1,4 +1,4 @@
-"""`serve --check` prints a configuration that says the same."""
+"""`serve --check` prints an equivalent configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nobody knows, or what is of the wrong type: where it stands, what was expected, the nearest known name."""
+"""Unknown names and wrong types: the error names the source, the expected type and the nearest known name."""
 
 from __future__ import annotations
 

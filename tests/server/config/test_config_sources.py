@@ -1,4 +1,4 @@
-"""Defaults, then the file, then the environment, then flags."""
+"""Precedence of sources: defaults, file, environment, flags."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from polycast.server.settings import TABLES, declared
 
 KEYS = sorted(declared())
 ALONE = [key for key in KEYS if key != "tls.client_certificates"]
-"""Those that need no other; that one needs tls.client_ca."""
+"""Settings that are valid on their own; the excluded one needs tls.client_ca."""
 OTHERS: dict[str, Any] = {
     "separator": ";",
     "rules": ["loopback may admin", "anonymous may publish a"],
@@ -26,11 +26,11 @@ OTHERS: dict[str, Any] = {
     "discover_networks": ["192.0.2.0/24"],
     "keep_free": "3GiB",
 }
-"""What is legal where not every text is."""
+"""Valid texts for settings that do not accept every text."""
 
 
 def other_than_default(field: Field[Any]) -> Any:
-    """A legal value of the right type that is not the default."""
+    """A valid value that is not the default."""
     if field.name in OTHERS:
         return OTHERS[field.name]
     if field.metadata["choices"]:
@@ -194,7 +194,7 @@ def test_listeners_of_a_later_source_replace_those_of_an_earlier(tmp_path: Path)
     }
 
 
-# -- where the broker connects to ------------------------------------------------------------------------
+# -- addresses to connect to -----------------------------------------------------------------------------
 
 
 def test_addresses_to_connect_to_in_a_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The settings of the log: what they do, and what is said about those that cannot be."""
+"""Settings of the log: their effect, and errors for invalid values."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_without_a_log_there_is_no_folder(tmp_path: Path) -> None:
 
 
 def test_sequences_of_evicted_topics_are_not_reused(tmp_path: Path) -> None:
-    """Also across a restart: whatever was used is not used twice."""
+    """Across a restart too: no sequence is used twice."""
     flag = "--set=limits.topics=10"
     seen: set[tuple[str, int]] = set()
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_sequences_of_evicted_topics_are_not_reused(tmp_path: Path) -> None:
 
 
 def test_committed_messages_are_those_that_a_crash_does_not_take_back(tmp_path: Path) -> None:
-    """Whatever a subscriber has heard is in the log."""
+    """Every message that a subscriber received is in the log."""
     with (
         Broker("--set=log.delivery=committed", data=tmp_path) as broker,
         broker.connect("simplest") as peer,

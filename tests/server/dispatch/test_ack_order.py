@@ -1,4 +1,4 @@
-"""What a publisher is answered by a broker that keeps a log: in which order, and that all of it comes."""
+"""Acks of a broker with a log: their order, and that none is missing."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_an_acknowledged_message_survives_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delivery", ["live", "committed"])
 def test_a_connection_that_publishes_and_subscribes(tmp_path: Path, delivery: str) -> None:
-    """What it hears of its own comes before the answer to it, and both before the end that it wished for."""
+    """A connection gets its own messages before their acks, and both before the close that it requested."""
     with Broker(f"--set=log.delivery={delivery}", data=tmp_path) as broker:
         for number in range(20):
             with broker.connect("hermod.pub") as peer:

@@ -1,4 +1,4 @@
-"""What the broker says about itself: who comes and goes, subscribes, and misses messages."""
+"""Events of the broker: connect, disconnect, subscribe, unsubscribe, dropped messages."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ EVENTS = "polycast/events/"
 class Row(NamedTuple):
     offset: int
     kind: str
-    """What stands behind `polycast/events/`, or the topic of something else."""
+    """The topic without `polycast/events/`."""
     said: dict[str, Any]
     source: str
 
 
 def rows(data: Path) -> list[Row]:
-    """All that the log has."""
+    """All events in the log."""
     reader, found = Reader(log_folder(str(data)), 0), []
     while batch := reader.read():
         for row in batch.to_pylist():
@@ -64,14 +64,14 @@ def events_on(broker: Broker) -> Peer:
 
 
 def hear(peer: Peer, kind: str) -> dict[str, Any]:
-    """The next event of that kind."""
+    """The next event of this kind."""
     while True:
         [heard] = read_messages(peer, 1)
         if heard.topic == EVENTS + kind:
             return dict(json.loads(heard.payload))
 
 
-# -- one life --------------------------------------------------------------------------------------------
+# -- one connection --------------------------------------------------------------------------------------
 
 
 def test_a_life_in_the_log(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_start_after_a_crash(tmp_path: Path) -> None:
 
 
 def test_a_subscription_and_a_message_in_one_read(tmp_path: Path) -> None:
-    """The order of a read is the order in the log."""
+    """Events of one read are in the order of the log."""
     frames = [
         hermod.message("t", b"0") + hermod.topics("t") + hermod.message("t", b"1") + hermod.topics("u", "t"),
         hermod.message("u", b"2"),
@@ -188,7 +188,7 @@ def test_subscriptions_that_begin_in_the_past(tmp_path: Path) -> None:
     assert [each.get("from") for each in found] == [*starts, None]
 
 
-# -- who hears them --------------------------------------------------------------------------------------
+# -- subscribers -----------------------------------------------------------------------------------------
 
 
 def test_subscribers_get_events_without_a_log() -> None:
@@ -250,7 +250,7 @@ def test_events_can_be_disabled(tmp_path: Path) -> None:
     assert [row.kind for row in rows(tmp_path)] == ["t"]
 
 
-# -- much of it ------------------------------------------------------------------------------------------
+# -- rates and limits ------------------------------------------------------------------------------------
 
 
 def test_many_subscriptions_are_few_bursts(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_drops_are_summed_up_exactly(tmp_path: Path) -> None:
 
 
 def test_a_subscriber_that_does_not_read_causes_no_more_events(tmp_path: Path) -> None:
-    """Events that it does not get cause none by themselves; what it missed is told with something else."""
+    """Dropped events cause no further events; the next other event contains the count of dropped messages."""
     limits = f"--set=limits.queue_bytes={MIB}"
     with Broker(limits, options="?policy=drop", data=tmp_path, events=True) as broker:
         with broker.connect("hermod.sub", 4096) as deaf:

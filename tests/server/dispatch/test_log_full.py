@@ -1,4 +1,4 @@
-"""A disk that is full, and then is not: with a real broker on a file system of two megabytes."""
+"""A real broker on a full file system of two megabytes that later has room again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIZE = 60_000
 
 
 class SmallDisk:
-    """`fill` takes all that is left of it, `free` gives it back."""
+    """`fill` uses up the free space, `free` releases it."""
 
     def __init__(self, path: Path) -> None:
         self.data = path / "data"
@@ -65,7 +65,7 @@ def small(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 class Publisher:
-    """Says numbered messages, and knows which were kept."""
+    """Publishes numbered messages, and records which were acknowledged."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -73,7 +73,7 @@ class Publisher:
         self.kept: list[bytes] = []
 
     def publish(self) -> str:
-        """An empty text, or why it was not kept."""
+        """The error, or an empty string if the message is durable."""
         payload = (b"%d " % self.said).ljust(SIZE, b".")
         self.said += 1
         self.peer.send(hermod.message("t", payload))
@@ -99,7 +99,7 @@ def readiness(broker: Broker) -> tuple[int, bytes]:
 
 
 def test_old_segments_go_before_it_is_full(small: SmallDisk) -> None:
-    """Three times as much as there is room for, and nothing is refused."""
+    """Three times as many bytes as there is room for; retention makes room, so none is refused."""
     floor = 1 << 20
     flags = (f"--set=log.keep_free={floor}", "--set=log.segment_bytes=65536", "--set=log.seal=false")
     with Broker(*flags, data=small.data) as broker, broker.connect("hermod.pub") as peer:
@@ -108,7 +108,9 @@ def test_old_segments_go_before_it_is_full(small: SmallDisk) -> None:
         publisher = Publisher(peer)
         for _ in range(100):
             assert publisher.publish() == ""
-            wait_for(lambda: small.room() >= floor // 2, "room")  # what was removed is freed a little later
+            wait_for(
+                lambda: small.room() >= floor // 2, "room"
+            )  # the file system frees removed files a little later
         status, body = readiness(broker)
         assert (status, body[:15]) == (200, b"ready\nwarning: ")
         assert b"log.keep_free is 1.0 MiB: the oldest segments of the log are removed" in body
@@ -143,7 +145,7 @@ def test_full_and_then_free(small: SmallDisk) -> None:
         for _ in range(5):
             assert REASON in publisher.publish()
         lost = publisher.said - len(publisher.kept)
-        heard = read_messages(subscriber, publisher.said)  # nobody who listens has missed anything
+        heard = read_messages(subscriber, publisher.said)  # live subscribers have received every message
         assert [each.sequence for each in heard] == list(range(publisher.said))
         assert total(broker, "log_messages_lost_total") == lost
         assert REASON in broker.wait_for_log("messages are not stored")
@@ -173,8 +175,8 @@ def test_a_batch_with_an_id_can_be_retried_when_there_is_room(small: SmallDisk) 
     check_log_of(small, [b"first", b"x" * SIZE, b"y"])
 
 
-def test_a_repeat_is_no_better_than_what_it_repeats(small: SmallDisk) -> None:
-    """It comes before anybody knows that the first one cannot be kept."""
+def test_a_repeat_of_a_failed_batch_fails(small: SmallDisk) -> None:
+    """The repeat is received before the first batch has failed."""
     with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
         peer.send(hermod.message("t", b"first"))
         peer.expect(OK)
@@ -206,7 +208,7 @@ def test_the_reply_tells_how_much_of_a_batch_is_durable(small: SmallDisk) -> Non
 
 
 def test_a_stop_while_it_is_full(small: SmallDisk) -> None:
-    """Nothing that was kept is lost; where there is no room to start again, it says so."""
+    """No durable message is lost; a start without room fails with an error."""
     with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
         publisher = Publisher(peer)
         publisher.publish()

@@ -1,4 +1,4 @@
-"""What the log says about announced brokers."""
+"""Log lines about announced brokers."""
 
 from __future__ import annotations
 

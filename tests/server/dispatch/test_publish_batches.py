@@ -1,4 +1,4 @@
-"""Batches with a `batch_id`: all or nothing, and once only, however often they come."""
+"""Batches with a `batch_id` are atomic and idempotent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def batch(topic: str, batch_id: str, *payloads: bytes) -> bytes:
 
 
 def check_log(broker: Broker, topic: str, *payloads: bytes) -> None:
-    """Just these were kept."""
+    """Exactly these messages are durable."""
     with broker.connect("hermod.pub") as peer, subscribe(broker, topic, since="earliest") as subscriber:
         publish(peer, [(topic, b"the end")])
         heard = read_messages(subscriber, len(payloads) + 1)
@@ -60,7 +60,7 @@ def test_a_repeat_on_another_connection(keeping: Broker) -> None:
 
 
 def test_concurrent_batches_with_the_same_id(keeping: Broker) -> None:
-    """Whoever comes first publishes it; all are answered."""
+    """The first request publishes the batch; every request is acknowledged."""
     frames = batch("race", "race", *(b"%d" % number for number in range(500)))
     peers = [keeping.connect("hermod.pub") for _ in range(20)]
     threads = [threading.Thread(target=peer.send, args=(frames,), daemon=True) for peer in peers]
@@ -153,7 +153,7 @@ def test_a_broker_that_is_stopped_in_the_middle(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_after_a_restart(tmp_path: Path, how: str) -> None:
-    """Also when it is long ago, and in a segment that is sealed."""
+    """An old batch in a sealed segment is known too."""
     flag = "--set=log.segment_bytes=65536"
     with Broker(flag, data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
         peer.send(batch("t", "old", b"1", b"2"))
@@ -195,7 +195,7 @@ def test_a_batch_acknowledged_at_the_moment_of_a_crash(tmp_path: Path) -> None:
 def test_the_number_of_remembered_ids_is_limited(tmp_path: Path) -> None:
     flag = "--set=log.batch_ids=2"
     with Broker(flag, data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
-        for name in ("a", "b", "c", "a"):  # for c, a is forgotten; for a, b
+        for name in ("a", "b", "c", "a"):  # the id of c evicts a; that of a evicts b
             peer.send(batch("t", name, name.encode()))
             peer.expect(hermod.ok(1))
         assert total(broker, "log_batch_ids") == 2
@@ -225,7 +225,7 @@ def test_ids_expire(tmp_path: Path) -> None:
 
 
 def test_other_names_of_a_message_are_not_counted(tmp_path: Path) -> None:
-    """A broker that forwards keeps a message also under the name that a subscriber hears."""
+    """With forwarding, the log also contains the message under its forwarded name."""
     for start in range(2):
         with (
             Broker("--forward", data=tmp_path) as broker,

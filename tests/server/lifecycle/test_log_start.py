@@ -1,4 +1,4 @@
-"""Folders that a broker cannot keep its log in: one clear line, exit code 1, and nothing is changed."""
+"""Data folders that cannot be used: one line on stderr, exit code 1, no file is changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_refused(failed: Finished, *words: str) -> None:
 
 
 def test_a_second_broker(tmp_path: Path) -> None:
-    """It says who has the folder; and the first one does not notice."""
+    """The error names the process that holds the folder; the first broker is not affected."""
     with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
         publish(peer, [("t", b"before")])
         check_refused(start(tmp_path), str(tmp_path), f"in use by process {broker.process.pid}")

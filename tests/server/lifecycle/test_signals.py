@@ -1,4 +1,4 @@
-"""How a broker ends."""
+"""Shutdown on signals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kit.wire import GUARD_SECONDS, Peer, wait_for
 
 BOTH = [signal.SIGTERM, signal.SIGINT]
 STREAM = pub("flow", b"x" * MIB) * 12
-"""More than sockets hold for a subscriber that does not read."""
+"""More bytes than the sockets of a subscriber that does not read can buffer."""
 
 
 def accepts(port: int) -> bool:
@@ -27,7 +27,7 @@ def accepts(port: int) -> bool:
 
 @contextmanager
 def with_waiting_subscriber(*arguments: str) -> Iterator[tuple[Broker, Peer]]:
-    """A broker that still has much to send to a subscriber that does not read."""
+    """A broker with queued messages for a subscriber that does not read."""
     with Broker(*arguments, fresh=True) as broker, Room(broker) as room:
         subscriber = room.simplest(b"sub flow\n", receive_bytes=4096)
         sending = Sending(publisher := room.connect("simplest"), STREAM)

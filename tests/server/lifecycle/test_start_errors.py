@@ -1,4 +1,4 @@
-"""What a user sees when a broker cannot start: one line that says why, a hint, and the right exit code."""
+"""Errors at start: one line on stderr, a hint, and the right exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FREE = "--listen=simplest=tcp://127.0.0.1:0"
 
 
 def check_error(failed: Finished, code: int, *words: str) -> None:
-    """One clear line, perhaps a hint behind it, nothing on stdout."""
+    """One line and an optional hint on stderr, nothing on stdout."""
     assert failed.code == code, failed.err
     assert failed.out == b""
     error, *rest = [line for line in failed.err.splitlines() if " WARNING " not in line]

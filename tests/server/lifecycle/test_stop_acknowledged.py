@@ -1,4 +1,4 @@
-"""A broker that stops still delivers what it acknowledged, also to those who talk back meanwhile."""
+"""A stopping broker delivers acknowledged messages, also to peers that keep sending."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MANY = 3000
 
 
 def publish(broker: Broker, topic: str, count: int) -> None:
-    """All of it is acknowledged."""
+    """Every message is acknowledged."""
     with broker.connect("hermod.pub") as publisher:
         publisher.send(message(topic, PIECE) * count)
         publisher.expect(OK * count)
@@ -63,7 +63,7 @@ def test_a_successor_keeps_its_ipc_file(tmp_path: Path) -> None:
     listen = f"--listen=simplest=ipc://{path}"
     with (
         Broker(listen, "--set=limits.shutdown_seconds=2", listen=ALL) as first,
-        subscribe(first, topics("s", window=1)),  # it does not acknowledge, so the broker takes its time
+        subscribe(first, topics("s", window=1)),  # without acknowledgements, the broker waits for the timeout
     ):
         publish(first, "s", 2)
         first.begin_to_stop()
@@ -75,7 +75,7 @@ def test_a_successor_keeps_its_ipc_file(tmp_path: Path) -> None:
 
 
 def path_is_free(path: Path) -> None:
-    """Nobody answers there any more."""
+    """Waits until no broker accepts connections there."""
     while True:
         with socket.socket(socket.AF_UNIX) as probe:
             try:

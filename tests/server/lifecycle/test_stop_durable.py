@@ -1,4 +1,4 @@
-"""A broker that is told to stop while everybody publishes: what was answered is kept, nothing else is promised."""
+"""A broker stops while publishers are sending: acknowledged messages are durable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Making = Callable[[str, int], bytes]
 
 
 class Pipelining:
-    """Sends without end, and gathers the answers, until the connection ends."""
+    """Publishes without pause, and collects the acks, until the connection is closed."""
 
     def __init__(self, peer: Peer, topic: str, make: Making) -> None:
         self.peer, self.topic, self._make = peer, topic, make
@@ -58,7 +58,7 @@ def single(topic: str, number: int) -> bytes:
 
 
 def with_handshakes(topic: str, number: int) -> bytes:
-    """Each message with a handshake behind it, which is answered with the same words."""
+    """Each message is followed by a handshake, which gets the same OK."""
     return hermod.message(topic, b"%d" % number) + hermod.topics("nothing")
 
 
@@ -75,7 +75,7 @@ KINDS: dict[str, tuple[Making, Callable[[int], int]]] = {
     "handshakes": (with_handshakes, lambda oks: (oks + 1) // 2),
     "batches": (in_batches, lambda oks: oks),
 }
-"""How messages are made, and how many of them so many OKs promise."""
+"""How messages are framed, and how many messages a number of OKs acknowledges."""
 
 
 @pytest.mark.parametrize("delivery", ["live", "committed"])
@@ -98,7 +98,7 @@ def test_acknowledged_messages_are_durable(tmp_path: Path, delivery: str) -> Non
 
 
 def check(broker: Broker, publisher: Pipelining) -> None:
-    """OKs, and at most one last word; and the log has it all, in its order, and goes on without a gap."""
+    """OKs, and at most one error; the log has the acknowledged messages in order, and continues without a gap."""
     lines = publisher.answers.splitlines(keepends=True)
     errors = [each for each in lines if b'"ERROR"' in each]
     assert errors in ([], lines[-1:]), errors
@@ -136,7 +136,7 @@ def test_acknowledged_requests_are_durable(tmp_path: Path) -> None:
 
 
 def test_subscribers_get_what_was_taken(tmp_path: Path) -> None:
-    """Those who listen when a broker stops have heard all that the log has."""
+    """Subscribers that are connected when a broker stops have received every message in the log."""
     with Broker(data=tmp_path) as broker, subscribe(broker, "single/0") as live:
         heard = bytearray()
 

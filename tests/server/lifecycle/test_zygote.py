@@ -1,4 +1,4 @@
-"""A broker that the tests fork is like one that users start."""
+"""A forked broker behaves like one that a user starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BOTH = pytest.mark.parametrize("fresh", [False, True], ids=["forked", "fresh"])
 
 
 def libraries(broker: Broker) -> str:
-    """What it has loaded that is not Python code."""
+    """Loaded shared libraries."""
     return Path(f"/proc/{broker.process.pid}/maps").read_text()
 
 
@@ -57,6 +57,6 @@ def test_a_zygote_leaves_no_process_behind(tmp_path: Path) -> None:
         forked = zygote.fork(["serve", "--no-log"], clean_environment(), stderr, "polycast")
     with forked.stdout as stdout:
         zygote.end()
-        stdout.read()  # ends when nobody is left who could write
+        stdout.read()  # reaches end of file when no process has the pipe open for writing
     assert forked.wait(GUARD_SECONDS) == -signal.SIGKILL
     assert not Path(f"/proc/{forked.pid}").exists()

@@ -1,4 +1,4 @@
-"""How long things take: one measurement for each burst, counted for each of its messages."""
+"""Latency metrics: one measurement per burst, counted for each of its messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def scrape(broker: Broker) -> dict[str, Family]:
 
 
 def counted(broker: Broker, name: str = "delivery_seconds") -> tuple[float, float]:
-    """How many, and how long all of them together."""
+    """Count and sum of a histogram."""
     family = scrape(broker)[f"polycast_{name}"]
     return family.counts[()], family.sums[()]
 
@@ -66,7 +66,7 @@ def test_a_delivery_is_counted_for_each_message() -> None:
 
 @pytest.mark.parametrize("delivery", ["live", "committed"])
 def test_with_a_log(delivery: str, tmp_path: Path) -> None:
-    """No longer than it took from outside; with `committed` no shorter than the disk took."""
+    """At most the time measured from outside; with `committed`, at least the fsync time."""
     with Broker(f"--set=log.delivery={delivery}", data=tmp_path) as broker, Room(broker) as room:
         ear = room.simplest(b"sub t\n")
         publisher = room.connect("hermod.pub")

@@ -1,4 +1,4 @@
-"""`/metrics`: everything that is declared, nothing that is not, and the numbers are those of what happened."""
+"""`/metrics` exports exactly the declared metrics, with correct values."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ NAMES = {
     "delivery_seconds": "polycast_delivery_seconds",
     "log_sync_seconds": "polycast_log_sync_seconds",
 }
-"""Whoever scrapes them relies on these: a new one is added here, an old one is not renamed."""
+"""Users depend on these names: add new ones here, never rename existing ones."""
 
 DECLARED: list[Field[Any]] = [*fields(Counters), *fields(Totals), *fields(Progress), *fields(Times)]
 
@@ -126,7 +126,7 @@ ROW = re.compile(r"^\| `(polycast_\w+)` \| (\w+) \| \w+ \| (.*?) \| (.*) \|$", r
 
 
 def test_the_page_in_the_docs_tells_what_is_there() -> None:
-    """Name, kind, labels and meaning, for everything that can be scraped, and for nothing else."""
+    """Name, kind, labels and description of every metric."""
     written = {
         name: (kind, set(re.findall(r"`(\w+)`", labels)), meaning)
         for name, kind, labels, meaning in ROW.findall((ROOT / "docs" / "reference" / "metrics.md").read_text())
@@ -154,7 +154,7 @@ def test_odd_labels_are_read_as_they_were(odd: str) -> None:
     assert refused == {(("listener", odd), ("dialect", "d"), ("reason", odd)): 3}
 
 
-# -- the numbers -----------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------------
 
 
 def test_messages_and_bytes() -> None:

@@ -1,4 +1,4 @@
-"""When offsets were given out."""
+"""The time at which offsets were assigned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from polycast.server.stats.offset_times import EXACTNESS, MARKS_AT_MOST, OffsetT
 
 @pytest.fixture
 def marks() -> OffsetTimes:
-    """It begins at offset 10; at second 101 come 10 to 14, at second 103 comes 15."""
+    """Starts at offset 10; offsets 10 to 14 are assigned at second 101, offset 15 at second 103."""
     found = OffsetTimes()
     for next_offset, now in ((10, 100.0), (15, 101.0), (15, 102.0), (16, 103.0)):
         found.note(next_offset, now)

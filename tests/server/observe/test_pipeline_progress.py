@@ -1,4 +1,4 @@
-"""How far pipelines have come: what they tell, what is remembered of it, and where it is seen."""
+"""Progress of pipelines: reports, expiry, metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refusal(broker: Broker, body: Any) -> str:
         return peer.refusal("polycast/positions", body)
 
 
-# -- what is remembered ----------------------------------------------------------------------------------
+# -- stored reports --------------------------------------------------------------------------------------
 
 
 def queries(positions: PipelineProgress, now: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""`/healthz` says that the broker lives, `/readyz` that it can be used; if it cannot, why."""
+"""`/healthz` reports liveness, `/readyz` readiness with the reasons if the broker is not ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker says on stderr: for people, or one JSON object for each line."""
+"""Log lines on stderr: plain text, or one JSON object per line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYS = {"time", "level", "logger", "message"}
 
 
 def read_lines(text: str) -> list[dict[str, Any]]:
-    """Every line, whoever said it."""
+    """Every line, from every logger."""
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -82,7 +82,7 @@ def test_an_exception_is_part_of_the_line() -> None:
 def test_warnings_and_uncaught_exceptions(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Warnings, and what nobody caught."""
+    """Python warnings and uncaught exceptions."""
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)

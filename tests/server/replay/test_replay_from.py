@@ -1,4 +1,4 @@
-"""`from` in a handshake of hermod: where a subscription begins, and that it goes on from there."""
+"""`from` in a hermod handshake: the start position of a subscription."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from kit.wire import Peer, wait_for
 
 SMALL = "--set=log.segment_bytes=65536"
 PATTERN = ("a", "b", "a", "c", "a", "b", "time")
-"""Which topic comes when, again and again."""
+"""The topics of consecutive messages, repeated."""
 HALF = 2100
 
 
 class Past(NamedTuple):
-    """A broker with something in its log."""
+    """A broker with messages in its log."""
 
     broker: Broker
     everything: list[Heard]
     middle: int
-    """Milliseconds since the epoch between the first half and the second."""
+    """A time between the first and the second half, in milliseconds since the epoch."""
 
     def of(self, *topics: str) -> list[Heard]:
         return [heard for heard in self.everything if heard.topic in topics]
@@ -36,7 +36,7 @@ class Past(NamedTuple):
 
 @pytest.fixture(scope="module", params=["sealed", "hot", "large"])
 def past(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
-    """In many small segments, sealed or not, or in one."""
+    """In one segment, or in many small ones, sealed or hot."""
     flags = {"sealed": [SMALL], "hot": [SMALL, "--set=log.seal=false"], "large": []}[request.param]
     with Broker(*flags, data=tmp_path_factory.mktemp("data")) as broker, broker.connect("hermod.pub") as publisher:
         messages = [(PATTERN[n % len(PATTERN)], b"%d" % n + b"." * (n % 300)) for n in range(2 * HALF)]
@@ -50,7 +50,7 @@ def past(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def say(publisher: Peer, messages: list[tuple[str, bytes]]) -> None:
-    """In groups of some size: each is waited for."""
+    """Publishes in groups and waits for the acks of each."""
     for begin in range(0, len(messages), 100):
         publish(publisher, messages[begin : begin + 100])
 
@@ -65,14 +65,14 @@ def with_sequences(messages: list[tuple[str, bytes]]) -> list[Heard]:
 
 
 def check(past: Past, wanted: list[Heard], *topics: str, since: object, patterns: Sequence[str] = ()) -> None:
-    """Just these come, and then what is live."""
+    """Receives exactly these messages, then live ones."""
     with subscribe(past.broker, *topics, since=since, patterns=patterns) as subscriber:
         assert read_messages(subscriber, len(wanted)) == wanted
         expect_live(past, subscriber)
 
 
 def expect_live(past: Past, subscriber: Peer) -> None:
-    """Everything from the log has come."""
+    """The replay is complete."""
     wait_for_total(past.broker, "replays_open", 0)
     expect_no_more(subscriber)
 
@@ -143,7 +143,7 @@ def test_several_matching_patterns_give_each_message_once(past: Past) -> None:
 
 
 def test_a_topic_with_a_sequence_beside_a_pattern_that_has_none(past: Past) -> None:
-    """What the pattern brings from now on is not brought twice by the topic."""
+    """Live messages that match both the pattern and the topic are delivered once."""
     with subscribe(past.broker, "c", patterns=[">"], since={"c": 595}) as subscriber:
         assert read_messages(subscriber, 5) == past.of("c")[595:]
         expect_live(past, subscriber)
@@ -218,7 +218,7 @@ def test_a_second_subscription_to_the_topic_restarts_the_replay(past: Past) -> N
 
 
 def test_a_second_subscription_to_the_topic_while_the_window_is_full(past: Past) -> None:
-    """What waited for the window comes first, then everything from the beginning."""
+    """Messages held by the window come first, then everything from the start."""
     with subscribe(past.broker, "c", window=3, since="earliest") as subscriber:
         assert read_messages(subscriber, 3) == past.of("c")[:3]
         subscriber.send(handshake("c", since="earliest"))
@@ -236,7 +236,7 @@ def test_a_second_subscription_to_the_topic_while_the_window_is_full(past: Past)
 
 
 def test_a_window_that_is_set_during_a_replay(past: Past) -> None:
-    """In whichever way they come, all of them do."""
+    """Every message is delivered, whichever order the subscriptions have."""
     with past.broker.connect("hermod.sub") as subscriber:
         subscriber.send(handshake("a", since="earliest") + hermod.topics("never", window=5))
         subscriber.expect(OK * 2)
@@ -254,7 +254,7 @@ def test_without_a_log_replay_is_refused() -> None:
 
 
 def test_sequences_that_retention_removed(tmp_path: Path) -> None:
-    """The first that comes is the first that is there."""
+    """The first message is the first one that retention left."""
     with (
         Broker(SMALL, "--set=log.retain_bytes=200000", data=tmp_path) as broker,
         broker.connect("hermod.pub") as publisher,

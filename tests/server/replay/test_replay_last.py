@@ -1,4 +1,4 @@
-"""Listeners with `?replay=last`: whoever subscribes gets the last message of each topic, then what is live."""
+"""Listeners with `?replay=last`: a new subscription gets the last message of each topic, then live ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kit.wire import Peer, wait_for
 
 LAST = "?replay=last"
 SILENT_EARS = [name for name in EARS if name != "hermod"]
-"""Those who have no way to ask."""
+"""Dialects without a start position in their protocol."""
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_a_repeated_subscription_with_another_encoder_replays_nothing(last: Brok
 
 
 def test_unsubscribed_at_once(last: Broker) -> None:
-    """What was on its way may come or not; nothing comes after that, and nothing twice."""
+    """A message in flight may still be delivered; none after it, and none twice."""
     say(last, ("t", b"x"))
     with UbrePeer(last.ports["ubre"]) as peer:
         for _ in range(20):
@@ -158,7 +158,7 @@ def test_unsubscribed_at_once(last: Broker) -> None:
 
 
 def test_live_messages_follow_the_last_ones(last: Broker) -> None:
-    """Subscribing and publishing in one packet: each message once, in its order; the newest is the last one."""
+    """Subscribe and publish in one packet: each message once, in order; the newest is the last."""
     say(last, ("t", b"0"), ("u", b"0"))
     for turn in range(20):
         with UbrePeer(last.ports["ubre"]) as peer:
@@ -183,7 +183,7 @@ def test_ten_thousand_topics(last: Broker) -> None:
         peer.expect(wanted)
         say(last, ("topic/7", b"live"))
         peer.expect(pub("topic/7", b"live"))
-    with last.connect("simplest") as peer:  # the same, each by itself
+    with last.connect("simplest") as peer:  # the same in separate packets
         peer.send(b"".join(b"sub topic/%d\n" % number for number in range(5000)))
         found: dict[str, bytes] = {}
         while len(found) < 10_000:
@@ -211,7 +211,7 @@ def test_a_publisher_gets_no_own_messages_if_its_dialect_says_so(last: Broker) -
 
 
 def test_connection_names_of_an_earlier_run_are_not_excluded(tmp_path: Path) -> None:
-    """Over ipc all of them have the same address; and the first one is always the first one."""
+    """All ipc connections have the same address, and the first connection of each run has the same number."""
     path = tmp_path / "simplest.sock"
     listen = f"--listen=simplest=ipc://{path}{LAST}"
     with Broker(listen, data=tmp_path, listen=("ubre", "http")) as broker, FilePeer(path) as peer:
@@ -224,7 +224,7 @@ def test_connection_names_of_an_earlier_run_are_not_excluded(tmp_path: Path) -> 
 
 
 def test_hermod_can_ask_for_something_else(last: Broker) -> None:
-    """For what it names, a start of its own; for the rest, the last."""
+    """Topics named in `from` start there; the others start with the last message."""
     say(last, ("a", b"0"), ("b", b"0"), ("a", b"1"), ("b", b"1"), ("a", b"2"))
     with last.connect("hermod.sub") as peer:
         peer.send(hermod.topics("a", "b", **{"from": {"a": 1}}))

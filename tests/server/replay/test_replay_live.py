@@ -1,4 +1,4 @@
-"""From the log to what is live, while others publish as fast as they can: no gap, no repeat, one order."""
+"""From replay to live under load: no gap, no repeat, one order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLAGS = {
 
 
 class Publishing:
-    """One publisher for each topic, in a thread of its own."""
+    """One publisher thread per topic."""
 
     def __init__(self, broker: Broker, size: int = 60) -> None:
         self._threads = [
@@ -68,7 +68,7 @@ def check_order(heard: list[Heard], first: int = 0) -> None:
 
 
 def test_every_subscriber_gets_every_message_once_in_one_order(busy: Broker) -> None:
-    """Those who come at any time while it is said, and after it."""
+    """Subscribers that connect during and after publishing."""
     with ExitStack() as stack:
         publishing = stack.enter_context(Publishing(busy))
         subscribers = [stack.enter_context(subscribe(busy, *TOPICS, since="earliest"))]
@@ -86,7 +86,7 @@ def test_every_subscriber_gets_every_message_once_in_one_order(busy: Broker) -> 
 
 
 def test_a_replay_from_a_sequence_that_is_being_published_starts_there(busy: Broker) -> None:
-    """As soon as anybody has heard of it, it can be asked for."""
+    """A sequence can be replayed as soon as one subscriber has received it."""
     with Publishing(busy) as publishing, subscribe(busy, *TOPICS) as live:
         for _ in range(15):
             last = {}
@@ -113,7 +113,7 @@ def test_a_live_subscriber_replays_another_topic_without_loss(busy: Broker) -> N
 
 
 def test_a_live_topic_that_is_also_replayed_by_a_pattern_comes_once(busy: Broker) -> None:
-    """From the second handshake on: all of it from the beginning, each message once, in its order."""
+    """The second handshake restarts the replay: every message from the start, once and in order."""
     with Publishing(busy) as publishing, subscribe(busy, "x") as subscriber:
         wait_for(lambda: total(busy, "log_next_offset") > EACH, "half of it")
         subscriber.send(handshake(patterns=[">"], since="earliest"))

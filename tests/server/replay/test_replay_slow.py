@@ -1,4 +1,4 @@
-"""Replays that nobody reads: others do not notice, and nothing stays behind."""
+"""Replays to subscribers that do not read: other connections are not affected, and no resources leak."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kit.wire import GUARD_SECONDS, Peer
 
 MESSAGES = 6000
 SIZE = 10_000
-"""Far more than any system keeps for a socket that is not read."""
+"""Far more bytes than a socket can buffer."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def begin(broker: Broker, stack: ExitStack, **more: object) -> Peer:
-    """A replay that is not read."""
+    """A replay to a subscriber that does not read."""
     peer = stack.enter_context(broker.connect("hermod.sub", receive_bytes=4096))
     peer.send(handshake("past", since="earliest", **more))
     peer.expect(hermod.OK)
@@ -105,13 +105,13 @@ def test_a_stop_in_the_middle(tmp_path: Path) -> None:
         for _ in range(5):
             begin(broker, stack)
         wait_for_total(broker, "replays_open", 5)
-        for _ in range(20):  # these have hardly begun
+        for _ in range(20):  # these replays have hardly started
             stack.enter_context(broker.connect("hermod.sub")).send(handshake("past", since={"past": 5000}))
         assert broker.stop() == 0
 
 
 def test_a_handshake_with_thousands_of_sequences(tmp_path: Path) -> None:
-    """As of somebody who comes back, and knows for each topic what it has."""
+    """Like a reconnecting subscriber that has a position for every topic."""
     topics = [f"topic/{number}" for number in range(2000)]
     with Broker("--set=log.segment_bytes=65536", data=tmp_path) as broker, ExitStack() as stack:
         publisher = stack.enter_context(broker.connect("hermod.pub"))

@@ -1,4 +1,4 @@
-"""Policy `spill`: whoever is too slow for what is live gets it from the log, all of it, in order."""
+"""Policy `spill`: a subscriber too slow for live delivery is served from the log, completely and in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUEUE_BYTES = 64 * KIB
 PIECE_BYTES = 16 * KIB
 SMALL_QUEUE = f"--set=limits.queue_bytes={QUEUE_BYTES}"
 TRIES = 4000
-"""So many pieces no system keeps for a socket that is not read."""
+"""More pieces than a socket can buffer."""
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def payload(number: int) -> bytes:
 
 
 class UbreBaseSession:
-    """Publishes numbered messages, and knows how many there were."""
+    """Publishes numbered messages and counts them."""
 
     def __init__(self, broker: Broker, topic: str = "flow") -> None:
         self._broker = broker
@@ -56,7 +56,7 @@ class UbreBaseSession:
         self.count += count
 
     def say_until_spilled(self, spilled: int = 1) -> None:
-        """And then some more."""
+        """Then publishes a few more."""
         while total(self._broker, "subscribers_spilled_total") < spilled:
             assert self.count < TRIES
             self.say(20)
@@ -64,8 +64,10 @@ class UbreBaseSession:
 
 
 def expect_all(ear: Ear, peer: Peer, numbers: range, topic: str = "flow") -> None:
-    """These and no others come next."""
-    peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MIB)  # it reads as fast as it can from here on
+    """Receives exactly these messages next."""
+    peer.socket.setsockopt(
+        socket.SOL_SOCKET, socket.SO_RCVBUF, MIB
+    )  # from here on, the subscriber reads as fast as it can
     wanted = b"".join(ear.frame(topic, number, payload(number)) for number in numbers)
     found = Reading(peer, len(wanted)).finish()
     peer.read = found[len(wanted) :]
@@ -100,8 +102,8 @@ def test_a_subscriber_can_fall_behind_repeatedly(spilling: Broker) -> None:
             wait_for_total(spilling, "replays_open", 0)
 
 
-def test_a_spilled_subscriber_is_not_closed_while_it_makes_progress(tmp_path: Path) -> None:
-    """Others are closed when they take nothing for so long."""
+def test_a_stalled_subscriber_is_not_closed(tmp_path: Path) -> None:
+    """Other policies close a connection without progress for `limits.stall_seconds`."""
     flags = (SMALL_QUEUE, "--set=limits.policy=spill", "--set=limits.stall_seconds=0.1")
     ear = EARS["simplest"]
     with Broker(*flags, data=tmp_path, listen=LISTEN) as broker:
@@ -113,7 +115,7 @@ def test_a_spilled_subscriber_is_not_closed_while_it_makes_progress(tmp_path: Pa
 
 
 def _stuck_seconds(broker: Broker) -> float:
-    """For how long nothing has moved on the connection of simplest."""
+    """Seconds without progress on the simplest connection."""
     found = ask(broker, "polycast/connections")["connections"]
     [idle] = [float(each["idle_seconds"]) for each in found if each["listener"] == "simplest"]
     return idle
@@ -162,13 +164,13 @@ def test_many_spilled_subscribers_and_a_fast_one(spilling: Broker) -> None:
 
 
 def test_spilled_subscribers_use_no_memory(tmp_path: Path) -> None:
-    """Neither what is published meanwhile is kept for them, nor what was read for them from the log."""
+    """Neither live messages nor messages read from the log are queued for spilled subscribers."""
     with (
         Broker(SMALL_QUEUE, data=tmp_path, listen=LISTEN, options="?policy=spill", fresh=True) as broker,
         ExitStack() as stack,
     ):
         speaker = stack.enter_context(UbreBaseSession(broker))
-        speaker.say(4000)  # the log has by now what it keeps in memory for those who are nearly there
+        speaker.say(4000)  # fills the part of the log that is cached in memory
         before, heard = resident_bytes(broker.process.pid), speaker.count
         ears = [EARS[name] for name in ("simplest", "hermod", "ubre", "nanomsg") for _ in range(10)]
         slow = [stack.enter_context(ear.open(broker, "flow", 4096)) for ear in ears]
@@ -180,7 +182,7 @@ def test_spilled_subscribers_use_no_memory(tmp_path: Path) -> None:
         assert resident_bytes(broker.process.pid, "VmHWM") - before < 256 * MIB
 
 
-# -- beside other things ---------------------------------------------------------------------------------
+# -- combined with other features ------------------------------------------------------------------------
 
 
 def test_a_window_that_is_not_acknowledged(spilling: Broker) -> None:
@@ -208,7 +210,7 @@ def test_a_window_that_is_larger_than_the_queue(spilling: Broker, pace: dict[str
 
 
 def test_a_window_beside_a_replay(spilling: Broker) -> None:
-    """What is brought from the past and what fell behind: both come whole, each in its order."""
+    """A replay and a spill on one connection: both complete, each in order."""
     with UbreBaseSession(spilling, "past") as past, UbreBaseSession(spilling) as speaker:
         past.say(300)
         speaker.say(1)
@@ -257,7 +259,7 @@ def test_a_publisher_gets_no_own_messages_if_its_dialect_says_so(spilling: Broke
 
 
 def test_subscriptions_that_change_during_a_spill(spilling: Broker) -> None:
-    """A new one begins with what is new; what is not wanted any more does not come."""
+    """A new subscription starts live; messages of an ended one are not delivered."""
     ear = EARS["ubre"]
     with (
         ear.open(spilling, "flow", 4096) as slow,
@@ -309,7 +311,7 @@ def test_a_subscriber_that_disconnects_during_a_spill_leaves_nothing_behind(spil
 
 
 def test_replies_have_a_limit_of_their_own(spilling: Broker) -> None:
-    """Who is behind and asks and asks, and reads nothing, is too slow after all."""
+    """A spilled subscriber that sends requests and never reads exceeds the limit of replies and is closed."""
     ear = EARS["ubre"]
     with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()

@@ -1,4 +1,4 @@
-"""`polycast sub --from` against a broker that keeps a log."""
+"""`polycast sub --from` with a broker that has a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one dialect says, as the other one hears it."""
+"""Messages between `simplest` and `fanout`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input may come cut anywhere and glued to anything."""
+"""Input may be split or joined at any byte."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_client_byte_by_byte(room: Room) -> None:
 
 
 def test_commands_take_effect_in_their_order(room: Room) -> None:
-    """Two on one connection: what is published between a sub and an unsub in one write is heard by others only."""
+    """Several commands in one write: each takes effect before the next; a publisher gets none of its own messages."""
     other = room.simplest(b"sub n\n")
     room.simplest(b"sub n\npub n 1 1\nunsub n\npub n 1 2\nsub n\n")
     other.expect(b"pub n 1 1\npub n 1 2\n")

@@ -1,4 +1,4 @@
-"""What `hermod` refuses and takes at its edges, and how that is told and counted, on the wire."""
+"""Refusals and limits of `hermod`: errors and counters on the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests in `hermod`: to the broker itself, and to whoever serves a route in another dialect."""
+"""Requests over `hermod`: to routes of the broker, and to responders of other dialects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_on_either_port(kept: Broker, listener: str) -> None:
 
 
 def test_messages_and_requests_beside_each_other(kept: Broker) -> None:
-    """OKs keep their order; an answer comes when it is there."""
+    """OKs keep their order; a response is sent when it is available."""
     with kept.connect("hermod.pub") as peer:
         history = ask("polycast/history", 1, body={"pattern": "beside"})
         peer.send(hermod.message("beside", b"1") + history + hermod.message("beside", b"2"))

@@ -1,4 +1,4 @@
-"""The http port, as browsers, scrapers and WebSocket clients see it on the wire."""
+"""The http listener, as browsers, scrapers and WebSocket clients see it on the wire."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_http_1_0(room: Room) -> None:
 
 
 def test_a_half_closed_client_gets_its_response(room: Room) -> None:
-    """As netcat does."""
+    """Like netcat."""
     peer = room.connect("http")
     peer.send(get("/healthz"))
     peer.shut()

@@ -1,4 +1,4 @@
-"""Bad input on the http port: the right answer to who sent it, and nothing that anyone else would notice."""
+"""Bad input on the http listener: the right response, and no effect on other connections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def witness(room: Room, broker: Broker) -> Iterator[WebSocket]:
-    """Somebody on the same port; whatever happens to the others, it hears what it asked for and nothing else."""
+    """A subscriber on the same listener: it receives its messages and nothing else."""
     with WebSocket(broker.ports["http"]) as socket:
         socket.send_text('{"subscribe":"witness"}')
         socket.settle()
@@ -130,7 +130,7 @@ def test_a_flood_of_pings_gets_pongs(broker: Broker, witness: WebSocket) -> None
 
 
 def test_a_flood_of_requests_is_cut_short(room: Room, witness: WebSocket) -> None:
-    """Whoever asks for so many pages at once is answered, for some of them, and has to come again."""
+    """A peer that requests this many pages at once gets responses for some of them, then is closed."""
     peer = room.connect("http")
     peer.send(get("/metrics") * 100)
     statuses = read_all(peer.expect_closed())

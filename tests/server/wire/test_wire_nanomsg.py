@@ -1,4 +1,4 @@
-"""`nanomsg` over tcp and ipc, as sockets made by hand see it."""
+"""`nanomsg` over tcp and ipc, by handwritten sockets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def publisher(broker: Broker) -> Peer:
 
 
 def subscriber(broker: Broker) -> Peer:
-    """As soon as it has the broker's header, it is subscribed."""
+    """The subscription is in force when the header of the broker arrives."""
     peer = broker.connect("nanomsg.pub")
     peer.send(SUB)
     peer.expect(PUB)

@@ -1,4 +1,4 @@
-"""`nanomsg` over the WebSockets of the http listener, as sockets made by hand see it."""
+"""`nanomsg` over WebSockets of the http listener, by handwritten sockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def broker() -> Iterator[Broker]:
 
 
 def subscriber(broker: Broker, path: str = "/") -> WebSocket:
-    """It is subscribed as soon as the broker has agreed."""
+    """The subscription is in force when the upgrade is accepted."""
     return WebSocket(broker.ports["http"], path, PUB_PROTOCOL)
 
 

@@ -14,7 +14,7 @@ def test_the_broker_sends_nothing_first(room: Room) -> None:
 
 
 def test_a_message_reaches_its_subscriber(room: Room) -> None:
-    """The example of the spec."""
+    """The example in the specification."""
     subscriber = room.simplest(b"sub //myorg/chat/\n")
     room.simplest(b"pub //myorg/chat/main 5 hello\n")
     subscriber.expect(b"pub //myorg/chat/main 5 hello\n")
@@ -99,7 +99,7 @@ def test_a_duplicate_subscription_is_ended_by_one_unsub(room: Room) -> None:
     room.expect_quiet(subscriber)
 
 
-# -- the form of a pub -----------------------------------------------------------------------------------
+# -- syntax of pub ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_name_of_the_longest_size_passes(room: Room) -> None:
     subscriber.expect(pub(name, b"x"))
 
 
-# -- what costs nothing ----------------------------------------------------------------------------------
+# -- ignored input ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_name_that_is_not_utf8_is_refused_alone(room: Room, name: bytes) -> No
     subscriber.expect(pub("c", b"3"))
 
 
-# -- what costs the connection ---------------------------------------------------------------------------
+# -- input that closes the connection --------------------------------------------------------------------
 
 MALFORMED = [
     b"pub\n", b"pub \n", b"pub n\n", b"pub n \n", b"pub n x\n", b"pub n -1 x\n", b"pub n +1 x\n",

@@ -1,4 +1,4 @@
-"""The dialect `ubre`, as its peers see it on the wire: publications."""
+"""The dialect `ubre` on the wire: messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def socket(broker: Broker) -> Iterator[WebSocket]:
         yield peer
 
 
-# -- from one to the other -------------------------------------------------------------------------------
+# -- between connections ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -96,7 +96,7 @@ def test_unsubscribe(stream: UbrePeer) -> None:
 
 
 def test_many_messages_keep_their_order(stream: UbrePeer, socket: WebSocket) -> None:
-    """Those that go out as they came, and those that do not."""
+    """Bodies that are passed on byte for byte, and those that are reformatted."""
     stream.say(subscribe="t")
     stream.settle()
     texts = [text(publish="t", body=i) if i % 3 else f'{{"publish": "t", "body": "{i}"}}' for i in range(3000)]
@@ -297,7 +297,7 @@ def test_a_stopping_broker_closes_its_connections() -> None:
 
 
 def test_a_tunnel(broker: Broker, socket: WebSocket) -> None:
-    """UBRE within UBRE: requests and answers, carried by publications."""
+    """UBRE within UBRE: requests and responses inside messages."""
     with WebSocket(broker.ports["http"]) as far:
         far.send_text(text(subscribe="tunnel/there"))
         socket.send_text(text(subscribe="tunnel/back"))

@@ -1,4 +1,4 @@
-"""Requests over `ubre`: from who asks to who serves, and back."""
+"""Requests over `ubre`, from requester to responder and back."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def server(broker: Broker) -> Iterator[UbrePeer]:
 
 
 def number_of(server: UbrePeer, route: str = "add", **body: Any) -> int:
-    """The broker's own id of the request that comes next."""
+    """The id that the broker gives to the next request."""
     head, tail = line(request=route, id=0, **body).split(b"0", 1)
     server.expect(head)
     digits = server.read_until(tail).removesuffix(tail)
     return int(digits)
 
 
-# -- there and back --------------------------------------------------------------------------------------
+# -- request and response --------------------------------------------------------------------------------
 
 
 def test_success(asker: UbrePeer, server: UbrePeer) -> None:
@@ -170,7 +170,7 @@ def binary_number_of(server: UbrePeer, route: str = "bin", **body: Any) -> str:
     return str(int(number))
 
 
-# -- who is there ----------------------------------------------------------------------------------------
+# -- responders ------------------------------------------------------------------------------------------
 
 
 def test_no_responder(asker: UbrePeer, server: UbrePeer) -> None:
@@ -224,7 +224,7 @@ def test_the_requester_is_gone(broker: Broker, server: UbrePeer) -> None:
 
 
 def broker_forgets(server: UbrePeer, number: int) -> None:
-    """An answer to nobody changes nothing."""
+    """An unexpected response is ignored."""
     server.say(success=number, body="late")
     server.settle()
 
@@ -307,7 +307,7 @@ def test_too_many_open_requests() -> None:
         asker.hear(success=1)
 
 
-# -- what is no request ----------------------------------------------------------------------------------
+# -- invalid requests ------------------------------------------------------------------------------------
 
 
 def test_bad_requests(asker: UbrePeer) -> None:
@@ -324,7 +324,7 @@ def test_bad_requests(asker: UbrePeer) -> None:
     asker.settle()
 
 
-# -- those who say no more, and those who are sent away ---------------------------------------------------
+# -- half-closed and closed connections -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("said", [line(request="add", id=1), frame("R", "1", envelope("add"), STREAMING)])
@@ -339,7 +339,7 @@ def test_a_half_closed_requester_gets_the_response(asker: UbrePeer, server: Ubre
 def test_a_responder_with_bad_input_gets_no_more_requests(
     broker: Broker, asker: UbrePeer, server: UbrePeer
 ) -> None:
-    """It has not left yet: its own side of the connection is still open."""
+    """The broker has closed it, but its own side of the connection is still open."""
     with UbrePeer(broker.ports["ubre"]) as bad:
         bad.say(subscribe="add", body=SERVE)
         bad.settle()

@@ -1,4 +1,4 @@
-"""The routes that the broker answers itself."""
+"""Routes of the broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def refusal(peer: UbrePeer, route: str, **body: Any) -> str:
     return reason
 
 
-# -- what goes on ----------------------------------------------------------------------------------------
+# -- status ----------------------------------------------------------------------------------------------
 
 
 def test_topics(peer: UbrePeer, room: Room) -> None:
@@ -149,7 +149,7 @@ def test_bodies_that_cannot_be_read(peer: UbrePeer, route: str, body: Any) -> No
 
 
 def test_a_flood_of_listings_is_cut_short(peer: UbrePeer) -> None:
-    """They are answered in one go, and nobody else is served meanwhile."""
+    """All are handled in one turn; no other connection is served meanwhile."""
     peer.send(b"".join(line(request="polycast/topics", id=i, body={"limit": 10_000}) for i in range(1000)))
     answers = [json.loads(peer.read_until(b"\n")) for _ in range(1000)]
     assert "success" in answers[0]
