@@ -1,4 +1,4 @@
-"""Reads of the log in turns: who is next, who is refused, what is cancelled. Turns are counted, not timed."""
+"""Reads of the log take turns: order, refusal, cancellation. Tests count turns instead of measuring time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from polycast.server.replay.reader_pool import TURN_SECONDS, ReaderPool
 
 
 class Person:
-    """Owns reads."""
+    """An owner of reads."""
 
     def __init__(self, identity: str = "") -> None:
         self.guard = Guard()

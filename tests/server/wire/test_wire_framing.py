@@ -74,7 +74,7 @@ def test_a_client_byte_by_byte(room: Room) -> None:
 
 
 def test_commands_take_effect_in_their_order(room: Room) -> None:
-    """Several commands in one write: each takes effect before the next; a publisher gets none of its own messages."""
+    """Commands in one write take effect one after the other; a publisher gets none of its own messages."""
     other = room.simplest(b"sub n\n")
     room.simplest(b"sub n\npub n 1 1\nunsub n\npub n 1 2\nsub n\n")
     other.expect(b"pub n 1 1\npub n 1 2\n")
