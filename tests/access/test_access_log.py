@@ -96,10 +96,8 @@ def test_a_history_request_is_forbidden_if_the_right_was_lost_while_it_waited(
     waiting: list[Callable[[bool, Body], None]] = []
     responses: list[tuple[bool, Body]] = []
     routes = object.__new__(Routes)
-    monkeypatch.setattr(routes, "_kept", lambda requester: (Mock(durable_next=0), Mock()), raising=False)
-    monkeypatch.setattr(
-        routes, "_read_log", lambda requester, respond, *rest: waiting.append(respond), raising=False
-    )
+    monkeypatch.setattr(routes, "_log_parts", lambda requester: (Mock(durable_next=0), Mock()))
+    monkeypatch.setattr(routes, "_read_log", lambda requester, respond, *rest: waiting.append(respond))
     requester = Mock()
     requester.guard.may_subscribe.return_value = True
     request = Body(b'{"pattern": "a"}', Format.JSON)
