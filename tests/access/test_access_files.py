@@ -14,8 +14,8 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK
-from kit.kept import total
 from kit.program import polycast_forked, polycast_here
+from kit.replay import total
 from kit.wire import wait_for
 from polycast.address import parse_address
 from polycast.errors import StartError

@@ -219,7 +219,7 @@ def test_a_configured_peer_may_do_everything_where_no_rules_are_set() -> None:
         Room(broker) as room,
     ):
         client = room.simplest(b"sub x\n")
-        room.say(link, b"sub y\n" + pub("x", b"1"))
+        room.send_commands(link, b"sub y\n" + pub("x", b"1"))
         client.expect(pub("x", b"1"))
         room.simplest(pub("y", b"2"))
         link.read_until(pub("y", b"2"))
@@ -350,11 +350,11 @@ def test_a_guest_that_claims_the_id_of_another_broker_does_not_close_its_link() 
         ):
             client = room.simplest(b"sub news\nsub open\n")
             link.read_until(b"sub open\n")
-            room.say(link, b"sub polycast/node/0\nsub news\n")
+            room.send_commands(link, b"sub polycast/node/0\nsub news\n")
             guest.send(b"sub polycast/node/0\n" + pub("open.1", b"1"))
             assert b"sub polycast/node/" in guest.read_until(b"unsub open\n")
             client.expect(pub("open.1", b"1"))
-            room.say(link, pub("news", b"2"))
+            room.send_commands(link, pub("news", b"2"))
             client.expect(pub("news", b"2"))
             room.simplest(pub("news", b"3"))
             assert link.read_until(pub("news", b"3")) == pub("news", b"3")
@@ -432,9 +432,9 @@ def test_a_copy_is_delivered_to_subscribers_with_the_right_to_both_original_name
         Peer(broker.ports["simplest.peer"], source="127.0.0.3") as link,
     ):
         for peer in (one, both):
-            peer.say(subscribe="plan")
+            peer.send_message(subscribe="plan")
             assert peer.refusal("nobody", None) == "Forbidden"
         link.send(pub("//fwd/plan", b"1") + pub("plan", b"2"))
-        both.hear(publish="plan", body="1")
-        both.hear(publish="plan", body="2")
-        one.hear(publish="plan", body="2")
+        both.expect_message(publish="plan", body="1")
+        both.expect_message(publish="plan", body="2")
+        one.expect_message(publish="plan", body="2")

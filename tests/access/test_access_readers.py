@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kit.broker import Broker
-from kit.ears import ask
-from kit.kept import numbered, publish, read_json_lines, total, wait_for_total
+from kit.replay import numbered, publish, read_json_lines, total, wait_for_total
+from kit.subscribers import send_request
 from kit.ubre import UbrePeer, line
 from kit.wire import wait_for
 
@@ -50,7 +50,7 @@ def flood(topic: str, count: int = FLOOD) -> bytes:
 
 
 def honest(broker: Broker) -> list[int]:
-    rows: list[dict[str, Any]] = ask(broker, "polycast/history", {"pattern": "busy", "limit": 3})
+    rows: list[dict[str, Any]] = send_request(broker, "polycast/history", {"pattern": "busy", "limit": 3})
     return [row["sequence"] for row in rows]
 
 
@@ -102,7 +102,7 @@ def test_a_request_that_takes_too_long_fails(tmp_path: Path) -> None:
         Broker("--set=limits.read_seconds=1e-9", data=tmp_path, listen=LISTEN) as broker,
         UbrePeer(broker.ports["ubre"]) as peer,
     ):
-        peer.say(request="polycast/log", id=1, body={})
+        peer.send_message(request="polycast/log", id=1, body={})
         answer = json.loads(peer.read_until(b"\n"))
         assert answer["fail"] == 1 and answer["body"].startswith("Timeout: ") and "since" in answer["body"]
         assert total(broker, "log_reads_expired_total") == 1

@@ -29,7 +29,7 @@ def guests(folder: Path, *rules: str, more: str = "") -> Broker:
     return gated(folder, *rules, listen=("ubre", "http"), more=more)
 
 
-def settle(peer: UbrePeer) -> None:
+def flush(peer: UbrePeer) -> None:
     """The broker has handled all that the peer sent."""
     assert peer.refusal("nobody/serves/this", None) in ("Forbidden", "NotFound")
 
@@ -45,7 +45,7 @@ def next_request(peer: UbrePeer) -> dict[str, Any]:
 def test_subscribe_does_not_include_serve(tmp_path: Path) -> None:
     with guests(tmp_path, *GUEST, "guest may subscribe >") as broker:
         with peer_of(broker) as peer:
-            peer.say(subscribe="pay", body=SERVE)
+            peer.send_message(subscribe="pay", body=SERVE)
             peer.expect_closed()
         with peer_of(broker) as asker:
             assert asker.refusal("pay", 1) == "NotFound"
@@ -54,19 +54,19 @@ def test_subscribe_does_not_include_serve(tmp_path: Path) -> None:
 def test_the_right_to_serve_delivers_requests_and_no_messages(tmp_path: Path) -> None:
     started = guests(tmp_path, *GUEST, "guest may serve pay.>")
     with started as broker, peer_of(broker) as responder, peer_of(broker) as asker:
-        responder.say(subscribe="pay.card", body=SERVE)
-        settle(responder)
-        asker.say(publish="pay.card", body="a message")
-        asker.say(request="pay.card", id=1, body=2)
+        responder.send_message(subscribe="pay.card", body=SERVE)
+        flush(responder)
+        asker.send_message(publish="pay.card", body="a message")
+        asker.send_message(request="pay.card", id=1, body=2)
         asked = next_request(responder)
         assert (asked["request"], asked["body"]) == ("pay.card", 2)
-        responder.say(success=asked["id"], body=3)
-        asker.hear(success=1, body=3)
+        responder.send_message(success=asked["id"], body=3)
+        asker.expect_message(success=1, body=3)
 
 
 def test_a_route_that_no_rule_lets_it_serve(tmp_path: Path) -> None:
     with guests(tmp_path, *GUEST, "guest may serve pay.>") as broker, peer_of(broker) as peer:
-        peer.say(subscribe="ship", body=SERVE)
+        peer.send_message(subscribe="ship", body=SERVE)
         peer.expect_closed()
 
 
@@ -74,7 +74,7 @@ def test_a_route_that_no_rule_lets_it_serve(tmp_path: Path) -> None:
 def test_the_routes_of_the_broker_need_admin(route: str, tmp_path: Path) -> None:
     rules = ("guest may serve >", "guest may serve polycast/>", "guest may serve spark/>", "guest may subscribe >")
     with guests(tmp_path, *rules) as broker, peer_of(broker) as peer:
-        peer.say(subscribe=route, body=SERVE)
+        peer.send_message(subscribe=route, body=SERVE)
         peer.expect_closed()
 
 
@@ -84,8 +84,8 @@ def test_the_routes_of_the_broker_need_admin(route: str, tmp_path: Path) -> None
 def test_a_peer_that_loses_the_right_stops_serving_at_once(route: str, right: str, tmp_path: Path) -> None:
     stays = ("loopback may everything", "guest may publish >", "guest may subscribe >", "guest may query >")
     with guests(tmp_path, *stays, right) as broker, peer_of(broker) as responder, peer_of(broker) as asker:
-        responder.say(subscribe=route, body=SERVE)
-        settle(responder)
+        responder.send_message(subscribe=route, body=SERVE)
+        flush(responder)
         write_config(tmp_path, *stays)
         broker.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "reloaded" in broker.log(), "the new rules")
@@ -100,9 +100,9 @@ def test_offers_are_limited_like_subscriptions(tmp_path: Path) -> None:
         peer_of(broker) as peer,
     ):
         for number in range(3):
-            peer.say(subscribe=f"r{number}", body=SERVE)
-        settle(peer)
-        peer.say(subscribe="r4", body=SERVE)
+            peer.send_message(subscribe=f"r{number}", body=SERVE)
+        flush(peer)
+        peer.send_message(subscribe="r4", body=SERVE)
         peer.expect_closed()
         assert "limits.subscriptions" in broker.log()
 
@@ -117,15 +117,15 @@ def test_all_connections_of_an_identity_have_one_share_of_the_open_requests(
         more="[ubre]\nrequests = 40",
     )  # fmt: skip
     with started as broker, peer_of(broker) as responder, ExitStack() as stack:
-        responder.say(subscribe="slow", body=SERVE)
-        settle(responder)
+        responder.send_message(subscribe="slow", body=SERVE)
+        flush(responder)
         for peer in [stack.enter_context(peer_of(broker)) for _ in range(5)]:
             for number in range(10):
-                peer.say(request="slow", id=number)
-            peer.say(request="nobody/serves/this", id="all sent")
+                peer.send_message(request="slow", id=number)
+            peer.send_message(request="nobody/serves/this", id="all sent")
             peer.read_until(line(fail="all sent", body="Forbidden"))
         other = stack.enter_context(UbrePeer(broker.ports["ubre"], source="127.0.0.2"))
-        other.say(request="slow", id=1, body="of another")
+        other.send_message(request="slow", id=1, body="of another")
         while (asked := next_request(responder)).get("body") != "of another":
             assert asked["request"] == "slow"
 
@@ -152,10 +152,10 @@ def test_the_responder_receives_the_identity_and_its_topics(
 ) -> None:
     started = guests(tmp_path, *rules, "guest may admin")
     with started as broker, peer_of(broker) as responder, peer_of(broker) as asker:
-        responder.say(subscribe=SQL, body=SERVE)
-        settle(responder)
+        responder.send_message(subscribe=SQL, body=SERVE)
+        flush(responder)
         forged = {"identity": "loopback", "query": None, "body": {"query": "SELECT 1"}}
-        asker.say(request=SQL, id=1, body=forged)
+        asker.send_message(request=SQL, id=1, body=forged)
         assert next_request(responder)["body"] == {"identity": "guest", "query": told, "body": forged}
 
 
@@ -187,15 +187,15 @@ def test_a_query_is_forbidden_if_the_right_was_lost_before_the_response(
     stays = ("loopback may everything", "guest may admin")
     started = guests(tmp_path, *stays, "guest may query orders.>")
     with started as broker, peer_of(broker) as responder, peer_of(broker) as asker:
-        responder.say(subscribe=SQL, body=SERVE)
-        settle(responder)
-        asker.say(request=SQL, id=1, body={"query": "SELECT 1"})
+        responder.send_message(subscribe=SQL, body=SERVE)
+        flush(responder)
+        asker.send_message(request=SQL, id=1, body={"query": "SELECT 1"})
         asked = next_request(responder)
         write_config(tmp_path, *stays, *after)
         broker.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "reloaded" in broker.log(), "the new rules")
-        responder.say(success=asked["id"], body="rows")
-        asker.hear(**answer)
+        responder.send_message(success=asked["id"], body="rows")
+        asker.expect_message(**answer)
 
 
 def test_the_response_of_a_pipeline_is_forbidden_if_the_requester_is_no_longer_admin(tmp_path: Path) -> None:
@@ -209,15 +209,15 @@ def test_the_response_of_a_pipeline_is_forbidden_if_the_requester_is_no_longer_a
         peer_of(broker) as asker,
         UbrePeer(broker.ports["ubre"], source="127.0.0.2") as responder,
     ):
-        responder.say(subscribe="spark/standing", body=SERVE)
-        settle(responder)
-        asker.say(request="spark/standing", id=1)
+        responder.send_message(subscribe="spark/standing", body=SERVE)
+        flush(responder)
+        asker.send_message(request="spark/standing", id=1)
         asked = next_request(responder)
         write_config(tmp_path, *stays, "guest may subscribe >", networks=networks)
         broker.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "reloaded" in broker.log(), "the new rules")
-        responder.say(success=asked["id"], body="rows")
-        asker.hear(fail=1, body="Forbidden")
+        responder.send_message(success=asked["id"], body="rows")
+        asker.expect_message(fail=1, body="Forbidden")
 
 
 # -- open queries ----------------------------------------------------------------------------------------
@@ -227,18 +227,18 @@ def test_the_open_queries_of_an_identity_are_limited(tmp_path: Path) -> None:
     """Spark runs one query at a time, also those whose requester has left."""
     rules = ("guest may query >", "guest may admin")
     with guests(tmp_path, *rules) as broker, peer_of(broker) as responder:
-        responder.say(subscribe=SQL, body=SERVE)
-        settle(responder)
+        responder.send_message(subscribe=SQL, body=SERVE)
+        flush(responder)
         numbers = []
         for number in range(QUERIES_AT_MOST):
             with peer_of(broker) as asker:  # its query stays open when it leaves
-                asker.say(request=SQL, id=number, body={"query": "SELECT 1"})
+                asker.send_message(request=SQL, id=number, body={"query": "SELECT 1"})
                 numbers.append(next_request(responder)["id"])
         with peer_of(broker) as asker:
             assert asker.refusal(SQL, {"query": "SELECT 1"}) == "Busy"
-            responder.say(success=numbers[0], body=1)
-            settle(responder)
-            asker.say(request=SQL, id=7, body={"query": "SELECT 2"})
+            responder.send_message(success=numbers[0], body=1)
+            flush(responder)
+            asker.send_message(request=SQL, id=7, body={"query": "SELECT 2"})
             assert next_request(responder)["body"]["body"] == {"query": "SELECT 2"}
             assert asker.refusal(SQL, {"query": "SELECT 1"}) == "Busy"
         assert "queries 'SELECT 2'" in broker.log()
@@ -249,10 +249,10 @@ def test_the_queries_of_a_responder_that_leaves_are_not_open(tmp_path: Path) -> 
     with guests(tmp_path, *rules) as broker, peer_of(broker) as asker:
         for _ in range(2):
             with peer_of(broker) as responder:
-                responder.say(subscribe=SQL, body=SERVE)
-                settle(responder)
+                responder.send_message(subscribe=SQL, body=SERVE)
+                flush(responder)
                 for number in range(QUERIES_AT_MOST):
-                    asker.say(request=SQL, id=number, body={"query": "SELECT 1"})
+                    asker.send_message(request=SQL, id=number, body={"query": "SELECT 1"})
                     assert next_request(responder)["body"]["identity"] == "guest"
             for _ in range(QUERIES_AT_MOST):
                 assert json.loads(asker.read_until(b"\n"))["body"] == "Gone"

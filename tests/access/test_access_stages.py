@@ -14,7 +14,7 @@ from access.gate import write_config
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK, expect_error, read_error
-from kit.kept import read_messages, subscribe, total
+from kit.replay import read_messages, subscribe, total
 from kit.staged import numbered, to_frame
 from kit.wire import Peer, wait_for
 from polycast.server.access.tokens import add_token, revoke_token

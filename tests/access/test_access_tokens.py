@@ -247,7 +247,7 @@ def test_a_token_is_revoked_while_requests_of_a_half_closed_peer_time_out(tmp_pa
     ):
         peer.send(b'{"topics": ["sensors.x"], "token": "%b"}' % token.encode())
         peer.expect(OK)
-        server.say(subscribe="slow", body={"serve": True})
+        server.send_message(subscribe="slow", body={"serve": True})
         assert server.refusal("nobody", None) == "Forbidden"
         with UbrePeer(broker.ports["ubre"]) as asker:
             asker.send(line(request="slow", id=1) + line(request="slow", id=2))

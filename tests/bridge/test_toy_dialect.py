@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kit.broker import Broker
-from kit.ears import ask
 from kit.pages import ROOT, blocks
+from kit.subscribers import send_request
 from kit.ubre import UbrePeer
 
 GUIDE = ROOT / "docs" / "guides" / "write-a-dialect.md"
@@ -96,8 +96,8 @@ def test_its_settings_are_checked_with_the_others(environment: dict[str, str]) -
 
 def test_messages_are_published_as_tabs_by_request(broker: Broker) -> None:
     message = {"topic": "by/request", "body": "x", "dialect": "tabs"}
-    assert ask(broker, "polycast/publish", message)["sequence"] == 0
-    [row] = ask(broker, "polycast/history", {"pattern": "by/request"})
+    assert send_request(broker, "polycast/publish", message)["sequence"] == 0
+    [row] = send_request(broker, "polycast/history", {"pattern": "by/request"})
     assert (row["dialect"], row["format"], row["body"]) == ("tabs", "bytes", "x")
     with UbrePeer(broker.ports["ubre"]) as peer:
         refused = peer.refusal("polycast/publish", message | {"body": "1\n2"})

@@ -96,7 +96,7 @@ def test_pub_sends_each_line_when_it_comes(broker: Broker, room: Room) -> None:
         publisher.type(b"first\n")
         wait_for(lambda: publisher.waits_for_input(), "the publisher to wait for more")
         room.simplest()
-        assert room.heard_by(subscriber) == pub("m", b"first")
+        assert room.received_by(subscriber) == pub("m", b"first")
 
 
 def test_pub_as_a_controller_of_fanout(broker: Broker, room: Room) -> None:
@@ -258,7 +258,7 @@ def test_fanout_skips_the_greeting_but_not_other_debug_messages(broker: Broker, 
     with subscribing(broker, "debug", "--dialect", "fanout", listener="fanout.client") as subscriber:
         wait_until_subscribed(subscriber)
         wait_until_counted(room)
-        room.tell(room.controller(), b"debug connected...\nall not asked for\ndebug two\n")
+        room.send_as_controller(room.controller(), b"debug connected...\nall not asked for\ndebug two\n")
         subscriber.expect(b"debug connected...\ndebug two\n")
 
 

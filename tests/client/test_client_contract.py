@@ -34,7 +34,7 @@ def dial(kind: str, broker: Broker, dialect: str, publishing: bool = False) -> S
     return KINDS[kind](dialect, place(broker, dialect, publishing), publishing)
 
 
-def settle(room: Room) -> None:
+def flush(room: Room) -> None:
     """What was sent before has been read once the broker has gone round twice."""
     for _ in range(2):
         room.simplest()
@@ -50,7 +50,7 @@ def test_the_end_of_the_block_waits_until_publications_are_read(
     subscriber = room.simplest(b"sub topic\n")
     with dial(kind, broker, dialect, publishing=True) as client:
         client.publish(Message("topic", payload) for payload in PAYLOADS)
-    assert room.heard_by(subscriber) == b"".join(pub("topic", payload) for payload in PAYLOADS)
+    assert room.received_by(subscriber) == b"".join(pub("topic", payload) for payload in PAYLOADS)
 
 
 @pytest.mark.parametrize("dialect", TELLING)
@@ -61,14 +61,14 @@ def test_where_the_dialect_tells_publish_returns_when_it_has_been_read(
     with dial(kind, broker, dialect, publishing=True) as client:
         for payload in PAYLOADS:
             client.publish([Message("topic", payload)])
-            assert room.heard_by(subscriber) == pub("topic", payload)
+            assert room.received_by(subscriber) == pub("topic", payload)
 
 
 @every_dialect
 def test_a_subscriber_gets_bytes_as_they_were(broker: Broker, room: Room, kind: str, dialect: str) -> None:
     with dial(kind, broker, dialect) as client:
         client.subscribe([Exact("topic")])
-        settle(room)
+        flush(room)
         room.simplest(b"".join(pub("topic", payload) for payload in PAYLOADS) + pub("topical", b"no"))
         heard = take(client, len(PAYLOADS))
     assert [(message.topic, message.payload) for message in heard] == [("topic", payload) for payload in PAYLOADS]
@@ -79,7 +79,7 @@ def test_many_messages_come_in_their_order(broker: Broker, kind: str, dialect: s
     payloads = [b"%d" % number * 20 for number in range(20_000)]
     with dial(kind, broker, dialect) as subscriber, Room(broker) as room:
         subscriber.subscribe([Exact("many")])
-        settle(room)
+        flush(room)
         with dial(kind, broker, dialect, publishing=True) as publisher:
             publisher.publish(Message("many", payload) for payload in payloads)
         assert [message.payload for message in take(subscriber, len(payloads))] == payloads
@@ -90,7 +90,7 @@ def test_a_large_message_goes_both_ways(broker: Broker, room: Room, kind: str, d
     large = bytes(range(256)) * 3_600
     with dial(kind, broker, dialect) as subscriber, dial(kind, broker, dialect, publishing=True) as publisher:
         subscriber.subscribe([Exact("large")])
-        settle(room)
+        flush(room)
         publisher.publish([Message("large", large)])
         assert [message.payload for message in take(subscriber, 1)] == [large]
 
@@ -99,7 +99,7 @@ def test_a_large_message_goes_both_ways(broker: Broker, room: Room, kind: str, d
 def test_a_client_can_close_with_unread_messages(broker: Broker, room: Room, kind: str, dialect: str) -> None:
     with dial(kind, broker, dialect) as client:
         client.subscribe([Exact("x")])
-        settle(room)
+        flush(room)
         room.simplest(pub("x", b"y" * 50_000) * 100)
 
 
@@ -113,7 +113,7 @@ def test_patterns(broker: Broker, room: Room, kind: str, dialect: str) -> None:
     for pattern, heard in patterns.items():
         with dial(kind, broker, dialect) as client:
             client.subscribe([pattern])
-            settle(room)
+            flush(room)
             room.simplest(b"".join(pub(name) for name in said))
             assert [message.topic for message in take(client, len(heard))] == heard, pattern
 
@@ -147,7 +147,7 @@ def test_subscriptions_add_up(broker: Broker, room: Room, kind: str, dialect: st
     with dial(kind, broker, dialect) as client:
         client.subscribe([Exact("a")])
         client.subscribe([Exact("b"), Exact("d")])
-        settle(room)
+        flush(room)
         room.simplest(pub("a") + pub("c") + pub("b") + pub("d"))
         assert [message.topic for message in take(client, 3)] == ["a", "b", "d"]
 
@@ -359,7 +359,7 @@ def test_ipc(kind: str, dialect: str, tmp_path: Path) -> None:
         KINDS[kind](dialect, inner[chosen.subscribers]) as client,
     ):
         client.subscribe([Exact("x")])
-        settle(room)
+        flush(room)
         with KINDS[kind](dialect, inner[chosen.publishers], True) as publisher:
             publisher.publish([Message("x", b"hello")])
         [heard] = take(client, 1)

@@ -21,7 +21,7 @@ def dial(kind: str, broker: Broker, dialect: str, publishing: bool = False) -> S
     return KINDS[kind](dialect, place(broker, dialect, publishing), publishing)
 
 
-def settle(room: Room) -> None:
+def flush(room: Room) -> None:
     """What was sent before has been read once the broker has gone round twice."""
     for _ in range(2):
         room.simplest()
@@ -34,7 +34,7 @@ def test_one_connection_publishes_and_subscribes(broker: Broker, room: Room, kin
         client.subscribe([Exact("answer")])
         client.publish([Message("question", b"6 x 7")])
         peer.expect(pub("question", b"6 x 7"))
-        room.say(peer, pub("answer", b"42"))
+        room.send_commands(peer, pub("answer", b"42"))
         [heard] = take(client, 1)
     assert (heard.topic, heard.payload) == ("answer", b"42")
 
@@ -90,9 +90,9 @@ def test_messages_before_invalid_input_are_delivered(kind: str) -> None:
 def test_messages_without_a_subscription_are_dropped(broker: Broker, room: Room, kind: str) -> None:
     """A fanout client hears `all` without asking for it."""
     with dial(kind, broker, "fanout") as client:
-        room.tell(room.controller(), b"all hello\n")
+        room.send_as_controller(room.controller(), b"all hello\n")
         client.subscribe([Exact("x")])
-        room.tell(room.controller(), b"x asked for\n")
+        room.send_as_controller(room.controller(), b"x asked for\n")
         assert take(client, 1) == [Message("x", b"asked for")]
 
 
@@ -116,8 +116,8 @@ def test_lost_messages_are_reported(kind: str, dialect: str) -> None:
 
 def test_a_subscription_to_nothing_receives_nothing(kind: str) -> None:
     with Broker() as broker, Room(broker) as room, dial(kind, broker, "fanout") as client:
-        settle(room)
-        room.tell(room.controller(), b"all hello\n")
+        flush(room)
+        room.send_as_controller(room.controller(), b"all hello\n")
         broker.stop()
         assert list(client.messages()) == []
 

@@ -21,7 +21,7 @@ def dial(kind: str, broker: Broker, scheme: str, publishing: bool = False) -> Sh
     return KINDS[kind]("nanomsg", web if scheme == "ws" else place(broker, "nanomsg", publishing), publishing)
 
 
-def settle(room: Room) -> None:
+def flush(room: Room) -> None:
     for _ in range(2):
         room.simplest()
 
@@ -31,14 +31,14 @@ def test_publishing(broker: Broker, room: Room, kind: str, scheme: str) -> None:
     subscriber = room.simplest(b"sub topic\n")
     with dial(kind, broker, scheme, publishing=True) as client:
         client.publish(Message("topic", payload) for payload in PAYLOADS)
-    assert room.heard_by(subscriber) == b"".join(pub("topic", payload) for payload in PAYLOADS)
+    assert room.received_by(subscriber) == b"".join(pub("topic", payload) for payload in PAYLOADS)
 
 
 @both_ways
 def test_subscribing(broker: Broker, room: Room, kind: str, scheme: str) -> None:
     with dial(kind, broker, scheme) as client:
         client.subscribe([Prefix("to")])
-        settle(room)
+        flush(room)
         room.simplest(pub("other", b"no") + b"".join(pub("topic", payload) for payload in PAYLOADS))
         assert take(client, len(PAYLOADS)) == [Message("topic", payload) for payload in PAYLOADS]
 
@@ -48,7 +48,7 @@ def test_a_message_without_a_topic(broker: Broker, room: Room, kind: str, scheme
     messages = [Message("", b"no separator"), Message("", b"|leads"), Message("", b"")]
     with dial(kind, broker, scheme) as client, dial(kind, broker, scheme, publishing=True) as publisher:
         client.subscribe([Exact("")])
-        settle(room)
+        flush(room)
         publisher.publish(messages)
         assert take(client, 3) == messages
 

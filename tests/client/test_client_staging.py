@@ -12,7 +12,7 @@ import pytest
 from client.scripted import Scripted, read_exactly
 from kit import hermod
 from kit.broker import Broker
-from kit.kept import read_messages, subscribe, total
+from kit.replay import read_messages, subscribe, total
 from polycast.client import staging
 from polycast.client.staging import Stager
 from polycast.errors import RefusedError, RemoteError, UsageError

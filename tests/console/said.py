@@ -6,9 +6,9 @@ import struct
 
 from kit import hermod
 from kit.broker import Broker
-from kit.ears import ask
 from kit.frames import pub
 from kit.room import Room
+from kit.subscribers import send_request
 from kit.wire import wait_for
 
 LISTEN = ("simplest", "fanout.client", "fanout.controller", "hermod.pub", "nanomsg.sub", "ubre", "http")
@@ -23,11 +23,11 @@ def talk(broker: Broker) -> None:
     """In every dialect."""
     with Room(broker) as room:
         room.simplest(pub(EVIL, MARKUP.encode()) + b"".join(pub("deep", b"%d" % i) for i in range(120)))
-        room.tell(room.controller(), b"chat hello\nchat hello again\n")
+        room.send_as_controller(room.controller(), b"chat hello\nchat hello again\n")
     with broker.connect("hermod.pub") as publisher, broker.connect("nanomsg.sub") as pipe:
         publisher.send(hermod.message("orders", b'{"n": 1, "lines": [{"item": "<i>tea</i>"}]}'))
         publisher.expect(hermod.OK)
         pipe.send(SP_PUB + struct.pack(">Q", 9) + b"temp|\x00\xff\x10!")
         pipe.expect(SP_SUB)
-        wait_for(lambda: ask(broker, "polycast/topics", {"topic": "temp"})["topics"], "what nanomsg said")
-    ask(broker, "polycast/publish", {"topic": "notes", "body": {"by": "ubre"}})
+        wait_for(lambda: send_request(broker, "polycast/topics", {"topic": "temp"})["topics"], "what nanomsg said")
+    send_request(broker, "polycast/publish", {"topic": "notes", "body": {"by": "ubre"}})

@@ -9,9 +9,9 @@ import pytest
 from console.said import EVIL, MARKUP
 from kit.broker import Broker
 from kit.console import Console
-from kit.ears import ask
 from kit.frames import pub
 from kit.room import Room
+from kit.subscribers import send_request
 from kit.wire import wait_for
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -44,7 +44,7 @@ def test_the_chart_moves_and_has_both_units(console: Console, room: Room) -> Non
     highest = "Math.min(...[...document.querySelector('figure polyline.s0').points].map(point => point.y)) < 100"
 
     def seen() -> bool:
-        room.say(speaker, pub("pulse") * 50)
+        room.send_commands(speaker, pub("pulse") * 50)
         return bool(console.value(highest))
 
     wait_for(seen, "a peak in the chart")
@@ -150,7 +150,9 @@ def test_connections_and_the_end_of_one(console: Console, broker: Broker, room: 
     client = room.client(b"subscribe chat.>\n")
     address = f"127.0.0.1:{client.socket.getsockname()[1]}"
     [name] = [
-        row["name"] for row in ask(broker, "polycast/connections")["connections"] if row["address"] == address
+        row["name"]
+        for row in send_request(broker, "polycast/connections")["connections"]
+        if row["address"] == address
     ]
     console.go("connections")
     row = console.wait_for_row("Connections", name, "fanout", "fanout.client", address, "open")
@@ -159,7 +161,7 @@ def test_connections_and_the_end_of_one(console: Console, broker: Broker, room: 
     assert address in console.wait_for_text("dialog[open]", name)
     console.press("Keep it")
     assert console.texts("dialog[open]") == []
-    room.ask(client)
+    room.send_as_client(client)
     console.press(f"Close {name}")
     console.press("Close it")
     assert client.expect_closed() == b""

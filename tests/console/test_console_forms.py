@@ -11,9 +11,9 @@ from console.said import EVIL
 from kit.broker import Broker
 from kit.browser import Browser
 from kit.console import Console
-from kit.ears import ask
 from kit.frames import pub
 from kit.room import Room
+from kit.subscribers import send_request
 from kit.ubre import UbrePeer
 from kit.wire import wait_for
 
@@ -46,7 +46,7 @@ def test_publish_from_the_form(console: Console, broker: Broker, room: Room) -> 
         subscriber.expect(pub("said", heard))
         client.expect(b"said!" + heard + b"\n")
         console.wait_for_text(".notice", f"Published as sequence {number} ")
-    rows = ask(broker, "polycast/history", {"pattern": "said"})
+    rows = send_request(broker, "polycast/history", {"pattern": "said"})
     assert [row["dialect"] for row in rows] == ["ubre", "hermod", "nanomsg"]
 
 
@@ -62,14 +62,14 @@ WRONG = [
 
 
 def test_what_cannot_be_published(console: Console, broker: Broker) -> None:
-    before = ask(broker, "polycast/stats")["log_next_offset"]
+    before = send_request(broker, "polycast/stats")["log_next_offset"]
     console.go("publish")
     console.page.wait("document.getElementById('version').textContent")  # the limits of the broker are known
     for topic, payload, format_, dialect, words in WRONG:
         publish(console, topic, payload, format_, dialect)
         console.wait_for_text(".notice.bad", words)
     assert console.texts("#state") == ["live"]
-    assert ask(broker, "polycast/stats")["log_next_offset"] == before
+    assert send_request(broker, "polycast/stats")["log_next_offset"] == before
 
 
 # -- pipelines and Spark ---------------------------------------------------------------------------------
@@ -77,12 +77,12 @@ def test_what_cannot_be_published(console: Console, broker: Broker) -> None:
 
 def test_pipelines_and_what_traffic_found(console: Console, broker: Broker) -> None:
     told = {"query": "archive", "offset": 7, "state": "failed", "error": "no room on <disk>"}
-    ask(broker, "polycast/positions", told)
+    send_request(broker, "polycast/positions", told)
     for minute, rate in ((1, 2.5), (2, 4.0)):
         window = f"2026-11-16T10:0{minute}:00.000Z"
         row = {"window": window, "seconds": 60, "topic": "chat", "dialect": "fanout", "messages": 60 * rate}
         body = row | {"messages_per_second": rate, "bytes": 6000}
-        ask(broker, "polycast/publish", {"topic": "polycast/traffic/chat", "body": body})
+        send_request(broker, "polycast/publish", {"topic": "polycast/traffic/chat", "body": body})
     console.go("pipelines")
     assert "no room on <disk>" in console.wait_for_row("Pipelines", "archive", "failed")
     console.wait_for_text("figure .legend", "chat")
@@ -95,25 +95,25 @@ def test_sql(console: Console, broker: Broker) -> None:
     console.press("Run")
     console.wait_for_text(".notice.bad", "Spark is not running")
     with UbrePeer(broker.ports["ubre"]) as spark:
-        spark.say(subscribe="spark/sql", body={"serve": True})
-        spark.settle()
+        spark.send_message(subscribe="spark/sql", body={"serve": True})
+        spark.flush()
         console.fill("query", "SELECT <b>")
         console.fill("limit", "2")
         console.press("Run")
         asked = json.loads(spark.read_until(b"\n"))
         assert (asked["request"], asked["body"]["body"]) == ("spark/sql", {"query": "SELECT <b>", "limit": 2})
         rows = [["<b>", 5], [None, 12]]
-        spark.say(success=asked["id"], body={"columns": ["name", "count"], "rows": rows, "more": True})
+        spark.send_message(success=asked["id"], body={"columns": ["name", "count"], "rows": rows, "more": True})
         console.wait_for_text(".notice", "2 rows, and there are more")
         assert console.texts(".result td") == ["<b>", "5", "null", "12"]
         console.press("Run")
         asked = json.loads(spark.read_until(b"\n"))
-        spark.say(fail=asked["id"], body="there is no table <t>")
+        spark.send_message(fail=asked["id"], body="there is no table <t>")
         console.wait_for_text(".notice.bad", "there is no table <t>")
         console.fill("query", "x" * 70_000)
         console.press("Run")
         console.wait_for_text(".notice.bad", "The query has 70,000 bytes; the limit is 65,536")
-        spark.settle()
+        spark.flush()
 
 
 # -- how it looks, and who can use it --------------------------------------------------------------------

@@ -12,8 +12,8 @@ from crash.mortal import Mortal
 from crash.publishers import everybody
 from crash.witness import Witness
 from kit import hermod
-from kit.kept import handshake, read_messages
 from kit.program import polycast
+from kit.replay import handshake, read_messages
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 from polycast.log.repair.verify import LogFinding, verify
 

@@ -47,7 +47,7 @@ def test_the_page_hears_and_is_heard(tmp_path: Path) -> None:
             seen.wait("socket.readyState === 1", "the WebSocket")
             seen.run("socket.send(JSON.stringify({publish: 'prices.fence'}))")
             old.expect(b"prices.fence!\n")  # so its subscriptions have been heard
-            room.tell(room.controller(), b"prices.tea 4.20\n")
+            room.send_as_controller(room.controller(), b"prices.tea 4.20\n")
             old.expect(b"prices.tea!4.20\n")
             seen.wait("document.querySelector('li')?.textContent === 'prices.tea: 4.20'", "the price")
             seen.run(line)

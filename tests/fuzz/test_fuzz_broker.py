@@ -43,7 +43,7 @@ def test_fuzz_broker(role: str, crowded: Broker) -> None:
                 stranger.shut()
                 stranger.expect_closed()
             word = pub("polycast/witness", b"%d" % number)
-            room.say(speaker, word)
+            room.send_commands(speaker, word)
             witness.expect(word)
 
         run()

@@ -68,7 +68,9 @@ def subscribe(page: Page, topic: str) -> None:
 
 def test_a_page_shows_messages_of_a_fanout_controller(page: Page, room: Room) -> None:
     subscribe(page, "news")
-    room.tell(room.controller(), "news hello, browser\nelsewhere nothing\nnews Zoë says “hi”\n".encode())
+    room.send_as_controller(
+        room.controller(), "news hello, browser\nelsewhere nothing\nnews Zoë says “hi”\n".encode()
+    )
     assert page.run("shown(3)") == 'request 1: NotFound\nnews: "hello, browser"\nnews: "Zoë says “hi”"'
 
 
@@ -86,7 +88,7 @@ def test_a_page_leaves(page: Page, browser: Browser, broker: Broker, room: Room)
     page.go("about:blank")
     with browser.open(f"http://127.0.0.1:{broker.ports['http']}/healthz") as other:
         subscribe(other, "news")
-        room.tell(room.controller(), b"news still here\n")
+        room.send_as_controller(room.controller(), b"news still here\n")
         assert other.run("shown(2)").endswith('news: "still here"')
 
 

@@ -33,7 +33,7 @@ def wait_until_heard(room: Room, listener: Listener) -> None:
     speaker = room.simplest()
 
     def heard() -> bool:
-        room.say(speaker, pub("prelude"))
+        room.send_commands(speaker, pub("prelude"))
         return listener.heard_something()
 
     wait_for(heard, "the first message to reach a SUB")
@@ -55,12 +55,12 @@ def test_a_sub_receives_from_other_dialects(broker: Broker, room: Room, cat: Cat
 
 
 def expect_other_dialects(room: Room, listener: Listener) -> None:
-    room.tell(room.controller(), "orders.new für alle\n".encode())
+    room.send_as_controller(room.controller(), "orders.new für alle\n".encode())
     room.simplest(pub("orders.raw", EVERY_BYTE) + pub("orders.none") + pub("orders.long", EVERY_BYTE * 1200))
     assert listener.hears_after(PRELUDE) == "orders.new|für alle".encode()
-    assert listener.hears() == b"orders.raw|" + EVERY_BYTE
-    assert listener.hears() == b"orders.none|"
-    assert listener.hears() == b"orders.long|" + EVERY_BYTE * 1200
+    assert listener.receives() == b"orders.raw|" + EVERY_BYTE
+    assert listener.receives() == b"orders.none|"
+    assert listener.receives() == b"orders.long|" + EVERY_BYTE * 1200
 
 
 def test_a_pub_publishes_to_other_dialects(
@@ -105,7 +105,7 @@ def test_a_burst(broker: Broker, room: Room, scheme: str) -> None:
     with NANOCAT.subscriber("connect", url_of(broker, "nanomsg.pub", scheme)) as listener:
         wait_until_heard(room, listener)
         room.simplest(b"".join(pub("count", b"%d" % number) for number in range(BURST)))
-        heard = [listener.hears_after(PRELUDE), *(listener.hears() for _ in range(BURST - 1))]
+        heard = [listener.hears_after(PRELUDE), *(listener.receives() for _ in range(BURST - 1))]
         assert heard == [b"count|%d" % number for number in range(BURST)]
 
 
@@ -117,7 +117,7 @@ def test_a_sub_with_prefixes(broker: Broker, room: Room, cat: Cat, scheme: str) 
         room.simplest(
             pub("orders.us", b"1") + pub("orders.eu", b"2") + pub("news", b"old") + pub("news", b"breaking!")
         )
-        assert [listener.hears_after(PRELUDE), listener.hears()] == [b"orders.eu|2", b"news|breaking!"]
+        assert [listener.hears_after(PRELUDE), listener.receives()] == [b"orders.eu|2", b"news|breaking!"]
 
 
 def test_a_sub_outlives_the_broker(cat: Cat, scheme: str, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -168,7 +168,7 @@ def test_the_broker_dials_a_pub_and_a_sub(
         wait_until_heard(room, listener)
         expect_other_dialects(room, listener)
         with cat.publisher("bind", source, body_in(tmp_path, b"from/pub|" + EVERY_BYTE)):
-            assert listener.hears() == b"from/pub|" + EVERY_BYTE
+            assert listener.receives() == b"from/pub|" + EVERY_BYTE
             subscriber.expect(pub("from/pub", EVERY_BYTE))
 
 

@@ -100,7 +100,7 @@ def test_a_terminal_that_sends_crlf(broker: Broker, room: Room) -> None:
     with Program(nc, "-C", "127.0.0.1", str(broker.ports["simplest"])) as terminal:
         terminal.type(b"sub chat\npub chat 5 hello\npub chat 0\n")
         subscriber.expect(pub("chat", b"hello") + pub("chat"))
-        room.say(subscriber, pub("chat", b"hi"))
+        room.send_commands(subscriber, pub("chat", b"hi"))
         terminal.expect(pub("chat", b"hi"))
 
 

@@ -91,7 +91,7 @@ def test_a_subscriber(nc: str, broker: Broker, room: Room) -> None:
     with terminal(nc, broker, "hermod.sub") as subscriber:
         subscriber.type(b'{"topics": ["weather", "chat {1}"]}')
         subscriber.expect(OK)
-        room.tell(room.controller(), "weather schön\nelsewhere rain\n".encode())
+        room.send_as_controller(room.controller(), "weather schön\nelsewhere rain\n".encode())
         room.simplest(pub("weather", b"\x00\n\xff"))
         expect_delivery(subscriber, "weather", 0, "schön".encode())
         expect_delivery(subscriber, "weather", 1, b"\x00\n\xff")

@@ -29,7 +29,7 @@ def expect_bodies(room: Room, socket: NngSocket, bodies: list[bytes]) -> None:
     speaker = room.simplest()
 
     def heard() -> bool:
-        room.say(speaker, pub("prelude"))
+        room.send_commands(speaker, pub("prelude"))
         return socket.recv_now() == PRELUDE
 
     wait_for(heard, "the first message to reach a SUB")
@@ -91,7 +91,7 @@ def test_topics_are_chosen_by_the_sub(broker: Broker, room: Room, scheme: str) -
         expect_bodies(room, socket, wanted)
         for body in (b"6|not asked for", b"57|asked for"):
             topic, _, payload = body.partition(b"|")
-            room.say(speaker, pub(topic.decode(), payload))
+            room.send_commands(speaker, pub(topic.decode(), payload))
         assert socket.recv() == b"57|asked for"
 
 

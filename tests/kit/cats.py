@@ -61,14 +61,14 @@ class Listener(Program):
     def heard_something(self) -> bool:
         return bool(self.read) or bool(select.select([self.stdout], [], [], 0)[0])
 
-    def hears(self) -> bytes:
+    def receives(self) -> bytes:
         """The next message."""
         width = SIZES[self._take(1)]
         return self._take(int.from_bytes(self._take(width), "big"))
 
     def hears_after(self, prelude: bytes) -> bytes:
         """The next message that is not the prelude."""
-        while (message := self.hears()) == prelude:
+        while (message := self.receives()) == prelude:
             pass
         return message
 

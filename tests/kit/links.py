@@ -25,7 +25,7 @@ def wait_for_links(broker: Broker, count: int) -> None:
     wait_for(lambda: open_links(broker) == count, f"{count} links")
 
 
-def expect_heard(source: Broker, target: Broker, name: str, data: bytes) -> None:
+def expect_delivered(source: Broker, target: Broker, name: str, data: bytes) -> None:
     """A client at the target hears a client at the source, once."""
     with Room(source) as here, Room(target) as there:
         client = there.simplest(f"sub {name}\n".encode())
@@ -34,7 +34,7 @@ def expect_heard(source: Broker, target: Broker, name: str, data: bytes) -> None
         def reached() -> bool:
             """Asked later than `name`, so what is heard of it tells that `name` was asked for as well."""
             here.simplest(pub("probe"))
-            there.say(probe, b"")
+            there.send_commands(probe, b"")
             probe.socket.setblocking(False)
             try:
                 return bool(probe.socket.recv(65536))

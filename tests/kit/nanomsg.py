@@ -49,12 +49,12 @@ class TakenPeer(Peer):
         self.read = b""
 
 
-def publish_until_heard(room: Room, *peers: Peer, name: str = "heard?") -> None:
+def publish_until_received(room: Room, *peers: Peer, name: str = "heard?") -> None:
     """Publishes until something has come to all of these peers."""
     speaker = room.simplest()
 
     def heard() -> bool:
-        room.say(speaker, pub(name))
+        room.send_commands(speaker, pub(name))
         return all(peer.read or select.select([peer.socket], [], [], 0)[0] for peer in peers)
 
     wait_for(heard, "the peers to hear")

@@ -44,7 +44,7 @@ class Net:
         self.rooms[name] = self._rooms.enter_context(Room(broker))
         return broker
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Whatever links have carried up to now has been handled: every broker has gone round twice."""
         for room in self.rooms.values():
             for _ in range(2):
@@ -55,7 +55,7 @@ class Net:
         for proxy in [self.links[link] for link in links.split()] if links else self.links.values():
             for text in texts:
                 proxy.wait_until_carried(f"sub {text}\n".encode(), both_ways=True)
-        self.settle()
+        self.flush()
 
     def publish(self, name: str, frames: bytes) -> Peer:
         return self.rooms[name].simplest(frames)

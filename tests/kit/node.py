@@ -23,7 +23,7 @@ def need_node(*packages: str) -> str:
 
 
 class UbreClient(Program):
-    """`with UbreClient("ws://...") as client: client.tell(subscribe="news"); client.hears()`"""
+    """`with UbreClient("ws://...") as client: client.send_command(subscribe="news"); client.read_event()`"""
 
     def __init__(self, url: str) -> None:
         super().__init__(need_node("ubre", "ws"), str(FOLDER / "client.js"), url)
@@ -32,20 +32,20 @@ class UbreClient(Program):
         super().__enter__()
         return self
 
-    def tell(self, **command: object) -> None:
+    def send_command(self, **command: object) -> None:
         """Its first word is what to do: subscribe, unsubscribe, publish, request, handle."""
         self.type(json.dumps(command).encode() + b"\n")
 
-    def hears(self) -> dict[str, Any]:
+    def read_event(self) -> dict[str, Any]:
         """What it says next."""
         words: dict[str, Any] = json.loads(self.read_line())
         return words
 
-    def expect_words(self, **words: object) -> None:
-        heard = self.hears()
+    def expect_event(self, **words: object) -> None:
+        heard = self.read_event()
         assert heard == words, f"expected {words}, got {heard}"
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Whatever it was told before this has reached the broker, and been handled: an answer comes after it."""
-        self.tell(request="nobody/answers/this")
-        self.expect_words(route="nobody/answers/this", fail="NotFound")
+        self.send_command(request="nobody/answers/this")
+        self.expect_event(route="nobody/answers/this", fail="NotFound")

@@ -38,14 +38,14 @@ class Room:
 
     def simplest(self, commands: bytes = b"", receive_bytes: int = 0, listener: str = "simplest") -> Peer:
         peer = self.connect(listener, receive_bytes)
-        self.say(peer, commands)
+        self.send_commands(peer, commands)
         return peer
 
     def client(self, commands: bytes = b"", receive_bytes: int = 0) -> Peer:
         """A fanout client that has been greeted."""
         peer = self.connect("fanout.client", receive_bytes)
         peer.expect(GREETING)
-        self.ask(peer, commands)
+        self.send_as_client(peer, commands)
         return peer
 
     def controller(self) -> Peer:
@@ -53,19 +53,19 @@ class Room:
 
     # -- fences ------------------------------------------------------------------------------------------
 
-    def say(self, peer: Peer, commands: bytes) -> None:
+    def send_commands(self, peer: Peer, commands: bytes) -> None:
         """Sends over simplest, and waits until the broker has handled it."""
         number = self._next_fence()
         peer.send(commands + b"pub polycast/fence %d %b\n" % (len(number), number))
         self._witness.expect(b"polycast/fence!%b\n" % number)
 
-    def tell(self, controller: Peer, lines: bytes) -> None:
+    def send_as_controller(self, controller: Peer, lines: bytes) -> None:
         """Sends as a fanout controller, and waits until the broker has handled it."""
         number = self._next_fence()
         controller.send(lines + b"polycast/fence %b\n" % number)
         self._witness.expect(b"polycast/fence!%b\n" % number)
 
-    def ask(self, client: Peer, lines: bytes = b"") -> None:
+    def send_as_client(self, client: Peer, lines: bytes = b"") -> None:
         """Sends as a fanout client; nothing but the answer to the `time` behind it may come."""
         client.send(lines + b"time\n")
         answer = client.read_until(b"\n")
@@ -73,15 +73,15 @@ class Room:
 
     def expect_quiet(self, peer: Peer) -> None:
         """Nothing that was handled up to now has sent anything to this simplest peer."""
-        heard = self.heard_by(peer)
-        assert heard == b"", f"expected nothing, got {heard!r}"
+        received = self.received_by(peer)
+        assert received == b"", f"expected nothing, got {received!r}"
 
-    def heard_by(self, peer: Peer) -> bytes:
+    def received_by(self, peer: Peer) -> bytes:
         """What has been sent to this simplest peer up to now."""
         number = self._next_fence()
         fence = b"pub polycast/quiet %d %b\n" % (len(number), number)
-        self.say(peer, b"sub polycast/quiet\n")
-        self.say(self._speaker, fence)
+        self.send_commands(peer, b"sub polycast/quiet\n")
+        self.send_commands(self._speaker, fence)
         return peer.read_until(fence).removesuffix(fence)
 
     def _next_fence(self) -> bytes:

@@ -22,7 +22,7 @@ def numbered(number: int) -> bytes:
 def publish_until(happened: Callable[[], bool], room: Room, publisher: Peer, witness: Peer) -> int:
     """Publishes to a witness that gets everything. Returns how many it took."""
     for number in range(TRIES):
-        room.say(publisher, numbered(number))
+        room.send_commands(publisher, numbered(number))
         witness.expect(numbered(number))
         if happened():
             return number + 1

@@ -66,28 +66,28 @@ def _from_json(body: Any) -> bytes:
 
 
 class UbrePeer(Peer):
-    """Speaks on a plain stream. `settle` asks for what no broker answers, so the failure is the fence."""
+    """Speaks on a plain stream. `flush` asks for what no broker answers, so the failure is the fence."""
 
     _fences = 0
 
     def __enter__(self) -> UbrePeer:
         return self
 
-    def say(self, **message: Any) -> None:
+    def send_message(self, **message: Any) -> None:
         self.send(line(**message))
 
-    def hear(self, **message: Any) -> None:
+    def expect_message(self, **message: Any) -> None:
         self.expect(line(**message))
 
     def refusal(self, route: str, body: Any) -> str:
         """What is said to a request that fails."""
-        self.say(request=route, id=1, body=body)
+        self.send_message(request=route, id=1, body=body)
         answer = json.loads(self.read_until(b"\n"))
         assert answer["fail"] == 1
         return str(answer["body"])
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Whatever was sent has been handled; nothing may have come."""
         self._fences += 1
-        self.say(request="polycast/fence", id=f"fence {self._fences}")
-        self.hear(fail=f"fence {self._fences}", body="NotFound")
+        self.send_message(request="polycast/fence", id=f"fence {self._fences}")
+        self.expect_message(fail=f"fence {self._fences}", body="NotFound")

@@ -2,7 +2,7 @@
 
 with WebSocket(broker.ports["http"], "/ubre") as socket:
     socket.send_text('{"subscribe": "orders"}')
-    socket.settle()
+    socket.flush()
     socket.expect_text('{"publish": "orders"}')
 """
 
@@ -138,7 +138,7 @@ class WebSocket(Peer):
     def expect_binary(self, payload: bytes) -> None:
         self.expect_frame(BINARY, payload)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Whatever was sent has been handled; nothing but the answer to a ping may have come."""
         self._pings += 1
         number = b"%d" % self._pings

@@ -15,7 +15,7 @@ import pytest
 from crash.evidence import check_log, read_with_pyarrow
 from kit import hermod
 from kit.broker import Broker
-from kit.kept import total
+from kit.replay import total
 from log.desk import desk
 from polycast.log.repair.verify import LogFinding, verify
 

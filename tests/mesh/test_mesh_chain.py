@@ -27,7 +27,7 @@ def wait_until_asked(net: Net, text: str) -> None:
     """Until C has subscribed at B, and B, which has two links, to everything at A."""
     net.links["CB"].wait_until_carried(f"sub {text}\n".encode())
     net.links["BA"].wait_until_carried(b"sub \n")
-    net.settle()
+    net.flush()
 
 
 @pytest.mark.parametrize("text", ["//x1", "//fwd/x2"])
@@ -48,7 +48,7 @@ def test_both_dialects_at_both_ends(forwarding: Net) -> None:
     first, last = rooms["A"].client(b"subscribe chat.>\n"), rooms["C"].client(b"subscribe chat.>\n")
     wait_for(lambda: b"sub chat.\n" in forwarding.links["BA"].from_target, "A to ask B")
     wait_until_asked(forwarding, "chat.")
-    rooms["A"].tell(rooms["A"].controller(), b"chat.a from A\n")
+    rooms["A"].send_as_controller(rooms["A"].controller(), b"chat.a from A\n")
     last.expect(b"chat.a!from A\n")
     rooms["C"].simplest(pub("chat.c", b"from C"))
     first.expect(b"chat.a!from A\nchat.c!from C\n")
@@ -97,7 +97,7 @@ def test_without_forwarding_nothing_is_passed_on() -> None:
         near = net.rooms["B"].simplest(b"sub x\n")
         net.links["CB"].wait_until_carried(b"sub x\n")
         net.links["BA"].wait_until_carried(b"sub x\n")
-        net.settle()
+        net.flush()
         net.publish("A", pub("//x", b"1") + pub("//fwd/x", b"2"))
         near.expect(pub("//x", b"1") + pub("//fwd/x", b"2"))
         net.publish("B", pub("//x", b"3"))

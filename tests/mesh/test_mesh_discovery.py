@@ -11,7 +11,7 @@ import pytest
 
 from kit.broker import ALL, Broker
 from kit.frames import pub
-from kit.links import expect_heard, wait_for_links
+from kit.links import expect_delivered, wait_for_links
 from kit.room import Room
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 
@@ -100,7 +100,7 @@ def test_names_of_announcements() -> None:
 def test_without_discover_no_peer_is_dialled() -> None:
     with Broker(listen=LISTEN) as broker, Room(broker) as room, waiting_to_be_found() as found:
         link = room.simplest(pub("//peers/org/bob", place_of(found)), listener="simplest.peer")
-        room.say(link, b"")
+        room.send_commands(link, b"")
         found.setblocking(False)
         with pytest.raises(BlockingIOError):
             found.accept()
@@ -141,8 +141,8 @@ def test_two_that_discover_each_other_end_with_one_link() -> None:
         wait_for(lambda: "leads to the same broker" in a.log() + b.log(), "one of two links to end")
         for broker in (a, b):
             wait_for_links(broker, 1)
-        expect_heard(a, b, "x", b"1")
-        expect_heard(b, a, "x", b"2")
+        expect_delivered(a, b, "x", b"1")
+        expect_delivered(b, a, "x", b"2")
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def three_members() -> Iterator[tuple[Broker, Broker, Broker]]:
 def test_three_find_each_other_through_the_one_they_know() -> None:
     with three_members() as (a, b, c):
         for source, target in ((a, b), (b, c), (c, a), (b, a), (c, b), (a, c)):
-            expect_heard(source, target, "//x", b"%d" % id(source))
+            expect_delivered(source, target, "//x", b"%d" % id(source))
 
 
 def test_they_stay_linked_without_the_one_they_knew() -> None:
@@ -169,5 +169,5 @@ def test_they_stay_linked_without_the_one_they_knew() -> None:
         a.stop()
         for broker in (b, c):
             wait_for_links(broker, 1)
-        expect_heard(b, c, "//x", b"1")
-        expect_heard(c, b, "//x", b"2")
+        expect_delivered(b, c, "//x", b"1")
+        expect_delivered(c, b, "//x", b"2")

@@ -46,6 +46,6 @@ def test_a_client_that_comes_and_goes_starts_no_storm(triangle: Net) -> None:
 def test_repeated_subscribing_starts_no_storm(triangle: Net) -> None:
     client = triangle.rooms["A"].simplest(b"sub //x\n")
     for _ in range(10):
-        triangle.rooms["A"].say(client, b"unsub //x\nsub //x\n")
-        triangle.settle()
+        triangle.rooms["A"].send_commands(client, b"unsub //x\nsub //x\n")
+        triangle.flush()
     assert lines_at_rest(triangle) <= STORM_LINES

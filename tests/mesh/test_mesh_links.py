@@ -70,7 +70,7 @@ def test_a_shared_pattern_is_subscribed_once(room: Room) -> None:
     room.client(b"unsubscribe all\nsubscribe x\n")
     asked = asked_of(peer, room)
     assert asked.count(b"sub x") == 1
-    room.say(one, b"unsub x\n")
+    room.send_commands(one, b"unsub x\n")
     assert asked_of(peer, room) == []
     two.close()
     assert asked_of(peer, room) == []
@@ -80,7 +80,7 @@ def test_unused_patterns_are_unsubscribed_at_links(room: Room) -> None:
     peer = link(room)
     client = room.simplest(b"sub x\nsub y\nsub \n")
     assert asked_of(peer, room) == [b"sub ", b"sub x", b"sub y"]
-    room.say(client, b"unsub x\n")
+    room.send_commands(client, b"unsub x\n")
     assert asked_of(peer, room) == [b"unsub x"]
     client.close()
     peer.read_until(b"unsub y\n")
@@ -127,7 +127,7 @@ def test_with_forwarding_and_two_links_everything_is_subscribed(forward_room: Ro
 def test_messages_of_clients_go_to_subscribed_links(room: Room) -> None:
     asked, not_asked = link(room, b"sub x\n"), link(room, b"sub y\n")
     room.simplest(pub("ax", b"1"))
-    room.tell(room.controller(), b"x.b 2\n")
+    room.send_as_controller(room.controller(), b"x.b 2\n")
     asked.expect(pub("ax", b"1") + pub("x.b", b"2"))
     room.expect_quiet(not_asked)
 
@@ -136,7 +136,7 @@ def test_messages_of_links_go_to_clients(room: Room) -> None:
     simplest, fanout = room.simplest(b"sub x\n"), room.client(b"subscribe x.y\n")
     peer = link(room)
     peer.read_until(b"x.y\n")
-    room.say(peer, pub("x.y", b"hello"))
+    room.send_commands(peer, pub("x.y", b"hello"))
     simplest.expect(pub("x.y", b"hello"))
     fanout.expect(b"x.y!hello\n")
 
@@ -146,7 +146,7 @@ def test_messages_of_links_do_not_go_to_links(room: Room) -> None:
     one, two = link(room, b"sub x\nsub \n"), link(room, b"sub x\nsub \n")
     for peer in (one, two):
         peer.expect(b"sub x\n")
-    room.say(one, pub("x", b"1") + pub("//x", b"2") + pub("//fwd/x", b"3"))
+    room.send_commands(one, pub("x", b"1") + pub("//x", b"2") + pub("//fwd/x", b"3"))
     client.expect(pub("x", b"1") + pub("//x", b"2") + pub("//fwd/x", b"3"))
     room.expect_quiet(two)
     room.expect_quiet(one)
@@ -157,7 +157,7 @@ def test_with_forwarding_messages_go_on_under_their_forwarded_name(forward_room:
     source = link(forward_room, b"sub //fwd/x\nsub x\n")
     other = link(forward_room, b"sub //fwd/x\nsub x\n")
     data = name.encode()  # not what another test said
-    forward_room.say(source, pub(name, data))
+    forward_room.send_commands(source, pub(name, data))
     other.read_until(pub("//fwd/x", data))
     expect_only_asks(other, forward_room)
     expect_only_asks(source, forward_room)
@@ -175,9 +175,9 @@ def expect_only_asks(peer: Peer, room: Room) -> None:
 def test_a_repeated_forwarded_copy_is_dropped(forward_room: Room) -> None:
     client = forward_room.simplest(b"sub again\n")
     one, two = link(forward_room), link(forward_room)
-    forward_room.say(one, pub("//fwd/again", b"1"))
+    forward_room.send_commands(one, pub("//fwd/again", b"1"))
     client.expect(pub("//fwd/again", b"1"))
-    forward_room.say(two, pub("//fwd/again", b"1") + pub("//fwd/again", b"2"))
+    forward_room.send_commands(two, pub("//fwd/again", b"1") + pub("//fwd/again", b"2"))
     client.expect(pub("//fwd/again", b"2"))
     forward_room.expect_quiet(client)
 

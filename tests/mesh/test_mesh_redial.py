@@ -9,7 +9,7 @@ from types import TracebackType
 
 from kit.broker import ALL, Broker
 from kit.frames import pub
-from kit.links import expect_heard, free_port, wait_for_links
+from kit.links import expect_delivered, free_port, wait_for_links
 from kit.proxy import RESET, Proxy
 from kit.room import Room
 from kit.wire import wait_for
@@ -25,12 +25,12 @@ def test_a_peer_that_restarts_is_dialled_again() -> None:
     with Broker(listen=LISTEN) as first:
         port = first.ports["simplest.peer"]
         with Broker(f"--peer=127.0.0.1:{port}", listen=LISTEN) as dialling:
-            expect_heard(first, dialling, "x", b"before")
+            expect_delivered(first, dialling, "x", b"before")
             first.stop()
             dialling.wait_for_log("connection lost; dialling again")
             with at(port) as second:
-                expect_heard(second, dialling, "x", b"after")
-                expect_heard(dialling, second, "x", b"back")
+                expect_delivered(second, dialling, "x", b"after")
+                expect_delivered(dialling, second, "x", b"back")
 
 
 def test_a_missing_peer_is_dialled_until_it_accepts() -> None:
@@ -38,7 +38,7 @@ def test_a_missing_peer_is_dialled_until_it_accepts() -> None:
     with Broker(f"--peer=127.0.0.1:{port}", listen=LISTEN) as dialling:
         dialling.wait_for_log(f"simplest.peer tcp://127.0.0.1:{port}: ")
         with at(port) as late:
-            expect_heard(late, dialling, "x", b"1")
+            expect_delivered(late, dialling, "x", b"1")
 
 
 def test_a_peer_that_hangs_up_at_once_is_dialled_again_and_again() -> None:
@@ -86,7 +86,7 @@ def test_a_broken_link_does_not_disturb_clients() -> None:
         client.expect(pub("x", b"1"))
         wait_for_links(first, 0)
         proxy.restore()
-        expect_heard(first, second, "y", b"1")
+        expect_delivered(first, second, "y", b"1")
 
 
 def test_two_that_dial_each_other_keep_one_link_and_use_the_other_when_it_breaks() -> None:
@@ -99,12 +99,12 @@ def test_two_that_dial_each_other_keep_one_link_and_use_the_other_when_it_breaks
             wait_for(lambda: "leads to the same broker" in first.log() + second.log(), "one of two links to end")
             for broker in (first, second):
                 wait_for_links(broker, 1)
-            expect_heard(first, second, "x", b"there")
-            expect_heard(second, first, "x", b"and back")
+            expect_delivered(first, second, "x", b"there")
+            expect_delivered(second, first, "x", b"and back")
             kept = to_second if "leads to the same broker" in second.log() else to_first
             kept.cut()
-            expect_heard(first, second, "x", b"there again")
-            expect_heard(second, first, "x", b"and back again")
+            expect_delivered(first, second, "x", b"there again")
+            expect_delivered(second, first, "x", b"and back again")
 
 
 def test_a_broker_detects_a_link_to_itself() -> None:
@@ -127,5 +127,5 @@ def test_two_addresses_of_one_peer_make_one_link() -> None:
             dialling.wait_for_log("leads to the same broker")
             for broker in (target, dialling):
                 wait_for_links(broker, 1)
-            expect_heard(target, dialling, "x", b"1")
-            expect_heard(dialling, target, "x", b"2")
+            expect_delivered(target, dialling, "x", b"1")
+            expect_delivered(dialling, target, "x", b"2")

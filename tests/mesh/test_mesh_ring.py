@@ -120,7 +120,7 @@ def test_messages_arrive_once_while_a_link_closes_and_opens(ring: Net, link: str
     circle.wait_until_asked()
     circle.expect_once(f"//{text}")
     ring.links[link].cut()
-    ring.settle()
+    ring.flush()
     circle.expect_once(f"//{text}")
     ring.links[link].restore()
     circle.wait_until_asked(links=link)
@@ -133,7 +133,7 @@ def test_messages_arrive_once_in_a_chain(ring: Net) -> None:
     circle.wait_until_asked()
     for link in ("BA", "CA"):
         ring.links[link].cut()
-    ring.settle()
+    ring.flush()
     circle.expect_once(f"//{text}")
     for link in ("BA", "CA"):
         ring.links[link].restore()
@@ -163,7 +163,7 @@ def test_fanout_messages_reach_every_broker(ring: Net) -> None:
     clients = [room.client(f"unsubscribe all\nsubscribe {name}.>\n".encode()) for room in ring.rooms.values()]
     ring.wait_for_subscriptions(f"{name}.")
     for broker, room in ring.rooms.items():
-        room.tell(room.controller(), f"{name}.a from {broker}\n".encode())
+        room.send_as_controller(room.controller(), f"{name}.a from {broker}\n".encode())
         for client in clients:
             client.expect(f"{name}.a!from {broker}\n".encode())
 

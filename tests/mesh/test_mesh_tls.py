@@ -13,8 +13,8 @@ import pytest
 from kit.broker import Broker
 from kit.certificates import Authority
 from kit.frames import pub
-from kit.links import expect_heard, free_port
-from kit.nanomsg import publish_until_heard
+from kit.links import expect_delivered, free_port
+from kit.nanomsg import publish_until_received
 from kit.nng import NngSocket
 from kit.program import polycast
 from kit.room import Room
@@ -61,8 +61,8 @@ def peer(broker: Broker, host: str = "127.0.0.1") -> str:
 
 def test_two_brokers_over_tls(authority: Authority, certificate: Path) -> None:
     with listening(certificate, "simplest.peer") as first, Broker(peer(first), believing(authority)) as second:
-        expect_heard(first, second, "x", b"there")
-        expect_heard(second, first, "x", b"and back")
+        expect_delivered(first, second, "x", b"there")
+        expect_delivered(second, first, "x", b"and back")
         second.wait_for_log(f"simplest.peer tls://127.0.0.1:{port_of(first, 'simplest.peer')}: connected")
 
 
@@ -79,7 +79,7 @@ def test_a_server_that_another_authority_signed_is_refused_until_that_is_believe
         assert ": connected" not in second.log()
         config.write_text(f'[tls]\nca = "{authority.file}"\n')
         second.process.send_signal(signal.SIGHUP)
-        expect_heard(first, second, "x", b"1")
+        expect_delivered(first, second, "x", b"1")
 
 
 def test_a_certificate_for_another_host_is_refused(authority: Authority, certificate: Path) -> None:
@@ -159,8 +159,8 @@ def test_announced_brokers_are_dialled_over_tls(authority: Authority, certificat
         Room(broker) as room,
     ):
         room.simplest(pub("//peers/org/a", b"127.0.0.1 %d" % port_of(found, "simplest.peer")))
-        expect_heard(found, broker, "x", b"1")
-        expect_heard(broker, found, "x", b"2")
+        expect_delivered(found, broker, "x", b"1")
+        expect_delivered(broker, found, "x", b"2")
 
 
 # -- nanomsg ---------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_nanomsg_over_tls(scheme: str, authority: Authority, certificate: Path) 
             with Broker(flag, believing(authority)) as second, Room(first) as here, Room(second) as there:
                 source, target = (here, there) if "nanomsg.sub=" in flag else (there, here)
                 client = target.simplest(b"sub x\n")
-                publish_until_heard(source, client, name="x")
+                publish_until_received(source, client, name="x")
                 source.simplest(pub("x", b"after"))
                 client.read_until(pub("x", b"after"))
 
@@ -187,7 +187,7 @@ def test_nanomsg_over_a_secure_websocket(ours: str, theirs: str, authority: Auth
         with Broker(flag, believing(authority)) as second, Room(first) as here, Room(second) as there:
             source, target = (here, there) if ours == "sub" else (there, here)
             client = target.simplest(b"sub x\n")
-            publish_until_heard(source, client, name="x")
+            publish_until_received(source, client, name="x")
 
 
 def nng_tls(authority: Authority, certificate: Path, server: bool) -> dict[str, object]:

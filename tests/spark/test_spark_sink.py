@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 
 from kit.broker import Broker
-from kit.ears import EARS, LISTEN
+from kit.subscribers import LISTEN, SUBSCRIBERS
 from polycast.errors import StartError, UsageError
 from polycast.spark.error_text import unwrap
 
@@ -43,14 +43,14 @@ def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
 
 
 def test_subscribers_of_every_dialect_receive_the_rows(spark: SparkSession, broker: Broker) -> None:
-    ears = [(ear, ear.open(broker, "news", 0)) for ear in EARS.values()]
+    kinds = [(kind, kind.open(broker, "news", 0)) for kind in SUBSCRIBERS.values()]
     rows = spark.createDataFrame(
         [("news", b"one", "bytes"), ("news", b"two", "bytes")], "topic string, payload binary, format string"
     )
     write(rows.coalesce(1), broker)
-    for ear, peer in ears:
+    for kind, peer in kinds:
         with peer:
-            peer.expect(ear.frame("news", 0, b"one") + ear.frame("news", 1, b"two"))
+            peer.expect(kind.frame("news", 0, b"one") + kind.frame("news", 1, b"two"))
 
 
 def test_all_partitions_are_one_batch_and_a_repeat_publishes_nothing(

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from kit.broker import Broker
-from kit.kept import numbered, publish
+from kit.replay import numbered, publish
 from polycast.errors import StartError
 from polycast.spark.schema import ROWS
 from polycast.spark.source import PolycastSource

@@ -13,9 +13,9 @@ import pytest
 
 from kit import hermod
 from kit.broker import Broker
-from kit.ears import LISTEN, ask
 from kit.frames import pub
-from kit.kept import numbered, publish, read_messages, subscribe, total
+from kit.replay import numbered, publish, read_messages, subscribe, total
+from kit.subscribers import LISTEN, send_request
 from kit.ubre import UbrePeer, envelope, frame, line
 from kit.wire import Peer, wait_for
 
@@ -36,7 +36,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def history(broker: Broker, **asked: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ask(broker, "polycast/history", asked)
+    found: list[dict[str, Any]] = send_request(broker, "polycast/history", asked)
     return found
 
 
@@ -140,17 +140,17 @@ def test_an_empty_log(tmp_path: Path) -> None:
 
 def test_times_are_those_of_publishing(kept: Broker) -> None:
     before = datetime.now(UTC) - timedelta(milliseconds=1)
-    ask(kept, "polycast/publish", {"topic": "clock", "body": "now"})
+    send_request(kept, "polycast/publish", {"topic": "clock", "body": "now"})
     [row] = history(kept, pattern="clock")
     assert before <= datetime.fromisoformat(row["time"]) <= datetime.now(UTC)
 
 
 def test_bodies_are_those_of_the_formats(kept: Broker) -> None:
     with UbrePeer(kept.ports["ubre"]) as peer:
-        peer.say(publish="formats", body="text")
-        peer.say(publish="formats", body={"json": [1, 2.5, None]})
-        peer.say(publish="formats")
-        peer.settle()
+        peer.send_message(publish="formats", body="text")
+        peer.send_message(publish="formats", body={"json": [1, 2.5, None]})
+        peer.send_message(publish="formats")
+        peer.flush()
     with kept.connect("hermod.pub") as publisher:
         publish(publisher, [("formats", b"utf-8 \xc3\xa9"), ("formats", b"\xff\x00"), ("formats", b"")])
     rows = history(kept, pattern="formats")
@@ -189,7 +189,10 @@ def test_bad_requests(kept: Broker, body: Any, words: str) -> None:
 def test_without_a_log_there_is_no_history() -> None:
     with Broker(listen=LISTEN) as broker:
         assert "has no log" in refusal(broker, "polycast/history", {"pattern": ">"})
-        assert ask(broker, "polycast/publish", {"topic": "t", "body": 1}) == {"offset": None, "sequence": 0}
+        assert send_request(broker, "polycast/publish", {"topic": "t", "body": 1}) == {
+            "offset": None,
+            "sequence": 0,
+        }
 
 
 # -- requesters ------------------------------------------------------------------------------------------
@@ -198,8 +201,8 @@ def test_without_a_log_there_is_no_history() -> None:
 def test_a_half_closed_requester_gets_its_responses(kept: Broker) -> None:
     with UbrePeer(kept.ports["ubre"]) as peer:
         for number in range(5):
-            peer.say(request="polycast/history", id=number, body={"pattern": "orders.eu", "limit": 1})
-        peer.say(request="polycast/publish", id=5, body={"topic": "half", "body": 1})
+            peer.send_message(request="polycast/history", id=number, body={"pattern": "orders.eu", "limit": 1})
+        peer.send_message(request="polycast/publish", id=5, body={"topic": "half", "body": 1})
         peer.shut()
         answers = [json.loads(text) for text in peer.expect_closed().splitlines()]
     assert sorted(answer["success"] for answer in answers) == list(range(6))
@@ -230,7 +233,7 @@ def test_a_requester_that_disconnects_early_affects_no_other(kept: Broker) -> No
     for _ in range(20):
         with UbrePeer(kept.ports["ubre"]) as peer:
             peer.send(line(request="polycast/history", id=1, body={"pattern": "~nothing like it"}) * 5)
-    assert ask(kept, "polycast/stats")["log_failed"] == 0
+    assert send_request(kept, "polycast/stats")["log_failed"] == 0
 
 
 def test_the_size_of_a_response_is_limited(tmp_path: Path) -> None:
@@ -250,12 +253,12 @@ def test_the_size_of_a_response_is_limited(tmp_path: Path) -> None:
 
 def test_a_response_to_publish_means_durable(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=LISTEN) as broker:
-        answers = [ask(broker, "polycast/publish", {"topic": "t", "body": number}) for number in range(5)]
+        answers = [send_request(broker, "polycast/publish", {"topic": "t", "body": number}) for number in range(5)]
         assert answers == [{"offset": number, "sequence": number} for number in range(5)]
         broker.kill()
     with Broker(data=tmp_path, listen=LISTEN) as broker:
         assert [row["body"] for row in history(broker, pattern="t")] == [0, 1, 2, 3, 4]
-        answer = ask(broker, "polycast/publish", {"topic": "t", "body": 5})
+        answer = send_request(broker, "polycast/publish", {"topic": "t", "body": 5})
         assert answer["offset"] > 4 and answer["sequence"] > 4
         [row] = history(broker, pattern="t", limit=1)
         assert (row["offset"], row["sequence"], row["body"]) == (answer["offset"], answer["sequence"], 5)
@@ -264,7 +267,7 @@ def test_a_response_to_publish_means_durable(tmp_path: Path) -> None:
 def test_many_requests_in_one_packet_get_responses_in_order(kept: Broker) -> None:
     with UbrePeer(kept.ports["ubre"]) as peer:
         for number in range(50):
-            peer.say(request="polycast/publish", id=number, body={"topic": "packet", "body": number})
+            peer.send_message(request="polycast/publish", id=number, body={"topic": "packet", "body": number})
         answers = [json.loads(peer.read_until(b"\n")) for _ in range(50)]
     assert [answer["success"] for answer in answers] == list(range(50))
     assert [answer["body"]["sequence"] for answer in answers] == list(range(50))
@@ -276,7 +279,7 @@ def test_with_forwarding_the_offset_is_that_of_the_original_name(tmp_path: Path)
     with Broker("--forward", data=tmp_path, listen=LISTEN) as broker, broker.connect("simplest") as other:
         other.send(b"sub //fwd/t\n" + pub("before", b"x"))
         wait_for(lambda: total(broker, "log_settled_offset") == 1, "it to be kept")
-        answer = ask(broker, "polycast/publish", {"topic": "//t", "body": "x"})
+        answer = send_request(broker, "polycast/publish", {"topic": "//t", "body": "x"})
         [row] = history(broker, pattern="//t")
         assert answer == {"offset": row["offset"], "sequence": row["sequence"]} == {"offset": 1, "sequence": 0}
 

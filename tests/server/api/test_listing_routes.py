@@ -12,10 +12,10 @@ import pytest
 from access.gate import gated
 from kit import hermod
 from kit.broker import ALL, Broker
-from kit.ears import ask
 from kit.frames import pub
-from kit.kept import metrics
+from kit.replay import metrics
 from kit.room import Room
+from kit.subscribers import send_request
 from kit.ubre import UbrePeer, text
 from kit.websocket import WebSocket
 from kit.wire import wait_for
@@ -41,11 +41,11 @@ def names(answer: Any) -> list[str]:
 
 def test_a_search_finds_parts_of_names_and_the_last_one_first(broker: Broker, room: Room) -> None:
     room.simplest(pub("Find/one") + pub("other") + pub("find/two") + pub("Find/one"))
-    assert names(ask(broker, "polycast/topics", {"search": "find/"})) == ["Find/one", "find/two"]
-    assert names(ask(broker, "polycast/topics", {"search": "FIND/T"})) == ["find/two"]
-    assert names(ask(broker, "polycast/topics", {"search": "find/", "limit": 1})) == ["Find/one"]
-    assert names(ask(broker, "polycast/topics", {"search": "nowhere"})) == []
-    everything = ask(broker, "polycast/topics", {"search": ""})
+    assert names(send_request(broker, "polycast/topics", {"search": "find/"})) == ["Find/one", "find/two"]
+    assert names(send_request(broker, "polycast/topics", {"search": "FIND/T"})) == ["find/two"]
+    assert names(send_request(broker, "polycast/topics", {"search": "find/", "limit": 1})) == ["Find/one"]
+    assert names(send_request(broker, "polycast/topics", {"search": "nowhere"})) == []
+    everything = send_request(broker, "polycast/topics", {"search": ""})
     assert {"Find/one", "other", "find/two"} < set(names(everything))
     assert everything["total"] == len(everything["topics"])
 
@@ -53,22 +53,22 @@ def test_a_search_finds_parts_of_names_and_the_last_one_first(broker: Broker, ro
 def test_a_search_among_many(broker: Broker, room: Room) -> None:
     """More topics than one turn of the event loop scans."""
     room.simplest(b"".join(pub(f"many/{i}") for i in range(45_000)))
-    found = names(ask(broker, "polycast/topics", {"search": "many/", "limit": 3}))
+    found = names(send_request(broker, "polycast/topics", {"search": "many/", "limit": 3}))
     assert found == ["many/44999", "many/44998", "many/44997"]
-    assert names(ask(broker, "polycast/topics", {"search": "many/12345"})) == ["many/12345"]
+    assert names(send_request(broker, "polycast/topics", {"search": "many/12345"})) == ["many/12345"]
 
 
 def test_just_one_topic(broker: Broker, room: Room) -> None:
     room.simplest(pub("exactly") + pub("exactly/not"))
-    [row] = ask(broker, "polycast/topics", {"topic": "exactly"})["topics"]
+    [row] = send_request(broker, "polycast/topics", {"topic": "exactly"})["topics"]
     assert (row["topic"], row["sequence"]) == ("exactly", 1)
-    assert names(ask(broker, "polycast/topics", {"topic": "nobody said that"})) == []
+    assert names(send_request(broker, "polycast/topics", {"topic": "nobody said that"})) == []
 
 
 def test_the_time_of_the_last_message(broker: Broker, room: Room) -> None:
-    before = ask(broker, "polycast/topics")["time"]
+    before = send_request(broker, "polycast/topics")["time"]
     room.simplest(pub("timed"))
-    answer = ask(broker, "polycast/topics", {"topic": "timed"})
+    answer = send_request(broker, "polycast/topics", {"topic": "timed"})
     [row] = answer["topics"]
     assert before - 0.001 <= datetime.fromisoformat(row["last"]).timestamp() <= answer["time"]
 
@@ -76,11 +76,13 @@ def test_the_time_of_the_last_message(broker: Broker, room: Room) -> None:
 def test_after_a_restart_the_time_of_the_last_message_is_unknown(tmp_path: Path) -> None:
     for begun in range(2):
         with Broker(data=tmp_path, listen=(*ALL, "ubre")) as broker, broker.connect("hermod.pub") as publisher:
-            [old] = ask(broker, "polycast/topics", {"topic": "kept"})["topics"] or [{"sequence": 0, "last": None}]
+            [old] = send_request(broker, "polycast/topics", {"topic": "kept"})["topics"] or [
+                {"sequence": 0, "last": None}
+            ]
             assert (old["sequence"], old["last"]) == (begun, None)
             publisher.send(hermod.message("kept", b"x"))
             publisher.expect(hermod.OK)
-            assert ask(broker, "polycast/topics", {"topic": "kept"})["topics"][0]["last"]
+            assert send_request(broker, "polycast/topics", {"topic": "kept"})["topics"][0]["last"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_listings_that_cannot_be(broker: Broker, body: Any) -> None:
 
 
 def connection(broker: Broker, port: int, **asked: Any) -> dict[str, Any]:
-    rows = ask(broker, "polycast/connections", asked)["connections"]
+    rows = send_request(broker, "polycast/connections", asked)["connections"]
     [found] = [row for row in rows if row["address"] == f"127.0.0.1:{port}"]
     row: dict[str, Any] = found
     return row
@@ -109,7 +111,7 @@ def test_subscriptions_and_counters_of_a_connection(broker: Broker, room: Room) 
     assert (row["subscriptions"], row["state"]) == (3, "open")
     assert (row["messages_in"], row["messages_out"]) == (0, 2)
     controller = room.controller()
-    room.tell(controller, b"seen.three x\n")
+    room.send_as_controller(controller, b"seen.three x\n")
     assert (
         connection(broker, controller.socket.getsockname()[1])["messages_in"] == 2
     )  # including the subscription of the fence
@@ -124,9 +126,9 @@ def test_the_number_of_listed_patterns_is_limited(broker: Broker) -> None:
 def test_close(broker: Broker, room: Room) -> None:
     client, other = room.client(), room.client()
     name = connection(broker, client.socket.getsockname()[1])["name"]
-    assert ask(broker, "polycast/close", {"name": name}) == {"name": name}
+    assert send_request(broker, "polycast/close", {"name": name}) == {"name": name}
     assert client.expect_closed() == b""
-    room.ask(other)
+    room.send_as_client(other)
     assert f"{name} 127.0.0.1:" in broker.wait_for_log("closed by ubre #")
     closed = metrics(broker)["polycast_connections_closed_total"]
     assert closed[(("listener", "fanout.client"), ("dialect", "fanout"), ("reason", "dismissed"))] == 1
@@ -139,7 +141,7 @@ def test_a_closed_peer_gets_the_reason_in_its_dialect(broker: Broker) -> None:
         subscriber.expect(hermod.OK)
         for peer in (socket, subscriber):
             port = peer.socket.getsockname()[1]
-            ask(broker, "polycast/close", {"name": connection(broker, port)["name"]})
+            send_request(broker, "polycast/close", {"name": connection(broker, port)["name"]})
         socket.expect_close(1001)
         assert b"503" in subscriber.expect_closed()
 
@@ -169,8 +171,8 @@ def test_an_unknown_connection(broker: Broker, name: str) -> None:
 def test_publish_as_a_dialect(tmp_path: Path, dialect: str) -> None:
     with Broker(data=tmp_path, listen=("ubre",)) as broker:
         message = {"topic": "as/one", "body": [1], "dialect": dialect}
-        assert ask(broker, "polycast/publish", message) == {"offset": 0, "sequence": 0}
-        [row] = ask(broker, "polycast/history", {"pattern": "as/one"})
+        assert send_request(broker, "polycast/publish", message) == {"offset": 0, "sequence": 0}
+        [row] = send_request(broker, "polycast/history", {"pattern": "as/one"})
     assert row["dialect"] == dialect
     assert (row["format"], row["body"]) == (("json", [1]) if dialect == "ubre" else ("bytes", "[1]"))
 
@@ -196,7 +198,7 @@ def test_messages_that_a_dialect_cannot_encode(
 def test_a_topic_of_nanomsg_cannot_contain_the_configured_separator() -> None:
     with Broker("--set=nanomsg.separator=:", listen=("ubre",)) as broker:
         message = {"topic": "a|b", "body": "", "dialect": "nanomsg"}
-        assert ask(broker, "polycast/publish", message)["sequence"] == 0
+        assert send_request(broker, "polycast/publish", message)["sequence"] == 0
         assert "a topic of nanomsg cannot contain ':'" in refusal(
             broker, "polycast/publish", message | {"topic": "a:b"}
         )
@@ -205,7 +207,7 @@ def test_a_topic_of_nanomsg_cannot_contain_the_configured_separator() -> None:
 def test_only_admins_publish_as_another_dialect(tmp_path: Path) -> None:
     """Log readers trust the `dialect` column."""
     with gated(tmp_path, "guest may publish a", listen=("ubre",)) as broker:
-        assert ask(broker, "polycast/publish", {"topic": "a", "dialect": "ubre"})["sequence"] == 0
+        assert send_request(broker, "polycast/publish", {"topic": "a", "dialect": "ubre"})["sequence"] == 0
         assert refusal(broker, "polycast/publish", {"topic": "a", "dialect": "hermod"}) == "Forbidden"
         for route in ("topics", "connections", "close", "stats", "log"):
             assert refusal(broker, f"polycast/{route}", {}) == "Forbidden"
@@ -215,16 +217,18 @@ def test_only_admins_publish_as_another_dialect(tmp_path: Path) -> None:
 
 
 def test_stats_say_where_the_broker_listens_and_what_it_takes(broker: Broker) -> None:
-    stats = ask(broker, "polycast/stats")
+    stats = send_request(broker, "polycast/stats")
     assert [(row["listener"], row["address"]) for row in stats["addresses"]] == broker.addresses
     assert stats["limits"] == {"payload_bytes": 16 * 1024 * 1024, "topic_bytes": 1024, "line_bytes": 65_536}
 
 
 def test_stats_contain_the_size_of_the_log_and_the_sync_time(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=("ubre",)) as broker:
-        ask(broker, "polycast/publish", {"topic": "a", "body": "x" * 1000})
-        log = ask(broker, "polycast/log")
+        send_request(broker, "polycast/publish", {"topic": "a", "body": "x" * 1000})
+        log = send_request(broker, "polycast/log")
         files = [path for path in (tmp_path / "log").iterdir() if path.suffix == ".arrows"]
         assert (log["segments"], log["bytes"]) == (len(files), sum(path.stat().st_size for path in files))
-        stats = wait_for(lambda: (found := ask(broker, "polycast/stats"))["log_syncs"] and found, "a sync")
+        stats = wait_for(
+            lambda: (found := send_request(broker, "polycast/stats"))["log_syncs"] and found, "a sync"
+        )
         assert stats["log_sync_seconds"] > 0

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from kit.broker import Broker
-from kit.ears import LISTEN, ask
-from kit.kept import numbered, publish, total
+from kit.replay import numbered, publish, total
+from kit.subscribers import LISTEN, send_request
 from kit.wire import wait_for
 from polycast.client import Client, connect
 from polycast.dialects.client_requests import Response, to_body
@@ -97,10 +97,10 @@ def test_the_log(kept: Broker, client: Client, data: Path) -> None:
 
 def test_an_empty_log(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=LISTEN) as broker:
-        found = ask(broker, "polycast/log")
+        found = send_request(broker, "polycast/log")
         assert (found["first"], found["next"]) == (0, 0)
-        assert ask(broker, "polycast/places", {"time": 0}) == {"offset": 0}
-        assert ask(broker, "polycast/places", {"sequences": {"a": 5}}) == {"offset": 0}
+        assert send_request(broker, "polycast/places", {"time": 0}) == {"offset": 0}
+        assert send_request(broker, "polycast/places", {"sequences": {"a": 5}}) == {"offset": 0}
         with connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.sub']}") as client:
             found, about = to_table(client.request("polycast/rows", to_body({"from": 0, "to": 100})))
             assert found.num_rows == 0 and found.schema.equals(SCHEMA) and about == {"next": 0, "skipped": []}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kit.broker import Broker
-from kit.kept import Heard, numbered, publish, read_messages, subscribe, total
 from kit.program import POLYCAST, Finished, Program, polycast, polycast_here
+from kit.replay import Delivered, numbered, publish, read_messages, subscribe, total
 from kit.wire import wait_for
 
 
@@ -83,7 +83,7 @@ def test_committed_messages_are_those_that_a_crash_does_not_take_back(tmp_path: 
         heard = read_messages(subscriber, 500)
         broker.kill()
     with Broker(data=tmp_path) as broker, subscribe(broker, "t", since="earliest") as subscriber:
-        assert read_messages(subscriber, 500) == heard == [Heard("t", n, b"%04d" % n) for n in range(500)]
+        assert read_messages(subscriber, 500) == heard == [Delivered("t", n, b"%04d" % n) for n in range(500)]
 
 
 @pytest.mark.parametrize(

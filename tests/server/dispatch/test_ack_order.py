@@ -10,7 +10,7 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import CLOSE, END, OK, START, expect_error
-from kit.kept import Heard, handshake, numbered, publish, read_messages, subscribe, total
+from kit.replay import Delivered, handshake, numbered, publish, read_messages, subscribe, total
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_an_acknowledged_message_survives_a_restart(tmp_path: Path) -> None:
         publish(peer, numbered("kept", range(100)))
         broker.kill()
     with Broker(data=tmp_path) as broker, subscribe(broker, "kept", since="earliest") as subscriber:
-        assert read_messages(subscriber, 100) == [Heard("kept", n, b"%d" % n) for n in range(100)]
+        assert read_messages(subscriber, 100) == [Delivered("kept", n, b"%d" % n) for n in range(100)]
 
 
 @pytest.mark.parametrize("delivery", ["live", "committed"])
@@ -120,4 +120,4 @@ def test_every_durability_setting_acknowledges_and_delivers(tmp_path: Path, sync
         with subscribe(broker, "t", since="earliest") as late:
             assert [heard.sequence for heard in read_messages(late, 1000)] == list(range(1000))
     with Broker(*flags, data=tmp_path) as broker, subscribe(broker, "t", since={"t": 999}) as late:
-        assert read_messages(late, 1) == [Heard("t", 999, b"999")]
+        assert read_messages(late, 1) == [Delivered("t", 999, b"999")]

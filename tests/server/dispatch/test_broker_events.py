@@ -13,13 +13,13 @@ import pytest
 
 from kit import hermod, nanomsg
 from kit.broker import Broker
-from kit.ears import LISTEN, ask, wait_until_subscribed
 from kit.flow import MIB, Reading
 from kit.frames import pub
 from kit.http import get, read_answer
-from kit.kept import Heard, metrics, publish, read_messages, subscribe, total
+from kit.replay import Delivered, metrics, publish, read_messages, subscribe, total
 from kit.room import Room
 from kit.slow import QUEUE_BYTES, numbered, publish_until
+from kit.subscribers import LISTEN, send_request, wait_until_subscribed
 from kit.ubre import UbrePeer, text
 from kit.websocket import WebSocket
 from kit.wire import Peer, wait_for
@@ -86,7 +86,7 @@ def test_a_life_in_the_log(tmp_path: Path) -> None:
             wait_until_subscribed(broker, subscriber, 0)
             publish(publisher, [("orders", b"2")])
             port = subscriber.socket.getsockname()[1]
-        wait_for(lambda: len(ask(broker, "polycast/connections")["connections"]) == 1, "the end of both")
+        wait_for(lambda: len(send_request(broker, "polycast/connections")["connections"]) == 1, "the end of both")
     found = rows(tmp_path)
     assert [row.offset for row in found] == list(range(len(found)))
     name = next(row.said["connection"] for row in found if row.said.get("address") == f"127.0.0.1:{port}")
@@ -194,13 +194,13 @@ def test_subscriptions_that_begin_in_the_past(tmp_path: Path) -> None:
 def test_subscribers_get_events_without_a_log() -> None:
     with Broker(listen=LISTEN, events=True) as broker, events_on(broker) as watcher:
         with UbrePeer(broker.ports["ubre"]) as peer:
-            peer.say(subscribe="a")
+            peer.send_message(subscribe="a")
             assert hear(watcher, "connect")["listener"] == "ubre"
             assert hear(watcher, "subscribe")["value"] == "a"
-            peer.say(unsubscribe="a")
+            peer.send_message(unsubscribe="a")
             assert hear(watcher, "unsubscribe")["value"] == "a"
             peer.send(b"{\n{\n")
-            peer.settle()
+            peer.flush()
         refused = hear(watcher, "refuse")
         assert (refused["reason"], refused["count"]) == ("malformed JSON", 2)
         assert hear(watcher, "disconnect")["reason"] == "left"
@@ -227,7 +227,7 @@ def test_a_subscription_to_everything_does_not_include_events() -> None:
     with Broker(listen=LISTEN, events=True) as broker, subscribe(broker, patterns=[">"]) as peer:
         with broker.connect("simplest") as other:
             other.send(b"sub x\n" + pub("t", b"x"))
-        assert read_messages(peer, 1) == [Heard("t", 0, b"x")]
+        assert read_messages(peer, 1) == [Delivered("t", 0, b"x")]
 
 
 def test_pages_are_not_worth_a_message_but_sockets_are(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_pages_are_not_worth_a_message_but_sockets_are(tmp_path: Path) -> None:
             assert read_answer(peer).body == b"ok\n"
         with WebSocket(broker.ports["http"]) as socket:
             socket.send_text(text(subscribe="a"))
-            socket.settle()
+            socket.flush()
     found = [row for row in rows(tmp_path) if row.said.get("listener") == "http" and row.kind != "disconnect"]
     assert [(row.kind, row.said["dialect"]) for row in found] == [("connect", "ubre"), ("subscribe", "ubre")]
 
@@ -275,7 +275,7 @@ def test_drops_are_summed_up_exactly(tmp_path: Path) -> None:
             witness, publisher = room.simplest(b"sub flow\n"), room.simplest()
             publish_until(lambda: "dropping" in broker.log(), room, publisher, witness)
             for number in range(9):
-                room.say(publisher, numbered(number))
+                room.send_commands(publisher, numbered(number))
                 witness.expect(numbered(number))
             first = hear(watcher, "drop")
             dropped = 10 if first["count"] == 10 else first["count"] + hear(watcher, "drop")["count"]

@@ -15,8 +15,8 @@ from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK
 from kit.http import get, read_answer
-from kit.kept import read_messages, subscribe, total, wait_for_total
 from kit.program import polycast
+from kit.replay import read_messages, subscribe, total, wait_for_total
 from kit.wire import Peer, wait_for
 from polycast.log.repair.verify import LogFinding, verify
 

@@ -12,7 +12,7 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK, expect_error
-from kit.kept import Heard, publish, read_messages, subscribe, total, wait_for_total
+from kit.replay import Delivered, publish, read_messages, subscribe, total, wait_for_total
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 
 
@@ -96,10 +96,10 @@ def test_subscribers_get_a_batch_once_and_whole(keeping: Broker) -> None:
         frames = batch("heard", "heard", b"1", b"2")
         peer.send(frames[:-1])
         publish_beside(keeping, "heard", b"between")
-        assert read_messages(subscriber, 1) == [Heard("heard", 0, b"between")]
+        assert read_messages(subscriber, 1) == [Delivered("heard", 0, b"between")]
         peer.send(frames[-1:] + frames)
         peer.expect(hermod.ok(2) * 2)
-        assert read_messages(subscriber, 2) == [Heard("heard", 1, b"1"), Heard("heard", 2, b"2")]
+        assert read_messages(subscriber, 2) == [Delivered("heard", 1, b"1"), Delivered("heard", 2, b"2")]
         hermod.expect_no_more(subscriber)
 
 

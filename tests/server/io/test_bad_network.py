@@ -36,7 +36,7 @@ def test_a_publisher_whose_bytes_drip(room: Room, proxy: Proxy) -> None:
 def test_a_subscriber_whose_bytes_drip(room: Room, proxy: Proxy) -> None:
     proxy.drip()
     with Peer(proxy.port) as subscriber:
-        room.say(subscriber, b"sub a\n")
+        room.send_commands(subscriber, b"sub a\n")
         room.simplest(pub("a", b"x" * 2000) + pub("ab", b"y"))
         subscriber.expect(pub("a", b"x" * 2000) + pub("ab", b"y"))
 
@@ -78,7 +78,7 @@ def test_a_stalled_subscriber_delays_no_other(room: Room, proxy: Proxy) -> None:
     witness = room.simplest(b"sub \n")
     frames = pub("a", b"x" * MIB) * 8
     with Peer(proxy.port) as subscriber:
-        room.say(subscriber, b"sub \n")
+        room.send_commands(subscriber, b"sub \n")
         proxy.stall()
         sending = Sending(room.connect("simplest"), frames)
         assert Reading(witness, len(frames)).finish() == frames
@@ -91,12 +91,12 @@ def test_a_subscriber_that_is_cut_off_does_not_affect_the_others(room: Room, pro
     witness = room.simplest(b"sub \n")
     publisher = room.simplest()
     with Peer(proxy.port) as subscriber:
-        room.say(subscriber, b"sub \n")
+        room.send_commands(subscriber, b"sub \n")
         proxy.stall()
-        room.say(publisher, pub("a", b"x" * MIB))
+        room.send_commands(publisher, pub("a", b"x" * MIB))
         proxy.cut()
         subscriber.expect_closed()
-    room.say(publisher, pub("b", b"2"))
+    room.send_commands(publisher, pub("b", b"2"))
     witness.expect(pub("a", b"x" * MIB) + pub("b", b"2"))
 
 
@@ -109,7 +109,7 @@ def test_peers_that_reset_their_connections(room: Room) -> None:
             peer.send(b"sub\nsubscribe\n")
             peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             peer.close()
-        room.say(publisher, pub("n", b"%d" % number))
+        room.send_commands(publisher, pub("n", b"%d" % number))
         witness.expect(pub("n", b"%d" % number))
 
 
@@ -143,5 +143,5 @@ def test_garbage_closes_at_most_its_own_connection(broker: Broker, room: Room) -
                 peer.send(garbage)
                 peer.shut()
                 assert peer.expect_closed() in (b"", GREETING)
-    room.tell(room.controller(), b"all fine\n")
+    room.send_as_controller(room.controller(), b"all fine\n")
     witness.expect(b"all!fine\n")

@@ -81,6 +81,6 @@ def test_many_subscriptions_on_one_connection(count: int) -> None:
         subscriber = room.simplest("".join(f"sub {name}\n" for name in names).encode())
         publisher = room.simplest(pub("topic/1/end", b"1") + pub("other", b"2") + pub(names[-1], b"3"))
         subscriber.expect(pub("topic/1/end", b"1") + pub(names[-1], b"3"))
-        room.say(subscriber, "".join(f"unsub {name}\n" for name in names[:-1]).encode())
-        room.say(publisher, pub("topic/1/end", b"4") + pub(names[-1], b"5"))
+        room.send_commands(subscriber, "".join(f"unsub {name}\n" for name in names[:-1]).encode())
+        room.send_commands(publisher, pub("topic/1/end", b"4") + pub(names[-1], b"5"))
         subscriber.expect(pub(names[-1], b"5"))

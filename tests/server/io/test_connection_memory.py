@@ -29,7 +29,7 @@ def test_a_header_alone_claims_no_memory() -> None:
         before = resident_bytes(broker.process.pid)
         for peer in peers:
             peer.send(b"pub x 16777216 ")
-        settle_all(room)
+        flush_all(room)
         assert resident_bytes(broker.process.pid) - before < 30 * MIB
 
 
@@ -39,11 +39,11 @@ def test_an_incomplete_payload_uses_about_the_memory_of_its_received_part() -> N
         before = resident_bytes(broker.process.pid)
         for peer in peers:
             peer.send(b"pub x 16777216 " + b"x" * 10 * KIB)
-        settle_all(room)
+        flush_all(room)
         assert resident_bytes(broker.process.pid) - before < 30 * MIB
 
 
-def settle_all(room: Room) -> None:
+def flush_all(room: Room) -> None:
     """When this peer gets its reply, all sockets that were readable before have been read."""
     for _ in range(3):
         room.client()
@@ -55,7 +55,7 @@ def test_incomplete_lines_use_no_more_memory_than_their_limit() -> None:
         peers = [room.simplest() for _ in range(HEADERS)]
         for peer in peers:
             peer.send(b"l" * 65_536)
-        settle_all(room)
+        flush_all(room)
         assert resident_bytes(broker.process.pid) - before < HEADERS * 2 * 64 * KIB
 
 
@@ -85,8 +85,10 @@ def test_memory_of_large_payloads_is_released() -> None:
 def test_unused_topics_are_forgotten() -> None:
     with Broker("--set=limits.topics=1000", fresh=True) as broker, Room(broker) as room:
         publisher = room.simplest()
-        room.say(publisher, b"".join(b"pub first/%d 0 \n" % number for number in range(10_000)))
+        room.send_commands(publisher, b"".join(b"pub first/%d 0 \n" % number for number in range(10_000)))
         before = resident_bytes(broker.process.pid)
         for turn in range(10):
-            room.say(publisher, b"".join(b"pub t/%d/%d 0 \n" % (turn, number) for number in range(10_000)))
+            room.send_commands(
+                publisher, b"".join(b"pub t/%d/%d 0 \n" % (turn, number) for number in range(10_000))
+            )
         assert resident_bytes(broker.process.pid) - before < 8 * MIB

@@ -16,7 +16,7 @@ from kit.nanomsg import (
     Listening,
     TakenPeer,
     message,
-    publish_until_heard,
+    publish_until_received,
     read_masked,
     to_response,
     typed,
@@ -149,7 +149,7 @@ def test_it_publishes_to_a_remote_sub_over_websocket() -> None:
         Room(broker) as room,
         remote.accept_websocket(SUB_PROTOCOL) as peer,
     ):
-        publish_until_heard(room, peer)
+        publish_until_received(room, peer)
         room.simplest(pub("foo", b"1") + pub("foo", b"x" * 200))
         while (found := read_masked(peer)) == (FIN | BINARY, b"heard?|"):
             pass
@@ -256,7 +256,7 @@ def test_two_brokers() -> None:
         Room(second) as there,
     ):
         client = there.simplest(b"sub x\n")
-        publish_until_heard(here, client, name="x")
+        publish_until_received(here, client, name="x")
         here.simplest(pub("x", b"after"))
         client.read_until(pub("x", b"after"))
 

@@ -18,7 +18,7 @@ def test_a_reply_is_not_dropped_with_the_messages() -> None:
         witness, publisher = room.simplest(b"sub flow\n"), room.simplest()
         first_dropped = publish_until(lambda: "dropping" in broker.log(), room, publisher, witness) - 1
         slow.send(b"time\n" * 3)
-        room.say(publisher, pub("flow", b"x" * PIECE_BYTES))
+        room.send_commands(publisher, pub("flow", b"x" * PIECE_BYTES))
         for number in range(first_dropped):
             slow.expect(b"flow!" + b"%08d" % number * (PIECE_BYTES // 8) + b"\n")
         for _ in range(3):

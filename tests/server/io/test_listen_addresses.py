@@ -45,10 +45,10 @@ def test_two_addresses_for_one_name() -> None:
         first = int(broker.addresses[0][1].rpartition(":")[2])
         assert first != broker.ports["simplest"]
         with Peer(first) as one:
-            room.say(one, b"sub x\n")
+            room.send_commands(one, b"sub x\n")
             two = room.simplest(b"sub y\n" + pub("x", b"1"))
             one.expect(pub("x", b"1"))
-            room.say(one, pub("y", b"2"))
+            room.send_commands(one, pub("y", b"2"))
             two.expect(pub("y", b"2"))
 
 

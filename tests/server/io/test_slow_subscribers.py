@@ -26,7 +26,7 @@ def test_a_subscriber_that_never_reads_is_disconnected_and_the_reason_logged() -
         )
         assert match, line
         assert 0 < int(match[1].replace(",", "")) <= QUEUE_BYTES
-        room.say(publisher, numbered(published))
+        room.send_commands(publisher, numbered(published))
         witness.expect(numbered(published))
         heard, _ = read_pubs(slow.expect_closed())
         assert heard == [("flow", b"%08d" % number * (PIECE_BYTES // 8)) for number in range(len(heard))]
@@ -45,11 +45,11 @@ def drop_and_read_again(broker: Broker, room: Room) -> None:
     witness, publisher = room.simplest(b"sub flow\n"), room.simplest()
     first_dropped = publish_until(lambda: "dropping" in broker.log(), room, publisher, witness) - 1
     for number in range(first_dropped + 1, first_dropped + 10):
-        room.say(publisher, numbered(number))
+        room.send_commands(publisher, numbered(number))
         witness.expect(numbered(number))
     for number in range(first_dropped):
         slow.expect(numbered(number))
-    room.say(publisher, pub("flow", b"news"))
+    room.send_commands(publisher, pub("flow", b"news"))
     slow.expect(pub("flow", b"news"))
     witness.expect(pub("flow", b"news"))
     assert broker.log().count("dropping new messages") == 1
@@ -78,9 +78,9 @@ def test_a_fanout_client_gets_whole_lines_after_a_drop() -> None:
         first_dropped = publish_until(lambda: "dropping" in broker.log(), room, publisher, witness) - 1
         for number in range(first_dropped):
             slow.expect(b"flow!" + b"%08d" % number * (PIECE_BYTES // 8) + b"\n")
-        room.say(publisher, pub("flow", b"news"))
+        room.send_commands(publisher, pub("flow", b"news"))
         slow.expect(b"flow!news\n")
-        room.ask(slow)
+        room.send_as_client(slow)
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ import pytest
 
 from kit import hermod
 from kit.broker import Broker
-from kit.kept import publish, read_messages, subscribe
 from kit.program import Finished, polycast_forked
+from kit.replay import publish, read_messages, subscribe
 
 FREE = "--listen=simplest=tcp://127.0.0.1:0"
 

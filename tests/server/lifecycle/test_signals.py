@@ -32,7 +32,7 @@ def with_waiting_subscriber(*arguments: str) -> Iterator[tuple[Broker, Peer]]:
         subscriber = room.simplest(b"sub flow\n", receive_bytes=4096)
         sending = Sending(publisher := room.connect("simplest"), STREAM)
         sending.finish()
-        room.say(publisher, b"")
+        room.send_commands(publisher, b"")
         yield broker, subscriber
 
 

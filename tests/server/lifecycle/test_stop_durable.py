@@ -13,9 +13,9 @@ import pytest
 
 from kit import hermod
 from kit.broker import Broker
-from kit.ears import LISTEN, ask
 from kit.hermod import OK
-from kit.kept import Heard, numbered, publish, read_messages, subscribe, total
+from kit.replay import Delivered, numbered, publish, read_messages, subscribe, total
+from kit.subscribers import LISTEN, send_request
 from kit.ubre import UbrePeer, line
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 
@@ -108,8 +108,8 @@ def check(broker: Broker, publisher: Pipelining) -> None:
         publish(peer, [(publisher.topic, b"the end")])
         subscriber.read = subscriber.read_until(b"the end")
         kept = subscriber.read.count(b'"sequence"') - 1
-        wanted = [Heard(publisher.topic, number, b"%d" % number) for number in range(kept)]
-        assert read_messages(subscriber, kept + 1) == [*wanted, Heard(publisher.topic, kept, b"the end")]
+        wanted = [Delivered(publisher.topic, number, b"%d" % number) for number in range(kept)]
+        assert read_messages(subscriber, kept + 1) == [*wanted, Delivered(publisher.topic, kept, b"the end")]
         assert kept >= promised > 0
 
 
@@ -131,7 +131,9 @@ def test_acknowledged_requests_are_durable(tmp_path: Path) -> None:
     assert kept == list(range(len(kept)))
     with Broker(data=tmp_path, listen=LISTEN) as broker:
         assert total(broker, "log_next_offset") >= len(kept) > 300
-        [row] = ask(broker, "polycast/history", {"pattern": "t", "limit": 1, "from": {"t": len(kept) - 1}})
+        [row] = send_request(
+            broker, "polycast/history", {"pattern": "t", "limit": 1, "from": {"t": len(kept) - 1}}
+        )
         assert row["body"] == answers[len(kept) - 1]["success"]
 
 

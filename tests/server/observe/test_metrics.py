@@ -161,7 +161,7 @@ def test_messages_and_bytes() -> None:
     with Broker() as broker, Room(broker) as room:
         before = scrape(broker)
         subscriber = room.connect("simplest")
-        room.say(subscriber, b"sub count\n")
+        room.send_commands(subscriber, b"sub count\n")
         frames = pub("count", b"x" * 10) * 5
         publisher = room.connect("simplest")
         publisher.send(frames)
@@ -197,7 +197,7 @@ def test_lossy_refused_and_closed_by_reason() -> None:
 
 def test_a_connection_is_counted_under_what_it_speaks() -> None:
     with Broker(listen=("http", "simplest")) as broker, WebSocket(broker.ports["http"]) as socket:
-        socket.settle()
+        socket.flush()
         families = scrape(broker)
         assert value(families, "connections_open", "http", "ubre") == 1
         assert value(families, "connections_open", "http", "http") == 1

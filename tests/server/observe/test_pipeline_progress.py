@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kit.broker import Broker
-from kit.ears import LISTEN, ask
-from kit.kept import metrics, numbered, publish
+from kit.replay import metrics, numbered, publish
+from kit.subscribers import LISTEN, send_request
 from kit.ubre import UbrePeer
 from polycast.client import connect
 from polycast.dialects.client_requests import to_body
@@ -115,7 +115,7 @@ def test_reports_by_hermod_appear_in_metrics(tmp_path: Path) -> None:
             assert client.request("polycast/positions", told).value == {"lag": 6}
         assert metrics(broker)["polycast_pipeline_lag"] == {(("pipeline", 'a "b"'),): 6}
         publish(publisher, numbered("t", range(5)))
-        [row] = ask(broker, "polycast/pipelines")["pipelines"]
+        [row] = send_request(broker, "polycast/pipelines")["pipelines"]
         assert row.pop("age_seconds") >= 0
         expected = {
             "query": 'a "b"',
@@ -128,7 +128,7 @@ def test_reports_by_hermod_appear_in_metrics(tmp_path: Path) -> None:
             "error": "",
         }
         assert row == expected
-        ask(broker, "polycast/positions", {"query": 'a "b"', "offset": 15, "state": "stopped"})
+        send_request(broker, "polycast/positions", {"query": 'a "b"', "offset": 15, "state": "stopped"})
         assert metrics(broker)["polycast_pipeline_lag"] == {(("pipeline", 'a "b"'),): 0}
 
 
@@ -159,4 +159,4 @@ def broker_with_ubre() -> Any:
 
 
 def test_without_a_log_the_lag_is_reported_too(broker_with_ubre: Broker) -> None:
-    assert ask(broker_with_ubre, "polycast/positions", {"query": "a", "offset": 5}) == {"lag": 0}
+    assert send_request(broker_with_ubre, "polycast/positions", {"query": "a", "offset": 5}) == {"lag": 0}

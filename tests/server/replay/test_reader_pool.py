@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kit.desk import Desk
+from kit.manual_executor import ManualExecutor
 from polycast.dialects.guard import Guard
 from polycast.log.read.work import once
 from polycast.server.dispatch.bodies import RouteError
@@ -25,24 +25,24 @@ class Person:
 
 
 def play(
-    act: Callable[[Desk, ReaderPool], Coroutine[Any, Any, None]], reads: int = 1000, seconds: float = 0
+    act: Callable[[ManualExecutor, ReaderPool], Coroutine[Any, Any, None]], reads: int = 1000, seconds: float = 0
 ) -> None:
     async def run() -> None:
-        desk = Desk()
-        await act(desk, ReaderPool(reads, seconds, desk, lambda: desk.now))
+        executor = ManualExecutor()
+        await act(executor, ReaderPool(reads, seconds, executor, lambda: executor.now))
 
     asyncio.run(run())
 
 
 def test_an_owner_with_many_reads_has_one_turn_per_round() -> None:
-    async def act(desk: Desk, readers: ReaderPool) -> None:
+    async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         greedy, honest = Person(), Person()
         for number in range(150):
-            readers.request(greedy, desk.work(f"greedy {number}", 10))
-        answer = readers.request(honest, desk.work("honest", 5))
+            readers.request(greedy, executor.work(f"greedy {number}", 10))
+        answer = readers.request(honest, executor.work("honest", 5))
         turns = 0
         while not answer.done():
-            await desk.turn()
+            await executor.turn()
             turns += 1
         assert turns <= 2 * 5 + 1
         assert answer.result() == "honest"
@@ -51,26 +51,26 @@ def test_an_owner_with_many_reads_has_one_turn_per_round() -> None:
 
 
 def test_reads_of_one_connection_run_one_after_the_other() -> None:
-    async def act(desk: Desk, readers: ReaderPool) -> None:
+    async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         one = Person()
-        answers = [readers.request(one, desk.work(str(number), 3)) for number in range(4)]
-        assert len(desk.turns) == 1
-        assert await desk.finish() == 12
+        answers = [readers.request(one, executor.work(str(number), 3)) for number in range(4)]
+        assert len(executor.turns) == 1
+        assert await executor.finish() == 12
         assert [answer.result() for answer in answers] == ["0", "1", "2", "3"]
-        assert [name for name in desk.done if "closed" not in name] == ["0", "1", "2", "3"]
+        assert [name for name in executor.done if "closed" not in name] == ["0", "1", "2", "3"]
 
     play(act)
 
 
 def test_identities_take_turns_before_their_connections() -> None:
-    async def act(desk: Desk, readers: ReaderPool) -> None:
+    async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         many, one = [Person("many") for _ in range(50)], Person("one")
         for person in many:
-            readers.request(person, desk.work("many", 20))
-        answer = readers.request(one, desk.work("one", 5))
+            readers.request(person, executor.work("many", 20))
+        answer = readers.request(one, executor.work("one", 5))
         turns = 0
         while not answer.done():
-            await desk.turn()
+            await executor.turn()
             turns += 1
         assert turns <= 3 * 5 + 2
 
@@ -78,19 +78,19 @@ def test_identities_take_turns_before_their_connections() -> None:
 
 
 def test_reads_past_the_limit_are_refused_at_once() -> None:
-    async def act(desk: Desk, readers: ReaderPool) -> None:
+    async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         one, other = Person(), Person()
         for _ in range(3):
-            readers.request(one, desk.work("one", 1))
+            readers.request(one, executor.work("one", 1))
         with pytest.raises(RouteError, match=r"Busy: 3 reads .* the limit is 3 \(limits.reads\)"):
-            readers.request(one, desk.work("one", 1))
-        readers.request(other, desk.work("other", 1))
+            readers.request(one, executor.work("one", 1))
+        readers.request(other, executor.work("other", 1))
         readers.read(one, once(lambda: None))
         assert (readers.waiting, readers.refused) == (4, 1)
-        await desk.finish()
+        await executor.finish()
         assert readers.waiting == 0
-        readers.request(one, desk.work("one", 1))
-        await desk.finish()
+        readers.request(one, executor.work("one", 1))
+        await executor.finish()
 
     play(act, reads=3)
 
@@ -98,90 +98,90 @@ def test_reads_past_the_limit_are_refused_at_once() -> None:
 def test_past_the_total_limit_each_connection_may_queue_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_pool, "REQUESTS_AT_MOST", 5)
 
-    async def act(desk: Desk, readers: ReaderPool) -> None:
+    async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         greedy, honest = Person(), Person()
         for _ in range(5):
-            readers.request(greedy, desk.work("greedy", 1))
+            readers.request(greedy, executor.work("greedy", 1))
         for person in (greedy, honest):
             if person is honest:
-                readers.request(person, desk.work("honest", 1))
+                readers.request(person, executor.work("honest", 1))
             with pytest.raises(RouteError, match="the limit is 1"):
-                readers.request(person, desk.work("more", 1))
-        await desk.finish()
+                readers.request(person, executor.work("more", 1))
+        await executor.finish()
 
     play(act)
 
 
 def test_reads_of_a_closed_connection_are_cancelled() -> None:
-    async def act(desk: Desk, readers: ReaderPool) -> None:
+    async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         gone, here = Person(), Person()
-        answers = [readers.request(gone, desk.work(f"gone {number}", 10)) for number in range(100)]
-        replay = readers.read(gone, desk.work("replay", 2))
-        await desk.turn()
-        stays = readers.request(here, desk.work("here", 2))
+        answers = [readers.request(gone, executor.work(f"gone {number}", 10)) for number in range(100)]
+        replay = readers.read(gone, executor.work("replay", 2))
+        await executor.turn()
+        stays = readers.request(here, executor.work("here", 2))
         readers.cancel(gone)
         assert [answer.cancelled() for answer in answers] == [False] + [True] * 99
         assert replay.cancelled()
-        assert await desk.finish() == 1 + 2
+        assert await executor.finish() == 1 + 2
         assert answers[0].cancelled() and stays.result() == "here"
-        assert desk.done == ["gone 0 closed", "here", "here closed"]
+        assert executor.done == ["gone 0 closed", "here", "here closed"]
         assert (readers.waiting, readers.cancelled) == (0, 100)
 
     play(act)
 
 
 def test_reads_are_cancelled_at_once_between_turns() -> None:
-    async def act(desk: Desk, readers: ReaderPool) -> None:
+    async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         first, second, gone = Person(), Person(), Person()
-        readers.request(first, desk.work("first", 3))
-        readers.request(second, desk.work("second", 3))
-        answer = readers.request(gone, desk.work("gone", 3))
+        readers.request(first, executor.work("first", 3))
+        readers.request(second, executor.work("second", 3))
+        answer = readers.request(gone, executor.work("gone", 3))
         readers.cancel(gone)
         assert answer.cancelled()
-        assert await desk.finish() == 6
+        assert await executor.finish() == 6
         readers.cancel(gone)
 
     play(act)
 
 
 def test_reads_past_the_time_limit_fail() -> None:
-    async def act(desk: Desk, readers: ReaderPool) -> None:
+    async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         one = Person()
-        long = readers.request(one, desk.work("long", 1000))
-        behind = readers.request(one, desk.work("behind", 1))
-        replay = readers.read(one, desk.work("replay", 100))
-        turns = await desk.finish()
+        long = readers.request(one, executor.work("long", 1000))
+        behind = readers.request(one, executor.work("behind", 1))
+        replay = readers.read(one, executor.work("replay", 100))
+        turns = await executor.finish()
         assert turns == 10 + 1 + 100
         for answer in (long, behind):
             with pytest.raises(RouteError, match=r"Timeout: .* longer than 0.19 s \(limits.read_seconds\)"):
                 answer.result()
         assert replay.result() == "replay"
-        assert desk.done == ["long closed", "replay", "replay closed"]
+        assert executor.done == ["long closed", "replay", "replay closed"]
         assert (readers.expired, readers.waiting) == (2, 0)
 
     play(act, seconds=9.5 * TURN_SECONDS)
 
 
 def test_a_failure_is_that_of_its_read_alone() -> None:
-    async def act(desk: Desk, readers: ReaderPool) -> None:
+    async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         one = Person()
         bad = readers.request(one, once(lambda: 1 // 0))
         good = readers.request(one, once(lambda: 7))
-        await desk.finish()
+        await executor.finish()
         assert isinstance(bad.exception(), ZeroDivisionError) and good.result() == 7
 
     play(act)
 
 
 def test_a_stop_fails_requests_and_lets_replays_end() -> None:
-    async def act(desk: Desk, readers: ReaderPool) -> None:
+    async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         one = Person()
-        running = readers.request(one, desk.work("running", 50))
-        waiting = readers.request(one, desk.work("waiting", 50))
-        replay = readers.read(one, desk.work("replay", 2))
-        await desk.turn()
+        running = readers.request(one, executor.work("running", 50))
+        waiting = readers.request(one, executor.work("waiting", 50))
+        replay = readers.read(one, executor.work("replay", 2))
+        await executor.turn()
         readers.fail_requests()
-        assert await desk.finish() == 1 + 2
+        assert await executor.finish() == 1 + 2
         for answer in (running, waiting):
             assert str(answer.exception()) == "Gone: the broker stops"
         assert replay.result() == "replay"

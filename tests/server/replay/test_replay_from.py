@@ -13,7 +13,7 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK, expect_no_more
-from kit.kept import Heard, handshake, publish, read_messages, subscribe, total, wait_for_total
+from kit.replay import Delivered, handshake, publish, read_messages, subscribe, total, wait_for_total
 from kit.wire import Peer, wait_for
 
 SMALL = "--set=log.segment_bytes=65536"
@@ -26,11 +26,11 @@ class Past(NamedTuple):
     """A broker with messages in its log."""
 
     broker: Broker
-    everything: list[Heard]
+    everything: list[Delivered]
     middle: int
     """A time between the first and the second half, in milliseconds since the epoch."""
 
-    def of(self, *topics: str) -> list[Heard]:
+    def of(self, *topics: str) -> list[Delivered]:
         return [heard for heard in self.everything if heard.topic in topics]
 
 
@@ -55,16 +55,16 @@ def say(publisher: Peer, messages: list[tuple[str, bytes]]) -> None:
         publish(publisher, messages[begin : begin + 100])
 
 
-def with_sequences(messages: list[tuple[str, bytes]]) -> list[Heard]:
+def with_sequences(messages: list[tuple[str, bytes]]) -> list[Delivered]:
     nexts: dict[str, int] = {}
-    heard: list[Heard] = []
+    heard: list[Delivered] = []
     for topic, payload in messages:
-        heard.append(Heard(topic, nexts.get(topic, 0), payload))
+        heard.append(Delivered(topic, nexts.get(topic, 0), payload))
         nexts[topic] = nexts.get(topic, 0) + 1
     return heard
 
 
-def check(past: Past, wanted: list[Heard], *topics: str, since: object, patterns: Sequence[str] = ()) -> None:
+def check(past: Past, wanted: list[Delivered], *topics: str, since: object, patterns: Sequence[str] = ()) -> None:
     """Receives exactly these messages, then live ones."""
     with subscribe(past.broker, *topics, since=since, patterns=patterns) as subscriber:
         assert read_messages(subscriber, len(wanted)) == wanted
@@ -224,7 +224,7 @@ def test_a_second_subscription_to_the_topic_while_the_window_is_full(past: Past)
         subscriber.send(handshake("c", since="earliest"))
         subscriber.expect(OK)
         subscriber.send(hermod.acknowledgement("c", 2))
-        heard: list[Heard] = []
+        heard: list[Delivered] = []
         while not heard or heard[-1].sequence or len(heard) < 4:
             heard += read_messages(subscriber, 1)
             subscriber.send(hermod.acknowledgement("c", heard[-1].sequence))
@@ -267,4 +267,4 @@ def test_sequences_that_retention_removed(tmp_path: Path) -> None:
             rest = read_messages(subscriber, 1999 - first.sequence)
             assert [heard.sequence for heard in rest] == list(range(first.sequence + 1, 2000))
             publish(publisher, [("t", b"live")])
-            assert read_messages(subscriber, 1) == [Heard("t", 2000, b"live")]
+            assert read_messages(subscriber, 1) == [Delivered("t", 2000, b"live")]

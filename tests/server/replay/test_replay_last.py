@@ -10,17 +10,17 @@ import pytest
 
 from kit import hermod, ubre
 from kit.broker import Broker
-from kit.ears import EARS, LISTEN, Ear, ask, wait_until_subscribed
 from kit.frames import pub, read_pubs
-from kit.kept import Heard, handshake, publish, read_messages, total, wait_for_total
 from kit.nanomsg import FilePeer
 from kit.program import polycast_here
+from kit.replay import Delivered, handshake, publish, read_messages, total, wait_for_total
 from kit.room import GREETING
+from kit.subscribers import LISTEN, SUBSCRIBERS, SubscriberKind, send_request, wait_until_subscribed
 from kit.ubre import UbrePeer
 from kit.wire import Peer, wait_for
 
 LAST = "?replay=last"
-SILENT_EARS = [name for name in EARS if name != "hermod"]
+SILENT_EARS = [name for name in SUBSCRIBERS if name != "hermod"]
 """Dialects without a start position in their protocol."""
 
 
@@ -35,42 +35,42 @@ def say(broker: Broker, *messages: tuple[str, bytes]) -> None:
         publish(peer, messages)
 
 
-def expect(ear: Ear, peer: Peer, topic: str, sequence: int, payload: bytes) -> None:
-    peer.expect(ear.frame(topic, sequence, payload))
+def expect(kind: SubscriberKind, peer: Peer, topic: str, sequence: int, payload: bytes) -> None:
+    peer.expect(kind.frame(topic, sequence, payload))
 
 
 def test_the_last_message_then_live_messages(last: Broker) -> None:
     say(last, ("t", b"first"), ("t", b"second"))
     with ExitStack() as stack:
-        peers = {name: stack.enter_context(ear.open(last, "t", 0)) for name, ear in EARS.items()}
+        peers = {name: stack.enter_context(kind.open(last, "t", 0)) for name, kind in SUBSCRIBERS.items()}
         for name, peer in peers.items():
-            expect(EARS[name], peer, "t", 1, b"second")
+            expect(SUBSCRIBERS[name], peer, "t", 1, b"second")
         say(last, ("t", b"third"), ("t", b"fourth"))
         for name, peer in peers.items():
-            expect(EARS[name], peer, "t", 2, b"third")
-            expect(EARS[name], peer, "t", 3, b"fourth")
+            expect(SUBSCRIBERS[name], peer, "t", 2, b"third")
+            expect(SUBSCRIBERS[name], peer, "t", 3, b"fourth")
             assert peer.read == b""
 
 
 def test_a_topic_without_messages_has_no_last_message(last: Broker) -> None:
     with ExitStack() as stack:
-        peers = {name: stack.enter_context(ear.open(last, "t", 0)) for name, ear in EARS.items()}
+        peers = {name: stack.enter_context(kind.open(last, "t", 0)) for name, kind in SUBSCRIBERS.items()}
         wait_for_total(last, "replays_open", 0)
         say(last, ("t", b"first"))
         for name, peer in peers.items():
-            expect(EARS[name], peer, "t", 0, b"first")
+            expect(SUBSCRIBERS[name], peer, "t", 0, b"first")
 
 
 @pytest.mark.parametrize("name", ["simplest", "nanomsg"])
 def test_the_last_message_of_each_topic_in_log_order(last: Broker, name: str) -> None:
-    ear = EARS[name]
+    kind = SUBSCRIBERS[name]
     say(last, ("topic/b", b"1"), ("topic/a", b"2"), ("topic/b", b"3"), ("topic/c", b"4"), ("topic/a", b"5"))
-    with ear.open(last, "topic", 0) as peer:
-        expect(ear, peer, "topic/b", 1, b"3")
-        expect(ear, peer, "topic/c", 0, b"4")
-        expect(ear, peer, "topic/a", 1, b"5")
+    with kind.open(last, "topic", 0) as peer:
+        expect(kind, peer, "topic/b", 1, b"3")
+        expect(kind, peer, "topic/c", 0, b"4")
+        expect(kind, peer, "topic/a", 1, b"5")
         say(last, ("topic/b", b"6"))
-        expect(ear, peer, "topic/b", 2, b"6")
+        expect(kind, peer, "topic/b", 2, b"6")
         assert peer.read == b""
 
 
@@ -100,10 +100,10 @@ def test_after_a_restart(tmp_path: Path, how: str) -> None:
             broker.kill()
     with Broker(*flags, data=tmp_path, listen=LISTEN, options=LAST) as broker, ExitStack() as stack:
         for name in SILENT_EARS:
-            ear = EARS[name]
-            peer = stack.enter_context(ear.open(broker, "rare", 0))
-            expect(ear, peer, "rare", 0, b"long ago")
-        peer = stack.enter_context(EARS["fanout"].open(broker, "often", 0))
+            kind = SUBSCRIBERS[name]
+            peer = stack.enter_context(kind.open(broker, "rare", 0))
+            expect(kind, peer, "rare", 0, b"long ago")
+        peer = stack.enter_context(SUBSCRIBERS["fanout"].open(broker, "often", 0))
         peer.expect(b"often!999" + b"." * 500 + b"\n")
 
 
@@ -118,7 +118,7 @@ def test_implicit_subscriptions_of_a_fanout_client(last: Broker) -> None:
 
 def test_a_repeated_subscription_replays_nothing(last: Broker) -> None:
     say(last, ("t", b"x"))
-    with EARS["simplest"].open(last, "t", 0) as peer:
+    with SUBSCRIBERS["simplest"].open(last, "t", 0) as peer:
         peer.expect(pub("t", b"x"))
         peer.send(b"sub t\n" * 3)
         say(last, ("t", b"y"))
@@ -130,10 +130,10 @@ def test_a_repeated_subscription_replays_nothing(last: Broker) -> None:
 def test_a_repeated_subscription_with_another_encoder_replays_nothing(last: Broker) -> None:
     say(last, ("t", b"x"))
     with UbrePeer(last.ports["ubre"]) as peer:
-        peer.say(subscribe="t")
-        peer.hear(publish="t", body="x")
+        peer.send_message(subscribe="t")
+        peer.expect_message(publish="t", body="x")
         peer.send(ubre.frame("S", "t"))
-        peer.settle()
+        peer.flush()
         say(last, ("t", b"y"))
         peer.expect(ubre.frame("P", "t", b"y"))
         assert peer.read == b""
@@ -144,17 +144,17 @@ def test_unsubscribed_at_once(last: Broker) -> None:
     say(last, ("t", b"x"))
     with UbrePeer(last.ports["ubre"]) as peer:
         for _ in range(20):
-            peer.say(subscribe="t")
-            peer.say(unsubscribe="t")
-        peer.say(request="polycast/fence", id="fence")
+            peer.send_message(subscribe="t")
+            peer.send_message(unsubscribe="t")
+        peer.send_message(request="polycast/fence", id="fence")
         before = peer.read_until(b'"NotFound"}\n')
         assert before.count(b'"publish"') <= 20
         wait_for_total(last, "replays_open", 0)
-        peer.settle()
+        peer.flush()
         say(last, ("t", b"y"))
-        peer.settle()
-        peer.say(subscribe="t")
-        peer.hear(publish="t", body="y")
+        peer.flush()
+        peer.send_message(subscribe="t")
+        peer.expect_message(publish="t", body="y")
 
 
 def test_live_messages_follow_the_last_ones(last: Broker) -> None:
@@ -166,7 +166,7 @@ def test_live_messages_follow_the_last_ones(last: Broker) -> None:
             peer.send(ubre.line(subscribe="t") + mine[0] + ubre.line(subscribe="u") + mine[1])
             wait_until_subscribed(last, peer, 2)
             wait_for_total(last, "replays_open", 0)
-            peer.say(request="polycast/fence", id=0)
+            peer.send_message(request="polycast/fence", id=0)
             heard = peer.read_until(b'"NotFound"}\n').splitlines(keepends=True)[:-1]
             assert heard.count(ubre.line(publish="u", body="0")) == 1
             of_t = [line for line in heard if b'"publish":"t"' in line]
@@ -179,7 +179,7 @@ def test_ten_thousand_topics(last: Broker) -> None:
         peer.send(b"".join(pub(name, b"old") + pub(name, name.encode()) for name in names))
         wait_for(lambda: total(last, "log_settled_offset") == 20_000, "all of it")
     wanted = b"".join(pub(name, name.encode()) for name in names)
-    with EARS["simplest"].open(last, "topic/", 0) as peer:
+    with SUBSCRIBERS["simplest"].open(last, "topic/", 0) as peer:
         peer.expect(wanted)
         say(last, ("topic/7", b"live"))
         peer.expect(pub("topic/7", b"live"))
@@ -196,11 +196,11 @@ def test_ten_thousand_topics(last: Broker) -> None:
         heard = [ubre_peer.read_until(b"\n") for _ in names]
         assert len(set(heard)) == len(heard)
         wait_for_total(last, "replays_open", 0)
-        ubre_peer.settle()
+        ubre_peer.flush()
 
 
 def test_a_publisher_gets_no_own_messages_if_its_dialect_says_so(last: Broker) -> None:
-    with EARS["simplest"].open(last, "t", 0) as peer, last.connect("simplest") as other:
+    with SUBSCRIBERS["simplest"].open(last, "t", 0) as peer, last.connect("simplest") as other:
         peer.send(pub("t", b"mine"))
         wait_for(lambda: total(last, "log_settled_offset") == 1, "it to be kept")
         peer.send(b"unsub t\nsub t\n")
@@ -220,7 +220,7 @@ def test_connection_names_of_an_earlier_run_are_not_excluded(tmp_path: Path) -> 
     with Broker(listen, data=tmp_path, listen=("ubre", "http")) as broker, FilePeer(path) as peer:
         peer.send(b"sub t\n")
         peer.expect(pub("t", b"by the first connection"))
-        assert ask(broker, "polycast/stats")["connections"] == 2
+        assert send_request(broker, "polycast/stats")["connections"] == 2
 
 
 def test_hermod_can_ask_for_something_else(last: Broker) -> None:
@@ -230,8 +230,8 @@ def test_hermod_can_ask_for_something_else(last: Broker) -> None:
         peer.send(hermod.topics("a", "b", **{"from": {"a": 1}}))
         peer.expect(hermod.OK)
         heard = read_messages(peer, 3)
-        assert [each for each in heard if each.topic == "a"] == [Heard("a", 1, b"1"), Heard("a", 2, b"2")]
-        assert [each for each in heard if each.topic == "b"] == [Heard("b", 1, b"1")]
+        assert [each for each in heard if each.topic == "a"] == [Delivered("a", 1, b"1"), Delivered("a", 2, b"2")]
+        assert [each for each in heard if each.topic == "b"] == [Delivered("b", 1, b"1")]
         wait_for_total(last, "replays_open", 0)
         hermod.expect_no_more(peer)
     with last.connect("hermod.sub") as peer:

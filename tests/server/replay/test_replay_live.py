@@ -12,7 +12,7 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import expect_no_more
-from kit.kept import Heard, handshake, numbered, publish, read_messages, subscribe, total, wait_for_total
+from kit.replay import Delivered, handshake, numbered, publish, read_messages, subscribe, total, wait_for_total
 from kit.wire import GUARD_SECONDS, wait_for
 
 EACH = 8_000
@@ -60,7 +60,7 @@ def busy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def check_order(heard: list[Heard], first: int = 0) -> None:
+def check_order(heard: list[Delivered], first: int = 0) -> None:
     for topic in TOPICS:
         mine = [each for each in heard if each.topic == topic]
         assert [each.sequence for each in mine] == list(range(first, EACH))

@@ -11,7 +11,7 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.flow import MIB, resident_bytes
-from kit.kept import handshake, numbered, publish, read_messages, subscribe, total, wait_for_total
+from kit.replay import handshake, numbered, publish, read_messages, subscribe, total, wait_for_total
 from kit.wire import GUARD_SECONDS, Peer
 
 MESSAGES = 6000

@@ -11,11 +11,11 @@ import pytest
 
 from kit import hermod, ubre
 from kit.broker import Broker
-from kit.ears import EARS, LISTEN, Ear, ask, subscriptions, wait_until_subscribed
 from kit.flow import KIB, MIB, Reading, resident_bytes
 from kit.frames import pub
 from kit.hermod import expect_no_more
-from kit.kept import Heard, handshake, publish, read_messages, subscribe, total, wait_for_total
+from kit.replay import Delivered, handshake, publish, read_messages, subscribe, total, wait_for_total
+from kit.subscribers import LISTEN, SUBSCRIBERS, SubscriberKind, send_request, subscriptions, wait_until_subscribed
 from kit.wire import Peer, wait_for
 
 QUEUE_BYTES = 64 * KIB
@@ -63,103 +63,103 @@ class UbreBaseSession:
         self.say(100)
 
 
-def expect_all(ear: Ear, peer: Peer, numbers: range, topic: str = "flow") -> None:
+def expect_all(kind: SubscriberKind, peer: Peer, numbers: range, topic: str = "flow") -> None:
     """Receives exactly these messages next."""
     peer.socket.setsockopt(
         socket.SOL_SOCKET, socket.SO_RCVBUF, MIB
     )  # from here on, the subscriber reads as fast as it can
-    wanted = b"".join(ear.frame(topic, number, payload(number)) for number in numbers)
+    wanted = b"".join(kind.frame(topic, number, payload(number)) for number in numbers)
     found = Reading(peer, len(wanted)).finish()
     peer.read = found[len(wanted) :]
     assert len(found) >= len(wanted), f"{len(found):,} of {len(wanted):,} bytes came"
     assert found[: len(wanted)] == wanted
 
 
-@pytest.mark.parametrize("name", EARS)
+@pytest.mark.parametrize("name", SUBSCRIBERS)
 def test_a_subscriber_that_stops_reading_and_goes_on_misses_nothing(spilling: Broker, name: str) -> None:
-    ear = EARS[name]
-    with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
+    kind = SUBSCRIBERS[name]
+    with kind.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
         assert total(spilling, "replays_open") == 1
-        assert f"{ear.listener} #" in spilling.wait_for_log("served from the log")
-        expect_all(ear, slow, range(speaker.count))
+        assert f"{kind.listener} #" in spilling.wait_for_log("served from the log")
+        expect_all(kind, slow, range(speaker.count))
         wait_for_total(spilling, "replays_open", 0)
         spilling.wait_for_log("caught up")
         before = speaker.count
         speaker.say(10)
-        expect_all(ear, slow, range(before, speaker.count))
+        expect_all(kind, slow, range(before, speaker.count))
         assert slow.read == b""
         assert total(spilling, "replays_open") == 0, "what is small enough comes as it is said"
 
 
 def test_a_subscriber_can_fall_behind_repeatedly(spilling: Broker) -> None:
-    ear = EARS["simplest"]
-    with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
+    kind = SUBSCRIBERS["simplest"]
+    with kind.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         for spilled in (1, 2, 3):
             before = speaker.count
             speaker.say_until_spilled(spilled)
-            expect_all(ear, slow, range(before, speaker.count))
+            expect_all(kind, slow, range(before, speaker.count))
             wait_for_total(spilling, "replays_open", 0)
 
 
 def test_a_stalled_subscriber_is_not_closed(tmp_path: Path) -> None:
     """Other policies close a connection without progress for `limits.stall_seconds`."""
     flags = (SMALL_QUEUE, "--set=limits.policy=spill", "--set=limits.stall_seconds=0.1")
-    ear = EARS["simplest"]
+    kind = SUBSCRIBERS["simplest"]
     with Broker(*flags, data=tmp_path, listen=LISTEN) as broker:
-        slow, speaker = ear.open(broker, "flow", 4096), UbreBaseSession(broker)
+        slow, speaker = kind.open(broker, "flow", 4096), UbreBaseSession(broker)
         with slow, speaker:
             speaker.say_until_spilled()
             wait_for(lambda: _stuck_seconds(broker) > 1.5, "some looks at who takes nothing")
-            expect_all(ear, slow, range(speaker.count))
+            expect_all(kind, slow, range(speaker.count))
 
 
 def _stuck_seconds(broker: Broker) -> float:
     """Seconds without progress on the simplest connection."""
-    found = ask(broker, "polycast/connections")["connections"]
+    found = send_request(broker, "polycast/connections")["connections"]
     [idle] = [float(each["idle_seconds"]) for each in found if each["listener"] == "simplest"]
     return idle
 
 
 def test_the_policy_can_be_set_for_all_listeners(tmp_path: Path) -> None:
     flags = (SMALL_QUEUE, "--set=limits.policy=spill")
-    ear = EARS["fanout"]
+    kind = SUBSCRIBERS["fanout"]
     with Broker(*flags, data=tmp_path, listen=LISTEN) as broker:
-        slow, speaker = ear.open(broker, "flow", 4096), UbreBaseSession(broker)
+        slow, speaker = kind.open(broker, "flow", 4096), UbreBaseSession(broker)
         with slow, speaker:
             speaker.say_until_spilled()
-            expect_all(ear, slow, range(speaker.count))
+            expect_all(kind, slow, range(speaker.count))
 
 
 def test_spill_with_committed_delivery(tmp_path: Path) -> None:
     flags = (SMALL_QUEUE, "--set=log.delivery=committed", "--set=log.segment_bytes=1000000")
     with Broker(*flags, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker:
-        ears = [EARS["simplest"], EARS["hermod"]]
+        kinds = [SUBSCRIBERS["simplest"], SUBSCRIBERS["hermod"]]
         with ExitStack() as stack:
-            slow = [stack.enter_context(ear.open(broker, "flow", 4096)) for ear in ears]
+            slow = [stack.enter_context(kind.open(broker, "flow", 4096)) for kind in kinds]
             speaker = stack.enter_context(UbreBaseSession(broker))
             speaker.say_until_spilled(2)
-            for ear, peer in zip(ears, slow, strict=True):
-                expect_all(ear, peer, range(speaker.count))
+            for kind, peer in zip(kinds, slow, strict=True):
+                expect_all(kind, peer, range(speaker.count))
             wait_for_total(broker, "replays_open", 0)
 
 
 def test_many_spilled_subscribers_and_a_fast_one(spilling: Broker) -> None:
-    ears = [ear for ear in EARS.values() for _ in range(2)]
+    kinds = [kind for kind in SUBSCRIBERS.values() for _ in range(2)]
     with ExitStack() as stack:
-        slow = [stack.enter_context(ear.open(spilling, "flow", 4096)) for ear in ears]
+        slow = [stack.enter_context(kind.open(spilling, "flow", 4096)) for kind in kinds]
         speaker = stack.enter_context(UbreBaseSession(spilling))
         live = stack.enter_context(subscribe(spilling, "flow"))
-        while total(spilling, "subscribers_spilled_total") < len(ears):
+        while total(spilling, "subscribers_spilled_total") < len(kinds):
             assert speaker.count < TRIES
             speaker.say(2)
             heard = read_messages(live, 2)
             assert [each.sequence for each in heard] == [speaker.count - 2, speaker.count - 1]
-        assert total(spilling, "replays_open") == len(ears)
+        assert total(spilling, "replays_open") == len(kinds)
         speaker.say(2)
         assert len(read_messages(live, 2)) == 2, "nobody waits for those who are behind"
-        for ear, peer in zip(ears, slow, strict=True):
-            expect_all(ear, peer, range(speaker.count))
+        for kind, peer in zip(kinds, slow, strict=True):
+            expect_all(kind, peer, range(speaker.count))
         wait_for_total(spilling, "replays_open", 0)
 
 
@@ -172,13 +172,13 @@ def test_spilled_subscribers_use_no_memory(tmp_path: Path) -> None:
         speaker = stack.enter_context(UbreBaseSession(broker))
         speaker.say(4000)  # fills the part of the log that is cached in memory
         before, heard = resident_bytes(broker.process.pid), speaker.count
-        ears = [EARS[name] for name in ("simplest", "hermod", "ubre", "nanomsg") for _ in range(10)]
-        slow = [stack.enter_context(ear.open(broker, "flow", 4096)) for ear in ears]
-        while total(broker, "subscribers_spilled_total") < len(ears):
+        kinds = [SUBSCRIBERS[name] for name in ("simplest", "hermod", "ubre", "nanomsg") for _ in range(10)]
+        slow = [stack.enter_context(kind.open(broker, "flow", 4096)) for kind in kinds]
+        while total(broker, "subscribers_spilled_total") < len(kinds):
             speaker.say(100)
         speaker.say(4000)
-        for ear, peer in zip(ears[::10], slow[::10], strict=True):
-            expect_all(ear, peer, range(heard, heard + 2000))
+        for kind, peer in zip(kinds[::10], slow[::10], strict=True):
+            expect_all(kind, peer, range(heard, heard + 2000))
         assert resident_bytes(broker.process.pid, "VmHWM") - before < 256 * MIB
 
 
@@ -189,7 +189,7 @@ def test_a_window_that_is_not_acknowledged(spilling: Broker) -> None:
     with subscribe(spilling, "flow", window=3) as subscriber, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
         for number in range(speaker.count):
-            assert read_messages(subscriber, 1) == [Heard("flow", number, payload(number))]
+            assert read_messages(subscriber, 1) == [Delivered("flow", number, payload(number))]
             subscriber.send(hermod.acknowledgement("flow", number) if number % 2 else hermod.OK)
         wait_for_total(spilling, "replays_open", 0)
         expect_no_more(subscriber)
@@ -203,7 +203,7 @@ def test_a_window_that_is_larger_than_the_queue(spilling: Broker, pace: dict[str
     ):
         speaker.say_until_spilled()
         for number in range(speaker.count):
-            assert read_messages(subscriber, 1) == [Heard("flow", number, payload(number))]
+            assert read_messages(subscriber, 1) == [Delivered("flow", number, payload(number))]
             subscriber.send(hermod.acknowledgement("flow", number))
         wait_for_total(spilling, "replays_open", 0)
         expect_no_more(subscriber)
@@ -220,7 +220,7 @@ def test_a_window_beside_a_replay(spilling: Broker) -> None:
             for _ in range(past.count + speaker.count - 1):
                 [message] = read_messages(subscriber, 1)
                 heard[message.topic] += 1
-                assert message == Heard(message.topic, heard[message.topic], payload(heard[message.topic]))
+                assert message == Delivered(message.topic, heard[message.topic], payload(heard[message.topic]))
                 subscriber.send(hermod.OK)
             wait_for_total(spilling, "replays_open", 0)
             expect_no_more(subscriber)
@@ -246,23 +246,23 @@ def test_a_replay_that_ends_while_the_connection_is_behind(spilling: Broker) -> 
 
 
 def test_a_publisher_gets_no_own_messages_if_its_dialect_says_so(spilling: Broker) -> None:
-    ear = EARS["simplest"]
-    with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
+    kind = SUBSCRIBERS["simplest"]
+    with kind.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
         numbers = speaker.count
         slow.send(pub("flow", b"mine") * 10)
         wait_for(lambda: total(spilling, "log_settled_offset") == numbers + 10, "its own to be kept")
         speaker.say(20)
-        expect_all(ear, slow, range(speaker.count))
+        expect_all(kind, slow, range(speaker.count))
         wait_for_total(spilling, "replays_open", 0)
         assert slow.read == b""
 
 
 def test_subscriptions_that_change_during_a_spill(spilling: Broker) -> None:
     """A new subscription starts live; messages of an ended one are not delivered."""
-    ear = EARS["ubre"]
+    kind = SUBSCRIBERS["ubre"]
     with (
-        ear.open(spilling, "flow", 4096) as slow,
+        kind.open(spilling, "flow", 4096) as slow,
         UbreBaseSession(spilling) as speaker,
         UbreBaseSession(spilling, "other") as other,
         UbreBaseSession(spilling, "third") as third,
@@ -277,21 +277,21 @@ def test_subscriptions_that_change_during_a_spill(spilling: Broker) -> None:
         slow.send(ubre.line(unsubscribe="third"))
         wait_until_subscribed(spilling, slow, 2)
         speaker.say(10)
-        expect_all(ear, slow, range(speaker.count - 10))
-        expect_all(ear, slow, range(10, 20), "other")
-        expect_all(ear, slow, range(speaker.count - 10, speaker.count))
+        expect_all(kind, slow, range(speaker.count - 10))
+        expect_all(kind, slow, range(10, 20), "other")
+        expect_all(kind, slow, range(speaker.count - 10, speaker.count))
         wait_for_total(spilling, "replays_open", 0)
         third.say(1)
         other.say(1)
-        expect_all(ear, slow, range(20, 21), "other")
+        expect_all(kind, slow, range(20, 21), "other")
         assert slow.read == b""
 
 
 def test_a_broker_that_stops_during_a_spill(tmp_path: Path) -> None:
-    ear = EARS["hermod"]
+    kind = SUBSCRIBERS["hermod"]
     flags = (SMALL_QUEUE, "--set=limits.shutdown_seconds=0.1")
     with Broker(*flags, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker:
-        slow, speaker = ear.open(broker, "flow", 4096), UbreBaseSession(broker)
+        slow, speaker = kind.open(broker, "flow", 4096), UbreBaseSession(broker)
         with slow, speaker:
             speaker.say_until_spilled()
             assert broker.stop() == 0
@@ -302,7 +302,7 @@ def test_a_broker_that_stops_during_a_spill(tmp_path: Path) -> None:
 
 
 def test_a_subscriber_that_disconnects_during_a_spill_leaves_nothing_behind(spilling: Broker) -> None:
-    with EARS["fanout"].open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
+    with SUBSCRIBERS["fanout"].open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
         port = slow.socket.getsockname()[1]
         slow.close()
@@ -312,8 +312,8 @@ def test_a_subscriber_that_disconnects_during_a_spill_leaves_nothing_behind(spil
 
 def test_replies_have_a_limit_of_their_own(spilling: Broker) -> None:
     """A spilled subscriber that sends requests and never reads exceeds the limit of replies and is closed."""
-    ear = EARS["ubre"]
-    with ear.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
+    kind = SUBSCRIBERS["ubre"]
+    with kind.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
         speaker.say_until_spilled()
         slow.socket.settimeout(0.5)
         with pytest.raises(OSError):
@@ -322,4 +322,4 @@ def test_replies_have_a_limit_of_their_own(spilling: Broker) -> None:
             raise ConnectionResetError
         assert "replies" in spilling.wait_for_log("too slow: ")
         wait_for_total(spilling, "replays_open", 0)
-        assert ask(spilling, "polycast/stats")["subscribers_spilled"] == 1
+        assert send_request(spilling, "polycast/stats")["subscribers_spilled"] == 1

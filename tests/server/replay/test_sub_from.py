@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kit.broker import Broker
-from kit.kept import publish
 from kit.program import POLYCAST, Program, polycast
+from kit.replay import publish
 from kit.wire import wait_for
 
 PAST = [("orders.eu", b"1"), ("orders", b"2"), ("orders.us", b"3"), ("reorders.eu", b"4"), ("orders.eu", b"5")]

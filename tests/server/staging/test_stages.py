@@ -14,7 +14,7 @@ from crash.evidence import check_log, read_with_pyarrow
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK, expect_error, read_error
-from kit.kept import Heard, publish, read_messages, subscribe, total
+from kit.replay import Delivered, publish, read_messages, subscribe, total
 from kit.staged import Row, commit, numbered, stage, to_frame, to_stream
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 from polycast.server.staging.commits import FORWARD_ROWS_LIMIT
@@ -33,7 +33,7 @@ def kept(broker: Broker, topic: str) -> list[bytes]:
     """All that the log has of a topic."""
     with broker.connect("hermod.pub") as peer, subscribe(broker, topic, since="earliest") as subscriber:
         publish(peer, [(topic, b"the end")])
-        found: list[Heard] = []
+        found: list[Delivered] = []
         while not found or found[-1].payload != b"the end":
             found += read_messages(subscriber, 1)
     return [each.payload for each in found if each.payload != b"the end"]
@@ -62,7 +62,7 @@ def test_nothing_is_there_before_the_commit_and_all_is_after_it(keeping: Broker)
         stage(one, "parts", "a", [("parts", b"a3")], before=2)
         stage(two, "parts", "failed attempt", [("parts", b"never")])
         publish(one, [("parts", b"live")])
-        assert read_messages(subscriber, 1) == [Heard("parts", 0, b"live")]
+        assert read_messages(subscriber, 1) == [Delivered("parts", 0, b"live")]
         commit(two, "parts", "b", "a", rows=4)
         assert [each.payload for each in read_messages(subscriber, 4)] == [b"b1", b"a1", b"a2", b"a3"]
         two.send(hermod.commit("other", "failed attempt"))

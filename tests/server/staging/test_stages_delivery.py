@@ -11,13 +11,13 @@ import pytest
 
 from kit import hermod
 from kit.broker import Broker
-from kit.ears import EARS, LISTEN
 from kit.flow import KIB, Reading
 from kit.frames import pub
 from kit.hermod import OK, acknowledgement
-from kit.kept import publish, read_messages, subscribe, total
 from kit.links import free_port
+from kit.replay import publish, read_messages, subscribe, total
 from kit.staged import commit, numbered, stage, to_frame
+from kit.subscribers import LISTEN, SUBSCRIBERS
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 
 QUEUE_BYTES = 256 * KIB
@@ -39,9 +39,9 @@ def test_a_large_commit_costs_nobody_its_connection(narrow: Broker) -> None:
     said = [b"before", *[payload for _, payload in rows] * 2, b"behind", b"later"]
     with ExitStack() as stack, narrow.connect("hermod.pub") as peer:
         readings = []
-        for ear in EARS.values():
-            listener = stack.enter_context(ear.open(narrow, "flow", 0))
-            expected = b"".join(ear.frame("flow", number, payload) for number, payload in enumerate(said))
+        for kind in SUBSCRIBERS.values():
+            listener = stack.enter_context(kind.open(narrow, "flow", 0))
+            expected = b"".join(kind.frame("flow", number, payload) for number, payload in enumerate(said))
             readings.append((Reading(listener, len(expected)), expected))
         stage(peer, "x", "s", rows)
         stage(peer, "y", "s", rows)

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pyarrow as pa
 
-from kit.desk import Desk
+from kit.manual_executor import ManualExecutor
 from kit.staged import numbered, to_frame, to_stream
 from polycast.dialects.guard import Guard
 from polycast.dialects.hermod.encoders import to_error, to_ok
@@ -32,7 +32,7 @@ def test_an_identity_does_not_wait_for_all_frames_of_another() -> None:
     """Frames with very many record batches take many turns."""
 
     async def flood() -> tuple[int, list[str]]:
-        desk, seconds = Desk(), count()
+        executor, seconds = ManualExecutor(), count()
         acknowledged: list[str] = []
         acks = Mock()
         acks.reply = lambda connection, data: acknowledged.append(connection.guard.identity)
@@ -40,7 +40,7 @@ def test_an_identity_does_not_wait_for_all_frames_of_another() -> None:
             name: Mock() for name in ("dispatcher", "publishing", "publisher", "refusals", "budget", "replays")
         }
         commits = Commits(Mock(), Stages(HermodSettings()), Limits(), acks=acks, forwards=False, **more)
-        commits._pool = ReaderPool(0, 0.0, desk, lambda: next(seconds))
+        commits._pool = ReaderPool(0, 0.0, executor, lambda: next(seconds))
         for identity, rows in [*[("alice", to_stream(*[ROW] * 100))] * 20, ("bob", to_frame(numbered("t", 3)))]:
             connection = connection_of(identity)
             batch = BatchKey(identity, f"{id(connection)}")
@@ -48,10 +48,10 @@ def test_an_identity_does_not_wait_for_all_frames_of_another() -> None:
         await asyncio.sleep(0)
         turns = 0
         while "bob" not in acknowledged:
-            await desk.turn()
+            await executor.turn()
             turns += 1
         before = list(acknowledged)
-        await desk.finish()
+        await executor.finish()
         assert len(acknowledged) == 21
         return turns, before
 

@@ -30,13 +30,13 @@ def test_names_of_simplest_in_fanout(room: Room, name: str, channel: str) -> Non
 )
 def test_channels_of_fanout_in_simplest(room: Room, channel: str, name: str) -> None:
     subscriber = room.simplest(b"sub \n")
-    room.tell(room.controller(), f"{channel} x\n".encode())
+    room.send_as_controller(room.controller(), f"{channel} x\n".encode())
     subscriber.expect(pub(name, b"x"))
 
 
 def test_a_channel_with_a_cr_is_escaped_for_fanout_too(room: Room) -> None:
     client = room.client(b"subscribe >\n")
-    room.tell(room.controller(), b"a\rb x\nc y\n")
+    room.send_as_controller(room.controller(), b"a\rb x\nc y\n")
     client.expect(b"a%0Db!x\nc!y\n")
 
 
@@ -44,16 +44,16 @@ def test_a_subscription_matches_the_topic_as_published_not_as_escaped(room: Room
     by_published, by_escaped = room.client(b"subscribe a%21b\n"), room.client(b"subscribe >\n")
     room.simplest(pub("a!b", b"x"))
     by_escaped.expect(b"a%21b!x\n")
-    room.ask(by_published)
+    room.send_as_client(by_published)
     plain, escaped = room.simplest(b"sub a\rb\n"), room.simplest(b"sub a%0Db\n")
-    room.tell(room.controller(), b"a\rb x\n")
+    room.send_as_controller(room.controller(), b"a\rb x\n")
     plain.expect(pub("a%0Db", b"x"))
     room.expect_quiet(escaped)
 
 
 def test_an_escaped_name_is_not_unescaped_on_the_way_in(room: Room) -> None:
     client, subscriber = room.client(b"subscribe >\n"), room.simplest(b"sub \n")
-    room.tell(room.controller(), b"a%0Db x\n")
+    room.send_as_controller(room.controller(), b"a%0Db x\n")
     subscriber.expect(pub("a%0Db", b"x"))
     client.expect(b"a%0Db!x\n")
     room.simplest(pub("a%21b", b"y"))
@@ -72,13 +72,13 @@ def test_data_of_simplest_in_fanout(room: Room, data: bytes, message: bytes) -> 
     client = room.client(b"subscribe c\n")
     room.simplest(pub("c", data))
     client.expect(b"c!" + message + b"\n")
-    room.ask(client)
+    room.send_as_client(client)
 
 
 @pytest.mark.parametrize("message", [b"", b"x", b" a b ", b"bang!", b"\xff\x00", b"a\rb", rb"a\nb"])
 def test_messages_of_fanout_in_simplest(room: Room, message: bytes) -> None:
     subscriber = room.simplest(b"sub c\n")
-    room.tell(room.controller(), b"c " + message + b"\n")
+    room.send_as_controller(room.controller(), b"c " + message + b"\n")
     subscriber.expect(pub("c", message))
 
 
@@ -86,8 +86,8 @@ def test_a_publication_reaches_both_dialects_in_its_order(room: Room) -> None:
     client, subscriber = room.client(b"subscribe c.>\n"), room.simplest(b"sub c.\n")
     speaker, controller = room.simplest(), room.controller()
     for number in range(0, 20, 2):
-        room.say(speaker, pub(f"c.{number % 3}", b"%d" % number))
-        room.tell(controller, b"c.x %d\n" % (number + 1))
+        room.send_commands(speaker, pub(f"c.{number % 3}", b"%d" % number))
+        room.send_as_controller(controller, b"c.x %d\n" % (number + 1))
     for number in range(0, 20, 2):
         client.expect(b"c.%d!%d\nc.x!%d\n" % (number % 3, number, number + 1))
         subscriber.expect(pub(f"c.{number % 3}", b"%d" % number) + pub("c.x", b"%d" % (number + 1)))
@@ -109,4 +109,4 @@ def test_reserved_topics_need_their_name_in_fanout_too(room: Room) -> None:
     exact.expect(b"polycast/a!1\n")
     prefix.expect(b"polycast/a.b!2\n")
     for client in (everything, exact, prefix):
-        room.ask(client)
+        room.send_as_client(client)

@@ -67,10 +67,10 @@ def test_a_controller_in_pieces(room: Room, seed: int) -> None:
 def test_a_client_byte_by_byte(room: Room) -> None:
     client = room.client()
     send_in_bytes(client, b"subscribe foo\r\nsubscribe bar.>\nunsubscribe all\n")
-    room.ask(client)
-    room.tell(room.controller(), b"foo 1\nbar.x 2\nall 3\n")
+    room.send_as_client(client)
+    room.send_as_controller(room.controller(), b"foo 1\nbar.x 2\nall 3\n")
     client.expect(b"foo!1\nbar.x!2\n")
-    room.ask(client)
+    room.send_as_client(client)
 
 
 def test_commands_take_effect_in_their_order(room: Room) -> None:

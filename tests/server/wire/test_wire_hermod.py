@@ -268,7 +268,7 @@ def test_sequences_are_per_topic_across_publishers(room: Room, publisher: Peer) 
     subscriber = subscribe(room, "seq/a", "seq/b")
     for number in range(5):
         room.simplest(pub("seq/a", b"s"))
-        room.tell(room.controller(), b"seq/b f\n")
+        room.send_as_controller(room.controller(), b"seq/b f\n")
         room.connect("hermod.pub").send(message("seq/a", b"h"))
         subscriber.expect(hermod.delivery("seq/a", b"s", 3 + 2 * number))
         subscriber.expect(hermod.delivery("seq/b", b"f", number))

@@ -11,8 +11,8 @@ import pytest
 
 from kit import hermod
 from kit.broker import Broker
-from kit.ears import LISTEN
-from kit.kept import numbered, publish
+from kit.replay import numbered, publish
+from kit.subscribers import LISTEN
 from kit.ubre import UbrePeer
 from kit.wire import Peer
 from polycast.client import connect
@@ -72,18 +72,18 @@ def test_messages_and_requests_beside_each_other(kept: Broker) -> None:
 
 def test_a_request_to_a_ubre_responder(kept: Broker) -> None:
     with UbrePeer(kept.ports["ubre"]) as server, kept.connect("hermod.pub") as peer:
-        server.say(subscribe="add", body={"serve": True})
-        server.settle()
+        server.send_message(subscribe="add", body={"serve": True})
+        server.flush()
         peer.send(ask("add", 3, body=[1, 2]) + ask("add", 4, body="x"))
         for answered in (True, False):
             asked = json.loads(server.read_until(b"\n"))
             assert asked["request"] == "add"
             if answered:
                 assert asked["body"] == [1, 2]
-                server.say(success=asked["id"], body={"sum": 3})
+                server.send_message(success=asked["id"], body={"sum": 3})
             else:
                 assert asked["body"] == "x"
-                server.say(fail=asked["id"], body="no numbers")
+                server.send_message(fail=asked["id"], body="no numbers")
         head, payload = read_answer(peer)
         assert (head["id"], head["format"], json.loads(payload)) == (3, "json", {"sum": 3})
         assert read_answer(peer)[0] == {"status": "ERROR", "id": 4, "code": 500, "message": "no numbers"}

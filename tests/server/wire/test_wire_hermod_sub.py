@@ -113,7 +113,7 @@ def test_too_many_subscriptions_cost_the_connection() -> None:
 def test_messages_of_other_dialects(room: Room) -> None:
     subscriber = subscribe(room, "from/é", "from/f", "a%20b")
     room.simplest(pub("from/é", b"\x00\n") + pub("a%20b", b""))
-    room.tell(room.controller(), b"from/f hello there\n")
+    room.send_as_controller(room.controller(), b"from/f hello there\n")
     subscriber.expect(delivery("from/é", b"\x00\n", 0) + delivery("a%20b", b"", 0))
     subscriber.expect(delivery("from/f", b"hello there", 0))
 
@@ -191,7 +191,7 @@ def test_a_subscriber_that_never_acknowledges_is_disconnected_past_the_queue_lim
         slow, witness = subscribe(room, "full", window=1), subscribe(room, "full")
         publisher = room.simplest()
         for number in range(10):
-            room.say(publisher, pub("full", b"y" * 10_000))
+            room.send_commands(publisher, pub("full", b"y" * 10_000))
             witness.expect(delivery("full", b"y" * 10_000, number))
         assert slow.expect_closed() == delivery("full", b"y" * 10_000, 0)
         assert "limits.queue_bytes" in broker.wait_for_log("too slow")

@@ -74,7 +74,7 @@ def test_a_body_is_dropped_whatever_its_size(room: Room) -> None:
 def test_a_websocket_becomes_another_dialect(room: Room, broker: Broker) -> None:
     with WebSocket(broker.ports["http"], "/ubre", "ubre") as socket:
         socket.send_text('{"subscribe":"ws.one"}')
-        socket.settle()
+        socket.flush()
         room.simplest(pub("ws.one", b"hello"))
         socket.expect_text('{"publish":"ws.one","body":"hello"}')
     assert b'{listener="http",dialect="ubre"}' in ask(room, "/metrics").body
@@ -82,7 +82,7 @@ def test_a_websocket_becomes_another_dialect(room: Room, broker: Broker) -> None
 
 def test_the_door_of_nanomsg(room: Room, broker: Broker) -> None:
     with WebSocket(broker.ports["http"], "/any", "chat, pub.sp.nanomsg.org", "pub.sp.nanomsg.org") as socket:
-        socket.settle()
+        socket.flush()
         room.simplest(pub("ws.two", b"\x00"))
         socket.expect_binary(b"ws.two|\x00")
 

@@ -40,7 +40,7 @@ def witness(room: Room, broker: Broker) -> Iterator[WebSocket]:
     """A subscriber on the same listener: it receives its messages and nothing else."""
     with WebSocket(broker.ports["http"]) as socket:
         socket.send_text('{"subscribe":"witness"}')
-        socket.settle()
+        socket.flush()
         yield socket
         room.simplest(pub("witness", b"all is well"))
         socket.expect_text('{"publish":"witness","body":"all is well"}')
@@ -153,7 +153,7 @@ def test_a_silent_connection_times_out() -> None:
             assert silent.expect_closed() == b""
             assert read_all(slow.expect_closed()) == [408]
             assert len(broker.wait_for_log("limits.handshake_seconds").splitlines()) >= 1
-            socket.settle()
+            socket.flush()
 
 
 def test_errors_are_logged_and_counted(broker: Broker, room: Room) -> None:

@@ -129,7 +129,7 @@ def test_from_nanomsg_to_others(broker: Broker, room: Room) -> None:
 def test_from_others_to_nanomsg(broker: Broker, room: Room) -> None:
     with subscriber(broker) as sub, file_subscriber(broker) as file:
         room.simplest(pub("a|b", b"1") + pub("a%20b", b""))
-        room.tell(room.controller(), b"x y z\n")
+        room.send_as_controller(room.controller(), b"x y z\n")
         expected = [b"a|b|1", b"a%20b|", b"x|y z"]
         sub.expect(b"".join(map(message, expected)))
         file.expect(b"".join(map(typed, expected)))

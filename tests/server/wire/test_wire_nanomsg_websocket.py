@@ -8,7 +8,7 @@ import pytest
 
 from kit.broker import ALL, Broker
 from kit.frames import pub
-from kit.nanomsg import PUB, SUB, message, publish_until_heard
+from kit.nanomsg import PUB, SUB, message, publish_until_received
 from kit.room import Room
 from kit.websocket import BINARY, TEXT, WebSocket, frame, upgrade
 
@@ -123,15 +123,15 @@ def test_data_from_a_sub(broker: Broker, room: Room) -> None:
 
 def test_a_ping_gets_a_pong(broker: Broker) -> None:
     with subscriber(broker) as sub, publisher(broker) as pub_:
-        sub.settle()
-        pub_.settle()
+        sub.flush()
+        pub_.flush()
 
 
 def test_counted_as_nanomsg_on_the_http_listener() -> None:
     with Broker(listen=("http",)) as broker:
         with publisher(broker) as pub_:
             pub_.send_binary(b"a|1")
-            pub_.settle()
+            pub_.flush()
         broker.stop()
         assert "http (nanomsg): accepted 1, messages_in 1" in broker.log()
 
@@ -142,6 +142,6 @@ def test_two_brokers_over_websocket() -> None:
         with Broker(sub) as hearing, Broker(pub_) as speaking, Room(hearing) as there:
             client = there.simplest(b"sub x\n")
             with Room(speaking) as here:
-                publish_until_heard(here, client, name="x")
+                publish_until_received(here, client, name="x")
                 here.simplest(pub("x", b"last"))
                 client.read_until(pub("x", b"last"))

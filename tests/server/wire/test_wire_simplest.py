@@ -23,9 +23,9 @@ def test_a_message_reaches_its_subscriber(room: Room) -> None:
 def test_a_publisher_does_not_get_its_own_messages(room: Room) -> None:
     one = room.simplest(b"sub chat\n")
     other = room.simplest(b"sub chat\n")
-    room.say(one, pub("chat", b"from one"))
+    room.send_commands(one, pub("chat", b"from one"))
     other.expect(pub("chat", b"from one"))
-    room.say(other, pub("chat", b"from the other"))
+    room.send_commands(other, pub("chat", b"from the other"))
     one.expect(pub("chat", b"from the other"))
     room.expect_quiet(other)
 
@@ -68,7 +68,7 @@ def test_unsub_ends_exactly_the_subscription_named(room: Room) -> None:
     subscriber = room.simplest(b"sub a\nsub ab\nunsub a\nunsub b\n")
     room.simplest(pub("a", b"1") + pub("ab", b"2"))
     subscriber.expect(pub("ab", b"2"))
-    room.say(subscriber, b"unsub ab\r\n")
+    room.send_commands(subscriber, b"unsub ab\r\n")
     room.simplest(pub("ab", b"3"))
     room.expect_quiet(subscriber)
 
@@ -156,7 +156,7 @@ def test_a_name_of_the_longest_size_passes(room: Room) -> None:
 def test_other_lines_are_passed_over_without_a_word(room: Room, line: bytes) -> None:
     peer = room.simplest(b"sub x\n")
     witness = room.simplest(b"sub x\n")
-    room.say(peer, line + b"\n" + pub("x", b"still here"))
+    room.send_commands(peer, line + b"\n" + pub("x", b"still here"))
     witness.expect(pub("x", b"still here"))
     room.simplest(pub("x", b"me too"))
     peer.expect(pub("x", b"me too"))
@@ -169,7 +169,7 @@ def test_a_name_that_is_not_utf8_is_refused_alone(room: Room, name: bytes) -> No
     bad = b"pub " + name + b" 1 x\n"
     peer = room.simplest(pub("a", b"1") + bad + pub("b", b"2") + bad)
     subscriber.expect(pub("a", b"1") + pub("b", b"2"))
-    room.say(peer, pub("c", b"3"))
+    room.send_commands(peer, pub("c", b"3"))
     subscriber.expect(pub("c", b"3"))
 
 

@@ -41,38 +41,38 @@ def socket(broker: Broker) -> Iterator[WebSocket]:
 @pytest.mark.parametrize("body", BODIES)
 def test_from_a_stream_to_a_websocket(stream: UbrePeer, socket: WebSocket, body: object) -> None:
     socket.send_text(text(subscribe="orders"))
-    socket.settle()
-    stream.say(publish="orders", body=body)
+    socket.flush()
+    stream.send_message(publish="orders", body=body)
     socket.expect_text(text(publish="orders", body=body))
 
 
 @pytest.mark.parametrize("body", BODIES)
 def test_from_a_websocket_to_a_stream(stream: UbrePeer, socket: WebSocket, body: object) -> None:
-    stream.say(subscribe="orders")
-    stream.settle()
+    stream.send_message(subscribe="orders")
+    stream.flush()
     socket.send_text(text(publish="orders", body=body))
-    stream.hear(publish="orders", body=body)
+    stream.expect_message(publish="orders", body=body)
 
 
 def test_no_body_has_no_key(stream: UbrePeer, socket: WebSocket) -> None:
-    stream.say(subscribe="orders")
-    stream.settle()
+    stream.send_message(subscribe="orders")
+    stream.flush()
     socket.send_text(text(publish="orders"))
-    stream.hear(publish="orders")
+    stream.expect_message(publish="orders")
     socket.send_binary(frame("P", "orders"))
-    stream.hear(publish="orders")
+    stream.expect_message(publish="orders")
 
 
 def test_numbers_are_not_reformatted(stream: UbrePeer, socket: WebSocket) -> None:
-    stream.say(subscribe="n")
-    stream.settle()
+    stream.send_message(subscribe="n")
+    stream.flush()
     socket.send_text('{"publish": "n", "body": [ 1.50, 1e400, -0, 12345678901234567890123 ]}')
     stream.expect(b'{"publish":"n","body":[1.50,1e400,-0,12345678901234567890123]}\n')
 
 
 def test_a_publisher_gets_its_own_messages(stream: UbrePeer, socket: WebSocket) -> None:
     stream.send(line(subscribe="me") + line(publish="me", body=1))
-    stream.hear(publish="me", body=1)
+    stream.expect_message(publish="me", body=1)
     socket.send_text(text(subscribe="me"))
     socket.send_text(text(publish="me", body=2))
     socket.expect_text(text(publish="me", body=2))
@@ -80,36 +80,36 @@ def test_a_publisher_gets_its_own_messages(stream: UbrePeer, socket: WebSocket) 
 
 def test_topics_match_exactly(stream: UbrePeer) -> None:
     for topic in ("a", "a.>", "é", "", "x y", ">"):
-        stream.say(subscribe=topic)
+        stream.send_message(subscribe=topic)
     for topic in ("ab", "A", "a.b", "a.>", "é", "", "x y", "x", ">"):
-        stream.say(publish=topic, body=topic)
+        stream.send_message(publish=topic, body=topic)
     for topic in ("a.>", "é", "", "x y", ">"):
-        stream.hear(publish=topic, body=topic)
-    stream.settle()
+        stream.expect_message(publish=topic, body=topic)
+    stream.flush()
 
 
 def test_unsubscribe(stream: UbrePeer) -> None:
     stream.send(line(subscribe="a") + line(subscribe="b") + line(unsubscribe="a") + line(unsubscribe="never"))
     stream.send(line(publish="a", body=1) + line(publish="b", body=2))
-    stream.hear(publish="b", body=2)
-    stream.settle()
+    stream.expect_message(publish="b", body=2)
+    stream.flush()
 
 
 def test_many_messages_keep_their_order(stream: UbrePeer, socket: WebSocket) -> None:
     """Bodies that are passed on byte for byte, and those that are reformatted."""
-    stream.say(subscribe="t")
-    stream.settle()
+    stream.send_message(subscribe="t")
+    stream.flush()
     texts = [text(publish="t", body=i) if i % 3 else f'{{"publish": "t", "body": "{i}"}}' for i in range(3000)]
     socket.send(b"".join(ws_frame(TEXT, each.encode()) for each in texts))
     for i in range(3000):
-        stream.hear(publish="t", body=i if i % 3 else str(i))
+        stream.expect_message(publish="t", body=i if i % 3 else str(i))
 
 
 def test_large_bodies(stream: UbrePeer, socket: WebSocket) -> None:
     socket.send_text(text(subscribe="large"))
-    socket.settle()
+    socket.flush()
     for body in ("x" * (3 * MIB), ["é" * MIB]):
-        stream.say(publish="large", body=body)
+        stream.send_message(publish="large", body=body)
         socket.expect_text(text(publish="large", body=body))
     stream.send(frame("P", "large", b"y" * MIB))
     socket.expect_text(text(publish="large", body="y" * MIB))
@@ -127,14 +127,14 @@ def test_fragments(socket: WebSocket) -> None:
 
 def test_a_subscription_is_served_in_the_form_it_was_made_in(stream: UbrePeer, socket: WebSocket) -> None:
     stream.send(frame("S", "in/binary") + line(subscribe="in/json"))
-    stream.settle()
+    stream.flush()
     socket.send_binary(frame("P", "in/binary", b"\xff{"))
     socket.send_binary(frame("P", "in/json", b"\xff{"))
     socket.send_text(text(publish="in/binary", body={"a": [1]}))
     socket.send_text(text(publish="in/binary", body="é"))
     socket.send_text(text(publish="in/binary"))
     stream.expect(frame("P", "in/binary", b"\xff{"))
-    stream.hear(publish="in/json", body={"$base64": "/3s="})
+    stream.expect_message(publish="in/json", body={"$base64": "/3s="})
     stream.expect(frame("P", "in/binary", b'{"a":[1]}') + frame("P", "in/binary", "é".encode()))
     stream.expect(frame("P", "in/binary"))
 
@@ -149,30 +149,30 @@ def test_the_later_encoding_wins_and_there_is_one_delivery(socket: WebSocket) ->
     socket.expect_text(text(publish="a", body=2))
     socket.send_binary(frame("U", "a"))
     socket.send_text(text(publish="a", body=3))
-    socket.settle()
+    socket.flush()
 
 
 def test_a_streamed_body_ends_with_its_message_or_its_stream(broker: Broker, stream: UbrePeer) -> None:
-    stream.say(subscribe="s")
-    stream.settle()
+    stream.send_message(subscribe="s")
+    stream.flush()
     with WebSocket(broker.ports["http"]) as one, UbrePeer(broker.ports["ubre"]) as two:
         one.send_binary(frame("P", "s", b"whole", STREAMING))
-        stream.hear(publish="s", body="whole")
+        stream.expect_message(publish="s", body="whole")
         two.send(frame("P", "s", b"begun, ", STREAMING))
         two.send(b"x" * MIB)
         two.send(b" and ended")
         two.shut()
-        stream.hear(publish="s", body="begun, " + "x" * MIB + " and ended")
+        stream.expect_message(publish="s", body="begun, " + "x" * MIB + " and ended")
 
 
 def test_a_last_line_without_its_end(broker: Broker, stream: UbrePeer) -> None:
-    stream.say(subscribe="last")
-    stream.settle()
+    stream.send_message(subscribe="last")
+    stream.flush()
     with UbrePeer(broker.ports["ubre"]) as peer:
         peer.send(line(publish="last", body=1) + line(publish="last", body=2)[:-1])
         peer.shut()
-        stream.hear(publish="last", body=1)
-        stream.hear(publish="last", body=2)
+        stream.expect_message(publish="last", body=1)
+        stream.expect_message(publish="last", body=2)
 
 
 # -- other dialects --------------------------------------------------------------------------------------
@@ -180,15 +180,15 @@ def test_a_last_line_without_its_end(broker: Broker, stream: UbrePeer) -> None:
 
 def test_from_other_dialects(room: Room, stream: UbrePeer, socket: WebSocket) -> None:
     stream.send(line(subscribe="news") + frame("S", "raw"))
-    stream.settle()
+    stream.flush()
     room.simplest(pub("news", b"hi") + pub("news", b"\xff\x00") + pub("news") + pub("raw", b"\xff") + pub("raw"))
-    stream.hear(publish="news", body="hi")
-    stream.hear(publish="news", body={"$base64": "/wA="})
-    stream.hear(publish="news", body="")
+    stream.expect_message(publish="news", body="hi")
+    stream.expect_message(publish="news", body={"$base64": "/wA="})
+    stream.expect_message(publish="news", body="")
     stream.expect(frame("P", "raw", b"\xff") + frame("P", "raw"))
     socket.send_text(text(subscribe="all"))
-    socket.settle()
-    room.tell(room.controller(), 'all {"not": "é"}\n'.encode())
+    socket.flush()
+    room.send_as_controller(room.controller(), 'all {"not": "é"}\n'.encode())
     socket.expect_text(text(publish="all", body='{"not": "é"}'))
 
 
@@ -209,7 +209,7 @@ def test_published_topics_can_be_declared(broker: Broker) -> None:
     with WebSocket(broker.ports["http"], "/ubre?publishes=orders,a%20b,%C3%A9") as socket:
         for topic in ("orders", "a b", "é"):
             socket.expect_text(text(subscribe=topic))
-        socket.settle()
+        socket.flush()
 
 
 # -- bad input -------------------------------------------------------------------------------------------
@@ -219,27 +219,27 @@ def test_the_tenth_message_that_cannot_be_read_closes(broker: Broker, socket: We
     with WebSocket(broker.ports["http"]) as bad, UbrePeer(broker.ports["ubre"]) as worse:
         for message in ("{", '{"publish":5}', "hello") * 3:
             bad.send_text(message)
-        bad.settle()
+        bad.flush()
         bad.send_text("{")
         assert "10 messages" in bad.expect_close(1007)
         worse.send(b"{\n" * 9)
-        worse.settle()
+        worse.flush()
         worse.send(b"{\n")
         assert worse.expect_closed() == b""
-    socket.settle()
+    socket.flush()
 
 
 @pytest.mark.parametrize(
     "message", [frame("c", "a"), b"hello\n", frame("P", "n" * 1025), b"P\0\1\xff\xff\xff\xfea"]
 )
 def test_binary_that_cannot_be_read_closes_a_stream(broker: Broker, stream: UbrePeer, message: bytes) -> None:
-    stream.say(subscribe="before")
-    stream.settle()
+    stream.send_message(subscribe="before")
+    stream.flush()
     with UbrePeer(broker.ports["ubre"]) as bad:
         bad.send(line(publish="before", body=1) + message + line(publish="before", body=2))
         assert bad.expect_closed() == b""
-    stream.hear(publish="before", body=1)
-    stream.settle()
+    stream.expect_message(publish="before", body=1)
+    stream.flush()
 
 
 @pytest.mark.parametrize(
@@ -276,8 +276,8 @@ def test_limits() -> None:
 def test_deep_nesting_is_cheap(socket: WebSocket, stream: UbrePeer) -> None:
     socket.send_text('{"publish":"a","body":' + "[" * MIB)
     stream.send(b'{"publish":"a","body":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n")
-    socket.settle()
-    stream.settle()
+    socket.flush()
+    stream.flush()
 
 
 def test_a_stopping_broker_closes_its_connections() -> None:
@@ -286,8 +286,8 @@ def test_a_stopping_broker_closes_its_connections() -> None:
         WebSocket(broker.ports["http"]) as socket,
         UbrePeer(broker.ports["ubre"]) as stream,
     ):
-        socket.settle()
-        stream.settle()
+        socket.flush()
+        stream.flush()
         broker.stop()
         socket.expect_close(1001)
         assert stream.expect_closed() == b""
@@ -301,8 +301,8 @@ def test_a_tunnel(broker: Broker, socket: WebSocket) -> None:
     with WebSocket(broker.ports["http"]) as far:
         far.send_text(text(subscribe="tunnel/there"))
         socket.send_text(text(subscribe="tunnel/back"))
-        far.settle()
-        socket.settle()
+        far.flush()
+        socket.flush()
         request = {"request": "add", "id": 7, "body": [2, 3]}
         socket.send_text(text(publish="tunnel/there", body=request))
         far.expect_text(text(publish="tunnel/there", body=request))
@@ -319,4 +319,4 @@ def test_a_tunnel_in_a_tunnel(socket: WebSocket) -> None:
     socket.expect_text(text(publish="outer", body=inner))
     socket.send_binary(frame("P", "outer", frame("P", "inner", frame("S", "x"))))
     socket.expect_text(text(publish="outer", body="P\0\5\0\0\0\x08innerS\0\1\0\0\0\0x"))
-    socket.settle()
+    socket.flush()

@@ -28,14 +28,14 @@ def peer(broker: Broker) -> Iterator[UbrePeer]:
 
 
 def ask(peer: UbrePeer, route: str, **body: Any) -> Any:
-    peer.say(request=f"polycast/{route}", id=1, **body)
+    peer.send_message(request=f"polycast/{route}", id=1, **body)
     answer = json.loads(peer.read_until(b"\n"))
     assert answer.get("success") == 1, answer
     return answer["body"]
 
 
 def refusal(peer: UbrePeer, route: str, **body: Any) -> str:
-    peer.say(request=f"polycast/{route}", id=1, **body)
+    peer.send_message(request=f"polycast/{route}", id=1, **body)
     answer = json.loads(peer.read_until(b"\n"))
     assert answer.pop("fail") == 1
     reason = answer.pop("body")
@@ -48,18 +48,18 @@ def refusal(peer: UbrePeer, route: str, **body: Any) -> str:
 
 
 def test_topics(peer: UbrePeer, room: Room) -> None:
-    peer.say(subscribe="seen/twice")
-    peer.say(publish="seen/twice", body=1)
+    peer.send_message(subscribe="seen/twice")
+    peer.send_message(publish="seen/twice", body=1)
     room.simplest(pub("seen/twice") + pub("seen/once"))
-    peer.hear(publish="seen/twice", body=1)
-    peer.hear(publish="seen/twice", body="")
+    peer.expect_message(publish="seen/twice", body=1)
+    peer.expect_message(publish="seen/twice", body="")
     answer = ask(peer, "topics")
     rows = {row["topic"]: row for row in answer["topics"]}
     assert all(row.pop("last") for row in rows.values())
     assert answer["total"] == len(rows)
     assert rows["seen/twice"] == {"topic": "seen/twice", "sequence": 2, "subscribers": 1}
     assert rows["seen/once"] == {"topic": "seen/once", "sequence": 1, "subscribers": 0}
-    peer.say(unsubscribe="seen/twice")
+    peer.send_message(unsubscribe="seen/twice")
     rows = {row["topic"]: row for row in ask(peer, "topics", body={})["topics"]}
     assert rows["seen/twice"]["subscribers"] == 0
 
@@ -70,7 +70,7 @@ def test_no_more_rows_than_asked_for(peer: UbrePeer) -> None:
         answer = ask(peer, "topics", body={"limit": limit})
         assert len(answer["topics"]) == limit and answer["total"] >= 20
     with UbrePeer(peer.socket.getpeername()[1]) as second:
-        second.settle()
+        second.flush()
         answer = ask(peer, "connections", body={"limit": 1})
         assert len(answer["connections"]) == 1 and answer["total"] >= 2
 
@@ -79,7 +79,7 @@ def test_connections(broker: Broker, peer: UbrePeer) -> None:
     with WebSocket(broker.ports["http"]) as socket:
         socket.send_text(text(subscribe="a"))
         socket.send_text(text(subscribe="b"))
-        socket.settle()
+        socket.flush()
         rows = {row["address"]: row for row in ask(peer, "connections")["connections"]}
         here = rows[f"127.0.0.1:{socket.socket.getsockname()[1]}"]
         assert (here["listener"], here["dialect"], here["subscriptions"]) == ("http", "ubre", 2)
@@ -125,10 +125,10 @@ def test_peers_cannot_serve_routes_of_the_broker(broker: Broker, peer: UbrePeer)
     with UbrePeer(broker.ports["ubre"]) as thief:
         thief.send(line(subscribe="polycast/stats", body={"serve": True}))
         thief.send(line(subscribe="polycast/mine", body={"serve": True}))
-        thief.settle()
+        thief.flush()
         assert "version" in ask(peer, "stats")
         assert refusal(peer, "mine") == "NotFound"
-        thief.settle()
+        thief.flush()
 
 
 @pytest.mark.parametrize(
@@ -187,10 +187,10 @@ def test_publish(peer: UbrePeer, room: Room, published: dict[str, Any], payload:
 
 
 def test_formats_are_preserved(peer: UbrePeer) -> None:
-    peer.say(subscribe="formats")
+    peer.send_message(subscribe="formats")
     bodies: list[dict[str, Any]] = [{"body": "x"}, {"body": "x", "format": "json"}, {"body": {"a": 1}}, {}]
     for published in bodies:
-        peer.say(request="polycast/publish", id=1, body={"topic": "formats", **published})
+        peer.send_message(request="polycast/publish", id=1, body={"topic": "formats", **published})
         shown = {"body": published["body"]} if published else {}
         heard = sorted([peer.read_until(b"\n"), peer.read_until(b"\n")], key=lambda each: b"success" in each)
         assert heard[0] == line(publish="formats", **shown)
@@ -199,7 +199,7 @@ def test_formats_are_preserved(peer: UbrePeer) -> None:
 def test_sequences_count_all_publications(peer: UbrePeer) -> None:
     for expected in (0, 2, 4):
         assert ask(peer, "publish", body={"topic": "sequence"})["sequence"] == expected
-        peer.say(publish="sequence")
+        peer.send_message(publish="sequence")
 
 
 def test_publish_in_binary(peer: UbrePeer, room: Room) -> None:
@@ -244,9 +244,9 @@ def test_publications_by_request_are_counted(peer: UbrePeer) -> None:
     ],
 )
 def test_publish_errors(peer: UbrePeer, body: Any) -> None:
-    peer.say(subscribe="a")
+    peer.send_message(subscribe="a")
     assert refusal(peer, "publish", body=body).startswith("BadRequest: ")
-    peer.settle()
+    peer.flush()
 
 
 def test_publish_within_limits() -> None:
@@ -254,4 +254,4 @@ def test_publish_within_limits() -> None:
     with Broker(*limits, listen=("ubre",)) as broker, UbrePeer(broker.ports["ubre"]) as peer:
         ask(peer, "publish", body={"topic": "t" * 16, "body": "x" * 100})
         assert "limits.topic_bytes" in refusal(peer, "publish", body={"topic": "t" * 17})
-        peer.settle()
+        peer.flush()

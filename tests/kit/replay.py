@@ -19,15 +19,15 @@ NAME = re.compile(rb'\{"topic": "([^"\\]*)", "sequence": (\d+), "payload_size": 
 COUNT = re.compile(rb'\{"batch_type": "Count", "count": (\d+)\}')
 
 
-class Heard(NamedTuple):
+class Delivered(NamedTuple):
     topic: str
     sequence: int
     payload: bytes
 
 
-def read_messages(peer: Peer, count: int) -> list[Heard]:
+def read_messages(peer: Peer, count: int) -> list[Delivered]:
     """So many deliveries of hermod, each with the right checksum. Headers of batches are passed over."""
-    found: list[Heard] = []
+    found: list[Delivered] = []
     position = 0
     while len(found) < count:
         after = _read_message(peer.read, position)
@@ -44,7 +44,7 @@ def read_messages(peer: Peer, count: int) -> list[Heard]:
     return found
 
 
-def _read_message(stream: bytes, position: int) -> tuple[Heard | None, int] | None:
+def _read_message(stream: bytes, position: int) -> tuple[Delivered | None, int] | None:
     if batch := COUNT.match(stream, position):
         return None, batch.end()
     header = NAME.match(stream, position)
@@ -56,7 +56,7 @@ def _read_message(stream: bytes, position: int) -> tuple[Heard | None, int] | No
         return None
     payload = stream[header.end() : end]
     assert sha1(payload).hexdigest().encode() == header[4]
-    return Heard(header[1].decode(), int(header[2]), payload), end
+    return Delivered(header[1].decode(), int(header[2]), payload), end
 
 
 def publish(peer: Peer, messages: Iterable[tuple[str, bytes]]) -> None:

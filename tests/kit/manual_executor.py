@@ -12,7 +12,7 @@ from polycast.log.read.work import Work
 from polycast.server.replay.reader_pool import TURN_SECONDS
 
 
-class Desk(Executor):
+class ManualExecutor(Executor):
     """`turn` runs one turn of one thread. The clock stands still unless work moves it."""
 
     def __init__(self) -> None:

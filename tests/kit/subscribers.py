@@ -21,7 +21,7 @@ LISTEN = ("simplest", "fanout.client", "hermod.pub", "hermod.sub", "nanomsg.pub"
 
 
 @dataclass(frozen=True, slots=True)
-class Ear:
+class SubscriberKind:
     """`open` subscribes to a topic, and waits until the broker knows; `frame` is what one message looks like."""
 
     listener: str
@@ -29,11 +29,11 @@ class Ear:
     frame: Callable[[str, int, bytes], bytes]
 
 
-def ask(broker: Broker, route: str, body: object = None) -> Any:
+def send_request(broker: Broker, route: str, body: object = None) -> Any:
     """What the broker answers to a request of ubre; it must be a success."""
     with UbrePeer(broker.ports["ubre"]) as peer:
         message = {"request": route, "id": 1} | ({} if body is None else {"body": body})
-        peer.say(**message)
+        peer.send_message(**message)
         answer = json.loads(peer.read_until(b"\n"))
     assert answer.get("success") == 1, answer
     return answer["body"]
@@ -41,7 +41,7 @@ def ask(broker: Broker, route: str, body: object = None) -> Any:
 
 def subscriptions(broker: Broker, port: int) -> int:
     """How many the connection that comes from that port has."""
-    found = ask(broker, "polycast/connections")["connections"]
+    found = send_request(broker, "polycast/connections")["connections"]
     return sum(each["subscriptions"] for each in found if each["address"] == f"127.0.0.1:{port}")
 
 
@@ -92,7 +92,7 @@ def open_nanomsg_socket(broker: Broker, topic: str, receive_bytes: int) -> Peer:
 
 def open_ubre_json(broker: Broker, topic: str, receive_bytes: int) -> Peer:
     peer = UbrePeer(broker.ports["ubre"], receive_bytes)
-    peer.say(subscribe=topic)
+    peer.send_message(subscribe=topic)
     wait_until_subscribed(broker, peer)
     return peer
 
@@ -122,21 +122,27 @@ def _barred(topic: str, payload: bytes) -> bytes:
     return topic.encode() + b"|" + payload
 
 
-EARS: dict[str, Ear] = {
-    "simplest": Ear("simplest", open_simplest, lambda topic, _, payload: pub(topic, payload)),
-    "fanout": Ear("fanout.client", open_fanout, lambda topic, _, payload: b"%b!%b\n" % (topic.encode(), payload)),
-    "hermod": Ear("hermod.sub", open_hermod, lambda topic, number, data: hermod.delivery(topic, data, number)),
-    "nanomsg": Ear("nanomsg.pub", open_nanomsg, lambda topic, _, data: nanomsg.message(_barred(topic, data))),
-    "nanomsg over WebSocket": Ear(
+SUBSCRIBERS: dict[str, SubscriberKind] = {
+    "simplest": SubscriberKind("simplest", open_simplest, lambda topic, _, payload: pub(topic, payload)),
+    "fanout": SubscriberKind(
+        "fanout.client", open_fanout, lambda topic, _, payload: b"%b!%b\n" % (topic.encode(), payload)
+    ),
+    "hermod": SubscriberKind(
+        "hermod.sub", open_hermod, lambda topic, number, data: hermod.delivery(topic, data, number)
+    ),
+    "nanomsg": SubscriberKind(
+        "nanomsg.pub", open_nanomsg, lambda topic, _, data: nanomsg.message(_barred(topic, data))
+    ),
+    "nanomsg over WebSocket": SubscriberKind(
         "http", open_nanomsg_socket, lambda topic, _, data: frame(BINARY, _barred(topic, data), mask=b"")
     ),
-    "ubre": Ear("ubre", open_ubre_json, lambda topic, _, payload: _line(topic, payload)),
-    "ubre in binary": Ear(
+    "ubre": SubscriberKind("ubre", open_ubre_json, lambda topic, _, payload: _line(topic, payload)),
+    "ubre in binary": SubscriberKind(
         "ubre",
         open_ubre_binary,
         lambda topic, _, data: struct.pack("!BHI", ord("P"), len(topic), len(data)) + topic.encode() + data,
     ),
-    "ubre over WebSocket": Ear(
+    "ubre over WebSocket": SubscriberKind(
         "http", open_ubre_socket, lambda topic, _, data: frame(TEXT, _line(topic, data)[:-1], mask=b"")
     ),
 }
