@@ -1,4 +1,4 @@
-"""Tallies: every answer once, however the bytes are cut, and no refusal among them."""
+"""Acknowledgement counters: every ack counts once, for any block boundaries, and no refusal counts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_half_a_refusal_is_enough() -> None:
         EqualAckCounter(OK).take(OK + b'{"status": "ERR')
 
 
-def test_what_is_missing_is_not_counted() -> None:
+def test_missing_parts_are_not_counted() -> None:
     ack_counter = EqualAckCounter(OK)
     assert ack_counter.take(OK * 2 + OK[:-1]) == 2
     assert ack_counter.unread() == OK[:-1]

@@ -1,4 +1,4 @@
-"""The acknowledged wires against literal bytes, written down by hand from the protocols' own documents."""
+"""Acknowledged wire formats against literal bytes from the specifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lanes against a broker of a few lines on socket pairs, honest and otherwise."""
+"""Acknowledged publishers against a small broker on socket pairs, correct and faulty."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def lanes_to(*brokers: Broker) -> Iterator[list[AckedPublisher]]:
         yield publishers
 
 
-def test_every_answer_is_counted_run_after_run() -> None:
+def test_every_acknowledgement_is_counted_over_several_runs() -> None:
     with lanes_to(acknowledge, acknowledge) as publishers, closing(AckedPump(publishers)) as pump:
         for _ in range(2):
             before = sum(publisher.sent for publisher in publishers)
@@ -90,12 +90,12 @@ def test_more_than_a_socket_takes_at_once() -> None:
         assert pump.run(seconds=0.02, window=10_000).chunks >= 10_000
 
 
-def test_a_window_is_sent_where_the_time_is_over_at_once() -> None:
+def test_the_first_window_is_sent_even_without_time() -> None:
     with lanes_to(acknowledge, acknowledge) as publishers, closing(AckedPump(publishers)) as pump:
         assert [pump.run(seconds=0, window=3).chunks for _ in range(2)] == [6, 6]
 
 
-def test_so_many_blocks_on_each_lane_and_no_more() -> None:
+def test_each_publisher_sends_the_given_number_of_blocks() -> None:
     with lanes_to(acknowledge, acknowledge) as publishers, closing(AckedPump(publishers)) as pump:
         assert pump.fill(blocks=25, window=4).chunks == 50
         assert [publisher.acks for publisher in publishers] == [250, 250]

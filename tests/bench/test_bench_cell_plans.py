@@ -1,4 +1,4 @@
-"""Who takes turns with whom."""
+"""Which targets are compared in a cell."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def names(targets: list[Target]) -> list[str]:
     return [target.name for target in targets]
 
 
-def test_a_cell_meets_those_of_its_peers_that_are_here() -> None:
+def test_a_cell_is_compared_with_its_installed_peers() -> None:
     live, acked = plans("16B", "acked")
     assert (names(live.ours), names(live.others)) == (["simplest"], ["nats"])
     assert (names(acked.ours), names(acked.others)) == (["hermod"], ["js-lazy"])
 
 
-def test_a_dialect_with_the_log_on_meets_itself_with_the_log_off() -> None:
+def test_a_logged_cell_compares_the_log_on_and_off() -> None:
     simplest, hermod = plans("logged-1:100")
     assert (names(simplest.ours), names(simplest.others)) == (["simplest"], ["log off"])
     assert (names(hermod.ours), names(hermod.others)) == (["hermod"], ["log off"])

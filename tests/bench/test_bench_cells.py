@@ -1,4 +1,4 @@
-"""Cells: what they promise to the driver, whatever the list holds."""
+"""Cells: invariants that the driver relies on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_no_topic_contains_another(cell: Cell) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-def test_every_subscriber_is_owed_the_same_bytes(cell: Cell, wire: str) -> None:
+def test_every_subscriber_receives_the_same_bytes(cell: Cell, wire: str) -> None:
     expected = {
         sum(len(WIRES[wire].delivered(topic, b"", number, 0)) for number, topic in enumerate(topics, 1))
         for topics in (cell.topics_of(subscriber) for subscriber in range(cell.subscribers))
@@ -67,7 +67,7 @@ def test_a_cell_that_suits_none_of_the_dialects_is_left_out() -> None:
         choose_cells(["100-own"], ["nanomsg"])
 
 
-def test_what_only_one_dialect_has_is_left_out_for_the_others() -> None:
+def test_kinds_of_one_dialect_are_left_out_for_the_others() -> None:
     names = ["logged-1:1", "acked", "acked-100", "acked-turns", "replay", "start"]
     assert [cell.name for cell in choose_cells(names, ["simplest"])] == ["logged-1:1"]
     assert [cell.name for cell in choose_cells(names, ["hermod", "fanout"])] == names

@@ -1,4 +1,4 @@
-"""The ledger's arithmetic against writing every number down."""
+"""Expected bytes against brute force."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from polycast.bench.expected_bytes import ExpectedBytes, count_digits
 
 
 @given(st.integers(0, 10**7), st.integers(0, 2000))
-def test_digits_are_those_of_the_written_numbers(first: int, count: int) -> None:
+def test_count_digits_equals_brute_force(first: int, count: int) -> None:
     assert count_digits(first, count) == len("".join(map(str, range(first, first + count))))
 
 
@@ -23,7 +23,7 @@ def test_without_sequences_a_cycle_is_a_cycle() -> None:
     assert ExpectedBytes(110).expected(7) == 770
 
 
-def test_every_topic_is_counted_from_where_it_stands() -> None:
+def test_every_topic_is_counted_from_its_sequence() -> None:
     per_subscriber = ExpectedBytes.numbered(100, [8, 8, 99])
     assert per_subscriber.expected(0) == 0
     assert per_subscriber.expected(1) == 100 + 1 + 1 + 2

@@ -1,4 +1,4 @@
-"""Replay against a log of a few lines, honest and otherwise."""
+"""Replay against a small log, correct and faulty."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def test_a_missing_message_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         measure(job)
 
 
-def test_a_wrong_beginning_is_shown() -> None:
+def test_wrong_first_bytes_are_shown() -> None:
     with log_of(starting_over) as job, pytest.raises(RemoteError, match=r'from sequence 200: .*"sequence": 0'):
         measure(job)
 
 
-def test_a_log_smaller_than_the_proof() -> None:
+def test_a_log_smaller_than_the_verified_part() -> None:
     small = replace(CELL, stored=20)
     with log_of(lambda first: map(message, range(first, 20))) as job:
         assert measure(replace(job, cell=small)).delivered == 20

@@ -1,4 +1,4 @@
-"""The proof against a numbering broker of a few lines, honest and otherwise."""
+"""The preflight against a small broker with sequences, correct and faulty."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def party_at(numbers: Numbers, step: Step = by_one) -> Iterator[Participants]:
         yield Participants(TargetConnection("publisher", near, b""), subscribers)
 
 
-def test_the_ledger_begins_where_the_proof_ended() -> None:
+def test_expected_bytes_start_after_the_preflight() -> None:
     numbers = {b"topic0000": 97, b"topic0001": 5}
     with party_at(numbers) as participants:
         per_subscriber = verify(participants, WIRES["hermod"], CELL)
@@ -72,7 +72,7 @@ def test_the_ledger_begins_where_the_proof_ended() -> None:
     assert numbers[b"topic0000"] == 99
 
 
-def test_sequences_that_do_not_go_on_by_one_are_found() -> None:
+def test_sequences_that_skip_are_found() -> None:
     def skip(topic: bytes, payload: bytes) -> int:
         return 2 if payload == CELL.payload else 1
 

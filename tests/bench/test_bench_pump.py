@@ -1,4 +1,4 @@
-"""The pump against a broker of a few lines on socket pairs, honest and otherwise."""
+"""The pump against a small broker on socket pairs, correct and faulty."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def pump_to(broker: Broker, per_subscriber: ExpectedBytes = EVEN) -> Iterator[Pu
         yield stack.enter_context(closing(Pump(near, [pair[0] for pair in rest], traffic)))
 
 
-def test_every_byte_is_counted_run_after_run() -> None:
+def test_every_byte_is_counted_over_several_runs() -> None:
     with pump_to(honest) as pump:
         for _ in range(2):
             flow = pump.run(seconds=0.02, window=4)
@@ -114,7 +114,7 @@ def test_a_keepalive_is_not_an_error() -> None:
         assert pump.run(seconds=0.02, window=4).chunks > 0
 
 
-def test_a_byte_too_many_is_an_error() -> None:
+def test_an_extra_byte_is_an_error() -> None:
     with (
         pump_to(WithExtra(b"!")) as pump,
         pytest.raises(RemoteError, match=r"wrong byte count: subscriber 1 .*\(\+1\), 1 of 2 subscribers"),

@@ -1,4 +1,4 @@
-"""The arithmetic of the report, and its three forms: JSON, table, picture."""
+"""The statistics of the report, and its output as JSON, table and plot."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_no_ratio_without_a_common_round() -> None:
     assert cell_report().ratio("simplest", "redis") is None
 
 
-def test_who_is_a_peer() -> None:
+def test_peers_are_the_other_targets() -> None:
     assert cell_report().peers == ["nats", "redis"]
 
 
@@ -99,7 +99,7 @@ def test_a_failure_shows() -> None:
     assert cell_report().errors("simplest") == [BROKEN.error]
 
 
-def test_rotation_gives_each_target_each_place() -> None:
+def test_rotation_gives_each_target_each_position() -> None:
     targets = [Target(name, "nats", "1", lambda: pytest.fail("not to be started")) for name in "abc"]
     orders = [[target.name for target in rotated(targets, number)] for number in range(4)]
     assert orders == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
@@ -186,7 +186,7 @@ def test_each_kind_of_cell_has_its_own_table() -> None:
     ]
 
 
-def test_a_start_is_told_in_seconds() -> None:
+def test_start_times_are_shown_in_seconds() -> None:
     report = replace(whole_report(), cells=[start_report()])
     file = io.StringIO()
     print_tables(report, Console(file=file, width=80))
@@ -205,7 +205,7 @@ def test_a_ratio_stands_under_its_own_peer() -> None:
     assert [str(cell).partition("\n")[0] for cell in table.columns[-1].cells] == ["1500x", "", "", "1500x", ""]
 
 
-def test_notes_tell_of_the_disk_and_of_a_log_that_is_behind() -> None:
+def test_notes_show_the_disk_and_a_log_that_is_behind() -> None:
     output = "\n".join(notes(replace(whole_report(), cells=[acked_report(), start_report()])))
     assert "fsync 1.23 ms" in output
     assert "acked-100, hermod: the log had everything up to 0.8 s later" in output
@@ -237,7 +237,7 @@ def test_measuring_nothing_is_refused(rounds: int, seconds: float, tmp_path: Pat
         run(None, [], rounds, seconds, tmp_path, Console(file=io.StringIO()))
 
 
-def test_what_serve_prints() -> None:
+def test_ports_are_read_from_the_output_of_serve() -> None:
     output = "listening hermod.pub tcp://127.0.0.1:7\nlistening http tcp://127.0.0.1:8080\nready\n"
     assert is_ready(output)
     assert not is_ready("almost ready\n")

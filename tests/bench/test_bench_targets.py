@@ -1,4 +1,4 @@
-"""The whole chain in small, against every broker that is here: start, drive, count everything, stop."""
+"""The whole benchmark in small, against every installed broker."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_peer(peer: PeerBroker, cell: Cell, tmp_path: Path) -> None:
 @pytest.mark.interop
 @pytest.mark.parametrize("cell", [SINGLES, BATCHES], ids=lambda cell: cell.name)
 @pytest.mark.parametrize("peer", KEEPERS, ids=lambda peer: peer.name)
-def test_keeping_peer(peer: PeerBroker, cell: Cell, tmp_path: Path) -> None:
+def test_durable_peer(peer: PeerBroker, cell: Cell, tmp_path: Path) -> None:
     check_acked(target_of(peer, tmp_path), cell)
 
 
@@ -79,7 +79,7 @@ def test_polycast(dialect: str, cell: Cell) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", [SINGLES, BATCHES], ids=lambda cell: cell.name)
-def test_polycast_keeping(cell: Cell, tmp_path: Path) -> None:
+def test_polycast_with_a_log(cell: Cell, tmp_path: Path) -> None:
     check_acked(polycast_target("hermod", with_log=True, scratch=tmp_path), cell)
     assert not list(tmp_path.iterdir())
 

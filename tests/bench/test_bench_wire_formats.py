@@ -1,4 +1,4 @@
-"""Every wire against literal bytes, written down by hand from the protocols' own documents."""
+"""Wire formats against literal bytes from the specifications."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_ubre_frame_size(payload_bytes: int, head: bytes) -> None:
     assert len(published) == len(head) + 4 + len(text)
 
 
-def test_hermod_tells_where_each_topic_stands() -> None:
+def test_hermod_shows_the_sequence_of_each_topic() -> None:
     arrived = (
         b'{"status": "OK"}\n'
         b'{"topic": "a", "sequence": 7, "payload_size": 2, "checksum": ""}xx'
@@ -118,7 +118,7 @@ def test_hermod_tells_where_each_topic_stands() -> None:
     assert WIRES["simplest"].sequences(arrived) == {}
 
 
-def test_greetings() -> None:
+def test_handshakes() -> None:
     assert WIRES["fanout"].subscriber.expected == b"debug!connected...\n"
     assert WIRES["fanout"].publisher == WIRES["hermod"].publisher == WIRES["hermod"].subscriber == Handshake()
     assert WIRES["nanomsg"].publisher.sent == WIRES["nanomsg"].subscriber.expected == b"\x00SP\x00\x00\x20\x00\x00"

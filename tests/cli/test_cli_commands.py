@@ -1,4 +1,4 @@
-"""What all commands have in common, and `doctor`."""
+"""Behaviour common to all commands, and `doctor`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_no_command_at_all_shows_the_help() -> None:
 # -- doctor ----------------------------------------------------------------------------------------------
 
 
-def test_doctor_in_words(tmp_path: Path) -> None:
+def test_doctor_as_text(tmp_path: Path) -> None:
     shown = polycast("doctor", "--data", str(tmp_path))
     assert (shown.code, shown.err) == (0, "")
     text = shown.out.decode()
@@ -97,7 +97,7 @@ def test_doctor_finds_a_data_folder_that_cannot_be_written_to() -> None:
 
 
 @pytest.mark.parametrize("folder", ["file", "file/below"])
-def test_doctor_finds_a_data_folder_that_cannot_be_one(tmp_path: Path, folder: str) -> None:
+def test_doctor_finds_an_impossible_data_folder(tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("")
     failed = polycast_here("doctor", "--data", str(tmp_path / folder))
     assert failed.code == 1

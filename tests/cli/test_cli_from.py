@@ -1,4 +1,4 @@
-"""`polycast sub --from` and `polycast pub --batch-id`: what a broker is asked, and what is made of its answers."""
+"""`polycast sub --from` and `polycast pub --batch-id`: requests to the broker, and its replies."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def read_header(connection: socket.socket) -> dict[str, Any]:
         ("1815-12-10", StartPosition(seconds=0.0)),
     ],
 )
-def test_where_to_begin(text: str, start: object) -> None:
+def test_positions_of_from(text: str, start: object) -> None:
     assert parse_start(text, NOW) == start
 
 
 @pytest.mark.parametrize(
     "text", ["", "oldest", "-10", "-10w", "10m", "-5", "1.5", "9223372036854775808", "2026-13-01", "-1 h", "٥"]
 )
-def test_what_is_no_place_in_a_log(text: str) -> None:
+def test_invalid_positions(text: str) -> None:
     with pytest.raises(UsageError, match="not a position in the log") as caught:
         parse_start(text, NOW)
     assert "-10m" in caught.value.hint
@@ -83,7 +83,7 @@ def test_what_is_no_place_in_a_log(text: str) -> None:
         (["a", "--from", "earliest", "--dialect", "hermod"], {"topics": ["a"], "from": "earliest"}),
     ],
 )
-def test_sub_asks_in_hermod(arguments: list[str], said: object) -> None:
+def test_sub_with_from_uses_hermod(arguments: list[str], said: object) -> None:
     def script(connection: socket.socket) -> None:
         assert read_header(connection) == said
         connection.sendall(hermod.OK + b"".join(hermod.delivery("a", b"%d" % n, 7 + n) for n in range(5)))
@@ -103,7 +103,7 @@ def test_sub_asks_in_hermod(arguments: list[str], said: object) -> None:
     ]
 
 
-def test_so_long_ago() -> None:
+def test_relative_times() -> None:
     asked: list[dict[str, Any]] = []
 
     def script(connection: socket.socket) -> None:

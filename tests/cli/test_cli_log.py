@@ -62,7 +62,7 @@ def test_the_help_ends_with_an_example(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["info", "cat", "verify", "seal"])
 @pytest.mark.parametrize("what", ["nothing", "an empty folder", "a file"])
-def test_where_there_is_no_log(tmp_path: Path, command: str, what: str) -> None:
+def test_with_no_log(tmp_path: Path, command: str, what: str) -> None:
     folder = tmp_path / "data"
     if what == "an empty folder":
         folder.mkdir()
@@ -106,7 +106,7 @@ def test_info_in_json(shelf: Shelf, data: Path) -> None:
     }  # fmt: skip
 
 
-def test_info_in_words(shelf: Shelf, data: Path) -> None:
+def test_info_as_text(shelf: Shelf, data: Path) -> None:
     shown = run("info", data)
     lines = shown.out.decode().splitlines()
     assert lines[0].split() == ["first", "next", "messages", "bytes", "kind", "began", "ended"]
@@ -116,7 +116,7 @@ def test_info_in_words(shelf: Shelf, data: Path) -> None:
     assert lines[4] == "gap: offsets 10 to 99: unclean stop"
 
 
-def test_info_about_damage_and_what_was_put_aside(shelf: Shelf, data: Path) -> None:
+def test_info_about_damage_and_quarantine(shelf: Shelf, data: Path) -> None:
     hot = segments(shelf.folder)[1].path
     flip(hot, shelf.positions[0] + 900)
     lines = run("info", data).out.decode().splitlines()
@@ -160,7 +160,7 @@ def test_cat_in_lines(shelf: Shelf, data: Path) -> None:
     assert shown.out == (b"0 2023-11-14T22:13:20.000000Z a 0 0:\n1 2023-11-14T22:13:21.000000Z b.c 0 1:\\x01\n")
 
 
-def test_cat_shows_bytes_that_are_no_text(data: Path) -> None:
+def test_cat_escapes_bytes_that_are_not_text(data: Path) -> None:
     folder = data / "log"
     folder.mkdir(parents=True)
     shelf = Shelf(folder)
@@ -184,13 +184,13 @@ def test_cat_shows_bytes_that_are_no_text(data: Path) -> None:
         (["--from", "earliest", "--topic", "a", "--count", "6"], [0, 2, 4, 6, 8, 100]),
     ],
 )
-def test_cat_of_a_part(shelf: Shelf, data: Path, arguments: list[str], expected: list[int]) -> None:
+def test_cat_of_some_messages(shelf: Shelf, data: Path, arguments: list[str], expected: list[int]) -> None:
     shown = run("cat", data, *arguments)
     assert (shown.code, shown.err) == (0, "")
     assert [int(line.split()[0]) for line in shown.out.splitlines()] == expected
 
 
-def test_cat_says_what_cannot_be_read(shelf: Shelf, data: Path) -> None:
+def test_cat_reports_unreadable_segments(shelf: Shelf, data: Path) -> None:
     hot = segments(shelf.folder)[1].path
     flip(hot, shelf.positions[0] + 900)
     shown = polycast("log", "cat", "--data", str(data))
@@ -213,7 +213,7 @@ def test_cat_into_a_pipe_that_is_closed(data: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_cat_from_nowhere(shelf: Shelf, data: Path) -> None:
+def test_cat_from_an_invalid_position(shelf: Shelf, data: Path) -> None:
     failed = run("cat", data, "--from", "yesterday")
     assert failed.code == 2
     assert "--from yesterday" in failed.err
@@ -317,7 +317,7 @@ def test_seal_asks_a_broker_that_stops(shelf: Shelf, data: Path) -> None:
 # -- with a broker ---------------------------------------------------------------------------------------
 
 
-def test_a_broker_is_looked_at_while_it_runs(data: Path) -> None:
+def test_log_commands_work_while_the_broker_runs(data: Path) -> None:
     with Broker(data=data) as broker, Room(broker) as room:
         room.simplest(b"".join(pub("t", b"%d" % i) for i in range(100)))
 

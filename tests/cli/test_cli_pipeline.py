@@ -1,4 +1,4 @@
-"""`polycast pipeline`: list, describe, and what is refused before Spark begins."""
+"""`polycast pipeline`: list, describe, and refusals before Spark starts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_list_names_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_summary_is_what_the_pipeline_says_of_itself(name: str) -> None:
+def test_a_summary_is_that_of_the_pipeline(name: str) -> None:
     pipeline = find(name)
     assert (pipeline.name, pipeline.summary) == (name, SUMMARIES[name])
     assert "\n" not in pipeline.summary
@@ -76,7 +76,7 @@ def test_a_description_has_every_setting_and_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["describe", "run"])
-def test_a_pipeline_that_there_is_not(command: str) -> None:
+def test_an_unknown_pipeline(command: str) -> None:
     failed = polycast_here("pipeline", command, "archiv")
     assert (failed.code, failed.out) == (2, b"")
     assert failed.err == f"polycast: unknown pipeline 'archiv'\nhint: pipelines: {', '.join(NAMES)}\n"
@@ -95,14 +95,14 @@ def test_a_pipeline_that_there_is_not(command: str) -> None:
         (["subscribe=a,,b"], "--set: subscribe = 'a,,b': a pattern cannot be empty\nhint: '>' matches everything"),
     ],
 )
-def test_a_setting_that_cannot_be(data: Path, settings: list[str], words: str) -> None:
+def test_an_invalid_setting(data: Path, settings: list[str], words: str) -> None:
     failed = run(data, "archive", *(f"--set={setting}" for setting in settings))
     assert (failed.code, failed.out) == (2, b"")
     assert failed.err.startswith(f"polycast: {words}")
 
 
 @pytest.mark.parametrize("what", ["nothing", "an empty folder", "an empty log", "a file"])
-def test_where_there_is_no_log(tmp_path: Path, what: str) -> None:
+def test_with_no_log(tmp_path: Path, what: str) -> None:
     folder = tmp_path / "data"
     if what == "an empty folder":
         folder.mkdir()
@@ -116,14 +116,14 @@ def test_where_there_is_no_log(tmp_path: Path, what: str) -> None:
     assert "polycast serve --data DIR" in failed.err.splitlines()[1]
 
 
-def test_a_broker_that_is_not_there(data: Path) -> None:
+def test_an_unreachable_broker(data: Path) -> None:
     failed = run(data, "traffic", "--at", "tcp://127.0.0.1:1")
     assert (failed.code, failed.out) == (1, b"")
     assert failed.err.startswith("polycast: traffic publishes its results, and cannot reach tcp://127.0.0.1:1")
     assert "hint: is a broker running there?" in failed.err
 
 
-def test_an_address_that_is_none(data: Path) -> None:
+def test_an_invalid_address(data: Path) -> None:
     failed = run(data, "archive", "--at", "ftp://somewhere")
     assert (failed.code, failed.out) == (2, b"")
     assert "hermod cannot use ftp addresses" in failed.err
@@ -132,7 +132,7 @@ def test_an_address_that_is_none(data: Path) -> None:
 # -- how far it has come ---------------------------------------------------------------------------------
 
 
-def test_progress_from_what_spark_tells() -> None:
+def test_progress_from_spark_events() -> None:
     told = {
         "batchId": 7,
         "numInputRows": 500,

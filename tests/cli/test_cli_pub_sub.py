@@ -154,14 +154,14 @@ def test_wrong_usage_of_pub(broker: Broker, arguments: list[str], word: str) -> 
     assert word in failed.err
 
 
-def test_a_long_line_of_stdin_is_put_together_once() -> None:
+def test_a_long_line_of_stdin_is_joined_once() -> None:
     """Piece by piece it would be copied as often as it has pieces: 100 GB in all."""
     pieces = [b"x" * 64] * 60_000
     assert list(to_lines([*pieces, b"\nend"])) == [[b"".join(pieces)], [b"end"]]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
-def test_lines_are_the_same_however_they_come(size: int) -> None:
+def test_lines_are_the_same_for_any_block_sizes(size: int) -> None:
     data = b"one\n\ntwo\r\n\r\n\rthree\r\nlast"
     lines = to_lines(data[begin : begin + size] for begin in range(0, len(data), size))
     assert [line for batch in lines for line in batch] == [b"one", b"", b"two", b"", b"\rthree", b"last"]
@@ -254,7 +254,7 @@ def test_json(broker: Broker, room: Room) -> None:
     assert "größer" in lines[1]
 
 
-def test_fanout_skips_the_greeting_but_not_other_debug_messages(broker: Broker, room: Room) -> None:
+def test_fanout_skips_the_welcome_but_not_other_debug_messages(broker: Broker, room: Room) -> None:
     with subscribing(broker, "debug", "--dialect", "fanout", listener="fanout.client") as subscriber:
         wait_until_subscribed(subscriber)
         wait_until_counted(room)
@@ -262,7 +262,7 @@ def test_fanout_skips_the_greeting_but_not_other_debug_messages(broker: Broker, 
         subscriber.expect(b"debug connected...\ndebug two\n")
 
 
-def test_sub_in_hermod_tells_the_sequence(broker: Broker, room: Room) -> None:
+def test_sub_in_hermod_shows_the_sequence(broker: Broker, room: Room) -> None:
     command = ("counted", "--dialect=hermod", "--json", "--count", "2")
     with subscribing(broker, *command, listener="hermod.sub") as subscriber:
         wait_until_subscribed(subscriber)
@@ -345,7 +345,7 @@ def test_a_wrong_port_is_an_error_with_a_hint(broker: Broker, command: list[str]
     assert hint.startswith("hint: is that the address for ")
 
 
-def test_a_broker_that_goes_away_ends_sub_with_1() -> None:
+def test_sub_exits_with_1_when_the_broker_closes_the_connection() -> None:
     with Broker(listen=("simplest",)) as broker, subscribing(broker, "m") as subscriber:
         wait_until_subscribed(subscriber)
         broker.stop()
@@ -380,7 +380,7 @@ def test_a_wrong_address(address: str) -> None:
         (["sub", "polycast/events", "--dialect=nanomsg"], "nanomsg cannot subscribe"),
     ],
 )
-def test_wrong_usage_is_noticed_before_anybody_is_asked(command: list[str], word: str) -> None:
+def test_wrong_usage_is_noticed_before_any_connection(command: list[str], word: str) -> None:
     """Nobody listens there, which would be another error."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         place = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
@@ -393,7 +393,7 @@ def test_wrong_usage_is_noticed_before_anybody_is_asked(command: list[str], word
 @pytest.mark.parametrize(
     ("dialect", "ways"), [("ubre", ["tcp", "tls", "ipc", "ws", "wss"]), ("hermod", ["tcp", "tls", "ipc"])]
 )
-def test_a_scheme_that_nobody_speaks(address: str, dialect: str, ways: list[str]) -> None:
+def test_an_unknown_scheme(address: str, dialect: str, ways: list[str]) -> None:
     failed = polycast_here("sub", "m", "--dialect", dialect, "--at", address)
     assert (failed.code, failed.out) == (2, b"")
     hint = failed.err.splitlines()[1]
@@ -407,19 +407,19 @@ def test_an_empty_pattern_is_wrong_usage(broker: Broker) -> None:
     assert "hint: '>' matches everything" in failed.err
 
 
-def test_what_the_broker_refuses_is_an_error(broker: Broker) -> None:
+def test_a_refusal_is_an_error(broker: Broker) -> None:
     failed = polycast("pub", "n" * 1025, "x", "--at", at(broker, "hermod.pub"))
     assert (failed.code, failed.out) == (1, b"")
     assert "refused: 413 a topic of 1,025 exceeds the limit of 1,024" in failed.err
 
 
-def test_what_the_broker_refuses_in_a_dialect_that_acknowledges_nothing_is_in_its_log(broker: Broker) -> None:
+def test_refusals_without_acknowledgements_are_in_the_broker_log(broker: Broker) -> None:
     polycast("pub", "n" * 1025, "x", "--dialect=simplest", "--at", at(broker, "simplest"))
     assert "a topic of 1,025 exceeds the limit of 1,024" in broker.wait_for_log("limits.topic_bytes")
 
 
 @pytest.mark.parametrize("listener", ["simplest", "fanout.controller"])
-def test_a_broker_that_hangs_up_on_a_publisher_is_an_error(listener: str) -> None:
+def test_pub_fails_when_the_broker_closes_the_connection(listener: str) -> None:
     command = ("pub", "n" * 1025, "-", "--dialect", listener.split(".")[0])
     with (
         Broker(listen=(listener,)) as broker,

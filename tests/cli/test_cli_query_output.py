@@ -1,4 +1,4 @@
-"""Results of queries, as they are written: for people and for programs."""
+"""Output of query results: tables, columns, JSON, CSV."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_columns_in_a_pipe(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert lines[3000] == "y" + " " * 59 + "  22"
 
 
-def test_nothing_in_a_cell_writes_on_a_terminal(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_control_characters_of_a_cell_are_escaped(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     query_output.show(NAMES, [batch()], "")
     out = capsysbinary.readouterr().out.decode()
     assert "\x1b" not in out

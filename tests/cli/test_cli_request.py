@@ -1,4 +1,4 @@
-"""`polycast request` and what is built on it: `topics`, `connections` and `stats`."""
+"""`polycast request`, `topics`, `connections` and `stats`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def responder(broker: Broker) -> Iterator[None]:
         ("", "text "),
     ],
 )
-def test_a_body_is_json_where_it_reads_as_json(broker: Broker, responder: None, body: str, arrives: str) -> None:
+def test_a_body_that_parses_as_json_is_json(broker: Broker, responder: None, body: str, arrives: str) -> None:
     answered = ask(broker, "request", "describe", body)
     assert (answered.code, answered.err) == (0, "")
     assert json.loads(answered.out) == arrives
@@ -91,7 +91,7 @@ def test_a_body_from_stdin(broker: Broker, responder: None) -> None:
     assert json.loads(answered.out) == 'json {"from":"stdin"}'
 
 
-def test_an_answer_without_a_body_prints_nothing(broker: Broker, responder: None) -> None:
+def test_a_response_without_a_body_prints_nothing(broker: Broker, responder: None) -> None:
     answered = ask(broker, "request", "nothing", "x")
     assert (answered.code, answered.out, answered.err) == (0, b"", "")
 
@@ -101,13 +101,13 @@ def test_a_failure_goes_to_stderr_with_code_1(broker: Broker, responder: None) -
     assert (failed.code, failed.out, failed.err) == (1, b"", "polycast: describe: as you wish\n")
 
 
-def test_a_route_that_nobody_answers(broker: Broker) -> None:
+def test_a_route_without_a_responder(broker: Broker) -> None:
     failed = ask(broker, "request", "nowhere")
     assert (failed.code, failed.out) == (1, b"")
     assert failed.err.splitlines() == ["polycast: nowhere: NotFound", "hint: no client serves that route"]
 
 
-def test_the_broker_answers_itself(broker: Broker, room: Room) -> None:
+def test_the_broker_serves_its_own_routes(broker: Broker, room: Room) -> None:
     subscriber = room.simplest(b"sub asked.for\n")
     answered = ask(broker, "request", "polycast/publish", '{"topic": "asked.for", "body": "hello"}')
     assert set(json.loads(answered.out)) == {"offset", "sequence"}
@@ -121,7 +121,7 @@ def test_wrong_usage(broker: Broker, body: str) -> None:
     assert "BODY" in failed.err
 
 
-def test_no_answer_in_time() -> None:
+def test_no_response_in_time() -> None:
     """Somebody listens there, but says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         place = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
@@ -131,13 +131,13 @@ def test_no_answer_in_time() -> None:
 
 
 @pytest.mark.parametrize("seconds", ["inf", "1e300", "1e9"])
-def test_a_time_that_is_as_good_as_for_ever(broker: Broker, seconds: str) -> None:
+def test_a_very_long_time(broker: Broker, seconds: str) -> None:
     answered = ask(broker, "request", "polycast/topics", "--timeout", seconds)
     assert (answered.code, answered.err) == (0, "")
 
 
 @pytest.mark.parametrize("seconds", ["nan", "-1", "0", "-inf", "soon"])
-def test_a_time_that_is_none(broker: Broker, seconds: str) -> None:
+def test_an_invalid_time(broker: Broker, seconds: str) -> None:
     failed = ask(broker, "request", "polycast/topics", "--timeout", seconds)
     assert (failed.code, failed.out) == (2, b"")
     assert failed.err != ""

@@ -1,4 +1,4 @@
-"""`polycast why`, `estimate` and `find` where the question is wrong: they say so before Spark begins."""
+"""`polycast why`, `estimate` and `find`: invalid usage is reported before Spark starts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_why_of_a_message_that_is_not_there(data: Path, offset: str, words: str)
 
 
 @pytest.mark.parametrize("offset", ["x", "1.5", "17th", "", "٣"])
-def test_why_of_what_is_no_offset(data: Path, offset: str) -> None:
+def test_why_of_an_invalid_offset(data: Path, offset: str) -> None:
     failed = ask(data, "why", offset)
     assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: {offset!r} is not an offset")
 
@@ -75,19 +75,19 @@ def test_why_of_what_is_no_offset(data: Path, offset: str) -> None:
         (["find", "x", "--in", "sea"], "--in sea is not searchable"),
     ],
 )
-def test_questions_that_cannot_be_asked(data: Path, arguments: list[str], words: str) -> None:
+def test_invalid_queries(data: Path, arguments: list[str], words: str) -> None:
     failed = ask(data, *arguments)
     assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: {words}")
     assert failed.err.splitlines()[1].startswith("hint: ")
 
 
 @pytest.mark.parametrize("arguments", [["why", "1"], ["estimate", ">"], ["find", "x"]])
-def test_where_there_is_no_log(tmp_path: Path, arguments: list[str]) -> None:
+def test_with_no_log(tmp_path: Path, arguments: list[str]) -> None:
     failed = ask(tmp_path / "nothing", *arguments)
     assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: there is no log in {tmp_path / 'nothing'}")
 
 
-def test_where_there_is_no_lake(data: Path) -> None:
+def test_without_a_lake(data: Path) -> None:
     failed = ask(data, "find", "x", "--in", "lake")
     assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: there is no lake in {data / 'lake'}")
     assert "archive" in failed.err

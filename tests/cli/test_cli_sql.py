@@ -1,4 +1,4 @@
-"""`polycast sql`, as far as it comes without Spark: what is wrong is said before that starts."""
+"""`polycast sql` without Spark: invalid usage is reported before Spark starts."""
 
 from __future__ import annotations
 
@@ -62,20 +62,20 @@ def test_an_empty_query(data: Path, query: str) -> None:
         (["--into", "a", "--at", "smtp://here"], "hermod cannot use smtp addresses"),
     ],
 )
-def test_options_that_cannot_be(data: Path, arguments: list[str], said: str) -> None:
+def test_invalid_combinations_of_options(data: Path, arguments: list[str], said: str) -> None:
     assert said in sql(data, ALL, *arguments).err
 
 
-def test_a_target_that_is_no_folder(data: Path, tmp_path: Path) -> None:
+def test_a_target_that_is_not_a_folder(data: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "file exists" in sql(data, ALL, "--to", str(tmp_path / "file")).err
 
 
-def test_where_there_is_no_log(tmp_path: Path) -> None:
+def test_with_no_log(tmp_path: Path) -> None:
     assert f"there is no log in {tmp_path}" in sql(tmp_path, ALL).err
 
 
-def test_a_broker_that_is_not_there(data: Path) -> None:
+def test_an_unreachable_broker(data: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -84,12 +84,12 @@ def test_a_broker_that_is_not_there(data: Path) -> None:
     assert f"cannot reach tcp://{address}" in failed.err
 
 
-def test_a_view_cannot_have_every_name() -> None:
+def test_invalid_names_of_views() -> None:
     with pytest.raises(UsageError, match="is not NAME=PATTERN"):
         read_statement(ALL, ["1=a"])
 
 
-def test_the_place_is_marked() -> None:
+def test_the_position_is_marked() -> None:
     assert mark("SELECT a\nFROM\tb", 9, 13) == "  SELECT a\n  FROM b\n  ^^^^"
     assert mark("SELECT", 6, 7) == "  SELECT\n        ^"
     assert mark("a\nb\nc", 0, 3) == "  a\n  ^\n  b\n  ^\n  c"

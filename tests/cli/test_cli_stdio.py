@@ -1,4 +1,4 @@
-"""Commands whose stdin, stdout or stderr is closed, full, or gone; and interrupts that come early."""
+"""Commands whose stdin, stdout or stderr is closed or full; early interrupts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def to_words(redirection: str) -> str:
 @pytest.mark.parametrize(
     "command", [["topics"], ["topics", "--json"], ["connections"], ["stats"], ["request", "polycast/topics"]]
 )
-def test_an_answer_that_cannot_be_written(
+def test_a_response_that_cannot_be_written(
     broker: Broker, room: Room, command: list[str], redirection: str
 ) -> None:
     room.simplest(pub("a.topic"))
@@ -57,7 +57,7 @@ def test_an_answer_that_cannot_be_written(
 
 @no_stdout
 @pytest.mark.parametrize("command", [["--version"], ["--help"], ["pub", "--help"], ["doctor", "--json"]])
-def test_words_that_cannot_be_written(command: list[str], redirection: str) -> None:
+def test_messages_that_cannot_be_written_to_stderr(command: list[str], redirection: str) -> None:
     assert run(redirection, *command) == Finished(1, b"", to_words(redirection))
 
 
@@ -72,13 +72,13 @@ def test_messages_that_cannot_be_written(broker: Broker, room: Room, redirection
 
 
 @no_stdout
-def test_who_prints_nothing_needs_no_stdout(broker: Broker, room: Room, redirection: str) -> None:
+def test_commands_without_output_need_no_stdout(broker: Broker, room: Room, redirection: str) -> None:
     subscriber = room.simplest(b"sub m\n")
     assert run(redirection, "pub", "m", "x", at(broker, "hermod.pub")) == Finished(0, b"", "")
     subscriber.expect(pub("m", b"x"))
 
 
-def test_a_reader_that_has_seen_enough_is_no_news(broker: Broker, room: Room) -> None:
+def test_a_reader_that_stops_is_no_error(broker: Broker, room: Room) -> None:
     """There is more than a pipe holds."""
     room.simplest(b"".join(pub(f"{number}." + "n" * 1000) for number in range(200)))
     done = run("| head -n 1", "topics", at(broker, "http"))
@@ -96,7 +96,7 @@ def test_nothing_to_read_from(broker: Broker, command: list[str]) -> None:
     assert failed == Finished(1, b"", "polycast: cannot read stdin: it is closed\n")
 
 
-def test_who_reads_nothing_needs_no_stdin(broker: Broker, room: Room) -> None:
+def test_commands_without_input_need_no_stdin(broker: Broker, room: Room) -> None:
     room.simplest(pub("m"))
     done = run("<&-", "topics", at(broker, "http"))
     assert (done.code, done.err) == (0, "")
@@ -109,13 +109,13 @@ no_stderr = pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
 
 
 @no_stderr
-def test_an_error_that_nobody_can_read_is_still_one(broker: Broker, redirection: str) -> None:
+def test_the_exit_code_is_kept_when_stderr_is_closed(broker: Broker, redirection: str) -> None:
     assert run(redirection, "pub", "m", at(broker, "hermod.pub")) == Finished(2, b"", "")
     assert run(redirection, "request", "nowhere", at(broker, "http")) == Finished(1, b"", "")
 
 
 @no_stderr
-def test_sub_goes_on_without_its_words(broker: Broker, room: Room, redirection: str) -> None:
+def test_sub_runs_with_stderr_closed(broker: Broker, room: Room, redirection: str) -> None:
     """When it has subscribed it cannot tell, so somebody speaks until it hears."""
     with Program(*redirected(redirection, "sub", "m", "--count=1", at(broker, "simplest"))) as subscriber:
 
@@ -127,7 +127,7 @@ def test_sub_goes_on_without_its_words(broker: Broker, room: Room, redirection: 
         assert subscriber.finish() == Finished(0, b"m x\n", "")
 
 
-def test_all_of_them_closed(broker: Broker) -> None:
+def test_all_streams_closed(broker: Broker) -> None:
     assert run("<&- >&- 2>&-", "pub", "m", "x", at(broker, "hermod.pub")).code == 0
     assert run("<&- >&- 2>&-", "topics", at(broker, "http")).code == 1
 

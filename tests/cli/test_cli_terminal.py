@@ -1,4 +1,4 @@
-"""What a person at a terminal sees."""
+"""Output on a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_all(terminal: int) -> bytes:
     return seen
 
 
-def test_a_message_cannot_write_on_the_terminal() -> None:
+def test_control_characters_of_a_message_are_escaped_on_a_terminal() -> None:
     with Broker() as broker, Room(broker) as room:
         at = f"tcp://127.0.0.1:{broker.ports['simplest']}"
         with at_a_terminal("sub", ">", "--at", at, "--count", "1") as (terminal, process):

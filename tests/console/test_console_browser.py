@@ -1,4 +1,4 @@
-"""The pages of the console in a real browser: what goes on, topics and connections."""
+"""Overview, topics and connections of the console in a real browser."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_topics(console: Console, broker: Broker) -> None:
     assert console.value("location.hash") == "#/topics?search=nobody%20said%20that"
 
 
-def test_the_heads_of_a_table_sort_it(console: Console) -> None:
+def test_table_headers_sort(console: Console) -> None:
     console.go("topics")
     console.wait_for_row("Topics", "deep")
     console.press("Sequence")
@@ -146,7 +146,7 @@ def test_names_and_payloads_with_markup_are_text(console: Console) -> None:
     ]
 
 
-def test_connections_and_the_end_of_one(console: Console, broker: Broker, room: Room) -> None:
+def test_connections_are_listed_and_closed(console: Console, broker: Broker, room: Room) -> None:
     client = room.client(b"subscribe chat.>\n")
     address = f"127.0.0.1:{client.socket.getsockname()[1]}"
     [name] = [

@@ -1,4 +1,4 @@
-"""How the console comes by its connection: brokers that go and come, tokens, and brokers without a log."""
+"""The connection of the console: broker restarts, tokens, brokers without a log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from polycast.server.access.tokens import add_token
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
-def test_a_broker_that_goes_and_comes_again(browser: Browser) -> None:
+def test_the_page_reconnects_to_a_restarted_broker(browser: Browser) -> None:
     with ExitStack() as stack:
         with Broker(listen=("http",)) as broker:
             port = broker.ports["http"]
@@ -89,7 +89,7 @@ def test_without_a_token_the_page_asks_for_one(browser: Browser, guarded: tuple[
         console.wait_for_row("What went through, by dialect", "ubre", "1")
 
 
-def test_a_token_that_may_not_ask(browser: Browser, guarded: tuple[Broker, str, str]) -> None:
+def test_a_token_without_the_right_to_request(browser: Browser, guarded: tuple[Broker, str, str]) -> None:
     broker, _, reader = guarded
     with Console(browser, broker.ports["http"], f"?token={reader}") as console:
         console.wait_until_live()

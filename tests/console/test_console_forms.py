@@ -1,4 +1,4 @@
-"""The forms of the console in a real browser, pipelines and SQL, and how all of it looks."""
+"""Forms, pipelines, SQL and layout of the console in a real browser."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ WRONG = [
 ]
 
 
-def test_what_cannot_be_published(console: Console, broker: Broker) -> None:
+def test_unpublishable_messages(console: Console, broker: Broker) -> None:
     before = send_request(broker, "polycast/stats")["log_next_offset"]
     console.go("publish")
     console.page.wait("document.getElementById('version').textContent")  # the limits of the broker are known
@@ -75,7 +75,7 @@ def test_what_cannot_be_published(console: Console, broker: Broker) -> None:
 # -- pipelines and Spark ---------------------------------------------------------------------------------
 
 
-def test_pipelines_and_what_traffic_found(console: Console, broker: Broker) -> None:
+def test_pipelines_and_the_results_of_traffic(console: Console, broker: Broker) -> None:
     told = {"query": "archive", "offset": 7, "state": "failed", "error": "no room on <disk>"}
     send_request(broker, "polycast/positions", told)
     for minute, rate in ((1, 2.5), (2, 4.0)):
@@ -138,7 +138,7 @@ def test_a_phone_in_light_and_dark(console: Console, room: Room, scheme: str) ->
     assert (ink < 250 < 600 < paper) if scheme == "light" else (paper < 250 < 600 < ink)
 
 
-def test_with_nothing_but_a_keyboard(browser: Browser, broker: Broker) -> None:
+def test_keyboard_only(browser: Browser, broker: Broker) -> None:
     with Console(browser, broker.ports["http"]) as console:
         walk(console)
 
@@ -163,6 +163,6 @@ def walk(console: Console) -> None:
     assert console.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
-def test_a_page_that_there_is_not(console: Console) -> None:
+def test_an_unknown_page(console: Console) -> None:
     console.value("location.hash = '#/constructor'")
     console.wait_for_text(".empty", "There is no such page")

@@ -45,7 +45,7 @@ def document() -> Document:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_browsers_are_told(room: Room, path: str) -> None:
+def test_security_headers(room: Room, path: str) -> None:
     answer = ask(room, path)
     assert (answer.status, answer.headers["content-type"]) == (200, TYPES[path.partition(".")[2]])
     assert answer.body == pages()[path].body
@@ -58,7 +58,7 @@ def test_what_browsers_are_told(room: Room, path: str) -> None:
     assert "unsafe" not in str(policy) and "*" not in str(policy)
 
 
-def test_what_a_page_loads_is_served_here(document: Document) -> None:
+def test_resources_of_a_page_are_served_by_the_broker(document: Document) -> None:
     loaded = [
         attrs.get("src") or attrs.get("href") for tag, attrs in document.tags if tag in ("script", "link", "img")
     ]
@@ -66,7 +66,7 @@ def test_what_a_page_loads_is_served_here(document: Document) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in PATHS if path.endswith(".js")])
-def test_what_a_module_imports_is_served_here(path: str) -> None:
+def test_imports_of_a_module_are_served_by_the_broker(path: str) -> None:
     text = pages()[path].body.decode()
     names = re.findall(r"from '\./([a-z]+\.js)'", text)
     assert len(names) == len(re.findall(r"^import ", text, re.MULTILINE))
@@ -74,14 +74,14 @@ def test_what_a_module_imports_is_served_here(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_nothing_comes_from_elsewhere_and_no_text_becomes_html(path: str) -> None:
+def test_nothing_is_loaded_from_other_sites_and_no_text_becomes_html(path: str) -> None:
     text = pages()[path].body.decode().replace("http://www.w3.org/2000/svg", "")
     assert not re.search(
         r"https?://|@import|url\(.?https?:|innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text
     )
 
 
-def test_no_script_and_no_style_stands_in_the_page(document: Document) -> None:
+def test_the_page_has_no_inline_script_or_style(document: Document) -> None:
     assert not [tag for tag, attrs in document.tags if tag == "style" or (tag == "script" and "src" not in attrs)]
     assert not [name for _, attrs in document.tags for name in attrs if name.startswith("on") or name == "style"]
 
@@ -96,7 +96,7 @@ def test_a_reader_of_the_page_finds_its_way(document: Document) -> None:
 @pytest.mark.parametrize(
     "path", ["/console/", "/console/nothing.js", "/console/../__init__.py", "/console/__init__.py"]
 )
-def test_there_is_nothing_else(room: Room, path: str) -> None:
+def test_unknown_paths_are_refused(room: Room, path: str) -> None:
     assert ask(room, path).status == 404
 
 
@@ -105,7 +105,7 @@ def test_the_brokers_own_pages_stay(room: Room) -> None:
     assert ask(room, "/metrics").body.startswith(b"# HELP polycast_")
 
 
-def test_whoever_may_do_nothing_sees_them_and_no_more(tmp_path: Path) -> None:
+def test_peers_without_rights_see_the_static_files_only(tmp_path: Path) -> None:
     """A page must be there to ask for a token."""
     with gated(tmp_path, listen=("http",)) as broker, broker.connect("http") as peer:
         seen = []

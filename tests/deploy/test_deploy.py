@@ -1,4 +1,4 @@
-"""What is in deploy/, as far as it can be tried without systemd and Docker at work."""
+"""The files in deploy/, as far as they can be tested without systemd and Docker."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["polycast.toml", "container.toml"])
-def test_what_the_files_say_in_comments_is_accepted_too(name: str, tmp_path: Path) -> None:
+def test_commented_settings_are_accepted_too(name: str, tmp_path: Path) -> None:
     """Whoever takes the marks away has settings that work, but for the files of their certificate."""
     text = (DEPLOY / name).read_text()
     lines = [re.sub(r"^# (?=\[|\w[\w.]* = )", "", line) for line in text.splitlines()]
@@ -119,7 +119,7 @@ def test_the_command_of_the_container_is_accepted() -> None:
     assert sorted(ports) == sorted(map(int, said("EXPOSE")[0].split())) == sorted(DEFAULT_PORTS)
 
 
-def test_the_health_of_the_container_is_asked_for() -> None:
+def test_the_container_has_a_health_check() -> None:
     [check_] = said("HEALTHCHECK")
     words = json.loads(check_[check_.index("[") :])
     assert words[:2] == ["python", "-c"] and "127.0.0.1:8080/healthz" in words[2]
@@ -130,7 +130,7 @@ def test_the_health_of_the_container_is_asked_for() -> None:
     assert ended.returncode == 1, "nobody is there any more"
 
 
-def test_the_container_runs_as_nobody_in_particular() -> None:
+def test_the_container_runs_as_an_unprivileged_user() -> None:
     words = [word for word, _ in instructions()]
     [user] = said("USER")
     assert user.isdigit() and int(user) > 0
@@ -138,7 +138,7 @@ def test_the_container_runs_as_nobody_in_particular() -> None:
     assert not re.search(r"https?://(?!127\.0\.0\.1)|index-url", (DEPLOY / "Dockerfile").read_text())
 
 
-def test_what_is_copied_is_there_and_not_left_out() -> None:
+def test_copied_files_exist_and_are_not_ignored() -> None:
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
     kept = [line.removeprefix("!") for line in ignored if line.startswith("!")]
     assert ignored[0] == "*" and "src" in kept

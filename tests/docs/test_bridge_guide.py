@@ -1,4 +1,4 @@
-"""The web page of the guide to bridges, in a real browser, with an old fanout app at the other end."""
+"""The web page of the bridge guide, in a real browser, with a fanout client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def site(folder: Path) -> Iterator[str]:
             thread.join()
 
 
-def test_the_page_hears_and_is_heard(tmp_path: Path) -> None:
+def test_the_page_subscribes_and_publishes(tmp_path: Path) -> None:
     chromium = need("chromium", "chromium")
     [html] = blocks(GUIDE, "html")
     [line] = [line.strip() for line in GUIDE.read_text().splitlines() if line.startswith("    socket.send(")]

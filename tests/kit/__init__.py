@@ -1,1 +1,1 @@
-"""What the tests talk to a broker with. Nothing here imports the code under test: bytes are written by hand."""
+"""The test kit: packets are built by hand, and nothing here imports the code under test."""

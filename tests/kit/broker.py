@@ -1,4 +1,4 @@
-"""A real broker in a process of its own, on free ports."""
+"""A real broker in its own process, on free ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console in a browser, as somebody uses it: pages, tables, fields and buttons."""
+"""The console in a browser: pages, tables, fields and buttons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Senders and readers in the background, and what a process takes of memory."""
+"""Background senders and readers, and the memory of a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frames of `hermod`, written by hand, and what is answered to them."""
+"""Frames of `hermod`, written by hand, and the replies to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP, written by hand and read by nobody's code but this."""
+"""HTTP requests and responses, written and parsed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links between brokers: how many there are, and whether they carry."""
+"""Links between brokers: their number, and whether they deliver."""
 
 from __future__ import annotations
 

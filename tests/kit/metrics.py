@@ -1,4 +1,4 @@
-"""A little reader of the text format of Prometheus, which knows nothing of what is counted."""
+"""A small parser for the text format of Prometheus."""
 
 from __future__ import annotations
 

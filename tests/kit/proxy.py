@@ -1,4 +1,4 @@
-"""A bad network: a proxy on a port of its own that cuts, stalls and drips."""
+"""A proxy that simulates a bad network: it cuts, stalls and drips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbered messages, more than a subscriber takes that does not read."""
+"""Numbered messages, to overrun a subscriber that does not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where sockets of nanomsg and nng find each other."""
+"""Addresses for nanomsg and nng sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A peer made of nothing but a socket."""
+"""A peer on a bare socket."""
 
 from __future__ import annotations
 

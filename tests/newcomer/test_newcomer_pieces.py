@@ -1,4 +1,4 @@
-"""The pieces of `make newcomer` that need no installing."""
+"""Parts of `make newcomer` that install nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from newcomer.talk import complaint, talk
 from polycast.client import DIALECTS
 
 
-def test_every_dialect_hears_every_other() -> None:
+def test_every_dialect_receives_from_every_other() -> None:
     with Broker(listen=(*ALL, "nanomsg.pub", "nanomsg.sub")) as broker:
         addresses = dict(broker.addresses)
         addresses["http"] = addresses["http"].replace("tcp:", "ws:") + "/ubre"
@@ -56,7 +56,7 @@ def test_the_environment_has_nothing_but_what_pip_needs(tmp_path: Path) -> None:
     assert list((tmp_path / "home").iterdir()) == []
 
 
-def test_what_is_left_behind_is_found(tmp_path: Path) -> None:
+def test_leftover_processes_are_found(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
     command = [sys.executable, "-c", "input()"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env={"HOME": str(tmp_path)})

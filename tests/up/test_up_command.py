@@ -1,4 +1,4 @@
-"""`polycast up` as people start it, without Spark."""
+"""The command `polycast up`, without Spark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_in_a_pipe_it_tells_line_by_line_and_stops_when_asked(tmp_path: Path) -> None:
+def test_output_in_a_pipe_and_stop_by_signal(tmp_path: Path) -> None:
     with Program(*POLYCAST, *UP, "--data", str(tmp_path)) as program:
         lines = read_until(program, "demo running")
         program.interrupt()
@@ -61,7 +61,7 @@ def test_in_a_pipe_it_tells_line_by_line_and_stops_when_asked(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_killed_it_leaves_nobody_behind(tmp_path: Path) -> None:
+def test_killing_the_supervisor_ends_all_parts(tmp_path: Path) -> None:
     with Program(*POLYCAST, *UP, "--data", str(tmp_path)) as program:
         read_until(program, "demo running")
         children = children_of(program.process.pid)
@@ -88,7 +88,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         (["--config=/nowhere.toml"], "cannot read the configuration /nowhere.toml"),
     ],
 )
-def test_wrong_usage_is_said_before_anything_is_started(arguments: list[str], words: str) -> None:
+def test_wrong_usage_is_reported_before_any_start(arguments: list[str], words: str) -> None:
     failed = polycast_here("up", *arguments)
     assert (failed.code, failed.out) == (2, b"")
     assert words in failed.err
@@ -137,7 +137,7 @@ def test_on_a_terminal_there_is_a_display(tmp_path: Path) -> None:
     assert re.search(r"broker +stopped", last) and re.search(r"demo +stopped", last)
 
 
-def test_the_module_ends_when_nobody_started_it() -> None:
+def test_the_module_exits_if_its_parent_has_ended() -> None:
     """Whoever it is tied to has gone before it could look."""
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""What is shown on a terminal."""
+"""The status display."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def to_screen(height: int = 40) -> tuple[Display, Part, io.StringIO]:
     return Display([part], console), part, out
 
 
-def test_what_parts_say_cannot_write_on_the_terminal() -> None:
+def test_control_characters_of_parts_are_escaped() -> None:
     display, part, out = to_screen()
     display.stderr_line(part, "evil \x1b[2J\x07")
     display.show(BrokerStats(pipelines=[{"query": "a", "state": "failed", "error": "no \x1b[2Jroom", "lag": 7}]))
@@ -60,7 +60,7 @@ def test_why_a_part_rests_and_a_pipeline_failed() -> None:
         assert words in shown
 
 
-def test_of_many_lines_the_last_ones_that_fit() -> None:
+def test_only_the_last_lines_are_shown() -> None:
     display, part, out = to_screen(height=18)
     for number in range(30):
         display.stderr_line(part, f"line {number}.")

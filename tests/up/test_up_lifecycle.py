@@ -1,4 +1,4 @@
-"""When a part is started again, and when it is not."""
+"""Restart rules of a part."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from polycast.up.lifecycle import TABLE, USAGE_ERROR, Lifecycle, PartEvent, Part
 KILLED = -9
 
 
-def test_longer_each_time_up_to_a_minute() -> None:
+def test_the_delay_grows_up_to_a_minute() -> None:
     rest = Backoff()
     assert [rest.after(0.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_anew_after_a_while() -> None:
+def test_the_delay_starts_over_after_a_long_run() -> None:
     rest = Backoff()
     assert [rest.after(lived) for lived in (0, 0, HEALTHY_SECONDS - 1, HEALTHY_SECONDS, 0)] == [1, 2, 4, 1, 2]
 
@@ -27,7 +27,7 @@ def running(lifecycle: Lifecycle, now: float) -> Lifecycle:
     return lifecycle
 
 
-def test_a_part_that_ends_rests_and_begins_again() -> None:
+def test_a_part_that_ends_is_restarted() -> None:
     lifecycle = running(Lifecycle(), 10.0)
     assert (lifecycle.state, lifecycle.since, lifecycle.restarts) == (PartState.RUNNING, 10.0, 0)
     lifecycle.end(11.0, KILLED, "killed")
@@ -36,7 +36,7 @@ def test_a_part_that_ends_rests_and_begins_again() -> None:
     assert (lifecycle.state, lifecycle.restarts, lifecycle.reason) == (PartState.RUNNING, 1, "")
 
 
-def test_the_time_that_it_takes_to_start_is_no_life() -> None:
+def test_start_up_time_is_not_uptime() -> None:
     lifecycle = Lifecycle()
     for expected in (1.0, 2.0, 4.0):
         lifecycle.begin(0.0)
@@ -48,21 +48,21 @@ def test_the_time_that_it_takes_to_start_is_no_life() -> None:
 
 
 @pytest.mark.parametrize("code", [SPARK_UNAVAILABLE, USAGE_ERROR])
-def test_what_cannot_work_here_is_not_tried_again(code: int) -> None:
+def test_a_permanent_failure_is_not_restarted(code: int) -> None:
     lifecycle = Lifecycle()
     lifecycle.begin(0.0)
     lifecycle.end(1.0, code, "no Java")
     assert (lifecycle.state, lifecycle.reason) == (PartState.OFF, "no Java")
 
 
-def test_without_what_is_essential_there_is_no_use_in_going_on() -> None:
+def test_up_fails_if_the_broker_cannot_start() -> None:
     lifecycle = Lifecycle(essential=True)
     lifecycle.begin(0.0)
     lifecycle.end(1.0, 1, "the port is taken")
     assert (lifecycle.state, lifecycle.reason) == (PartState.FAILED, "the port is taken")
 
 
-def test_but_once_it_was_there_it_is_tried_for_ever() -> None:
+def test_a_broker_that_was_ready_is_always_restarted() -> None:
     lifecycle = running(Lifecycle(essential=True), 0.0)
     for _ in range(20):
         lifecycle.end(1.0, USAGE_ERROR, "")
@@ -70,7 +70,7 @@ def test_but_once_it_was_there_it_is_tried_for_ever() -> None:
         lifecycle.begin(2.0)
 
 
-def test_what_is_left_out_was_never_begun() -> None:
+def test_a_disabled_part_is_never_started() -> None:
     lifecycle = Lifecycle()
     lifecycle.disable(5.0, "no log")
     assert (lifecycle.state, lifecycle.since, lifecycle.reason) == (PartState.OFF, 5.0, "no log")
@@ -81,7 +81,7 @@ def test_everything_can_be_stopped(state: PartState) -> None:
     assert TABLE[state, PartEvent.STOP] is PartState.STOPPED
 
 
-def test_what_has_ended_is_not_ready() -> None:
+def test_a_target_that_exits_is_not_ready() -> None:
     lifecycle = running(Lifecycle(), 0.0)
     lifecycle.end(1.0, 1, "")
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""How the parts are started."""
+"""Command lines of the parts."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def options(**more: bool) -> UpOptions:
     return UpOptions(["--data=D"], LISTEN, "D", ["traffic.late_seconds=5"], **more)
 
 
-def test_the_broker_is_started_as_it_was_asked_for() -> None:
+def test_the_broker_gets_the_flags_of_up() -> None:
     expected = [f"--listen={name}={text}" for name, texts in LISTEN.items() for text in texts]
     assert broker_arguments(options(), {}) == ["serve", "--data=D", *expected]
 
 
-def test_and_comes_back_where_it_was() -> None:
+def test_a_restarted_broker_has_the_same_ports() -> None:
     was = listening(
         simplest=["tcp://127.0.0.1:4001", "tcp://127.0.0.1:9014", "tcp://127.0.0.1:4002"], http=["ipc:///h"]
     )
@@ -41,12 +41,12 @@ def test_and_comes_back_where_it_was() -> None:
     ]
 
 
-def test_only_what_was_asked_for() -> None:
+def test_only_the_named_parts_run() -> None:
     assert [part.name for part in to_parts(options())] == ["broker", "spark"]
     assert [part.name for part in to_parts(options(spark=False, demo=True))] == ["broker", "demo"]
 
 
-def test_spark_is_told_where_the_broker_is_and_windows_are_short_in_the_demo() -> None:
+def test_spark_gets_the_addresses_and_short_windows_in_the_demo() -> None:
     _, spark, demo = to_parts(options(demo=True))
     place = ["--data=D", "--hermod=tcp://127.0.0.1:7878", "--http=tcp://127.0.0.1:8080"]
     arguments = list(spark.arguments(OPEN))
@@ -65,7 +65,7 @@ def test_spark_is_told_where_the_broker_is_and_windows_are_short_in_the_demo() -
         ("D", listening(hermod_pub=["tcp://127.0.0.1:1"]), "http"),
     ],
 )
-def test_why_there_is_no_spark(data: str, where: Listening, why: str) -> None:
+def test_reasons_why_spark_is_unavailable(data: str, where: Listening, why: str) -> None:
     spark = to_parts(UpOptions([], LISTEN, data))[1]
     assert why in spark.unavailable(where)
     assert bool(why) == bool(spark.unavailable(where))
@@ -81,11 +81,11 @@ def test_why_there_is_no_spark(data: str, where: Listening, why: str) -> None:
         ([], ""),
     ],
 )
-def test_where_a_browser_finds_the_console(places: list[str], expected: str) -> None:
+def test_console_url(places: list[str], expected: str) -> None:
     assert console_url(listening(http=places)) == expected
 
 
-def test_a_part_takes_the_way_without_tls_if_there_is_one() -> None:
+def test_a_part_prefers_an_address_without_tls() -> None:
     assert (
         reachable_address([parse_address("tls://0.0.0.0:1"), parse_address("tcp://0.0.0.0:2")])
         == "tcp://127.0.0.1:2"
@@ -94,7 +94,7 @@ def test_a_part_takes_the_way_without_tls_if_there_is_one() -> None:
     assert reachable_address([]) == ""
 
 
-def test_why_it_ended() -> None:
+def test_reason_of_an_exit() -> None:
     assert to_reason(3, "") == "ended with code 3"
     assert to_reason(-9, "") == "killed by signal 9"
     assert to_reason(1, "no room") == "no room"

@@ -1,4 +1,4 @@
-"""Real processes, but for Spark, which takes its time."""
+"""The supervisor with real processes; Spark is replaced by a stub."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def test_each_part_comes_back_when_it_was_killed() -> None:
+def test_each_killed_part_is_restarted() -> None:
     async def scene() -> None:
         parts = [broker(), stand_in("steady"), Part("demo", "polycast.demo", demo_arguments)]
         async with supervising(*parts) as (supervisor, ledger):
@@ -128,7 +128,7 @@ def environment_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_a_token_is_for_those_who_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_parts_that_connect_inherit_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYCAST_TOKEN", "a-token-of-the-test")
     monkeypatch.setenv("POLYCAST_AT", "tcp://here:1?token=a-token-of-the-test")
 
@@ -168,7 +168,7 @@ def test_the_broker_does_without_spark() -> None:
     asyncio.run(scene())
 
 
-def test_a_part_that_ends_again_and_again_rests_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_restart_delay_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polycast.pipelines.service.backoff.FIRST_SECONDS", 0.01)
 
     async def scene() -> None:
@@ -180,7 +180,7 @@ def test_a_part_that_ends_again_and_again_rests_longer(monkeypatch: pytest.Monke
     asyncio.run(scene())
 
 
-def test_who_does_not_stop_is_killed_with_all_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_does_not_stop_is_killed_with_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polycast.up.supervisor.OTHERS_SECONDS", 0.2)
 
     async def scene() -> list[int]:
@@ -194,7 +194,7 @@ def test_who_does_not_stop_is_killed_with_all_it_started(monkeypatch: pytest.Mon
         assert is_gone(pid)
 
 
-def test_a_second_signal_kills_at_once() -> None:
+def test_a_second_signal_kills_all_parts() -> None:
     now = iter(range(100))
 
     async def scene() -> None:
