@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from console.said import LISTEN, talk
+from console.sample_traffic import LISTEN, talk
 from kit.broker import Broker
 from kit.browser import Browser
 from kit.console import Console

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from console.said import EVIL, MARKUP
+from console.sample_traffic import EVIL, MARKUP
 from kit.broker import Broker
 from kit.console import Console
 from kit.frames import pub

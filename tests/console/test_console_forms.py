@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from console.said import EVIL
+from console.sample_traffic import EVIL
 from kit.broker import Broker
 from kit.browser import Browser
 from kit.console import Console

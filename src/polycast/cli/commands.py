@@ -28,7 +28,7 @@ from polycast.cli.group import add_commands, add_group
 
 app = typer.Typer(
     name="polycast",
-    help="A columnar message broker: five small pub/sub protocols, one table of everything they said.",
+    help="A columnar message broker: five pub/sub protocols, one log that is a table.",
     epilog="Example: polycast serve --no-log",
     no_args_is_help=True,
     add_completion=False,

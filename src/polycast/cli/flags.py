@@ -4,11 +4,11 @@ import typer
 
 DIALECTS = "simplest, hermod, fanout, nanomsg or ubre"
 
-PUBLISHING_DIALECT = typer.Option("hermod", "--dialect", help=f"The dialect to speak: {DIALECTS}.", metavar="D")
+PUBLISHING_DIALECT = typer.Option("hermod", "--dialect", help=f"The dialect: {DIALECTS}.", metavar="D")
 SUBSCRIBING_DIALECT = typer.Option(
     None,
     "--dialect",
-    help=f"The dialect to speak: {DIALECTS}; default simplest, with --from hermod.",
+    help=f"The dialect: {DIALECTS}; default simplest, with --from hermod.",
     metavar="D",
 )
 AT = typer.Option(

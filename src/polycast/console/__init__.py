@@ -1,7 +1,7 @@
-"""The console: what goes on in a broker, in a browser.
+"""The console: a broker in the browser.
 
-Files of HTML, CSS and ES modules, served as they are; there is no build step and no code of others. All that is
-shown comes over the WebSocket at `/ubre`, by the routes that anybody may ask.
+Static HTML, CSS and ES modules, without a build step and without third-party code. All data comes over the
+WebSocket at `/ubre`, from the broker's public routes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""Nothing from elsewhere, nothing inline, and no text that is taken for HTML: a browser refuses to."""
+"""Nothing from other sites, nothing inline, and no text that becomes HTML."""
 HEADERS = (
     ("Content-Security-Policy", POLICY),
     ("X-Content-Type-Options", "nosniff"),
@@ -44,7 +44,7 @@ HEADERS = (
 
 
 def pages() -> Mapping[str, Page]:
-    """By path. They hold no data, so whoever may not ask the broker anything may see them nevertheless."""
+    """By path. The files hold no data, and need no rights."""
     found = {f"/console/{file.name}": _to_page(file) for file in (files(__name__) / "static").iterdir()}
     return {"/": found.pop(f"/console/{FRONT}"), **found}
 

@@ -46,8 +46,8 @@ class Chat:
         lively = number % 50 > 44
         for _ in range(random.randint(6, 12) if lively else random.randint(0, 2)):
             room = "lobby" if lively else random.choice(ROOMS)
-            said = random.choice(REPLIES) if lively or random.random() < 0.5 else self._opening()
-            yield Message(f"chat.{room}", f"{random.choice(PEOPLE)}: {said}".encode())
+            text = random.choice(REPLIES) if lively or random.random() < 0.5 else self._opening()
+            yield Message(f"chat.{room}", f"{random.choice(PEOPLE)}: {text}".encode())
 
     def _opening(self) -> str:
         mark = self._random.choice(("?", "!", "..."))
