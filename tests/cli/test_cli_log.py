@@ -19,7 +19,7 @@ from kit.frames import pub
 from kit.program import POLYCAST, Finished, polycast, polycast_here
 from kit.room import Room
 from kit.wire import GUARD_SECONDS, wait_for
-from log.shelf import Shelf, flip, stop, time_of
+from log.log_builder import LogBuilder, flip, stop, time_of
 from polycast.log.files.folder import SEAL_REQUEST, segments
 from polycast.log.files.state import FolderLock
 from polycast.log.repair.salvage import salvage
@@ -32,16 +32,16 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelf(data: Path) -> Shelf:
+def builder(data: Path) -> LogBuilder:
     """Ten messages sealed, then a gap, then six that are hot."""
     folder = data / "log"
     folder.mkdir(parents=True)
-    shelf = Shelf(folder)
-    seal(shelf.segment(5, 5))
-    shelf.skip(90)
-    shelf.segment(5, 1)
-    stop(shelf)
-    return shelf
+    builder = LogBuilder(folder)
+    seal(builder.segment(5, 5))
+    builder.skip(90)
+    builder.segment(5, 1)
+    stop(builder)
+    return builder
 
 
 def run(command: str, data: Path, *arguments: str) -> Finished:
@@ -78,13 +78,13 @@ def test_with_no_log(tmp_path: Path, command: str, what: str) -> None:
 # -- info ------------------------------------------------------------------------------------------------
 
 
-def test_info_in_json(shelf: Shelf, data: Path) -> None:
+def test_info_in_json(builder: LogBuilder, data: Path) -> None:
     shown = run("info", data, "--json")
     assert (shown.code, shown.err) == (0, "")
     about = json.loads(shown.out)
-    sizes = [segment.path.stat().st_size for segment in segments(shelf.folder)]
+    sizes = [segment.path.stat().st_size for segment in segments(builder.folder)]
     assert about == {
-        "folder": str(shelf.folder),
+        "folder": str(builder.folder),
         "running": False,
         "clean": True,
         "first": 0,
@@ -106,7 +106,7 @@ def test_info_in_json(shelf: Shelf, data: Path) -> None:
     }  # fmt: skip
 
 
-def test_info_as_text(shelf: Shelf, data: Path) -> None:
+def test_info_as_text(builder: LogBuilder, data: Path) -> None:
     shown = run("info", data)
     lines = shown.out.decode().splitlines()
     assert lines[0].split() == ["first", "next", "messages", "bytes", "kind", "began", "ended"]
@@ -116,22 +116,22 @@ def test_info_as_text(shelf: Shelf, data: Path) -> None:
     assert lines[4] == "gap: offsets 10 to 99: unclean stop"
 
 
-def test_info_about_damage_and_quarantine(shelf: Shelf, data: Path) -> None:
-    hot = segments(shelf.folder)[1].path
-    flip(hot, shelf.positions[0] + 900)
+def test_info_about_damage_and_quarantine(builder: LogBuilder, data: Path) -> None:
+    hot = segments(builder.folder)[1].path
+    flip(hot, builder.positions[0] + 900)
     lines = run("info", data).out.decode().splitlines()
-    assert f"damage: {hot}, byte {shelf.positions[0]:,}: the group's checksum is wrong" in lines
+    assert f"damage: {hot}, byte {builder.positions[0]:,}: the group's checksum is wrong" in lines
     salvage(hot)
     lines = run("info", data).out.decode().splitlines()
     assert f"gap: offsets 100 to 104: lost to damage, see quarantine/{hot.name}" in lines
     assert f"quarantined: {hot.name}, 4,096 bytes" in lines
 
 
-def test_info_about_a_log_that_is_in_use(shelf: Shelf, data: Path) -> None:
-    lock = FolderLock(shelf.folder)
+def test_info_about_a_log_that_is_in_use(builder: LogBuilder, data: Path) -> None:
+    lock = FolderLock(builder.folder)
     assert "the broker is running" in run("info", data).out.decode()
     lock.release()
-    stop(shelf, clean=False)
+    stop(builder, clean=False)
     assert "the last stop was not clean" in run("info", data).out.decode()
 
 
@@ -144,18 +144,18 @@ def test_info_about_an_empty_log(data: Path) -> None:
 # -- cat -------------------------------------------------------------------------------------------------
 
 
-def test_cat_in_json(shelf: Shelf, data: Path) -> None:
+def test_cat_in_json(builder: LogBuilder, data: Path) -> None:
     shown = run("cat", data, "--json")
     assert (shown.code, shown.err) == (0, "")
     rows = [json.loads(line) for line in shown.out.splitlines()]
-    assert [row["offset"] for row in rows] == [row["offset"] for row in shelf.rows]
+    assert [row["offset"] for row in rows] == [row["offset"] for row in builder.rows]
     assert rows[1] == {
         "offset": 1, "topic": "b.c", "sequence": 0, "time": "2023-11-14T22:13:21+00:00", "dialect": "hermod",
         "format": "bytes", "payload": "1:\x01", "source": "tcp://127.0.0.1:5",
     }  # fmt: skip
 
 
-def test_cat_in_lines(shelf: Shelf, data: Path) -> None:
+def test_cat_in_lines(builder: LogBuilder, data: Path) -> None:
     shown = run("cat", data, "--count", "2")
     assert shown.out == (b"0 2023-11-14T22:13:20.000000Z a 0 0:\n1 2023-11-14T22:13:21.000000Z b.c 0 1:\\x01\n")
 
@@ -163,8 +163,8 @@ def test_cat_in_lines(shelf: Shelf, data: Path) -> None:
 def test_cat_escapes_bytes_that_are_not_text(data: Path) -> None:
     folder = data / "log"
     folder.mkdir(parents=True)
-    shelf = Shelf(folder)
-    shelf.segment(1, payload=b"\xff\x00 \xc3\xa4\n\x1b[2J", topics=("evil\x1b",))
+    builder = LogBuilder(folder)
+    builder.segment(1, payload=b"\xff\x00 \xc3\xa4\n\x1b[2J", topics=("evil\x1b",))
     [line] = run("cat", data).out.decode().splitlines()
     assert line.split(" ", 2)[2] == "evil\\x1b 0 \\xff\\x00 ä\\n\\x1b[2J"
     row = json.loads(run("cat", data, "--json").out)
@@ -184,15 +184,15 @@ def test_cat_escapes_bytes_that_are_not_text(data: Path) -> None:
         (["--from", "earliest", "--topic", "a", "--count", "6"], [0, 2, 4, 6, 8, 100]),
     ],
 )
-def test_cat_of_some_messages(shelf: Shelf, data: Path, arguments: list[str], expected: list[int]) -> None:
+def test_cat_of_some_messages(builder: LogBuilder, data: Path, arguments: list[str], expected: list[int]) -> None:
     shown = run("cat", data, *arguments)
     assert (shown.code, shown.err) == (0, "")
     assert [int(line.split()[0]) for line in shown.out.splitlines()] == expected
 
 
-def test_cat_reports_unreadable_segments(shelf: Shelf, data: Path) -> None:
-    hot = segments(shelf.folder)[1].path
-    flip(hot, shelf.positions[0] + 900)
+def test_cat_reports_unreadable_segments(builder: LogBuilder, data: Path) -> None:
+    hot = segments(builder.folder)[1].path
+    flip(hot, builder.positions[0] + 900)
     shown = polycast("log", "cat", "--data", str(data))
     assert len(shown.out.splitlines()) == 11
     assert "offsets 10 to 104 cannot be read" in shown.err
@@ -202,7 +202,7 @@ def test_cat_reports_unreadable_segments(shelf: Shelf, data: Path) -> None:
 def test_cat_into_a_pipe_that_is_closed(data: Path) -> None:
     folder = data / "log"
     folder.mkdir(parents=True)
-    Shelf(folder).segment(5000)
+    LogBuilder(folder).segment(5000)
     ours, theirs = os.pipe()
     os.close(ours)
     with os.fdopen(theirs, "wb") as pipe:
@@ -213,7 +213,7 @@ def test_cat_into_a_pipe_that_is_closed(data: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_cat_from_an_invalid_position(shelf: Shelf, data: Path) -> None:
+def test_cat_from_an_invalid_position(builder: LogBuilder, data: Path) -> None:
     failed = run("cat", data, "--from", "yesterday")
     assert failed.code == 2
     assert "--from yesterday" in failed.err
@@ -222,19 +222,19 @@ def test_cat_from_an_invalid_position(shelf: Shelf, data: Path) -> None:
 # -- verify ----------------------------------------------------------------------------------------------
 
 
-def test_verify_a_log_as_it_should_be(shelf: Shelf, data: Path) -> None:
+def test_verify_a_log_as_it_should_be(builder: LogBuilder, data: Path) -> None:
     shown = run("verify", data)
     assert (shown.code, shown.err) == (0, "")
     assert shown.out == b"16 messages are intact; damage: 0, notes: 0\n"
 
 
-def test_verify_names_the_damage(shelf: Shelf, data: Path) -> None:
-    hot = segments(shelf.folder)[1].path
-    flip(hot, shelf.positions[0] + 900)
+def test_verify_names_the_damage(builder: LogBuilder, data: Path) -> None:
+    hot = segments(builder.folder)[1].path
+    flip(hot, builder.positions[0] + 900)
     failed = run("verify", data)
     assert failed.code == 1
     assert failed.out.decode().splitlines() == [
-        f"damage: {hot}, byte {shelf.positions[0]:,}: the group's checksum is wrong (offsets from 100 to 104)",
+        f"damage: {hot}, byte {builder.positions[0]:,}: the group's checksum is wrong (offsets from 100 to 104)",
         "11 messages are intact; damage: 1, notes: 0",
     ]
     failed = run("verify", data, "--json")
@@ -247,11 +247,11 @@ def test_verify_names_the_damage(shelf: Shelf, data: Path) -> None:
 def test_verify_shows_the_first_and_counts_the_rest(data: Path) -> None:
     folder = data / "log"
     folder.mkdir(parents=True)
-    shelf = Shelf(folder)
-    path = shelf.segment(*[1] * 80)
-    for position in shelf.positions[::2]:
+    builder = LogBuilder(folder)
+    path = builder.segment(*[1] * 80)
+    for position in builder.positions[::2]:
         flip(path, position + 900)
-    shelf.segment(1)
+    builder.segment(1)
     failed = run("verify", data)
     assert len(failed.out.splitlines()) == 21
     assert b"and 20 more; 41 messages are intact; damage: 40, notes: 0" in failed.out
@@ -260,38 +260,38 @@ def test_verify_shows_the_first_and_counts_the_rest(data: Path) -> None:
 # -- seal ------------------------------------------------------------------------------------------------
 
 
-def test_seal_without_a_broker(shelf: Shelf, data: Path) -> None:
-    shelf.segment(3)
-    stop(shelf)
+def test_seal_without_a_broker(builder: LogBuilder, data: Path) -> None:
+    builder.segment(3)
+    stop(builder)
     shown = run("seal", data)
     assert (shown.code, shown.err) == (0, "")
     assert shown.out == b"sealed 2 of 2 hot segments\n"
-    assert all(segment.sealed for segment in segments(shelf.folder))
+    assert all(segment.sealed for segment in segments(builder.folder))
     assert run("verify", data).code == 0
     assert run("seal", data).out == b"sealed 0 of 0 hot segments\n"
 
 
-def test_seal_a_damaged_segment(shelf: Shelf, data: Path) -> None:
-    hot = segments(shelf.folder)[1].path
-    flip(hot, shelf.positions[0] + 900)
+def test_seal_a_damaged_segment(builder: LogBuilder, data: Path) -> None:
+    hot = segments(builder.folder)[1].path
+    flip(hot, builder.positions[0] + 900)
     failed = run("seal", data)
     assert failed.code == 1
     assert failed.err == (
-        f"polycast: {hot}, byte {shelf.positions[0]:,}: the group's checksum is wrong\n"
+        f"polycast: {hot}, byte {builder.positions[0]:,}: the group's checksum is wrong\n"
         "hint: polycast serve copies it to the quarantine and salvages its valid groups\n"
     )
     assert hot.exists()
 
 
-def test_seal_asks_the_broker_and_waits(shelf: Shelf, data: Path) -> None:
+def test_seal_asks_the_broker_and_waits(builder: LogBuilder, data: Path) -> None:
     """The broker is this test."""
-    lock = FolderLock(shelf.folder)
-    wish = shelf.folder / SEAL_REQUEST
+    lock = FolderLock(builder.folder)
+    wish = builder.folder / SEAL_REQUEST
     asked: list[Finished] = []
     thread = threading.Thread(target=lambda: asked.append(polycast("log", "seal", "--data", str(data))))
     thread.start()
     wait_for(wish.exists, "the wish")
-    seal(segments(shelf.folder)[1].path)
+    seal(segments(builder.folder)[1].path)
     assert thread.is_alive()
     wish.unlink()
     thread.join(GUARD_SECONDS)
@@ -300,18 +300,18 @@ def test_seal_asks_the_broker_and_waits(shelf: Shelf, data: Path) -> None:
     assert (shown.code, shown.err, shown.out) == (0, "", b"sealed 1 of 1 hot segments\n")
 
 
-def test_seal_asks_a_broker_that_stops(shelf: Shelf, data: Path) -> None:
-    lock = FolderLock(shelf.folder)
+def test_seal_asks_a_broker_that_stops(builder: LogBuilder, data: Path) -> None:
+    lock = FolderLock(builder.folder)
     asked: list[Finished] = []
     thread = threading.Thread(target=lambda: asked.append(polycast("log", "seal", "--data", str(data))))
     thread.start()
-    wait_for((shelf.folder / SEAL_REQUEST).exists, "the wish")
+    wait_for((builder.folder / SEAL_REQUEST).exists, "the wish")
     lock.release()
     thread.join(GUARD_SECONDS)
     [failed] = asked
     assert failed.code == 1
     assert "the broker stopped before all segments were sealed" in failed.err
-    assert not (shelf.folder / SEAL_REQUEST).exists()
+    assert not (builder.folder / SEAL_REQUEST).exists()
 
 
 # -- with a broker ---------------------------------------------------------------------------------------
@@ -343,6 +343,6 @@ def test_log_commands_work_while_the_broker_runs(data: Path) -> None:
     assert run("verify", data).code == 0
 
 
-def test_a_log_can_be_read_in_another_place(shelf: Shelf, data: Path, tmp_path: Path) -> None:
+def test_a_log_can_be_read_in_another_place(builder: LogBuilder, data: Path, tmp_path: Path) -> None:
     shutil.copytree(data, tmp_path / "copy")
     assert run("cat", data).out == run("cat", tmp_path / "copy").out

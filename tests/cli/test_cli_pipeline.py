@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit.program import Finished, polycast_here
-from log.shelf import Shelf, stop
+from log.log_builder import LogBuilder, stop
 from polycast.pipelines import NAMES, SUMMARIES, find
 from polycast.pipelines.runtime.checkpoint import committed_offset
 from polycast.pipelines.runtime.progress import BatchProgress, to_progress
@@ -20,9 +20,9 @@ from polycast.pipelines.runtime.progress import BatchProgress, to_progress
 def data(tmp_path: Path) -> Path:
     """A log with ten messages, of a broker that has stopped."""
     (tmp_path / "data" / "log").mkdir(parents=True)
-    shelf = Shelf(tmp_path / "data" / "log")
-    shelf.segment(10)
-    stop(shelf)
+    builder = LogBuilder(tmp_path / "data" / "log")
+    builder.segment(10)
+    stop(builder)
     return tmp_path / "data"
 
 

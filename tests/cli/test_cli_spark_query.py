@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kit.program import Finished, polycast_here
-from log.shelf import Shelf, stop
+from log.log_builder import LogBuilder, stop
 
 
 @pytest.fixture
@@ -15,14 +15,14 @@ def data(tmp_path: Path) -> Path:
     """Offsets 100 to 104, a gap up to 149, then 150 to 154."""
     folder = tmp_path / "data" / "log"
     folder.mkdir(parents=True)
-    shelf = Shelf(folder)
-    shelf.next = 100
-    shelf.begin()
-    shelf.add(5)
-    shelf.skip(45)
-    shelf.add(5)
-    shelf.end()
-    stop(shelf)
+    builder = LogBuilder(folder)
+    builder.next = 100
+    builder.begin()
+    builder.add(5)
+    builder.skip(45)
+    builder.add(5)
+    builder.end()
+    stop(builder)
     return tmp_path / "data"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kit.program import Finished, polycast_here
-from log.shelf import Shelf, stop
+from log.log_builder import LogBuilder, stop
 from polycast.errors import UsageError
 from polycast.pipelines.sql.query_errors import mark
 from polycast.pipelines.sql.statement import read_statement
@@ -20,9 +20,9 @@ ALL = "SELECT * FROM messages"
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data" / "log"
     folder.mkdir(parents=True)
-    shelf = Shelf(folder)
-    shelf.segment(3)
-    stop(shelf)
+    builder = LogBuilder(folder)
+    builder.segment(3)
+    stop(builder)
     return tmp_path / "data"
 
 

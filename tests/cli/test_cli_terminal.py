@@ -12,7 +12,7 @@ from kit.frames import pub
 from kit.program import at_a_terminal
 from kit.room import Room
 from kit.wire import GUARD_SECONDS
-from log.shelf import Shelf
+from log.log_builder import LogBuilder
 
 
 def read_all(terminal: int) -> bytes:
@@ -98,7 +98,7 @@ def test_long_work_shows_its_progress_on_a_terminal_and_honours_no_color() -> No
 def test_work_on_the_log_shows_its_progress_on_a_terminal(tmp_path: Path, command: str, word: bytes) -> None:
     folder = tmp_path / "log"
     folder.mkdir()
-    Shelf(folder).segment(5)
+    LogBuilder(folder).segment(5)
     environment = {"TERM": "xterm", "NO_COLOR": "1"}
     arguments = ("log", command, "--data", str(tmp_path))
     with at_a_terminal(*arguments, streams=("stderr",), env=environment) as (terminal, process):

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from random import Random
 
-from crash.evidence import check_heard, check_log, check_promises, read_with_pyarrow, read_with_reader
-from crash.mortal import Mortal
-from crash.publishers import everybody
-from crash.witness import Witness
+from crash.live_subscriber import LiveSubscriber
+from crash.log_checks import check_acknowledged, check_delivered, check_log, read_with_pyarrow, read_with_reader
+from crash.publishers import all_publishers
+from crash.restartable import RestartableBroker
 from kit import hermod
 from kit.program import polycast
 from kit.replay import handshake, read_messages
@@ -26,16 +26,16 @@ class Episode:
         self._random = Random(seed)
         self._folder = place / "log"
         self._sync = sync
-        self._broker = Mortal(place, place / "stderr.txt")
-        self._publishers = list(everybody(self._broker, self._random))
-        self._witness = Witness(self._broker)
+        self._broker = RestartableBroker(place, place / "stderr.txt")
+        self._publishers = list(all_publishers(self._broker, self._random))
+        self._subscriber = LiveSubscriber(self._broker)
         self._start_seconds = 1.0
         self._module = self._random.choice(("polycast", "crash.small_reserve"))
         self._delivery = self._random.choice(("live", "live", "committed"))
 
     def play(self, rounds: int) -> str:
         """A summary of the episode."""
-        for thread in (*self._publishers, self._witness):
+        for thread in (*self._publishers, self._subscriber):
             thread.start()
         try:
             ends = [self._round() for _ in range(rounds)]
@@ -44,7 +44,7 @@ class Episode:
         finally:
             for publisher in self._publishers:
                 publisher.ending.set()
-            self._witness.ending.set()
+            self._subscriber.ending.set()
             self._broker.end()
         return f"{self._delivery} delivery, {' '.join(ends)}: {self._check()}"
 
@@ -105,11 +105,11 @@ class Episode:
             publisher.ending.set()
         for publisher in self._publishers:
             publisher.join(GUARD_SECONDS)
-            assert not publisher.is_alive() and not publisher.unanswered, publisher.name
+            assert not publisher.is_alive() and not publisher.pending, publisher.name
         self._replay()
         self._broker.stop()
-        self._witness.ending.set()
-        self._witness.join(GUARD_SECONDS)
+        self._subscriber.ending.set()
+        self._subscriber.join(GUARD_SECONDS)
 
     def _replay(self) -> None:
         """A replay from the earliest offset returns all rows in order."""
@@ -120,7 +120,7 @@ class Episode:
             peer.send(handshake(since="earliest", patterns=[">", "polycast/>"]))
             peer.expect(hermod.OK)
             replayed = read_messages(peer, len(rows))
-        assert [tuple(heard) for heard in replayed] == [row[1:] for row in rows]
+        assert [tuple(delivered) for delivered in replayed] == [row[1:] for row in rows]
 
     def _verify(self) -> None:
         if self._folder.exists():
@@ -133,14 +133,16 @@ class Episode:
         others, gaps = read_with_pyarrow(self._folder)
         assert rows == others
         check_log(rows, gaps)
-        check_heard(rows, self._witness, only_kept=self._delivery == "committed")
+        check_delivered(rows, self._subscriber, only_durable=self._delivery == "committed")
         for publisher in self._publishers:
-            check_promises(rows, publisher)
+            check_acknowledged(rows, publisher)
         self._check_log_lines()
-        told = polycast("log", "verify", "--data", str(self._folder.parent))
-        assert told.code == 0, told
-        heard = len(self._witness.heard)
-        return f"{self._acked():,} acknowledged, {len(rows):,} kept, {heard:,} heard, {len(gaps):,} gaps"
+        verified = polycast("log", "verify", "--data", str(self._folder.parent))
+        assert verified.code == 0, verified
+        delivered = len(self._subscriber.delivered)
+        return (
+            f"{self._acked():,} acknowledged, {len(rows):,} durable, {delivered:,} delivered, {len(gaps):,} gaps"
+        )
 
     def _check_log_lines(self) -> None:
         """A kill is not damage: only unfinished groups are in the quarantine."""

@@ -1,8 +1,8 @@
 """Publishers that record their acknowledgements.
 
-A unit is what is answered together: a message, a batch, or a batch with an id. Every message says who sent it and
-which of his it is. A publisher that loses its connection does not know what became of the units that were not
-answered: those with an id it sends again, all others never.
+A unit is acknowledged as a whole: a message, a batch, or a batch with an id. Every payload contains the name
+of its publisher and a number. After a lost connection, the fate of pending units is unknown: a publisher
+repeats those with an id, and no others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from crash.mortal import Mortal
+from crash.restartable import RestartableBroker
 from kit import hermod
 from kit.wire import Peer
 
@@ -22,22 +22,22 @@ TOPICS = ("orders", "stock", "a.b", "höhe", "x")
 SHUTTING_DOWN = 503
 
 
-class Gone(Exception):  # noqa: N818 -- nothing is wrong
-    """The broker ended, or the connection."""
+class ConnectionLost(Exception):  # noqa: N818 -- nothing is wrong
+    """The broker or the connection was closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     numbers: range
     frames: bytes
-    answer: bytes
+    ack: bytes
     batch_id: str = ""
 
 
 class Publisher(threading.Thread):
     listener = "hermod.pub"
 
-    def __init__(self, name: str, broker: Mortal, random: Random) -> None:
+    def __init__(self, name: str, broker: RestartableBroker, random: Random) -> None:
         super().__init__(name=name, daemon=True)
         self.broker = broker
         self.random = random
@@ -45,31 +45,31 @@ class Publisher(threading.Thread):
         """The topic and payload of each number."""
         self.acked: set[int] = set()
         self.refused: set[int] = set()
-        self.unanswered: deque[Unit] = deque()
+        self.pending: deque[Unit] = deque()
         self.ending = threading.Event()
         self.wrong = ""
 
     def run(self) -> None:
-        while self.unanswered or not self.ending.is_set():
+        while self.pending or not self.ending.is_set():
             port = self.broker.port(self.listener, self.ending)
             if port is None:
                 break
             try:
                 with Peer(port) as peer:
-                    self.speak(peer)
+                    self.run_connection(peer)
             except TimeoutError:
-                self.wrong = "an answer did not come"
+                self.wrong = "an acknowledgement is missing"
                 return
-            except (Gone, OSError):
+            except (ConnectionLost, OSError):
                 pass
             self.lost()
 
-    def speak(self, peer: Peer) -> None:
+    def run_connection(self, peer: Peer) -> None:
         raise NotImplementedError
 
     def lost(self) -> None:
         """The connection is gone."""
-        self.unanswered.clear()
+        self.pending.clear()
 
     def make_message(self) -> bytes:
         number = len(self.sent)
@@ -92,44 +92,44 @@ class Acknowledged(Publisher):
     def make_unit(self) -> Unit:
         raise NotImplementedError
 
-    def speak(self, peer: Peer) -> None:
-        peer.send(b"".join(unit.frames for unit in self.unanswered))
+    def run_connection(self, peer: Peer) -> None:
+        peer.send(b"".join(unit.frames for unit in self.pending))
         while True:
             if not self.ending.is_set():
                 peer.send(b"".join(self.more()))
-            if not self.unanswered:
+            if not self.pending:
                 return
-            self.hear(peer)
+            self.read_acks(peer)
 
     def more(self) -> Iterable[bytes]:
-        room = self.ahead - len(self.unanswered)
+        room = self.ahead - len(self.pending)
         for _ in range(self.random.randint(min(1, room), room)):
             unit = self.make_unit()
-            self.unanswered.append(unit)
+            self.pending.append(unit)
             yield unit.frames
 
-    def hear(self, peer: Peer) -> None:
+    def read_acks(self, peer: Peer) -> None:
         """Some responses, at least one."""
         data = peer.socket.recv(1 << 16)
         if not data:
-            raise Gone
+            raise ConnectionLost
         *lines, peer.read = (peer.read + data).split(b"\n")
         for line in lines:
             self.take(line)
 
     def take(self, line: bytes) -> None:
-        answer = json.loads(line)
-        if answer["status"] == "ERROR" and answer["code"] == SHUTTING_DOWN:
-            raise Gone
-        unit = self.unanswered.popleft()
-        if answer["status"] == "ERROR":
+        ack = json.loads(line)
+        if ack["status"] == "ERROR" and ack["code"] == SHUTTING_DOWN:
+            raise ConnectionLost
+        unit = self.pending.popleft()
+        if ack["status"] == "ERROR":
             self.refused.update(unit.numbers)
-            if answer["code"] != 500:
+            if ack["code"] != 500:
                 self.wrong = f"got {line!r}"
         else:
             self.acked.update(unit.numbers)
-            if line + b"\n" != unit.answer:
-                self.wrong = f"expected {unit.answer!r}, got {line!r}"
+            if line + b"\n" != unit.ack:
+                self.wrong = f"expected {unit.ack!r}, got {line!r}"
 
     def lost(self) -> None:
         if not self.repeats:
@@ -151,13 +151,13 @@ class Batches(Acknowledged):
         return Unit(range(first, first + size), hermod.count(size) + frames, hermod.ok(size))
 
 
-class OnceBatches(Acknowledged):
+class IdempotentBatches(Acknowledged):
     """Some messages are repeated after their acknowledgement."""
 
     ahead = 3
     repeats = True
 
-    def __init__(self, name: str, broker: Mortal, random: Random) -> None:
+    def __init__(self, name: str, broker: RestartableBroker, random: Random) -> None:
         super().__init__(name, broker, random)
         self.units: list[Unit] = []
 
@@ -175,12 +175,12 @@ class OnceBatches(Acknowledged):
         return unit
 
 
-class Unanswered(Publisher):
+class Unacknowledged(Publisher):
     """Over simplest nothing is acknowledged; what arrives, arrives once and in order."""
 
     listener = "simplest"
 
-    def speak(self, peer: Peer) -> None:
+    def run_connection(self, peer: Peer) -> None:
         while not self.ending.is_set():
             peer.send(b"".join(self.make_message() for _ in range(self.random.randint(1, 20))))
             self.ending.wait(0.01)
@@ -189,7 +189,7 @@ class Unanswered(Publisher):
         return b"pub %b %d %b\n" % (topic.encode(), len(payload), payload)
 
 
-def everybody(broker: Mortal, random: Random) -> Iterator[Publisher]:
-    kinds = (Singles, Singles, Batches, OnceBatches, OnceBatches, Unanswered)
+def all_publishers(broker: RestartableBroker, random: Random) -> Iterator[Publisher]:
+    kinds = (Singles, Singles, Batches, IdempotentBatches, IdempotentBatches, Unacknowledged)
     for number, kind in enumerate(kinds):
         yield kind(f"{kind.__name__.lower()}-{number}", broker, Random(random.random()))

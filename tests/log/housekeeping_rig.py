@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from log.shelf import SEED, Shelf, to_rows
+from log.log_builder import SEED, LogBuilder, to_rows
 from polycast.log.files.disk import DISK, Disk
 from polycast.log.files.folder import segments
 from polycast.log.files.state import LogState, write_state
@@ -18,7 +18,7 @@ class HousekeepingRig:
 
     def __init__(self, folder: Path, settings: LogSettings, disk: Disk = DISK) -> None:
         write_state(folder, LogState(seed=f"{SEED:016x}", clean=False, next=0, reserved=0), DISK)
-        self.shelf = Shelf(folder)
+        self.builder = LogBuilder(folder)
         self.closed: int | None = None
         self.rolls = 0
         self.snapshots = 0
@@ -26,21 +26,21 @@ class HousekeepingRig:
 
     @property
     def until(self) -> int:
-        return self.shelf.next if self.closed is None else self.closed
+        return self.builder.next if self.closed is None else self.closed
 
     def _roll(self) -> None:
         self.rolls += 1
-        self.shelf.end()
+        self.builder.end()
         self.closed = None
 
     def _snapshot(self) -> None:
         self.snapshots += 1
 
     def names(self) -> list[str]:
-        return [segment.path.name.lstrip("0") for segment in segments(self.shelf.folder)]
+        return [segment.path.name.lstrip("0") for segment in segments(self.builder.folder)]
 
     def offsets(self) -> list[int]:
-        reader = Reader(self.shelf.folder, 0, ["offset"])
+        reader = Reader(self.builder.folder, 0, ["offset"])
         found = []
         while (batch := reader.read()) is not None:
             found += [row["offset"] for row in to_rows([batch])]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from log.desk import path_of
+from log.log_rig import path_of
 from polycast.log.files.disk import Disk
 
 SECTOR_BYTES = 512

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from log.desk import NOW
+from log.log_rig import NOW
 from polycast.log.batch_ids import UNOWNED, BatchIds
 from polycast.log.files.snapshot import batch_rows, to_batches, trim_batches
 from polycast.log.times import MICROS, to_micros
@@ -118,10 +118,10 @@ def test_an_owner_with_few_ids_keeps_them(added: list[tuple[str, int, int]], mos
     for offset, (owner, _, _) in enumerate(added):
         live.add(BatchKey(owner, f"{offset}"), offset, 1, 0)
         counts[owner] += 1
-    kept = Counter(row.owner for row in live.rows())
+    durable = Counter(row.owner for row in live.rows())
     for owner in owners:
         share = most // len(owners)
-        assert kept[owner] >= min(counts[owner], share)
+        assert durable[owner] >= min(counts[owner], share)
 
 
 @pytest.mark.parametrize("most", [0, 1])

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.numbering import NumberingHub
-from crash.evidence import check_log, read_with_pyarrow, read_with_reader
+from crash.log_checks import check_log, read_with_pyarrow, read_with_reader
 from kit.wire import wait_for
-from log.desk import ME, NOW, Desk, FaultyDisk, desk, reserve_few
+from log.log_rig import NOW, OWNER, FaultyDisk, LogRig, open_rig, reserve_few
 from polycast.log.files import hot
 from polycast.log.files.columns import SourcedBurst, to_batch
 from polycast.log.files.format import BatchEntry
@@ -52,11 +52,11 @@ def number(hub: NumberingHub, batch: Bulk) -> NumberedBulk:
     return NumberedBulk(batch, *hub.number_bulk(batch))
 
 
-def put(here: Desk, batch: Bulk, batch_id: str = "id") -> NumberedBulk:
-    numbered = number(here.hub, batch)
-    key = BatchKey(ME, batch_id)
-    here.log.batches.add(key, numbered.offset, len(numbered), to_micros(NOW))
-    here.log.append_bulk(batch, numbered.offset, numbered.sequences, "me", to_micros(NOW), key)
+def put(rig: LogRig, batch: Bulk, batch_id: str = "id") -> NumberedBulk:
+    numbered = number(rig.hub, batch)
+    key = BatchKey(OWNER, batch_id)
+    rig.log.batches.add(key, numbered.offset, len(numbered), to_micros(NOW))
+    rig.log.append_bulk(batch, numbered.offset, numbered.sequences, "me", to_micros(NOW), key)
     return numbered
 
 
@@ -70,10 +70,10 @@ def test_bulk_equals_burst(before: list[Row], one: list[Row], two: list[Row]) ->
     slow, fast = NumberingHub(), NumberingHub()
     me = slow.join(None)
     first = bulk.to_burst("hermod", bulk.to_columns(to_parts(before)))
-    [kept] = slow.publish(first, me).bursts
+    [durable] = slow.publish(first, me).bursts
     number(fast, to_bulk(before))
     [burst] = slow.publish(bulk.to_burst("hermod", bulk.to_columns(to_parts(one, two))), me).bursts
-    assert burst.offset == len(kept)
+    assert burst.offset == len(durable)
     made = bulk.to_rows(number(fast, to_bulk(one, two)), b"source", 7)
     made.validate(full=True)
     assert made.equals(to_batch([SourcedBurst(burst, b"source", 7)]))
@@ -83,76 +83,76 @@ def test_bulk_equals_burst(before: list[Row], one: list[Row], two: list[Row]) ->
 
 
 def test_a_bulk_batch_is_a_group_of_its_own(tmp_path: Path) -> None:
-    with desk(tmp_path) as here:
-        here.say(("t0", b"before"))
-        put(here, large(100))
-        here.say(("t0", b"behind"), batch_id="other")
-        put(here, large(50), "second")
-        while here.wait_durable().next < 152:
+    with open_rig(tmp_path) as rig:
+        rig.append(("t0", b"before"))
+        put(rig, large(100))
+        rig.append(("t0", b"behind"), batch_id="other")
+        put(rig, large(50), "second")
+        while rig.wait_durable().next < 152:
             pass
-        check_log(*read_with_pyarrow(here.folder))
-        [file] = here.folder.glob("*.arrows")
+        check_log(*read_with_pyarrow(rig.folder))
+        [file] = rig.folder.glob("*.arrows")
         reader = HotReader(file)
         headers = [group.header for group in reader.groups()]
         reader.close()
     alone = [header for header in headers if header.count in (50, 100)]
-    expected = [BatchEntry("id", 1, 100, ME), BatchEntry("second", 102, 50, ME)]
+    expected = [BatchEntry("id", 1, 100, OWNER), BatchEntry("second", 102, 50, OWNER)]
     assert [header.batches for header in alone] == [[batch] for batch in expected]
 
 
 def test_a_bulk_batch_is_not_in_memory(tmp_path: Path) -> None:
-    with desk(tmp_path) as here:
-        here.fill(3)
-        assert here.log.tail_first == 0
-        put(here, large(100))
-        assert here.log.tail_first == here.log.next == 103
-        here.say(("a", b"x"))
-        assert here.log.tail_first == 103
-        assert [entry.first for entry in here.log.tail(103)] == [103]
-        while here.wait_durable().next < 104:
+    with open_rig(tmp_path) as rig:
+        rig.fill(3)
+        assert rig.log.tail_first == 0
+        put(rig, large(100))
+        assert rig.log.tail_first == rig.log.next == 103
+        rig.append(("a", b"x"))
+        assert rig.log.tail_first == 103
+        assert [entry.first for entry in rig.log.tail(103)] == [103]
+        while rig.wait_durable().next < 104:
             pass
-        assert here.log.tail_first == 103
+        assert rig.log.tail_first == 103
 
 
 def test_more_offsets_are_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reserve_few(monkeypatch)
-    with desk(tmp_path) as here:
-        assert not here.log.has_offsets(5000)
-        assert here.reserve(5000) == ""
-        assert here.log.has_offsets(5000)
-        put(here, large(5000))
-        assert not here.wait_durable().reason
-        here.fill(3)
-        image = here.crash(tmp_path)
-    with desk(image) as again:
-        assert again.log.next >= 5003
-        assert again.find("id", NOW)
-        assert len(read_with_reader(again.folder)) == 5003
+    with open_rig(tmp_path) as rig:
+        assert not rig.log.has_offsets(5000)
+        assert rig.reserve(5000) == ""
+        assert rig.log.has_offsets(5000)
+        put(rig, large(5000))
+        assert not rig.wait_durable().reason
+        rig.fill(3)
+        image = rig.crash(tmp_path)
+    with open_rig(image) as reopened:
+        assert reopened.log.next >= 5003
+        assert reopened.find("id", NOW)
+        assert len(read_with_reader(reopened.folder)) == 5003
 
 
 def test_a_bad_disk_refuses_to_reserve_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reserve_few(monkeypatch)
     disk = FaultyDisk()
-    with desk(tmp_path, disk) as here:
+    with open_rig(tmp_path, disk) as rig:
         disk.fail("write", "state.json")
-        assert here.reserve(5000) == "Input/output error"
-        assert not here.log.has_offsets(5000)
+        assert rig.reserve(5000) == "Input/output error"
+        assert not rig.log.has_offsets(5000)
         disk.heal()
 
 
 def test_a_lost_batch_can_be_repeated(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    with desk(tmp_path, disk) as here:
-        here.fill(1)
+    with open_rig(tmp_path, disk) as rig:
+        rig.fill(1)
         disk.fail("write", ".arrows")
-        put(here, large(100))
-        assert here.wait_durable().reason
-        assert not here.find("id", NOW)
+        put(rig, large(100))
+        assert rig.wait_durable().reason
+        assert not rig.find("id", NOW)
         disk.heal()
-        put(here, large(100))
-        assert not here.wait_durable().reason
-        assert here.find("id", NOW)
-        found, gaps = read_with_pyarrow(here.folder)
+        put(rig, large(100))
+        assert not rig.wait_durable().reason
+        assert rig.find("id", NOW)
+        found, gaps = read_with_pyarrow(rig.folder)
         assert [(gap.first, gap.next) for gap in gaps] == [(1, 101)]
         assert [row.offset for row in found] == [0, *range(101, 201)]
 
@@ -160,12 +160,12 @@ def test_a_lost_batch_can_be_repeated(tmp_path: Path) -> None:
 def test_a_large_group_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hot, "MAPPED_BYTES", 100_000)
     monkeypatch.setattr(hot, "CHUNK_BYTES", 1000)
-    with desk(tmp_path) as here:
-        here.fill(5)
-        put(here, large(5000, 100))
-        here.wait_durable()
-        here.fill(5)
-        [file] = here.folder.glob("*.arrows")
+    with open_rig(tmp_path) as rig:
+        rig.fill(5)
+        put(rig, large(5000, 100))
+        rig.wait_durable()
+        rig.fill(5)
+        [file] = rig.folder.glob("*.arrows")
         before = pa.total_allocated_bytes()
         reader = HotReader(file)
         groups = list(reader.groups())

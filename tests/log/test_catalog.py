@@ -5,38 +5,38 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from log.shelf import Shelf, flip, to_rows
+from log.log_builder import LogBuilder, flip, to_rows
 from polycast.log.files.format import SCHEMA, Gap
 from polycast.log.read.catalog import LogCatalog
 from polycast.log.read.query import OffsetRange, RowFilter, query_rows, to_ranges
 from polycast.log.upkeep.sealing import seal
 
 
-def all_rows(shelf: Shelf, start: int = 0, skipped: list[Gap] | None = None) -> list[dict[str, object]]:
-    catalog = LogCatalog(shelf.folder)
+def all_rows(builder: LogBuilder, start: int = 0, skipped: list[Gap] | None = None) -> list[dict[str, object]]:
+    catalog = LogCatalog(builder.folder)
     try:
         ranges = to_ranges(catalog.parts(start, catalog.next()), RowFilter(), start, catalog.next())
         told: list[Gap] = [] if skipped is None else skipped
-        return to_rows(query_rows(shelf.folder, ranges, RowFilter(), SCHEMA.names, told.append))
+        return to_rows(query_rows(builder.folder, ranges, RowFilter(), SCHEMA.names, told.append))
     finally:
         catalog.close()
 
 
 def test_the_catalog_follows_a_growing_log(tmp_path: Path) -> None:
-    shelf, catalog = Shelf(tmp_path), LogCatalog(tmp_path)
+    builder, catalog = LogBuilder(tmp_path), LogCatalog(tmp_path)
     assert (catalog.first(), catalog.next()) == (0, 0)
     assert catalog.parts(0, 0) == []
-    shelf.begin()
+    builder.begin()
     assert catalog.next() == 0
     for count in (1, 5, 30):
-        shelf.add(count)
-        assert catalog.next() == shelf.next
-    shelf.end()
-    shelf.begin()
+        builder.add(count)
+        assert catalog.next() == builder.next
+    builder.end()
+    builder.begin()
     assert catalog.next() == 36
-    shelf.add(4)
+    builder.add(4)
     assert catalog.next() == 40
-    shelf.end()
+    builder.end()
     for path in tmp_path.glob("*.arrows"):
         seal(path)
     os.utime(tmp_path, (1, 1))  # long ago: what was listed counts from here on
@@ -46,10 +46,10 @@ def test_the_catalog_follows_a_growing_log(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_range(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
-    shelf.segment(10, 10, payload=bytes(200_000))
-    seal(shelf.segment(10))
-    shelf.segment(5)
+    builder = LogBuilder(tmp_path)
+    builder.segment(10, 10, payload=bytes(200_000))
+    seal(builder.segment(10))
+    builder.segment(5)
     catalog = LogCatalog(tmp_path)
     assert [(part.first, part.next) for part in catalog.parts(0, 35)] == [(0, 10), (10, 20), (20, 30), (30, 35)]
     assert [(part.first, part.next) for part in catalog.parts(12, 21)] == [(10, 20), (20, 30)]
@@ -59,9 +59,9 @@ def test_parts_of_a_range(tmp_path: Path) -> None:
 
 def test_reading_starts_at_the_position(tmp_path: Path) -> None:
     """Earlier segments do not matter, damaged or not."""
-    shelf = Shelf(tmp_path)
-    path = shelf.segment(10, 10, 10, payload=bytes(200_000))
-    flip(path, shelf.positions[0] + 1000)
+    builder = LogBuilder(tmp_path)
+    path = builder.segment(10, 10, 10, payload=bytes(200_000))
+    flip(path, builder.positions[0] + 1000)
     catalog = LogCatalog(tmp_path)
     last = to_ranges(catalog.parts(25, 30), RowFilter(), 25, 30)
     catalog.close()
@@ -72,8 +72,8 @@ def test_reading_starts_at_the_position(tmp_path: Path) -> None:
 
 
 def test_a_wrong_position_is_ignored(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
-    shelf.segment(10, 10)
+    builder = LogBuilder(tmp_path)
+    builder.segment(10, 10)
     catalog = LogCatalog(tmp_path)
     [part] = catalog.parts(0, 20)
     catalog.close()
@@ -84,39 +84,39 @@ def test_a_wrong_position_is_ignored(tmp_path: Path) -> None:
 
 
 def test_readers_report_damage_in_the_middle(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
-    path = shelf.segment(10, 10, 10)
-    flip(path, shelf.positions[1] + 400)
+    builder = LogBuilder(tmp_path)
+    path = builder.segment(10, 10, 10)
+    flip(path, builder.positions[1] + 400)
     skipped: list[Gap] = []
-    assert [row["offset"] for row in all_rows(shelf, skipped=skipped)] == [*range(10), *range(20, 30)]
+    assert [row["offset"] for row in all_rows(builder, skipped=skipped)] == [*range(10), *range(20, 30)]
     assert [(gap.first, gap.next) for gap in skipped] == [(10, 20)]
 
 
 def test_a_damaged_head_does_not_hide_later_groups(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
-    path = shelf.segment(10, 10, 10)
-    flip(path, shelf.positions[1] + 1)
+    builder = LogBuilder(tmp_path)
+    path = builder.segment(10, 10, 10)
+    flip(path, builder.positions[1] + 1)
     catalog = LogCatalog(tmp_path)
     assert catalog.next() == 30
     catalog.close()
     skipped: list[Gap] = []
-    assert [row["offset"] for row in all_rows(shelf, skipped=skipped)] == [*range(10), *range(20, 30)]
+    assert [row["offset"] for row in all_rows(builder, skipped=skipped)] == [*range(10), *range(20, 30)]
     assert [(gap.first, gap.next) for gap in skipped] == [(10, 20)]
 
 
 def test_an_unreadable_segment_is_one_part(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
-    path = shelf.segment(10)
-    shelf.segment(10)
+    builder = LogBuilder(tmp_path)
+    path = builder.segment(10)
+    builder.segment(10)
     path.write_bytes(b"nothing of ours")
     skipped: list[Gap] = []
-    assert [row["offset"] for row in all_rows(shelf, skipped=skipped)] == list(range(10, 20))
+    assert [row["offset"] for row in all_rows(builder, skipped=skipped)] == list(range(10, 20))
     assert [(gap.first, gap.next) for gap in skipped] == [(0, 10)]
 
 
 def test_sealed_while_it_is_read(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
-    path = shelf.segment(10, 10)
+    builder = LogBuilder(tmp_path)
+    path = builder.segment(10, 10)
     catalog = LogCatalog(tmp_path)
     ranges = to_ranges(catalog.parts(5, 20), RowFilter(), 5, 20)
     seal(path)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from crash.evidence import read_with_pyarrow
-from log.desk import HASTY, NOW, Desk, Said, reserve_few, said_in
+from crash.log_checks import read_with_pyarrow
+from log.log_rig import HASTY, NOW, LogRecord, LogRig, records_in, reserve_few
 from log.power import PowerDisk
 from polycast.log.repair.verify import LogFinding, verify
 
@@ -24,7 +24,7 @@ class Moment(NamedTuple):
     """The remaining files, and what was durable at the power failure."""
 
     image: Path
-    kept: list[Said]
+    durable: list[LogRecord]
     ids: list[str]
     next: int
     sequences: dict[str, int]
@@ -37,63 +37,63 @@ class Scene:
         self.moments: list[Moment] = []
         self.ids: list[str] = []
         self.sequences = dict.fromkeys(TOPICS, 0)
-        self.said: dict[int, Said] = {}
-        self.desk: Desk | None = None
+        self.records: dict[int, LogRecord] = {}
+        self.rig: LogRig | None = None
         self.disk = PowerDisk(Random(seed + 1), self.maybe_fail)
         self._chance = Random(seed + 2)
-        self.desk = Desk(place / "data", self.disk, segment_bytes=65_536, seal=True, seal_share=1.0, sync=sync)
+        self.rig = LogRig(place / "data", self.disk, segment_bytes=65_536, seal=True, seal_share=1.0, sync=sync)
 
     def maybe_fail(self) -> None:
-        desk = self.desk
-        if desk is None or len(self.moments) >= MOMENTS or self._chance.random() > 0.05:
+        rig = self.rig
+        if rig is None or len(self.moments) >= MOMENTS or self._chance.random() > 0.05:
             return
         image = self.place / f"image-{len(self.moments)}"
-        known = Moment(image, list(desk.kept), list(self.ids), desk.hub.ledger.next_offset, dict(self.sequences))
+        known = Moment(image, list(rig.durable), list(self.ids), rig.hub.ledger.next_offset, dict(self.sequences))
         self.disk.fail(image)
         self.moments.append(known)
 
     def play(self) -> None:
         for number in range(40):
-            assert self.desk
-            waiting = list(self.say(number))
-            while self.desk.log.durable_next < self.desk.log.next:
-                assert not self.desk.wait_durable().reason
-            for batch_id, said in waiting:
-                self.desk.kept += said
+            assert self.rig
+            waiting = list(self.publish_group(number))
+            while self.rig.log.durable_next < self.rig.log.next:
+                assert not self.rig.wait_durable().reason
+            for batch_id, records in waiting:
+                self.rig.durable += records
                 self.ids += [batch_id] if batch_id else []
-        assert self.desk
-        self.desk.close()
+        assert self.rig
+        self.rig.close()
 
-    def say(self, number: int) -> Iterator[tuple[str, list[Said]]]:
-        assert self.desk
+    def publish_group(self, number: int) -> Iterator[tuple[str, list[LogRecord]]]:
+        assert self.rig
         for turn in range(self.random.randint(1, 6)):
             batch_id = f"{number}-{turn}" if self.random.random() < 0.3 else ""
             topics = self.random.choices(TOPICS, k=self.random.randint(1, 9))
             messages = [(topic, self.random.randbytes(self.random.choice((5, 50, 3000)))) for topic in topics]
-            said = said_in(self.desk.say(*messages, batch_id=batch_id))
-            self.said.update({each.offset: each for each in said})
-            self.sequences.update({each.topic: each.sequence for each in said})
-            yield batch_id, said
+            records = records_in(self.rig.append(*messages, batch_id=batch_id))
+            self.records.update({each.offset: each for each in records})
+            self.sequences.update({each.topic: each.sequence for each in records})
+            yield batch_id, records
 
 
 def check(moment: Moment, scene: Scene, promised: bool) -> None:
-    desk = Desk(moment.image, HASTY)
-    rows = [Said(*row) for row in read_with_pyarrow(desk.folder)[0]]
-    assert all(scene.said[row.offset] == row for row in rows)
+    rig = LogRig(moment.image, HASTY)
+    rows = [LogRecord(*row) for row in read_with_pyarrow(rig.folder)[0]]
+    assert all(scene.records[row.offset] == row for row in rows)
     assert [row.offset for row in rows] == sorted({row.offset for row in rows})
     if promised:
-        lost = set(moment.kept) - set(rows)
+        lost = set(moment.durable) - set(rows)
         assert not lost, f"{len(lost)} messages that were acknowledged, from offset {min(lost).offset} on"
-        assert all(desk.find(batch_id, NOW) for batch_id in moment.ids)
+        assert all(rig.find(batch_id, NOW) for batch_id in moment.ids)
     offsets = {row.offset for row in rows}
     for batch_id in (f"{number}-{turn}" for number in range(40) for turn in range(6)):
-        kept = desk.find(batch_id, NOW)
-        assert kept is None or offsets.issuperset(range(kept.first, kept.first + kept.count))
-    assert desk.log.next >= moment.next
-    desk.publish(*[(topic, b"again") for topic in TOPICS])
-    assert all(said.sequence > moment.sequences[said.topic] for said in desk.kept)
-    desk.close()
-    findings = [found for found in verify(desk.folder) if isinstance(found, LogFinding)]
+        durable = rig.find(batch_id, NOW)
+        assert durable is None or offsets.issuperset(range(durable.first, durable.first + durable.count))
+    assert rig.log.next >= moment.next
+    rig.publish(*[(topic, b"again") for topic in TOPICS])
+    assert all(records.sequence > moment.sequences[records.topic] for records in rig.durable)
+    rig.close()
+    findings = [found for found in verify(rig.folder) if isinstance(found, LogFinding)]
     assert all(found.note for found in findings), findings
 
 

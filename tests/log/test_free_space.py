@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from log.desk import desk
 from log.housekeeping_rig import HousekeepingRig
+from log.log_rig import open_rig
 from polycast.errors import StartError, UsageError
 from polycast.log.files.disk import Disk
 from polycast.log.files.folder import segment_size, segments
@@ -56,7 +56,7 @@ def rig(tmp_path: Path, volume: Volume) -> HousekeepingRig:
     settings = LogSettings(seal=False, keep_free=str(6 * PAGE), segment_bytes=PAGE)
     opened = HousekeepingRig(tmp_path, settings, volume)
     for _ in range(10):
-        opened.shelf.segment(5)
+        opened.builder.segment(5)
     return opened
 
 
@@ -104,7 +104,7 @@ def test_a_quarter_of_the_limit_stays_on_a_full_disk(
     settings = LogSettings(seal=False, keep_free=str(keep_free * PAGE), segment_bytes=PAGE)
     rig = HousekeepingRig(tmp_path, settings, volume)
     for _ in range(10):
-        rig.shelf.segment(5)
+        rig.builder.segment(5)
     rig.closed = 45
     for taken in range(10, 20):
         volume.others = taken * PAGE
@@ -122,7 +122,7 @@ def test_nothing_is_removed_on_a_file_system_of_unknown_size(tmp_path: Path, vol
     volume.size = 0
     rig = HousekeepingRig(tmp_path, LogSettings(seal=False, keep_free="1GiB", segment_bytes=PAGE), volume)
     for _ in range(3):
-        rig.shelf.segment(5)
+        rig.builder.segment(5)
     rig.closed = 10
     rig.housekeeping.round()
     assert len(rig.names()) == 3
@@ -134,13 +134,13 @@ def test_low_space_is_logged_at_its_start_and_end(
     caplog.set_level(logging.INFO)
     volume.others = 5 * PAGE
     rig.housekeeping.round()
-    told = (
+    announced = (
         "20.0 KiB are free and log.keep_free is 24.0 KiB: "
         "the oldest segments of the log are removed, down to 6.0 KiB"
     )
-    assert rig.housekeeping.warning == told
+    assert rig.housekeeping.warning == announced
     rig.housekeeping.round()
-    assert rig.housekeeping.warning == told.replace("20.0 KiB", "24.0 KiB"), "there is room, and just so much"
+    assert rig.housekeeping.warning == announced.replace("20.0 KiB", "24.0 KiB"), "there is room, and just so much"
     assert caplog.text.count("make room, or limit the log with log.retain_bytes") == 1
     volume.others = 0
     rig.housekeeping.round()
@@ -184,7 +184,7 @@ def test_space_is_freed_while_a_segment_is_sealed(
     settings = LogSettings(keep_free=str(6 * PAGE), segment_bytes=PAGE)
     rig = HousekeepingRig(tmp_path, settings, volume)
     for _ in range(4):
-        rig.shelf.segment(5)
+        rig.builder.segment(5)
     rig.closed = 10
     rig.housekeeping.round()
     assert rig.names() == [".parquet", "5.parquet", "10.arrows", "15.arrows"]
@@ -206,20 +206,20 @@ def test_the_limit_is_on_by_default(tmp_path: Path) -> None:
     volume = Volume(tmp_path, 20 * PAGE)
     rig = HousekeepingRig(tmp_path, replace(LogSettings(), seal=False), volume)
     for _ in range(10):
-        rig.shelf.segment(5)
+        rig.builder.segment(5)
     volume.others = 9 * PAGE
     rig.housekeeping.round()
     assert len(rig.names()) == 9
 
 
 def test_the_limits_are_logged_at_start(tmp_path: Path) -> None:
-    with desk(tmp_path / "a", keep_free="5MiB", retain_bytes=MIB, retain_seconds=7200.0) as here:
-        assert here.log.housekeeping.describe() == (
+    with open_rig(tmp_path / "a", keep_free="5MiB", retain_bytes=MIB, retain_seconds=7200.0) as rig:
+        assert rig.log.housekeeping.describe() == (
             "the oldest segments are removed when less than 5.0 MiB are free (log.keep_free), or the log has more "
             "than 1.0 MiB (log.retain_bytes), or messages are older than 7,200 s (log.retain_seconds)"
         )
-    with desk(tmp_path / "b", keep_free="0") as here:
-        assert here.log.housekeeping.describe() == "no segment is ever removed"
+    with open_rig(tmp_path / "b", keep_free="0") as rig:
+        assert rig.log.housekeeping.describe() == "no segment is ever removed"
 
 
 # -- sizes -----------------------------------------------------------------------------------------------

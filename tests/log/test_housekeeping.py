@@ -15,7 +15,7 @@ import pytest
 
 from kit.wire import wait_for
 from log.housekeeping_rig import HousekeepingRig
-from log.shelf import BEGAN, SECOND, flip
+from log.log_builder import BEGAN, SECOND, flip
 from polycast.log.files.disk import Disk
 from polycast.log.files.folder import SEAL_REQUEST
 from polycast.log.files.quarantine import QUARANTINE
@@ -39,7 +39,7 @@ def rig(tmp_path: Path, settings: LogSettings) -> HousekeepingRig:
 
 def test_everything_but_the_active_segment_is_sealed(rig: HousekeepingRig) -> None:
     for _ in range(3):
-        rig.shelf.segment(5)
+        rig.builder.segment(5)
     rig.closed = 10
     rig.housekeeping.round()
     assert rig.names() == [".parquet", "5.parquet", "10.arrows"]
@@ -54,26 +54,26 @@ def test_everything_but_the_active_segment_is_sealed(rig: HousekeepingRig) -> No
 
 def test_sealing_can_be_off(tmp_path: Path, settings: LogSettings) -> None:
     rig = HousekeepingRig(tmp_path, replace(settings, seal=False))
-    rig.shelf.segment(5)
+    rig.builder.segment(5)
     rig.housekeeping.round()
     assert rig.names() == [".arrows"]
 
 
 def test_an_empty_segment_is_removed(rig: HousekeepingRig) -> None:
-    rig.shelf.segment()
-    rig.shelf.next += 1
-    rig.shelf.segment(5)
+    rig.builder.segment()
+    rig.builder.next += 1
+    rig.builder.segment(5)
     rig.housekeeping.round()
     assert rig.names() == ["1.parquet"]
 
 
 def test_a_damaged_segment_is_salvaged_and_sealed(rig: HousekeepingRig) -> None:
-    path = rig.shelf.segment(5, 5, 5)
-    flip(path, rig.shelf.positions[1] + 900)
-    rig.shelf.segment(5)
+    path = rig.builder.segment(5, 5, 5)
+    flip(path, rig.builder.positions[1] + 900)
+    rig.builder.segment(5)
     rig.housekeeping.round()
     assert rig.housekeeping.segments_quarantined == 1
-    assert (rig.shelf.folder / QUARANTINE / path.name).exists()
+    assert (rig.builder.folder / QUARANTINE / path.name).exists()
     rig.housekeeping.round()
     assert rig.names() == [".parquet", "10.parquet", "15.parquet"]
     assert rig.offsets() == [*range(5), *range(10, 20)]
@@ -95,8 +95,8 @@ def test_a_full_disk_is_logged_once_and_retried(
     rig = HousekeepingRig(tmp_path, settings, disk)
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    rig.shelf.segment(5)
-    rig.shelf.segment(5)
+    rig.builder.segment(5)
+    rig.builder.segment(5)
     for _ in range(5):
         rig.housekeeping.round()
         now[0] += 40
@@ -119,7 +119,7 @@ def test_failing_snapshots_do_not_block_sealing(tmp_path: Path, settings: LogSet
 
     rig = HousekeepingRig(tmp_path, settings)
     housekeeping = Housekeeping(tmp_path, settings, lambda: 5, lambda: None, fail)
-    rig.shelf.segment(5)
+    rig.builder.segment(5)
     housekeeping.round()
     assert rig.names() == [".parquet"]
 
@@ -131,7 +131,7 @@ def test_retention_by_bytes(tmp_path: Path, settings: LogSettings, caplog: pytes
     caplog.set_level(logging.INFO)
     rig = HousekeepingRig(tmp_path, replace(settings, seal=False, retain_bytes=10_000))
     for _ in range(5):
-        rig.shelf.segment(5)
+        rig.builder.segment(5)
     rig.housekeeping.round()
     assert rig.names() == ["15.arrows", "20.arrows"]  # each takes one page of 4,096 bytes
     assert (rig.housekeeping.segments_removed, rig.housekeeping.messages_removed) == (3, 15)
@@ -140,10 +140,10 @@ def test_retention_by_bytes(tmp_path: Path, settings: LogSettings, caplog: pytes
 
 def test_retention_removes_the_snapshot_of_a_segment(tmp_path: Path, settings: LogSettings) -> None:
     rig = HousekeepingRig(tmp_path, replace(settings, retain_bytes=1))
-    path = rig.shelf.segment(5)
+    path = rig.builder.segment(5)
     for suffix in (".topics", ".batches"):
         path.with_suffix(suffix).write_bytes(b"")
-    rig.shelf.segment(5)
+    rig.builder.segment(5)
     rig.housekeeping.round()
     assert rig.names() == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state.json"]
@@ -151,9 +151,9 @@ def test_retention_removes_the_snapshot_of_a_segment(tmp_path: Path, settings: L
 
 def test_the_active_segment_is_never_removed(tmp_path: Path, settings: LogSettings) -> None:
     rig = HousekeepingRig(tmp_path, replace(settings, retain_bytes=1, retain_seconds=0.001))
-    rig.shelf.segment(5)
-    rig.shelf.begin()
-    rig.shelf.add(5)
+    rig.builder.segment(5)
+    rig.builder.begin()
+    rig.builder.add(5)
     rig.closed = 5
     rig.housekeeping.round()
     assert rig.names() == ["5.arrows"]
@@ -166,7 +166,7 @@ def test_retention_by_age(
     """Offset n has the time n: segments end at 9, 19 and 29 seconds."""
     rig = HousekeepingRig(tmp_path, replace(settings, seal=seal, retain_seconds=100.0))
     for _ in range(3):
-        rig.shelf.segment(5, 5)
+        rig.builder.segment(5, 5)
     suffix = ".parquet" if seal else ".arrows"
     for now, expected in ((108, ["", "10", "20"]), (111, ["10", "20"]), (121, ["20"]), (500, [])):
         monkeypatch.setattr(time, "time", lambda now=now: BEGAN / SECOND + now)
@@ -176,7 +176,7 @@ def test_retention_by_age(
 
 def test_a_damaged_segment_is_as_old_as_its_file(tmp_path: Path, settings: LogSettings) -> None:
     rig = HousekeepingRig(tmp_path, replace(settings, retain_seconds=100.0))
-    rig.shelf.segment(5)
+    rig.builder.segment(5)
     path = tmp_path / "00000000000000000000.parquet"
     path.write_bytes(b"damaged")
     (tmp_path / "00000000000000000000.arrows").unlink()
@@ -192,9 +192,9 @@ def test_a_damaged_segment_is_as_old_as_its_file(tmp_path: Path, settings: LogSe
 
 def test_a_request_to_seal_everything(tmp_path: Path, settings: LogSettings) -> None:
     rig = HousekeepingRig(tmp_path, replace(settings, seal=False))
-    rig.shelf.segment(5)
-    rig.shelf.begin()
-    rig.shelf.add(5)
+    rig.builder.segment(5)
+    rig.builder.begin()
+    rig.builder.add(5)
     rig.closed = 5
     (tmp_path / SEAL_REQUEST).touch()
     rig.housekeeping.round()
@@ -205,8 +205,8 @@ def test_a_request_to_seal_everything(tmp_path: Path, settings: LogSettings) -> 
 
 def test_a_seal_request_waits_for_the_end_of_the_segment(rig: HousekeepingRig, tmp_path: Path) -> None:
     """The writer gets the request later; segments that begin meanwhile are not included."""
-    rig.shelf.begin()
-    rig.shelf.add(5)
+    rig.builder.begin()
+    rig.builder.add(5)
     rig.closed = 0
     (tmp_path / SEAL_REQUEST).touch()
     roll, rig.housekeeping._roll = rig.housekeeping._roll, lambda: None
@@ -214,8 +214,8 @@ def test_a_seal_request_waits_for_the_end_of_the_segment(rig: HousekeepingRig, t
     assert rig.names() == [".arrows"]
     assert (tmp_path / SEAL_REQUEST).exists()
     roll()
-    rig.shelf.begin()
-    rig.shelf.add(5)
+    rig.builder.begin()
+    rig.builder.add(5)
     rig.closed = 5
     rig.housekeeping.round()
     assert rig.names() == [".parquet", "5.arrows"]
@@ -240,7 +240,7 @@ def running(rig: HousekeepingRig) -> Iterator[HousekeepingRig]:
 
 
 def test_wake_starts_a_round(running: HousekeepingRig) -> None:
-    running.shelf.segment(5)
+    running.builder.segment(5)
     running.housekeeping.wake()
     wait_for(lambda: running.names() == [".parquet"], "the segment to be sealed")
 
@@ -259,7 +259,7 @@ def test_stop_interrupts_sealing(tmp_path: Path, settings: LogSettings, monkeypa
     clock = iter(range(10_000))
     monkeypatch.setattr(time, "thread_time", lambda: float(next(clock)))
     rig = HousekeepingRig(tmp_path, replace(settings, seal_share=0.01))
-    rig.shelf.segment(*[10] * 20)
+    rig.builder.segment(*[10] * 20)
     rig.housekeeping.start()
     wait_for(lambda: list(tmp_path.glob("*.tmp")), "sealing to begin")
     rig.housekeeping.stop()

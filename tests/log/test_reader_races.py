@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit.wire import GUARD_SECONDS
-from log.shelf import Shelf
+from log.log_builder import LogBuilder
 from polycast.log.files.format import Gap
 from polycast.log.read.reader import REMOVED, Reader
 from polycast.log.settings import LogSettings
@@ -47,8 +47,8 @@ class Follower(threading.Thread):
 @pytest.mark.slow
 @pytest.mark.parametrize("retain_bytes", [0, 30_000])
 def test_what_is_read_is_what_was_written(tmp_path: Path, retain_bytes: int) -> None:
-    shelf = Shelf(tmp_path)
-    shelf.begin()
+    builder = LogBuilder(tmp_path)
+    builder.begin()
     closed = [0]
     settings = replace(LogSettings(), keep_free="0", seal_share=1.0, retain_bytes=retain_bytes)
     keeper = Housekeeping(tmp_path, settings, lambda: closed[0], lambda: None, lambda: None)
@@ -58,11 +58,11 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, retain_bytes: int) -> 
         follower.start()
     for number in range(GROUPS):
         if number % 4 == 3:
-            shelf.begin()
-            closed[0] = shelf.next
+            builder.begin()
+            closed[0] = builder.next
             keeper.wake()
-        shelf.add(EACH)
-    shelf.end()
+        builder.add(EACH)
+    builder.end()
     for follower in followers:
         follower.ended.set()
         follower.join(GUARD_SECONDS)

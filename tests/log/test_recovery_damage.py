@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from crash.evidence import check_log, read_with_pyarrow, read_with_reader
+from crash.log_checks import check_log, read_with_pyarrow, read_with_reader
 from kit.wire import wait_for
-from log.desk import HASTY, RESERVE, Desk, FaultyDisk, Said, desk, reserve_few
-from log.shelf import flip
+from log.log_builder import flip
+from log.log_rig import HASTY, RESERVE, FaultyDisk, LogRecord, LogRig, open_rig, reserve_few
 from polycast.errors import LogDamageError, StartError
 from polycast.log.files.hot import HotReader
 from polycast.log.files.state import is_running
@@ -27,16 +27,16 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     reserve_few(monkeypatch)
 
 
-def written(data: Path) -> list[Said]:
-    with desk(data) as here:
-        here.fill(GROUPS)
-    return here.kept
+def written(data: Path) -> list[LogRecord]:
+    with open_rig(data) as rig:
+        rig.fill(GROUPS)
+    return rig.durable
 
 
-def killed(data: Path) -> tuple[Path, list[Said]]:
-    with desk(data / "first") as here:
-        here.fill(GROUPS)
-        return here.crash(data), here.kept
+def killed(data: Path) -> tuple[Path, list[LogRecord]]:
+    with open_rig(data / "first") as rig:
+        rig.fill(GROUPS)
+        return rig.crash(data), rig.durable
 
 
 def hot_of(data: Path) -> Path:
@@ -55,103 +55,103 @@ def positions_of(path: Path) -> list[int]:
 
 def test_damage_with_groups_behind_it_is_not_an_unfinished_group(tmp_path: Path) -> None:
     """After a kill, too: the groups behind the damage were acknowledged."""
-    data, kept = killed(tmp_path)
+    data, durable = killed(tmp_path)
     path = hot_of(data)
     damaged = path.read_bytes()
     flip(path, positions_of(path)[2] + 400)
-    with desk(data) as here:
-        again = here.publish(("t0", b"again"))
-    rows, _ = read_with_pyarrow(here.folder)
-    assert [Said(*row) for row in rows] == kept[:2] + kept[3:] + here.kept
-    assert again.first == RESERVE
-    [aside] = (here.folder / "quarantine").glob("*.arrows")
+    with open_rig(data) as rig:
+        last = rig.publish(("t0", b"again"))
+    rows, _ = read_with_pyarrow(rig.folder)
+    assert [LogRecord(*row) for row in rows] == durable[:2] + durable[3:] + rig.durable
+    assert last.first == RESERVE
+    [aside] = (rig.folder / "quarantine").glob("*.arrows")
     assert len(aside.read_bytes()) == len(damaged)
-    assert all(found.note for found in verify(here.folder) if isinstance(found, LogFinding))
+    assert all(found.note for found in verify(rig.folder) if isinstance(found, LogFinding))
 
 
 def test_damage_after_a_clean_stop_without_a_snapshot(tmp_path: Path) -> None:
     """No write was interrupted: a bad group at the end is damage, and the file goes to the quarantine."""
-    kept = written(tmp_path)
+    durable = written(tmp_path)
     path = hot_of(tmp_path)
     flip(path, positions_of(path)[-1] + 400)
     for snapshot in (tmp_path / "log").glob(f"{GROUPS:020}.*"):
         snapshot.unlink()
-    with desk(tmp_path) as here:
-        assert here.log.next == GROUPS  # the state knew that
-        here.fill(3)
-    rows, _ = read_with_pyarrow(here.folder)
-    assert [Said(*row) for row in rows] == kept[:-1] + here.kept
-    assert len(list((here.folder / "quarantine").glob("*.arrows"))) == 1
-    last = {said.topic: said.sequence for said in kept}
-    assert all(said.sequence > last[said.topic] for said in here.kept)
+    with open_rig(tmp_path) as rig:
+        assert rig.log.next == GROUPS  # the state knew that
+        rig.fill(3)
+    rows, _ = read_with_pyarrow(rig.folder)
+    assert [LogRecord(*row) for row in rows] == durable[:-1] + rig.durable
+    assert len(list((rig.folder / "quarantine").glob("*.arrows"))) == 1
+    last = {record.topic: record.sequence for record in durable}
+    assert all(record.sequence > last[record.topic] for record in rig.durable)
 
 
 def test_damage_after_a_clean_stop_is_left_to_readers(tmp_path: Path) -> None:
     """A start after a clean stop reads nothing."""
-    kept = written(tmp_path)
+    durable = written(tmp_path)
     path = hot_of(tmp_path)
     flip(path, positions_of(path)[1] + 400)
-    with desk(tmp_path) as here:
-        here.fill(3)
-    reader = Reader(here.folder, 0)
+    with open_rig(tmp_path) as rig:
+        rig.fill(3)
+    reader = Reader(rig.folder, 0)
     found = [offset for batch in iter(reader.read, None) for offset in batch["offset"].to_pylist()]
     reader.close()
-    assert found == [said.offset for said in kept[:1] + kept[2:] + here.kept]
+    assert found == [record.offset for record in durable[:1] + durable[2:] + rig.durable]
     assert [(gap.first, gap.next) for gap in reader.skipped] == [(1, 2)]
 
 
 def test_a_damaged_head(tmp_path: Path) -> None:
     """The state file has the seed, so that checksums can be verified."""
-    data, kept = killed(tmp_path)
+    data, durable = killed(tmp_path)
     flip(hot_of(data), 20)
-    with desk(data) as here:
-        here.fill(1)
-    rows, _ = read_with_pyarrow(here.folder)
-    assert [Said(*row) for row in rows] == kept + here.kept
+    with open_rig(data) as rig:
+        rig.fill(1)
+    rows, _ = read_with_pyarrow(rig.folder)
+    assert [LogRecord(*row) for row in rows] == durable + rig.durable
 
 
 def test_an_unreadable_segment(tmp_path: Path) -> None:
     data, _ = killed(tmp_path)
     path = hot_of(data)
     path.write_bytes(b"\x01" * path.stat().st_size)
-    with desk(data) as here:
-        assert here.log.next == RESERVE
-        here.fill(3)
-        assert all(said.sequence >= RESERVE - GROUPS for said in here.kept)
-    assert len(list((here.folder / "quarantine").glob("*.arrows"))) == 1
+    with open_rig(data) as rig:
+        assert rig.log.next == RESERVE
+        rig.fill(3)
+        assert all(record.sequence >= RESERVE - GROUPS for record in rig.durable)
+    assert len(list((rig.folder / "quarantine").glob("*.arrows"))) == 1
 
 
 @pytest.mark.parametrize("action", ["truncate", "sync", "write", "rename", "sync_folder"])
 @pytest.mark.parametrize("passing", [0, 1, 2])
 def test_a_failed_start_can_be_retried(tmp_path: Path, action: str, passing: int) -> None:
-    data, kept = killed(tmp_path)
+    data, durable = killed(tmp_path)
     path = hot_of(data)
     flip(path, positions_of(path)[2] + 400)
     disk = FaultyDisk()
     disk.fail(action, "", passing=passing, times=1)
     with contextlib.suppress(StartError):
-        Desk(data, disk).close()
-    with desk(data, HASTY) as here:
-        here.fill(1)
-    rows, _ = read_with_pyarrow(here.folder)
-    assert [Said(*row) for row in rows] == kept[:2] + kept[3:] + here.kept
-    assert all(found.note for found in verify(here.folder) if isinstance(found, LogFinding))
-    assert len(list((here.folder / "quarantine").glob("*.arrows"))) == 1
+        LogRig(data, disk).close()
+    with open_rig(data, HASTY) as rig:
+        rig.fill(1)
+    rows, _ = read_with_pyarrow(rig.folder)
+    assert [LogRecord(*row) for row in rows] == durable[:2] + durable[3:] + rig.durable
+    assert all(found.note for found in verify(rig.folder) if isinstance(found, LogFinding))
+    assert len(list((rig.folder / "quarantine").glob("*.arrows"))) == 1
 
 
 @pytest.mark.parametrize("action", ["truncate", "sync"])
 def test_an_unfinished_group_that_cannot_be_truncated(tmp_path: Path, action: str) -> None:
-    data, kept = killed(tmp_path)
+    data, durable = killed(tmp_path)
     path = hot_of(data)
     path.write_bytes(path.read_bytes()[: positions_of(path)[-1] + 500])
     disk = FaultyDisk()
     disk.fail(action, ".arrows")
     with pytest.raises(StartError, match="Input/output error"):
-        Desk(data, disk)
-    with desk(data) as here:
-        here.fill(1)
-    rows, gaps = read_with_pyarrow(here.folder)
-    assert [Said(*row) for row in rows] == kept[:-1] + here.kept
+        LogRig(data, disk)
+    with open_rig(data) as rig:
+        rig.fill(1)
+    rows, gaps = read_with_pyarrow(rig.folder)
+    assert [LogRecord(*row) for row in rows] == durable[:-1] + rig.durable
     check_log(rows, gaps)
 
 
@@ -164,48 +164,48 @@ def test_an_unfinished_group_that_cannot_be_truncated(tmp_path: Path, action: st
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_state(tmp_path: Path, text: bytes | None, clean: bool) -> None:
     """Its fields are recovered from the segments; the offsets used behind them are unknown."""
-    data, kept = (tmp_path, written(tmp_path)) if clean else killed(tmp_path)
+    data, durable = (tmp_path, written(tmp_path)) if clean else killed(tmp_path)
     (data / "log" / "state.json").unlink()
     if text is not None:
         (data / "log" / "state.json").write_bytes(text)
-    with desk(data, HASTY) as here:
-        assert here.log.next == GROUPS + RESERVE
-        here.fill(3)
-    rows, gaps = read_with_pyarrow(here.folder)
-    assert [Said(*row) for row in rows] == kept + here.kept
+    with open_rig(data, HASTY) as rig:
+        assert rig.log.next == GROUPS + RESERVE
+        rig.fill(3)
+    rows, gaps = read_with_pyarrow(rig.folder)
+    assert [LogRecord(*row) for row in rows] == durable + rig.durable
     check_log(rows, gaps)
-    assert [found for found in verify(here.folder) if isinstance(found, LogFinding)] == []
+    assert [found for found in verify(rig.folder) if isinstance(found, LogFinding)] == []
 
 
 def test_no_state_after_starts_without_messages(tmp_path: Path) -> None:
     """Snapshots tell how far those have come."""
     data, _ = killed(tmp_path)
     for _ in range(3):
-        with desk(data, HASTY) as here:
-            reached, sequence = here.log.next, here.hub.router.topics.use(b"t0").next_sequence
-            data = here.crash(tmp_path)
+        with open_rig(data, HASTY) as rig:
+            reached, sequence = rig.log.next, rig.hub.router.topics.use(b"t0").next_sequence
+            data = rig.crash(tmp_path)
     (data / "log" / "state.json").unlink()
-    with desk(data, HASTY) as here:
-        assert here.log.next > reached
-        here.fill(1)
-        assert here.kept[0].sequence > sequence
-    rows, gaps = read_with_pyarrow(here.folder)
+    with open_rig(data, HASTY) as rig:
+        assert rig.log.next > reached
+        rig.fill(1)
+        assert rig.durable[0].sequence > sequence
+    rows, gaps = read_with_pyarrow(rig.folder)
     check_log(rows, gaps)
 
 
 def test_a_state_that_is_older_than_the_log(tmp_path: Path) -> None:
     """An old copy was restored."""
-    kept = written(tmp_path)
+    durable = written(tmp_path)
     old = (tmp_path / "log" / "state.json").read_bytes()
-    with desk(tmp_path) as here:
-        here.fill(3)
-        kept += here.kept
+    with open_rig(tmp_path) as rig:
+        rig.fill(3)
+        durable += rig.durable
     (tmp_path / "log" / "state.json").write_bytes(old)
-    with desk(tmp_path) as here:
-        assert here.log.next >= GROUPS + 3
-        here.fill(3)
-    rows, gaps = read_with_pyarrow(here.folder)
-    assert [Said(*row) for row in rows] == kept + here.kept
+    with open_rig(tmp_path) as rig:
+        assert rig.log.next >= GROUPS + 3
+        rig.fill(3)
+    rows, gaps = read_with_pyarrow(rig.folder)
+    assert [LogRecord(*row) for row in rows] == durable + rig.durable
     check_log(rows, gaps)
 
 
@@ -219,10 +219,10 @@ def test_a_state_of_a_newer_version(tmp_path: Path, change: dict[str, object]) -
     path.write_text(newer)
     for _ in range(2):
         with pytest.raises(LogDamageError, match="newer version of Polycast: 3, this one reads 2"):
-            Desk(tmp_path)
+            LogRig(tmp_path)
     assert path.read_text() == newer
     path.write_bytes(before)
-    with desk(tmp_path):
+    with open_rig(tmp_path):
         pass
 
 
@@ -230,38 +230,38 @@ def test_a_state_of_a_newer_version(tmp_path: Path, change: dict[str, object]) -
 
 
 def test_leftovers_are_removed(tmp_path: Path) -> None:
-    kept = written(tmp_path)
+    durable = written(tmp_path)
     folder = tmp_path / "log"
     for name in ("x.tmp", f"{0:020}.parquet.tmp", "state.json.tmp", f"{5:020}.topics.tmp"):
         (folder / name).write_bytes(b"half of it")
-    with desk(tmp_path) as here:
+    with open_rig(tmp_path) as rig:
         assert list(folder.glob("*.tmp")) == []
-        assert [Said(*row) for row in read_with_reader(folder)] == kept
-        here.fill(1)
+        assert [LogRecord(*row) for row in read_with_reader(folder)] == durable
+        rig.fill(1)
 
 
 def test_a_hot_segment_that_is_sealed_is_removed(tmp_path: Path) -> None:
     """A kill between renaming the sealed file and removing the hot one."""
-    kept = written(tmp_path)
+    durable = written(tmp_path)
     hot = hot_of(tmp_path)
     copy = hot.read_bytes()
-    with desk(tmp_path, seal=True) as here:
-        wait_for(lambda: here.log.housekeeping.segments_sealed, "sealing")
+    with open_rig(tmp_path, seal=True) as rig:
+        wait_for(lambda: rig.log.housekeeping.segments_sealed, "sealing")
     hot.write_bytes(copy)
-    with desk(tmp_path) as here:
+    with open_rig(tmp_path) as rig:
         assert not hot.exists()
-        here.fill(1)
-    rows, gaps = read_with_pyarrow(here.folder)
-    assert [Said(*row) for row in rows] == kept + here.kept
+        rig.fill(1)
+    rows, gaps = read_with_pyarrow(rig.folder)
+    assert [LogRecord(*row) for row in rows] == durable + rig.durable
     check_log(rows, gaps)
 
 
 def test_two_brokers_in_one_folder(tmp_path: Path) -> None:
-    with desk(tmp_path) as here:
+    with open_rig(tmp_path) as rig:
         with pytest.raises(StartError, match=r"in use by process \d+"):
-            Desk(tmp_path)
-        here.fill(1)
-    with desk(tmp_path):
+            LogRig(tmp_path)
+        rig.fill(1)
+    with open_rig(tmp_path):
         pass
 
 
@@ -277,7 +277,7 @@ def test_is_running_does_not_block_a_start(tmp_path: Path) -> None:
         thread.start()
     try:
         for _ in range(20):
-            with desk(tmp_path, HASTY):
+            with open_rig(tmp_path, HASTY):
                 assert is_running(tmp_path / "log")
     finally:
         ending.set()

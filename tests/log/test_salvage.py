@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from log.shelf import SEED, Shelf, flip, to_rows
+from log.log_builder import SEED, LogBuilder, flip, to_rows
 from polycast.log.files.disk import DISK, Disk
 from polycast.log.files.folder import segments
 from polycast.log.files.format import Gap
@@ -22,10 +22,10 @@ from polycast.log.upkeep.sealing import seal
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
+def builder(tmp_path: Path) -> LogBuilder:
     state = LogState(seed=f"{SEED:016x}", clean=True, next=0, reserved=0)
     write_state(tmp_path, state, DISK)
-    return Shelf(tmp_path)
+    return LogBuilder(tmp_path)
 
 
 def names(folder: Path) -> list[str]:
@@ -41,121 +41,121 @@ def offsets(folder: Path) -> list[int]:
     return found
 
 
-def test_damage_in_the_middle(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
-    path = shelf.segment(5, 5, 5, 5, 5)
-    flip(path, shelf.positions[1] + 900)
-    flip(path, shelf.positions[3] + 900)
+def test_damage_in_the_middle(builder: LogBuilder, caplog: pytest.LogCaptureFixture) -> None:
+    path = builder.segment(5, 5, 5, 5, 5)
+    flip(path, builder.positions[1] + 900)
+    flip(path, builder.positions[3] + 900)
     damaged = path.read_bytes()
     made = salvage(path)
     assert [record.levelname for record in caplog.records] == ["CRITICAL"] * 2
     assert "offsets from 5 up to 10 are lost" in caplog.records[0].getMessage()
-    assert names(shelf.folder) == [".arrows", "10.arrows", "20.arrows"]
-    assert made == [segment.path for segment in segments(shelf.folder)]
-    assert offsets(shelf.folder) == [*range(5), *range(10, 15), *range(20, 25)]
-    assert (shelf.folder / QUARANTINE / path.name).read_bytes() == damaged
+    assert names(builder.folder) == [".arrows", "10.arrows", "20.arrows"]
+    assert made == [segment.path for segment in segments(builder.folder)]
+    assert offsets(builder.folder) == [*range(5), *range(10, 15), *range(20, 25)]
+    assert (builder.folder / QUARANTINE / path.name).read_bytes() == damaged
     where = f"lost to damage, see quarantine/{path.name}"
-    assert read_lost(shelf.folder) == [Gap(5, 10, where), Gap(15, 20, where)]
-    reader = Reader(shelf.folder, 7)
+    assert read_lost(builder.folder) == [Gap(5, 10, where), Gap(15, 20, where)]
+    reader = Reader(builder.folder, 7)
     assert reader.read() is not None
     assert reader.skipped == [Gap(7, 10, where)]
 
 
-def test_what_was_saved_can_be_sealed(shelf: Shelf) -> None:
-    path = shelf.segment(5, 5, 5)
-    flip(path, shelf.positions[1] + 900)
+def test_what_was_saved_can_be_sealed(builder: LogBuilder) -> None:
+    path = builder.segment(5, 5, 5)
+    flip(path, builder.positions[1] + 900)
     for saved in salvage(path):
         assert seal(saved) is not None
-    assert offsets(shelf.folder) == [*range(5), *range(10, 15)]
+    assert offsets(builder.folder) == [*range(5), *range(10, 15)]
 
 
-def test_the_first_group_is_damaged(shelf: Shelf) -> None:
-    path = shelf.segment(5, 5)
-    flip(path, shelf.positions[0] + 900)
+def test_the_first_group_is_damaged(builder: LogBuilder) -> None:
+    path = builder.segment(5, 5)
+    flip(path, builder.positions[0] + 900)
     salvage(path)
-    assert names(shelf.folder) == ["5.arrows"]
-    assert offsets(shelf.folder) == [*range(5, 10)]
+    assert names(builder.folder) == ["5.arrows"]
+    assert offsets(builder.folder) == [*range(5, 10)]
 
 
-def test_the_last_group_is_damaged(shelf: Shelf) -> None:
-    path = shelf.segment(5, 5)
-    flip(path, shelf.positions[1] + 900)
-    shelf.segment(5)
+def test_the_last_group_is_damaged(builder: LogBuilder) -> None:
+    path = builder.segment(5, 5)
+    flip(path, builder.positions[1] + 900)
+    builder.segment(5)
     salvage(path)
-    assert names(shelf.folder) == [".arrows", "10.arrows"]
-    assert [(gap.first, gap.next) for gap in read_lost(shelf.folder)] == [(5, 10)]
+    assert names(builder.folder) == [".arrows", "10.arrows"]
+    assert [(gap.first, gap.next) for gap in read_lost(builder.folder)] == [(5, 10)]
 
 
-def test_losses_at_the_end_of_the_log_are_unknown(shelf: Shelf) -> None:
-    path = shelf.segment(5, 5)
-    flip(path, shelf.positions[1] + 900)
+def test_losses_at_the_end_of_the_log_are_unknown(builder: LogBuilder) -> None:
+    path = builder.segment(5, 5)
+    flip(path, builder.positions[1] + 900)
     salvage(path)
-    assert offsets(shelf.folder) == [*range(5)]
-    assert read_lost(shelf.folder) == []
+    assert offsets(builder.folder) == [*range(5)]
+    assert read_lost(builder.folder) == []
 
 
-def test_all_of_it_is_damaged(shelf: Shelf) -> None:
-    path = shelf.segment(5)
-    flip(path, shelf.positions[0] + 900)
+def test_all_of_it_is_damaged(builder: LogBuilder) -> None:
+    path = builder.segment(5)
+    flip(path, builder.positions[0] + 900)
     assert salvage(path) == []
-    assert names(shelf.folder) == []
-    assert [path.name for path in (shelf.folder / QUARANTINE).glob("*.arrows")] == [path.name]
+    assert names(builder.folder) == []
+    assert [path.name for path in (builder.folder / QUARANTINE).glob("*.arrows")] == [path.name]
 
 
 @pytest.mark.parametrize("position", [0, 5, 100, 500])
-def test_the_beginning_is_damaged(shelf: Shelf, position: int) -> None:
+def test_the_beginning_is_damaged(builder: LogBuilder, position: int) -> None:
     """The state file has the seed, so that checksums can be verified."""
-    path = shelf.segment(5, 5)
+    path = builder.segment(5, 5)
     data = bytearray(path.read_bytes())
     data[position : position + 8] = b"damaged!"
     path.write_bytes(data)
     assert salvage(path) == [path]
-    assert offsets(shelf.folder) == [*range(10)]
+    assert offsets(builder.folder) == [*range(10)]
 
 
 def test_the_beginning_is_damaged_and_the_seed_unknown(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
-    path = shelf.segment(5)
+    builder = LogBuilder(tmp_path)
+    path = builder.segment(5)
     flip(path, 0)
     assert salvage(path) == []
     assert [path.name for path in (tmp_path / QUARANTINE).glob("*.arrows")] == [path.name]
 
 
-def test_zeros_in_the_middle(shelf: Shelf) -> None:
-    path = shelf.segment(5, 5, 5)
+def test_zeros_in_the_middle(builder: LogBuilder) -> None:
+    path = builder.segment(5, 5, 5)
     data = bytearray(path.read_bytes())
-    begin, end = shelf.positions[1:]
+    begin, end = builder.positions[1:]
     data[begin:end] = bytes(end - begin)
     path.write_bytes(data)
     salvage(path)
-    assert names(shelf.folder) == [".arrows", "10.arrows"]
-    assert offsets(shelf.folder) == [*range(5), *range(10, 15)]
+    assert names(builder.folder) == [".arrows", "10.arrows"]
+    assert offsets(builder.folder) == [*range(5), *range(10, 15)]
 
 
-def test_groups_behind_damage(shelf: Shelf) -> None:
-    path = shelf.segment(5, 5, 5)
+def test_groups_behind_damage(builder: LogBuilder) -> None:
+    path = builder.segment(5, 5, 5)
     assert not inspect(path).groups_behind
-    flip(path, shelf.positions[2] + 900)
+    flip(path, builder.positions[2] + 900)
     assert not inspect(path).groups_behind
-    flip(path, shelf.positions[1] + 900)
+    flip(path, builder.positions[1] + 900)
     assert not inspect(path).groups_behind
-    flip(path, shelf.positions[2] + 900)
+    flip(path, builder.positions[2] + 900)
     assert inspect(path).groups_behind
 
 
-def test_groups_behind_a_damaged_beginning(shelf: Shelf) -> None:
-    path = shelf.segment(5)
+def test_groups_behind_a_damaged_beginning(builder: LogBuilder) -> None:
+    path = builder.segment(5)
     flip(path, 0)
     assert inspect(path).groups_behind
-    flip(path, shelf.positions[0] + 900)
+    flip(path, builder.positions[0] + 900)
     assert not inspect(path).groups_behind
 
 
-def test_a_copy_of_a_group_in_an_unfinished_payload(shelf: Shelf) -> None:
+def test_a_copy_of_a_group_in_an_unfinished_payload(builder: LogBuilder) -> None:
     """An unfinished group contains valid groups of this file, but old ones."""
-    path = shelf.segment(5)
+    path = builder.segment(5)
     copy = path.read_bytes()
     path.unlink()
-    again = Shelf(shelf.folder)
+    again = LogBuilder(builder.folder)
     again.begin()
     again.add(5)
     again.add(1, payload=copy)
@@ -190,10 +190,10 @@ class FailingDisk(Disk):
         super().rename(old, new)
 
 
-def test_salvage_can_fail_anywhere_and_be_retried(shelf: Shelf) -> None:
+def test_salvage_can_fail_anywhere_and_be_retried(builder: LogBuilder) -> None:
     """Valid groups stay readable at any time, and the file is copied once."""
-    path = shelf.segment(5, 5, 5)
-    flip(path, shelf.positions[1] + 900)
+    path = builder.segment(5, 5, 5)
+    flip(path, builder.positions[1] + 900)
     damaged = path.read_bytes()
     failures = 0
     while True:
@@ -201,11 +201,11 @@ def test_salvage_can_fail_anywhere_and_be_retried(shelf: Shelf) -> None:
             salvage(path, FailingDisk(failures))
         except OSError:
             failures += 1
-            assert offsets(shelf.folder) == [*range(5), *range(10, 15)]
+            assert offsets(builder.folder) == [*range(5), *range(10, 15)]
             continue
         break
     assert failures > 8
-    assert offsets(shelf.folder) == [*range(5), *range(10, 15)]
-    put_aside = [path for path in (shelf.folder / QUARANTINE).iterdir() if path.suffix == ".arrows"]
+    assert offsets(builder.folder) == [*range(5), *range(10, 15)]
+    put_aside = [path for path in (builder.folder / QUARANTINE).iterdir() if path.suffix == ".arrows"]
     assert [path.read_bytes() for path in put_aside] == [damaged]
     assert len(list(HotReader(path).groups())) == 1

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from log.shelf import SEED, Shelf, digest, flip, time_of, to_rows
+from log.log_builder import SEED, LogBuilder, digest, flip, time_of, to_rows
 from polycast.errors import LogDamageError
 from polycast.log.files.disk import Disk
 from polycast.log.files.format import NOTHING_BEFORE, SCHEMA
@@ -27,8 +27,8 @@ from polycast.log.upkeep.sealing import seal
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path)
+def builder(tmp_path: Path) -> LogBuilder:
+    return LogBuilder(tmp_path)
 
 
 def sealed(path: Path, **more: Any) -> Path:
@@ -37,31 +37,31 @@ def sealed(path: Path, **more: Any) -> Path:
     return target
 
 
-def test_all_rows_are_there_and_the_hot_file_is_not(shelf: Shelf, tmp_path: Path) -> None:
-    target = sealed(shelf.segment(3, 1, 200))
+def test_all_rows_are_there_and_the_hot_file_is_not(builder: LogBuilder, tmp_path: Path) -> None:
+    target = sealed(builder.segment(3, 1, 200))
     assert [path.name for path in tmp_path.iterdir()] == ["00000000000000000000.parquet"]
     table = pq.read_table(target)
     assert table.schema.remove_metadata() == SCHEMA
-    assert to_rows(table.to_batches()) == shelf.rows
+    assert to_rows(table.to_batches()) == builder.rows
 
 
-def test_the_metadata_of_a_sealed_segment(shelf: Shelf) -> None:
-    shelf.segment(5)
-    before = shelf.checksum
-    shelf.begin()
-    shelf.skip(10, "unclean stop")
-    shelf.add(2, batches=[("id-1", 15, 2, "alice")])
-    shelf.add(4)
-    shelf.skip(3, "not stored: disk full")
-    shelf.add(1)
-    path = shelf.folder / "00000000000000000005.arrows"
-    shelf.end()
+def test_the_metadata_of_a_sealed_segment(builder: LogBuilder) -> None:
+    builder.segment(5)
+    before = builder.checksum
+    builder.begin()
+    builder.skip(10, "unclean stop")
+    builder.add(2, batches=[("id-1", 15, 2, "alice")])
+    builder.add(4)
+    builder.skip(3, "not stored: disk full")
+    builder.add(1)
+    path = builder.folder / "00000000000000000005.arrows"
+    builder.end()
     metadata = json.loads(pq.read_metadata(sealed(path)).metadata[b"polycast"])
     groups = metadata.pop("row_groups")
     content = metadata.pop("content")
     assert metadata == {
         "version": 2, "seed": f"{SEED:016x}", "first": 15, "next": 25, "count": 7,
-        "previous": before, "checksum": shelf.checksum,
+        "previous": before, "checksum": builder.checksum,
         "gaps": [
             {"first": 5, "next": 15, "reason": "unclean stop"},
             {"first": 21, "next": 24, "reason": "not stored: disk full"},
@@ -73,18 +73,18 @@ def test_the_metadata_of_a_sealed_segment(shelf: Shelf) -> None:
     assert content == xxhash.xxh3_128_hexdigest("".join(groups[0]["columns"]).encode())
 
 
-def test_the_first_group_of_a_log_has_no_previous(shelf: Shelf) -> None:
-    with SealedReader(sealed(shelf.segment(1))) as reader:
+def test_the_first_group_of_a_log_has_no_previous(builder: LogBuilder) -> None:
+    with SealedReader(sealed(builder.segment(1))) as reader:
         assert reader.metadata.previous == NOTHING_BEFORE
 
 
-def test_digests_are_what_the_documentation_says(shelf: Shelf) -> None:
+def test_digests_are_what_the_documentation_says(builder: LogBuilder) -> None:
     """Computed from values."""
-    target = sealed(shelf.segment(40))
+    target = sealed(builder.segment(40))
     with SealedReader(target) as reader:
         [group] = reader.metadata.row_groups
     for name, found in zip(SCHEMA.names, group.columns, strict=True):
-        values = [row[name] for row in shelf.rows]
+        values = [row[name] for row in builder.rows]
         if isinstance(values[0], int):
             data = b"".join(value.to_bytes(8, "little", signed=True) for value in values)
         else:
@@ -93,9 +93,11 @@ def test_digests_are_what_the_documentation_says(shelf: Shelf) -> None:
         assert found == xxhash.xxh3_64_hexdigest(data), name
 
 
-def test_row_groups_follow_the_offsets_and_stay_small(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_follow_the_offsets_and_stay_small(
+    builder: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 50)
-    target = sealed(shelf.segment(30, 30, 170, 5))
+    target = sealed(builder.segment(30, 30, 170, 5))
     metadata = pq.read_metadata(target)
     sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     assert sum(sizes) == 235
@@ -103,19 +105,19 @@ def test_row_groups_follow_the_offsets_and_stay_small(shelf: Shelf, monkeypatch:
     column = metadata.row_group(1).column(0)
     assert column.statistics.min == sizes[0]
     assert column.statistics.max == sizes[0] + sizes[1] - 1
-    assert to_rows(pq.read_table(target).to_batches()) == shelf.rows
+    assert to_rows(pq.read_table(target).to_batches()) == builder.rows
 
 
-def test_row_groups_of_large_payloads_hold_few_rows(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_of_large_payloads_hold_few_rows(builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "ROW_GROUP_BYTES", 10_000)
-    target = sealed(shelf.segment(20, payload=b"x" * 3000))
+    target = sealed(builder.segment(20, payload=b"x" * 3000))
     metadata = pq.read_metadata(target)
     assert metadata.num_row_groups >= 4
-    assert to_rows(pq.read_table(target).to_batches()) == shelf.rows
+    assert to_rows(pq.read_table(target).to_batches()) == builder.rows
 
 
-def test_encodings(shelf: Shelf) -> None:
-    metadata = pq.read_metadata(sealed(shelf.segment(1000)))
+def test_encodings(builder: LogBuilder) -> None:
+    metadata = pq.read_metadata(sealed(builder.segment(1000)))
     columns = {SCHEMA.names[i]: metadata.row_group(0).column(i) for i in range(8)}
     assert {column.compression for column in columns.values()} == {"ZSTD"}
     for name in ("offset", "sequence", "time"):
@@ -126,61 +128,61 @@ def test_encodings(shelf: Shelf) -> None:
     assert all((column.statistics is not None) == (name != "payload") for name, column in columns.items())
 
 
-def test_duckdb_and_polars_read_the_same(shelf: Shelf, tmp_path: Path) -> None:
-    sealed(shelf.segment(300, 7))
-    sealed(shelf.segment(50))
-    expected = digest(row["payload"] for row in shelf.rows)
+def test_duckdb_and_polars_read_the_same(builder: LogBuilder, tmp_path: Path) -> None:
+    sealed(builder.segment(300, 7))
+    sealed(builder.segment(50))
+    expected = digest(row["payload"] for row in builder.rows)
     pattern = str(tmp_path / "*.parquet")
     rows = duckdb.execute(
         f'select "offset", topic, sequence, payload from \'{pattern}\' order by "offset"'
     ).fetchall()
-    assert [row[:3] for row in rows] == [(row["offset"], row["topic"], row["sequence"]) for row in shelf.rows]
+    assert [row[:3] for row in rows] == [(row["offset"], row["topic"], row["sequence"]) for row in builder.rows]
     assert digest(row[3] for row in rows) == expected
     described = duckdb.execute(f"describe select * from '{pattern}'").fetchall()
     types = {row[0]: row[1] for row in described}
     assert types["time"] == "TIMESTAMP WITH TIME ZONE"
     assert types["payload"] == "BLOB"
     frame = polars.read_parquet(pattern).sort("offset")
-    assert frame["offset"].to_list() == [row["offset"] for row in shelf.rows]
+    assert frame["offset"].to_list() == [row["offset"] for row in builder.rows]
     assert digest(frame["payload"].to_list()) == expected
-    assert frame["time"].dt.epoch("us").to_list() == [row["time"] for row in shelf.rows]
+    assert frame["time"].dt.epoch("us").to_list() == [row["time"] for row in builder.rows]
 
 
-def test_a_segment_without_messages_is_not_sealed(shelf: Shelf, tmp_path: Path) -> None:
-    path = shelf.segment()
+def test_a_segment_without_messages_is_not_sealed(builder: LogBuilder, tmp_path: Path) -> None:
+    path = builder.segment()
     assert seal(path) is None
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_values_that_are_empty_or_long(shelf: Shelf) -> None:
-    shelf.begin()
-    shelf.add(3, payload=b"")
-    shelf.add(1, payload=os.urandom(3 * 1024 * 1024))
-    shelf.add(2, topics=("", "höhe"))
-    shelf.end()
-    target = sealed(shelf.folder / "00000000000000000000.arrows")
-    assert to_rows(pq.read_table(target).to_batches()) == shelf.rows
+def test_values_that_are_empty_or_long(builder: LogBuilder) -> None:
+    builder.begin()
+    builder.add(3, payload=b"")
+    builder.add(1, payload=os.urandom(3 * 1024 * 1024))
+    builder.add(2, topics=("", "höhe"))
+    builder.end()
+    target = sealed(builder.folder / "00000000000000000000.arrows")
+    assert to_rows(pq.read_table(target).to_batches()) == builder.rows
 
 
 # -- what can go wrong -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("group", [0, 1, 2])
-def test_damage_leaves_everything_as_it_was(shelf: Shelf, tmp_path: Path, group: int) -> None:
-    path = shelf.segment(10, 10, 10)
-    flip(path, shelf.positions[group] + 800)
+def test_damage_leaves_everything_as_it_was(builder: LogBuilder, tmp_path: Path, group: int) -> None:
+    path = builder.segment(10, 10, 10)
+    flip(path, builder.positions[group] + 800)
     before = path.read_bytes()
-    with pytest.raises(LogDamageError, match=rf"byte {shelf.positions[group]:,}: "):
+    with pytest.raises(LogDamageError, match=rf"byte {builder.positions[group]:,}: "):
         seal(path)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == before
 
 
-def test_groups_behind_zeros_are_damage(shelf: Shelf) -> None:
+def test_groups_behind_zeros_are_damage(builder: LogBuilder) -> None:
     """A block of zeros in the middle looks like the end."""
-    path = shelf.segment(10, 10, 10)
+    path = builder.segment(10, 10, 10)
     data = bytearray(path.read_bytes())
-    begin, end = shelf.positions[1:]
+    begin, end = builder.positions[1:]
     data[begin:end] = bytes(end - begin)
     path.write_bytes(data)
     with pytest.raises(LogDamageError, match="groups follow"):
@@ -199,8 +201,8 @@ class FullDisk(Disk):
 
 
 @pytest.mark.parametrize("room", [0, 10, 1000])
-def test_a_full_disk_leaves_everything_as_it_was(shelf: Shelf, tmp_path: Path, room: int) -> None:
-    path = shelf.segment(1000)
+def test_a_full_disk_leaves_everything_as_it_was(builder: LogBuilder, tmp_path: Path, room: int) -> None:
+    path = builder.segment(1000)
     with pytest.raises(OSError, match="No space left") as failed:
         seal(path, disk=FullDisk(room))
     assert failed.value.errno == errno.ENOSPC
@@ -223,8 +225,10 @@ class WrongDisk(Disk):
 
 
 @pytest.mark.parametrize("at", [10, 300, 700])
-def test_the_hot_file_stays_until_the_sealed_one_was_read_again(shelf: Shelf, tmp_path: Path, at: int) -> None:
-    path = shelf.segment(100)
+def test_the_hot_file_stays_until_the_sealed_one_was_read_again(
+    builder: LogBuilder, tmp_path: Path, at: int
+) -> None:
+    path = builder.segment(100)
     with pytest.raises(OSError, match="differs from the rows that were written"):
         seal(path, disk=WrongDisk(at))
     assert list(tmp_path.iterdir()) == [path]
@@ -250,28 +254,28 @@ class Order(Disk):
         super().rename(old, new)
 
 
-def test_the_order_that_loses_nothing(shelf: Shelf) -> None:
-    path = shelf.segment(100)
+def test_the_order_that_loses_nothing(builder: LogBuilder) -> None:
+    path = builder.segment(100)
     disk = Order(path)
     sealed(path, disk=disk)
     name = "00000000000000000000.parquet"
     assert disk.seen == ["sync", f"rename {name}.tmp {name}", "sync folder, hot: True"]
 
 
-def test_sealing_stops_on_request(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealing_stops_on_request(builder: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 10)
-    path = shelf.segment(*[10] * 10)
+    path = builder.segment(*[10] * 10)
     steps = iter([False] * 12 + [True])
     assert seal(path, stopped=lambda: next(steps)) is None
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_sealing_pauses_according_to_its_share(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealing_pauses_according_to_its_share(builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 10)
     clock = iter(range(100))
     monkeypatch.setattr(time, "thread_time", lambda: float(next(clock)))
     rests: list[float] = []
-    sealed(shelf.segment(10, 10), share=0.25, pause=rests.append)
+    sealed(builder.segment(10, 10), share=0.25, pause=rests.append)
     assert rests == [3.0] * 6  # two groups, each of them read, written and read again, a second each
 
 

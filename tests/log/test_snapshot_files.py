@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from crash.evidence import check_log, read_with_pyarrow
+from crash.log_checks import check_log, read_with_pyarrow
 from kit.wire import wait_for
-from log.desk import HASTY, NOW, FaultyDisk, Said, desk, reserve_few
-from log.shelf import every_byte, flip
+from log.log_builder import every_byte, flip
+from log.log_rig import HASTY, NOW, FaultyDisk, LogRecord, open_rig, reserve_few
 from polycast.errors import StartError
 from polycast.log.batch_ids import BatchRow
 from polycast.log.files.disk import DISK
@@ -112,13 +112,13 @@ def test_forgotten_topics_raise_the_floor() -> None:
 # -- in use ----------------------------------------------------------------------------------------------
 
 
-def some_segments(data: Path, count: int = 4) -> tuple[Path, list[Said]]:
+def some_segments(data: Path, count: int = 4) -> tuple[Path, list[LogRecord]]:
     """Killed: as many segments, each with its snapshot."""
-    with desk(data / "first", segment_bytes=65_536) as here:
+    with open_rig(data / "first", segment_bytes=65_536) as rig:
         for number in range(count):
-            here.publish((f"only {number}", b"x" * 70_000), ("all", b"y"), batch_id=f"batch {number}")
-        wait_for(lambda: len(list(here.folder.glob("*.topics"))) == count, "snapshots")
-        return here.crash(data), here.kept
+            rig.publish((f"only {number}", b"x" * 70_000), ("all", b"y"), batch_id=f"batch {number}")
+        wait_for(lambda: len(list(rig.folder.glob("*.topics"))) == count, "snapshots")
+        return rig.crash(data), rig.durable
 
 
 @pytest.mark.parametrize("damaged", [0, 1, 2, 3, 4])
@@ -127,17 +127,17 @@ def test_older_snapshots_work_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     reserve_few(monkeypatch)
-    data, kept = some_segments(tmp_path)
+    data, durable = some_segments(tmp_path)
     for path in sorted((data / "log").glob("*.topics"), reverse=True)[:damaged]:
         spoil(path, how)
-    with desk(data, HASTY) as here:
+    with open_rig(data, HASTY) as rig:
         for number in range(4):
-            assert here.find(f"batch {number}", NOW)
-        here.publish(*[(said.topic, b"again") for said in kept])
-        last = {said.topic: said.sequence for said in kept}
-        assert all(said.sequence > last[said.topic] for said in here.kept[:4])
-    rows, gaps = read_with_pyarrow(here.folder)
-    assert [Said(*row) for row in rows] == kept + here.kept
+            assert rig.find(f"batch {number}", NOW)
+        rig.publish(*[(record.topic, b"again") for record in durable])
+        last = {record.topic: record.sequence for record in durable}
+        assert all(record.sequence > last[record.topic] for record in rig.durable[:4])
+    rows, gaps = read_with_pyarrow(rig.folder)
+    assert [LogRecord(*row) for row in rows] == durable + rig.durable
     check_log(rows, gaps)
     assert ("an older one takes longer" in caplog.text) == (damaged > 0 and how != "gone")
 
@@ -158,9 +158,9 @@ def test_without_snapshots_and_without_the_first_segments(tmp_path: Path, monkey
     for path in (data / "log").glob("*.topics"):
         spoil(path, "gone")
     (data / "log" / f"{0:020}.arrows").unlink()
-    with desk(data) as here:
-        here.publish(("only 0", b"again"), ("all", b"again"))
-        assert here.kept[0].sequence > 0 and here.kept[1].sequence > 3
+    with open_rig(data) as rig:
+        rig.publish(("only 0", b"again"), ("all", b"again"))
+        assert rig.durable[0].sequence > 0 and rig.durable[1].sequence > 3
 
 
 def test_a_snapshot_that_cannot_be_written_costs_only_time(
@@ -168,32 +168,32 @@ def test_a_snapshot_that_cannot_be_written_costs_only_time(
 ) -> None:
     reserve_few(monkeypatch)
     disk = FaultyDisk()
-    with desk(tmp_path / "data", disk, segment_bytes=65_536) as here:
+    with open_rig(tmp_path / "data", disk, segment_bytes=65_536) as rig:
         disk.fail("write", ".topics.tmp", errno.ENOSPC)
         for _ in range(3):
-            here.publish(("a", b"x" * 70_000), batch_id="some")
+            rig.publish(("a", b"x" * 70_000), batch_id="some")
         wait_for(lambda: disk.failures, "the snapshot")
-        assert [path.stem for path in here.folder.glob("*.topics")] == [f"{0:020}"]
-        image = here.crash(tmp_path)
+        assert [path.stem for path in rig.folder.glob("*.topics")] == [f"{0:020}"]
+        image = rig.crash(tmp_path)
     assert "No space left on device" in caplog.text
-    with desk(image) as again:
-        again.publish(("a", b"next"))
-        assert again.kept[0].sequence > 2
-        assert again.find("some", NOW)
+    with open_rig(image) as reopened:
+        reopened.publish(("a", b"next"))
+        assert reopened.durable[0].sequence > 2
+        assert reopened.find("some", NOW)
 
 
 def test_the_last_snapshot_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Then the next start reads the end of the log."""
     disk = FaultyDisk()
-    with desk(tmp_path, disk) as here:
-        here.fill(3)
+    with open_rig(tmp_path, disk) as rig:
+        rig.fill(3)
         disk.fail("sync", ".topics.tmp", errno.EIO)
     assert "the next start reads the end of the log: " in caplog.text
-    with desk(tmp_path) as again:
-        assert again.log.next > 3
-        again.fill(3)
-    rows, gaps = read_with_pyarrow(again.folder)
-    assert [Said(*row) for row in rows] == here.kept + again.kept
+    with open_rig(tmp_path) as reopened:
+        assert reopened.log.next > 3
+        reopened.fill(3)
+    rows, gaps = read_with_pyarrow(reopened.folder)
+    assert [LogRecord(*row) for row in rows] == rig.durable + reopened.durable
     check_log(rows, gaps)
 
 
@@ -201,12 +201,12 @@ def test_the_last_snapshot_cannot_be_written(tmp_path: Path, caplog: pytest.LogC
 @pytest.mark.parametrize("action", ["write", "sync", "rename"])
 def test_a_start_fails_if_it_cannot_write(tmp_path: Path, action: str, name: str) -> None:
     """A clear error, unchanged files, and an unlocked folder."""
-    with desk(tmp_path) as here:
-        here.fill(3)
+    with open_rig(tmp_path) as rig:
+        rig.fill(3)
     disk = FaultyDisk()
     disk.fail(action, name)
     with pytest.raises(StartError, match=r"cannot write a log in .*: Input/output error"):
-        desk(tmp_path, disk).__enter__()
-    with desk(tmp_path) as again:
-        assert again.log.next == 3
-    assert [found for found in verify(here.folder) if isinstance(found, LogFinding)] == []
+        open_rig(tmp_path, disk).__enter__()
+    with open_rig(tmp_path) as reopened:
+        assert reopened.log.next == 3
+    assert [found for found in verify(rig.folder) if isinstance(found, LogFinding)] == []

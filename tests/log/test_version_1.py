@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from crash.evidence import check_log, read_with_pyarrow
+from crash.log_checks import check_log, read_with_pyarrow
 from kit import hermod
 from kit.broker import Broker
 from kit.replay import total
-from log.desk import desk
+from log.log_rig import open_rig
 from polycast.log.repair.verify import LogFinding, verify
 
 OLD = Path(__file__).parent / "version_1"
@@ -44,25 +44,25 @@ def version_of(data: Path) -> int:
 
 def test_ids_of_version_1_are_known_to_every_identity(data: Path) -> None:
     for _ in range(2):
-        with desk(data, batch_id_seconds=LONG) as here:
+        with open_rig(data, batch_id_seconds=LONG) as rig:
             for owner in ("alice", "bob"):
-                found = {name: here.find(name, owner=owner) for name in COUNTS}
-                assert {name: kept and kept.count for name, kept in found.items()} == COUNTS
-            assert not here.find("other")
-            here.publish(("t", b"x"), batch_id="new", owner="alice", now=LATER)
-            assert here.find("new", owner="alice") and not here.find("new", owner="bob")
-            image = here.crash(data.parent)
-        with desk(image, batch_id_seconds=LONG) as after:
+                found = {name: rig.find(name, owner=owner) for name in COUNTS}
+                assert {name: durable and durable.count for name, durable in found.items()} == COUNTS
+            assert not rig.find("other")
+            rig.publish(("t", b"x"), batch_id="new", owner="alice", now=LATER)
+            assert rig.find("new", owner="alice") and not rig.find("new", owner="bob")
+            image = rig.crash(data.parent)
+        with open_rig(image, batch_id_seconds=LONG) as after:
             assert after.find("new", owner="alice") and not after.find("new", owner="bob")
             assert after.find("sealed") and after.find("staged")
 
 
 def test_a_log_of_version_1_continues_as_version_2(data: Path) -> None:
-    with desk(data, batch_id_seconds=LONG, seal=True) as here:
-        here.publish(("t", b"x"))
+    with open_rig(data, batch_id_seconds=LONG, seal=True) as rig:
+        rig.publish(("t", b"x"))
     assert version_of(data) == 2
-    check_log(*read_with_pyarrow(here.folder))
-    assert [found for found in verify(here.folder) if isinstance(found, LogFinding)] == []
+    check_log(*read_with_pyarrow(rig.folder))
+    assert [found for found in verify(rig.folder) if isinstance(found, LogFinding)] == []
 
 
 def test_a_repeat_at_a_broker_that_is_newer(data: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from crash.evidence import check_log, read_with_pyarrow
+from crash.log_checks import check_log, read_with_pyarrow
 from kit.wire import GUARD_SECONDS, wait_for
-from log.desk import ME, Desk, Said, desk, path_of, said_in
+from log.log_rig import OWNER, LogRecord, LogRig, open_rig, path_of, records_in
 from polycast.log.files.disk import Disk
 from polycast.log.files.format import BatchEntry, GroupHeader
 from polycast.log.files.hot import HotReader
@@ -43,8 +43,8 @@ def disk() -> SlowDisk:
 
 
 @pytest.fixture
-def here(tmp_path: Path, disk: SlowDisk) -> Iterator[Desk]:
-    with desk(tmp_path, disk) as opened:
+def rig(tmp_path: Path, disk: SlowDisk) -> Iterator[LogRig]:
+    with open_rig(tmp_path, disk) as opened:
         try:
             yield opened
         finally:
@@ -60,67 +60,69 @@ def headers(folder: Path) -> list[GroupHeader]:
     return found
 
 
-def test_nothing_is_announced_before_fsync(here: Desk, disk: SlowDisk) -> None:
-    here.fill(1)
+def test_nothing_is_announced_before_fsync(rig: LogRig, disk: SlowDisk) -> None:
+    rig.fill(1)
     disk.hold()
-    here.say(("a", b"1"))
+    rig.append(("a", b"1"))
     assert disk.begun.wait(GUARD_SECONDS)
-    wait_for(lambda: len(headers(here.folder)) == 2, "the group")  # it is written
-    assert here.is_silent()
+    wait_for(lambda: len(headers(rig.folder)) == 2, "the group")  # it is written
+    assert rig.is_silent()
     disk.free.set()
-    assert here.wait_durable() == (1, 2, "")
+    assert rig.wait_durable() == (1, 2, "")
 
 
-def test_groups_written_during_an_fsync_share_the_next_one(here: Desk, disk: SlowDisk) -> None:
-    here.fill(1)
+def test_groups_written_during_an_fsync_share_the_next_one(rig: LogRig, disk: SlowDisk) -> None:
+    rig.fill(1)
     disk.hold()
-    here.say(("a", b"1"))
+    rig.append(("a", b"1"))
     assert disk.begun.wait(GUARD_SECONDS)
     before = disk.syncs
     for number in range(100):
-        here.say(("a", b"%d" % number))
-    wait_for(lambda: headers(here.folder)[-1].next == 102, "all groups")
+        rig.append(("a", b"%d" % number))
+    wait_for(lambda: headers(rig.folder)[-1].next == 102, "all groups")
     disk.free.set()
-    told = [here.wait_durable()]
-    while told[-1].next < 102:
-        told.append(here.wait_durable())
+    announced = [rig.wait_durable()]
+    while announced[-1].next < 102:
+        announced.append(rig.wait_durable())
     assert disk.syncs <= before + 2
-    assert [each.first for each in told[1:]] == [each.next for each in told[:-1]]  # in their order, without a hole
-    assert len(headers(here.folder)) < 50
+    assert [each.first for each in announced[1:]] == [
+        each.next for each in announced[:-1]
+    ]  # in their order, without a hole
+    assert len(headers(rig.folder)) < 50
 
 
 @pytest.mark.parametrize("sync", ["never", "interval"])
 def test_weaker_sync_settings_announce_earlier(tmp_path: Path, disk: SlowDisk, sync: str) -> None:
     """Written messages survive as long as the machine runs."""
-    with desk(tmp_path, disk, sync=sync, sync_seconds=3600.0) as here:
-        here.fill(1)
+    with open_rig(tmp_path, disk, sync=sync, sync_seconds=3600.0) as rig:
+        rig.fill(1)
         before = disk.syncs
-        here.fill(20)
+        rig.fill(20)
         assert disk.syncs - before < 2
-        image = here.crash(tmp_path)
-    with desk(image) as again:
-        rows, _ = read_with_pyarrow(again.folder)
-        assert [Said(*row) for row in rows] == here.kept
+        image = rig.crash(tmp_path)
+    with open_rig(image) as reopened:
+        rows, _ = read_with_pyarrow(reopened.folder)
+        assert [LogRecord(*row) for row in rows] == rig.durable
 
 
 def test_an_interval_passes(tmp_path: Path, disk: SlowDisk) -> None:
-    with desk(tmp_path, disk, sync="interval", sync_seconds=0.001) as here:
-        here.fill(1)
+    with open_rig(tmp_path, disk, sync="interval", sync_seconds=0.001) as rig:
+        rig.fill(1)
         wait_for(lambda: disk.syncs, "a sync though nothing more comes")
 
 
-def test_a_batch_lies_in_one_group(here: Desk, disk: SlowDisk) -> None:
+def test_a_batch_lies_in_one_group(rig: LogRig, disk: SlowDisk) -> None:
     disk.hold()
-    here.say(("a", b"1"))
+    rig.append(("a", b"1"))
     for number in range(20):
-        here.say(("a", b"x"), ("b", b"y"), ("a", b"z"), batch_id=f"id {number}")
-    here.say(("a", b"1"))
+        rig.append(("a", b"x"), ("b", b"y"), ("a", b"z"), batch_id=f"id {number}")
+    rig.append(("a", b"1"))
     disk.free.set()
-    while here.wait_durable().next < 62:
+    while rig.wait_durable().next < 62:
         pass
-    found = headers(here.folder)
-    kept = [batch for header in found for batch in header.batches]
-    assert kept == [BatchEntry(f"id {number}", 1 + 3 * number, 3, ME) for number in range(20)]
+    found = headers(rig.folder)
+    durable = [batch for header in found for batch in header.batches]
+    assert durable == [BatchEntry(f"id {number}", 1 + 3 * number, 3, OWNER) for number in range(20)]
     for header in found:
         assert all(
             header.first <= each.first and each.first + each.count <= header.next for each in header.batches
@@ -129,10 +131,10 @@ def test_a_batch_lies_in_one_group(here: Desk, disk: SlowDisk) -> None:
 
 def test_the_chain_goes_on_across_segments_and_starts(tmp_path: Path) -> None:
     for _ in range(3):
-        with desk(tmp_path, segment_bytes=65_536) as here:
-            here.fill(4, size=40_000)
-    found = headers(here.folder)
-    assert len(list(here.folder.glob("*.arrows"))) == 6
+        with open_rig(tmp_path, segment_bytes=65_536) as rig:
+            rig.fill(4, size=40_000)
+    found = headers(rig.folder)
+    assert len(list(rig.folder.glob("*.arrows"))) == 6
     assert [header.previous for header in found] == ["0" * 32, *(header.checksum for header in found[:-1])]
 
 
@@ -144,50 +146,50 @@ def firsts(folder: Path) -> list[int]:
 
 
 def test_a_segment_ends_when_it_is_full(tmp_path: Path) -> None:
-    with desk(tmp_path, segment_bytes=100_000) as here:
-        here.fill(10, size=40_000)
-        assert firsts(here.folder) == [0, 3, 6, 9]
-        wait_for(lambda: here.log.writer.closed == 9, "the end of the third")
-        sizes = [path.stat().st_size for path in sorted(here.folder.glob("*.arrows"))]
+    with open_rig(tmp_path, segment_bytes=100_000) as rig:
+        rig.fill(10, size=40_000)
+        assert firsts(rig.folder) == [0, 3, 6, 9]
+        wait_for(lambda: rig.log.writer.closed == 9, "the end of the third")
+        sizes = [path.stat().st_size for path in sorted(rig.folder.glob("*.arrows"))]
         assert all(120_000 < size < 130_000 for size in sizes[:3])  # what was allocated is given back
 
 
 def test_a_segment_ends_when_it_is_old(tmp_path: Path) -> None:
-    with desk(tmp_path, segment_seconds=0.001) as here:
-        while len(firsts(here.folder)) < 3:
-            here.fill(1)
+    with open_rig(tmp_path, segment_seconds=0.001) as rig:
+        while len(firsts(rig.folder)) < 3:
+            rig.fill(1)
 
 
 def test_a_segment_ends_on_request(tmp_path: Path) -> None:
-    with desk(tmp_path) as here:
-        here.fill(2)
-        here.log.writer.roll()
-        wait_for(lambda: here.log.writer.closed == 2, "the end")
-        here.log.writer.roll()  # there is none
-        here.fill(1)
-        assert firsts(here.folder) == [0, 2]
+    with open_rig(tmp_path) as rig:
+        rig.fill(2)
+        rig.log.writer.roll()
+        wait_for(lambda: rig.log.writer.closed == 2, "the end")
+        rig.log.writer.roll()  # there is none
+        rig.fill(1)
+        assert firsts(rig.folder) == [0, 2]
 
 
 def test_the_next_segment_waits_until_the_last_one_is_durable(tmp_path: Path, disk: SlowDisk) -> None:
     """After a power failure no later group may exist without the earlier ones."""
-    with desk(tmp_path, disk, segment_bytes=65_536, sync="never") as here:
-        here.fill(1, size=70_000)
+    with open_rig(tmp_path, disk, segment_bytes=65_536, sync="never") as rig:
+        rig.fill(1, size=70_000)
         disk.hold()
-        here.say(("a", b"1"))
+        rig.append(("a", b"1"))
         assert disk.begun.wait(GUARD_SECONDS)
-        assert firsts(here.folder) == [0]
+        assert firsts(rig.folder) == [0]
         disk.free.set()
-        assert here.wait_durable() == (1, 2, "")
-        assert firsts(here.folder) == [0, 1]
+        assert rig.wait_durable() == (1, 2, "")
+        assert firsts(rig.folder) == [0, 1]
 
 
 def test_close_waits_until_everything_is_durable(tmp_path: Path) -> None:
-    here = Desk(tmp_path)
-    bursts = [here.say((f"t{number % 3}", b"%d" % number)) for number in range(50)]
-    said = [line for burst in bursts for line in said_in(burst)]
-    here.close()
-    rows, gaps = read_with_pyarrow(here.folder)
-    assert [Said(*row) for row in rows] == said
+    rig = LogRig(tmp_path)
+    bursts = [rig.append((f"t{number % 3}", b"%d" % number)) for number in range(50)]
+    record = [line for burst in bursts for line in records_in(burst)]
+    rig.close()
+    rows, gaps = read_with_pyarrow(rig.folder)
+    assert [LogRecord(*row) for row in rows] == record
     check_log(rows, gaps)
-    while here.wait_durable().next < 50:
+    while rig.wait_durable().next < 50:
         pass

@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from log.shelf import SECOND
+from log.log_builder import SECOND
 
 HOUR = 3600
 Row = dict[str, Any]

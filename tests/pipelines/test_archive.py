@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from log.shelf import BEGAN, SECOND, Shelf
+from log.log_builder import BEGAN, SECOND, LogBuilder
 from pipelines.lake import HOUR, read
 from polycast.errors import StartError, UsageError
 from polycast.pipelines.archive.compaction import FIRST_STEP_BYTES, Compactor, MergeLimits, merge, step_of
@@ -28,12 +28,12 @@ class Killed(BaseException):
 
 
 def rows_of(count: int) -> pa.RecordBatch:
-    return Shelf(Path("nowhere")).make(count)
+    return LogBuilder(Path("nowhere")).make(count)
 
 
 def write_log(folder: Path, count: int) -> None:
     folder.mkdir()
-    Shelf(folder).segment(count)
+    LogBuilder(folder).segment(count)
 
 
 # -- staging ---------------------------------------------------------------------------------------------

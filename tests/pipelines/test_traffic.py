@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from log.shelf import BEGAN, SECOND
+from log.log_builder import BEGAN, SECOND
 from pipelines.timed import Row, Timed, sent
 from polycast.errors import RemoteError
 from polycast.log.files.format import SCHEMA
@@ -40,12 +40,12 @@ def test_delays_are_not_negative() -> None:
 
 
 def test_counts_per_window_topic_dialect_source_and_size(tmp_path: Path) -> None:
-    shelf = Timed(tmp_path)
-    shelf.say(sent(500))
-    batch = pa.RecordBatch.from_pylist(shelf.rows, SCHEMA)
+    builder = Timed(tmp_path)
+    builder.say(sent(500))
+    batch = pa.RecordBatch.from_pylist(builder.rows, SCHEMA)
     now = BEGAN / SECOND + 1000
     wanted: dict[Any, list[Row]] = defaultdict(list)
-    for row in shelf.rows:
+    for row in builder.rows:
         window = row["time"] // SECOND // MINUTE
         wanted[window, row["topic"], row["dialect"], row["source"], len(row["payload"])].append(row)
     found = count_batch(batch, MINUTE, now).to_pylist()

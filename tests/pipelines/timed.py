@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from log.shelf import BEGAN, SECOND, Shelf
+from log.log_builder import BEGAN, SECOND, LogBuilder
 from polycast.log.files.format import SCHEMA
 
 Row = dict[str, Any]
 
 
-class Timed(Shelf):
+class Timed(LogBuilder):
     def say(self, rows: list[Row]) -> None:
         self.make_from = rows
         self.segment(len(rows))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from log.shelf import Shelf, half_sealed
+from log.log_builder import LogBuilder, half_sealed
 from polycast.spark import session
 
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"  # C1 only: tests are too short for C2
@@ -22,5 +22,5 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
+def builder(tmp_path: Path) -> LogBuilder:
     return half_sealed(tmp_path / "data" / "log")

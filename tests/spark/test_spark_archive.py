@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from log.shelf import Shelf
+from log.log_builder import LogBuilder
 from pipelines.lake import Row, expected, read
 from polycast.log.upkeep.sealing import seal
 from polycast.pipelines.runtime import runner
@@ -28,12 +28,12 @@ def run(spark: SparkSession, data: Path, *settings: str) -> tuple[RunReport, lis
 def test_archive_resumes_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     data, lake = tmp_path, tmp_path / "lake"
     (data / "log").mkdir()
-    shelf = Shelf(data / "log")
+    builder = LogBuilder(data / "log")
     for _ in range(3):
-        seal(shelf.segment(1000, topics=("a", "b.c", "polycast/events/start")))
+        seal(builder.segment(1000, topics=("a", "b.c", "polycast/events/start")))
 
     def wanted() -> list[Row]:
-        return expected([row for row in shelf.rows if not row["topic"].startswith("polycast/")])
+        return expected([row for row in builder.rows if not row["topic"].startswith("polycast/")])
 
     report, reported = run(spark, data, "batch_bytes=1", "compact_files=2")
     assert read(lake) == wanted()
@@ -45,7 +45,7 @@ def test_archive_resumes_from_its_checkpoint(spark: SparkSession, tmp_path: Path
     # the driver was killed between the lake's commit and Spark's: the batch is repeated
     for name in ("2", ".2.crc"):
         (data / "checkpoints" / "archive" / "commits" / name).unlink(missing_ok=True)
-    shelf.segment(1000, 500)
+    builder.segment(1000, 500)
     report, reported = run(spark, data)
     assert [progress.batch for progress in reported] == [2, 3]
     assert read(lake) == wanted()
@@ -71,7 +71,7 @@ def others_read(spark: SparkSession, lake: Path, rows: list[Row]) -> None:
 
 def test_an_empty_log_adds_nothing(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
-    Shelf(tmp_path / "log").segment()
+    LogBuilder(tmp_path / "log").segment()
     report, reported = run(spark, tmp_path)
     assert (report.rows, report.offset, report.lag) == (0, 0, 0)
     assert [progress.rows for progress in reported] in ([], [0])

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from log.shelf import BEGAN, Row, Shelf
+from log.log_builder import BEGAN, LogBuilder, Row
 from polycast.errors import StartError, UsageError
 from polycast.log.read.query import RowFilter
 from polycast.model import Exact
@@ -19,10 +19,10 @@ from polycast.spark.error_text import unwrap
 from polycast.spark.fetch import fetch, from_batch, to_batch
 
 
-def read(spark: SparkSession, shelf: Shelf, schema: str = "", **options: object) -> DataFrame:
+def read(spark: SparkSession, builder: LogBuilder, schema: str = "", **options: object) -> DataFrame:
     reader = spark.read.format("polycast").options(**{name: str(value) for name, value in options.items()})
     if "path" not in options and "at" not in options:
-        reader = reader.option("path", str(shelf.folder))
+        reader = reader.option("path", str(builder.folder))
     return (reader.schema(schema) if schema else reader).load()
 
 
@@ -30,8 +30,8 @@ def offsets(rows: DataFrame) -> list[int]:
     return sorted(row.offset for row in rows.select("offset").collect())
 
 
-def expected(shelf: Shelf, **wanted: Any) -> list[int]:
-    return [row["offset"] for row in shelf.rows if all(row[name] == value for name, value in wanted.items())]
+def expected(builder: LogBuilder, **wanted: Any) -> list[int]:
+    return [row["offset"] for row in builder.rows if all(row[name] == value for name, value in wanted.items())]
 
 
 def moment(offset: int) -> datetime:
@@ -45,34 +45,34 @@ def to_row(row: Any) -> Row:
     return {**values, "time": micros, "payload": bytes(values["payload"])}
 
 
-def test_reads_all_rows_and_columns(spark: SparkSession, shelf: Shelf) -> None:
-    table = read(spark, shelf)
+def test_reads_all_rows_and_columns(spark: SparkSession, builder: LogBuilder) -> None:
+    table = read(spark, builder)
     assert table.schema.simpleString() == (
         "struct<offset:bigint,topic:string,sequence:bigint,time:timestamp,dialect:string,format:string,"
         "payload:binary,source:string>"
     )
-    assert sorted(map(to_row, table.collect()), key=lambda row: row["offset"]) == shelf.rows
-    assert read(spark, shelf, path=shelf.folder.parent).count() == 300
+    assert sorted(map(to_row, table.collect()), key=lambda row: row["offset"]) == builder.rows
+    assert read(spark, builder, path=builder.folder.parent).count() == 300
 
 
-def test_stretches_are_offset_ranges(spark: SparkSession, shelf: Shelf) -> None:
+def test_stretches_are_offset_ranges(spark: SparkSession, builder: LogBuilder) -> None:
     reported = read(
-        spark, shelf, stretches="true", startingOffsets=150, endingOffsets=280, minPartitions=3
+        spark, builder, stretches="true", startingOffsets=150, endingOffsets=280, minPartitions=3
     ).toArrow()
     batch = reported.sort_by("first").combine_chunks().to_batches()[0]
     assert any(stretch.position for stretch in from_batch(batch))
     assert to_batch(from_batch(batch)).equals(batch)
     wanted = RowFilter((Exact("a"),))
-    found = pa.Table.from_batches(fetch(shelf.folder, [batch], wanted, ["offset", "payload"])).to_pylist()
-    right = [row for row in shelf.rows if row["topic"] == "a" and 150 <= row["offset"] < 280]
+    found = pa.Table.from_batches(fetch(builder.folder, [batch], wanted, ["offset", "payload"])).to_pylist()
+    right = [row for row in builder.rows if row["topic"] == "a" and 150 <= row["offset"] < 280]
     assert found == [{"offset": row["offset"], "payload": row["payload"]} for row in right]
     assert to_batch([]).num_rows == 0
 
 
-def test_a_schema_selects_columns(spark: SparkSession, shelf: Shelf) -> None:
-    table = read(spark, shelf, "topic string, offset long")
+def test_a_schema_selects_columns(spark: SparkSession, builder: LogBuilder) -> None:
+    table = read(spark, builder, "topic string, offset long")
     assert table.columns == ["topic", "offset"]
-    assert sorted(map(tuple, table.collect())) == sorted((row["topic"], row["offset"]) for row in shelf.rows)
+    assert sorted(map(tuple, table.collect())) == sorted((row["topic"], row["offset"]) for row in builder.rows)
 
 
 @pytest.mark.parametrize(
@@ -87,27 +87,27 @@ def test_a_schema_selects_columns(spark: SparkSession, shelf: Shelf) -> None:
     ],
 )
 def test_offset_and_time_ranges(
-    spark: SparkSession, shelf: Shelf, options: dict[str, Any], first: int, after: int
+    spark: SparkSession, builder: LogBuilder, options: dict[str, Any], first: int, after: int
 ) -> None:
-    assert offsets(read(spark, shelf, **options)) == list(range(first, after))
+    assert offsets(read(spark, builder, **options)) == list(range(first, after))
 
 
-def test_topics_and_their_sequences(spark: SparkSession, shelf: Shelf) -> None:
-    assert offsets(read(spark, shelf, subscribe="b.>")) == expected(shelf, topic="b.c")
-    assert offsets(read(spark, shelf, subscribe="~c, a")) == expected(shelf)
-    assert offsets(read(spark, shelf, subscribe="nothing")) == []
-    some = read(spark, shelf, startingOffsets='{"a": 140}', endingOffsets='{"b.c": 3}')
-    assert offsets(some) == [row["offset"] for row in shelf.rows if _is_between(row)]
+def test_topics_and_their_sequences(spark: SparkSession, builder: LogBuilder) -> None:
+    assert offsets(read(spark, builder, subscribe="b.>")) == expected(builder, topic="b.c")
+    assert offsets(read(spark, builder, subscribe="~c, a")) == expected(builder)
+    assert offsets(read(spark, builder, subscribe="nothing")) == []
+    some = read(spark, builder, startingOffsets='{"a": 140}', endingOffsets='{"b.c": 3}')
+    assert offsets(some) == [row["offset"] for row in builder.rows if _is_between(row)]
 
 
 def _is_between(row: Row) -> bool:
     return bool(row["sequence"] >= 140 if row["topic"] == "a" else row["sequence"] < 3)
 
 
-def test_reserved_topics_are_excluded_unless_named(spark: SparkSession, shelf: Shelf) -> None:
-    shelf.segment(10, topics=["polycast/events/connect"])
-    assert read(spark, shelf).count() == 300
-    assert read(spark, shelf, subscribe="polycast/>").count() == 10
+def test_reserved_topics_are_excluded_unless_named(spark: SparkSession, builder: LogBuilder) -> None:
+    builder.segment(10, topics=["polycast/events/connect"])
+    assert read(spark, builder).count() == 300
+    assert read(spark, builder, subscribe="polycast/>").count() == 10
 
 
 FILTERS: dict[str, Callable[[Row], bool]] = {
@@ -129,10 +129,10 @@ FILTERS: dict[str, Callable[[Row], bool]] = {
 }
 
 
-def test_pushed_down_filters_select_the_same_rows(spark: SparkSession, shelf: Shelf) -> None:
+def test_pushed_down_filters_select_the_same_rows(spark: SparkSession, builder: LogBuilder) -> None:
     for text, chosen in FILTERS.items():
-        found = offsets(read(spark, shelf).where(text))
-        assert found == [row["offset"] for row in shelf.rows if chosen(row)], text
+        found = offsets(read(spark, builder).where(text))
+        assert found == [row["offset"] for row in builder.rows if chosen(row)], text
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_pushed_down_filters_select_the_same_rows(spark: SparkSession, shelf: Sh
         ({"schema": "topic string, colour string"}, "messages have no column 'colour'"),
     ],
 )
-def test_bad_input(spark: SparkSession, shelf: Shelf, options: dict[str, Any], message: str) -> None:
+def test_bad_input(spark: SparkSession, builder: LogBuilder, options: dict[str, Any], message: str) -> None:
     with pytest.raises(PySparkException) as raised:
-        read(spark, shelf, **options).collect()
+        read(spark, builder, **options).collect()
     reported = unwrap(raised.value)
     assert str(reported).startswith(message)
     assert reported.hint
@@ -153,15 +153,17 @@ def test_bad_input(spark: SparkSession, shelf: Shelf, options: dict[str, Any], m
     assert "\n" not in f"{reported}{reported.hint}"
 
 
-def test_removed_segments(spark: SparkSession, shelf: Shelf) -> None:
-    (shelf.folder / "00000000000000000000.parquet").unlink()
-    assert offsets(read(spark, shelf)) == list(range(100, 300))
+def test_removed_segments(spark: SparkSession, builder: LogBuilder) -> None:
+    (builder.folder / "00000000000000000000.parquet").unlink()
+    assert offsets(read(spark, builder)) == list(range(100, 300))
     with pytest.raises(PySparkException) as raised:
-        read(spark, shelf, startingOffsets=50).count()
+        read(spark, builder, startingOffsets=50).count()
     assert str(unwrap(raised.value)) == "offsets 50 to 99 were removed: the log starts at offset 100"
-    assert offsets(read(spark, shelf, startingOffsets=50, failOnDataLoss="false")) == list(range(100, 300))
+    assert offsets(read(spark, builder, startingOffsets=50, failOnDataLoss="false")) == list(range(100, 300))
 
 
-def test_temporary_view_in_sql(spark: SparkSession, shelf: Shelf) -> None:
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW m USING polycast OPTIONS (path '{shelf.folder}', subscribe 'a')")
-    assert spark.sql("SELECT count(*) AS n FROM m").collect()[0].n == len(expected(shelf, topic="a"))
+def test_temporary_view_in_sql(spark: SparkSession, builder: LogBuilder) -> None:
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW m USING polycast OPTIONS (path '{builder.folder}', subscribe 'a')"
+    )
+    assert spark.sql("SELECT count(*) AS n FROM m").collect()[0].n == len(expected(builder, topic="a"))

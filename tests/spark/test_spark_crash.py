@@ -22,8 +22,8 @@ import pyarrow.dataset as pads
 import pytest
 import xxhash
 
-from crash.mortal import ENVIRONMENT, Mortal
-from crash.publishers import OnceBatches, Unit
+from crash.publishers import IdempotentBatches, Unit
+from crash.restartable import ENVIRONMENT, RestartableBroker
 from kit.links import free_port
 from kit.wire import wait_for
 from polycast.log.read.reader import Reader
@@ -38,7 +38,7 @@ DRIVER_ROUNDS = 10
 WAIT_SECONDS = 180.0
 
 
-class Steady(OnceBatches):
+class Steady(IdempotentBatches):
     """Publishes slowly, so that Spark keeps up."""
 
     ahead = 1
@@ -119,7 +119,7 @@ class Scene:
         self.random = Random(seed)
         self.port = free_port()
         self.folder = folder
-        self.broker = Mortal(folder / "data", folder / "broker.err")
+        self.broker = RestartableBroker(folder / "data", folder / "broker.err")
         self.carrier = Carrier(folder, f"tcp://127.0.0.1:{self.port}")
         self.publishers = [Steady(f"steady-{number}", self.broker, Random(f"{seed}{number}")) for number in (1, 2)]
         self.kills: Counter[str] = Counter()

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import NumberFormatException
 from pyspark.sql import SparkSession
 
-from log.shelf import Shelf
+from log.log_builder import LogBuilder
 from polycast.client import Response, to_body
 from polycast.model import parse_pattern, parse_patterns
 from polycast.pipelines.service.sql_service import SqlService
@@ -73,10 +73,12 @@ def test_rights_and_view_patterns_are_both_required(spark: SparkSession) -> None
 
 
 @pytest.fixture(params=["hot", "sealed"])
-def service(spark: SparkSession, shelf: Shelf, tmp_path: Path, request: pytest.FixtureRequest) -> SqlService:
+def service(
+    spark: SparkSession, builder: LogBuilder, tmp_path: Path, request: pytest.FixtureRequest
+) -> SqlService:
     """One log has hot and sealed segments, the other a hot segment only."""
     if request.param == "sealed":
-        return SqlService(spark, shelf.folder.parent, "", SECONDS)
+        return SqlService(spark, builder.folder.parent, "", SECONDS)
     sent = [Sent("mine.1", b"1"), Sent("secret.1", b"one"), Sent("secret.2", b"two"), Sent("mine.2", b"2")]
     write_log(tmp_path / "other", sent)
     return SqlService(spark, tmp_path / "other", "", SECONDS)

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kit.broker import Broker, clean_environment
-from log.shelf import Shelf
+from log.log_builder import LogBuilder
 from polycast.client import Client, Response, connect, to_body
 from polycast.errors import StartError
 from polycast.model import Body, Message, StartPosition, parse_pattern
@@ -220,28 +220,30 @@ def attested(query: str) -> Body:
     return to_body({"identity": "loopback", "query": None, "body": {"query": query}})
 
 
-def test_a_slow_query_is_cancelled(spark: SparkSession, shelf: Shelf) -> None:
-    service = SqlService(spark, shelf.folder.parent, "", seconds=0.5)
+def test_a_slow_query_is_cancelled(spark: SparkSession, builder: LogBuilder) -> None:
+    service = SqlService(spark, builder.folder.parent, "", seconds=0.5)
     endless = "SELECT count(*) FROM range(1000000000000) WHERE sqrt(id) < 0"
     failed = service.respond(attested(endless))
     assert (failed.success, failed.value) == (False, "the query took longer than 0.5 s and was cancelled")
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
-    patient = SqlService(spark, shelf.folder.parent, "", SPARK_SECONDS)
+    patient = SqlService(spark, builder.folder.parent, "", SPARK_SECONDS)
     answered = patient.respond(attested("SELECT count(*) AS n FROM messages"))
     assert answered.value == {"columns": ["n"], "rows": [[300]], "more": False}
 
 
-def test_a_large_result_is_truncated(spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_result_is_truncated(
+    spark: SparkSession, builder: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("polycast.pipelines.service.sql_service.RESPONSE_BYTES", 1000)
-    service = SqlService(spark, shelf.folder.parent, "", SPARK_SECONDS)
+    service = SqlService(spark, builder.folder.parent, "", SPARK_SECONDS)
     query = "SELECT repeat('x', 300) AS x FROM messages"
     answered = service.respond(attested(query)).value
     assert (len(answered["rows"]), answered["more"]) == (3, True)
 
 
-def test_a_response_is_limited(spark: SparkSession, shelf: Shelf) -> None:
+def test_a_response_is_limited(spark: SparkSession, builder: LogBuilder) -> None:
     """The broker would close the connection for a larger one, and so fail all open requests."""
-    service = SqlService(spark, shelf.folder.parent, "", SPARK_SECONDS)
+    service = SqlService(spark, builder.folder.parent, "", SPARK_SECONDS)
     names = ", ".join(["t.*"] * 200)
     for query, text in (
         (

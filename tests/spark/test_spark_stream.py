@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.udf import _wrap_function
 
-from log.shelf import Shelf
+from log.log_builder import LogBuilder
 from polycast.errors import StartError
 from polycast.log.upkeep.sealing import seal
 from polycast.spark import register
@@ -20,12 +20,12 @@ from polycast.spark.source import PolycastSource
 class Lane:
     """A stream from a log to a Parquet folder, run repeatedly with one checkpoint."""
 
-    def __init__(self, spark: SparkSession, shelf: Shelf, folder: Path) -> None:
-        self.spark, self.shelf, self.folder = spark, shelf, folder
+    def __init__(self, spark: SparkSession, builder: LogBuilder, folder: Path) -> None:
+        self.spark, self.builder, self.folder = spark, builder, folder
         self.rows_of_batches: list[int] = []
 
     def run(self, **options: object) -> None:
-        reader = self.spark.readStream.format("polycast").option("path", str(self.shelf.folder))
+        reader = self.spark.readStream.format("polycast").option("path", str(self.builder.folder))
         for name, value in ({"startingOffsets": "earliest"} | options).items():
             reader = reader.option(name, str(value))
         query = (
@@ -44,44 +44,44 @@ class Lane:
 
     def check(self, first: int = 0) -> None:
         found = self.rows().orderBy("offset").collect()
-        expected = self.shelf.rows[first:]
+        expected = self.builder.rows[first:]
         assert [row.offset for row in found] == [row["offset"] for row in expected]
         assert [bytes(row.payload) for row in found] == [row["payload"] for row in expected]
 
 
-def test_a_stream_resumes_from_its_checkpoint(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
-    lane = Lane(spark, shelf, tmp_path)
+def test_a_stream_resumes_from_its_checkpoint(spark: SparkSession, builder: LogBuilder, tmp_path: Path) -> None:
+    lane = Lane(spark, builder, tmp_path)
     lane.run()
     lane.check()
-    shelf.segment(25, 5)
+    builder.segment(25, 5)
     lane.run(startingOffsets="latest")
     lane.check()
     lane.run()
     lane.check()
-    for path in shelf.folder.glob("*.arrows"):
+    for path in builder.folder.glob("*.arrows"):
         seal(path)
-    shelf.segment(10)
+    builder.segment(10)
     lane.run()
     lane.check()
 
 
-def test_batch_limits(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
-    lane = Lane(spark, shelf, tmp_path)
+def test_batch_limits(spark: SparkSession, builder: LogBuilder, tmp_path: Path) -> None:
+    lane = Lane(spark, builder, tmp_path)
     lane.run(maxOffsetsPerTrigger=120)
     assert [rows for rows in lane.rows_of_batches if rows] == [120, 120, 60]
     lane.check()
-    shelf.segment(50, 50, 50, payload=bytes(600_000))
+    builder.segment(50, 50, 50, payload=bytes(600_000))
     lane.run(maxBytesPerTrigger=40_000_000)
     assert [rows for rows in lane.rows_of_batches if rows][3:] == [50, 50, 50]
     lane.check()
 
 
-def test_removed_offsets(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
-    lane = Lane(spark, shelf, tmp_path)
+def test_removed_offsets(spark: SparkSession, builder: LogBuilder, tmp_path: Path) -> None:
+    lane = Lane(spark, builder, tmp_path)
     lane.run()
-    shelf.segment(100)
-    shelf.segment(30)
-    for path in shelf.folder.glob("*"):
+    builder.segment(100)
+    builder.segment(30)
+    for path in builder.folder.glob("*"):
         if path.stem.isdigit() and int(path.stem) <= 300:
             path.unlink()
     with pytest.raises(StreamingQueryException) as raised:
@@ -95,10 +95,10 @@ def test_removed_offsets(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> N
     assert lane.rows().where("offset >= 400").count() == 30
 
 
-def test_a_checkpoint_of_another_log(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
-    lane = Lane(spark, shelf, tmp_path)
+def test_a_checkpoint_of_another_log(spark: SparkSession, builder: LogBuilder, tmp_path: Path) -> None:
+    lane = Lane(spark, builder, tmp_path)
     lane.run()
-    for path in shelf.folder.glob("*.*"):
+    for path in builder.folder.glob("*.*"):
         if path.stem.isdigit() and int(path.stem) > 0:
             path.unlink()
     with pytest.raises(StreamingQueryException) as raised:
@@ -107,7 +107,7 @@ def test_a_checkpoint_of_another_log(spark: SparkSession, shelf: Shelf, tmp_path
 
 
 def test_starting_a_stream_adds_no_keys_to_the_shared_map(
-    spark: SparkSession, shelf: Shelf, tmp_path: Path
+    spark: SparkSession, builder: LogBuilder, tmp_path: Path
 ) -> None:
     """Concurrent inserts into the map would corrupt it for the whole session."""
     wrapped = _wrap_function(spark.sparkContext, PolycastSource)
@@ -117,7 +117,7 @@ def test_starting_a_stream_adds_no_keys_to_the_shared_map(
     spark._jsparkSession.dataSource().registerPython("polycast", source)
     try:
         before = set(wrapped.envVars().keySet())
-        Lane(spark, shelf, tmp_path).run()
+        Lane(spark, builder, tmp_path).run()
         assert set(wrapped.envVars().keySet()) == before
     finally:
         register(spark)

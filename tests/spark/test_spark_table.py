@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import polycast.spark
-from log.shelf import Shelf, half_sealed
+from log.log_builder import LogBuilder, half_sealed
 from polycast.errors import UsageError
 from polycast.log.files.folder import segments
 from polycast.log.upkeep.sealing import seal
@@ -22,7 +22,7 @@ PATTERNS = (">", "orders", "orders>", "~der", "polycast/>", "=polycast/events,no
 
 
 @pytest.fixture
-def mixed(tmp_path: Path) -> Shelf:
+def mixed(tmp_path: Path) -> LogBuilder:
     """Two sealed segments and a hot one; some topics are reserved."""
     return half_sealed(tmp_path / "data" / "log", TOPICS)
 
@@ -35,7 +35,7 @@ def by_source(spark: SparkSession, folder: Path, subscribe: str) -> DataFrame:
     return spark.read.format("polycast").option("path", str(folder)).option("subscribe", subscribe).load()
 
 
-def test_table_and_source_have_the_same_rows(spark: SparkSession, mixed: Shelf) -> None:
+def test_table_and_source_have_the_same_rows(spark: SparkSession, mixed: LogBuilder) -> None:
     found = {
         pattern: rows_of(polycast.spark.table(spark, str(mixed.folder.parent), pattern)) for pattern in PATTERNS
     }
@@ -43,7 +43,7 @@ def test_table_and_source_have_the_same_rows(spark: SparkSession, mixed: Shelf) 
     assert {len(rows) for rows in found.values()} == {60, 120, 180, 240}
 
 
-def test_the_source_reads_only_the_hot_end(spark: SparkSession, mixed: Shelf) -> None:
+def test_the_source_reads_only_the_hot_end(spark: SparkSession, mixed: LogBuilder) -> None:
     rows = polycast.spark.table(spark, str(mixed.folder))
     plan = rows.select("topic").where("offset < 150")._jdf.queryExecution().toString()
     assert "ReadSchema: struct<offset:bigint,topic:string>" in plan
@@ -51,7 +51,7 @@ def test_the_source_reads_only_the_hot_end(spark: SparkSession, mixed: Shelf) ->
     assert find_sealed(mixed.folder).next == 200
 
 
-def test_a_segment_sealed_during_the_query(spark: SparkSession, mixed: Shelf) -> None:
+def test_a_segment_sealed_during_the_query(spark: SparkSession, mixed: LogBuilder) -> None:
     rows = polycast.spark.table(spark, str(mixed.folder))
     before = rows_of(rows)
     seal(segments(mixed.folder)[-1].path)
@@ -68,7 +68,9 @@ def damage_one(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [remove_one, damage_one])
-def test_missing_segments_are_reported(spark: SparkSession, mixed: Shelf, harm: Callable[[Path], None]) -> None:
+def test_missing_segments_are_reported(
+    spark: SparkSession, mixed: LogBuilder, harm: Callable[[Path], None]
+) -> None:
     harm(mixed.folder)
     assert find_sealed(mixed.folder).next == 100
     with pytest.raises(PySparkException) as failed:
@@ -78,7 +80,7 @@ def test_missing_segments_are_reported(spark: SparkSession, mixed: Shelf, harm: 
     assert {row["offset"] for row in left.select("offset").collect()} < {*range(100), *range(200, 300)}
 
 
-def test_segments_removed_after_planning(spark: SparkSession, mixed: Shelf) -> None:
+def test_segments_removed_after_planning(spark: SparkSession, mixed: LogBuilder) -> None:
     lenient = polycast.spark.table(spark, str(mixed.folder), fail_on_data_loss=False)
     strict = polycast.spark.table(spark, str(mixed.folder))
     whole = lenient.count()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kit.broker import Broker
-from log.shelf import BEGAN, SECOND
+from log.log_builder import BEGAN, SECOND
 from pipelines.timed import Row, Timed, sent
 from polycast.client import connect
 from polycast.model import Message
@@ -72,19 +72,19 @@ def kept(data: Path) -> pa.Table:
 
 def test_windows_and_late_messages(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
-    shelf = Timed(tmp_path / "log")
-    shelf.say(sent(500))
+    builder = Timed(tmp_path / "log")
+    builder.say(sent(500))
     nowhere = "tcp://127.0.0.1:1"
     run(spark, tmp_path, nowhere, "publish=false")
-    assert to_dict(kept(tmp_path)) == expected(shelf.rows)
+    assert to_dict(kept(tmp_path)) == expected(builder.rows)
 
     # the last window continues, one message is late but within the limit; after the windows close, one is too late
     at = BEGAN + 500 * SECOND
-    shelf.say([{"topic": "a", "time": at + n * SECOND, "payload": b"xyz"} for n in (0, 1, 2, -70)])
+    builder.say([{"topic": "a", "time": at + n * SECOND, "payload": b"xyz"} for n in (0, 1, 2, -70)])
     for later in (400, 401):  # Spark drops late rows from the batch after the one that closes a window
-        shelf.say([{"topic": "a", "time": at + later * SECOND, "payload": b"new"}])
-    counted = expected(shelf.rows)
-    shelf.say([{"topic": "a", "time": at - 70 * SECOND, "payload": b"late"}])
+        builder.say([{"topic": "a", "time": at + later * SECOND, "payload": b"new"}])
+    counted = expected(builder.rows)
+    builder.say([{"topic": "a", "time": at - 70 * SECOND, "payload": b"late"}])
     report = run(spark, tmp_path, nowhere, "publish=false", "batch_bytes=1")
     assert to_dict(kept(tmp_path)) == counted
     assert (report.offset, report.lag) == (507, 0)

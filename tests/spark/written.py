@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from log.shelf import Shelf, stop
+from log.log_builder import LogBuilder, stop
 from polycast.log.files.format import SCHEMA, encode_group
 
 BEGAN = 1_700_000_000_000_000
@@ -33,21 +33,21 @@ def write_log(data: Path, sent: Sequence[Sent], gaps: Iterable[tuple[int, int, s
     """One hot segment. A gap is (index of the message after it, number of offsets, reason)."""
     folder = data / "log"
     folder.mkdir(parents=True)
-    shelf = Shelf(folder)
-    shelf.begin()
+    builder = LogBuilder(folder)
+    builder.begin()
     lost = {at: (count, reason) for at, count, reason in gaps}
     sequences: Counter[str] = Counter()
     for first, end in pairwise(sorted({0, len(sent), *lost, *range(0, len(sent), GROUP)})):
         more: dict[str, Any] = {}
         if first in lost:
             count, reason = lost[first]
-            more["gap"] = {"first": shelf.next, "next": shelf.next + count, "reason": reason}
-            shelf.next += count
-        batch = _to_batch(sent[first:end], shelf.next, sequences)
-        shelf.write(encode_group(batch, shelf.layout, shelf.checksum, shelf.next, **more))
-        shelf.next += end - first
-    shelf.end()
-    stop(shelf)
+            more["gap"] = {"first": builder.next, "next": builder.next + count, "reason": reason}
+            builder.next += count
+        batch = _to_batch(sent[first:end], builder.next, sequences)
+        builder.write(encode_group(batch, builder.layout, builder.checksum, builder.next, **more))
+        builder.next += end - first
+    builder.end()
+    stop(builder)
 
 
 def _to_batch(sent: Sequence[Sent], offset: int, sequences: Counter[str]) -> pa.RecordBatch:

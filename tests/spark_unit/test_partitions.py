@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from log.shelf import half_sealed
+from log.log_builder import half_sealed
 from polycast.errors import GoneError
 from polycast.log.settings import LogSettings
 from polycast.spark.log_view import FolderView
@@ -14,10 +14,10 @@ from polycast.spark.partitions import Range, check_range
 
 
 def test_the_hint_for_removed_offsets_names_existing_settings(tmp_path: Path) -> None:
-    shelf = half_sealed(tmp_path / "log")
-    (shelf.folder / "00000000000000000000.parquet").unlink()
+    builder = half_sealed(tmp_path / "log")
+    (builder.folder / "00000000000000000000.parquet").unlink()
     with pytest.raises(GoneError) as raised:
-        check_range(FolderView(shelf.folder), Range(50, 200), fail_on_data_loss=True)
+        check_range(FolderView(builder.folder), Range(50, 200), fail_on_data_loss=True)
     named = re.findall(r"\blog\.(\w+)", raised.value.hint)
     assert named == ["retain_seconds", "retain_bytes"]
     assert {*named} <= {field.name for field in fields(LogSettings)}

@@ -14,7 +14,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
-from log.shelf import BEGAN, Shelf, stop
+from log.log_builder import BEGAN, LogBuilder, stop
 from polycast.errors import StartError
 from polycast.log.files.sealed import SealedReader
 from polycast.log.upkeep import sealing
@@ -28,14 +28,14 @@ EPOCH = datetime.fromtimestamp(BEGAN / 1e6, UTC)
 
 
 @pytest.fixture
-def big(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+def big(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogBuilder:
     """Ten sealed segments of ten row groups with ten messages each; segment N has only the topic tN."""
     monkeypatch.setattr(sealing, "ROW_GROUP_ROWS", 10)
-    shelf = Shelf(tmp_path)
+    builder = LogBuilder(tmp_path)
     for number in range(10):
-        seal(shelf.segment(100, topics=[f"t{number}"]))
-    stop(shelf)
-    return shelf
+        seal(builder.segment(100, topics=[f"t{number}"]))
+    stop(builder)
+    return builder
 
 
 class Reads:
@@ -55,13 +55,13 @@ class Reads:
 
 
 @pytest.fixture
-def reads(big: Shelf, monkeypatch: pytest.MonkeyPatch) -> Reads:
+def reads(big: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> Reads:
     return Reads(monkeypatch)
 
 
-def collect(shelf: Shelf, filters: list[ds.Filter], schema: StructType = ROWS, **options: Any) -> list[int]:
+def collect(builder: LogBuilder, filters: list[ds.Filter], schema: StructType = ROWS, **options: Any) -> list[int]:
     """Plans and reads in this process."""
-    given = {"path": str(shelf.folder)} | {name: str(value) for name, value in options.items()}
+    given = {"path": str(builder.folder)} | {name: str(value) for name, value in options.items()}
     reader = PushingSource(given).reader(schema)
     assert isinstance(reader, PushingReader)
     left = list(reader.pushFilters(filters))
@@ -86,7 +86,7 @@ CASES: list[tuple[list[ds.Filter], range, int]] = [
 
 @pytest.mark.parametrize(("filters", "offsets", "row_groups"), CASES)
 def test_filters_skip_row_groups(
-    big: Shelf, reads: Reads, filters: list[ds.Filter], offsets: range, row_groups: int
+    big: LogBuilder, reads: Reads, filters: list[ds.Filter], offsets: range, row_groups: int
 ) -> None:
     found = collect(big, filters)
     if len(offsets):
@@ -94,18 +94,18 @@ def test_filters_skip_row_groups(
     assert reads.row_groups.total() == row_groups
 
 
-def test_patterns_skip_whole_files(big: Shelf, reads: Reads) -> None:
+def test_patterns_skip_whole_files(big: LogBuilder, reads: Reads) -> None:
     assert collect(big, [], subscribe="t4,t6>") == [*range(400, 500), *range(600, 700)]
     assert set(reads.row_groups) == {"00000000000000000400.parquet", "00000000000000000600.parquet"}
 
 
-def test_offset_ranges_skip_row_groups(big: Shelf, reads: Reads) -> None:
+def test_offset_ranges_skip_row_groups(big: LogBuilder, reads: Reads) -> None:
     begin = EPOCH + timedelta(seconds=250)
     assert collect(big, [], startingTimestamp=begin.isoformat(), endingOffsets=270) == list(range(250, 270))
     assert reads.row_groups == {"00000000000000000200.parquet": 3}  # two for the rows, one to find the time
 
 
-def test_only_needed_columns_are_read(big: Shelf, reads: Reads) -> None:
+def test_only_needed_columns_are_read(big: LogBuilder, reads: Reads) -> None:
     schema = StructType([field for field in ROWS.fields if field.name in ("offset", "source")])
     collect(big, [ds.EqualTo(("topic",), "t3")], schema)
     assert reads.columns == {"offset", "source", "topic"}
@@ -113,10 +113,10 @@ def test_only_needed_columns_are_read(big: Shelf, reads: Reads) -> None:
 
 def test_unused_offsets_do_not_count_for_batch_limits(tmp_path: Path) -> None:
     """An unclean stop can leave millions of them."""
-    shelf = Shelf(tmp_path)
-    shelf.segment(10)
-    shelf.skip(4_000_000)
-    shelf.segment(10, 10)
+    builder = LogBuilder(tmp_path)
+    builder.segment(10)
+    builder.skip(4_000_000)
+    builder.segment(10, 10)
     stream = LogStream(read_source_options({"path": str(tmp_path)}, streaming=True), ["offset"])
     offset, batches = {"offset": 0}, []
     while (end := stream.latestOffset(offset, ReadMaxRows(8))) != offset:
@@ -127,7 +127,7 @@ def test_unused_offsets_do_not_count_for_batch_limits(tmp_path: Path) -> None:
     assert batches == [8, 8, 8, 6]
 
 
-def test_a_segment_removed_after_planning(big: Shelf) -> None:
+def test_a_segment_removed_after_planning(big: LogBuilder) -> None:
     for fail in (True, False):
         given = {"path": str(big.folder), "failOnDataLoss": str(fail)}
         reader = PushingSource(given).reader(ROWS)

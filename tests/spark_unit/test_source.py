@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from log.shelf import half_sealed
+from log.log_builder import half_sealed
 from polycast.errors import StartError, UsageError
 from polycast.spark.error_text import HINT
 from polycast.spark.schema import ROWS
@@ -42,9 +42,9 @@ from polycast.spark.source import PolycastSource
     ],
 )
 def test_invalid_input_is_rejected_with_a_hint(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    shelf = half_sealed(tmp_path / "log")
+    builder = half_sealed(tmp_path / "log")
     schema = options.pop("schema", ROWS)
-    given = {"path": str(shelf.folder)} if not {"path", "at"} & options.keys() else {}
+    given = {"path": str(builder.folder)} if not {"path", "at"} & options.keys() else {}
     with pytest.raises((UsageError, StartError)) as raised:
         PolycastSource(given | {name: str(value) for name, value in options.items()}).reader(schema).partitions()
     assert str(raised.value).startswith(message)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
-from log.shelf import Shelf
+from log.log_builder import LogBuilder
 from polycast.log.read import query
 from polycast.log.read.reader import Reader
 from polycast.log.read.segment_index import SegmentIndex
@@ -42,25 +42,25 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
+def builder(tmp_path: Path) -> LogBuilder:
     """Sealed: 0 old, 100 busy, 200 many topics, 300 busy. Hot: 400 busy in two groups, 600 busy."""
-    shelf = Shelf(tmp_path)
+    builder = LogBuilder(tmp_path)
     for topics in (["old"], ["busy"], MANY, ["busy"]):
-        seal(shelf.segment(100, topics=topics))
-    shelf.segment(100, 100, topics=["busy"], payload=bytes(20_000))
-    shelf.segment(10, topics=["busy"])
-    return shelf
+        seal(builder.segment(100, topics=topics))
+    builder.segment(100, 100, topics=["busy"], payload=bytes(20_000))
+    builder.segment(10, topics=["busy"])
+    return builder
 
 
 @pytest.fixture
-def index(shelf: Shelf) -> Iterator[SegmentIndex]:
-    index = SegmentIndex(shelf.folder)
+def index(builder: LogBuilder) -> Iterator[SegmentIndex]:
+    index = SegmentIndex(builder.folder)
     yield index
     index.close()
 
 
-def topics_of(shelf: Shelf) -> Topics:
-    last = {row["topic"]: (row["sequence"] + 1, row["offset"]) for row in shelf.rows}
+def topics_of(builder: LogBuilder) -> Topics:
+    last = {row["topic"]: (row["sequence"] + 1, row["offset"]) for row in builder.rows}
     topics = Topics(1000)
     topics.restore([Topic(name, *place) for name, place in last.items()], 0)
     return topics
@@ -76,48 +76,52 @@ def ask(
 @pytest.mark.parametrize("pattern", ["absent", "absent.>", "~absent", "polycast/>"])
 @pytest.mark.parametrize("start", [None, StartPosition(), StartPosition(seconds=0.0)])
 def test_no_topic_causes_no_read(
-    shelf: Shelf, index: SegmentIndex, reads: list[int], pattern: str, start: StartPosition | None
+    builder: LogBuilder, index: SegmentIndex, reads: list[int], pattern: str, start: StartPosition | None
 ) -> None:
-    assert ask(index, LastOffsets(topics_of(shelf), 610), pattern, start=start) == []
+    assert ask(index, LastOffsets(topics_of(builder), 610), pattern, start=start) == []
     assert reads == []
 
 
 def test_a_sequence_of_an_unknown_topic_causes_no_read(
-    shelf: Shelf, index: SegmentIndex, reads: list[int]
+    builder: LogBuilder, index: SegmentIndex, reads: list[int]
 ) -> None:
-    assert ask(index, LastOffsets(topics_of(shelf), 610), "absent", start=StartPosition(sequence=5)) == []
+    assert ask(index, LastOffsets(topics_of(builder), 610), "absent", start=StartPosition(sequence=5)) == []
     assert reads == []
 
 
-def test_an_old_topic_is_read_from_its_segment_only(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
-    newest = LastOffsets(topics_of(shelf), 610)
+def test_an_old_topic_is_read_from_its_segment_only(
+    builder: LogBuilder, index: SegmentIndex, reads: list[int]
+) -> None:
+    newest = LastOffsets(topics_of(builder), 610)
     for pattern in ("old", "ol>", "~ld"):
         for start in (None, StartPosition()):
             assert [row.offset for row in ask(index, newest, pattern, 1000, start)] == list(range(100))
     assert reads == [0] * 6
 
 
-def test_one_of_many_topics(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
+def test_one_of_many_topics(builder: LogBuilder, index: SegmentIndex, reads: list[int]) -> None:
     """Row groups with many topics have min and max statistics only; the hot segments are newer than the topic."""
-    newest = LastOffsets(topics_of(shelf), 610)
+    newest = LastOffsets(topics_of(builder), 610)
     assert [row.offset for row in ask(index, newest, "many.042")] == [242]
     assert [row.offset for row in ask(index, newest, "many.>", 3)] == [297, 298, 299]
     assert reads == [200, 200]
 
 
 def test_the_last_of_a_busy_topic_are_in_the_last_part(
-    shelf: Shelf, index: SegmentIndex, reads: list[int]
+    builder: LogBuilder, index: SegmentIndex, reads: list[int]
 ) -> None:
-    newest = LastOffsets(topics_of(shelf), 610)
+    newest = LastOffsets(topics_of(builder), 610)
     assert [row.offset for row in ask(index, newest, "busy", 3)] == [607, 608, 609]
     assert reads == [600]
     assert len(ask(index, newest, ">", 120)) == 120
     assert reads == [600, 600, 500, 400]
 
 
-def test_an_incomplete_table_falls_back_to_segments(shelf: Shelf, index: SegmentIndex, reads: list[int]) -> None:
+def test_an_incomplete_table_falls_back_to_segments(
+    builder: LogBuilder, index: SegmentIndex, reads: list[int]
+) -> None:
     """After an unclean stop, a topic that is not in the table may be in earlier segments."""
-    topics = topics_of(shelf)
+    topics = topics_of(builder)
     topics.floor = 1
     assert ask(index, LastOffsets(topics, 610), "absent") == []
     assert reads == [600, 500, 400]
@@ -169,33 +173,33 @@ def test_a_table_that_forgets() -> None:
 # -- segments appear and disappear -----------------------------------------------------------------------
 
 
-def test_a_segment_that_is_sealed_or_removed_during_the_read(shelf: Shelf, index: SegmentIndex) -> None:
+def test_a_segment_that_is_sealed_or_removed_during_the_read(builder: LogBuilder, index: SegmentIndex) -> None:
     wanted = HistoryQuery(parse_pattern("busy"), None, 1000)
     work = read_history(index, wanted, once(lambda: 610), 610)
     next(work)
     next(work)
-    for path in sorted(shelf.folder.glob("*.arrows"))[:1]:
+    for path in sorted(builder.folder.glob("*.arrows"))[:1]:
         seal(path)
         path.unlink(missing_ok=True)
-    sorted(shelf.folder.glob("*.parquet"))[0].unlink()
+    sorted(builder.folder.glob("*.parquet"))[0].unlink()
     assert len(finish(work)) == 410
     assert len(finish(read_history(index, wanted, once(lambda: 610), 610))) == 410
 
 
-def test_a_segment_that_grows(shelf: Shelf, index: SegmentIndex) -> None:
+def test_a_segment_that_grows(builder: LogBuilder, index: SegmentIndex) -> None:
     wanted = HistoryQuery(parse_pattern(">"), None, 5)
-    shelf.begin()
+    builder.begin()
     for _ in range(3):
-        shelf.add(2, topics=["new"])
-        rows = finish(read_history(index, wanted, once(lambda: shelf.next), shelf.next))
-        assert [row.offset for row in rows] == list(range(shelf.next - 5, shelf.next))
-    shelf.end()
+        builder.add(2, topics=["new"])
+        rows = finish(read_history(index, wanted, once(lambda: builder.next), builder.next))
+        assert [row.offset for row in rows] == list(range(builder.next - 5, builder.next))
+    builder.end()
 
 
-def test_a_segment_that_is_damaged(shelf: Shelf, index: SegmentIndex) -> None:
-    [last] = shelf.folder.glob("*600.arrows")
+def test_a_segment_that_is_damaged(builder: LogBuilder, index: SegmentIndex) -> None:
+    [last] = builder.folder.glob("*600.arrows")
     last.write_bytes(b"no segment")
-    [old] = shelf.folder.glob("*300.parquet")
+    [old] = builder.folder.glob("*300.parquet")
     old.write_bytes(b"no segment")
     wanted = HistoryQuery(parse_pattern("busy"), None, 1000)
     rows = finish(read_history(index, wanted, once(lambda: 610), 610))

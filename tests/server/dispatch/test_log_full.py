@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.evidence import check_log, read_with_pyarrow
+from crash.log_checks import check_log, read_with_pyarrow
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK

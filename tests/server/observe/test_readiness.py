@@ -10,7 +10,7 @@ import pytest
 
 from kit.broker import Broker
 from kit.http import Response, get, read_answer
-from log.desk import FaultyDisk, desk
+from log.log_rig import FaultyDisk, open_rig
 from polycast.dialects.session import Page
 from polycast.server import load
 from polycast.server.observe import pages
@@ -25,9 +25,9 @@ def ask(broker: Broker, path: str) -> Response:
         return read_answer(peer)
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_broker_that_runs_is_alive_and_ready(kept: bool, tmp_path: Path) -> None:
-    with Broker(data=tmp_path if kept else None) as broker:
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_broker_that_runs_is_alive_and_ready(durable: bool, tmp_path: Path) -> None:
+    with Broker(data=tmp_path if durable else None) as broker:
         assert ask(broker, "/healthz")[::2] == (200, b"ok\n")
         assert ask(broker, "/readyz")[::2] == (200, b"ready\n")
 
@@ -74,35 +74,35 @@ def test_two_addresses_of_one_name_are_two_to_wait_for() -> None:
 
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    with desk(tmp_path, disk) as here:
-        here.fill(1)
-        assert here.log.write_error() == ""
+    with open_rig(tmp_path, disk) as rig:
+        rig.fill(1)
+        assert rig.log.write_error() == ""
         disk.fail("write", ".arrows", errno.EIO)
-        assert here.publish(("t", b"no")).reason
-        assert here.log.write_error() == "messages are not stored: Input/output error"
+        assert rig.publish(("t", b"no")).reason
+        assert rig.log.write_error() == "messages are not stored: Input/output error"
         disk.heal()
-        here.fill(1)
-        assert here.log.write_error() == ""
+        rig.fill(1)
+        assert rig.log.write_error() == ""
 
 
 def test_a_full_disk_is_full_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, room = FaultyDisk(), 0
     monkeypatch.setattr(disk, "free_bytes", lambda folder: room)
-    with desk(tmp_path, disk) as here:
-        here.fill(1)
-        assert here.log.write_error() == "", "there may be room in what was allocated"
+    with open_rig(tmp_path, disk) as rig:
+        rig.fill(1)
+        assert rig.log.write_error() == "", "there may be room in what was allocated"
         disk.fail("write", ".arrows", errno.ENOSPC)
-        assert here.publish(("t", b"no")).reason
-        assert here.log.write_error() == "messages are not stored: No space left on device"
+        assert rig.publish(("t", b"no")).reason
+        assert rig.log.write_error() == "messages are not stored: No space left on device"
         room = 1 << 30
-        assert here.log.write_error() == "", "nobody may publish before somebody finds it ready"
+        assert rig.log.write_error() == "", "nobody may publish before somebody finds it ready"
 
 
 def test_a_log_that_has_failed_stays_so(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    with desk(tmp_path, disk) as here:
-        here.fill(1)
+    with open_rig(tmp_path, disk) as rig:
+        rig.fill(1)
         disk.fail("sync", ".arrows", times=1)
-        reason = here.publish(("t", b"no")).reason
+        reason = rig.publish(("t", b"no")).reason
         disk.heal()
-        assert here.log.write_error() == reason and "starts again" in reason
+        assert rig.log.write_error() == reason and "starts again" in reason

@@ -17,7 +17,7 @@ ENVIRONMENT = {**clean_environment(), "PYTHONPATH": os.pathsep.join([TESTS, os.e
 LISTENERS = ("hermod.pub", "hermod.sub", "simplest")
 
 
-class Mortal:
+class RestartableBroker:
     """Several threads wait for its ports; one thread starts and kills it."""
 
     def __init__(self, data: Path, stderr: Path) -> None:
@@ -41,7 +41,7 @@ class Mortal:
         ports: dict[str, int] = {}
         for line in self._process.stdout:
             if line == "ready\n":
-                self._tell(ports)
+                self._set_ports(ports)
                 return
             _, name, address = line.split()
             ports[name] = int(address.rpartition(":")[2])
@@ -56,7 +56,7 @@ class Mortal:
     def _end(self, how: signal.Signals) -> int:
         process = self._process
         assert process
-        self._tell({})
+        self._set_ports({})
         process.send_signal(how)
         code = process.wait(GUARD_SECONDS)
         process.stdout.close()
@@ -64,7 +64,7 @@ class Mortal:
         return code
 
     def end(self) -> None:
-        """Whatever has happened."""
+        """Kills the broker if it is running."""
         if self._process:
             self.kill()
 
@@ -73,7 +73,7 @@ class Mortal:
 
     # -- for those who connect ---------------------------------------------------------------------------
 
-    def _tell(self, ports: dict[str, int]) -> None:
+    def _set_ports(self, ports: dict[str, int]) -> None:
         with self._changed:
             self._ports = ports
             self._changed.notify_all()

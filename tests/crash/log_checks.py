@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crash.publishers import OnceBatches, Publisher
-from crash.witness import Witness, digest
+from crash.live_subscriber import LiveSubscriber, digest
+from crash.publishers import IdempotentBatches, Publisher
 from polycast.log.read.reader import Reader
 
 COLUMNS = ["offset", "topic", "sequence", "payload"]
@@ -99,18 +99,20 @@ def check_log(rows: list[Row], gaps: list[Gap]) -> None:
     assert not recorded, f"nothing is missing there: {recorded}"
 
 
-def check_heard(rows: list[Row], witness: Witness, only_kept: bool) -> None:
+def check_delivered(rows: list[Row], subscriber: LiveSubscriber, only_durable: bool) -> None:
     """Every delivered message equals the stored message with its sequence."""
-    assert not witness.wrong, witness.wrong
-    if only_kept:
-        lost = witness.heard.keys() - {(row.topic, row.sequence) for row in rows}
-        assert not lost, f"{len(lost):,} messages were heard and are not kept, among them {min(lost)}"
+    assert not subscriber.wrong, subscriber.wrong
+    if only_durable:
+        lost = subscriber.delivered.keys() - {(row.topic, row.sequence) for row in rows}
+        assert not lost, f"{len(lost):,} messages were delivered and are not durable, among them {min(lost)}"
     for row in rows:
-        heard = witness.heard.get((row.topic, row.sequence))
-        assert heard is None or heard == digest(row.payload), f"{row.topic} {row.sequence:,} was heard differently"
+        delivered = subscriber.delivered.get((row.topic, row.sequence))
+        assert delivered is None or delivered == digest(row.payload), (
+            f"{row.topic} {row.sequence:,} was delivered differently"
+        )
 
 
-def check_promises(rows: list[Row], publisher: Publisher) -> None:
+def check_acknowledged(rows: list[Row], publisher: Publisher) -> None:
     """Acknowledged messages are stored once, unchanged and in order."""
     assert not publisher.wrong, f"{publisher.name}: {publisher.wrong}"
     mark = publisher.name.encode() + b" "
@@ -121,11 +123,11 @@ def check_promises(rows: list[Row], publisher: Publisher) -> None:
     assert all(a < b for a, b in pairwise(numbers)), f"{publisher.name}: not in order, or twice"
     lost = publisher.acked - set(numbers)
     assert not lost, f"{publisher.name}: lost {len(lost):,} that were acknowledged, from {min(lost):,} on"
-    if isinstance(publisher, OnceBatches):
+    if isinstance(publisher, IdempotentBatches):
         _check_whole(set(numbers), publisher)
 
 
-def _check_whole(kept: set[int], publisher: OnceBatches) -> None:
+def _check_whole(durable: set[int], publisher: IdempotentBatches) -> None:
     for unit in publisher.units:
-        there = len(kept.intersection(unit.numbers))
+        there = len(durable.intersection(unit.numbers))
         assert there in (0, len(unit.numbers)), f"{unit.batch_id}: {there} of {len(unit.numbers)} messages"

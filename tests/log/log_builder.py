@@ -33,8 +33,8 @@ def time_of(offset: int) -> int:
     return BEGAN + offset * SECOND
 
 
-class Shelf:
-    """`shelf.begin(); shelf.add(3); shelf.end()` is a segment of one group with three rows."""
+class LogBuilder:
+    """`builder.begin(); builder.add(3); builder.end()` is a segment of one group with three rows."""
 
     def __init__(self, folder: Path, seed: int = SEED) -> None:
         self.folder = folder
@@ -141,18 +141,18 @@ def flip(path: Path, position: int, mask: int = 0x01) -> None:
         file.write(bytes([byte ^ mask]))
 
 
-def stop(shelf: Shelf, clean: bool = True) -> None:
+def stop(builder: LogBuilder, clean: bool = True) -> None:
     """As a broker leaves it."""
     state = LogState(
-        seed=f"{SEED:016x}", clean=clean, next=shelf.next, reserved=shelf.next, checksum=shelf.checksum
+        seed=f"{SEED:016x}", clean=clean, next=builder.next, reserved=builder.next, checksum=builder.checksum
     )  # fmt: skip
-    write_state(shelf.folder, state, DISK)
+    write_state(builder.folder, state, DISK)
 
 
-def half_sealed(folder: Path, topics: Sequence[str] = TOPICS) -> Shelf:
+def half_sealed(folder: Path, topics: Sequence[str] = TOPICS) -> LogBuilder:
     """A log of 300 messages: two sealed segments with 100 each and a hot one."""
     folder.mkdir(parents=True)
-    made = Shelf(folder)
+    made = LogBuilder(folder)
     for _ in range(2):
         seal(made.segment(40, 60, topics=topics))
     made.segment(70, 30, topics=topics)

@@ -1,8 +1,8 @@
 """An open log without a broker, and a disk with injected failures.
 
-desk = Desk(tmp_path, disk)
-assert not desk.publish(("a", b"1")).reason
-image = desk.crash(tmp_path)        # the folder as a killed process would leave it
+rig = LogRig(tmp_path, disk)
+assert not rig.publish(("a", b"1")).reason
+image = rig.crash(tmp_path)        # the folder as a killed process would leave it
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from polycast.routing import Topic
 TOPICS = 1000
 RESERVE = 1000
 NOW = 1_700_000_000.0
-ME = "somebody"
+OWNER = "owner"
 """The owner of batches."""
 
 
-class Said(NamedTuple):
+class LogRecord(NamedTuple):
     offset: int
     topic: str
     sequence: int
     payload: bytes
 
 
-class Desk:
+class LogRig:
     """Publishing waits until the messages are durable or lost."""
 
     def __init__(self, data: Path, disk: Disk = DISK, topics: int = TOPICS, **settings: Any) -> None:
@@ -61,8 +61,8 @@ class Desk:
         rows = zip(*(found.topics[name].to_pylist() for name in found.topics.column_names), strict=True)
         self.hub.router.topics.restore([Topic(*row) for row in rows], found.floor)
         self.hub.ledger.next_offset = self.log.next
-        self.kept: list[Said] = []
-        self.lost: list[Said] = []
+        self.durable: list[LogRecord] = []
+        self.lost: list[LogRecord] = []
         self._posted: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._announced: list[Durable] = []
         self._me = self.hub.join(self)
@@ -70,14 +70,16 @@ class Desk:
         self.log.start(self._posted.put)
 
     def publish(
-        self, *messages: tuple[str, bytes], batch_id: str = "", owner: str = ME, now: float = NOW
+        self, *messages: tuple[str, bytes], batch_id: str = "", owner: str = OWNER, now: float = NOW
     ) -> Durable:
-        burst = self.say(*messages, batch_id=batch_id, owner=owner, now=now)
+        burst = self.append(*messages, batch_id=batch_id, owner=owner, now=now)
         durable = self.wait_durable()
-        (self.lost if durable.reason else self.kept).extend(said_in(burst))
+        (self.lost if durable.reason else self.durable).extend(records_in(burst))
         return durable
 
-    def say(self, *messages: tuple[str, bytes], batch_id: str = "", owner: str = ME, now: float = NOW) -> Burst:
+    def append(
+        self, *messages: tuple[str, bytes], batch_id: str = "", owner: str = OWNER, now: float = NOW
+    ) -> Burst:
         """Does not wait until the messages are durable."""
         burst = Burst.of("some", [(topic.encode(), payload, Format.BYTES) for topic, payload in messages])
         publication = self.hub.publish(burst, self._me)
@@ -88,7 +90,7 @@ class Desk:
         self.log.append(publication.bursts, "me", micros, batch, len(burst))
         return burst
 
-    def find(self, batch_id: str, now: float = NOW, owner: str = ME) -> KnownBatch | None:
+    def find(self, batch_id: str, now: float = NOW, owner: str = OWNER) -> KnownBatch | None:
         """The remembered batch."""
         return self.log.batches.find(BatchKey(owner, batch_id), to_micros(now))
 
@@ -133,18 +135,18 @@ class Desk:
 
 
 @contextmanager
-def desk(data: Path, disk: Disk = DISK, **settings: Any) -> Iterator[Desk]:
-    opened = Desk(data, disk, **settings)
+def open_rig(data: Path, disk: Disk = DISK, **settings: Any) -> Iterator[LogRig]:
+    opened = LogRig(data, disk, **settings)
     try:
         yield opened
     finally:
         opened.close()
 
 
-def said_in(burst: Burst) -> list[Said]:
+def records_in(burst: Burst) -> list[LogRecord]:
     messages = list(burst.messages())
     return [
-        Said(burst.offset + i, messages[i].topic, burst.sequences[run] + i - first, messages[i].payload)
+        LogRecord(burst.offset + i, messages[i].topic, burst.sequences[run] + i - first, messages[i].payload)
         for run, first, last in burst.runs()
         for i in range(first, last)
     ]

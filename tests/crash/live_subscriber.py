@@ -6,16 +6,16 @@ import hashlib
 import json
 import threading
 
-from crash.mortal import Mortal
+from crash.restartable import RestartableBroker
 from kit import hermod
 from kit.wire import Peer
 
 
-class Witness(threading.Thread):
-    def __init__(self, broker: Mortal) -> None:
-        super().__init__(name="witness", daemon=True)
+class LiveSubscriber(threading.Thread):
+    def __init__(self, broker: RestartableBroker) -> None:
+        super().__init__(name="live-subscriber", daemon=True)
         self.broker = broker
-        self.heard: dict[tuple[str, int], bytes] = {}
+        self.delivered: dict[tuple[str, int], bytes] = {}
         """By topic and sequence."""
         self.last: dict[str, int] = {}
         self.wrong = ""
@@ -61,16 +61,16 @@ class Witness(threading.Thread):
             end = brace + 1 + header["payload_size"]
             if end > len(data):
                 break
-            self.hear(header["topic"], header["sequence"], data[brace + 1 : end])
+            self.record(header["topic"], header["sequence"], data[brace + 1 : end])
             at = end
         return at
 
-    def hear(self, topic: str, sequence: int, payload: bytes) -> None:
-        if (topic, sequence) in self.heard:
-            self.wrong = f"heard sequence {sequence:,} of {topic} twice"
+    def record(self, topic: str, sequence: int, payload: bytes) -> None:
+        if (topic, sequence) in self.delivered:
+            self.wrong = f"sequence {sequence:,} of {topic} was delivered twice"
         if self.last.get(topic, -1) >= sequence:
-            self.wrong = f"heard sequence {sequence:,} of {topic} after {self.last[topic]:,}"
-        self.heard[topic, sequence] = digest(payload)
+            self.wrong = f"sequence {sequence:,} of {topic} was delivered after {self.last[topic]:,}"
+        self.delivered[topic, sequence] = digest(payload)
         self.last[topic] = sequence
 
 
