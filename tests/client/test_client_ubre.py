@@ -254,7 +254,7 @@ def test_addresses(broker: Broker, kind: str, shape: str) -> None:
 
 
 def test_another_path_is_no_way_in(broker: Broker, kind: str) -> None:
-    with pytest.raises(RemoteError, match=r"no upgrade to WebSocket: the answer is 4\d\d") as caught:
+    with pytest.raises(RemoteError, match=r"no upgrade to WebSocket: the status is 4\d\d") as caught:
         KINDS[kind]("ubre", f"ws://127.0.0.1:{broker.ports['http']}/elsewhere")
     assert "is that the address for ubre" in caught.value.hint
 
