@@ -1,11 +1,10 @@
-"""Configuration: defaults, then the file, then the environment, then flags; the last one that speaks wins.
+"""Configuration: defaults, then the file, then the environment, then flags; the last source wins.
 
     [limits]                          POLYCAST_LIMITS_QUEUE_BYTES=1048576        --set limits.queue_bytes=1048576
     queue_bytes = 1_048_576
 
-Where any listener is named, by whichever of the three, only the named ones open; what the broker connects to is
-named in the same way. What nobody knows, or what is of the wrong type, is an error that says where it stands, what
-was expected, and what the nearest known name is.
+If a source names listeners, only those open; addresses to connect to are set in the same way. An unknown name or a
+value of the wrong type is an error that contains its source, the expected type and the nearest known name.
 """
 
 from __future__ import annotations
@@ -206,11 +205,11 @@ class Gathered:
 def _check_needs_no_log(settings: Settings) -> None:
     tables = (settings.listen, settings.connect)
     addresses = [text for table in tables for places in table.values() for text in places]
-    asked = [f"{key}={value}" for text in addresses for key, value in parse_address(text).options.items()]
-    asked += [f"limits.policy={settings.limits.policy}"]
-    for wish in asked:
-        if wish.endswith("policy=spill") or wish.startswith("replay="):
-            raise UsageError(f"{wish} needs the log, and log.enabled is false", "leave --no-log out")
+    options = [f"{key}={value}" for text in addresses for key, value in parse_address(text).options.items()]
+    options += [f"limits.policy={settings.limits.policy}"]
+    for option in options:
+        if option.endswith("policy=spill") or option.startswith("replay="):
+            raise UsageError(f"{option} needs the log, and log.enabled is false", "leave --no-log out")
 
 
 def _all_keys() -> list[str]:
@@ -267,7 +266,7 @@ def _check_address(table: str, name: str, text: str, source: str) -> None:
 
 def _check_reachable(key: str, text: str, address: Address) -> None:
     if address.scheme != "ipc" and not address.port:
-        raise UsageError(f"{key} = {text!r}: nobody can be reached at port 0", f"PORT from 1 to {PORT_LIMIT}")
+        raise UsageError(f"{key} = {text!r}: port 0 is not reachable", f"PORT from 1 to {PORT_LIMIT}")
     if address.scheme in WEB and not re.fullmatch(r"[!-~]+", address.host + address.path):
         raise UsageError(f"{key} = {text!r} has characters that no URL has", "write spaces as %20")
 

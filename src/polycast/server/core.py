@@ -1,4 +1,4 @@
-"""The core of a broker: its collaborators, assembled once. Whoever needs one of them is handed just that one."""
+"""The core of a broker: its collaborators, assembled once. Each user of a collaborator gets only that one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Security warnings about a configuration: listeners open to the network without TLS, rules for everybody, and
+"""Security warnings about a configuration: listeners open to the network without TLS, rules for all peers, and
 files that other accounts of this machine can read.
 
 Reported at start, by `serve --check` and by `polycast doctor`.

@@ -1,7 +1,7 @@
-"""What changes while the broker runs: certificates, access, tokens, and those limits that are looked at each time.
+"""Settings that can change at runtime: certificates, access rules, tokens, and limits that are read on each use.
 
-Everything is read and checked before anything is changed: what cannot be used is logged, and all stays as it was.
-Who may no longer be here, or no longer hear what it hears, is closed.
+All files are read and checked first: an invalid one is logged, and nothing changes.
+A connection that lost its rights, or the right to one of its subscriptions, is closed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LIMITS = (
     "read_seconds",
     "shutdown_seconds",
 )
-"""The limits that hold for everybody as soon as they are changed."""
+"""Limits that apply to all connections as soon as they change."""
 
 
 def check(settings: Settings) -> None:

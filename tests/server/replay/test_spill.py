@@ -35,7 +35,7 @@ def payload(number: int) -> bytes:
     return b"%08d" % number * (PIECE_BYTES // 8)
 
 
-class UbreBaseSession:
+class NumberedPublisher:
     """Publishes numbered messages and counts them."""
 
     def __init__(self, broker: Broker, topic: str = "flow") -> None:
@@ -44,23 +44,23 @@ class UbreBaseSession:
         self._peer = broker.connect("hermod.pub")
         self.count = 0
 
-    def __enter__(self) -> UbreBaseSession:
+    def __enter__(self) -> NumberedPublisher:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._peer.close()
 
-    def say(self, count: int) -> None:
+    def publish(self, count: int) -> None:
         numbers = range(self.count, self.count + count)
         publish(self._peer, [(self._topic, payload(number)) for number in numbers])
         self.count += count
 
-    def say_until_spilled(self, spilled: int = 1) -> None:
+    def publish_until_spilled(self, spilled: int = 1) -> None:
         """Then publishes a few more."""
         while total(self._broker, "subscribers_spilled_total") < spilled:
             assert self.count < TRIES
-            self.say(20)
-        self.say(100)
+            self.publish(20)
+        self.publish(100)
 
 
 def expect_all(kind: SubscriberKind, peer: Peer, numbers: range, topic: str = "flow") -> None:
@@ -78,27 +78,27 @@ def expect_all(kind: SubscriberKind, peer: Peer, numbers: range, topic: str = "f
 @pytest.mark.parametrize("name", SUBSCRIBERS)
 def test_a_subscriber_that_stops_reading_and_goes_on_misses_nothing(spilling: Broker, name: str) -> None:
     kind = SUBSCRIBERS[name]
-    with kind.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
-        speaker.say_until_spilled()
+    with kind.open(spilling, "flow", 4096) as slow, NumberedPublisher(spilling) as publisher:
+        publisher.publish_until_spilled()
         assert total(spilling, "replays_open") == 1
         assert f"{kind.listener} #" in spilling.wait_for_log("served from the log")
-        expect_all(kind, slow, range(speaker.count))
+        expect_all(kind, slow, range(publisher.count))
         wait_for_total(spilling, "replays_open", 0)
         spilling.wait_for_log("caught up")
-        before = speaker.count
-        speaker.say(10)
-        expect_all(kind, slow, range(before, speaker.count))
+        before = publisher.count
+        publisher.publish(10)
+        expect_all(kind, slow, range(before, publisher.count))
         assert slow.read == b""
         assert total(spilling, "replays_open") == 0, "what is small enough comes as it is said"
 
 
 def test_a_subscriber_can_fall_behind_repeatedly(spilling: Broker) -> None:
     kind = SUBSCRIBERS["simplest"]
-    with kind.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
+    with kind.open(spilling, "flow", 4096) as slow, NumberedPublisher(spilling) as publisher:
         for spilled in (1, 2, 3):
-            before = speaker.count
-            speaker.say_until_spilled(spilled)
-            expect_all(kind, slow, range(before, speaker.count))
+            before = publisher.count
+            publisher.publish_until_spilled(spilled)
+            expect_all(kind, slow, range(before, publisher.count))
             wait_for_total(spilling, "replays_open", 0)
 
 
@@ -107,11 +107,11 @@ def test_a_stalled_subscriber_is_not_closed(tmp_path: Path) -> None:
     flags = (SMALL_QUEUE, "--set=limits.policy=spill", "--set=limits.stall_seconds=0.1")
     kind = SUBSCRIBERS["simplest"]
     with Broker(*flags, data=tmp_path, listen=LISTEN) as broker:
-        slow, speaker = kind.open(broker, "flow", 4096), UbreBaseSession(broker)
-        with slow, speaker:
-            speaker.say_until_spilled()
+        slow, publisher = kind.open(broker, "flow", 4096), NumberedPublisher(broker)
+        with slow, publisher:
+            publisher.publish_until_spilled()
             wait_for(lambda: _stuck_seconds(broker) > 1.5, "some looks at who takes nothing")
-            expect_all(kind, slow, range(speaker.count))
+            expect_all(kind, slow, range(publisher.count))
 
 
 def _stuck_seconds(broker: Broker) -> float:
@@ -125,10 +125,10 @@ def test_the_policy_can_be_set_for_all_listeners(tmp_path: Path) -> None:
     flags = (SMALL_QUEUE, "--set=limits.policy=spill")
     kind = SUBSCRIBERS["fanout"]
     with Broker(*flags, data=tmp_path, listen=LISTEN) as broker:
-        slow, speaker = kind.open(broker, "flow", 4096), UbreBaseSession(broker)
-        with slow, speaker:
-            speaker.say_until_spilled()
-            expect_all(kind, slow, range(speaker.count))
+        slow, publisher = kind.open(broker, "flow", 4096), NumberedPublisher(broker)
+        with slow, publisher:
+            publisher.publish_until_spilled()
+            expect_all(kind, slow, range(publisher.count))
 
 
 def test_spill_with_committed_delivery(tmp_path: Path) -> None:
@@ -137,10 +137,10 @@ def test_spill_with_committed_delivery(tmp_path: Path) -> None:
         kinds = [SUBSCRIBERS["simplest"], SUBSCRIBERS["hermod"]]
         with ExitStack() as stack:
             slow = [stack.enter_context(kind.open(broker, "flow", 4096)) for kind in kinds]
-            speaker = stack.enter_context(UbreBaseSession(broker))
-            speaker.say_until_spilled(2)
+            publisher = stack.enter_context(NumberedPublisher(broker))
+            publisher.publish_until_spilled(2)
             for kind, peer in zip(kinds, slow, strict=True):
-                expect_all(kind, peer, range(speaker.count))
+                expect_all(kind, peer, range(publisher.count))
             wait_for_total(broker, "replays_open", 0)
 
 
@@ -148,18 +148,18 @@ def test_many_spilled_subscribers_and_a_fast_one(spilling: Broker) -> None:
     kinds = [kind for kind in SUBSCRIBERS.values() for _ in range(2)]
     with ExitStack() as stack:
         slow = [stack.enter_context(kind.open(spilling, "flow", 4096)) for kind in kinds]
-        speaker = stack.enter_context(UbreBaseSession(spilling))
+        publisher = stack.enter_context(NumberedPublisher(spilling))
         live = stack.enter_context(subscribe(spilling, "flow"))
         while total(spilling, "subscribers_spilled_total") < len(kinds):
-            assert speaker.count < TRIES
-            speaker.say(2)
+            assert publisher.count < TRIES
+            publisher.publish(2)
             heard = read_messages(live, 2)
-            assert [each.sequence for each in heard] == [speaker.count - 2, speaker.count - 1]
+            assert [each.sequence for each in heard] == [publisher.count - 2, publisher.count - 1]
         assert total(spilling, "replays_open") == len(kinds)
-        speaker.say(2)
+        publisher.publish(2)
         assert len(read_messages(live, 2)) == 2, "nobody waits for those who are behind"
         for kind, peer in zip(kinds, slow, strict=True):
-            expect_all(kind, peer, range(speaker.count))
+            expect_all(kind, peer, range(publisher.count))
         wait_for_total(spilling, "replays_open", 0)
 
 
@@ -169,14 +169,14 @@ def test_spilled_subscribers_use_no_memory(tmp_path: Path) -> None:
         Broker(SMALL_QUEUE, data=tmp_path, listen=LISTEN, options="?policy=spill", fresh=True) as broker,
         ExitStack() as stack,
     ):
-        speaker = stack.enter_context(UbreBaseSession(broker))
-        speaker.say(4000)  # fills the part of the log that is cached in memory
-        before, heard = resident_bytes(broker.process.pid), speaker.count
+        publisher = stack.enter_context(NumberedPublisher(broker))
+        publisher.publish(4000)  # fills the part of the log that is cached in memory
+        before, heard = resident_bytes(broker.process.pid), publisher.count
         kinds = [SUBSCRIBERS[name] for name in ("simplest", "hermod", "ubre", "nanomsg") for _ in range(10)]
         slow = [stack.enter_context(kind.open(broker, "flow", 4096)) for kind in kinds]
         while total(broker, "subscribers_spilled_total") < len(kinds):
-            speaker.say(100)
-        speaker.say(4000)
+            publisher.publish(100)
+        publisher.publish(4000)
         for kind, peer in zip(kinds[::10], slow[::10], strict=True):
             expect_all(kind, peer, range(heard, heard + 2000))
         assert resident_bytes(broker.process.pid, "VmHWM") - before < 256 * MIB
@@ -186,9 +186,9 @@ def test_spilled_subscribers_use_no_memory(tmp_path: Path) -> None:
 
 
 def test_a_window_that_is_not_acknowledged(spilling: Broker) -> None:
-    with subscribe(spilling, "flow", window=3) as subscriber, UbreBaseSession(spilling) as speaker:
-        speaker.say_until_spilled()
-        for number in range(speaker.count):
+    with subscribe(spilling, "flow", window=3) as subscriber, NumberedPublisher(spilling) as publisher:
+        publisher.publish_until_spilled()
+        for number in range(publisher.count):
             assert read_messages(subscriber, 1) == [Delivered("flow", number, payload(number))]
             subscriber.send(hermod.acknowledgement("flow", number) if number % 2 else hermod.OK)
         wait_for_total(spilling, "replays_open", 0)
@@ -199,10 +199,10 @@ def test_a_window_that_is_not_acknowledged(spilling: Broker) -> None:
 def test_a_window_that_is_larger_than_the_queue(spilling: Broker, pace: dict[str, int]) -> None:
     with (
         subscribe(spilling, "flow", receive_bytes=4096, **pace) as subscriber,
-        UbreBaseSession(spilling) as speaker,
+        NumberedPublisher(spilling) as publisher,
     ):
-        speaker.say_until_spilled()
-        for number in range(speaker.count):
+        publisher.publish_until_spilled()
+        for number in range(publisher.count):
             assert read_messages(subscriber, 1) == [Delivered("flow", number, payload(number))]
             subscriber.send(hermod.acknowledgement("flow", number))
         wait_for_total(spilling, "replays_open", 0)
@@ -211,13 +211,13 @@ def test_a_window_that_is_larger_than_the_queue(spilling: Broker, pace: dict[str
 
 def test_a_window_beside_a_replay(spilling: Broker) -> None:
     """A replay and a spill on one connection: both complete, each in order."""
-    with UbreBaseSession(spilling, "past") as past, UbreBaseSession(spilling) as speaker:
-        past.say(300)
-        speaker.say(1)
+    with NumberedPublisher(spilling, "past") as past, NumberedPublisher(spilling) as publisher:
+        past.publish(300)
+        publisher.publish(1)
         with subscribe(spilling, "past", "flow", window=5, since={"past": 0}) as subscriber:
-            speaker.say_until_spilled()
+            publisher.publish_until_spilled()
             heard: dict[str, int] = {"past": -1, "flow": 0}
-            for _ in range(past.count + speaker.count - 1):
+            for _ in range(past.count + publisher.count - 1):
                 [message] = read_messages(subscriber, 1)
                 heard[message.topic] += 1
                 assert message == Delivered(message.topic, heard[message.topic], payload(heard[message.topic]))
@@ -227,19 +227,19 @@ def test_a_window_beside_a_replay(spilling: Broker) -> None:
 
 
 def test_a_replay_that_ends_while_the_connection_is_behind(spilling: Broker) -> None:
-    with UbreBaseSession(spilling, "past") as past, UbreBaseSession(spilling) as speaker:
-        past.say(3)
+    with NumberedPublisher(spilling, "past") as past, NumberedPublisher(spilling) as publisher:
+        past.publish(3)
         with subscribe(spilling, "flow", receive_bytes=4096) as subscriber:
-            speaker.say_until_spilled()
-            past.say(3)
+            publisher.publish_until_spilled()
+            past.publish(3)
             subscriber.send(handshake("past", since="earliest"))
             wait_until_subscribed(spilling, subscriber, 2)
-            past.say(3)
-            speaker.say(3)
+            past.publish(3)
+            publisher.publish(3)
             frames = subscriber.read_until(hermod.OK).removesuffix(hermod.OK)
             subscriber.read = frames + subscriber.read
-            heard = read_messages(subscriber, past.count + speaker.count)
-            for topic, count in (("past", past.count), ("flow", speaker.count)):
+            heard = read_messages(subscriber, past.count + publisher.count)
+            for topic, count in (("past", past.count), ("flow", publisher.count)):
                 assert [each.sequence for each in heard if each.topic == topic] == list(range(count))
             wait_for_total(spilling, "replays_open", 0)
             expect_no_more(subscriber)
@@ -247,13 +247,13 @@ def test_a_replay_that_ends_while_the_connection_is_behind(spilling: Broker) -> 
 
 def test_a_publisher_gets_no_own_messages_if_its_dialect_says_so(spilling: Broker) -> None:
     kind = SUBSCRIBERS["simplest"]
-    with kind.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
-        speaker.say_until_spilled()
-        numbers = speaker.count
+    with kind.open(spilling, "flow", 4096) as slow, NumberedPublisher(spilling) as publisher:
+        publisher.publish_until_spilled()
+        numbers = publisher.count
         slow.send(pub("flow", b"mine") * 10)
         wait_for(lambda: total(spilling, "log_settled_offset") == numbers + 10, "its own to be kept")
-        speaker.say(20)
-        expect_all(kind, slow, range(speaker.count))
+        publisher.publish(20)
+        expect_all(kind, slow, range(publisher.count))
         wait_for_total(spilling, "replays_open", 0)
         assert slow.read == b""
 
@@ -263,26 +263,26 @@ def test_subscriptions_that_change_during_a_spill(spilling: Broker) -> None:
     kind = SUBSCRIBERS["ubre"]
     with (
         kind.open(spilling, "flow", 4096) as slow,
-        UbreBaseSession(spilling) as speaker,
-        UbreBaseSession(spilling, "other") as other,
-        UbreBaseSession(spilling, "third") as third,
+        NumberedPublisher(spilling) as publisher,
+        NumberedPublisher(spilling, "other") as other,
+        NumberedPublisher(spilling, "third") as third,
     ):
-        speaker.say_until_spilled()
-        other.say(10)
-        third.say(10)
+        publisher.publish_until_spilled()
+        other.publish(10)
+        third.publish(10)
         slow.send(ubre.line(subscribe="other") + ubre.line(subscribe="third"))
         wait_until_subscribed(spilling, slow, 3)
-        other.say(10)
-        third.say(10)
+        other.publish(10)
+        third.publish(10)
         slow.send(ubre.line(unsubscribe="third"))
         wait_until_subscribed(spilling, slow, 2)
-        speaker.say(10)
-        expect_all(kind, slow, range(speaker.count - 10))
+        publisher.publish(10)
+        expect_all(kind, slow, range(publisher.count - 10))
         expect_all(kind, slow, range(10, 20), "other")
-        expect_all(kind, slow, range(speaker.count - 10, speaker.count))
+        expect_all(kind, slow, range(publisher.count - 10, publisher.count))
         wait_for_total(spilling, "replays_open", 0)
-        third.say(1)
-        other.say(1)
+        third.publish(1)
+        other.publish(1)
         expect_all(kind, slow, range(20, 21), "other")
         assert slow.read == b""
 
@@ -291,19 +291,19 @@ def test_a_broker_that_stops_during_a_spill(tmp_path: Path) -> None:
     kind = SUBSCRIBERS["hermod"]
     flags = (SMALL_QUEUE, "--set=limits.shutdown_seconds=0.1")
     with Broker(*flags, data=tmp_path, listen=LISTEN, options="?policy=spill") as broker:
-        slow, speaker = kind.open(broker, "flow", 4096), UbreBaseSession(broker)
-        with slow, speaker:
-            speaker.say_until_spilled()
+        slow, publisher = kind.open(broker, "flow", 4096), NumberedPublisher(broker)
+        with slow, publisher:
+            publisher.publish_until_spilled()
             assert broker.stop() == 0
-            said = speaker.count
+            said = publisher.count
     with Broker(data=tmp_path, listen=LISTEN) as broker, subscribe(broker, "flow", since="earliest") as late:
         assert "not clean" not in broker.log()
         assert [each.sequence for each in read_messages(late, said)] == list(range(said))
 
 
 def test_a_subscriber_that_disconnects_during_a_spill_leaves_nothing_behind(spilling: Broker) -> None:
-    with SUBSCRIBERS["fanout"].open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
-        speaker.say_until_spilled()
+    with SUBSCRIBERS["fanout"].open(spilling, "flow", 4096) as slow, NumberedPublisher(spilling) as publisher:
+        publisher.publish_until_spilled()
         port = slow.socket.getsockname()[1]
         slow.close()
         wait_for_total(spilling, "replays_open", 0)
@@ -313,8 +313,8 @@ def test_a_subscriber_that_disconnects_during_a_spill_leaves_nothing_behind(spil
 def test_replies_have_a_limit_of_their_own(spilling: Broker) -> None:
     """A spilled subscriber that sends requests and never reads exceeds the limit of replies and is closed."""
     kind = SUBSCRIBERS["ubre"]
-    with kind.open(spilling, "flow", 4096) as slow, UbreBaseSession(spilling) as speaker:
-        speaker.say_until_spilled()
+    with kind.open(spilling, "flow", 4096) as slow, NumberedPublisher(spilling) as publisher:
+        publisher.publish_until_spilled()
         slow.socket.settimeout(0.5)
         with pytest.raises(OSError):
             while "too slow: " not in spilling.log():

@@ -61,7 +61,7 @@ class BrokerEvents:
         self._publisher = publisher
         self._outbox = outbox
         self._unknown_per_second = unknown_per_second
-        self._unknown_told = (0.0, 0)
+        self._unknown_sent = (0.0, 0)
         """Start of the current second, and how many events about unknown peers were published in it."""
         self._summary: Counter[tuple[str, str, str, str]] = Counter()
         """Events that were only counted, by event, listener, dialect and reason."""
@@ -165,11 +165,11 @@ class BrokerEvents:
     # -- summaries of unknown peers -----------------------------------------------------------------------
 
     def _may_tell_unknown(self) -> bool:
-        (began, told), now = self._unknown_told, time.monotonic()
+        (began, sent), now = self._unknown_sent, time.monotonic()
         if now - began >= COUNT_SECONDS:
-            began, told = now, 0
-        self._unknown_told = began, told + 1
-        return told < self._unknown_per_second
+            began, sent = now, 0
+        self._unknown_sent = began, sent + 1
+        return sent < self._unknown_per_second
 
     def _sum_up(self, connection: Connection, event: str, reason: str = "", count: int = 1) -> None:
         self._start_timer()
@@ -202,8 +202,8 @@ class BrokerEvents:
 
     def _tell_counted(self) -> None:
         self._tell_summary()
-        told, self._counted = self._counted, {}
-        for connection, counted in told.items():
+        reported, self._counted = self._counted, {}
+        for connection, counted in reported.items():
             self._tell(connection, counted)
 
     def _tell(self, connection: Connection, counted: Counted) -> None:

@@ -1,6 +1,6 @@
 """The other brokers: whom to dial, what to announce, which announcements to follow.
 
-An announcement is a claim by anybody who may publish it. It is followed only into networks that the configuration
+An announcement is a claim by a peer that may publish it. It is followed only into networks that the configuration
 names, and only where the rules give the broker there any right.
 """
 

@@ -30,7 +30,7 @@ log = logging.getLogger("polycast.dispatch")
 MANAGED = (RESERVED_PREFIX, "spark/")
 """Routes of the broker and of its pipelines. They show every topic."""
 QUERY = "spark/sql"
-"""SQL has a right of its own, and the responder is told what the requester may query."""
+"""SQL has a right of its own, and the responder receives the topics that the requester may query."""
 QUERY_CHARACTERS = 500
 """How much of a query is logged."""
 QUERIES_AT_MOST = 4
@@ -111,7 +111,7 @@ class RequestHandler:
         """Open requests to the broker itself, by requester."""
         self._queries: dict[int, tuple[Subscriber, str]] = {}
         """Queries that a responder has not answered: by number, the responder and the requester's identity. A
-        query stays open when its requester leaves or it expires, because the responder is not told."""
+        query stays open when its requester leaves or it expires, because the responder is not notified."""
 
     def request(self, connection: Connection, request: Request, now: float) -> None:
         requester = connection.subscriber

@@ -32,7 +32,7 @@ COMPRESSION_FIELD = 10
 """Where the table of a record batch message tells of compression; see Message.fbs of Arrow."""
 HEADER_FIELD = 8
 EARLY_COMPRESSION = b"ARROW:experimental_compression"
-"""The key of a message's custom metadata under which Arrow 0.17 told of it. Arrow still reads that."""
+"""The key of a message's custom metadata in which Arrow 0.17 declared compression. Arrow still reads it."""
 MERGED_BYTES = 1024 * 1024
 MERGED_PARTS = 64
 """Up to these, small record batches become one: each takes kilobytes besides its rows."""

@@ -6,8 +6,8 @@ that dies before that has published nothing; one that dies after that knows the 
 Frames and batches are read and prepared in threads, in turns: round robin over identities and connections.
 Meanwhile the connection is not read, and its later events wait.
 
-A batch that is small is published like any burst. One that is not would overrun the queues of those who hear it:
-they are turned to the log, and read it from there, each at its own pace.
+A small batch is published like any burst. A large one would overrun the queues of its subscribers: they read it
+from the log instead, each at its own pace.
 """
 
 from __future__ import annotations

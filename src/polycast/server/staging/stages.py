@@ -183,14 +183,14 @@ class Stages:
                 del self._shares[owner]
 
     def expire(self, but: Collection[BatchKey]) -> None:
-        """What nobody has touched for too long, except in those batches."""
+        """Drops stages that were idle for too long, except those of the given batches."""
         limit = self.settings.stage_seconds
         oldest = time.monotonic() - limit
         for batch, stages in list(self._batches.items()):
             old = [name for name, staged in stages.items() if staged.touched < oldest]
             if old and batch not in but:
                 rows = sum(stages[name].rows for name in old)
-                log.warning("%s rows of batch %r of %s are dropped: nobody committed them for %g s "
+                log.warning("%s rows of batch %r of %s are dropped: they were not committed for %g s "
                             "(hermod.stage_seconds)", f"{rows:,}", batch.batch_id, batch.owner, limit)  # fmt: skip
                 self.drop(batch, old)
 

@@ -31,14 +31,14 @@ class OffsetTimes:
 
     def _thin(self, now: float) -> None:
         """Drops each mark whose neighbours are close enough to each other."""
-        kept, last = [0], len(self._times) - 1
+        remaining, last = [0], len(self._times) - 1
         for index in range(1, last):
-            gap = self._times[index + 1] - self._times[kept[-1]]
+            gap = self._times[index + 1] - self._times[remaining[-1]]
             if gap > (now - self._times[index]) / EXACTNESS:
-                kept.append(index)
-        kept.append(last)
-        self._offsets = [self._offsets[index] for index in kept]
-        self._times = [self._times[index] for index in kept]
+                remaining.append(index)
+        remaining.append(last)
+        self._offsets = [self._offsets[index] for index in remaining]
+        self._times = [self._times[index] for index in remaining]
 
     def time_of(self, offset: int, now: float) -> float | None:
         """Not earlier than the message; None: published before the broker started, or never."""

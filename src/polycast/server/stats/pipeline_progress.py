@@ -57,7 +57,7 @@ class PipelineProgress:
     def known(self, now: float) -> list[tuple[float, Position]]:
         """Reports with their times, sorted by name."""
         self._forget(now)
-        return [told for _, told in sorted(self._reports.items())]
+        return [report for _, report in sorted(self._reports.items())]
 
     def to_rows(self, log_next: int, now: float) -> list[dict[str, Any]]:
         return [
@@ -70,14 +70,14 @@ class PipelineProgress:
                 "rows_per_second": position.rows_per_second,
                 "state": position.state,
                 "error": position.error,
-                "age_seconds": round(now - told, 3),
+                "age_seconds": round(now - reported, 3),
             }
-            for told, position in self.known(now)
+            for reported, position in self.known(now)
         ]
 
     def _forget(self, now: float) -> None:
         while self._reports:
-            query, (told, _) = next(iter(self._reports.items()))
-            if len(self._reports) <= PIPELINES_AT_MOST and now - told < SECONDS:
+            query, (reported, _) = next(iter(self._reports.items()))
+            if len(self._reports) <= PIPELINES_AT_MOST and now - reported < SECONDS:
                 return
             del self._reports[query]
