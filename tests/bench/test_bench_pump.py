@@ -102,9 +102,10 @@ def test_growing_numbers_are_counted_digit_by_digit() -> None:
 
 
 def test_a_number_that_is_skipped_shows_where_digits_change() -> None:
+    """One byte more for each digit that the numbers gained while the pump ran."""
     with (
         pump_to(Numbering(96), ExpectedBytes(len(CHUNK), ((95, 1),))) as pump,
-        pytest.raises(RemoteError, match=r"wrong byte count: .*\(\+1\), 2 of 2 subscribers"),
+        pytest.raises(RemoteError, match=r"wrong byte count: .*\(\+[1-4]\), 2 of 2 subscribers"),
     ):
         for _ in range(1000):  # until the number is reached, however slow the machine is
             pump.run(seconds=0.02, window=4)
