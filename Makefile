@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
@@ -13,9 +14,16 @@ run: install  ## everything in one terminal, with a demo
 	@echo 'this is polycast up --demo; without the demo: $(BIN)/polycast up; the broker alone: $(BIN)/polycast serve'
 	@exec $(BIN)/polycast up --demo
 
-test: dev peers  ## the whole test suite, after all checks
-	$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+test: dev peers  ## all checks and the whole test suite, side by side
+	@$(MAKE) --no-print-directory check >$(VENV)/check.txt 2>&1 & checks=$$!; \
+	$(PYTEST) --numprocesses 3 --dist loadfile --no-loadscope-reorder; tested=$$?; \
+	wait $$checks && echo 'ruff, mypy and the import contracts passed' || { cat $(VENV)/check.txt; exit 1; }; \
+	exit $$tested
+
+QUICK := model dialects routing broker log pipelines spark_unit server/config
+
+quick: dev  ## the tests of the rules and the formats, without Spark, browsers, peers and crashes: under a minute
+	$(PYTEST) --quiet --numprocesses 2 --hypothesis-profile quick -m 'not slow' $(QUICK:%=tests/%)
 
 check: dev  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
@@ -28,23 +36,23 @@ install: $(VENV)/installed  ## Polycast into .venv
 dev: $(VENV)/installed-dev  ## the same, with the test tools
 
 interop: dev peers  ## only the tests that talk to programs others wrote
-	$(BIN)/python -m pytest -m interop
+	$(PYTEST) -m interop
 
 bench: dev peers  ## this broker beside nats-server, redis and mosquitto
 	$(BIN)/polycast bench
 
 docs: dev  ## write docs/reference/ from the code, and docs/dialects/conversions.md from what a broker does
 	$(BIN)/python tools/reference.py
-	POLYCAST_WRITE_DOCS=1 $(BIN)/python -m pytest -q tests/bridge/test_bridge_page.py
+	POLYCAST_WRITE_DOCS=1 $(PYTEST) -q tests/bridge/test_bridge_page.py
 
 fuzz: dev  ## bad input by the million bytes; FUZZ says how many examples of it
-	POLYCAST_FUZZ=$(or $(FUZZ),20000) $(BIN)/python -m pytest -q tests/fuzz
+	POLYCAST_FUZZ=$(or $(FUZZ),20000) $(PYTEST) -q tests/fuzz
 
 crash: dev  ## a broker that is killed again and again; ROUNDS says how often
-	POLYCAST_CRASH=$(or $(ROUNDS),1000) $(BIN)/python -m pytest -q tests/crash tests/log/test_faults_power.py
+	POLYCAST_CRASH=$(or $(ROUNDS),1000) $(PYTEST) -q tests/crash tests/log/test_faults_power.py
 
 crash-spark: dev  ## Spark's driver, its workers and the broker killed again and again; ROUNDS says how often
-	POLYCAST_CRASH_SPARK=$(or $(ROUNDS),200) $(BIN)/python -m pytest -q -s tests/spark/test_spark_crash.py
+	POLYCAST_CRASH_SPARK=$(or $(ROUNDS),200) $(PYTEST) -q -s tests/spark/test_spark_crash.py
 
 newcomer:  ## clone into an empty folder, make run there, look at it, stop it: some minutes
 	$(PYTHON) tests/newcomer/run.py
@@ -104,4 +112,4 @@ peers:
 			echo "could not install what $(NODE)/package.json names: tests that need it are skipped"; \
 	fi
 
-.PHONY: help run test check install dev interop bench bench-spark docs fuzz crash crash-spark newcomer lock clean peers
+.PHONY: help run test quick check install dev interop bench bench-spark docs fuzz crash crash-spark newcomer lock clean peers
