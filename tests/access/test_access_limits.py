@@ -199,6 +199,12 @@ def test_a_frame_without_progress_closes_its_connection(tmp_path: Path) -> None:
 # -- connection slots ------------------------------------------------------------------------------------
 
 
+def accepted(broker: Broker, listener: str) -> float:
+    """Connections that the listener accepted, rejected ones included."""
+    names = ("polycast_connections_accepted_total", "polycast_connections_turned_away_total")
+    return sum(counted(broker, name, listener=listener) for name in names)
+
+
 @pytest.mark.parametrize("hosts", [1, 7])
 @pytest.mark.parametrize(("listener", "words"), [("hermod.pub", b""), ("hermod.sub", b""), ("http", b"/healthz")])
 def test_silent_peers_cannot_lock_out_a_token(listener: str, words: bytes, hosts: int, tmp_path: Path) -> None:
@@ -210,6 +216,7 @@ def test_silent_peers_cannot_lock_out_a_token(listener: str, words: bytes, hosts
             if words:
                 peer.sendall(get(words.decode()))
                 assert peer.recv(100)
+        wait_for(lambda: accepted(broker, listener) >= 100, "all silent peers to be accepted")
         for _ in range(30):
             client = peers.enter_context(broker.connect("hermod.pub"))
             client.send(with_token(token))

@@ -149,7 +149,7 @@ def test_find_command(spark: SparkSession, data: Path, monkeypatch: pytest.Monke
     assert (row["offset"], row["topic"], json.loads(row["payload"])["id"]) == (1234, "t.1", 1234)
     lines = ask("pear", "--topic", "t.1", "--from", "150", "--to", "650", "--limit", "2", "--scan")
     assert [line.split()[:3:2] for line in lines.out.decode().splitlines()] == [["151", "t.1"], ["154", "t.1"]]
-    assert lines.err == "the first 2; --limit 20 shows more, --limit 0 all\n"
+    assert lines.err == "the first 2 messages; --limit 20 shows more, --limit 0 all\n"
     in_lake = ask("pear", "--in", "lake", "--from", "2023-11-14T22:13:20", "--to", "2023-11-14T22:15:03")
     assert [int(line.split()[0]) for line in in_lake.out.decode().splitlines()] == [100, 101, 102]
     assert ask("apple", "--topic", "polycast/>").out.startswith(b"70 ")
