@@ -11,9 +11,10 @@ import pytest
 
 from kit import hermod
 from kit.broker import Broker
-from kit.hermod import OK, expect_error
+from kit.hermod import OK, expect_error, read_error
 from kit.replay import Delivered, publish, read_messages, subscribe, total, wait_for_total
 from kit.wire import GUARD_SECONDS, Peer, wait_for
+from polycast.server.dispatch.publisher import FORWARD_BATCH_LIMIT
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,16 @@ def test_a_repeat_on_the_same_connection(keeping: Broker) -> None:
             peer.send(batch("same", "same", b"1", b"2", b"3"))
             peer.expect(hermod.ok(3))
     check_log(keeping, "same", b"1", b"2", b"3")
+
+
+def test_the_number_of_messages_is_limited_on_a_forwarding_broker(tmp_path: Path) -> None:
+    with Broker("--forward", data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
+        peer.send(batch("t", "large", *[b""] * (FORWARD_BATCH_LIMIT + 1)))
+        error = read_error(peer)
+        assert error["code"] == 422
+        assert f"{FORWARD_BATCH_LIMIT:,}" in str(error["message"]) and "simplest.forward" in str(error["message"])
+        peer.send(batch("t", "fits", *[b""] * FORWARD_BATCH_LIMIT))
+        peer.expect(hermod.ok(FORWARD_BATCH_LIMIT))
 
 
 def test_repeats_in_one_packet(keeping: Broker) -> None:

@@ -17,7 +17,7 @@ from kit.hermod import OK, expect_error, read_error
 from kit.replay import Delivered, publish, read_messages, subscribe, total
 from kit.staged import Row, commit, numbered, stage, to_frame, to_stream
 from kit.wire import GUARD_SECONDS, Peer, wait_for
-from polycast.server.staging.commits import FORWARD_ROWS_LIMIT
+from polycast.server.dispatch.publisher import FORWARD_BATCH_LIMIT
 
 LARGE = 3000
 """So many rows of 1,000 bytes are not handed out at once."""
@@ -114,15 +114,15 @@ def test_the_number_of_topics_in_a_batch_is_limited(tmp_path: Path, size: int) -
 
 def test_the_number_of_rows_of_a_commit_is_limited_on_a_forwarding_broker(tmp_path: Path) -> None:
     with Broker("--forward", data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
-        for count in (FORWARD_ROWS_LIMIT + 1, FORWARD_ROWS_LIMIT):
+        for count in (FORWARD_BATCH_LIMIT + 1, FORWARD_BATCH_LIMIT):
             peer.send(hermod.stage("x", "s", to_frame(numbered("t", count)), count=0) + hermod.commit("x", "s"))
             peer.expect(hermod.ok(count))
-            if count > FORWARD_ROWS_LIMIT:
+            if count > FORWARD_BATCH_LIMIT:
                 error = read_error(peer)
                 assert error["code"] == 422
                 assert "10,001 rows, the limit is 10,000" in str(error["message"])
                 assert "simplest.forward" in str(error["message"])
-        peer.expect(hermod.ok(FORWARD_ROWS_LIMIT))
+        peer.expect(hermod.ok(FORWARD_BATCH_LIMIT))
 
 
 @pytest.mark.parametrize("size", [10, 1000])

@@ -13,7 +13,7 @@ from polycast.errors import ForbiddenError
 from polycast.log.batch_ids import COUNT_MISMATCH
 from polycast.model import Ack, BatchKey, Burst, PublishBatch
 from polycast.server.dispatch.acks import LOG_BEHIND, Acks
-from polycast.server.dispatch.publisher import Published, Publisher, Then
+from polycast.server.dispatch.publisher import FORWARD_BATCH_LIMIT, Published, Publisher, Then
 from polycast.server.dispatch.refusals import FORBIDDEN, Refusals
 from polycast.server.io.connection import Connection
 from polycast.server.io.rate_limiter import RateLimiter
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 NOT_UTF8 = "topic not UTF-8"
 OTHER_COUNT = "batch id with another count"
+TOO_MANY = "batch too large to forward"
 
 
 class PublishHandler:
@@ -51,6 +52,9 @@ class PublishHandler:
         if connection.guard.restricted and _first_forbidden(connection, event.burst) is not None:
             self._refusals.refuse(connection, FORBIDDEN)
             self._acks.reply(connection, event.to_error(403, FORBIDDEN))
+        elif self._publisher.forwards and len(event.burst) > FORWARD_BATCH_LIMIT:
+            self._refusals.refuse(connection, TOO_MANY)
+            self._acks.reply(connection, event.to_error(422, _too_many(len(event.burst))))
         elif not self._propose(
             connection, event.burst, now, event.batch, partial(self._acknowledge_batch, connection, event)
         ):
@@ -125,6 +129,13 @@ class PublishHandler:
             self.publish(connection, burst.cut(0, forbidden), now)
         error = ForbiddenError()
         self._acks.close(connection, lambda: connection.fail(error))
+
+
+def _too_many(count: int) -> str:
+    return (
+        f"the batch has {count:,} messages, the limit is {FORWARD_BATCH_LIMIT:,} on a broker that forwards "
+        "(simplest.forward); send smaller batches, or use a broker without it"
+    )
 
 
 def _first_forbidden(connection: Connection, burst: Burst) -> int | None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from polycast.log.log import Log
     from polycast.log.write.bulk import Bulk
 
+FORWARD_BATCH_LIMIT = 10_000
+"""Messages of a batch with an id on a broker with `simplest.forward`. The event loop plans the copies of each
+message, in about 30 µs, and serves nothing else meanwhile."""
 BROKER = "polycast"
 """The source of messages that the broker itself publishes."""
 
@@ -98,6 +101,11 @@ class Publisher:
     def has_room(self, count: int) -> bool:
         """False: the log cannot take that many messages now."""
         return self._log is None or self._log.has_room(count)
+
+    @property
+    def forwards(self) -> bool:
+        """Whether messages are published under other names as well."""
+        return self._mesh.forwards
 
     # -- apply -------------------------------------------------------------------------------------------
 

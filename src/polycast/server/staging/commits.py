@@ -36,7 +36,7 @@ from polycast.model import Abort, Ack, BatchKey, Burst, Commit, Limits, Stage
 from polycast.server.dispatch.acks import Acks
 from polycast.server.dispatch.dispatcher import Dispatcher
 from polycast.server.dispatch.publish_handler import PublishHandler, count_in
-from polycast.server.dispatch.publisher import Published, Publisher
+from polycast.server.dispatch.publisher import FORWARD_BATCH_LIMIT, Published, Publisher
 from polycast.server.dispatch.refusals import FORBIDDEN, Refusals
 from polycast.server.io.connection import Connection
 from polycast.server.io.memory_budget import MemoryBudget
@@ -48,14 +48,11 @@ from polycast.server.staging.stages import Staged, Stages
 log = logging.getLogger("polycast.stages")
 
 LIVE_BYTES = 1024 * 1024
-"""Up to here a batch is handed out at once."""
-FORWARD_ROWS_LIMIT = 10_000
-"""Most rows of a commit on a broker with `simplest.forward`. The event loop plans the copies of each row, in about
-30 µs: 10,000 rows take 0.3 s on an idle machine and 0.6 s on a busy one, and nothing else is served meanwhile."""
+"""A larger batch is delivered from the log."""
 TOPICS_PER_STEP = 2_000
 """Topics whose rights one step of work checks."""
 NOT_TAKEN = "what was staged"
-"""What it is counted under if it is refused."""
+"""The reason under which refused stages and commits are counted."""
 
 
 class Commits:
@@ -258,10 +255,10 @@ def _prepare(
 
 def _check_size(parts: list[pa.RecordBatch], source: bytes, forwards: bool) -> None:
     rows = sum(part.num_rows for part in parts)
-    if forwards and rows > FORWARD_ROWS_LIMIT:
+    if forwards and rows > FORWARD_BATCH_LIMIT:
         raise StageError(
             422,
-            f"the batch has {rows:,} rows, the limit is {FORWARD_ROWS_LIMIT:,} on a broker that forwards "
+            f"the batch has {rows:,} rows, the limit is {FORWARD_BATCH_LIMIT:,} on a broker that forwards "
             "(simplest.forward); commit fewer rows at a time (maxOffsetsPerTrigger), or at a broker without it",
         )
     if too_large := bulk.overflow(parts, source):
