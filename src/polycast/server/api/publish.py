@@ -31,7 +31,7 @@ class PublishRequest(Struct, forbid_unknown_fields=True):
     """None: the dialect of the requester."""
 
 
-class Encoded(Struct, forbid_unknown_fields=True):
+class Base64Body(Struct, forbid_unknown_fields=True):
     base64: str = msgspec.field(name="$base64")
 
 
@@ -83,6 +83,6 @@ def _to_payload(raw: Raw, wanted: str | None) -> tuple[bytes, Format]:
 
 def _from_base64(payload: bytes) -> bytes:
     try:
-        return a2b_base64(msgspec.json.decode(payload, type=Encoded).base64, strict_mode=True)
+        return a2b_base64(msgspec.json.decode(payload, type=Base64Body).base64, strict_mode=True)
     except (*INVALID, ValueError) as error:
         raise RouteError('BadRequest: bytes are a string or {"$base64": "..."}') from error
