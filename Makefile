@@ -16,7 +16,7 @@ run: install  ## everything in one terminal, with a demo
 
 test: dev peers  ## all checks and the whole test suite, side by side
 	@$(MAKE) --no-print-directory check >$(VENV)/check.txt 2>&1 & checks=$$!; \
-	$(PYTEST) --numprocesses 3 --dist loadfile --no-loadscope-reorder; tested=$$?; \
+	$(PYTEST) --numprocesses 4 --dist loadfile --no-loadscope-reorder; tested=$$?; \
 	wait $$checks && echo 'ruff, mypy and the import contracts passed' || { cat $(VENV)/check.txt; exit 1; }; \
 	exit $$tested
 

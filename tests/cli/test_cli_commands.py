@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from kit.default_ports import lock_ports
 from kit.program import polycast, polycast_here
 
 COMMANDS = [
@@ -77,11 +79,11 @@ def test_doctor_in_json(tmp_path: Path) -> None:
 
 
 def test_doctor_says_when_a_port_is_taken_and_what_to_do(tmp_path: Path) -> None:
-    try:
-        taken = socket.create_server(("127.0.0.1", 9014))
-    except OSError as error:
-        pytest.skip(f"port 9014 is not ours to take: {error}")
-    with taken:
+    with lock_ports(), ExitStack() as stack:
+        try:
+            stack.enter_context(socket.create_server(("127.0.0.1", 9014)))
+        except OSError as error:
+            pytest.skip(f"port 9014 is not ours to take: {error}")
         shown = polycast_here("doctor", "--json", "--data", str(tmp_path))
     [finding] = [row for row in map(json.loads, shown.out.splitlines()) if row["what"] == "port of simplest"]
     assert finding["state"] != "fine"

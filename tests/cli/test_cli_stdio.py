@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from kit.broker import Broker, clean_environment
+from kit.default_ports import lock_for
 from kit.frames import pub
 from kit.program import POLYCAST, Finished, Program
 from kit.room import Room
@@ -58,7 +59,8 @@ def test_a_response_that_cannot_be_written(
 @no_stdout
 @pytest.mark.parametrize("command", [["--version"], ["--help"], ["pub", "--help"], ["doctor", "--json"]])
 def test_messages_that_cannot_be_written_to_stderr(command: list[str], redirection: str) -> None:
-    assert run(redirection, *command) == Finished(1, b"", to_words(redirection))
+    with lock_for(command):
+        assert run(redirection, *command) == Finished(1, b"", to_words(redirection))
 
 
 @no_stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kit.broker import Broker
+from kit.default_ports import lock_for
 from kit.frames import pub
 from kit.program import at_a_terminal
 from kit.room import Room
@@ -42,7 +43,8 @@ def test_control_characters_of_a_message_are_escaped_on_a_terminal() -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["sub", "--help"], ["doctor"]])
 def test_no_color_means_no_color(arguments: list[str]) -> None:
-    with at_a_terminal(*arguments, env={"NO_COLOR": "1", "TERM": "xterm-256color"}) as (terminal, _):
+    environment = {"NO_COLOR": "1", "TERM": "xterm-256color"}
+    with lock_for(arguments), at_a_terminal(*arguments, env=environment) as (terminal, _):
         assert b"\x1b[" not in read_all(terminal)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import socket
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,15 +16,14 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from kit.broker import clean_environment
+from kit.default_ports import DEFAULT_PORTS, lock_ports
 from kit.wire import GUARD_SECONDS, wait_for
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BIN = Path(sys.executable).parent
-DEFAULT_PORTS = (9014, 8880, 8890, 7878, 8787, 5550, 5551, 8080)
 OURS = re.compile(r"(\w+=\S+ )*polycast ")
 """A command of ours, perhaps with something for its environment before it."""
-LOCK = Path(tempfile.gettempdir()) / "polycast-default-ports.lock"
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -44,8 +41,7 @@ def snippets(language: str) -> list[ParameterSet]:
 @contextmanager
 def default_ports() -> Iterator[None]:
     """For one test at a time, also of those that run in other processes."""
-    with LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lock_ports():
         for port in DEFAULT_PORTS:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -79,7 +75,8 @@ class Terminal:
             self._running.append(process)
             if OURS.match(command):
                 begun = lambda: "ready" in out.read_text() or "subscribed" in err.read_text()  # noqa: E731
-                wait_for(begun, f"{command} to begin", self._seconds)
+                wait_for(lambda: begun() or process.poll() is not None, f"{command} to begin", self._seconds)
+                assert begun(), err.read_text()
         else:
             assert process.wait(self._seconds) == 0, err.read_text()
 

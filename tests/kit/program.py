@@ -25,6 +25,7 @@ from unittest import mock
 import pytest
 
 from kit.broker import clean_environment
+from kit.default_ports import lock_for
 from kit.wire import GUARD_SECONDS
 from kit.zygote import fork
 
@@ -66,13 +67,14 @@ def at_a_terminal(
 
 def polycast(*arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Finished:
     """Runs a command to its end. Whatever it says, it never says it with a traceback."""
-    done = subprocess.run(
-        [*POLYCAST, *arguments],
-        input=stdin,
-        capture_output=True,
-        env={**clean_environment(), **(env or {})},
-        timeout=GUARD_SECONDS,
-    )
+    with lock_for(arguments):
+        done = subprocess.run(
+            [*POLYCAST, *arguments],
+            input=stdin,
+            capture_output=True,
+            env={**clean_environment(), **(env or {})},
+            timeout=GUARD_SECONDS,
+        )
     finished = Finished(done.returncode, done.stdout, done.stderr.decode())
     assert "Traceback" not in finished.err, finished.err
     return finished
@@ -96,6 +98,7 @@ def polycast_here(*arguments: str, env: Mapping[str, str] | None = None) -> Fini
     out, err = io.BytesIO(), io.StringIO()
     text = io.TextIOWrapper(out, write_through=True)  # closes `out` when it goes
     with (
+        lock_for(arguments),
         _own_umask(),
         mock.patch.object(sys, "argv", ["polycast", *arguments]),
         mock.patch.dict(os.environ, {**clean_environment(), **(env or {})}, clear=True),
