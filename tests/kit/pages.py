@@ -49,6 +49,10 @@ def default_ports() -> Iterator[None]:
         yield
 
 
+def has_begun(out: Path, err: Path) -> bool:
+    return "ready" in out.read_text() or "subscribed" in err.read_text()
+
+
 class Terminal:
     """Runs a block's commands one after the other, and keeps what they print."""
 
@@ -74,9 +78,9 @@ class Terminal:
         if command.endswith("&"):
             self._running.append(process)
             if OURS.match(command):
-                begun = lambda: "ready" in out.read_text() or "subscribed" in err.read_text()  # noqa: E731
-                wait_for(lambda: begun() or process.poll() is not None, f"{command} to begin", self._seconds)
-                assert begun(), err.read_text()
+                ended = lambda: process.poll() is not None  # noqa: E731
+                wait_for(lambda: has_begun(out, err) or ended(), f"{command} to begin", self._seconds)
+                assert has_begun(out, err), err.read_text()
         else:
             assert process.wait(self._seconds) == 0, err.read_text()
 
