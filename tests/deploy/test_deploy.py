@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from kit.broker import Broker
-from kit.pages import BIN, DEFAULT_PORTS, ROOT
+from kit.default_ports import DEFAULT_PORTS
+from kit.pages import BIN, ROOT
 from kit.program import polycast_here
 
 DEPLOY = ROOT / "deploy"

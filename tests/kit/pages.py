@@ -78,8 +78,9 @@ class Terminal:
         if command.endswith("&"):
             self._running.append(process)
             if OURS.match(command):
-                ended = lambda: process.poll() is not None  # noqa: E731
-                wait_for(lambda: has_begun(out, err) or ended(), f"{command} to begin", self._seconds)
+                wait_for(
+                    lambda: has_begun(out, err) or process.poll() is not None, f"{command} to begin", self._seconds
+                )
                 assert has_begun(out, err), err.read_text()
         else:
             assert process.wait(self._seconds) == 0, err.read_text()
