@@ -15,34 +15,35 @@ from kit.broker import Broker
 from kit.room import Room
 
 SPARK = "tests/spark/"
-KILLS = "tests/spark/test_spark_crash.py"
-"""Has a Spark of its own, and waits most of the time."""
+OWN_SPARK = tuple(f"tests/spark/test_spark_{name}.py" for name in ("crash", "standing", "runner"))
+"""These start a Java of their own, one after the other, and wait most of the time."""
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 1 << 30
 IN_MEMORY = "tests/"
 """Tests that need no real disk for their fsync calls."""
 
 
-settings.register_profile("default", max_examples=40, deadline=None)
+settings.register_profile("default", max_examples=30, deadline=None)
 settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("long", max_examples=1000, deadline=None)
 settings.load_profile("default")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first."""
+    """The longest tests start first."""
     for item in items:
         if item.nodeid.startswith(SPARK):
             item.add_marker(pytest.mark.spark)
-    items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), not item.nodeid.startswith(KILLS)))
+    items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), not item.nodeid.startswith(OWN_SPARK)))
 
 
 class Sharing(LoadFileScheduling):  # type: ignore[misc]
-    """Where several processes share the tests, a file stays in one of them, and so do those that share a Spark."""
+    """A file stays in one process, and so do all tests that share a Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
-        shared = nodeid.startswith(SPARK) and not nodeid.startswith(KILLS)
-        return SPARK if shared else str(super()._split_scope(nodeid))
+        if nodeid.startswith(OWN_SPARK):
+            return OWN_SPARK[0]
+        return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
