@@ -41,11 +41,11 @@ class PublishHandler:
         """How often a connection was paused by a rate limit."""
         return self.rates.waits if self.rates else 0
 
-    def publish(self, connection: Connection, burst: Burst, now: float, batch: BatchKey | None = None) -> None:
+    def publish(self, connection: Connection, burst: Burst, now: float) -> None:
         if connection.guard.restricted and (forbidden := _first_forbidden(connection, burst)) is not None:
             self._publish_allowed(connection, burst, forbidden, now)
         else:
-            self._propose(connection, burst, now, batch, partial(self._count, connection))
+            self._propose(connection, burst, now, None, partial(self._count, connection))
 
     def publish_batch(self, connection: Connection, event: PublishBatch, now: float) -> None:
         """All of it or nothing; the rights may have changed since the first message was read."""

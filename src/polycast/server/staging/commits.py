@@ -108,7 +108,7 @@ class Commits:
         self.stages.expire(but=self._under_way)
 
     async def stop(self) -> None:
-        """What is not published by now never will be."""
+        """Cancels stages and commits in progress; they publish nothing."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -205,7 +205,7 @@ class Commits:
         self._finish(connection, event, applied.first, applied.proposal.messages)
 
     async def _make_room(self, count: int) -> None:
-        """Waits until there are as many offsets to hand out, and takes none."""
+        """Waits until that many offsets are reserved; uses none."""
         loop = asyncio.get_running_loop()
         while not self._log.has_offsets(count):
             made: asyncio.Future[str] = loop.create_future()
@@ -213,10 +213,10 @@ class Commits:
             if reason := await made:
                 raise StageError(500, f"not stored: {reason}")
 
-    # -- answers -----------------------------------------------------------------------------------------
+    # -- replies -----------------------------------------------------------------------------------------
 
     def _finish(self, connection: Connection, event: Commit, first: int, count: int) -> None:
-        """The batch is in the log; that is answered when it is safe there."""
+        """Acknowledges the commit when its batch is durable."""
         self.stages.drop(event.batch)
         if connection.subscriber.owner is None:
             self._acks.forget(connection)
@@ -229,7 +229,7 @@ class Commits:
         self._reply(connection, event.to_error(error.code, str(error)))
 
     def _reply(self, connection: Connection, data: bytes) -> None:
-        """In its turn."""
+        """After all earlier replies."""
         if connection.subscriber.owner is not None:
             self._acks.reply(connection, data)
 
