@@ -56,3 +56,13 @@ def parse_address(text: str, default_scheme: str = "") -> Address:
     if match is None or int(match[3]) > PORT_LIMIT or (scheme not in WEB and path.strip("/")):
         raise UsageError(f"{text!r} is not an address", f"write {scheme}://HOST:PORT, PORT from 0 to {PORT_LIMIT}")
     return Address(scheme, match[1] or match[2], int(match[3]), path if scheme in WEB else "", options)
+
+
+def split_addresses(text: str) -> list[str]:
+    """Addresses of several brokers, joined by commas. A comma inside an address is written %2C."""
+    found = [each.strip() for each in text.split(",")]
+    if not all(found) and len(found) > 1:
+        raise UsageError(
+            f"{text!r} has an empty address", "join addresses with single commas: tcp://a:7878,tcp://b:7878"
+        )
+    return found

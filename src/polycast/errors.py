@@ -3,12 +3,18 @@
     PolycastError
     ├── UsageError            an invalid flag, setting or pattern                           exit code 2
     ├── StartError            a port, a folder or a program is not available                exit code 1
+    ├── ClusterError          a node cannot go on: its stream or its log differs from others     exit code 1
     ├── LogDamageError        a file of the log differs from what was written               exit code 1
+    │   └── LogVersionError       a newer version of Polycast wrote the log
+    ├── BackupError           a backup cannot be written, or is not whole                   exit code 1
     ├── GoneError             the requested messages are no longer, or not yet, in the log
     ├── RemoteError           the broker is unreachable, or closed the connection           exit code 1
-    │   └── RefusedError          the broker refused the request
+    │   ├── RefusedError          the broker refused the request
+    │   └── ReplyTimeoutError     nothing arrived in time; also a TimeoutError of Python
     └── PeerError             caused by the peer; closes its connection
         ├── ProtocolError         the input violates the dialect's grammar
+        │   ├── HttpStatusError       a server refused an HTTP request with a status
+        │   └── BehindError           a position that this node of a cluster has not reached yet
         ├── LimitError            the input exceeds a limit
         ├── HttpPeerError         an HTTP request at a listener of another dialect
         ├── TlsPeerError          a TLS handshake at a listener without TLS
@@ -35,7 +41,24 @@ class StartError(PolycastError):
     pass
 
 
+class ClusterError(PolycastError):
+    pass
+
+
 class LogDamageError(PolycastError):
+    pass
+
+
+class LogVersionError(LogDamageError):
+    """Of one file in a log of this version, it is damage: the head of a hot segment has no checksum."""
+
+    def __init__(self, where: object, version: int, known: int) -> None:
+        text = f"{where} was written by a newer version of Polycast: {version}, this one reads {known}"
+        super().__init__(text, "start that version, or a newer one; --data DIR takes another folder")
+        self.version, self.known = version, known
+
+
+class BackupError(PolycastError):
     pass
 
 
@@ -55,6 +78,10 @@ class RefusedError(RemoteError):
         self.code = code
 
 
+class ReplyTimeoutError(RemoteError, TimeoutError):
+    pass
+
+
 class PeerError(PolycastError):
     """`kind`: the label in `polycast_connections_closed_total`."""
 
@@ -63,6 +90,12 @@ class PeerError(PolycastError):
 
 class ProtocolError(PeerError):
     kind = "protocol"
+
+
+class HttpStatusError(ProtocolError):
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class LimitError(PeerError):
@@ -93,6 +126,10 @@ class TlsPeerError(PeerError):
         super().__init__(
             "TLS handshake at a listener without TLS; --listen NAME=tls://HOST:PORT opens one with TLS"
         )
+
+
+class BehindError(ProtocolError):
+    """A position that another node of the cluster may have reached."""
 
 
 class TimeoutPeerError(PeerError):

@@ -17,6 +17,7 @@ from polycast.log.files.folder import HOT, file_name
 from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, EncodedGroup, Layout, encode_group
 from polycast.log.files.hot import HotSegment
 from polycast.log.files.state import LogState, write_state
+from polycast.log.repair.verify import LogFinding, verify
 from polycast.log.upkeep.sealing import seal
 
 SEED = 0xFEEDFACE
@@ -158,3 +159,9 @@ def half_sealed(folder: Path, topics: Sequence[str] = TOPICS) -> LogBuilder:
     made.segment(70, 30, topics=topics)
     stop(made)
     return made
+
+
+def findings(folder: Path, running: bool = False) -> list[LogFinding]:
+    """Of a verification, without the notes on recorded gaps."""
+    found = [report for report in verify(folder, running) if isinstance(report, LogFinding)]
+    return [finding for finding in found if not finding.what.startswith("gap: ")]

@@ -130,3 +130,19 @@ def test_a_limit_of_zero_or_one(most: int) -> None:
     filling.add("alice", *range(5))
     filling.add("bob", *range(5))
     assert len(filling.ids) == most
+
+
+# -- clients ---------------------------------------------------------------------------------------------
+
+
+def test_of_each_client_the_last_numbers_are_remembered() -> None:
+    ids = BatchIds(limit=1000, seconds=60)
+    for number in range(500):
+        for client in ("one", "two"):
+            ids.add(BatchKey("o", f"polycast/client/{client}/{number}"), number, 1, number)
+        ids.add(BatchKey("o", f"mine/{number % 5}/{number}"), number, 1, number)
+    rows = [row.batch_id for row in ids.rows()]
+    assert [each for each in rows if "one" in each] == [f"polycast/client/one/{n}" for n in range(436, 500)]
+    assert sum("mine" in each for each in rows) == 500
+    again = BatchIds(1000, 60, ids.rows())
+    assert [row.batch_id for row in again.rows()] == rows

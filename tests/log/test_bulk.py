@@ -96,7 +96,10 @@ def test_a_bulk_batch_is_a_group_of_its_own(tmp_path: Path) -> None:
         headers = [group.header for group in reader.groups()]
         reader.close()
     alone = [header for header in headers if header.count in (50, 100)]
-    expected = [BatchEntry("id", 1, 100, OWNER), BatchEntry("second", 102, 50, OWNER)]
+    expected = [
+        BatchEntry("id", 1, 100, OWNER, to_micros(NOW)),
+        BatchEntry("second", 102, 50, OWNER, to_micros(NOW)),
+    ]
     assert [header.batches for header in alone] == [[batch] for batch in expected]
 
 

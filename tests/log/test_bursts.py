@@ -21,19 +21,25 @@ from polycast.model import Burst, Format
 
 needs_c = pytest.mark.skipif(not bursts.COMPILED, reason="polycast.log.files._columns is not compiled here")
 
-KEPT = ("offset", "topic", "sequence", "format", "payload")
+STORED = ("offset", "topic", "sequence", "format", "payload")
 
 
-def told_by(bursts: list[Burst]) -> list[Row]:
+def to_rows(bursts: list[Burst]) -> list[Row]:
     """The columns of a burst, row by row."""
     return [
-        {key: row[key] for key in KEPT} for burst in bursts for row in rows_of([SourcedBurst(burst, b"", 0)])
+        {key: row[key] for key in STORED} for burst in bursts for row in rows_of([SourcedBurst(burst, b"", 0)])
     ]  # fmt: skip
 
 
 @given(pieces())
 def test_there_and_back(pieces: list[SourcedBurst]) -> None:
-    assert told_by(to_bursts(to_batch(pieces))) == told_by([piece.burst for piece in pieces])
+    assert to_rows(to_bursts(to_batch(pieces))) == to_rows([piece.burst for piece in pieces])
+
+
+@given(pieces())
+def test_bursts_have_the_time_of_each_message(pieces: list[SourcedBurst]) -> None:
+    written = [piece.micros for piece in pieces for _ in range(len(piece.burst))]
+    assert [time for burst in to_bursts(to_batch(pieces)) for time in burst.times] == written
 
 
 @given(pieces(min_size=1), st.data())
@@ -42,8 +48,8 @@ def test_a_part_of_a_batch(pieces: list[SourcedBurst], data: st.DataObject) -> N
     start = data.draw(st.integers(0, batch.num_rows))
     stop = data.draw(st.integers(start, batch.num_rows))
     bursts = to_bursts(batch.slice(start, stop - start))
-    assert told_by(bursts) == told_by([piece.burst for piece in pieces])[start:stop]
-    assert sum([len(burst.block) for burst in bursts]) == sum([len(row["payload"]) for row in told_by(bursts)])
+    assert to_rows(bursts) == to_rows([piece.burst for piece in pieces])[start:stop]
+    assert sum([len(burst.block) for burst in bursts]) == sum([len(row["payload"]) for row in to_rows(bursts)])
 
 
 @given(pieces())
@@ -64,8 +70,8 @@ def test_a_run_ends_only_where_something_changes(pieces: list[SourcedBurst]) -> 
 @given(pieces())
 def test_encoders_accept_replayed_bursts(pieces: list[SourcedBurst]) -> None:
     live = [ENCODER.encode(piece.burst, [(0, len(piece.burst))]) for piece in pieces]
-    kept = [ENCODER.encode(burst, [(0, len(burst))]) for burst in to_bursts(to_batch(pieces))]
-    assert b"".join(b"".join(each.blocks) for each in kept) == b"".join(b"".join(each.blocks) for each in live)
+    stored = [ENCODER.encode(burst, [(0, len(burst))]) for burst in to_bursts(to_batch(pieces))]
+    assert b"".join(b"".join(each.blocks) for each in stored) == b"".join(b"".join(each.blocks) for each in live)
 
 
 @needs_c
@@ -85,7 +91,7 @@ def test_in_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     burst = numbered([(b"a", b"1", Format.TEXT), (b"a", b"2", Format.TEXT), (b"b", b"", Format.NONE)], offset=5)
     monkeypatch.setattr(bursts, "stretches", stretches_in_python)
     monkeypatch.setattr(bursts, "spans", spans_in_python)
-    assert told_by(to_bursts(to_batch([SourcedBurst(burst, b"", 0)]))) == told_by([burst])
+    assert to_rows(to_bursts(to_batch([SourcedBurst(burst, b"", 0)]))) == to_rows([burst])
 
 
 def test_no_messages() -> None:
@@ -97,9 +103,9 @@ def test_from_parquet(tmp_path: Path) -> None:
     table = pa.Table.from_batches([to_batch([SourcedBurst(burst, b"", 0)])])
     pa.parquet.write_table(table, tmp_path / "sealed.parquet", row_group_size=1000, compression="zstd")
     file = pa.parquet.ParquetFile(tmp_path / "sealed.parquet")
-    bursts = [each for batch in file.iter_batches(700, columns=list(KEPT)) for each in to_bursts(batch)]
+    bursts = [each for batch in file.iter_batches(700, columns=list(STORED)) for each in to_bursts(batch)]
     file.close()
-    assert told_by(bursts) == told_by([burst])
+    assert to_rows(bursts) == to_rows([burst])
 
 
 @pytest.mark.parametrize(
@@ -110,7 +116,7 @@ def test_other_kinds_of_text(other: Any) -> None:
     batch = to_batch([SourcedBurst(burst, b"", 0)])
     at = batch.schema.get_field_index("topic")
     changed = batch.set_column(at, "topic", batch.column("topic").cast(other))
-    assert told_by(to_bursts(changed)) == told_by([burst])
+    assert to_rows(to_bursts(changed)) == to_rows([burst])
 
 
 def test_an_unknown_format_is_bytes() -> None:

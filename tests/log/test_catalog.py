@@ -16,8 +16,8 @@ def all_rows(builder: LogBuilder, start: int = 0, skipped: list[Gap] | None = No
     catalog = LogCatalog(builder.folder)
     try:
         ranges = to_ranges(catalog.parts(start, catalog.next()), RowFilter(), start, catalog.next())
-        told: list[Gap] = [] if skipped is None else skipped
-        return to_rows(query_rows(builder.folder, ranges, RowFilter(), SCHEMA.names, told.append))
+        reported: list[Gap] = [] if skipped is None else skipped
+        return to_rows(query_rows(builder.folder, ranges, RowFilter(), SCHEMA.names, reported.append))
     finally:
         catalog.close()
 

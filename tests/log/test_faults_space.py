@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from crash.log_checks import Gap, check_log, read_with_pyarrow, read_with_reader
+from log.log_builder import findings
 from log.log_rig import FaultyDisk, LogRecord, LogRig, open_rig, reserve_few
 from polycast.log.files import hot
-from polycast.log.repair.verify import LogFinding, verify
 
 FULL = errno.ENOSPC
 REASON = "No space left on device"
@@ -33,7 +33,7 @@ def check(open_rig: LogRig) -> list[Gap]:
 
 
 def check_verified(folder: Path) -> None:
-    assert [found for found in verify(folder) if isinstance(found, LogFinding)] == []
+    assert findings(folder) == []
 
 
 @pytest.mark.parametrize("action", ["allocate", "write"])

@@ -63,7 +63,7 @@ def rig(tmp_path: Path, volume: Volume) -> HousekeepingRig:
 def test_no_segment_is_removed_while_space_is_free(rig: HousekeepingRig) -> None:
     rig.housekeeping.round()
     assert len(rig.names()) == 10
-    assert (rig.housekeeping.removed_for_room, rig.housekeeping.warning) == (0, "")
+    assert (rig.housekeeping.removed_for_room, rig.housekeeping.warnings()) == (0, [])
 
 
 def test_the_oldest_segments_are_removed_until_space_is_free(
@@ -110,7 +110,7 @@ def test_a_quarter_of_the_limit_stays_on_a_full_disk(
         volume.others = taken * PAGE
         rig.housekeeping.round()
     assert rig.names() == left
-    assert rig.housekeeping.warning
+    assert rig.housekeeping.warnings()
 
 
 def test_a_limit_above_the_file_system_is_an_error(tmp_path: Path, volume: Volume) -> None:
@@ -138,13 +138,15 @@ def test_low_space_is_logged_at_its_start_and_end(
         "20.0 KiB are free and log.keep_free is 24.0 KiB: "
         "the oldest segments of the log are removed, down to 6.0 KiB"
     )
-    assert rig.housekeeping.warning == announced
+    assert rig.housekeeping.warnings() == [announced]
     rig.housekeeping.round()
-    assert rig.housekeeping.warning == announced.replace("20.0 KiB", "24.0 KiB"), "there is room, and just so much"
+    assert rig.housekeeping.warnings() == [announced.replace("20.0 KiB", "24.0 KiB")], (
+        "there is room, and just so much"
+    )
     assert caplog.text.count("make room, or limit the log with log.retain_bytes") == 1
     volume.others = 0
     rig.housekeeping.round()
-    assert rig.housekeeping.warning == ""
+    assert rig.housekeeping.warnings() == []
     assert "44.0 KiB are free again" in caplog.text
 
 

@@ -22,6 +22,7 @@ from polycast.log.files.quarantine import QUARANTINE
 from polycast.log.settings import LogSettings
 from polycast.log.upkeep import retention, sealing
 from polycast.log.upkeep.housekeeping import Housekeeping
+from polycast.log.upkeep.inventory import Inventory
 
 
 @pytest.fixture
@@ -180,10 +181,10 @@ def test_a_damaged_segment_is_as_old_as_its_file(tmp_path: Path, settings: LogSe
     path = tmp_path / "00000000000000000000.parquet"
     path.write_bytes(b"damaged")
     (tmp_path / "00000000000000000000.arrows").unlink()
-    kept = retention.Retention(tmp_path, replace(settings, retain_seconds=100.0))
-    kept.apply(5, path.stat().st_mtime + 50)
+    stored = retention.Retention(tmp_path, replace(settings, retain_seconds=100.0), Inventory(tmp_path))
+    stored.apply(5, path.stat().st_mtime + 50)
     assert path.exists()
-    kept.apply(5, path.stat().st_mtime + 150)
+    stored.apply(5, path.stat().st_mtime + 150)
     assert not path.exists()
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from kit.wire import GUARD_SECONDS
 from log.log_builder import LogBuilder
-from polycast.log.files.format import Gap
-from polycast.log.read.reader import REMOVED, Reader
+from polycast.log.files.format import REMOVED, Gap
+from polycast.log.read.reader import Reader
 from polycast.log.settings import LogSettings
 from polycast.log.upkeep.housekeeping import Housekeeping
 

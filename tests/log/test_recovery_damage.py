@@ -11,13 +11,18 @@ import pytest
 
 from crash.log_checks import check_log, read_with_pyarrow, read_with_reader
 from kit.wire import wait_for
-from log.log_builder import flip
+from log.log_builder import LogBuilder, findings, flip
 from log.log_rig import HASTY, RESERVE, FaultyDisk, LogRecord, LogRig, open_rig, reserve_few
-from polycast.errors import LogDamageError, StartError
+from polycast.errors import LogVersionError, StartError
+from polycast.log.files import format as file_format
+from polycast.log.files import sealed as sealed_files
+from polycast.log.files.disk import DISK
 from polycast.log.files.hot import HotReader
 from polycast.log.files.state import is_running
 from polycast.log.read.reader import Reader
-from polycast.log.repair.verify import LogFinding, verify
+from polycast.log.repair.recovery import recover
+from polycast.log.upkeep import sealing
+from polycast.log.upkeep.sealing import seal
 
 GROUPS = 5
 
@@ -66,7 +71,7 @@ def test_damage_with_groups_behind_it_is_not_an_unfinished_group(tmp_path: Path)
     assert last.first == RESERVE
     [aside] = (rig.folder / "quarantine").glob("*.arrows")
     assert len(aside.read_bytes()) == len(damaged)
-    assert all(found.note for found in verify(rig.folder) if isinstance(found, LogFinding))
+    assert all(found.note for found in findings(rig.folder))
 
 
 def test_damage_after_a_clean_stop_without_a_snapshot(tmp_path: Path) -> None:
@@ -135,7 +140,7 @@ def test_a_failed_start_can_be_retried(tmp_path: Path, action: str, passing: int
         rig.fill(1)
     rows, _ = read_with_pyarrow(rig.folder)
     assert [LogRecord(*row) for row in rows] == durable[:2] + durable[3:] + rig.durable
-    assert all(found.note for found in verify(rig.folder) if isinstance(found, LogFinding))
+    assert all(found.note for found in findings(rig.folder))
     assert len(list((rig.folder / "quarantine").glob("*.arrows"))) == 1
 
 
@@ -174,7 +179,7 @@ def test_no_state(tmp_path: Path, text: bytes | None, clean: bool) -> None:
     rows, gaps = read_with_pyarrow(rig.folder)
     assert [LogRecord(*row) for row in rows] == durable + rig.durable
     check_log(rows, gaps)
-    assert [found for found in verify(rig.folder) if isinstance(found, LogFinding)] == []
+    assert findings(rig.folder) == []
 
 
 def test_no_state_after_starts_without_messages(tmp_path: Path) -> None:
@@ -218,7 +223,7 @@ def test_a_state_of_a_newer_version(tmp_path: Path, change: dict[str, object]) -
     newer = json.dumps({**json.loads(before), **change, "version": 3})
     path.write_text(newer)
     for _ in range(2):
-        with pytest.raises(LogDamageError, match="newer version of Polycast: 3, this one reads 2"):
+        with pytest.raises(LogVersionError, match="newer version of Polycast: 3, this one reads 2"):
             LogRig(tmp_path)
     assert path.read_text() == newer
     path.write_bytes(before)
@@ -284,3 +289,19 @@ def test_is_running_does_not_block_a_start(tmp_path: Path) -> None:
         for thread in asking:
             thread.join()
     assert not is_running(tmp_path / "log")
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_segment_of_a_newer_version_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    """Without the state file, too: nothing is moved to the quarantine."""
+    for module in (file_format, sealing, sealed_files):
+        monkeypatch.setattr(module, "VERSION", 3)
+    builder = LogBuilder(tmp_path)
+    path = builder.segment(5)
+    path = (seal(path) or path) if sealed else path
+    monkeypatch.undo()
+    with pytest.raises(LogVersionError, match=f"{path} was written by a newer version of Polycast: 3"):
+        recover(tmp_path, DISK)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [path.name]

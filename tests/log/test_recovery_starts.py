@@ -12,11 +12,12 @@ import pytest
 
 from crash.log_checks import check_log, read_with_pyarrow
 from kit.wire import wait_for
+from log.log_builder import findings
 from log.log_rig import HASTY, NOW, RESERVE, HastyDisk, LogRecord, open_rig, reserve_few
 from polycast.log.files import hot, snapshot
 from polycast.log.files.folder import segments
 from polycast.log.repair import recovery
-from polycast.log.repair.verify import LogFinding, verify
+from polycast.log.upkeep.inventory import Inventory
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_verified(folder: Path) -> None:
-    assert [found for found in verify(folder) if isinstance(found, LogFinding)] == []
+    assert findings(folder) == []
 
 
 # -- clean stops -----------------------------------------------------------------------------------------
@@ -156,6 +157,7 @@ class Opened:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: Counter[str] = Counter()
+        monkeypatch.setattr(Inventory, "update", lambda *_: None)  # after a start, in the background
         monkeypatch.setattr(hot.HotReader, "__init__", self._counted(".arrows", hot.HotReader.__init__))
         monkeypatch.setattr(pq, "ParquetFile", self._counted(".parquet", pq.ParquetFile))
         monkeypatch.setattr(recovery, "read_snapshot", self._counted("snapshot", snapshot.read_snapshot))

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from crash.log_checks import check_log, read_with_pyarrow
-from log.log_builder import every_byte
+from log.log_builder import every_byte, findings
 from log.log_rig import HASTY, RESERVE, LogRecord, LogRig, open_rig, reserve_few
 from polycast.log.files.format import Gap
 from polycast.log.files.hot import HotReader
 from polycast.log.repair.recovery import recover
-from polycast.log.repair.verify import LogFinding, verify
 
 GROUPS = 3
 MESSAGES = [("a", b"1"), ("b", b"22"), ("a", b"333")]
@@ -66,7 +65,7 @@ def check_recovered(rig: LogRig, durable: list[LogRecord]) -> None:
 
 
 def check_verified(folder: Path) -> None:
-    assert [found for found in verify(folder) if isinstance(found, LogFinding)] == []
+    assert findings(folder) == []
 
 
 def test_killed_between_two_groups(image: tuple[Path, list[LogRecord]]) -> None:

@@ -66,7 +66,7 @@ def test_the_metadata_of_a_sealed_segment(builder: LogBuilder) -> None:
             {"first": 5, "next": 15, "reason": "unclean stop"},
             {"first": 21, "next": 24, "reason": "not stored: disk full"},
         ],
-        "batches": [["id-1", 15, 2, "alice"]],
+        "batches": [["id-1", 15, 2, "alice", 0]], "position": None,
         "first_time": time_of(15), "last_time": time_of(24),
     }  # fmt: skip
     assert [(group["first"], group["next"], group["count"]) for group in groups] == [(15, 25, 7)]

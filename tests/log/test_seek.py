@@ -67,7 +67,7 @@ def test_a_time_where_a_segment_is_damaged(builder: LogBuilder) -> None:
     path = segments(builder.folder)[5].path
     path.write_bytes(path.read_bytes()[:-100])
     assert find_time(builder.folder, time_of(45) / SECOND) == 45
-    assert find_time(builder.folder, time_of(55) / SECOND) == 60
+    assert find_time(builder.folder, time_of(55) / SECOND) == 50, "one of the damaged messages may be the first"
     assert find_time(builder.folder, time_of(65) / SECOND) == 65
 
 

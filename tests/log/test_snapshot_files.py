@@ -10,7 +10,7 @@ import pytest
 
 from crash.log_checks import check_log, read_with_pyarrow
 from kit.wire import wait_for
-from log.log_builder import every_byte, flip
+from log.log_builder import every_byte, findings, flip
 from log.log_rig import HASTY, NOW, FaultyDisk, LogRecord, open_rig, reserve_few
 from polycast.errors import StartError
 from polycast.log.batch_ids import BatchRow
@@ -25,7 +25,6 @@ from polycast.log.files.snapshot import (
     write_snapshot,
 )
 from polycast.log.read.snapshot_delta import NO_ROWS
-from polycast.log.repair.verify import LogFinding, verify
 
 SEED = 7
 TOPICS = [("a", 5, 17), ("", 1, 2), ("höhe", 2**40, 2**41)]
@@ -209,4 +208,4 @@ def test_a_start_fails_if_it_cannot_write(tmp_path: Path, action: str, name: str
         open_rig(tmp_path, disk).__enter__()
     with open_rig(tmp_path) as reopened:
         assert reopened.log.next == 3
-    assert [found for found in verify(rig.folder) if isinstance(found, LogFinding)] == []
+    assert findings(rig.folder) == []

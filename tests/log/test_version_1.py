@@ -16,8 +16,8 @@ from crash.log_checks import check_log, read_with_pyarrow
 from kit import hermod
 from kit.broker import Broker
 from kit.replay import total
+from log.log_builder import findings
 from log.log_rig import open_rig
-from polycast.log.repair.verify import LogFinding, verify
 
 OLD = Path(__file__).parent / "version_1"
 COUNTS = {"sealed": 2, "hot": 1, "staged": 3}
@@ -62,7 +62,7 @@ def test_a_log_of_version_1_continues_as_version_2(data: Path) -> None:
         rig.publish(("t", b"x"))
     assert version_of(data) == 2
     check_log(*read_with_pyarrow(rig.folder))
-    assert [found for found in verify(rig.folder) if isinstance(found, LogFinding)] == []
+    assert findings(rig.folder) == []
 
 
 def test_a_repeat_at_a_broker_that_is_newer(data: Path) -> None:

@@ -10,10 +10,11 @@ import pytest
 
 from crash.log_checks import check_log, read_with_pyarrow
 from kit.wire import GUARD_SECONDS, wait_for
-from log.log_rig import OWNER, LogRecord, LogRig, open_rig, path_of, records_in
+from log.log_rig import NOW, OWNER, LogRecord, LogRig, open_rig, path_of, records_in
 from polycast.log.files.disk import Disk
 from polycast.log.files.format import BatchEntry, GroupHeader
 from polycast.log.files.hot import HotReader
+from polycast.log.times import to_micros
 
 
 class SlowDisk(Disk):
@@ -122,7 +123,9 @@ def test_a_batch_lies_in_one_group(rig: LogRig, disk: SlowDisk) -> None:
         pass
     found = headers(rig.folder)
     durable = [batch for header in found for batch in header.batches]
-    assert durable == [BatchEntry(f"id {number}", 1 + 3 * number, 3, OWNER) for number in range(20)]
+    assert durable == [
+        BatchEntry(f"id {number}", 1 + 3 * number, 3, OWNER, to_micros(NOW)) for number in range(20)
+    ]
     for header in found:
         assert all(
             header.first <= each.first and each.first + each.count <= header.next for each in header.batches

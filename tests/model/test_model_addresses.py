@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polycast.address import Address, parse_address
+from polycast.address import Address, parse_address, split_addresses
 from polycast.errors import UsageError
 
 
@@ -54,3 +54,12 @@ def test_no_addresses(text: str) -> None:
 def test_a_default_scheme_lets_host_and_port_stand_alone() -> None:
     assert parse_address("h:1", "tcp") == Address("tcp", "h", 1)
     assert parse_address("ipc:///x", "tcp") == Address("ipc", path="/x")
+
+
+def test_several_addresses() -> None:
+    assert split_addresses("") == [""]
+    assert split_addresses("localhost") == ["localhost"]
+    assert split_addresses("tcp://a:1, tls://b:2?token=x%2Cy") == ["tcp://a:1", "tls://b:2?token=x%2Cy"]
+    for text in ("tcp://a:1,", ",tcp://a:1", "tcp://a:1,,tcp://b:2"):
+        with pytest.raises(UsageError, match="an empty address"):
+            split_addresses(text)

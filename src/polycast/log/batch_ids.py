@@ -8,6 +8,7 @@ among equals, the owner whose oldest id is the oldest loses it. The remembered i
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from polycast.log.times import to_micros
-from polycast.model import BatchKey
+from polycast.model import CLIENT_BATCHES, BatchKey
 
 UNOWNED = ""
 """The owner of ids that version 1 of the log wrote. Every identity knows them."""
@@ -26,6 +27,9 @@ COUNT_MISMATCH = (
 )
 """The refusal of a repeat with another number of messages."""
 
+OF_CLIENT = 64
+"""Batches of a client that are remembered; it has 8 unacknowledged ones at most."""
+NUMBER = re.compile("[0-9]{1,18}")
 STALE_RANKS = 1000
 """Outdated ranks in the heap before it is rebuilt, in addition to one for each owner."""
 
@@ -84,6 +88,7 @@ class BatchIds:
 
     def add(self, batch: BatchKey, first: int, count: int, micros: int) -> None:
         self.forget(batch)
+        self._forget_of_client(batch)
         self._known[batch] = KnownBatch(first, count, micros)
         self._owned.setdefault(batch.owner, OrderedDict())[batch] = None
         self._rank(batch.owner)
@@ -91,6 +96,12 @@ class BatchIds:
             self.forget(next(iter(self._known)))
         while len(self._known) > self._limit:
             self.forget(self._surplus())
+
+    def _forget_of_client(self, batch: BatchKey) -> None:
+        """A client numbers its batches, and waits for acknowledgements before it sends many more."""
+        client, _, number = batch.batch_id.rpartition("/")
+        if client.startswith(CLIENT_BATCHES) and NUMBER.fullmatch(number):
+            self.forget(BatchKey(batch.owner, f"{client}/{int(number) - OF_CLIENT}"))
 
     def forget(self, batch: BatchKey) -> None:
         if self._known.pop(batch, None) is None:

@@ -10,16 +10,18 @@ import errno
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+
+import msgspec
 
 from polycast.errors import StartError
 from polycast.log.batch_ids import BatchIds
 from polycast.log.durable import Durable
 from polycast.log.files.disk import DISK, Disk
-from polycast.log.files.folder import log_folder, make_folder, remove_old_snapshots
-from polycast.log.files.format import SCHEMA, Layout
+from polycast.log.files.folder import check_restored, log_folder, make_folder, remove_old_snapshots
+from polycast.log.files.format import SCHEMA, Gap, Layout, StreamPosition
 from polycast.log.files.snapshot import (
     Snapshot,
     batch_rows,
@@ -29,7 +31,7 @@ from polycast.log.files.snapshot import (
     trim_topics,
     write_snapshot,
 )
-from polycast.log.files.state import RESERVE, FolderLock, LogState, write_state
+from polycast.log.files.state import RESERVE, FolderLock, LogState, log_id, write_state
 from polycast.log.repair.recovery import Recovered, recover
 from polycast.log.settings import LogSettings
 from polycast.log.upkeep.housekeeping import Housekeeping
@@ -41,6 +43,7 @@ from polycast.model import BatchKey, Burst
 
 log = logging.getLogger("polycast.log")
 
+ID_DIGITS = 16
 TAIL_BYTES = 16 * 1024 * 1024
 """Durable messages that stay in memory, for replays that have nearly caught up."""
 
@@ -57,15 +60,23 @@ Row = tuple[str, int, int]
 
 class Log:
     def __init__(
-        self, folder: Path, settings: LogSettings, recovered: Recovered, lock: FolderLock, topics: int, disk: Disk
-    ) -> None:
+        self, folder: Path, settings: LogSettings, recovered: Recovered, lock: FolderLock, topics: int, disk: Disk,
+        exact: bool = False,
+    ) -> None:  # fmt: skip
         state = recovered.state
         self.folder = folder
         self.settings = settings
         self._disk = disk
         self._lock = lock
+        self._found = state
+        self.position = recovered.snapshot.position
+        """The position of a node in the stream, as far as it is in the log."""
+        self._together: list[Entry] | None = None
+        """Entries of the message of the stream that is being applied."""
         self._topics = topics
         self._seed = int(state.seed, 16)
+        self.id = log_id(state.seed)
+        """Tells logs apart: an offset means something only together with it."""
         self.micros = state.micros
         """The time of the last message. Times never go back: the caller of `append` sees to that."""
         self._post: Post = lambda callback: None
@@ -86,8 +97,9 @@ class Log:
         """Bulk batches lie before this offset. They are not in memory."""
         layout = Layout.of(SCHEMA, self._seed)
         self.writer = Writer(
-            folder, layout, settings, self._begin(state), recovered.gap, disk, self._announce, self._rolled
-        )
+            folder, layout, settings, self._begin(state), recovered.gap, disk, self._announce, self._rolled,
+            exact,
+        )  # fmt: skip
         snapshots = SnapshotWriter(folder, self.recovered, self._trim, disk)
         self.housekeeping = Housekeeping(
             folder,
@@ -96,17 +108,25 @@ class Log:
             roll=self.writer.roll,
             snapshot=lambda: snapshots.catch_up(self._seed),
             disk=disk,
+            open_bytes=lambda: self.writer.open_bytes,
+            shared=exact,
         )
 
     @classmethod
-    def open(cls, settings: LogSettings, topics: int, disk: Disk = DISK) -> Log:
-        """Raises StartError if the log cannot be written."""
+    def open(
+        cls, settings: LogSettings, topics: int, disk: Disk = DISK, exact: bool = False, seed: str = ""
+    ) -> Log:
+        """Raises StartError if the log cannot be written.
+
+        `exact`: for a node of a cluster. `seed`: for a new log.
+        """
         folder = log_folder(settings.data)
+        check_restored(folder)
         try:
             make_folder(folder, disk)
             lock = FolderLock(folder)
             try:
-                return cls(folder, settings, recover(folder, disk), lock, topics, disk)
+                return cls(folder, settings, recover(folder, disk, exact, seed), lock, topics, disk, exact)
             except BaseException:
                 lock.release()
                 raise
@@ -161,12 +181,17 @@ class Log:
         except OSError:
             return 0
 
-    def warning(self) -> str:
-        """A problem that does not affect new messages; otherwise an empty text."""
-        return self.housekeeping.warning
+    def warnings(self) -> list[str]:
+        """Problems that do not affect new messages."""
+        return self.housekeeping.warnings()
+
+    def note_missed(self, gap: Gap) -> None:
+        """In any thread: a reader skipped messages. Damage is salvaged."""
+        if gap.damaged and not gap.recorded:
+            self.housekeeping.note_damage(gap)
 
     def append(
-        self, bursts: list[Burst], source: str, micros: int, batch: BatchKey | None = None, count: int = 0
+        self, bursts: Sequence[Burst], source: str, micros: int, batch: BatchKey | None = None, count: int = 0
     ) -> None:
         """`count` is the number of messages of the batch."""
         self.micros = micros
@@ -190,7 +215,40 @@ class Log:
     def _put(self, entry: Entry) -> None:
         self._pending.append(entry)
         self.pending_bytes += entry.size
-        self.writer.put(entry)
+        if self._together is None:
+            self.writer.put((entry,))
+        else:
+            self._together.append(entry)
+
+    @property
+    def seed(self) -> str:
+        """Of the checksums; the same for all nodes of a cluster."""
+        return f"{self._seed:016x}"
+
+    @property
+    def checksum(self) -> str:
+        """Of the last group."""
+        return self.writer.checksum
+
+    # -- in a cluster ------------------------------------------------------------------------------------
+
+    def join_stream(self, position: StreamPosition) -> None:
+        """The log belongs to this stream from now on, at this position. To be called before `start`."""
+        self.position = position
+        self.recovered = self.recovered._replace(position=position)
+        self.writer.write_state(msgspec.structs.replace(self.writer.state, position=position))
+
+    def begin_together(self) -> None:
+        """What is appended until `end_together` becomes durable together."""
+        self._together = []
+
+    def end_together(self, position: Callable[[], StreamPosition]) -> None:
+        """Without new rows, the position stays: after a restart the node applies the same messages again."""
+        entries, self._together = self._together, None
+        if entries:
+            self.position = position()
+            entries[-1] = entries[-1]._replace(position=self.position)
+            self.writer.put(entries)
 
     def _announce(self, durable: Durable) -> None:
         """In the thread of the syncer."""
@@ -210,8 +268,8 @@ class Log:
             self._bulk_bytes -= entry.size if entry.bulk else 0
             if durable.reason and entry.batch:
                 self.batches.forget(entry.batch)
-            if durable.reason and self.settings.delivery == "committed":
-                continue  # never delivered
+            if durable.reason:
+                entry = entry._replace(lost=True)
             if entry.bulk:
                 self._recent.clear()
                 self._recent_bytes = 0
@@ -245,7 +303,7 @@ class Log:
         write_snapshot(self.folder, self.recovered, self._seed, self._disk)
         started = LogState(
             seed=state.seed, clean=False, next=state.next, reserved=state.next + RESERVE,
-            checksum=state.checksum, micros=state.micros,
+            checksum=state.checksum, micros=state.micros, position=self.position,
         )  # fmt: skip
         write_state(self.folder, started, self._disk)
         remove_old_snapshots(self.folder, state.next)
@@ -263,12 +321,18 @@ class Log:
         finally:
             self._lock.release()
 
+    def release(self) -> None:
+        """Instead of `close`, for a log that was opened and not used: its folder stays as it was."""
+        write_state(self.folder, self._found, self._disk)
+        self._lock.release()
+
     def _write_clean_state(self, topics: Iterable[Row], floor: int) -> None:
         snapshot = Snapshot(self.next, to_topics(topics), floor, to_batches(self.batches.rows()))
         write_snapshot(self.folder, snapshot, self._seed, self._disk)
         state = LogState(
             seed=f"{self._seed:016x}", clean=True, next=self.next, reserved=self.next,
             checksum=self.writer.checksum, micros=self.micros, gap=self.writer.gap,
+            position=self.position,
         )  # fmt: skip
         write_state(self.folder, state, self._disk)
 

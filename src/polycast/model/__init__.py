@@ -13,6 +13,7 @@ from polycast.model.burst import (
     Slices,
 )
 from polycast.model.events import (
+    CLIENT_BATCHES,
     Abort,
     Ack,
     BatchKey,
@@ -23,13 +24,13 @@ from polycast.model.events import (
     Event,
     FailureReply,
     PublishBatch,
+    PublishMessage,
     Received,
     Refused,
     Reply,
     Request,
     Response,
     Stage,
-    StartPosition,
     Subscribe,
     Unsubscribe,
     Upgrade,
@@ -45,8 +46,10 @@ from polycast.model.patterns import (
     parse_pattern,
     parse_patterns,
 )
+from polycast.model.start_positions import StartPosition, parse_start
 
 __all__ = [
+    "CLIENT_BATCHES",
     "MARKS",
     "RESERVED_PREFIX",
     "Abort",
@@ -73,6 +76,7 @@ __all__ = [
     "Pattern",
     "Prefix",
     "PublishBatch",
+    "PublishMessage",
     "Received",
     "Refused",
     "Reply",
@@ -86,4 +90,5 @@ __all__ = [
     "Upgrade",
     "parse_pattern",
     "parse_patterns",
+    "parse_start",
 ]

@@ -24,6 +24,8 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import NamedTuple
 
+from polycast.errors import UsageError
+
 Block = bytes | bytearray
 """Bytes that were read. A bytearray if a large frame was assembled in place; it is not changed afterwards."""
 
@@ -45,14 +47,48 @@ class Body(NamedTuple):
     format: Format = Format.NONE
 
 
-class Message(NamedTuple):
-    """One message, for clients, the CLI and tests."""
-
+class MessageFields(NamedTuple):
     topic: str
     payload: bytes
     format: Format = Format.BYTES
     sequence: int | None = None
-    """Its place in its topic, in dialects that have sequences."""
+    """Its position in its topic, in dialects that have sequences."""
+    offset: int | None = None
+    """Its position in the log, in dialects that have offsets, if the broker has a log."""
+    time: float | None = None
+    """When the broker read it, in seconds since the epoch; known if the offset is."""
+
+
+class Message(MessageFields):
+    """One message, for clients, the CLI and tests. A payload may be given as text, which is encoded as UTF-8."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        topic: str,
+        payload: bytes | str,
+        format: Format = Format.BYTES,  # noqa: A002 - the name of the field
+        sequence: int | None = None,
+        offset: int | None = None,
+        time: float | None = None,
+    ) -> Message:
+        kind = format
+        if not isinstance(payload, bytes):
+            payload, kind = _to_payload(payload, format)
+        return super().__new__(cls, topic, payload, kind, sequence, offset, time)
+
+
+def _to_payload(payload: object, format_: Format) -> tuple[bytes, Format]:
+    """Text has the format text unless told otherwise."""
+    if not isinstance(payload, str):
+        raise UsageError(
+            f"a payload is bytes or text, not {type(payload).__name__}", "bytes(...) or json.dumps(...)"
+        )
+    try:
+        return payload.encode(), Format.TEXT if format_ is Format.BYTES else format_
+    except UnicodeEncodeError as error:
+        raise UsageError(f"a payload is not UTF-8: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +116,10 @@ class Burst:
     """The sequence of each run's first message, once the hub has numbered the burst."""
     offset: int = -1
     """The log offset of the first message, set with the sequences; the others follow without a gap."""
+    micros: int = 0
+    """The time of the messages in microseconds since the epoch, set with the sequences."""
+    times: Sequence[int] = ()
+    """The time of each message, if they differ: in messages from the log."""
 
     @classmethod
     def of(cls, dialect: str, messages: Iterable[tuple[bytes, bytes, Format]]) -> Burst:
@@ -136,6 +176,10 @@ class Burst:
                 yield run, start, end
                 start = end
                 run += 1
+
+    def each_time(self) -> Sequence[int]:
+        """In microseconds since the epoch."""
+        return self.times or array("q", [self.micros]) * len(self)
 
     def messages(self) -> Iterator[Message]:
         """As rows. For clients and tests, never on the path from socket to socket."""

@@ -9,15 +9,7 @@ from typing import Any, NamedTuple
 from polycast.errors import PeerError
 from polycast.model.burst import Body, Burst, Encoder
 from polycast.model.patterns import Pattern
-
-
-@dataclass(frozen=True, slots=True)
-class StartPosition:
-    """Where in the log a subscription starts: at a sequence of its topic, at a time, or at the first message."""
-
-    sequence: int | None = None
-    seconds: float | None = None
-    """Since the epoch."""
+from polycast.model.start_positions import StartPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +20,8 @@ class Subscribe:
     """Whether the subscriber also offers to serve requests for the route of that name."""
     start: StartPosition | None = None
     """None: only messages from now on."""
+    committed: bool = False
+    """Whether the subscriber gets messages only when they are durable, in all its subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +54,9 @@ class BatchKey(NamedTuple):
     owner: str
     batch_id: str
 
+
+CLIENT_BATCHES = "polycast/client/"
+"""Batch ids of reconnecting clients: `polycast/client/CLIENT/NUMBER`. Of each client, the last are remembered."""
 
 ErrorReply = Callable[[int, str], bytes]
 """The reply for a refused operation: from the error code and the message."""
@@ -148,6 +145,14 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishMessage:
+    """A message whose publisher waits for its offset and sequence, as for the response to a request."""
+
+    burst: Burst
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Response:
     """The response of a peer that serves a route, to the request with that number."""
 
@@ -184,6 +189,7 @@ Event = (
     | DeferredReply
     | Refused
     | Request
+    | PublishMessage
     | Response
     | Upgrade
     | Closing

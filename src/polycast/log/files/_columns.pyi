@@ -3,8 +3,10 @@ from collections.abc import Sequence
 
 from polycast.log.files.bursts import ContiguousRows, Texts
 from polycast.log.files.columns import Buffers, SourcedBurst
+from polycast.model import Burst
 
 def gather(pieces: Sequence[SourcedBurst]) -> list[Buffers]: ...
+def payloads(burst: Burst) -> Buffers: ...
 def stretches(
     offsets: memoryview, topics: Texts, sequences: memoryview, formats: Texts
 ) -> list[ContiguousRows]: ...

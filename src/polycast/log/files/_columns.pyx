@@ -257,6 +257,14 @@ def gather(pieces):
     return [(<Column> column).buffers for column in columns]
 
 
+def payloads(burst):
+    cdef Payloads column = Payloads()
+    column.add(burst)
+    column.allocate()
+    column.write()
+    return column.buffers
+
+
 cdef int add_runs(burst, Py_ssize_t rows, Texts topics, Texts formats, Numbers sequences) except -1:
     cdef list its_topics = burst.topics, its_formats = burst.formats
     cdef list its_sequences = burst.sequences, run_ends = burst.run_ends

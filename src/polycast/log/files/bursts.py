@@ -9,6 +9,7 @@ are equal.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -41,17 +42,19 @@ def to_bursts(batch: pa.RecordBatch) -> list[Burst]:
         return []
     offsets, payloads = _numbers(batch, "offset"), _texts(batch, "payload")
     found = stretches(offsets, _texts(batch, "topic"), _numbers(batch, "sequence"), _texts(batch, "format"))
-    return [_to_burst(stretch, offsets, payloads) for stretch in found]
+    times = _numbers(batch, "time") if "time" in batch.schema.names else ()
+    return [_to_burst(stretch, offsets, payloads, times) for stretch in found]
 
 
-def _to_burst(stretch: ContiguousRows, offsets: memoryview, payloads: Texts) -> Burst:
+def _to_burst(stretch: ContiguousRows, offsets: memoryview, payloads: Texts, times: Sequence[int]) -> Burst:
     first, topics, formats, run_ends, sequences = stretch
     edges = payloads.edges[first : first + run_ends[-1] + 1]
     block = bytes(payloads.data[edges[0] : edges[-1]])
     starts, ends = spans(edges)
     return Burst(
-        DIALECT, block, starts, ends, topics, formats, run_ends, sequences=sequences, offset=offsets[first]
-    )
+        DIALECT, block, starts, ends, topics, formats, run_ends, sequences=sequences, offset=offsets[first],
+        times=times[first : first + run_ends[-1]],
+    )  # fmt: skip
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

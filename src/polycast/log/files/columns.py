@@ -95,6 +95,11 @@ def _repeated(values: Iterable[bytes], counts: Sequence[int]) -> Buffers:
     return edges, b"".join(starmap(operator.mul, pairs))
 
 
+def payloads_in_python(burst: Burst) -> Buffers:
+    """The payloads of one burst, without the bytes between them."""
+    return _payloads([burst])
+
+
 def _payloads(bursts: Sequence[Burst]) -> Buffers:
     sizes = chain.from_iterable(map(operator.sub, burst.ends, burst.starts) for burst in bursts)
     return _edges(sizes), b"".join(chain.from_iterable(map(_cut, bursts)))
@@ -125,7 +130,7 @@ try:
     from polycast.log.files import _columns
 except ImportError:
     COMPILED = False
-    gather = gather_in_python
+    gather, payloads = gather_in_python, payloads_in_python
 else:
     COMPILED = True
-    gather = _columns.gather
+    gather, payloads = _columns.gather, _columns.payloads

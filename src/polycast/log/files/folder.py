@@ -15,6 +15,7 @@ import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
+from polycast.errors import StartError
 from polycast.log.files.disk import TEMPORARY, Disk
 
 HOT = ".arrows"
@@ -22,6 +23,8 @@ SEALED = ".parquet"
 TOPICS = ".topics"
 BATCHES = ".batches"
 SEAL_REQUEST = "seal.wanted"
+RESTORING = "log.restoring"
+"""In the data folder: a log that is being restored."""
 DIGITS = 20
 
 
@@ -37,6 +40,14 @@ class Segment(NamedTuple):
 def log_folder(data: str | Path) -> Path:
     """The folder of the log in a data folder."""
     return Path(data) / "log"
+
+
+def check_restored(folder: Path) -> None:
+    """Raises StartError if a restore of this log was interrupted."""
+    unfinished = folder.with_name(RESTORING)
+    if unfinished.exists():
+        hint = f"remove {unfinished}, and run polycast log restore again"
+        raise StartError(f"{unfinished} is there: the log was not restored completely", hint)
 
 
 def make_folder(folder: Path, disk: Disk) -> None:

@@ -3,7 +3,8 @@
     FF FF FF FF   length of the metadata, int32      the prefix, written last
     metadata      a flatbuffer; its custom metadata has one key, `polycast`, whose value is the header as JSON:
                   {"checksum": 32 hex digits, "previous": 32 hex digits, "size": bytes of the whole message,
-                   "first": offset, "count": rows, "gap"?: {...}, "batches"?: [[id, first, count, owner], ...]}
+                   "first": offset, "count": rows, "gap"?: {...}, "position"?: {...},
+                   "batches"?: [[id, first, count, owner, time], ...]}
     body          the columns
 
 The checksum is xxh3_128 of the whole message, prefix and padding included, with zeros for the digits of the
@@ -12,7 +13,8 @@ across files: a reader that follows this chain knows that no group is missing. A
 checksum was verified. A file ends where zeros stand in place of a prefix; Arrow reads them as the end of a stream.
 
 Version 2 adds the owner of a batch id: the identity that published the batch. Ids of version 1 have no owner and
-are known to every identity. A program of version 1 refuses files of version 2.
+are known to every identity. A program of version 1 refuses files of version 2. `position` is written by a node of
+a cluster: where it is in the stream after this group.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from polycast.errors import LogDamageError
+from polycast.errors import LogDamageError, LogVersionError
 from polycast.log.batch_ids import UNOWNED
 
 VERSION = 2
@@ -54,6 +56,13 @@ ENVELOPE_BYTES = 4096
 """Above the size of a schema and of the metadata of a batch, without the header."""
 
 
+UNCLEAN = "unclean stop"
+RESTORED = "restored from a backup"
+NOT_STORED = "not stored: "
+REMOVED = "removed by retention"
+LOST_TO_DAMAGE = "lost to damage, see "
+
+
 class Gap(msgspec.Struct, frozen=True):
     """A range of offsets without messages, and the reason."""
 
@@ -61,14 +70,69 @@ class Gap(msgspec.Struct, frozen=True):
     next: int
     reason: str
 
+    @property
+    def refused(self) -> bool:
+        """Whether the publishers got an error instead of an acknowledgement."""
+        return NOT_STORED in self.reason
+
+    @property
+    def missed(self) -> bool:
+        """Whether messages are missing: the gap is more than offsets that were reserved before a stop."""
+        return self.refused or not self.reason.startswith((UNCLEAN, RESTORED))
+
+    @property
+    def damaged(self) -> bool:
+        return self.missed and not self.refused and self.reason != REMOVED
+
+    @property
+    def recorded(self) -> bool:
+        """Whether salvage has recorded the damage."""
+        return self.reason.startswith(LOST_TO_DAMAGE)
+
+    @property
+    def cause(self) -> str:
+        """The reason without the names of files, for subscribers."""
+        if self.refused:
+            return "they were not stored, and their publishers got an error"
+        return REMOVED if self.reason == REMOVED else "the log is damaged there"
+
 
 class BatchEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A batch with an id in a group: the id, its first offset, its count, and the identity that owns it."""
+    """A batch with an id in a group: the id, its first offset, its count, its owner's identity, and its time."""
 
     batch_id: str
     first: int
     count: int
     owner: str = UNOWNED
+    micros: int = 0
+    """0, as in older files: the time of the group's last message."""
+
+
+class StreamPosition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a node of a cluster is. With topics and batch ids, everything that apply depends on."""
+
+    stream: str
+    """The name of the stream, and when it was created."""
+    sequence: int = 0
+    """The stream sequence of the last message that was applied."""
+    chain: str = ""
+    """The hash over everything that was applied."""
+    proposers: dict[str, tuple[int, int]] = {}
+    """For each node its incarnation, and the number of its last proposal."""
+    generations: tuple[int, int] = (0, 0)
+    """The offsets where the old and the young generation of the table of topics begin."""
+    floor: int = 0
+    """The next sequence of all topics that are not in the table."""
+    parts: dict[str, int] = {}
+    """For each node with an unfinished proposal, the stream sequence of its first part."""
+    foreign: int = 0
+    """Messages of the stream that are no proposals."""
+    micros: int = 0
+    """The time, which a repeated batch advances without a row."""
+    staged: int = 0
+    """The stream sequence of the oldest staged rows that wait for their commit; 0: none wait."""
+    first: int = 0
+    """All nodes remove what lies before this offset."""
 
 
 class GroupHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,6 +143,7 @@ class GroupHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     count: int
     gap: Gap | None = None
     batches: list[BatchEntry] = []
+    position: StreamPosition | None = None
 
     @property
     def next(self) -> int:
@@ -123,7 +188,7 @@ def _version_and_seed(schema: pa.Schema) -> tuple[int, int]:
     except (KeyError, TypeError, ValueError) as error:
         raise LogDamageError("its schema is not the schema of a log") from error
     if version > VERSION:
-        raise LogDamageError(f"its version is {version}, and this program reads versions up to {VERSION}")
+        raise LogVersionError("the file", version, VERSION)
     return version, seed
 
 

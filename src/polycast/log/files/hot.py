@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from polycast.errors import LogDamageError
+from polycast.errors import LogDamageError, LogVersionError
 from polycast.log.files.disk import DISK, TEMPORARY, Disk
 from polycast.log.files.format import (
     ENDS,
@@ -164,6 +164,8 @@ class HotReader:
             self.layout = layout or self._read_layout()
         except LogDamageError as error:
             os.close(self._fd)
+            if isinstance(error, LogVersionError):
+                raise LogVersionError(path, error.version, error.known) from error
             raise LogDamageError(f"{path}: {error}") from error
         self.position = len(self.layout.head)
 

@@ -28,7 +28,7 @@ UMASKS = {OWNER: 0o077, "group": 0o027, "all": 0o022}
 """By `log.access`."""
 OTHERS, ANYBODY = 0o077, 0o777
 ROOT = 0
-FOLDERS = frozenset({"log", "checkpoints", "lake", "deliveries", "index", "quality"})
+FOLDERS = frozenset({"log", "stages", "checkpoints", "lake", "deliveries", "index", "quality"})
 OURS = FOLDERS | {"tokens.json", "tokens.new", "lost+found"}
 """The only names in a data folder that belongs to Polycast alone; file systems create `lost+found`."""
 
@@ -56,8 +56,8 @@ def check_owner(path: Path, found: os.stat_result) -> None:
 
 
 def check_owners(data: Path) -> None:
-    """Checks an existing data folder and its log; of a symbolic link, both ends."""
-    for folder in (data, log_folder(data)):
+    """Checks an existing data folder, its log and its stages; of a symbolic link, both ends."""
+    for folder in (data, log_folder(data), data / "stages"):
         for look in (folder.lstat, folder.stat):
             try:
                 found = look()

@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from polycast.errors import LogDamageError
-from polycast.log.files.format import KEY, SCHEMA, VERSION, BatchEntry, Gap
+from polycast.errors import LogDamageError, LogVersionError
+from polycast.log.files.format import KEY, SCHEMA, VERSION, BatchEntry, Gap, StreamPosition
 
 DIGEST_KEY = b"polycast.digest"
 
@@ -64,6 +64,7 @@ class SegmentMetadata(msgspec.Struct, frozen=True):
     last_time: int
     content: str
     row_groups: list[RowGroup]
+    position: StreamPosition | None = None
 
 
 METADATA = msgspec.json.Decoder(SegmentMetadata)
@@ -116,9 +117,7 @@ def _parse_metadata(key_values: dict[bytes, bytes]) -> SegmentMetadata:
         raise LogDamageError("its metadata does not match its digest")
     version = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get("version", b"0")
     if int(bytes(version)) > VERSION:
-        raise LogDamageError(
-            f"its version is {int(bytes(version))}, and this program reads versions up to {VERSION}"
-        )
+        raise LogVersionError("the file", int(bytes(version)), VERSION)
     return METADATA.decode(text)
 
 
@@ -163,6 +162,8 @@ class SealedReader:
         try:
             yield
         except (LogDamageError, pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
+            if isinstance(error, LogVersionError):
+                raise LogVersionError(self.path, error.version, error.known) from error
             words = " ".join(str(error).split())  # some errors of Arrow have several lines
             raise LogDamageError(f"{self.path}, {part}: {words}") from error
 

@@ -24,6 +24,7 @@ from polycast.log.files.folder import BATCHES, TOPICS, file_name
 from polycast.log.files.format import (
     NOTHING_BEFORE,
     Layout,
+    StreamPosition,
     encode_group,
     read_batch,
     read_header,
@@ -48,6 +49,8 @@ class Snapshot(NamedTuple):
     floor: int = 0
     """The next sequence of all topics that are not in the table."""
     batches: pa.Table = NO_BATCHES
+    position: StreamPosition | None = None
+    """Of a node of a cluster. It is not part of the files."""
 
 
 # -- changes ---------------------------------------------------------------------------------------------
@@ -72,8 +75,14 @@ def _merge_topics(topics: pa.Table, rows: pa.Table, ahead: int) -> pa.Table:
 
 
 def trim_topics(snapshot: Snapshot, topics: int) -> Snapshot:
-    """Limits the topics to the most recently used. Forgotten topics raise the floor."""
+    """Limits the topics to the most recently used. Forgotten topics raise the floor.
+
+    A node has exactly the topics of its table: those that were used since its old generation began.
+    """
     table, floor = snapshot.topics, snapshot.floor
+    if position := snapshot.position:
+        used = table.filter(pc.greater_equal(table["last_offset"], position.generations[0]))
+        return snapshot._replace(topics=used, floor=position.floor)
     if table.num_rows > topics:
         table = table.sort_by([("last_offset", "descending")])
         forgotten = pc.max(table.slice(topics)["next_sequence"]).as_py()

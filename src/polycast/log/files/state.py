@@ -10,19 +10,21 @@ import errno
 import fcntl
 import os
 import time
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
-from polycast.errors import LogDamageError, StartError
+from polycast.errors import LogVersionError, StartError
 from polycast.log.files.disk import Disk
-from polycast.log.files.format import NOTHING_BEFORE, VERSION, Gap
+from polycast.log.files.format import NOTHING_BEFORE, VERSION, Gap, StreamPosition
 
 NAME = "state.json"
 LOCK = ".lock"
 LOCK_SECONDS = 0.5
 """How long to wait for `is_running` calls of other processes, which hold the lock for a moment."""
 STATE_BYTES = 512
+ID_DIGITS = 16
 RESERVE = 1 << 22
 """Offsets reserved at a time; an unclean stop may skip as many."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -41,6 +43,18 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True):
     """The time of the last message."""
     gap: Gap | None = None
     """A gap that no group records yet."""
+    restored: str = ""
+    """In a backup of a log that was not stopped: its time. The original may have used the reserved offsets."""
+    position: StreamPosition | None = None
+    """Only in the folder of a node: its position in the stream at its start, or after a clean stop."""
+
+
+def log_id(seed: str) -> str:
+    """The identity of a log: it survives a backup, a restore and a move.
+
+    The seed itself stays secret: with it, a payload could be made to look like a group of the log.
+    """
+    return sha256(seed.encode()).hexdigest()[:ID_DIGITS]
 
 
 class _Version(msgspec.Struct):
@@ -53,10 +67,7 @@ def read_state(folder: Path) -> LogState | None:
         text = (folder / NAME).read_bytes()
         version = msgspec.json.decode(text, type=_Version).version
         if version > VERSION:
-            raise LogDamageError(
-                f"{folder} was written by a newer version of Polycast: {version}, this one reads {VERSION}",
-                "--data DIR takes another folder",
-            )
+            raise LogVersionError(folder, version, VERSION)
         state = msgspec.json.decode(text, type=LogState)
         int(state.seed, 16)
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, ValueError):
@@ -64,9 +75,13 @@ def read_state(folder: Path) -> LogState | None:
     return state
 
 
+def encode_state(state: LogState) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(state)).ljust(STATE_BYTES - 1) + b"\n"
+
+
 def write_state(folder: Path, state: LogState, disk: Disk) -> None:
     """On a full disk, overwrites the file in place: its length is constant and fits one sector."""
-    text = msgspec.json.format(msgspec.json.encode(state)).ljust(STATE_BYTES - 1) + b"\n"
+    text = encode_state(state)
     try:
         disk.replace(folder / NAME, text)
     except OSError as error:

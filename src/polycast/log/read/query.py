@@ -9,7 +9,7 @@ A part whose metadata rules out a match is never opened. The rows of the other p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,7 +158,7 @@ def query_rows(
     columns: Sequence[str],
     on_skipped: Callable[[Gap], None] = lambda gap: None,
 ) -> Iterator[pa.RecordBatch]:
-    """Matching rows in the order of offsets. Calls `on_skipped` for unreadable offsets."""
+    """Matching rows in the order of offsets. Calls `on_skipped` for missing messages."""
     if not ranges:
         return
     read = [name for name in SCHEMA.names if name in {*columns, *row_filter.columns, "offset"}]
@@ -171,11 +171,24 @@ def query_rows(
                 rows = matching_rows(batch, row_filter)
                 if rows.num_rows:
                     yield rows.select(columns)
+            reader.finish(range_.next)
             for gap in reader.skipped[reported:]:
                 on_skipped(gap)
             reported = len(reader.skipped)
     finally:
         reader.close()
+
+
+def pieces(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """The same rows, in batches of no more than so many bytes, or of one row: a group of the log has any size."""
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            piece = batch.slice(start)
+            while piece.num_rows > 1 and piece.nbytes > size:
+                piece = piece.slice(0, piece.num_rows // 2)
+            yield piece
+            start += piece.num_rows
 
 
 def matching_rows(batch: pa.RecordBatch, row_filter: RowFilter) -> pa.RecordBatch:

@@ -1,8 +1,8 @@
 """Reads the log from an offset on, across segments, while it is written, sealed and shortened.
 
-Rows come as they were written, in the order of offsets, each offset once. Unreadable offsets are skipped and
-reported: in the log file, and in `skipped`. An open file stays readable after its name is gone. A missing name
-means that the segment was sealed or removed, and the folder is listed again.
+Rows come as they were written, in the order of offsets, each offset once. Missing messages are skipped and
+reported, before the rows behind them are returned: in the log file, and in `skipped`. An open file stays readable
+after its name is gone. A missing name means that the segment was sealed or removed: the folder is listed again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from polycast.errors import LogDamageError
 from polycast.log.files.folder import Segment, segments
-from polycast.log.files.format import Gap
+from polycast.log.files.format import REMOVED, Gap
 from polycast.log.files.hot import GroupPosition
 from polycast.log.files.quarantine import read_lost
 from polycast.log.read.segment_sources import Source, UnreadableSource, open_source
@@ -24,7 +24,7 @@ from polycast.log.read.segment_sources import Source, UnreadableSource, open_sou
 log = logging.getLogger("polycast.log")
 
 READ_ROWS = 8192
-REMOVED = "removed by retention"
+LAST_OFFSET = 2**63 - 1
 MISSING = "no segment holds them"
 
 
@@ -35,7 +35,7 @@ class Reader:
         self.folder = folder
         self.offset = offset
         self.skipped: list[Gap] = []
-        """Unreadable offsets, and why. Recorded gaps are not included."""
+        """Offsets whose messages are missing, and why: damaged, removed or not stored."""
         self._columns = columns
         self._read_columns = ["offset", *(name for name in columns if name != "offset")] if columns else None
         self._source: Source | None = None
@@ -58,6 +58,17 @@ class Reader:
         if self._source and self._batch is None and self._is_far(self._source):
             self.close()
 
+    def finish(self, stop: int) -> None:
+        """To be called when no rows are left before the offset `stop`: messages may be missing before it."""
+        if self._batch is not None or self.offset >= stop:
+            return
+        recorded = [*(self._source.gaps if self._source else ()), *read_lost(self.folder)]
+        gap = next((gap for gap in recorded if gap.missed and gap.first <= self.offset < gap.next), None)
+        if gap:
+            self._skip_to(min(gap.next, stop), gap.reason)
+        elif self._reported:
+            self._skip_to(stop, self._reported)
+
     def close(self) -> None:
         """Closes the file. The next `read` opens it again."""
         if self._source:
@@ -71,7 +82,9 @@ class Reader:
         assert batch is not None
         offsets = _numbers(batch["offset"])
         begin = bisect_left(offsets, self.offset)
-        end = min(len(offsets), begin + rows)
+        if begin < len(offsets):
+            self._pass_gap(offsets[begin])
+        end = min(len(offsets), begin + rows, bisect_left(offsets, self._next_gap()))
         if stop is not None:
             end = min(end, bisect_left(offsets, stop))
         if begin == len(offsets):
@@ -100,7 +113,7 @@ class Reader:
                 if batch is None:
                     self._leave(source, following)
                     continue
-            self._take(source, batch)
+            self._take(batch)
             return True
         return False
 
@@ -115,14 +128,23 @@ class Reader:
                 return None
             self._skip_to(source.next, reason)
 
-    def _take(self, source: Source, batch: pa.RecordBatch) -> None:
+    def _take(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
         self._reported = ""
-        first = batch["offset"][0].as_py()
-        if first > self.offset:
-            if not covering(source.gaps, self.offset, first):
-                self._skip_to(first, self._why_missing(source, first))
+
+    def _pass_gap(self, first: int) -> None:
+        """From the offset to the first row behind it."""
+        source = self._source
+        if first > self.offset and source:
+            known = covering(source.gaps, self.offset, first)
+            if known is None or known.missed:
+                self._skip_to(first, known.reason if known else self._why_missing(source, first))
             self.offset = first
+
+    def _next_gap(self) -> int:
+        """Rows before and behind missing messages are returned separately."""
+        gaps = self._source.gaps if self._source else ()
+        return min((gap.first for gap in gaps if gap.first > self.offset and gap.missed), default=LAST_OFFSET)
 
     def _why_missing(self, source: Source, after: int) -> str:
         if known := covering(read_lost(self.folder), self.offset, after):
@@ -191,7 +213,7 @@ class Reader:
         self._reported = reason
 
 
-def covering(gaps: list[Gap], first: int, after: int) -> Gap | None:
+def covering(gaps: Sequence[Gap], first: int, after: int) -> Gap | None:
     return next((gap for gap in gaps if gap.first <= first and after <= gap.next), None)
 
 

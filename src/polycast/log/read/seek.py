@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 
 from polycast.errors import LogDamageError
 from polycast.log.files.folder import TOPICS, Segment, segments
+from polycast.log.files.format import Gap
 from polycast.log.files.hot import HotReader
+from polycast.log.files.quarantine import read_lost
 from polycast.log.files.sealed import SealedReader
 from polycast.log.files.snapshot import read_topics
 from polycast.log.read.reader import Reader
@@ -26,9 +28,14 @@ ALL_ROWS = 1 << 30
 
 
 def first_offset(folder: Path) -> int | None:
-    """None if the log is empty."""
+    """None if the log is empty. Messages lost to damage count, until retention removes the segment behind them."""
     found = segments(folder)
-    return found[0].first if found else None
+    if not found:
+        return None
+    first = found[0].first
+    for gap in sorted(read_lost(folder), key=lambda gap: gap.next, reverse=True):
+        first = gap.first if gap.next == first else first
+    return first
 
 
 def find_time(folder: Path, seconds: float) -> int:
@@ -43,6 +50,19 @@ def seek_time(folder: Path, seconds: float) -> Work[int]:
     start = yield from _last(found, lambda segment: _begins_before(segment, micros))
     start = max([start, *(_within(segment, micros) for segment in found if segment.first == start)])
     return (yield from _search(folder, start, ["time"], lambda rows: pc.greater_equal(rows["time"], requested)))
+
+
+def is_removed(folder: Path, micros: int | None = None, sequences: Mapping[str, int] | None = None) -> bool:
+    """Whether retention has removed messages from that time on, or from one of these sequences on.
+
+    True if that is unknown, because the first segment is damaged or has no snapshot."""
+    found = segments(folder)
+    if not found or not found[0].first:
+        return False
+    if sequences:
+        requested = pa.table({"topic": list(sequences), "sequence": list(sequences.values())})
+        return not _begins_before_sequences(found[0], requested)
+    return micros is not None and not _begins_before(found[0], micros)
 
 
 def find_sequence(folder: Path, topic: str, sequence: int) -> int:
@@ -69,9 +89,12 @@ def seek_sequences(folder: Path, sequences: Mapping[str, int]) -> Work[int]:
 
 
 def rows_at(
-    folder: Path, offsets: Sequence[int], columns: Sequence[str] | None = None
+    folder: Path,
+    offsets: Sequence[int],
+    columns: Sequence[str] | None = None,
+    on_skipped: Callable[[Gap], None] = lambda gap: None,
 ) -> Iterator[pa.RecordBatch]:
-    """These rows in the order of offsets. Missing offsets are left out."""
+    """These rows in the order of offsets. Missing offsets are left out; `on_skipped` gets those lost to damage."""
     requested = sorted(set(offsets))
     names = ["offset", *(name for name in columns if name != "offset")] if columns else None
     reader = Reader(folder, requested[0] if requested else 0, names)
@@ -79,6 +102,7 @@ def rows_at(
         while requested:
             reader.seek(requested[0])
             batch = reader.read(requested[-1] + 1, ALL_ROWS)
+            _report_damage(reader, requested, on_skipped)
             if batch is None:
                 return
             done = bisect_left(requested, reader.offset)
@@ -89,6 +113,13 @@ def rows_at(
             requested = requested[done:]
     finally:
         reader.close()
+
+
+def _report_damage(reader: Reader, requested: list[int], on_skipped: Callable[[Gap], None]) -> None:
+    skipped, reader.skipped = reader.skipped, []
+    for gap in skipped:
+        if gap.damaged and bisect_left(requested, gap.first) < bisect_left(requested, gap.next):
+            on_skipped(gap)
 
 
 # -- which segment ---------------------------------------------------------------------------------------
@@ -124,11 +155,11 @@ def _begins_before(segment: Segment, micros: int) -> bool | None:
 
 
 def _within(segment: Segment, micros: int) -> int:
-    """The first offset of the row group that may have that time; if unknown, that of the segment."""
+    """Where the row group begins that may have that time, or the gap before it; if unknown, the segment."""
     try:
         with SealedReader(segment.path) as sealed:
-            later = (each.first for each in sealed.metadata.row_groups if each.last_time >= micros)
-            return next(later, sealed.metadata.next)
+            earlier = (each.next for each in sealed.metadata.row_groups if each.last_time < micros)
+            return max(earlier, default=segment.first)
     except (OSError, LogDamageError):
         return segment.first
 
@@ -144,6 +175,15 @@ def first_time(segment: Segment) -> int | None:
     finally:
         hot.close()
     return None if group is None else int(group.batch["time"][0].value)
+
+
+def hot_gaps(segment: Segment) -> list[Gap]:
+    """The gaps that the headers of a hot segment record, unverified."""
+    hot = HotReader(segment.path)
+    try:
+        return [header.gap for _, header in hot.headers() if header.gap]
+    finally:
+        hot.close()
 
 
 def _begins_before_sequences(segment: Segment, requested: pa.Table) -> bool | None:
@@ -163,10 +203,13 @@ def _search(
 ) -> Work[int]:
     reader = Reader(folder, start, ["offset", *columns])
     try:
+        reported = 0
         while (batch := reader.read(rows=ALL_ROWS)) is not None:
             index = pc.index(matches(batch), True).as_py()
             if index >= 0:
-                return int(batch["offset"][index].as_py())
+                missing = reader.skipped[reported:] if index == 0 else []  # one of them may be the first
+                return missing[0].first if missing else int(batch["offset"][index].as_py())
+            reported = len(reader.skipped)
             yield
         return reader.offset
     finally:

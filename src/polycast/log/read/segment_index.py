@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 from polycast.errors import LogDamageError
@@ -46,10 +47,9 @@ class SegmentIndex:
     def _between(self, start: int, stop: int) -> list[tuple[Segment, int | None]]:
         """Each with the first offset of the next segment; None for the last one."""
         found = segments(self.folder)
-        ends = [*(segment.first for segment in found[1:]), None]
         return [
             (segment, end)
-            for segment, end in zip(found, ends, strict=True)
+            for segment, end in zip_longest(found, [segment.first for segment in found[1:]])
             if segment.first < stop and (end is None or end > start)
         ]
 

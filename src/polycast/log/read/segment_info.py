@@ -69,6 +69,16 @@ def _of_hot(empty: SegmentInfo) -> SegmentInfo:
     return found
 
 
+def seed_of(segment: Segment) -> str:
+    """The seed of the log, from the head of one of its segments."""
+    if segment.sealed:
+        with SealedReader(segment.path) as sealed:
+            return sealed.metadata.seed
+    hot = HotReader(segment.path)
+    hot.close()
+    return f"{hot.layout.seed:016x}"
+
+
 def read_segment_infos(folder: Path) -> list[SegmentInfo]:
     """Of all segments, also while segments are sealed and removed."""
     found = []

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from polycast.log.batch_ids import BatchRow
 from polycast.log.files.folder import Segment
-from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, BatchEntry, GroupHeader
+from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, BatchEntry, GroupHeader, StreamPosition
 from polycast.log.files.hot import Group, HotReader
 from polycast.log.files.sealed import SealedReader
 from polycast.log.files.snapshot import Snapshot, advance, to_batches
@@ -28,6 +28,8 @@ class SnapshotDelta(NamedTuple):
     """Of the last group."""
     micros: int
     """The time of the last message."""
+    position: StreamPosition | None = None
+    """Of the last group."""
 
 
 def empty_delta(offset: int) -> SnapshotDelta:
@@ -60,7 +62,8 @@ def to_delta(groups: Iterable[Group]) -> SnapshotDelta | None:
         return None
     rows = pa.Table.from_batches(parts).replace_schema_metadata()
     lost = sum(header.gap.next - header.gap.first for header in headers[1:] if header.gap)
-    return SnapshotDelta(rows, batches, lost, headers[-1].next, headers[-1].checksum, micros)
+    last = headers[-1]
+    return SnapshotDelta(rows, batches, lost, last.next, last.checksum, micros, last.position)
 
 
 def _from_sealed(segment: Segment) -> SnapshotDelta:
@@ -69,14 +72,17 @@ def _from_sealed(segment: Segment) -> SnapshotDelta:
         rows = pa.Table.from_batches([file.read(number, COLUMNS) for number in range(len(metadata.row_groups))])
     batches = [_to_row(batch, metadata.last_time) for batch in metadata.batches]
     lost = metadata.next - metadata.first - metadata.count
-    return SnapshotDelta(rows, batches, lost, metadata.next, metadata.checksum, metadata.last_time)
+    return SnapshotDelta(
+        rows, batches, lost, metadata.next, metadata.checksum, metadata.last_time, metadata.position
+    )
 
 
 def _to_row(batch: BatchEntry, micros: int) -> BatchRow:
-    return BatchRow(batch.batch_id, batch.first, batch.count, micros, batch.owner)
+    return BatchRow(batch.batch_id, batch.first, batch.count, batch.micros or micros, batch.owner)
 
 
 def apply_delta(before: Snapshot, delta: SnapshotDelta, offset: int) -> Snapshot:
     """The snapshot at `offset`, where the next segment begins."""
     ahead = delta.lost + offset - delta.next
-    return advance(before, offset, delta.rows, to_batches(delta.batches), ahead)
+    after = advance(before, offset, delta.rows, to_batches(delta.batches), ahead)
+    return after._replace(position=delta.position)

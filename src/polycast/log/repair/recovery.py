@@ -20,15 +20,16 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from polycast.errors import LogDamageError
+from polycast.errors import LogDamageError, LogVersionError, StartError
 from polycast.log.files.damage import Damage, open_damaged, walk
 from polycast.log.files.disk import Disk
 from polycast.log.files.folder import TOPICS, Segment, first_offset_of, remove_leftovers, segments
-from polycast.log.files.format import Gap
+from polycast.log.files.format import RESTORED, UNCLEAN, Gap, StreamPosition
 from polycast.log.files.hot import Group, HotReader
 from polycast.log.files.quarantine import QUARANTINE, quarantine, quarantine_tail
 from polycast.log.files.snapshot import NO_BATCHES, Snapshot, advance, read_snapshot
 from polycast.log.files.state import RESERVE, LogState, read_state
+from polycast.log.read.segment_info import seed_of
 from polycast.log.read.snapshot_delta import (
     NO_ROWS,
     SnapshotDelta,
@@ -41,8 +42,6 @@ from polycast.log.repair.salvage import salvage
 
 log = logging.getLogger("polycast.log")
 
-UNCLEAN = "unclean stop"
-
 Deltas = dict[Path, SnapshotDelta | None]
 """What the segments that were read already add to a snapshot."""
 
@@ -54,33 +53,70 @@ class Recovered(NamedTuple):
     gap: Gap | None = None
 
 
-def recover(folder: Path, disk: Disk) -> Recovered:
+def recover(folder: Path, disk: Disk, exact: bool = False, seed: str = "") -> Recovered:
+    """`exact`: for a node of a cluster, whose log goes on after its last row: the stream has what follows."""
     remove_leftovers(folder)
     state = read_state(folder)
     found = segments(folder)
     if state and state.clean and not (found and found[-1].first >= state.next):
         snapshot = read_snapshot(folder, state.next)
         if snapshot:
-            return Recovered(state, snapshot, state.gap)
+            return Recovered(state, snapshot._replace(position=state.position if exact else None), state.gap)
     if state is None and not found:
-        return Recovered(LogState(seed=secrets.token_hex(8), clean=True, next=0, reserved=0), Snapshot(0))
-    return _rebuild(folder, state, disk)
+        seed = seed or secrets.token_hex(8)
+        return Recovered(LogState(seed=seed, clean=True, next=0, reserved=0), Snapshot(0))
+    known = state.seed if state else _seed_of(folder)  # raises LogVersionError before anything is changed
+    if exact and state and state.position:
+        return _rebuild_node(folder, state, state.position, disk)
+    return _rebuild(folder, state, known or secrets.token_hex(8), disk)
 
 
-def _rebuild(folder: Path, state: LogState | None, disk: Disk) -> Recovered:
+def _rebuild(folder: Path, state: LogState | None, seed: str, disk: Disk) -> Recovered:
     newest = _newest_snapshot(folder)
     deltas = _mend(folder, newest.offset, disk, torn=not (state and state.clean))
     snapshot, last = _catch_up(folder, newest, deltas)
     known = max(snapshot.offset, last.next)
     after = max(state.reserved if state else known + RESERVE, known)
-    gap = Gap(last.next, after, UNCLEAN) if after > last.next else None
+    reason = f"{RESTORED} of {state.restored}" if state and state.restored else UNCLEAN
+    gap = Gap(last.next, after, reason) if after > last.next else None
     if gap:
-        log.warning("%s: the last stop was not clean; the log continues at offset %s instead of %s, and every "
-                    "topic skips as many sequences", folder, f"{after:,}", f"{last.next:,}")  # fmt: skip
+        why = "the last stop was not clean" if reason == UNCLEAN else reason
+        log.warning("%s: %s; the log continues at offset %s instead of %s, and every topic skips as many "
+                    "sequences", folder, why, f"{after:,}", f"{last.next:,}")  # fmt: skip
     snapshot = _raise_floor(advance(snapshot, after, NO_ROWS, NO_BATCHES, after - known))
-    seed = state.seed if state else secrets.token_hex(8)
     found = LogState(seed=seed, clean=True, next=after, reserved=after, checksum=last.checksum, micros=last.micros)
     return Recovered(found, snapshot, gap)
+
+
+def _seed_of(folder: Path) -> str:
+    """From the newest readable segment, so that a log without its state file keeps its identity."""
+    for segment in reversed(segments(folder)):
+        try:
+            return seed_of(segment)
+        except LogVersionError:
+            raise
+        except (LogDamageError, OSError):
+            continue
+    return ""
+
+
+def _rebuild_node(folder: Path, state: LogState, start: StreamPosition, disk: Disk) -> Recovered:
+    """`start` is the position at the last start; the groups written since have later ones."""
+    newest = _newest_snapshot(folder)
+    deltas = _mend(folder, newest.offset, disk, torn=not state.clean)
+    snapshot, last = _catch_up(folder, newest, deltas)
+    if snapshot.offset != last.next or any(delta and delta.lost for delta in deltas.values()):
+        hint = "move the folder away: the node then starts with an empty one, and copies the log of another node"
+        raise StartError(f"{folder} is damaged: rows before offset {last.next:,} are missing", hint)
+    for path in (path for path, delta in deltas.items() if delta is None):
+        path.unlink(missing_ok=True)  # without a group: the log goes on at its first offset, in a new file
+    here = last.position and last.position.stream == start.stream
+    position = last.position if here and last.position else start
+    found = LogState(
+        seed=state.seed, clean=True, next=last.next, reserved=last.next, checksum=last.checksum,
+        micros=max(last.micros, state.micros), position=position,
+    )  # fmt: skip
+    return Recovered(found, snapshot._replace(position=position))
 
 
 def _newest_snapshot(folder: Path) -> Snapshot:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from polycast.log.files.damage import Damage, open_damaged, walk
 from polycast.log.files.disk import DISK, TEMPORARY, Disk
 from polycast.log.files.folder import HOT, file_name, first_offset_of, segments
-from polycast.log.files.format import Gap, Layout
+from polycast.log.files.format import LOST_TO_DAMAGE, Gap, Layout
 from polycast.log.files.hot import CHUNK_BYTES, HotReader
 from polycast.log.files.quarantine import QUARANTINE, quarantine, write_lost
 
@@ -34,7 +34,7 @@ class IntactRange(NamedTuple):
 
 def salvage(path: Path, disk: Disk = DISK) -> list[Path]:
     """The segments that replace the file. Can be retried after an OSError."""
-    copy = _copy_to_quarantine(path, disk)
+    copy = copy_to_quarantine(path, disk)
     reader = open_damaged(path)
     if reader is None:
         _report(
@@ -59,7 +59,7 @@ def salvage(path: Path, disk: Disk = DISK) -> list[Path]:
     return targets
 
 
-def _copy_to_quarantine(path: Path, disk: Disk) -> Path:
+def copy_to_quarantine(path: Path, disk: Disk) -> Path:
     """Copies the file once, also if salvage is retried."""
     for there in (path.parent / QUARANTINE).glob(f"{path.stem}*{path.suffix}"):
         if filecmp.cmp(path, there, shallow=False):
@@ -122,5 +122,5 @@ def _report(path: Path, copy: Path, damage: list[Damage], disk: Disk) -> None:
         log.critical("%s; offsets from %s up to %s are lost; the damaged file is %s", found.reason,
                      f"{found.first:,}", f"{after:,}" if after is not None else "its end", copy)  # fmt: skip
         if after is not None and after > found.first:
-            lost.append(Gap(found.first, after, f"lost to damage, see {QUARANTINE}/{copy.name}"))
+            lost.append(Gap(found.first, after, f"{LOST_TO_DAMAGE}{QUARANTINE}/{copy.name}"))
     write_lost(copy, lost, disk)

@@ -2,8 +2,8 @@
 
 Hot segments: the checksum of each group. Sealed segments: page checksums, and the digest of each column of each
 row group. All segments: the chain of checksums across files up to the last clean stop, and offsets without
-unrecorded gaps. Retention removes the oldest segments; that is not damage. An unfinished group at the end after a
-crash, and losses that salvage has recorded, are notes.
+unrecorded gaps. Retention removes the oldest segments; that is not damage. Recorded gaps, and an unfinished group
+at the end after a crash, are notes.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class _Verification:
         self._state, self._state_damage = _read_state(folder)
         self._segments = segments(folder)
         self._lost = read_lost(folder)
+        self._gaps = set(self._lost)
+        """All recorded gaps."""
         self._total = sum(map(segment_size, self._segments))
         self._done = self._rows = 0
         self._expected: int | None = None
@@ -77,6 +79,8 @@ class _Verification:
                 self._expected = self._checksum = None
             self._done += size
             yield self._progress()
+        for gap in sorted(self._gaps, key=lambda gap: (gap.first, gap.next)):
+            yield LogFinding(f"gap: {gap.reason}", gap.first, gap.next, note=True)
         yield from self._check_snapshots()
         yield from self._check_state()
 
@@ -154,10 +158,8 @@ class _Verification:
         self, where: str, first: int, after: int, previous: str, checksum: str, gaps: list[Gap]
     ) -> Iterator[LogFinding]:
         expected = first if self._expected is None else self._expected
+        self._gaps.update(gaps)
         if _covers(self._lost, expected, first) and expected < first:
-            yield LogFinding(
-                f"{where}: the offsets before it are recorded as lost to damage", expected, first, note=True
-            )
             self._checksum = None
         elif first < expected or not _covers(gaps, expected, first):
             yield LogFinding(

@@ -4,7 +4,8 @@ Each round writes the snapshots of new segments, seals closed hot segments, and 
 the retention limits or to free disk space. A file `seal.wanted` in the folder requests to seal everything,
 including the segment being written; it is removed when that is done.
 
-An error is logged once and retried later. A damaged hot segment is salvaged.
+An error is logged once and retried later. Damaged segments are salvaged: hot ones when they are sealed, and all
+others when a reader or the inventory meets the damage.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from pathlib import Path
 from polycast.errors import LogDamageError
 from polycast.log.files.disk import DISK, Disk
 from polycast.log.files.folder import SEAL_REQUEST, Segment, segment_size, segments
+from polycast.log.files.format import Gap
+from polycast.log.repair.recovery import inspect
 from polycast.log.repair.salvage import salvage
 from polycast.log.settings import LogSettings
+from polycast.log.upkeep.inventory import Inventory
+from polycast.log.upkeep.resealing import reseal
 from polycast.log.upkeep.retention import Retention
 from polycast.log.upkeep.sealing import seal
 
@@ -39,10 +44,13 @@ class Housekeeping:
         settings: LogSettings,
         closed: Callable[[], int],
         roll: Callable[[], None],
-        snapshot: Callable[[], None],
+        snapshot: Callable[[], int | None],
         disk: Disk = DISK,
+        open_bytes: Callable[[], int] = lambda: 0,
+        shared: bool = False,
     ) -> None:
-        """Segments before the offset `closed` are closed; `roll` closes the segment being written."""
+        """Segments before the offset `closed` are closed; `roll` closes the segment being written, which has
+        `open_bytes` bytes; `snapshot` returns the offset of the last snapshot."""
         self._folder = folder
         self._settings = settings
         self._closed = closed
@@ -54,9 +62,12 @@ class Housekeeping:
         self._logged: dict[str, str] = {}
         self._retry_at: dict[int, float] = {}
         self._seal_up_to: int | None = None
-        self._retention = Retention(folder, settings, disk)
+        self.inventory = Inventory(folder, open_bytes)
+        self._retention = Retention(folder, settings, self.inventory, disk, shared)
         self._retained_at = 0.0
+        self._summarized: int | None = None
         self.segments_sealed = self.bytes_sealed = self.segments_quarantined = 0
+        self._salvage_at = 0.0
         self._thread = threading.Thread(target=self._run, name="log-housekeeping", daemon=True)
 
     def start(self) -> None:
@@ -74,6 +85,17 @@ class Housekeeping:
             self._thread.join()
 
     @property
+    def removable(self) -> int:
+        """In a cluster: the limits of this node allow to remove everything before this offset."""
+        return self._retention.wanted
+
+    def remove_before(self, offset: int) -> None:
+        """In a cluster: all nodes agreed to remove everything before this offset."""
+        if offset > self._retention.agreed:
+            self._retention.agreed = offset
+            self.wake()
+
+    @property
     def segments_removed(self) -> int:
         return self._retention.segments_removed
 
@@ -85,10 +107,21 @@ class Housekeeping:
     def removed_for_room(self) -> int:
         return self._retention.removed_for_room
 
-    @property
-    def warning(self) -> str:
-        """Why segments are removed to free disk space; otherwise an empty text."""
-        return self._retention.free_space.warning
+    def warnings(self) -> list[str]:
+        """For the operator: segments are removed to free disk space; the log is damaged."""
+        return list(filter(None, (self._retention.free_space.warning, self._damage_warning())))
+
+    def _damage_warning(self) -> str:
+        """Until the next start. The loss stays in the metrics, until retention removes its range."""
+        if not self.segments_quarantined and not self.inventory.suspects():
+            return ""
+        lost = f"{self.inventory.messages_unreadable:,} messages of the log are lost"
+        return f"damage was found in the log: {lost}; polycast log info lists their offsets"
+
+    def note_damage(self, gap: Gap) -> None:
+        """In any thread: a reader met damage that the log does not record."""
+        self.inventory.note(gap)
+        self.wake()
 
     def describe(self) -> str:
         """The retention limits as text."""
@@ -113,11 +146,20 @@ class Housekeeping:
 
     def _do_fast_tasks(self) -> None:
         """The fast tasks, also between two segments to seal."""
-        self._try("snapshots", self._snapshot)
+        self._try("snapshots", self._summarize)
         self._retain(self._closed())
+        self._try("inventory", lambda: self.inventory.update(self._closed()))
+        if self.inventory.suspects() and time.monotonic() >= self._salvage_at:
+            self._salvage_at = time.monotonic() + RETRY_SECONDS
+            if self._try("salvage", self._salvage):
+                self._salvage_at = 0.0
+                self._try("inventory", lambda: self.inventory.update(self._closed()))
+
+    def _summarize(self) -> None:
+        self._summarized = self._snapshot()
 
     def _retain(self, closed: int) -> None:
-        self._try("retention", lambda: self._retention.apply(closed, time.time()))
+        self._try("retention", lambda: self._retention.apply(closed, time.time(), self._summarized))
         self._retained_at = time.monotonic()
 
     def _try(self, what: str, action: Callable[[], object]) -> bool:
@@ -139,6 +181,28 @@ class Housekeeping:
         if self._logged.get(what) != text:
             self._logged[what] = text
             log.error("%s: %s: %s; it is retried", self._folder, what, text)
+
+    # -- damage ------------------------------------------------------------------------------------------
+
+    def _salvage(self) -> None:
+        closed, found = self._closed(), segments(self._folder)
+        ends = [*(segment.first for segment in found[1:]), closed]
+        for segment, after in zip(found, ends, strict=True):
+            suspects = [offset for offset in self.inventory.suspects() if segment.first <= offset < after]
+            if suspects and segment.first < closed:
+                self._salvage_segment(segment, after)
+                self.inventory.forget(suspects)
+
+    def _salvage_segment(self, segment: Segment, after: int) -> None:
+        """A reader may have been wrong, or the damage gone: then nothing is changed."""
+        if segment.sealed:
+            damaged = bool(reseal(segment.path, after, self._disk))
+        else:
+            found = inspect(segment.path)
+            damaged = bool(found.error)
+            if damaged:
+                salvage(segment.path, self._disk)
+        self.segments_quarantined += damaged
 
     # -- sealing -----------------------------------------------------------------------------------------
 

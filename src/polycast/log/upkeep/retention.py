@@ -1,11 +1,13 @@
 """Retention by size, by age and by free disk space.
 
-Removes whole segments, oldest first, never the one being written.
+Removes whole segments, oldest first, never the one being written. The log of a node removes what all nodes agreed
+to remove: its own limits only say what it would like to remove, and free disk space removes nothing.
 """
 
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from pathlib import Path
 
 from polycast.log.files.disk import DISK, Disk
@@ -14,16 +16,27 @@ from polycast.log.read.segment_info import SegmentInfo, read_segment_info
 from polycast.log.settings import LogSettings
 from polycast.log.times import MICROS
 from polycast.log.upkeep.free_space import FreeSpace
+from polycast.log.upkeep.inventory import Inventory
 from polycast.text import size_text
 
 log = logging.getLogger("polycast.log")
 
 
 class Retention:
-    def __init__(self, folder: Path, settings: LogSettings, disk: Disk = DISK) -> None:
+    def __init__(
+        self, folder: Path, settings: LogSettings, inventory: Inventory, disk: Disk = DISK,
+        shared: bool = False,
+    ) -> None:  # fmt: skip
+        """`shared`: nodes agree on what is removed."""
         self._folder = folder
+        self._inventory = inventory
         self._bytes = settings.retain_bytes
         self._seconds = settings.retain_seconds
+        self._shared = shared
+        self.wanted = 0
+        """The limits of this node allow to remove everything before this offset."""
+        self.agreed = 0
+        """All nodes remove everything before this offset."""
         self._oldest: SegmentInfo | None = None
         self.free_space = FreeSpace(folder, settings, disk)
         self.segments_removed = self.messages_removed = self.bytes_removed = 0
@@ -31,25 +44,44 @@ class Retention:
         """Segments removed because of log.keep_free."""
 
     def __str__(self) -> str:
-        limits = [str(self.free_space)]
+        limits = ["" if self._shared else str(self.free_space)]
         if self._bytes:
             limits.append(f"the log has more than {size_text(self._bytes)} (log.retain_bytes)")
         if self._seconds:
             limits.append(f"messages are older than {self._seconds:,.0f} s (log.retain_seconds)")
         said = ", or ".join(filter(None, limits))
-        return f"the oldest segments are removed when {said}" if said else "no segment is ever removed"
+        where = ", at all nodes" if self._shared else ""
+        return f"the oldest segments are removed{where} when {said}" if said else "no segment is ever removed"
 
-    def apply(self, closed: int, now: float) -> None:
-        """Segments before the offset `closed` are closed. `now` is in seconds since the epoch."""
+    def apply(self, closed: int, now: float, summarized: int | None = None) -> None:
+        """Segments before the offset `closed` are closed. `now` is in seconds since the epoch.
+
+        `summarized`: the offset of the last snapshot. Without the snapshot behind it, a segment stays, unless the
+        disk is full: the sequences and batch ids in it are needed."""
         if self._bytes or self._seconds:
-            self._apply_limits(closed, now)
-        self._make_room(closed, now)
+            self._apply_limits(closed, now, summarized)
+        if self._shared:
+            self._remove_agreed(closed, summarized)
+        else:
+            self._make_room(closed, now)
 
-    def _apply_limits(self, closed: int, now: float) -> None:
+    def _remove_agreed(self, closed: int, summarized: int | None) -> None:
+        for segment, after in pairwise(segments(self._folder)):
+            needed = summarized is not None and after.first > summarized
+            if after.first > min(self.agreed, closed) or needed:
+                return
+            try:
+                self._remove(read_segment_info(segment), "agreed by all nodes")
+            except FileNotFoundError:  # sealed meanwhile: next round
+                return
+
+    def _apply_limits(self, closed: int, now: float, summarized: int | None) -> None:
         found = segments(self._folder)
-        size = sum(map(segment_size, found))
+        following = {before.first: after.first for before, after in pairwise(found)}
+        size = self._inventory.written_bytes(found, closed)
         for segment in found:
-            if segment.first >= closed:
+            needed = summarized is not None and following.get(segment.first, 0) > summarized
+            if segment.first >= closed or needed:
                 return
             try:
                 info = self._info(segment)
@@ -58,7 +90,10 @@ class Retention:
             large = bool(self._bytes) and size > self._bytes
             if not large and not self._is_old(info, now):
                 return
-            self._remove(info, "log.retain_bytes" if large else "log.retain_seconds")
+            if self._shared:
+                self.wanted = max(self.wanted, info.next)
+            else:
+                self._remove(info, "log.retain_bytes" if large else "log.retain_seconds")
             size -= info.size
 
     def _make_room(self, closed: int, now: float) -> None:

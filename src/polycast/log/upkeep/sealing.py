@@ -73,7 +73,7 @@ def seal(
     try:
         if not _write(path, temporary, throttle, disk):
             return None
-        _check(temporary, throttle)
+        check_file(temporary, throttle.step)
         disk.rename(temporary, target)
     except SealingStopped:
         return None
@@ -86,7 +86,7 @@ def seal(
 def _write(path: Path, temporary: Path, throttle: Throttle, disk: Disk) -> bool:
     """False if there are no messages."""
     reader = HotReader(path)
-    sink = _Sink(temporary, disk)
+    sink = SegmentSink(temporary, disk)
     try:
         found = _Found()
         with to_writer(pa.PythonFile(sink, mode="w"), page_checksums=True) as writer:
@@ -181,6 +181,7 @@ class _Found:
             last_time=groups[-1].last_time,
             content=content_of(groups),
             row_groups=groups,
+            position=headers[-1].position,
         )
 
 
@@ -198,7 +199,7 @@ def to_writer(file: object, page_checksums: bool = False) -> pq.ParquetWriter:
     )
 
 
-class _Sink:
+class SegmentSink:
     """A file for pyarrow that writes through `Disk`."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
@@ -231,12 +232,12 @@ class _Sink:
         os.close(self._fd)
 
 
-def _check(temporary: Path, throttle: Throttle) -> None:
-    """Raises OSError, not LogDamageError: the hot segment is intact."""
+def check_file(temporary: Path, step: Callable[[], None] = lambda: None) -> None:
+    """Raises OSError, not LogDamageError: the rows that were written are intact."""
     try:
         with SealedReader(temporary) as written:
             for number in range(len(written.metadata.row_groups)):
                 written.read(number)
-                throttle.step()
+                step()
     except LogDamageError as error:
         raise OSError(errno.EIO, f"the file differs from the rows that were written: {error}") from error

@@ -20,11 +20,13 @@ class SnapshotWriter:
         self._trim = trim
         self._disk = disk
 
-    def catch_up(self, seed: int) -> None:
+    def catch_up(self, seed: int) -> int:
+        """The offset of the last snapshot."""
         for full, following in pairwise(segments(self._folder)):
             if full.first >= self._current.offset:
                 self._advance(full, following.first)
                 write_snapshot(self._folder, self._current, seed, self._disk)
+        return self._current.offset
 
     def _advance(self, full: Segment, offset: int) -> None:
         before = advance(self._current, full.first, NO_ROWS, NO_BATCHES, full.first - self._current.offset)

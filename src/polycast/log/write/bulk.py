@@ -7,7 +7,7 @@ beforehand; the next sequence of its topic is added when the batch is numbered.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import pyarrow as pa
@@ -40,6 +40,8 @@ class Bulk:
     """The topic of each row, as an index into the names."""
     ranks: pa.Array
     """The rank of each row in a stable sort by topic."""
+    frames: Sequence[Sequence[int]] = field(default=())
+    """Where a replicated log has the frames with these rows."""
 
     def __len__(self) -> int:
         return int(self.columns.num_rows)
@@ -79,7 +81,27 @@ def to_columns(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([joined["topic"], joined["payload"], formats], schema=STAGED_SCHEMA)
 
 
-def to_bulk(dialect: str, columns: pa.RecordBatch) -> Bulk:
+def to_stream(parts: Sequence[pa.RecordBatch]) -> bytes:
+    """As an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, STAGED_SCHEMA) as stream:
+        for part in parts:
+            stream.write_batch(part)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def from_stream(data: bytes) -> list[pa.RecordBatch]:
+    """Raises ValueError or ArrowException if the data are no such rows."""
+    with pa.ipc.open_stream(data) as stream:
+        if not stream.schema.equals(STAGED_SCHEMA):
+            raise ValueError("rows of another schema")
+        parts = list(stream)
+    for part in parts:
+        part.validate(full=True)
+    return parts
+
+
+def to_bulk(dialect: str, columns: pa.RecordBatch, frames: Sequence[Sequence[int]] = ()) -> Bulk:
     topics = columns["topic"].dictionary_encode()
     numbers = topics.indices
     order = pc.array_sort_indices(numbers).cast(pa.int64())  # stable
@@ -87,7 +109,7 @@ def to_bulk(dialect: str, columns: pa.RecordBatch) -> Bulk:
     counts = [end - before for before, end in zip([0, *ends], ends, strict=False)]
     lasts = order.take(pa.array([end - 1 for end in ends], pa.int64())).to_pylist()
     names = topics.dictionary.cast(pa.binary()).to_pylist()
-    return Bulk(dialect, columns, names, counts, lasts, numbers, pc.inverse_permutation(order))
+    return Bulk(dialect, columns, names, counts, lasts, numbers, pc.inverse_permutation(order), frames)
 
 
 def to_rows(numbered: NumberedBulk, source: bytes, micros: int) -> pa.RecordBatch:

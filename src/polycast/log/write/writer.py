@@ -11,17 +11,18 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+import msgspec
 import pyarrow as pa
 
 from polycast.log.durable import Durable
 from polycast.log.files.columns import SourcedBurst, to_batch
 from polycast.log.files.disk import Disk
 from polycast.log.files.folder import HOT, file_name
-from polycast.log.files.format import BatchEntry, Gap, Layout, encode_group, encode_large_group
+from polycast.log.files.format import NOT_STORED, BatchEntry, Gap, Layout, encode_group, encode_large_group
 from polycast.log.files.hot import HotSegment
 from polycast.log.files.state import RESERVE, LogState, write_state
 from polycast.log.settings import LogSettings
@@ -38,13 +39,14 @@ GROUP_BYTES = 2 * 1024 * 1024
 class Writer:
     def __init__(
         self, folder: Path, layout: Layout, settings: LogSettings, state: LogState, gap: Gap | None,
-        disk: Disk, on_durable: Callable[[Durable], None], on_roll: Callable[[], None],
+        disk: Disk, on_durable: Callable[[Durable], None], on_roll: Callable[[], None], exact: bool = False,
     ) -> None:  # fmt: skip
+        """`exact`: after a group that could not be written, no other is: a node has every row, or stops."""
         self._folder = folder
         self._layout = layout
         self._settings = settings
         self._disk = disk
-        self._queue: SimpleQueue[Entry | Callable[[], None] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Sequence[Entry] | Callable[[], None] | None] = SimpleQueue()
         self._segment: HotSegment | None = None
         self._next = self._written_next = state.next
         self._segment_began = 0.0
@@ -53,6 +55,7 @@ class Writer:
         self._closing = threading.Event()
         self._closing.set()
         self._on_roll = on_roll
+        self._exact = exact
         self.syncer = Syncer(settings, on_durable, self._on_closed)
         self.closed = state.next
         """Segments before this offset are closed."""
@@ -70,9 +73,10 @@ class Writer:
         self.syncer.start()
         self._thread.start()
 
-    def put(self, entry: Entry) -> None:
-        self._next = entry.next
-        self._queue.put(entry)
+    def put(self, entries: Sequence[Entry]) -> None:
+        """They become durable together."""
+        self._next = entries[-1].next
+        self._queue.put(entries)
 
     def roll(self) -> None:
         """Closes the segment."""
@@ -100,6 +104,12 @@ class Writer:
     def reserved(self) -> int:
         return self.state.reserved
 
+    @property
+    def open_bytes(self) -> int:
+        """Written to the segment that is not closed."""
+        segment = self._segment
+        return segment.end if segment else 0
+
     # -- in the thread -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -119,13 +129,13 @@ class Writer:
                 found = self._queue.get(block=not entries)
             except Empty:
                 break
-            if isinstance(found, Entry):
-                entries.append(found)
-                size += found.size
-            elif found is None:
+            if found is None:
                 return entries, False
-            else:
+            if callable(found):
                 found()
+                continue
+            entries += found
+            size += sum([entry.size for entry in found])
         return entries, True
 
     def _write(self, entries: list[Entry]) -> None:
@@ -143,18 +153,21 @@ class Writer:
             self._report(reason)
         if reason:
             self._record_gap(first, after, reason)
+            if self._exact:
+                self.syncer.failed = self.failed or reason
         self.syncer.put(WrittenGroup(None if reason else self._segment, Durable(first, after, reason)))
 
     def _append(self, entries: list[Entry], first: int) -> None:
         segment = self._segment_for(first)
         batch = _to_batch(entries)
         ids = [
-            BatchEntry(entry.batch.batch_id, entry.first, entry.messages, entry.batch.owner)
+            BatchEntry(entry.batch.batch_id, entry.first, entry.messages, entry.batch.owner, entry.micros)
             for entry in entries
             if entry.batch
         ]
         write = encode_large_group if entries[0].bulk else encode_group
-        message = write(batch, self._layout, self.checksum, first, gap=self.gap, batches=ids)
+        position = entries[-1].position
+        message = write(batch, self._layout, self.checksum, first, gap=self.gap, batches=ids, position=position)
         segment.append(message.pieces)
         self.checksum, self.gap = message.checksum, None
         self._written_next = entries[-1].next
@@ -164,9 +177,9 @@ class Writer:
     def _record_gap(self, first: int, after: int, reason: str) -> None:
         before = self.gap
         if before is None:
-            self.gap = Gap(first, after, f"not stored: {reason}")
+            self.gap = Gap(first, after, NOT_STORED + reason)
         else:
-            known = before.reason if reason in before.reason else f"{before.reason}; not stored: {reason}"
+            known = before.reason if reason in before.reason else f"{before.reason}; {NOT_STORED}{reason}"
             self.gap = Gap(before.first, after, known)
 
     def _report(self, reason: str) -> None:
@@ -194,7 +207,9 @@ class Writer:
         return ""
 
     def _reserve_up_to(self, offset: int) -> None:
-        state = LogState(seed=self.state.seed, clean=False, next=self.state.next, reserved=offset)
+        self.write_state(msgspec.structs.replace(self.state, clean=False, reserved=offset))
+
+    def write_state(self, state: LogState) -> None:
         write_state(self._folder, state, self._disk)
         self.state = state
 

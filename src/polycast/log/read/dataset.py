@@ -1,0 +1,57 @@
+"""The whole log as a pyarrow dataset: sealed segments by name, hot ones in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from polycast.errors import UsageError
+from polycast.log.files.folder import SEALED, Segment, log_folder, segments
+from polycast.log.files.format import SCHEMA
+from polycast.log.files.hot import HotReader
+from polycast.log.files.state import NAME, read_state
+
+
+def open_dataset(path: str | Path) -> ds.Dataset:
+    """As `polycast.log.dataset` describes."""
+    folder = _find(Path(path))
+    read_state(folder)  # raises LogVersionError
+    sealed: list[str] = []
+    hot: list[pa.Table] = []
+    for segment in _list(folder):
+        table = None if segment.sealed else _read_hot(segment.path)
+        if table is not None:
+            hot.append(table)
+        elif segment.path.with_suffix(SEALED).exists():  # otherwise retention has removed it
+            sealed.append(str(segment.path.with_suffix(SEALED)))
+    parts = [ds.dataset(sealed, schema=SCHEMA, format="parquet")] if sealed else []
+    return ds.dataset([*parts, ds.dataset(pa.concat_tables([SCHEMA.empty_table(), *hot]))])
+
+
+def _find(path: Path) -> Path:
+    for folder in (path, log_folder(path)):
+        if folder.is_dir() and ((folder / NAME).exists() or segments(folder)):
+            return folder
+    raise UsageError(f"there is no log in {path}", "polycast serve --data DIR writes its log to DIR/log")
+
+
+def _list(folder: Path) -> list[Segment]:
+    """A listing that runs during a rename may miss the file under both names: of two, each segment is in one."""
+    found = {segment.first: segment for segment in segments(folder)}
+    found |= {segment.first: segment for segment in segments(folder)}
+    return [found[first] for first in sorted(found)]
+
+
+def _read_hot(path: Path) -> pa.Table | None:
+    """The verified rows; None if the segment was sealed or removed meanwhile."""
+    try:
+        reader = HotReader(path)
+    except FileNotFoundError:
+        return None
+    try:
+        batches = [group.batch.replace_schema_metadata() for group in reader.groups()]
+    finally:
+        reader.close()
+    return pa.Table.from_batches(batches, SCHEMA)
