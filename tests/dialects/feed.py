@@ -7,10 +7,12 @@ from itertools import groupby
 from typing import Any
 
 from polycast.dialects.registry import ROLES
-from polycast.dialects.session import Session, SessionContext
+from polycast.dialects.session import RequestSession, Session, SessionContext
 from polycast.model import (
     Abort,
     Ack,
+    Block,
+    Body,
     Burst,
     Closing,
     Commit,
@@ -19,6 +21,8 @@ from polycast.model import (
     Format,
     Limits,
     PublishBatch,
+    PublishMessage,
+    Received,
     Refused,
     Reply,
     Request,
@@ -44,8 +48,8 @@ class Feeder:
         self._need = 0
         self._until = b""
         self.events: list[Event] = []
-        self.kept = b""
-        self.longest_kept = 0
+        self.buffered: Block = b""
+        self.longest_buffer = 0
 
     @property
     def closed(self) -> bool:
@@ -54,25 +58,34 @@ class Feeder:
     def give(self, part: bytes) -> None:
         if self.closed:
             return
-        self.kept += part
+        self.buffered += part
         come = self._until and self._until in part
-        if self._patient and len(self.kept) < self._need and not come:
+        if self._patient and len(self.buffered) < self._need and not come:
             return
-        received = self.session.receive(self.kept, NOW)
-        assert 0 <= received.consumed <= len(self.kept)
-        self.kept = self.kept[received.consumed :]
+        received = self.session.receive(self.buffered, NOW)
+        assert 0 <= received.consumed <= len(self.buffered)
+        self.buffered = self.buffered[received.consumed :]
         self._need, self._until = received.frame_bytes, received.frame_end
-        assert self._need == 0 or self._need > len(self.kept), "it waits for bytes that are there"
+        assert self._need == 0 or self._need > len(self.buffered), "it waits for bytes that are there"
         self.events += received.events
-        self.longest_kept = max(self.longest_kept, len(self.kept))
+        self.longest_buffer = max(self.longest_buffer, len(self.buffered))
         for event in received.events:
             if isinstance(event, Upgrade):
                 self.session = event.session
+            if isinstance(event, Request | PublishMessage) and getattr(self.session, "one_request", False):
+                self._answer(event.handle)
+
+    def _answer(self, handle: Any) -> None:
+        """As the broker answers; then the session reads on."""
+        assert isinstance(self.session, RequestSession)
+        assert self.session.receive(self.buffered, NOW) == Received([], 0), "it reads on before the response"
+        self.events.append(Reply(self.session.to_response(handle, True, Body(b"{}", Format.JSON))))
+        self.give(b"")
 
     def end(self) -> None:
         """The peer says no more."""
         if not self.closed:
-            self.events += self.session.end(self.kept, NOW)
+            self.events += self.session.end(self.buffered, NOW)
 
     def closing_bytes(self) -> bytes:
         last = self.events[-1]
@@ -86,12 +99,13 @@ def feed(
     parts: Iterable[bytes],
     patient: bool = False,
     settings: dict[str, Any] | None = None,
-    kept: bool = False,
+    has_log: bool = False,
 ) -> Feeder:
-    """`settings` are those of the role's dialect; `kept`: there is a log."""
+    """`settings` are those of the role's dialect; `has_log`: there is a log."""
     dialect = ROLES[role].dialect
     tables = {dialect: TABLES[dialect](**settings)} if settings else {}
-    feeder = Feeder(ROLES[role].session(SessionContext(limits, tables=tables, has_log=kept)), patient)
+    context = SessionContext(limits, tables=tables, has_log=has_log)
+    feeder = Feeder(ROLES[role].session(context), patient)
     for part in parts:
         feeder.give(part)
     return feeder
@@ -125,7 +139,7 @@ def rows(events: Iterable[Event], dialect: str) -> list[Row]:
     return found
 
 
-def settled(found: Iterable[Row]) -> list[Row]:
+def merged(found: Iterable[Row]) -> list[Row]:
     """As if messages that came one after the other had come at once, and been answered at once.
 
     How much of the input comes in one block decides which messages are in one burst, and what is answered to a
@@ -150,6 +164,8 @@ def _rows_of(event: Event, dialect: str) -> list[Row]:
     if isinstance(event, PublishBatch):
         answer = event.to_ack(len(event.burst))
         return [("once", event.batch.batch_id.encode()), *_rows_of(event.burst, dialect), ("reply", answer)]
+    if isinstance(event, PublishMessage):
+        return _rows_of(event.burst, dialect)
     if isinstance(event, Stage | Commit | Abort):
         return _rows_of_staged(event)
     return _rows_of_other(event, dialect)
@@ -199,6 +215,8 @@ def _start_fields(start: StartPosition | None) -> list[bytes]:
         return []
     if start.sequence is not None:
         return [b"sequence %d" % start.sequence]
+    if start.offset is not None:
+        return [b"@%d" % start.offset]
     return [b"earliest" if start.seconds is None else b"time %r" % start.seconds]
 
 

@@ -18,14 +18,14 @@ Place = tuple[str, int]
 class Subscriber:
     """A session with its subscriptions, and a broker that numbers messages and sends what is due."""
 
-    def __init__(self, handshake: bytes) -> None:
-        self.session = HermodSession(SessionContext())
+    def __init__(self, handshake: bytes, context: SessionContext | None = None) -> None:
+        self.session = HermodSession(context or SessionContext())
         self.forms: dict[str, Encoder] = {}
         self._next: Counter[str] = Counter()
         self._offset = 0
-        self.say(handshake)
+        self.send(handshake)
 
-    def say(self, data: bytes) -> bytes:
+    def send(self, data: bytes) -> bytes:
         """What it is sent for that, less the answers to handshakes and publications."""
         sent = []
         for event in self.session.receive(data, NOW).events:
@@ -46,7 +46,7 @@ class Subscriber:
         )
 
     def deliver(self, burst: Burst) -> bytes:
-        burst.offset = self._offset
+        burst.offset, burst.micros = self._offset, 1000 * self._offset
         self._offset += len(burst)
         for run, first, last in burst.runs():
             topic = burst.topics[run].decode()

@@ -1,4 +1,4 @@
-"""What holds for every role of every dialect."""
+"""The contract of a session, for every role of every dialect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialects.feed import Feeder, bursts, feed, in_two, one_by_one, rows, settled
+from dialects.feed import Feeder, bursts, feed, in_two, merged, one_by_one, rows
 from dialects.wires import PUBLISHERS, SUBSCRIBERS, WIRES, Wire
 from kit.http import request
 from polycast.dialects.registry import ROLES
@@ -16,7 +16,7 @@ from vectors import Row
 
 SMALL = {role: Limits(payload_bytes=24, topic_bytes=5, line_bytes=wire.line_bytes) for role, wire in WIRES.items()}
 HEADER_BYTES = 32
-"""More than the header of a frame takes beside its topic, where no limit of lines or headers counts."""
+"""An upper bound of a frame's header without its topic, if no limit of lines or headers applies."""
 
 each_role = pytest.mark.parametrize("role", ROLES)
 each_publisher = pytest.mark.parametrize("role", PUBLISHERS)
@@ -32,7 +32,7 @@ def test_role_names_begin_with_their_dialect() -> None:
     assert all(name.split(".")[0] == role.dialect for name, role in ROLES.items())
 
 
-# -- input: frames as they should be, frames as they should not, and noise -------------------------------
+# -- input: valid frames, invalid frames, and noise ------------------------------------------------------
 
 WORDS = (b" ", b"  ", b"!", b"\n", b"\r\n", b"\r", b"0", b"7")
 topics = st.text("ab/é", min_size=1, max_size=6).map(str.encode)
@@ -58,7 +58,7 @@ def inputs(role: str) -> st.SearchStrategy[bytes]:
 
 
 def meaning(role: str, feeder: Feeder) -> list[Row]:
-    return settled(rows(feeder.events, ROLES[role].dialect))
+    return merged(rows(feeder.events, ROLES[role].dialect))
 
 
 def check_events(role: str, feeder: Feeder) -> None:
@@ -88,24 +88,24 @@ def test_garbage_gives_events_or_one_closing(role: str, data: st.DataObject) -> 
 
 
 @each_role
-@given(data=st.data(), kept=st.booleans())
-def test_whole_equals_byte_by_byte(role: str, data: st.DataObject, kept: bool) -> None:
+@given(data=st.data(), has_log=st.booleans())
+def test_whole_equals_byte_by_byte(role: str, data: st.DataObject, has_log: bool) -> None:
     sent = data.draw(inputs(role))
-    whole = feed(role, SMALL[role], [sent], kept=kept)
+    whole = feed(role, SMALL[role], [sent], has_log=has_log)
     check_events(role, whole)
     for patient in (False, True):
-        slow = feed(role, SMALL[role], one_by_one(sent), patient, kept=kept)
+        slow = feed(role, SMALL[role], one_by_one(sent), patient, has_log=has_log)
         check_events(role, slow)
         assert meaning(role, slow) == meaning(role, whole)
 
 
 @each_role
-@given(data=st.data(), kept=st.booleans())
-def test_whole_equals_any_two_parts(role: str, data: st.DataObject, kept: bool) -> None:
+@given(data=st.data(), has_log=st.booleans())
+def test_whole_equals_any_two_parts(role: str, data: st.DataObject, has_log: bool) -> None:
     sent = data.draw(inputs(role))
-    whole = meaning(role, feed(role, SMALL[role], [sent], kept=kept))
+    whole = meaning(role, feed(role, SMALL[role], [sent], has_log=has_log))
     for cut in range(1, len(sent)):
-        assert meaning(role, feed(role, SMALL[role], in_two(sent, cut), kept=kept)) == whole
+        assert meaning(role, feed(role, SMALL[role], in_two(sent, cut), has_log=has_log)) == whole
 
 
 @each_role
@@ -117,7 +117,7 @@ def test_unfinished_input_is_bounded(role: str, data: st.DataObject) -> None:
     begun = data.draw(inputs(role)) + data.draw(st.sampled_from(WORDS + WIRES[role].words))
     filler = data.draw(st.sampled_from([b"x", b" ", b"\r", b"1", b"\xff"]))
     feeder = feed(role, limits, [begun, *[filler] * (2 * bound)])
-    assert feeder.longest_kept <= bound
+    assert feeder.longest_buffer <= bound
 
 
 @each_role
@@ -145,7 +145,7 @@ BROWSERS = {
 @pytest.mark.parametrize("role", [role for role in ROLES if role != "http"])
 @pytest.mark.parametrize("line", BROWSERS.values(), ids=BROWSERS)
 def test_input_of_a_browser_closes_the_connection(role: str, line: bytes) -> None:
-    """Whatever stands behind it: a web page chooses the body of a request, and part of what is in a TLS hello."""
+    """With any bytes behind it: a web page chooses the body of a request, and a part of a TLS hello."""
     wire = WIRES[role]
     published = wire.publish(b"a", b"x") if wire.publish else b""
     sent = line + wire.handshake + published + wire.later
@@ -158,7 +158,7 @@ def test_input_of_a_browser_closes_the_connection(role: str, line: bytes) -> Non
 
 
 def outcome(role: str, limits: Limits, frame: bytes) -> list[Row]:
-    """Whatever comes of it, the same comes of it byte by byte."""
+    """The events are the same byte by byte."""
     found = after_handshake(role, limits, [frame])
     assert after_handshake(role, limits, one_by_one(frame)) == found
     return found
@@ -223,7 +223,7 @@ def test_line_limit(role: str, size: int) -> None:
 @each_subscriber
 @pytest.mark.parametrize("size", [1, 2, 9, 100])
 def test_subscription_limit(role: str, size: int) -> None:
-    """A subscription that no topic can be long enough for is not taken."""
+    """A subscription longer than any topic is refused."""
     subscribe = WIRES[role].subscribe
     assert subscribe
     limits = Limits(topic_bytes=size)

@@ -1,4 +1,4 @@
-"""From the model to bytes: conversion, slices, and whose memory the bytes are."""
+"""Encoders: conversion, slices, and ownership of memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def burst_of(rows: Messages, dialect: str = "another") -> Burst:
 
 @st.composite
 def slices_of(draw: st.DrawFn, count: int) -> Slices:
-    """Stretches in rising order that do not touch each other's messages."""
+    """Disjoint slices in ascending order."""
     edges = sorted(draw(st.sets(st.integers(0, count), min_size=2, max_size=6)))
     return list(zip(edges[::2], edges[1::2], strict=False))
 
@@ -96,16 +96,16 @@ def test_frames_of_simplest_are_not_passed_through_to_fanout() -> None:
     assert encode("fanout", burst, [(0, 2)]) == b"a%21b!x\\ny\nb!x\n"
 
 
-# -- as it came ------------------------------------------------------------------------------------------
+# -- pass-through ----------------------------------------------------------------------------------------
 
 PLAIN = {"simplest": ("simplest", publish_simplest), "fanout": ("fanout.controller", publish_fanout)}
-"""The dialects whose frames can go out as they came in, with what sends them."""
+"""The dialects whose frames are sent unchanged, with their publishers."""
 
 each_native = pytest.mark.parametrize("dialect", PLAIN)
 
 
 def plain_burst(dialect: str, rows: Messages, before: bytes = b"", behind: bytes = b"") -> Burst:
-    """A burst of plain frames that is a part of a larger block."""
+    """A burst of plain frames within a larger block."""
     role, publish = PLAIN[dialect]
     block = before + b"".join(publish(*row) for row in rows) + behind
     bursts = [event for event in feed(role, Limits(), [block]).events if isinstance(event, Burst)]
@@ -152,7 +152,7 @@ def test_renamed_frames_are_not_sent_as_they_came(dialect: str) -> None:
     assert READERS[dialect](encode(dialect, renamed, [(0, 3)])) == expected
 
 
-# -- whose memory ----------------------------------------------------------------------------------------
+# -- ownership of memory ---------------------------------------------------------------------------------
 
 
 def test_a_small_slice_does_not_keep_the_block_alive() -> None:

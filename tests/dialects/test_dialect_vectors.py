@@ -1,4 +1,4 @@
-"""Every vector, fed whole, byte by byte, cut in two at every place, and with a frame behind it.
+"""Every vector, fed whole, byte by byte, cut in two at every position, and with a frame behind it.
 
 One test for each file of vectors: pytest takes longer for a test than most vectors do.
 """
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from dialects.feed import NOW, Feeder, bursts, feed, in_two, number, one_by_one, rows, settled
+from dialects.feed import Feeder, bursts, feed, in_two, merged, number, one_by_one, rows
 from dialects.wires import DELIVERED, READERS, SEEN, WIRES, delivered, numbered
 from polycast.dialects.fanout import session as fanout
 from polycast.dialects.hermod import encoders as hermod_encoders
@@ -35,7 +35,7 @@ Test = Callable[..., None]
 
 
 def for_each(vectors: Iterable[V]) -> Callable[[Test], Test]:
-    """A test of one vector becomes one of each file; what fails is named."""
+    """Turns a test of one vector into a test of each file; a failure names its vector."""
     files: dict[str, list[V]] = {}
     for vector in vectors:
         files.setdefault(vector.id.partition(":")[0], []).append(vector)
@@ -60,7 +60,7 @@ each_output = for_each(OUTPUTS)
 
 
 def fed(vector: InputVector, parts: Iterable[bytes], patient: bool = False) -> Feeder:
-    return feed(vector.role, Limits(**vector.limits), parts, patient, vector.settings, vector.kept)
+    return feed(vector.role, Limits(**vector.limits), parts, patient, vector.settings, vector.has_log)
 
 
 def events_of(vector: InputVector, parts: Iterable[bytes], patient: bool = False) -> list[Event]:
@@ -69,38 +69,38 @@ def events_of(vector: InputVector, parts: Iterable[bytes], patient: bool = False
 
 
 def rows_of(vector: InputVector, parts: Iterable[bytes], patient: bool = False) -> list[Row]:
-    return settled(rows(events_of(vector, parts, patient), ROLES[vector.role].dialect))
+    return merged(rows(events_of(vector, parts, patient), ROLES[vector.role].dialect))
 
 
 @each_input
 def test_whole(vector: InputVector) -> None:
-    assert rows_of(vector, [vector.input]) == settled(vector.events)
+    assert rows_of(vector, [vector.input]) == merged(vector.events)
 
 
 @each_input
 def test_byte_by_byte(vector: InputVector) -> None:
     for patient in (False, True):
-        assert rows_of(vector, one_by_one(vector.input), patient) == settled(vector.events), f"{patient=}"
+        assert rows_of(vector, one_by_one(vector.input), patient) == merged(vector.events), f"{patient=}"
 
 
 @each_input
 def test_cut_in_two_anywhere(vector: InputVector) -> None:
     for patient, cut in product((False, True), range(len(vector.input) + 1)):
         rows = rows_of(vector, in_two(vector.input, cut), patient)
-        assert rows == settled(vector.events), f"cut at {cut}, {patient=}"
+        assert rows == merged(vector.events), f"cut at {cut}, {patient=}"
 
 
 @for_each(vector for vector in INPUTS if not vector.unfinished)
 def test_with_a_frame_behind_it(vector: InputVector) -> None:
     more, events = _frame_behind(vector)
     data = vector.input + more
-    expected = settled([*vector.events, *(() if vector.closes else events)])
+    expected = merged([*vector.events, *(() if vector.closes else events)])
     for cut in range(len(data) + 1):
         assert rows_of(vector, in_two(data, cut)) == expected, f"cut at {cut}"
 
 
 def _frame_behind(vector: InputVector) -> tuple[bytes, tuple[Row, ...]]:
-    """The same again where the limits of the vector may be too small for any other."""
+    """Repeats the vector's own frame: its limits may be too small for another one."""
     wire = WIRES[vector.role]
     return (vector.input, vector.events) if vector.limits else (wire.later, wire.later_events)
 
@@ -109,8 +109,9 @@ def _frame_behind(vector: InputVector) -> tuple[bytes, tuple[Row, ...]]:
 def test_a_block_may_be_a_bytearray(vector: InputVector) -> None:
     feeder = fed(vector, [])
     opening = feeder.session.open() if vector.opening else []
-    events = opening + feeder.session.receive(bytearray(vector.input), NOW).events
-    assert settled(rows(events, ROLES[vector.role].dialect)) == settled(vector.events)
+    feeder.buffered = bytearray()
+    feeder.give(vector.input)
+    assert merged(rows(opening + feeder.events, ROLES[vector.role].dialect)) == merged(vector.events)
 
 
 @each_input
@@ -120,7 +121,7 @@ def test_events_at_the_end(vector: InputVector) -> None:
         feeder.events = [event for event in feeder.events if isinstance(event, Closing)]
         feeder.end()
         if not vector.closes:
-            assert settled(rows(feeder.events, ROLES[vector.role].dialect)) == settled(vector.at_end)
+            assert merged(rows(feeder.events, ROLES[vector.role].dialect)) == merged(vector.at_end)
 
 
 @for_each(vector for vector in INPUTS if vector.closing_bytes)
@@ -130,7 +131,7 @@ def test_closing_bytes(vector: InputVector) -> None:
 
 @for_each(vector for vector in INPUTS if ROLES[vector.role].dialect in DELIVERED)
 def test_frames_are_passed_through_in_the_same_dialect(vector: InputVector) -> None:
-    """Whether or not a slice of the input serves as the output, the bytes are those of the messages."""
+    """The encoded bytes are the same with and without pass-through."""
     dialect = ROLES[vector.role].dialect
     sent = [(_bytes(row[1]), _bytes(row[2])) for row in vector.events if row[0] == "message"]
     expected = delivered(dialect, numbered(sent))
@@ -146,7 +147,7 @@ def _bytes(field: str | bytes) -> bytes:
 
 
 def _encode(dialect: str, burst: Burst) -> bytes:
-    """Only what can be read as UTF-8 gets as far as an encoder."""
+    """Only topics that are UTF-8 reach an encoder."""
     readable = [(first, last) for run, first, last in burst.runs() if _is_utf8(burst.topics[run])]
     return b"".join(FORMS[dialect].encode(burst, readable).blocks) if readable else b""
 

@@ -1,4 +1,4 @@
-"""The scan of WebSocket frames in C and in Python, held equal on everything."""
+"""The scan of WebSocket frames in C and in Python return the same for any input."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_masks(data: bytes, key: bytes) -> None:
     assert module.mask(bytearray(data), bytearray(key)) == masked(data, key)
 
 
-# -- what both of them find ------------------------------------------------------------------------------
+# -- results of both -------------------------------------------------------------------------------------
 
 
 @each_twin

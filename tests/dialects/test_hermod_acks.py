@@ -17,11 +17,11 @@ REASON = "the disk is full"
 NOT_STORED = {"status": "ERROR", "code": 500, "message": f"not stored: {REASON}"}
 
 
-def events_of(*parts: bytes, kept: bool = True) -> list[Event]:
-    return feed("hermod.pub", Limits(), parts, kept=kept).events
+def events_of(*parts: bytes, has_log: bool = True) -> list[Event]:
+    return feed("hermod.pub", Limits(), parts, has_log=has_log).events
 
 
-def receipts(events: list[Event]) -> list[Ack]:
+def acks(events: list[Event]) -> list[Ack]:
     return [event for event in events if isinstance(event, Ack)]
 
 
@@ -30,8 +30,8 @@ def statuses(data: bytes) -> list[dict[str, object]]:
     return [json.loads(line) for line in data.splitlines()]
 
 
-def taken_back(receipt: Ack, kept: int = 0) -> list[dict[str, object]]:
-    return statuses(receipt.to_failure(REASON, kept))
+def taken_back(ack: Ack, stored: int = 0) -> list[dict[str, object]]:
+    return statuses(ack.to_failure(REASON, stored))
 
 
 # -- what is a promise -----------------------------------------------------------------------------------
@@ -39,19 +39,19 @@ def taken_back(receipt: Ack, kept: int = 0) -> list[dict[str, object]]:
 
 def test_a_read_of_thousands_is_one_receipt() -> None:
     for message in (ONE, hermod.message("a", b"1", gap=b"\n")):
-        burst, receipt = events_of(message * 4000)
-        assert isinstance(burst, Burst) and isinstance(receipt, Ack)
-        assert receipt.data == hermod.OK * 4000
-        assert taken_back(receipt) == [NOT_STORED] * 4000
+        burst, ack = events_of(message * 4000)
+        assert isinstance(burst, Burst) and isinstance(ack, Ack)
+        assert ack.data == hermod.OK * 4000
+        assert taken_back(ack) == [NOT_STORED] * 4000
 
 
 def test_a_promise_is_the_same_without_a_log() -> None:
     """Whether there is one is not for the session to know when it answers."""
-    assert [type(event) for event in events_of(ONE, kept=False)] == [Burst, Ack]
+    assert [type(event) for event in events_of(ONE, has_log=False)] == [Burst, Ack]
 
 
 def test_replies_without_accepted_messages_are_no_acks() -> None:
-    for said in (
+    for text in (
         hermod.message("a", b"1", BAD),
         hermod.topics("a"),
         hermod.END,
@@ -59,56 +59,56 @@ def test_replies_without_accepted_messages_are_no_acks() -> None:
         hermod.START + hermod.END,
         hermod.count(1) + hermod.message("a", b"1", BAD),
     ):
-        events = events_of(said)
-        assert not receipts(events)
+        events = events_of(text)
+        assert not acks(events)
         assert any(isinstance(event, Reply) for event in events)
 
 
 def test_the_failure_of_a_batch_has_the_durable_count() -> None:
-    [receipt] = receipts(events_of(hermod.count(3) + ONE * 3))
-    assert receipt.data == hermod.ok(3)
-    assert taken_back(receipt) == [NOT_STORED | {"count": 0}]
-    assert taken_back(receipt, kept=2) == [NOT_STORED | {"count": 2}]
+    [ack] = acks(events_of(hermod.count(3) + ONE * 3))
+    assert ack.data == hermod.ok(3)
+    assert taken_back(ack) == [NOT_STORED | {"count": 0}]
+    assert taken_back(ack, stored=2) == [NOT_STORED | {"count": 2}]
 
 
 def test_a_failure_replaces_the_error_of_a_batch() -> None:
-    [receipt] = receipts(events_of(hermod.count(3) + ONE + hermod.message("a", b"1", BAD) + ONE))
-    [error] = statuses(receipt.data)
+    [ack] = acks(events_of(hermod.count(3) + ONE + hermod.message("a", b"1", BAD) + ONE))
+    [error] = statuses(ack.data)
     assert (error["code"], error["count"]) == (422, 2)
-    assert taken_back(receipt, kept=1) == [NOT_STORED | {"count": 1}]
+    assert taken_back(ack, stored=1) == [NOT_STORED | {"count": 1}]
 
 
 # -- several in one read ---------------------------------------------------------------------------------
 
 
 def test_a_refusal_turns_the_oks_into_errors_and_nothing_else() -> None:
-    said = [ONE, hermod.count(2) + ONE * 2, hermod.END, hermod.count(0), ONE * 2]
-    burst, receipt = events_of(b"".join(said))
-    assert isinstance(burst, Burst) and isinstance(receipt, Ack)
-    assert receipt.data == hermod.OK + hermod.ok(2) + hermod.ok(0) * 2 + hermod.OK * 2
+    text = [ONE, hermod.count(2) + ONE * 2, hermod.END, hermod.count(0), ONE * 2]
+    burst, ack = events_of(b"".join(text))
+    assert isinstance(burst, Burst) and isinstance(ack, Ack)
+    assert ack.data == hermod.OK + hermod.ok(2) + hermod.ok(0) * 2 + hermod.OK * 2
     nothing = {"status": "OK", "count": 0}
     batch = NOT_STORED | {"count": 0}
-    assert taken_back(receipt) == [NOT_STORED, batch, nothing, nothing, NOT_STORED, NOT_STORED]
+    assert taken_back(ack) == [NOT_STORED, batch, nothing, nothing, NOT_STORED, NOT_STORED]
 
 
 def test_the_error_of_a_bad_message_is_unchanged_by_a_failure() -> None:
-    before, ok, refused, behind, receipt = events_of(ONE + hermod.message("a", b"2", BAD) + ONE)
+    before, ok, refused, behind, ack = events_of(ONE + hermod.message("a", b"2", BAD) + ONE)
     assert isinstance(before, Burst) and isinstance(behind, Burst) and isinstance(refused, Refused)
-    assert isinstance(ok, Ack) and isinstance(receipt, Ack)
+    assert isinstance(ok, Ack) and isinstance(ack, Ack)
     assert taken_back(ok) == [NOT_STORED]
-    bad, _ = statuses(receipt.data)
+    bad, _ = statuses(ack.data)
     assert bad["code"] == 422
-    assert taken_back(receipt) == [bad, NOT_STORED]
+    assert taken_back(ack) == [bad, NOT_STORED]
 
 
 def test_a_batch_of_two_reads_has_its_own_reply() -> None:
     """The first read's part may be lost alone; those who came behind must not hear of that."""
-    first, rest, receipt, more, others = events_of(hermod.count(3) + ONE * 2, ONE + ONE * 2)
+    first, rest, ack, more, others = events_of(hermod.count(3) + ONE * 2, ONE + ONE * 2)
     assert isinstance(first, Burst) and isinstance(rest, Burst) and isinstance(more, Burst)
     assert [len(first), len(rest), len(more)] == [2, 1, 2]
-    assert isinstance(receipt, Ack) and isinstance(others, Ack)
-    assert receipt.data == hermod.ok(3)
-    assert taken_back(receipt, kept=1) == [NOT_STORED | {"count": 1}]
+    assert isinstance(ack, Ack) and isinstance(others, Ack)
+    assert ack.data == hermod.ok(3)
+    assert taken_back(ack, stored=1) == [NOT_STORED | {"count": 1}]
     assert others.data == hermod.OK * 2
 
 
@@ -129,8 +129,8 @@ kinds = st.sampled_from(
 
 
 @given(st.lists(kinds, max_size=12), st.data())
-def test_a_promise_comes_behind_its_messages_and_can_be_taken_back(said: list[bytes], data: st.DataObject) -> None:
-    sent = b"".join(said)
+def test_a_promise_comes_behind_its_messages_and_can_be_taken_back(text: list[bytes], data: st.DataObject) -> None:
+    sent = b"".join(text)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(sent)), max_size=5)))
     parts = [sent[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
     published = promised = 0
@@ -140,9 +140,9 @@ def test_a_promise_comes_behind_its_messages_and_can_be_taken_back(said: list[by
         if isinstance(event, Reply):
             assert all(not status.get("count") for status in statuses(event.data))
         if isinstance(event, Ack):
-            told, instead = statuses(event.data), taken_back(event)
-            assert len(told) == len(instead)
-            promised += sum(_promised(status) for status in told)
+            reported, instead = statuses(event.data), taken_back(event)
+            assert len(reported) == len(instead)
+            promised += sum(_promised(status) for status in reported)
             assert sum(_promised(status) for status in instead) == 0
             assert promised <= published
     assert promised == published

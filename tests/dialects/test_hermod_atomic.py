@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialects.feed import Feeder, burst_rows, feed, one_by_one, rows, settled
+from dialects.feed import Feeder, burst_rows, feed, merged, one_by_one, rows
 from kit import hermod
 from polycast.dialects.hermod.session import HermodSession
 from polycast.dialects.hermod.settings import HermodSettings
@@ -56,7 +56,7 @@ def test_the_reply_has_the_durable_count() -> None:
 
 def test_a_batch_in_one_read_is_not_copied() -> None:
     data = batch(hermod.message("a", b"1"))
-    once = once_in(feed("hermod.pub", Limits(), [data], kept=True).events)
+    once = once_in(feed("hermod.pub", Limits(), [data], has_log=True).events)
     assert once.burst.block is data
 
 
@@ -116,14 +116,14 @@ words = st.sampled_from(
 
 
 @given(st.lists(words, max_size=12), limits)
-def test_whole_equals_byte_by_byte_at_the_limit(said: list[bytes], limit: int) -> None:
-    sent = b"".join(said)
+def test_whole_equals_byte_by_byte_at_the_limit(text: list[bytes], limit: int) -> None:
+    sent = b"".join(text)
     whole, slow = feeder_of(limit), feeder_of(limit)
     whole.give(sent)
     for part in one_by_one(sent):
         slow.give(part)
         assert gathered(slow) <= limit
-    assert settled(rows(whole.events, "hermod")) == settled(rows(slow.events, "hermod"))
+    assert merged(rows(whole.events, "hermod")) == merged(rows(slow.events, "hermod"))
 
 
 # -- what is kept meanwhile ------------------------------------------------------------------------------

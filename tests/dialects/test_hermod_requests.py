@@ -67,9 +67,9 @@ def test_responses_survive_any_cut(body: Body, step: int) -> None:
     client = session()
     client.open()
     first, second = client.to_request("a", Body())[1], client.to_request("b", Body())[1]
-    said = b'{"status": "OK", "count": 0}\n'
+    text = b'{"status": "OK", "count": 0}\n'
     data = (
-        to_response(second, True, body) + said + to_response(first, False, Body(b"NotFound", Format.TEXT)) + said
+        to_response(second, True, body) + text + to_response(first, False, Body(b"NotFound", Format.TEXT)) + text
     )
     for start in range(0, len(data), step):
         client.receive(data[start : start + step])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialects.feed import Feeder, feed, one_by_one, rows, settled
+from dialects.feed import Feeder, feed, merged, one_by_one, rows
 from kit import hermod
 from polycast.dialects.hermod import session as dialect
 from polycast.dialects.hermod.headers import Header, HeaderEnd, HermodError, read_header
@@ -37,20 +37,20 @@ def error_in(words: bytes) -> dict[str, object]:
 
 def test_one_read_is_one_burst_with_one_receipt_behind_it() -> None:
     sent = [hermod.message("a", b"1"), hermod.message("b", b"2", gap=b"\n"), hermod.message("b", b"3", "")]
-    burst, receipt = events_of(b"".join(sent))
-    assert isinstance(burst, Burst) and isinstance(receipt, Ack)
+    burst, ack = events_of(b"".join(sent))
+    assert isinstance(burst, Burst) and isinstance(ack, Ack)
     assert [message.payload for message in burst.messages()] == [b"1", b"2", b"3"]
-    assert receipt.data == hermod.OK * 3
+    assert ack.data == hermod.OK * 3
 
 
 def test_a_refused_message_is_counted_in_its_place() -> None:
     sent = [hermod.message("a", b"1"), hermod.message("b", b"2", BAD), hermod.message("b", b"3", "")]
-    before, ok, refused, behind, receipt = events_of(b"".join(sent))
+    before, ok, refused, behind, ack = events_of(b"".join(sent))
     assert isinstance(before, Burst) and isinstance(behind, Burst)
-    assert isinstance(ok, Ack) and isinstance(receipt, Ack)
+    assert isinstance(ok, Ack) and isinstance(ack, Ack)
     assert ok.data == hermod.OK
     assert refused == Refused("checksum does not fit")
-    bad, last = receipt.data.splitlines(keepends=True)
+    bad, last = ack.data.splitlines(keepends=True)
     assert error_in(bad) == {"code": 422}
     assert last == hermod.OK
 
@@ -137,8 +137,8 @@ def test_a_header_means_the_same_with_and_without_the_short_cut(frames: list[byt
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dialect, "messages", lambda block, position, *rest: ([], [], [], [], [], position))
         long = feed("hermod.pub", limits, [sent], settings={"require_checksum": required})
-    assert settled(rows(short.events, "hermod")) == settled(rows(long.events, "hermod"))
-    assert short.kept == long.kept
+    assert merged(rows(short.events, "hermod")) == merged(rows(long.events, "hermod"))
+    assert short.buffered == long.buffered
 
 
 objects = st.recursive(
@@ -173,7 +173,7 @@ def test_a_header_that_drips_in_is_looked_through_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(HeaderEnd, "_step", watched)
     header = b'{"topic": "' + b'a\\"' * 500 + b'", "more": {"deep": [{}]}'
     feeder = feed("hermod.pub", Limits(), one_by_one(header))
-    assert feeder.kept == header
+    assert feeder.buffered == header
     assert sum(seen) <= len(header)
 
 

@@ -28,16 +28,16 @@ def answers(stream: bytes, cuts: list[int]) -> tuple[bytes, int]:
     """What is answered to a stream that comes in these pieces, and how many refusals are counted."""
     session = HermodSession(SessionContext())
     session.guard = Nobody()
-    said, refused, rest = b"", 0, b""
+    text, refused, rest = b"", 0, b""
     for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         block = rest + stream[start:stop]
         received = session.receive(block, 0.0)
         rest = block[received.consumed :]
         assert len(rest) <= WHOLE_BYTES + 300, "a large payload was kept"
         for event in received.events:
-            said += event.data if isinstance(event, Ack | Reply) else b""
+            text += event.data if isinstance(event, Ack | Reply) else b""
             refused += isinstance(event, Refused)
-    return said, refused
+    return text, refused
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -55,8 +55,8 @@ def test_the_next_message_is_found(size: int, beginning: bytes, gap: bytes, chec
     header = len(stream) - len(message("open", b"next")) - len(payload) - len(gap)
     near = [header, header + 1, header + 2, header + 3, header + len(payload), header + len(payload) + 1]
     for cuts in ([], [header], near, sorted(dice.sample(range(1, len(stream)), 20))):
-        said, refused = answers(stream, [cut for cut in sorted(set(cuts)) if cut < len(stream)])
-        assert said == expected
+        text, refused = answers(stream, [cut for cut in sorted(set(cuts)) if cut < len(stream)])
+        assert text == expected
         assert refused == 1
 
 
@@ -64,5 +64,5 @@ def test_byte_by_byte() -> None:
     payload = b"\n" + b"x" * (WHOLE_BYTES + 5)
     for gap in (b"", b"\n"):
         stream = message("secret", payload, gap=gap) + message("open", b"next")
-        said, _ = answers(stream, list(range(1, len(stream))))
-        assert said.endswith(b'"Forbidden"}\n{"status": "OK"}\n')
+        text, _ = answers(stream, list(range(1, len(stream))))
+        assert text.endswith(b'"Forbidden"}\n{"status": "OK"}\n')

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dialects.feed import Feeder, feed, one_by_one, rows, settled
+from dialects.feed import Feeder, feed, merged, one_by_one, rows
 from kit import hermod
 from polycast.dialects.guard import Guard
 from polycast.dialects.hermod import batches
@@ -27,8 +27,8 @@ FRAMES = (
 )
 
 
-def feeder_of(*frames: bytes, kept: bool = True, limits: Limits | None = None, **settings: object) -> Feeder:
-    return feed("hermod.pub", limits or Limits(), [b"".join(frames)], settings=settings, kept=kept)
+def feeder_of(*frames: bytes, has_log: bool = True, limits: Limits | None = None, **settings: object) -> Feeder:
+    return feed("hermod.pub", limits or Limits(), [b"".join(frames)], settings=settings, has_log=has_log)
 
 
 def staged_in(feeder: Feeder) -> list[Event]:
@@ -57,15 +57,15 @@ def test_replies_to_requests() -> None:
 
 
 def test_whole_equals_byte_by_byte() -> None:
-    whole, slow = feeder_of(FRAMES), feed("hermod.pub", Limits(), one_by_one(FRAMES), kept=True)
-    patient = feed("hermod.pub", Limits(), one_by_one(FRAMES), patient=True, kept=True)
-    expected = settled(rows(whole.events, "hermod"))
+    whole, slow = feeder_of(FRAMES), feed("hermod.pub", Limits(), one_by_one(FRAMES), has_log=True)
+    patient = feed("hermod.pub", Limits(), one_by_one(FRAMES), patient=True, has_log=True)
+    expected = merged(rows(whole.events, "hermod"))
     assert [row[0] for row in expected].count("stage") == 2
-    assert settled(rows(slow.events, "hermod")) == settled(rows(patient.events, "hermod")) == expected
+    assert merged(rows(slow.events, "hermod")) == merged(rows(patient.events, "hermod")) == expected
 
 
 def test_without_a_log_the_payload_is_passed_over() -> None:
-    feeder = feeder_of(FRAMES, kept=False)
+    feeder = feeder_of(FRAMES, has_log=False)
     assert not staged_in(feeder) and not feeder.closed
     replies = [json.loads(event.data) for event in feeder.events if isinstance(event, Reply)]
     assert [reply["code"] for reply in replies] == [501] * 5
@@ -107,8 +107,8 @@ def test_where_checksums_are_required_a_frame_without_costs_its_stage() -> None:
 def test_errors_that_close_the_connection(frame: bytes, code: int, words: str) -> None:
     feeder = feeder_of(frame)
     assert feeder.closed
-    told = json.loads(feeder.closing_bytes())
-    assert told["code"] == code and words in told["message"]
+    reported = json.loads(feeder.closing_bytes())
+    assert reported["code"] == code and words in reported["message"]
     assert not staged_in(feeder)
 
 

@@ -71,3 +71,6 @@ def test_frames(payloads: list[bytes], sequence: int, data: st.DataObject) -> No
     runs = [(head, *stretch, sequence) for head, stretch in zip(heads, pairwise(cuts), strict=False)]
     arguments = (b"".join(payloads), starts, ends, digests, runs)
     assert frames(*arguments) == frames_in_python(*arguments)
+    times = array("q", data.draw(st.lists(st.integers(0, 2**62), min_size=len(payloads), max_size=len(payloads))))
+    placed = (*arguments, data.draw(st.sampled_from([0, 9, 2**62])), times)
+    assert frames(*placed) == frames_in_python(*placed)

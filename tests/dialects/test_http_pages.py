@@ -10,7 +10,8 @@ from dialects.feed import NOW, Feeder, one_by_one
 from kit.http import get, read_all, request
 from polycast.dialects.registry import HTTP
 from polycast.dialects.session import Page, SessionContext
-from polycast.dialects.web.http import HEADERS_AT_MOST, PIPELINED, QUERY_FIELDS_AT_MOST
+from polycast.dialects.web.http import HEADERS_AT_MOST, PIPELINED
+from polycast.dialects.web.plans import QUERY_FIELDS_AT_MOST
 from polycast.errors import PeerError, TimeoutPeerError
 from polycast.model import Closing, Limits, Refused, Reply
 
@@ -84,10 +85,10 @@ def test_paths(target: str, path: str) -> None:
     assert shelf.asked == [path]
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "TRACE", "CONNECT", "BREW"])
 def test_pages_are_for_looking_at(method: str) -> None:
     feeder = fed(request(method, "/a%20b"))
-    assert replies(feeder).startswith(b"HTTP/1.1 405 ") and b"\r\nAllow: GET, HEAD\r\n" in replies(feeder)
+    assert replies(feeder).startswith(b"HTTP/1.1 405 ") and b"\r\nAllow: GET, HEAD, OPTIONS\r\n" in replies(feeder)
     assert feeder.events[0] == Refused("Method Not Allowed")
 
 
@@ -199,3 +200,18 @@ def test_a_request_with_too_many_headers_is_refused_before_they_are_parsed(line:
 def test_a_path_with_too_many_query_fields_is_refused_before_they_are_parsed() -> None:
     most = "&".join(["%1=%1"] * QUERY_FIELDS_AT_MOST)
     assert read_all(replies(fed(get(f"/?{most}"), get(f"/?{most}&")))) == [404, 400]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        get("/", "Authorization : Bearer SECRET"),
+        b"GET /?token=SECRET HTTP/1.1 x\r\n\r\n",
+        b'{"topics": ["a"], "token": "SECRET"}\n\n',
+    ],
+)
+def test_a_parse_error_quotes_no_token(sent: bytes) -> None:
+    """It goes to the log of the broker."""
+    [closing] = fed(sent).events
+    assert isinstance(closing, Closing)
+    assert str(closing.error).startswith("not HTTP/1.1: illegal ") and "SECRET" not in str(closing.error)

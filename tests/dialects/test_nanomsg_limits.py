@@ -1,4 +1,4 @@
-"""What is too long for `nanomsg`, over whatever it comes: which number is told, and which setting."""
+"""Limits of `nanomsg` on every transport: the error names the size, the limit and the setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the vectors do not reach: ipc, WebSocket, prefixes, separators, and the broker as the one that dials."""
+"""Sessions of `nanomsg` that the vectors do not cover: ipc, WebSocket, prefixes, separators, dialling."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_as_it_came_takes_no_copy() -> None:
     assert isinstance(piece, memoryview)
 
 
-# -- what a SUB asks for, and how a body is divided ------------------------------------------------------
+# -- subscriptions, and topics of bodies -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [nanomsg.PubSession, nanomsg.PubWebSocketSession])
@@ -155,7 +155,7 @@ def test_websocket_fragments_are_one_message() -> None:
 
 
 def closing_code(session: Session, data: bytes) -> int:
-    """The close code that a peer gets to see which sends this."""
+    """The close code for a peer that sends this."""
     words = fed(session, [data]).closing_bytes()
     assert words[0] == 0x80 | CLOSE
     return int.from_bytes(words[2:4], "big")
@@ -194,21 +194,21 @@ def test_websocket_a_sub_is_subscribed_when_it_comes() -> None:
     assert rows_of(session, frame(PING, b"x")) == [("reply", frame(PONG, b"x", mask=b""))]
 
 
-# -- WebSocket, the broker as the one that dials ---------------------------------------------------------
+# -- WebSocket, the broker dials -------------------------------------------------------------------------
 
 THERE = Address("ws", "::1", 5550, "/some/path")
 
 
 def dialed(role: str) -> tuple[Session, bytes]:
-    """A session and the answer that it waits for."""
+    """A session and the response that it expects."""
     make = {"pub": nanomsg.to_pub, "sub": nanomsg.to_sub}[role]
     session = make(context("ws", THERE))
     [reply] = session.open()
     assert isinstance(reply, Reply)
-    asked, *lines = reply.data.decode().removesuffix("\r\n\r\n").split("\r\n")
+    request_line, *lines = reply.data.decode().removesuffix("\r\n\r\n").split("\r\n")
     fields = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
     protocol = {"pub": "sub.sp.nanomsg.org", "sub": "pub.sp.nanomsg.org"}[role]
-    assert asked == "GET /some/path HTTP/1.1"
+    assert request_line == "GET /some/path HTTP/1.1"
     assert fields["host"] == "[::1]:5550"
     assert fields["sec-websocket-protocol"] == protocol
     key = fields["sec-websocket-key"].encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"

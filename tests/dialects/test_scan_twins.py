@@ -1,4 +1,4 @@
-"""The scans in C and in Python, held equal on everything."""
+"""The scans in C and in Python return the same for any input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UBRE's four forms: JSON and binary, on a stream and in WebSocket messages."""
+"""UBRE's four encoders: JSON and binary, on a stream and in WebSocket messages."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_binary_is_as_it_is(format_: Format) -> None:
 
 
 def test_the_longest_name() -> None:
-    """A longer one can be nobody's: whoever subscribed in binary had to write it."""
+    """No binary subscriber can have a longer topic: its subscription carries the topic."""
     longest = b"n" * 65_535
     burst = Burst.of("another", [(longest, b"x", Format.BYTES), (longest + b"n", b"y", Format.BYTES)])
     encoded = BINARY_STREAM.encode(burst, [(0, 2)])
@@ -99,7 +99,7 @@ def test_the_longest_name() -> None:
     assert encoded.lossy == 1
 
 
-# -- whatever was published ------------------------------------------------------------------------------
+# -- all formats -----------------------------------------------------------------------------------------
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 values: st.SearchStrategy[Any] = st.recursive(
@@ -155,7 +155,7 @@ def test_lines_are_passed_on(published: Publications) -> None:
 
 
 def compacted(line: bytes) -> bytes:
-    """Without the white space that stands outside of strings."""
+    """Without white space between tokens."""
     parts = line.replace(b"\\\\", b"\0\0").replace(b'\\"', b"\1\1").split(b'"')
     parts[::2] = [b"".join(part.split()) for part in parts[::2]]
     return b'"'.join(parts).replace(b"\1\1", b'\\"').replace(b"\0\0", b"\\\\")
@@ -177,7 +177,7 @@ def test_websocket_messages_are_passed_on(published: Publications) -> None:
 
 @given(publications, st.data())
 def test_slices(published: Publications, data: st.DataObject) -> None:
-    """Whether or not the bytes that came in are the bytes that go out."""
+    """With and without pass-through."""
     received = UbreWebSocketSession(SessionContext()).receive(
         b"".join(frame(TEXT, text) for text in written(published)), 0.0
     )
@@ -192,7 +192,7 @@ def test_slices(published: Publications, data: st.DataObject) -> None:
         assert [json.loads(each.payload) for each in frames] == wanted
 
 
-# -- as it came ------------------------------------------------------------------------------------------
+# -- pass-through ----------------------------------------------------------------------------------------
 
 PLAIN = [
     ubre.text(publish="orders", body="hello"),
@@ -236,7 +236,7 @@ OTHERWISE = [
 
 
 def test_publications_that_are_written_otherwise_are_of_the_same_burst() -> None:
-    """They go out as we would write them, but for escapes, which stay."""
+    """Sent in canonical form, except for escapes, which stay."""
     burst = plain_burst([PLAIN[0], *OTHERWISE, PLAIN[0]])
     assert [message.payload for message in burst.messages()] == [
         *(b"hello", b"hello", "é\n".encode(), b'{"n":[1,2]}', b"", b"hello")

@@ -1,4 +1,4 @@
-"""What UBRE's sessions write: requests for who offered, answers for who asked."""
+"""UBRE's sessions encode requests as the route was offered, and responses as the request was sent."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_last_offer_determines_the_encoding() -> None:
         ubre.frame("S", "a", b'{"serve":true}'),
     )
     in_json, in_binary = ubre.line(request="a", id=1), ubre.frame("R", "1", b'{"route":"a"}')
-    for offer, asked in [
+    for offer, expected in [
         (json_offer, in_json),
         (binary_offer, in_binary),
         (ubre.line(subscribe="a"), in_binary),
@@ -67,7 +67,7 @@ def test_the_last_offer_determines_the_encoding() -> None:
         (binary_offer + ubre.frame("U", "a"), in_json),
     ]:
         session.receive(offer, 0.0)
-        assert session.to_request(1, "a", Body()) == asked
+        assert session.to_request(1, "a", Body()) == expected
 
 
 @each_body

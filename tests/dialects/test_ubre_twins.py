@@ -1,4 +1,4 @@
-"""The scans of UBRE's publications in C and in Python, held equal on everything, and to what the session reads."""
+"""The scans of UBRE's publications in C and in Python return the same for any input; the session agrees."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rows(found: Publications) -> list[Row]:
 
 
 def columns_of(texts: list[bytes], opcode: int = TEXT) -> tuple[bytes, array[int], array[int], bytes, array[int]]:
-    """As the scan of frames makes them, with something before the first."""
+    """As the scan of frames returns them, with bytes before the first."""
     block, starts, ends, bounds = b"??", array("q"), array("q"), array("q", [2])
     for text in texts:
         block += frame(opcode, text, mask=b"")
@@ -81,7 +81,7 @@ each_lines = pytest.mark.parametrize("scan", dict.fromkeys([lines_in_python, mod
 each_scan = pytest.mark.parametrize("scan", SCANS.values(), ids=SCANS)
 
 
-# -- held equal -------------------------------------------------------------------------------------------
+# -- equal results ----------------------------------------------------------------------------------------
 
 characters = st.sampled_from([*'ab é€😀\x7f/\x00\n"\\', "long enough for eight at a time"])
 strings = st.lists(characters, max_size=6).map("".join)
@@ -126,7 +126,7 @@ SPLINTERS = [
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A message with one place replaced."""
+    """A message with one replaced part."""
     text = draw(written())
     start = draw(st.integers(0, len(text)))
     end = draw(st.integers(start, min(start + 4, len(text))))
@@ -190,7 +190,7 @@ def test_whatever_json_makes_of_a_body_is_found(scan: Scan, drawn: list[tuple[An
     assert len(scan(texts, LARGE, LARGE)[0]) == len(texts)
 
 
-# -- what all of them find --------------------------------------------------------------------------------
+# -- results of all ---------------------------------------------------------------------------------------
 
 FOUND = {
     b'{"publish":"a","body":"text"}': (b"text", Format.TEXT),

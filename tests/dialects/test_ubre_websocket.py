@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialects.feed import Feeder, in_two, one_by_one, rows, settled
+from dialects.feed import Feeder, in_two, merged, one_by_one, rows
 from kit import ubre
 from kit.websocket import BINARY, CLOSE, CONTINUATION, PING, TEXT, close_frame, frame, read_frames
 from polycast.dialects.session import SessionContext
@@ -27,7 +27,7 @@ def fed(parts: list[bytes], limits: Limits | None = None) -> Feeder:
 
 
 def found(parts: list[bytes], limits: Limits | None = None) -> list[Row]:
-    return settled(rows(fed(parts, limits).events, "ubre"))
+    return merged(rows(fed(parts, limits).events, "ubre"))
 
 
 def text(message: str) -> bytes:
@@ -50,14 +50,14 @@ def frames_of(vector: InputVector) -> list[bytes]:
 
 
 def expected(vector: InputVector) -> list[Row]:
-    """What is answered comes in frames here."""
+    """Responses are in frames here."""
     found: list[Row] = []
     for kind, *fields in [*vector.events, *vector.at_end]:
         if kind != "reply":
             found.append((kind, *fields))
         elif isinstance(fields[0], bytes):
             found += [("reply", frame(TEXT, line, mask=b"")) for line in fields[0].splitlines()]
-    return settled(found)
+    return merged(found)
 
 
 @pytest.mark.parametrize("vector", LINES, ids=lambda vector: vector.id)
@@ -128,7 +128,7 @@ def test_the_broker_subscribes_to_the_topics_of_publishes() -> None:
     assert UbreWebSocketSession(SessionContext()).open() == []
 
 
-# -- what closes, and with which code --------------------------------------------------------------------
+# -- close codes -----------------------------------------------------------------------------------------
 
 BROKEN = {
     "no type": b"",

@@ -1,4 +1,4 @@
-"""How a WebSocket begins, seen from the side that dials."""
+"""The WebSocket handshake of a client."""
 
 from __future__ import annotations
 

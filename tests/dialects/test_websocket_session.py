@@ -1,4 +1,4 @@
-"""WebSocket below the dialects: messages out of frames, fragments, pings, goodbyes, and what is refused."""
+"""WebSocket sessions: messages, fragments, pings, close frames, and protocol errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Row = tuple[str, bytes]
 
 
 class Listener(WebSocketSession):
-    """A dialect whose messages are what is in the frames, with no topic."""
+    """A dialect whose messages are the payloads of the frames, without a topic."""
 
     dialect = "double"
 
@@ -51,7 +51,7 @@ class Listener(WebSocketSession):
             reading.add_message(b"", payload, KINDS[opcode])
 
     def _check_sendable(self, frames: Frames) -> None:
-        """What lies between the bounds is what a server would send."""
+        """The bytes between the bounds are the frames that a server would send."""
         sendable, rest = read_frames(bytes(frames.block[frames.bounds[0] : frames.bounds[-1]]))
         assert rest == b""
         texts = [bytes(frames.block[i:j]) for i, j in zip(frames.starts, frames.ends, strict=True)]
@@ -59,7 +59,7 @@ class Listener(WebSocketSession):
 
 
 def rows(feeder: Feeder) -> list[Row]:
-    """Messages one by one, and together what is said in one go."""
+    """Messages one by one; consecutive replies are joined."""
     found: list[Row] = []
     for event in feeder.events:
         match event:
@@ -84,7 +84,7 @@ def fed(parts: list[bytes] | tuple[bytes, ...], patient: bool = False, client: b
 
 
 def outcome(data: bytes) -> list[Row]:
-    """However the bytes come, the same comes of them."""
+    """The result does not depend on how the bytes are cut."""
     whole = rows(fed([data]))
     for cut in range(len(data) + 1):
         assert rows(fed(in_two(data, cut))) == whole, f"cut at {cut}"
@@ -94,7 +94,7 @@ def outcome(data: bytes) -> list[Row]:
 
 
 def code_of(data: bytes) -> int:
-    """The close code that this input ends with."""
+    """The close code of this input."""
     feeder = fed([data])
     assert rows(feeder)[-1][0] == "closed"
     [(opcode, payload, final)], rest = read_frames(feeder.closing_bytes())
@@ -158,7 +158,7 @@ def test_messages_before_an_error_count() -> None:
     assert code_of(sent) == 1003
 
 
-# -- goodbyes --------------------------------------------------------------------------------------------
+# -- close frames ----------------------------------------------------------------------------------------
 
 BEHIND = frame(TEXT, b"not looked at")
 
@@ -196,7 +196,7 @@ def test_closing_bytes(error: PeerError | None, code: int) -> None:
     assert payload[2:].decode() in (str(error) if error else "the broker stops")
 
 
-# -- mistakes --------------------------------------------------------------------------------------------
+# -- protocol errors -------------------------------------------------------------------------------------
 
 MISTAKES = {
     "no mask": frame(TEXT, b"x", mask=b""),
@@ -252,7 +252,7 @@ def test_a_message_that_is_too_long_is_not_buffered(size: int) -> None:
     wide = size.to_bytes(2, "big") if size < 1 << 16 else size.to_bytes(8, "big")
     feeder = fed(one_by_one(bytes([0x82, 0x80 | (126 if len(wide) == 2 else 127)]) + wide + MASK))
     assert rows(feeder) == [("closed", b"limit")]
-    assert feeder.longest_kept < 2 + len(wide) + len(MASK)
+    assert feeder.longest_buffer < 2 + len(wide) + len(MASK)
 
 
 # -- noise -----------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_however_messages_are_cut_into_fragments(messages: list[tuple[int, list[
         assert rows(fed(parts)) == rows(fed(parts, patient=True)) == expected
 
 
-# -- where we dialled ------------------------------------------------------------------------------------
+# -- the dialling side -----------------------------------------------------------------------------------
 
 
 def test_a_client_gets_no_masks_and_sends_masks() -> None:

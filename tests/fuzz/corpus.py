@@ -67,4 +67,4 @@ def inputs(role: str) -> st.SearchStrategy[list[bytes]]:
     seed = st.integers(0, len(known) - 1).map(lambda number: known[number])
     piece = st.one_of(seed, seed.flatmap(damaged), st.tuples(seed, seed).map(b"".join), BYTES)
     door = st.sampled_from(DOORS.get(role, [b""]))
-    return st.tuples(door, st.lists(piece, max_size=12)).map(lambda said: [said[0], *said[1]])
+    return st.tuples(door, st.lists(piece, max_size=12)).map(lambda text: [text[0], *text[1]])

@@ -31,19 +31,19 @@ def crowded() -> Iterator[Broker]:
 @pytest.mark.parametrize("role", LISTEN)
 def test_fuzz_broker(role: str, crowded: Broker) -> None:
     with Room(crowded) as room:
-        witness, speaker = room.simplest(b"sub polycast/witness\n"), room.simplest()
+        witness, publisher = room.simplest(b"sub polycast/witness\n"), room.simplest()
         before = resident_bytes(crowded.process.pid)
 
         @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-        @given(said=inputs(role), number=st.integers(0, 10**9))
-        def run(said: list[bytes], number: int) -> None:
+        @given(text=inputs(role), number=st.integers(0, 10**9))
+        def run(text: list[bytes], number: int) -> None:
             with crowded.connect(role) as stranger, suppress(ConnectionError):
-                for piece in said:
+                for piece in text:
                     stranger.send(piece)
                 stranger.shut()
                 stranger.expect_closed()
             word = pub("polycast/witness", b"%d" % number)
-            room.send_commands(speaker, word)
+            room.send_commands(publisher, word)
             witness.expect(word)
 
         run()

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dialects.feed import Feeder, bursts, rows, settled
+from dialects.feed import Feeder, bursts, merged, rows
 from fuzz.corpus import EXAMPLES, inputs
 from polycast.dialects.registry import ROLES
 from polycast.dialects.session import SessionContext
 from polycast.model import Closing, Limits
 
 LIMITS = Limits(payload_bytes=200, topic_bytes=20, line_bytes=300)
-KEPT_BYTES = 2 * (LIMITS.payload_bytes + LIMITS.topic_bytes + LIMITS.line_bytes) + 100
+BUFFERED_BYTES = 2 * (LIMITS.payload_bytes + LIMITS.topic_bytes + LIMITS.line_bytes) + 100
 
 each_role = pytest.mark.parametrize("role", ROLES)
 many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def fed(role: str, parts: list[bytes], kept: bool) -> Feeder:
-    feeder = Feeder(ROLES[role].session(SessionContext(LIMITS, has_log=kept)))
+def fed(role: str, parts: list[bytes], has_log: bool) -> Feeder:
+    feeder = Feeder(ROLES[role].session(SessionContext(LIMITS, has_log=has_log)))
     for part in parts:
         feeder.give(part)
     return feeder
@@ -37,14 +37,14 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 @many
 @given(data=st.data())
 def test_fuzz_session(role: str, data: st.DataObject) -> None:
-    said = b"".join(data.draw(inputs(role)))
+    text = b"".join(data.draw(inputs(role)))
     places = data.draw(st.lists(st.integers(0, 4096), max_size=20))
-    kept = data.draw(st.booleans())
-    whole, parts = fed(role, [said], kept), fed(role, cut(said, places), kept)
+    has_log = data.draw(st.booleans())
+    whole, parts = fed(role, [text], has_log), fed(role, cut(text, places), has_log)
     for feeder in (whole, parts):
         assert not any(isinstance(event, Closing) for event in feeder.events[:-1])
-        assert feeder.longest_kept <= KEPT_BYTES
+        assert feeder.longest_buffer <= BUFFERED_BYTES
         for burst in bursts(feeder.events):
             assert all(0 <= s <= e <= len(burst.block) for s, e in zip(burst.starts, burst.ends, strict=True))
     dialect = ROLES[role].dialect
-    assert settled(rows(whole.events, dialect)) == settled(rows(parts.events, dialect))
+    assert merged(rows(whole.events, dialect)) == merged(rows(parts.events, dialect))

@@ -25,7 +25,7 @@ class InputVector:
     settings: dict[str, Any]
     at_end: tuple[Row, ...]
     closing_bytes: bytes
-    kept: bool
+    has_log: bool
 
     @property
     def closes(self) -> bool:
@@ -73,7 +73,7 @@ def _to_input(id_: str, table: dict[str, Any]) -> InputVector:
         table.pop("settings", {}),
         _to_rows(table.pop("at_end", [])),
         to_bytes(table.pop("farewell", "")),
-        table.pop("kept", False),
+        table.pop("has_log", False),
     )
     assert not table, f"{id_}: unknown keys {sorted(table)}"
     return vector

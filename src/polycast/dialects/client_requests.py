@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from polycast.errors import UsageError
@@ -25,12 +25,20 @@ class Response(NamedTuple):
         return from_body(self.body)
 
 
-Handler = Callable[[Body], Body | Response]
+Handler = Callable[[Body], Body | Response | Awaitable[Body | Response]]
 """From the body of a request to the body of its response, or to a `Response`, which may be a failure.
 
 An exception, or a result of another type, becomes a failure. The client calls it while it reads, and reads nothing
-else until it returns.
+else until it returns. A handler of an asyncio client may be `async`: any number of requests are handled at once.
 """
+
+
+class Deferred(NamedTuple):
+    """A request whose handler is `async`."""
+
+    route: str
+    handle: Any
+    result: Awaitable[Any]
 
 
 def to_body(value: Any) -> Body:
@@ -62,11 +70,13 @@ def check_body(body: Any) -> None:
         raise UsageError("a Body holds bytes and a Format, nothing else", "to_body(value) makes one")
 
 
-def check_handler(handler: Any) -> None:
+def check_handler(handler: Any, defers: bool) -> None:
+    """`defers`: the client can await a response."""
     if not callable(handler):
         raise UsageError(f"{handler!r} cannot handle requests: it is no function")
-    if inspect.iscoroutinefunction(handler):
-        raise UsageError(f"{handler!r} cannot handle requests: it is async", "a plain function can")
+    if inspect.iscoroutinefunction(handler) and not defers:
+        hint = "a plain function can, and a client of connect_async takes both"
+        raise UsageError(f"{handler!r} cannot handle requests: it is async", hint)
 
 
 def to_response(result: Any) -> Response:

@@ -7,22 +7,24 @@ the bytes that arrive to `receive`, and waits until no acknowledgement is pendin
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from polycast.address import Address
-from polycast.dialects.client_requests import Handler, Response
-from polycast.errors import PeerError, RefusedError, RemoteError, UsageError
+from polycast.dialects.client_requests import Deferred, Handler, Response
+from polycast.dialects.client_subscriptions import ClientSubscription, ClientSubscriptions, StartFrom
+from polycast.errors import HttpStatusError, PeerError, RefusedError, RemoteError, UsageError
 from polycast.model import Body, Burst, Closing, Event, Exact, Limits, Message, Pattern, Reply, StartPosition
 
 BLOCK_BYTES = 256 * 1024
 SHOWN_BYTES = 40
+COMMAND_BYTES, PATTERN_BYTES = 32 * 1024, 8
+"""The patterns of one command when a client subscribes again, and the bytes around each of them."""
+DENIALS = (401, 403)
+"""HTTP statuses, and codes of hermod, for a peer without an identity or without a right."""
 WINDOW = 8
 """How many acknowledgements may be pending before a client stops sending."""
-
-StartFrom = StartPosition | Literal["latest"]
-"""Where in the broker's log a subscription starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class PendingAcks:
     accepted: int = 0
     error: RefusedError | None = None
     """The first refusal."""
+    subscription: ClientSubscription | None = None
+    """The subscription that the broker will confirm."""
 
 
 class Command(NamedTuple):
@@ -51,6 +55,15 @@ class Command(NamedTuple):
 
     data: bytes
     acks: PendingAcks
+
+
+class Missed(NamedTuple):
+    """Messages that the broker's log could not deliver to a subscription: damaged, removed or not stored."""
+
+    first: int
+    """Their offsets, up to `next`."""
+    next: int
+    text: str
 
 
 class ClientSession:
@@ -61,6 +74,18 @@ class ClientSession:
     """Whether the broker has sent anything in this dialect."""
     unacknowledged = False
     """Whether messages were published that the broker does not acknowledge."""
+    resumes = False
+    """Whether the client reconnects, and continues where it was if the broker can tell where that is."""
+    resends = False
+    """Whether the broker recognises a block that it gets again, so that it can be sent again."""
+    log_id = ""
+    """The broker's log, to which the offsets of this session belong."""
+    progressed = False
+    """Whether anything was received or acknowledged, besides commands."""
+    closing = False
+    """Whether the broker has announced that it closes the connection."""
+    defers = False
+    """Whether the client awaits the results of handlers that are `async`."""
     pattern_bytes = Limits().topic_bytes
     """The longest pattern. Brokers ignore longer ones in dialects without acknowledgements."""
 
@@ -69,15 +94,21 @@ class ClientSession:
         self.publishing = publishing
         self.messages: list[Message] = []
         """Messages that arrived, match a subscription, and were not taken yet."""
+        self.on_missed: Callable[[Missed], object] = lambda missed: None
+        """Called for each notice about missing messages."""
         self.responses: dict[int, Response | None] = {}
         """Responses by request number; None: still to come."""
+        self.deferred: list[Deferred] = []
+        """Requests whose handlers are to be awaited."""
         self.pending: deque[tuple[PendingAcks, int]] = deque()
         """Pending acknowledgements, oldest first: the operation, and the number of messages."""
         self.refusal: RefusedError | None = None
         """Why the broker closes the connection, if it says so."""
         self.failure: RemoteError | None = None
         """The protocol error of the broker."""
-        self._patterns: list[Pattern] = []
+        self.subscriptions = ClientSubscriptions(self.wanted)
+        self.routes: dict[str, Handler] = {}
+        """The handlers of the routes that this client serves."""
         self._reply = b""
         self._chunks: list[bytes] = []
         self._buffered = 0
@@ -95,6 +126,10 @@ class ClientSession:
     def to_block(self, block: bytes, count: int, acks: PendingAcks) -> bytes:
         """`count` encoded messages, with the frame that asks for an acknowledgement, if the dialect has one."""
         return block
+
+    def to_block_with_id(self, block: bytes, count: int, acks: PendingAcks, batch_id: str) -> bytes:
+        """A block that the broker publishes once, however often it gets it. Only if `resends`."""
+        raise NotImplementedError
 
     def check_pattern(self, pattern: Pattern) -> None:
         """Raises UsageError if the dialect cannot subscribe to the pattern."""
@@ -133,6 +168,10 @@ class ClientSession:
         """Offers a route. Requests are handled while the client reads."""
         raise UsageError(f"{self.dialect} cannot serve routes", "ubre can")
 
+    def to_late_response(self, route: str, handle: Any, result: Any) -> bytes:
+        """The response to a request whose handler was awaited; `result` is its result or its exception."""
+        raise NotImplementedError
+
     def closing_bytes(self) -> bytes:
         return b""
 
@@ -146,8 +185,8 @@ class ClientSession:
 
     # -- what a client calls -----------------------------------------------------------------------------
 
-    def blocks(self, messages: Iterable[Message], acks: PendingAcks) -> Iterator[bytes]:
-        """The messages, in blocks of about BLOCK_BYTES."""
+    def encoded(self, messages: Iterable[Message]) -> Iterator[tuple[bytes, int]]:
+        """The messages in blocks of about BLOCK_BYTES, each with its number of messages."""
         self._check_publishing(messages)
         batch: list[bytes] = []
         size = 0
@@ -155,10 +194,10 @@ class ClientSession:
             batch.append(self.encode(message))
             size += len(batch[-1])
             if size >= BLOCK_BYTES:
-                yield self._end_block(batch, acks)
+                yield b"".join(batch), len(batch)
                 batch, size = [], 0
         if batch:
-            yield self._end_block(batch, acks)
+            yield b"".join(batch), len(batch)
 
     def batch(self, messages: Iterable[Message], batch_id: str, acks: PendingAcks) -> bytes:
         """All messages as one batch with an id; empty without messages."""
@@ -174,19 +213,32 @@ class ClientSession:
             hint = "connect(..., publishing=True) makes one that publishes"
             raise UsageError(f"this {self.dialect} connection subscribes", hint)
 
-    def _end_block(self, batch: list[bytes], acks: PendingAcks) -> bytes:
-        acks.sent += len(batch)
-        block = self.to_block(b"".join(batch), len(batch), acks)
-        self.unacknowledged = self.unacknowledged or not acks.pending
-        return block
-
     def subscribe(self, patterns: Iterable[Pattern], start: StartFrom | None = None) -> Command:
         if self.one_way and self.publishing:
             raise UsageError(f"this {self.dialect} connection publishes", "connect() another to subscribe")
-        new = self.check_patterns(patterns, start)
-        outgoing = self.to_subscribe(new) if start is None else self.to_subscribe_from(new, start)
-        self._patterns += new
+        return self._subscribe(ClientSubscription(self.check_patterns(patterns, start), start))
+
+    def _subscribe(self, subscription: ClientSubscription) -> Command:
+        patterns, start = subscription.patterns, subscription.start
+        outgoing = self.to_subscribe(patterns) if start is None else self.to_subscribe_from(patterns, start)
+        outgoing.acks.subscription = subscription
+        self.subscriptions.add(subscription)
         return outgoing
+
+    def resume(self, before: ClientSession) -> list[Command]:
+        """Takes over the messages of an earlier session that were not taken, and its subscriptions and routes."""
+        self.messages = before.messages
+        self.log_id = self.log_id or before.log_id
+        point = before.subscriptions.resume()
+        start = StartPosition(offset=point.offset)
+        commands = [self.to_subscribe_from(part, start) for part in _parts(point.known)]
+        commands += [self.to_subscribe(part) for part in _parts(point.unknown)]
+        for subscription in before.subscriptions:
+            if subscription.alone:  # and nothing of it has arrived
+                commands.append(self._subscribe(subscription))
+            else:
+                self.subscriptions.add(subscription, in_force=True)
+        return commands + [self.to_offer(route, handler) for route, handler in before.routes.items()]
 
     def check_patterns(self, patterns: Iterable[Pattern], start: StartFrom | None = None) -> list[Pattern]:
         """The same patterns; UsageError if the dialect cannot subscribe to one of them."""
@@ -218,13 +270,19 @@ class ClientSession:
         try:
             consumed, self._need = self.read(block)
         except PeerError as error:
-            self.failure = RemoteError(f"{self.address}: {error}", self.hint())
+            self.failure = self._to_failure(error)
             return b""
         self._chunks = [block[consumed:]]
         self._buffered = len(block) - consumed
         self.recognized = self.recognized or consumed > 0
         reply, self._reply = self._reply, b""
         return reply
+
+    def _to_failure(self, error: PeerError) -> RemoteError:
+        text = f"{self.address}: {error}"
+        if isinstance(error, HttpStatusError) and error.status in DENIALS:
+            return RefusedError(text, error.status)
+        return RemoteError(text, self.hint())
 
     def take(self) -> list[Message]:
         taken, self.messages = self.messages, []
@@ -257,7 +315,9 @@ class ClientSession:
         rest = b"".join(self._chunks)[:SHOWN_BYTES]
         last = f" after sending {rest!r}" if rest else ""
         lost = ", some messages may be lost; its log says why" if self.unacknowledged else ""
-        closed = RemoteError(f"{self.address}: the broker closed the connection{last}{lost}", self.hint())
+        hints = (self.hint(), "hermod and ubre report why a message is refused" if self.unacknowledged else "")
+        text = f"{self.address}: the broker closed the connection{last}{lost}"
+        closed = RemoteError(text, "; ".join(filter(None, hints)))
         return self.failure or self.refusal or closed
 
     def hint(self) -> str:
@@ -276,23 +336,26 @@ class ClientSession:
         self.pending.append((acks, count))
         return acks
 
-    def handle_ack(self, error: RefusedError | None = None, accepted: int = 0) -> None:
-        """Completes the oldest pending acknowledgement. `accepted` is the count that the broker gives."""
+    def handle_ack(
+        self, error: RefusedError | None = None, accepted: int = 0, log_next: int | None = None
+    ) -> None:
+        """Completes the oldest pending acknowledgement. `accepted` is the count that the broker gives, `log_next`
+        the end of its log."""
         if not self.pending:
             return
         acks, count = self.pending.popleft()
         acks.pending -= 1
         acks.accepted += accepted if error else count or accepted
         acks.error = acks.error or error
+        self.progressed = self.progressed or count > 0
+        if acks.subscription and error:
+            self.subscriptions.remove(acks.subscription)
+        elif acks.subscription:
+            self.subscriptions.confirm(acks.subscription, log_next)
 
     def deliver(self, messages: Iterable[Message]) -> None:
-        topic, wanted = None, False
-        for message in messages:
-            if message.topic != topic:
-                topic = message.topic
-                wanted = any(self.wanted(pattern, topic) for pattern in self._patterns)
-            if wanted:
-                self.messages.append(message)
+        self.messages += filter(self.subscriptions.take, messages)
+        self.progressed = self.progressed or bool(self.messages)
 
     def handle(self, event: Event) -> None:
         """An event of a session, in dialects whose clients read with the broker's session."""
@@ -303,6 +366,20 @@ class ClientSession:
                 self._reply += data
             case Closing(error) if error:
                 raise error
+
+
+def _parts(patterns: list[Pattern]) -> Iterator[list[Pattern]]:
+    """Parts that fit into one header each."""
+    part: list[Pattern] = []
+    size = 0
+    for pattern in patterns:
+        size += len(pattern.value.encode()) + PATTERN_BYTES
+        if part and size > COMMAND_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(pattern)
+    if part:
+        yield part
 
 
 def check_topic(pattern: Pattern, dialect: str) -> None:

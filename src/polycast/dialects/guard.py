@@ -39,6 +39,10 @@ class Guard:
     def set_dialect(self, dialect: str) -> None:
         """Applies the rules of that dialect from here on."""
 
+    def may_use(self, dialect: str) -> bool:
+        """Whether the peer has any right in that dialect."""
+        return True
+
     def may_publish(self, topic: bytes) -> bool:
         return True
 

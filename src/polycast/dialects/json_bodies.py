@@ -29,6 +29,7 @@ INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors of reading invalid JSON; the last for values that are nested deeper than Python's stack."""
 
 _strings = msgspec.json.Decoder(str)
+_values = msgspec.json.Decoder(Raw)
 to_string = msgspec.json.Encoder().encode
 
 
@@ -39,6 +40,11 @@ def check_utf8(text: bytes) -> None:
     """The decoder skips strings inside of a body without a check."""
     if not text.isascii():
         text.decode()
+
+
+def check_value(text: Block) -> None:
+    """Whether the text is one JSON value; `check_utf8` comes first."""
+    _values.decode(text)
 
 
 def read_string(text: bytes) -> bytes:

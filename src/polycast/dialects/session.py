@@ -43,8 +43,15 @@ class SessionContext:
     pages: Callable[[str], Page | None] = lambda path: None
     public_pages: Container[str] = ()
     """Paths of pages that need no rights: they say nothing about the broker."""
+    listeners: Callable[[Guard, str], Page | None] = lambda guard, host: None
+    """The page with the listeners that a peer may use, for a client that reached the broker under that host."""
     has_log: bool = False
     """Whether the broker has a log, which batch ids, stages and replay need."""
+    log_id: str = ""
+    log_next: Callable[[], int] = lambda: 0
+    """The next offset of the log."""
+    batch_ids: int = 0
+    """How many batch ids the log remembers."""
     dialed: Address | None = None
     """The address that the broker dialled; None: the peer connected."""
     secure: bool = False
@@ -75,6 +82,10 @@ class Session:
     """Bytes of unfinished input that the session holds, besides the frame that stays in the block."""
     requests_served = 0
     """Number of HTTP requests that were answered."""
+    keep_alive = b""
+    """What the broker sends to a silent connection from time to time."""
+    body_since = 0.0
+    """When the body of an HTTP request began that is not complete (as `now` in `receive`); 0: there is none."""
 
     def __init__(self, context: SessionContext) -> None:
         self._limits = context.limits
@@ -103,6 +114,12 @@ class Session:
 
     def close(self) -> None:
         """The connection is closed: release everything that is held for the peer."""
+
+    def to_miss(self, first: int, after: int, cause: str) -> bytes:
+        """The notice that the log cannot deliver the messages from offset `first` up to `after`, in place of them.
+
+        Empty: the dialect has none."""
+        return b""
 
     def closing_bytes(self, error: PeerError | None) -> bytes:
         """The last bytes before the broker closes the connection: for this error, or because it stops."""
@@ -140,6 +157,9 @@ class LinkSession(Session):
 
 class RequestSession(Session):
     """A session whose peer can send requests and serve routes."""
+
+    one_request = False
+    """Whether the session reads no further before the response to a request: see `Connection.continue_input`."""
 
     def to_request(self, number: int, route: str, body: Body) -> bytes:
         """A request for this peer, which serves the route."""

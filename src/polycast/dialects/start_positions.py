@@ -1,6 +1,6 @@
 """Start positions in JSON, the `from` of a subscription or a query: where in the log each topic starts.
 
-    "earliest"   "latest"
+    "earliest"   "latest"   "@OFFSET"
     {"T": sequence, ...}   {"topics": {"T": sequence, ...}}
     {"time": "2026-11-15T20:00:00Z"}   {"time": milliseconds since the epoch}
 
@@ -9,15 +9,17 @@ The second form of sequences is for topics with the name `time` or `topics`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from polycast.dialects.json_bodies import shown
 from polycast.errors import ProtocolError
-from polycast.model import StartPosition
+from polycast.model import Pattern, StartPosition
 
-EXPECTED = 'earliest, latest, {"TOPIC": sequence, ...} or {"time": ISO 8601 or milliseconds}'
+EXPECTED = 'earliest, latest, @OFFSET, {"TOPIC": sequence, ...} or {"time": ISO 8601 or milliseconds}'
+OFFSET = re.compile("@[0-9]{1,19}")
 LAST_SEQUENCE = 2**63 - 1
 LAST_MILLISECOND = 253_402_300_799_999
 """Of the year 9999."""
@@ -40,11 +42,24 @@ def read_start_positions(value: Any, topics: Collection[str]) -> StartPositions:
         return LATEST
     if value == "earliest":
         return StartPositions(StartPosition(), {})
+    if isinstance(value, str) and OFFSET.fullmatch(value) and int(value[1:]) <= LAST_SEQUENCE:
+        return StartPositions(StartPosition(offset=int(value[1:])), {})
     if not isinstance(value, dict) or not value:
         raise ProtocolError(f"from is {shown(value)}, expected {EXPECTED}")
     if "time" in value:
         return StartPositions(StartPosition(seconds=_read_time(value)), {})
     return StartPositions(None, _read_sequences(value, topics))
+
+
+def to_json_start(start: StartPosition | None, patterns: Iterable[Pattern]) -> Any:
+    """The JSON form of one start position for all patterns; None: latest."""
+    if start is None:
+        return "latest"
+    if start.sequence is not None:
+        return {"topics": {pattern.value: start.sequence for pattern in patterns}}
+    if start.offset is not None:
+        return f"@{start.offset}"
+    return "earliest" if start.seconds is None else {"time": round(start.seconds * 1000)}
 
 
 def _read_time(value: dict[str, Any]) -> float:

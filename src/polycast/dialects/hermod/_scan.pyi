@@ -14,5 +14,11 @@ def messages(
 ) -> Messages: ...
 def digests(block: Block, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]: ...
 def frames(
-    block: Block, starts: Sequence[int], ends: Sequence[int], digests: list[bytes], runs: list[Run]
+    block: Block,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    digests: list[bytes],
+    runs: list[Run],
+    offset: int = ...,
+    times: Sequence[int] = ...,
 ) -> Block: ...

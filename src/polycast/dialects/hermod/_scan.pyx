@@ -261,8 +261,9 @@ cdef char *put_number(char *to, unsigned long long number) noexcept:
 
 
 def frames(const unsigned char[::1] block, const long long[::1] starts, const long long[::1] ends, list digests,
-           list runs):
+           list runs, long long offset=-1, const long long[::1] times=QUADS):
     cdef Py_ssize_t i, size, first, last, head_size, room = 0
+    cdef Py_ssize_t position_room = 2 * NUMBER_DIGITS + 20 if offset >= 0 else 0
     cdef unsigned long long sequence
     cdef const char *head_at
     cdef bytearray out
@@ -270,8 +271,10 @@ def frames(const unsigned char[::1] block, const long long[::1] starts, const lo
     cdef char *begin
     cdef char *to
 
+    if offset >= 0 and times.shape[0] != starts.shape[0]:
+        raise ValueError("each message has a time")
     for head, first, last, _ in runs:
-        room += (last - first) * (len(head) + 2 * NUMBER_DIGITS + SHA1_DIGITS + 35)
+        room += (last - first) * (len(head) + 2 * NUMBER_DIGITS + SHA1_DIGITS + 35 + position_room)
         for i in range(first, last):
             room += ends[i] - starts[i]
     out = bytearray(room)
@@ -282,6 +285,11 @@ def frames(const unsigned char[::1] block, const long long[::1] starts, const lo
             size = ends[i] - starts[i]
             to = put(to, head_at, head_size)
             to = put_number(to, sequence + i - first)
+            if offset >= 0:
+                to = put(to, b', "offset": ', 12)
+                to = put_number(to, offset + i)
+                to = put(to, b', "time": ', 10)
+                to = put_number(to, times[i])
             to = put(to, b', "payload_size": ', 18)
             to = put_number(to, size)
             to = put(to, b', "checksum": "', 15)

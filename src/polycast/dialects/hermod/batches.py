@@ -29,7 +29,18 @@ from polycast.dialects.hermod.headers import Header, HermodError, to_natural, to
 from polycast.dialects.hermod.scan import Messages
 from polycast.dialects.json_bodies import UNSET, shown
 from polycast.errors import LimitError
-from polycast.model import Abort, BatchKey, Block, Burst, Commit, Format, Limits, PublishBatch, Stage
+from polycast.model import (
+    CLIENT_BATCHES,
+    Abort,
+    BatchKey,
+    Block,
+    Burst,
+    Commit,
+    Format,
+    Limits,
+    PublishBatch,
+    Stage,
+)
 
 NEEDS_THE_LOG = "%s needs the log"
 """The label of the metric."""
@@ -246,7 +257,9 @@ def to_batch(header: Header, count: int, has_log: bool, limits: BatchLimits, own
         return Batch(count)
     if not has_log:
         return Batch(count, (501, NEEDS_THE_LOG_HERE % "batch_id"))
-    batch = BatchKey(owner, to_batch_id(header.batch_id))
+    batch_id = to_batch_id(header.batch_id)
+    by_client = batch_id.startswith(CLIENT_BATCHES)  # they do not displace ids that an application chose
+    batch = BatchKey(f"{owner}/{CLIENT_BATCHES}" if by_client else owner, batch_id)
     return AtomicBatch(count, batch, limits) if count else Batch(0)
 
 

@@ -15,13 +15,15 @@ from polycast.dialects.client_session import (
     ClientSession,
     Command,
     Credentials,
+    Missed,
     PendingAcks,
-    StartFrom,
     utf8,
 )
-from polycast.dialects.hermod.encoders import NAME
+from polycast.dialects.client_subscriptions import StartFrom
+from polycast.dialects.hermod.encoders import MISSED, NAME
 from polycast.dialects.hermod.headers import Header, HeaderEnd, after_space, read_header, to_natural, to_text
 from polycast.dialects.json_bodies import UNSET, to_member
+from polycast.dialects.start_positions import to_json_start
 from polycast.errors import ProtocolError, RefusedError, UsageError
 from polycast.model import Body, Exact, Format, Message, Pattern, StartPosition
 
@@ -29,9 +31,9 @@ HEADER_BYTES = 2**20
 TOPIC_BYTES = 2**16 - 1
 """A broker with a lower limit refuses longer topics."""
 OPENING = ord("{")
-HELLO = b'{"batch_type":"End"}'
+HELLO = {"batch_type": "End"}
 """The end of no batch: a hermod broker replies OK, brokers of other dialects ignore it."""
-CLOSING = (400, 401, 409, 413)
+CLOSING = (400, 401, 409, 412, 413)
 """After these the broker closes."""
 STOPPING = 503
 
@@ -41,6 +43,10 @@ class Status(msgspec.Struct):
     code: int = 0
     message: str = ""
     count: int = 0
+    first: int = 0
+    next: int | None = None
+    log: str = ""
+    batch_ids: int = 0
 
 
 class HermodClientSession(ClientSession):
@@ -56,10 +62,11 @@ class HermodClientSession(ClientSession):
 
     def open(self) -> Command:
         """A publisher sends nothing before the broker has replied in hermod."""
-        if self.credentials.token:
-            header = {"batch_type": "End", "token": self.credentials.token}
-            return Command(msgspec.json.encode(header), self.expect_ack(PendingAcks()))
-        return Command(HELLO, self.expect_ack(PendingAcks())) if self.publishing else Command(b"", PendingAcks())
+        if not self.publishing and not self.credentials.token:
+            return Command(b"", PendingAcks())
+        token = {"token": self.credentials.token} if self.credentials.token else {}
+        offsets = {"offsets": True} if self.resumes else {}
+        return Command(msgspec.json.encode(HELLO | token | offsets), self.expect_ack(PendingAcks()))
 
     def encode(self, message: Message) -> bytes:
         topic, payload = msgspec.json.encode(utf8(message.topic).decode()), message.payload
@@ -70,6 +77,10 @@ class HermodClientSession(ClientSession):
         """One message is acknowledged by itself, several as a batch."""
         self.expect_ack(acks, count)
         return block if count == 1 else b'{"batch_type":"Count","count":%d}' % count + block
+
+    def to_block_with_id(self, block: bytes, count: int, acks: PendingAcks, batch_id: str) -> bytes:
+        self.expect_ack(acks, count)
+        return _to_header("Count", batch_id, count=count) + block
 
     def to_batch(self, messages: list[Message], batch_id: str, acks: PendingAcks) -> bytes:
         """The acknowledgement has the count: for a repeat, that of the first time."""
@@ -110,13 +121,21 @@ class HermodClientSession(ClientSession):
             raise UsageError(f"a sequence belongs to one topic, and {others[0]!r} may match many", hint)
 
     def to_subscribe_from(self, patterns: list[Pattern], start: StartFrom) -> Command:
-        return self._to_handshake(patterns, **{"from": _to_from(patterns, start)})
+        return self._to_handshake(
+            patterns, **{"from": to_json_start(start if isinstance(start, StartPosition) else None, patterns)}
+        )
 
     def _to_handshake(self, patterns: list[Pattern], **more: Any) -> Command:
         """`patterns` is an extension of Polycast, so exact topics go in `topics`."""
         topics = [pattern.value for pattern in patterns if isinstance(pattern, Exact)]
         others = [str(pattern) for pattern in patterns if not isinstance(pattern, Exact)]
-        header = {"topics": topics} | ({"patterns": others} if others else {}) | more
+        header: dict[str, Any] = (
+            {"topics": topics} | ({"patterns": others} if others else {}) | {"offsets": True} | more
+        )
+        if self.resumes:
+            header["delivery"] = "committed"
+        if self.log_id and str(more.get("from", "")).startswith("@"):
+            header["log"] = self.log_id
         return Command(msgspec.json.encode(header), self.expect_ack(PendingAcks()))
 
     def closing_bytes(self) -> bytes:
@@ -146,6 +165,8 @@ class HermodClientSession(ClientSession):
             return position, 0
         header = read_header(block, position, end)
         if header.status is not UNSET and header.payload_size is UNSET:
+            self.deliver(arrived)  # a subscription that is confirmed here begins behind them
+            arrived.clear()
             self._handle_status(header, block[position:end])
             return end, 0
         after = end + to_natural(header.payload_size, "payload_size")
@@ -171,11 +192,20 @@ class HermodClientSession(ClientSession):
             status = msgspec.json.decode(text, type=Status)
         except msgspec.DecodeError as error:
             raise ProtocolError(f"cannot read the status {text[:100]!r}: {error}") from error
+        if status.code == MISSED and status.next is not None:
+            self.subscriptions.skip(status.first, status.next)
+            self.on_missed(Missed(status.first, status.next, status.message))
+            return
         refusal = self._to_refusal(status)
-        if status.code in CLOSING or (status.code == STOPPING and self.publishing):
+        self.closing = self.closing or status.code in (*CLOSING, STOPPING)
+        if status.code == STOPPING:
+            self.refusal = refusal if self.publishing else None
+            return
+        if status.code in CLOSING and not self.pending:  # otherwise the oldest operation reports it
             self.refusal = refusal
-        if status.code != STOPPING:
-            self.handle_ack(refusal, status.count)
+        self.log_id = status.log or self.log_id
+        self.resends = self.resends or status.batch_ids > 0
+        self.handle_ack(refusal, status.count, status.next)
 
     def _to_refusal(self, status: Status) -> RefusedError | None:
         if status.status == "OK":
@@ -185,14 +215,6 @@ class HermodClientSession(ClientSession):
 
 def _to_header(batch_type: str, batch_id: str, **more: Any) -> bytes:
     return msgspec.json.encode({"batch_type": batch_type, "batch_id": utf8(batch_id).decode(), **more})
-
-
-def _to_from(patterns: list[Pattern], start: StartFrom) -> Any:
-    if not isinstance(start, StartPosition):
-        return start
-    if start.sequence is not None:
-        return {"topics": {pattern.value: start.sequence for pattern in patterns}}
-    return "earliest" if start.seconds is None else {"time": int(start.seconds * 1000)}
 
 
 def _to_body(header: Header, payload: bytes) -> Body:
@@ -207,4 +229,7 @@ def _to_message(header: Header, payload: bytes) -> Message:
     if checksum and sha1(payload, usedforsecurity=False).hexdigest() != checksum.lower():
         raise ProtocolError(f"a message on {topic!r} whose checksum does not match its {len(payload):,} bytes")
     sequence = to_natural(header.sequence, "sequence")
-    return Message(topic, payload, Format.BYTES, sequence)
+    if header.offset is UNSET:
+        return Message(topic, payload, Format.BYTES, sequence)
+    offset, micros = to_natural(header.offset, "offset"), to_natural(header.time, "time")
+    return Message(topic, payload, Format.BYTES, sequence, offset, micros / 1e6)

@@ -1,9 +1,10 @@
 """What `hermod` sends: status lines, responses, and messages with their sequence and their sha1.
 
     {"topic": T, "sequence": S, "payload_size": N, "checksum": sha1}PAYLOAD
+    {"topic": T, "sequence": S, "offset": O, "time": microseconds, "payload_size": N, "checksum": sha1}PAYLOAD
 
-Most subscribers share one encoder. A subscriber with a `window` or a `batch` has its own, which withholds messages
-until the window has room:
+The second form is for subscribers that ask for offsets. Most subscribers share one of two encoders. A subscriber
+with a `window` or a `batch` has its own, which withholds messages until the window has room:
 
     {"batch_type": "Count", "count": K}   K messages, which one OK acknowledges
 
@@ -21,15 +22,28 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from polycast.dialects.hermod.scan import FRAME, Run, digests, frames
-from polycast.model import Body, Burst, Encoded, Encoder, Slices
+from polycast.dialects.failure_codes import code_of
+from polycast.dialects.hermod.scan import Run, digests, each_frame, frames
+from polycast.model import Block, Body, Burst, Encoded, Encoder, Slices
 
 NAME = "hermod"
 OK = b'{"status": "OK"}\n'
+MISSED = 410
+"""The code of a notice about missing messages."""
 
 
 def to_ok(count: int) -> bytes:
     return b'{"status": "OK", "count": %d}\n' % count
+
+
+def to_handshake_ok(log_id: str, log_next: int) -> bytes:
+    """For a subscriber that asks for offsets: the id of the log and its end, where live messages begin."""
+    return b'{"status": "OK", "log": "%b", "next": %d}\n' % (log_id.encode(), log_next)
+
+
+def to_greeting(log_id: str, batch_ids: int) -> bytes:
+    """For a publisher that asks for offsets."""
+    return b'{"status": "OK", "count": 0, "log": "%b", "batch_ids": %d}\n' % (log_id.encode(), batch_ids)
 
 
 def to_error(code: int, message: str, count: int | None = None) -> bytes:
@@ -38,17 +52,11 @@ def to_error(code: int, message: str, count: int | None = None) -> bytes:
     return b'{"status": "ERROR", "code": %d, "message": %b%b}\n' % (code, msgspec.json.encode(message), tail)
 
 
-RESPONSE_CODES = {
-    "BadRequest": 400,
-    "Forbidden": 403,
-    "NotFound": 404,
-    "TooLarge": 413,
-    "NotKept": 501,
-    "Busy": 503,
-    "Gone": 503,
-    "Timeout": 504,
-}
-"""By the first word of a failure; any other is a 500."""
+def to_miss(first: int, after: int, cause: str) -> bytes:
+    """The notice in place of messages that the log cannot deliver."""
+    text = f"the messages from offset {first:,} up to {after:,} cannot be delivered: {cause}"
+    head = b'{"status": "ERROR", "code": %d, "message": %b, "first": %d, "next": %d}\n'
+    return head % (MISSED, msgspec.json.encode(text), first, after)
 
 
 def to_response(number: int, success: bool, body: Body) -> bytes:
@@ -56,7 +64,7 @@ def to_response(number: int, success: bool, body: Body) -> bytes:
         head = b'{"status": "OK", "id": %d, "format": "%b", "payload_size": %d}'
         return head % (number, body.format.encode(), len(body.payload)) + body.payload + b"\n"
     message = body.payload.decode(errors="replace")
-    code = RESPONSE_CODES.get(message.partition(":")[0], 500)
+    code = code_of(message)
     head = b'{"status": "ERROR", "id": %d, "code": %d, "message": %b}\n'
     return head % (number, code, msgspec.json.encode(message))
 
@@ -66,16 +74,6 @@ def digests_of(burst: Burst) -> list[bytes]:
     if burst.digests is None:
         burst.digests = digests(burst.block, to_array(burst.starts), to_array(burst.ends))
     return burst.digests
-
-
-def _frames(burst: Burst, slices: Slices) -> list[bytes]:
-    """One frame for each message."""
-    block, starts, ends, digests = burst.block, burst.starts, burst.ends, digests_of(burst)
-    return [
-        FRAME % (head, sequence + i - first, ends[i] - starts[i], digests[i], block[starts[i] : ends[i]])
-        for head, first, last, sequence in _runs(burst, slices)
-        for i in range(first, last)
-    ]
 
 
 def _runs(burst: Burst, slices: Slices) -> list[Run]:
@@ -95,12 +93,25 @@ def _shift(burst: Burst, run: int) -> int:
     return burst.sequences[run] - (burst.run_ends[run - 1] if run else 0)
 
 
+Columns = tuple[Block, Sequence[int], Sequence[int], list[bytes], list[Run]]
+
+
+def _columns(burst: Burst, slices: Slices) -> Columns:
+    return burst.block, to_array(burst.starts), to_array(burst.ends), digests_of(burst), _runs(burst, slices)
+
+
+def _positions(burst: Burst, offsets: bool) -> tuple[int, Sequence[int]] | tuple[()]:
+    return (burst.offset, burst.each_time()) if offsets else ()
+
+
 class HermodEncoder(Encoder):
     name = NAME
 
+    def __init__(self, offsets: bool) -> None:
+        self._offsets = offsets
+
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
-        starts, ends = to_array(burst.starts), to_array(burst.ends)
-        block = frames(burst.block, starts, ends, digests_of(burst), _runs(burst, slices))
+        block = frames(*_columns(burst, slices), *_positions(burst, self._offsets))
         return Encoded([block], len(block))
 
 
@@ -108,7 +119,11 @@ def to_array(column: Sequence[int]) -> array[int]:
     return column if isinstance(column, array) else array("q", column)
 
 
-ENCODER = HermodEncoder()
+ENCODER = HermodEncoder(offsets=False)
+OFFSET_ENCODER = HermodEncoder(offsets=True)
+
+
+NOTICE = -1
 
 
 class PacedEncoder(Encoder):
@@ -120,13 +135,17 @@ class PacedEncoder(Encoder):
         self._window = 0
         self._batch = 0
         self._withheld: deque[tuple[bytes, bytes, int]] = deque()
-        """Withheld frames, with topic and sequence."""
+        """Withheld frames, with topic and sequence; NOTICE as the sequence: no message."""
+        self._notices = 0
+        """Withheld notices."""
         self._sent: OrderedDict[tuple[bytes, int], int] = OrderedDict()
         """Unacknowledged messages, oldest first, with their group: one OK acknowledges a group."""
         self._by_topic: dict[bytes, deque[int]] = {}
         """The sequences of unacknowledged messages, by topic."""
         self._group = 0
         self._closed = False
+        self.offsets = False
+        """Whether headers have offsets and times."""
         self.withheld_bytes = 0
 
     @property
@@ -147,12 +166,12 @@ class PacedEncoder(Encoder):
         self._withheld.clear()
         self._sent.clear()
         self._by_topic.clear()
-        self.withheld_bytes = 0
+        self.withheld_bytes = self._notices = 0
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         if self._closed:
             return Encoded([], 0)
-        frames = iter(_frames(burst, slices))
+        frames = iter(each_frame(*_columns(burst, slices), *_positions(burst, self.offsets)))
         for run, first, last in burst.runs(slices):
             topic, shift = burst.topics[run], _shift(burst, run)
             for i, frame in zip(range(first, last), frames, strict=False):
@@ -161,14 +180,28 @@ class PacedEncoder(Encoder):
         released = self.release()
         return Encoded([released] if released else [], len(released))
 
+    def notify(self, notice: bytes) -> bytes:
+        """A notice keeps its place among the messages, and is not acknowledged."""
+        if not self._closed:
+            self._withheld.append((notice, b"", NOTICE))
+            self.withheld_bytes += len(notice)
+            self._notices += 1
+        return self.release()
+
     def release(self) -> bytes:
         """The frames that the window has room for."""
         return b"".join(self._released())
 
     def _released(self) -> Iterator[bytes]:
         while self._withheld:
+            if self._withheld[0][2] == NOTICE:
+                notice, _, _ = self._withheld.popleft()
+                self.withheld_bytes -= len(notice)
+                self._notices -= 1
+                yield notice
+                continue
             room = self._window - self.unacknowledged if self._window else len(self._withheld)
-            count = min(room, self._batch or 1, len(self._withheld))
+            count = min(room, self._batch or 1, self._before_notice())
             if count <= 0:
                 return
             if self._batch:
@@ -181,6 +214,12 @@ class PacedEncoder(Encoder):
                     self._sent[topic, sequence] = self._group
                     self._by_topic.setdefault(topic, deque()).append(sequence)
                 yield frame
+
+    def _before_notice(self) -> int:
+        """Withheld messages before the first notice: a group ends there."""
+        if not self._notices:
+            return len(self._withheld)
+        return next(index for index, (_, _, sequence) in enumerate(self._withheld) if sequence == NOTICE)
 
     def acknowledge(self) -> None:
         """One OK acknowledges the rest of the oldest group."""

@@ -15,7 +15,15 @@ import msgspec
 
 from polycast.dialects.hermod.scan import sha1_of
 from polycast.dialects.json_bodies import UNSET, cut, shown
-from polycast.errors import ForbiddenError, LimitError, PeerError, ProtocolError, TimeoutPeerError, UsageError
+from polycast.errors import (
+    BehindError,
+    ForbiddenError,
+    LimitError,
+    PeerError,
+    ProtocolError,
+    TimeoutPeerError,
+    UsageError,
+)
 from polycast.model import Block, Body, Format, Limits, Pattern, Request, parse_pattern
 
 if TYPE_CHECKING:
@@ -65,6 +73,7 @@ CODES: dict[type[PeerError], int] = {
     ForbiddenError: 403,
     LimitError: 413,
     TimeoutPeerError: 503,
+    BehindError: 503,
 }
 
 
@@ -159,8 +168,13 @@ class Header(msgspec.Struct):
     window: Any = UNSET
     batch: Any = UNSET
     from_: Any = msgspec.field(name="from", default=UNSET)
+    offsets: Any = UNSET
+    delivery: Any = UNSET
+    log: Any = UNSET
     status: Any = UNSET
     sequence: Any = UNSET
+    offset: Any = UNSET
+    time: Any = UNSET
     code: Any = UNSET
     message: Any = UNSET
 
@@ -240,6 +254,12 @@ def to_size(value: Any, limits: Limits) -> int:
     if size > limit:
         raise LimitError("a payload", size, limit, "limits.payload_bytes")
     return size
+
+
+def to_flag(value: Any, key: str) -> bool:
+    if value is not UNSET and type(value) is not bool:
+        raise HermodError(400, f"{key} is {shown(value)}, expected true or false")
+    return value is True
 
 
 def to_text(value: Any, key: str) -> str:

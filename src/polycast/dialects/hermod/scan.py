@@ -32,7 +32,9 @@ TOKENS = (
     rb"\}",
 )
 PLAIN = re.compile(rb"[ \t\r\n]*+".join(TOKENS))
-FRAME = b'%b%d, "payload_size": %d, "checksum": "%b"}%b'
+FRAME = b'%b%d%b, "payload_size": %d, "checksum": "%b"}%b'
+POSITION = b', "offset": %d, "time": %d'
+NO_OFFSET = -1
 
 
 def messages_in_python(
@@ -87,16 +89,42 @@ Run = tuple[bytes, int, int, int]
 """The bytes before each sequence; the start and the stop of the messages, and the sequence of the first."""
 
 
+def each_frame(
+    block: Block,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    digests: list[bytes],
+    runs: list[Run],
+    offset: int = NO_OFFSET,
+    times: Sequence[int] = (),
+) -> list[bytes]:
+    """With the offset of the first message of the burst, the headers have offsets and times."""
+    has_offset = offset != NO_OFFSET
+    return [
+        FRAME
+        % (
+            head,
+            sequence + i - first,
+            POSITION % (offset + i, times[i]) if has_offset else b"",
+            ends[i] - starts[i],
+            digests[i],
+            block[starts[i] : ends[i]],
+        )
+        for head, first, last, sequence in runs
+        for i in range(first, last)
+    ]
+
+
 def frames_in_python(
-    block: Block, starts: Sequence[int], ends: Sequence[int], digests: list[bytes], runs: list[Run]
+    block: Block,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    digests: list[bytes],
+    runs: list[Run],
+    offset: int = NO_OFFSET,
+    times: Sequence[int] = (),
 ) -> Block:
-    return b"".join(
-        [
-            FRAME % (head, sequence + i - first, ends[i] - starts[i], digests[i], block[starts[i] : ends[i]])
-            for head, first, last, sequence in runs
-            for i in range(first, last)
-        ]
-    )
+    return b"".join(each_frame(block, starts, ends, digests, runs, offset, times))
 
 
 try:

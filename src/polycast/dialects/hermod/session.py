@@ -11,6 +11,8 @@
     either -> broker       "token": T beside the other keys of a header authenticates the connection
     either -> broker       {"ask": ROUTE, "id": I, "body": any JSON}, a request; "body" is optional
     broker -> subscriber   {"status": "OK"} LF, to each `topics`
+                           {"status": "ERROR", "code": 410, "message": M, "first": N, "next": N} LF, in place of
+                           messages that the log cannot deliver; it acknowledges nothing
                            {"topic": T, "sequence": S, "payload_size": N, "checksum": sha1}PAYLOAD
 
 There is a listener for publishers and one for subscribers; both accept every header. After a bad header the start
@@ -27,7 +29,7 @@ from collections.abc import Callable
 from polycast.dialects.hermod import batches
 from polycast.dialects.hermod.batches import NEEDS_THE_LOG, Batch, BatchLimits, BatchState, to_batch, to_stream
 from polycast.dialects.hermod.block_events import BlockEvents
-from polycast.dialects.hermod.encoders import NAME, to_error, to_response
+from polycast.dialects.hermod.encoders import NAME, to_error, to_greeting, to_miss, to_response
 from polycast.dialects.hermod.headers import (
     FORBIDDEN,
     OPENING,
@@ -44,6 +46,7 @@ from polycast.dialects.hermod.headers import (
     read_header,
     shown_number,
     to_code,
+    to_flag,
     to_natural,
     to_request,
     to_size,
@@ -75,6 +78,7 @@ class HermodSession(RequestSession):
             min(context.limits.payload_bytes, sys.maxsize),
             min(context.limits.line_bytes, sys.maxsize),
         )
+        self._context = context
         self._has_log = context.has_log
         self._batch_limits = BatchLimits(settings.batch_bytes, settings.batch_topics)
         self._header_end = HeaderEnd()
@@ -86,7 +90,7 @@ class HermodSession(RequestSession):
         """Skips the payload of a refused message or stage."""
         self._state = BatchState.SINGLE
         self._batch = Batch()
-        self._subscriptions = Subscriptions(context.limits, context.has_log)
+        self._subscriptions = Subscriptions(context)
 
     @property
     def withheld_bytes(self) -> int:  # type: ignore[override]
@@ -255,6 +259,13 @@ class HermodSession(RequestSession):
         if batch.refused:
             events.add(Refused(NEEDS_THE_LOG % "batch_id"))
 
+    def _greet(self, header: Header, events: BlockEvents) -> None:
+        """The end of no batch: a publisher sends it to find out whether the broker speaks hermod."""
+        if to_flag(header.offsets, "offsets") and self._has_log:
+            events.replies.add_reply(to_greeting(self._context.log_id, self._context.batch_ids))
+        else:
+            self._end_batch(header, events)
+
     def _end_batch(self, header: Header | None, events: BlockEvents) -> None:
         events.end_batch(self._batch)
         self._state = BatchState.SINGLE
@@ -299,6 +310,9 @@ class HermodSession(RequestSession):
     def _subscribe(self, header: Header, events: BlockEvents) -> None:
         self._subscriptions.subscribe(header, events, self.guard)
 
+    def to_miss(self, first: int, after: int, cause: str) -> bytes:
+        return self._subscriptions.notify(to_miss(first, after, cause))
+
     def _request(self, header: Header, events: BlockEvents) -> None:
         events.add(to_request(header, self._limits))
 
@@ -329,7 +343,7 @@ Action = Callable[[HermodSession, Header, BlockEvents], None]
 ACTIONS: dict[tuple[BatchState, HeaderKind], Action] = {
     (BatchState.SINGLE, HeaderKind.COUNT): HermodSession._begin_count,
     (BatchState.SINGLE, HeaderKind.START): HermodSession._begin_stream,
-    (BatchState.SINGLE, HeaderKind.END): HermodSession._end_batch,
+    (BatchState.SINGLE, HeaderKind.END): HermodSession._greet,
     (BatchState.STREAMING, HeaderKind.END): HermodSession._end_batch,
     (BatchState.SINGLE, HeaderKind.COMMIT): HermodSession._commit,
     (BatchState.SINGLE, HeaderKind.ABORT): HermodSession._abort,

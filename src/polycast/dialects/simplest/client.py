@@ -34,7 +34,7 @@ class SimplestClientSession(ClientSession):
         return Command(b"".join(b"sub %b\n" % utf8(pattern.value) for pattern in patterns), PendingAcks())
 
     def wanted(self, pattern: Pattern, topic: str) -> bool:
-        return pattern.matches(topic) or _escaped(pattern).matches(topic)
+        return pattern.matches(topic) or type(pattern)(to_name(pattern.value).decode()).matches(topic)
 
     def read(self, block: bytes) -> tuple[int, int]:
         """Unknown lines are skipped, except for the first: then the broker speaks another dialect."""
@@ -45,8 +45,3 @@ class SimplestClientSession(ClientSession):
             self.recognized = True
             self.handle(event)
         return received.consumed, received.frame_bytes
-
-
-def _escaped(pattern: Pattern) -> Pattern:
-    """The pattern for topics as this dialect writes them."""
-    return type(pattern)(to_name(pattern.value).decode())

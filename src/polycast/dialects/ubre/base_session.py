@@ -17,7 +17,7 @@ from polycast.dialects.framing import Reading
 from polycast.dialects.json_bodies import INVALID, NOTHING
 from polycast.dialects.session import RequestSession, SessionContext
 from polycast.dialects.ubre import messages
-from polycast.dialects.ubre.messages import JsonMessage
+from polycast.dialects.ubre.messages import JsonMessage, SubscribeOptions
 from polycast.dialects.web import websocket
 from polycast.dialects.web.websocket import WebSocketError
 from polycast.errors import LimitError
@@ -53,6 +53,8 @@ class UbreTransport(NamedTuple):
     """The encoders and frames of a transport."""
 
     json_encoder: Encoder
+    offset_encoder: Encoder
+    """JSON with the offset, sequence and time of each publication."""
     binary_encoder: Encoder
     to_json: Callable[[bytes], bytes]
     to_binary: Callable[[bytes], bytes]
@@ -63,12 +65,11 @@ class NotTextError(Exception):
 
 
 class UbreBaseSession(RequestSession):
-    """A session of UBRE, without its framing."""
-
     transport: UbreTransport
 
     def __init__(self, context: SessionContext) -> None:
         super().__init__(context)
+        self._has_log = context.has_log
         self._malformed = 0
         self._binary_routes: set[str] = set()
         """Routes that the peer offered in binary: its requests are binary, too."""
@@ -108,8 +109,8 @@ class UbreBaseSession(RequestSession):
     def _handle_message(self, message: JsonMessage, reading: Reading) -> None:
         """The first of these keys determines the kind of the message; other keys are ignored."""
         if message.subscribe is not NOTHING:
-            serve = message.body is not NOTHING and messages.is_offer(message.body)
-            reading.add(self._subscribe(self._read_topic(message.subscribe).decode(), serve, binary=False))
+            options = messages.read_options(message.body)
+            reading.add(self._subscribe(self._read_topic(message.subscribe).decode(), options, binary=False))
         elif message.unsubscribe is not NOTHING:
             reading.add(self._unsubscribe(self._read_topic(message.unsubscribe).decode()))
         elif message.publish is not NOTHING:
@@ -141,13 +142,13 @@ class UbreBaseSession(RequestSession):
             return Refused("subscription not UTF-8")
         if kind == messages.UNSUBSCRIBE:
             return self._unsubscribe(topic)
-        return self._subscribe(topic, body is not None and messages.is_offer(body), binary=True)
+        return self._subscribe(topic, messages.read_options(body), binary=True)
 
-    def _subscribe(self, topic: str, serve: bool, *, binary: bool) -> Event:
-        if serve:
+    def _subscribe(self, topic: str, options: SubscribeOptions, *, binary: bool) -> Event:
+        if options.serve:
             (self._binary_routes.add if binary else self._binary_routes.discard)(topic)
-        encoder = self.transport.binary_encoder if binary else self.transport.json_encoder
-        return Subscribe(Exact(topic), encoder, serve)
+        json = self.transport.offset_encoder if options.offsets and self._has_log else self.transport.json_encoder
+        return Subscribe(Exact(topic), self.transport.binary_encoder if binary else json, options.serve)
 
     def _unsubscribe(self, topic: str) -> Event:
         self._binary_routes.discard(topic)
@@ -227,5 +228,5 @@ def _to_body(payload: bytes | None) -> Body:
 def _to_response_event(name: bytes, success: bool, body: Body) -> Event:
     """Ids of the broker's requests are numbers; any other id is unknown."""
     if NUMBER.fullmatch(name) is None:
-        return Refused("answer that nobody waits for")
+        return Refused("response without a request")
     return Response(int(name), success, body)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import repeat
 
 from polycast.dialects.framing import pass_through
 from polycast.dialects.json_bodies import to_json, to_string
 from polycast.dialects.ubre.messages import HEADER, NAME_BYTES_AT_MOST, PUBLISH, STREAMING
-from polycast.dialects.web import websocket
+from polycast.dialects.web.websocket import BINARY, TEXT, header
 from polycast.model import Buffer, Burst, Encoded, Encoder, Format, Slices
 
 NAME = "ubre"
@@ -19,9 +21,11 @@ Before = Callable[[int], bytes]
 class JsonEncoder(Encoder):
     name = NAME
 
-    def __init__(self, before: Before, after: bytes) -> None:
+    def __init__(self, before: Before, after: bytes, offsets: bool = False) -> None:
         self._before = before
         self._after = after
+        self._offsets = offsets
+        """Whether publications have their offset, sequence and time."""
 
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         if burst.native is self:
@@ -30,11 +34,21 @@ class JsonEncoder(Encoder):
         before, close = self._before, b"}" + self._after
         for run, first, last in burst.runs(slices):
             head = b'{"publish":' + to_string(burst.topics[run].decode())
-            for body in _bodies(burst, run, first, last):
-                opening = head + b',"body":' if body else head
+            heads = _with_positions(head, burst, run, first, last) if self._offsets else repeat(head)
+            for body, each in zip(_bodies(burst, run, first, last), heads, strict=False):
+                opening = each + b',"body":' if body else each
                 pieces += (before(len(opening) + len(body) + 1), opening, body, close)
         joined = b"".join(pieces)
         return Encoded([joined], len(joined))
+
+
+def _with_positions(head: bytes, burst: Burst, run: int, first: int, last: int) -> list[bytes]:
+    shift = burst.sequences[run] - (burst.run_ends[run - 1] if run else 0)
+    offset, times = burst.offset, burst.each_time()
+    return [
+        b'%b,"offset":%d,"sequence":%d,"time":%d' % (head, offset + i, i + shift, times[i])
+        for i in range(first, last)
+    ]
 
 
 def _bodies(burst: Burst, run: int, first: int, last: int) -> list[bytes]:
@@ -73,19 +87,9 @@ class BinaryEncoder(Encoder):
         return Encoded([joined], len(joined), lossy)
 
 
-def _nothing(size: int) -> bytes:
-    return b""
-
-
-def _text_header(size: int) -> bytes:
-    return websocket.header(websocket.TEXT, size)
-
-
-def _binary_header(size: int) -> bytes:
-    return websocket.header(websocket.BINARY, size)
-
-
-JSON_LINES = JsonEncoder(_nothing, b"\n")
-JSON_FRAMES = JsonEncoder(_text_header, b"")
-BINARY_STREAM = BinaryEncoder(_nothing)
-BINARY_FRAMES = BinaryEncoder(_binary_header)
+JSON_LINES = JsonEncoder(lambda size: b"", b"\n")
+JSON_FRAMES = JsonEncoder(partial(header, TEXT), b"")
+OFFSET_LINES = JsonEncoder(lambda size: b"", b"\n", offsets=True)
+OFFSET_FRAMES = JsonEncoder(partial(header, TEXT), b"", offsets=True)
+BINARY_STREAM = BinaryEncoder(lambda size: b"")
+BINARY_FRAMES = BinaryEncoder(partial(header, BINARY))

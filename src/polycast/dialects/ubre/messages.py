@@ -31,6 +31,9 @@ class JsonMessage(msgspec.Struct, gc=False):
     fail: Raw = NOTHING
     id: Raw = NOTHING
     body: Raw = NOTHING
+    offset: Raw = NOTHING
+    sequence: Raw = NOTHING
+    time: Raw = NOTHING
 
 
 class Envelope(msgspec.Struct):
@@ -40,15 +43,22 @@ class Envelope(msgspec.Struct):
     body: Raw = NOTHING
 
 
-class Offer(msgspec.Struct):
-    """The body of a subscription that also offers to serve the route."""
+class SubscribeOptions(msgspec.Struct):
+    """The body of a subscription."""
 
     serve: bool = False
+    """Whether the subscriber also offers to serve the route."""
+    offsets: bool = False
+    """Whether publications in JSON have their offset, sequence and time."""
+
+
+NO_OPTIONS = SubscribeOptions()
 
 
 _messages = msgspec.json.Decoder(JsonMessage)
 _envelopes = msgspec.json.Decoder(Envelope)
-_offers = msgspec.json.Decoder(Offer)
+read_number = msgspec.json.Decoder(int).decode
+_options = msgspec.json.Decoder(SubscribeOptions)
 
 # -- reading: `read_json` and `read_envelope` raise one of INVALID -----------------------------------------
 
@@ -63,11 +73,12 @@ def read_envelope(text: bytes) -> Envelope:
     return _envelopes.decode(text)
 
 
-def is_offer(body: bytes | Raw) -> bool:
+def read_options(body: bytes | Raw | None) -> SubscribeOptions:
+    """A body of another form is ignored."""
     try:
-        return _offers.decode(body).serve
+        return NO_OPTIONS if body is None or body is NOTHING else _options.decode(body)
     except INVALID:
-        return False
+        return NO_OPTIONS
 
 
 # -- writing ----------------------------------------------------------------------------------------------

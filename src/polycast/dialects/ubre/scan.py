@@ -116,18 +116,16 @@ def _read_publication(text: bytes, topic_limit: int, payload_limit: int) -> Json
     topic, value = match.groups()
     try:
         check_utf8(text)
-        found = _with_body(topic, value.rstrip(BLANKS)) if value is not None else _without_body(topic)
+        found = _to_publication(topic, None if value is None else value.rstrip(BLANKS))
     except INVALID:
         return None
     return found if len(topic) <= topic_limit and len(found.payload) <= payload_limit else None
 
 
-def _without_body(topic: bytes) -> JsonPublication:
-    text = b'{"publish":"%b"}' % topic
-    return JsonPublication(topic, NONE, b"", text, len(text) - 1)
-
-
-def _with_body(topic: bytes, value: bytes) -> JsonPublication:
+def _to_publication(topic: bytes, value: bytes | None) -> JsonPublication:
+    if value is None:
+        text = b'{"publish":"%b"}' % topic
+        return JsonPublication(topic, NONE, b"", text, len(text) - 1)
     if value.startswith(b'"'):
         if STRING.fullmatch(value) is None:
             raise msgspec.DecodeError

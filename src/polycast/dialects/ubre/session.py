@@ -1,6 +1,7 @@
 """The dialect `ubre`: pub/sub and requests, as JSON or binary, over WebSocket or on a plain stream.
 
-    subscribe, unsubscribe      S, U     a topic; the body {"serve": true} offers to serve requests for it
+    subscribe, unsubscribe      S, U     a topic; the body {"serve": true} offers to serve requests for it, and
+                                         {"offsets": true} asks for "offset", "sequence" and "time" in JSON
     publish                     P        a topic and a body
     request                     R        {"request": route, "id": id} or {"request": id, "body": {"route": ...}}
     success, fail               s, f     the id of the request, and the response
@@ -19,7 +20,15 @@ from polycast.dialects.json_bodies import BLANKS, to_string
 from polycast.dialects.session import SessionContext
 from polycast.dialects.ubre import scan
 from polycast.dialects.ubre.base_session import UbreBaseSession, UbreTransport, message_limit
-from polycast.dialects.ubre.encoders import BINARY_FRAMES, BINARY_STREAM, JSON_FRAMES, JSON_LINES, NAME
+from polycast.dialects.ubre.encoders import (
+    BINARY_FRAMES,
+    BINARY_STREAM,
+    JSON_FRAMES,
+    JSON_LINES,
+    NAME,
+    OFFSET_FRAMES,
+    OFFSET_LINES,
+)
 from polycast.dialects.ubre.messages import HEADER, KINDS, PUBLISH, STREAMING
 from polycast.dialects.ubre.scan import Publications
 from polycast.dialects.web import websocket
@@ -37,6 +46,7 @@ class UbreWebSocketSession(WebSocketSession, UbreBaseSession):
     dialect = NAME
     transport = UbreTransport(
         JSON_FRAMES,
+        OFFSET_FRAMES,
         BINARY_FRAMES,
         partial(websocket.to_frame, websocket.TEXT),
         partial(websocket.to_frame, websocket.BINARY),
@@ -86,7 +96,7 @@ class UbreWebSocketSession(WebSocketSession, UbreBaseSession):
 
 
 class UbreSession(UbreBaseSession):
-    transport = UbreTransport(JSON_LINES, BINARY_STREAM, lambda text: text + b"\n", bytes)
+    transport = UbreTransport(JSON_LINES, OFFSET_LINES, BINARY_STREAM, lambda text: text + b"\n", bytes)
 
     def receive(self, block: Block, now: float) -> Received:
         reading = Reading(NAME)

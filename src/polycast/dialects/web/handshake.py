@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 import h11
 
-from polycast.errors import ProtocolError
+from polycast.address import Address
+from polycast.errors import HttpStatusError, ProtocolError
 from polycast.model import Block
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -22,7 +23,6 @@ MISDIRECTED = 421
 
 
 def accept_key(key: bytes) -> bytes:
-    """The value of `Sec-WebSocket-Accept` for a key."""
     return base64.b64encode(hashlib.sha1(key + GUID).digest())
 
 
@@ -42,6 +42,16 @@ def is_key(text: str) -> bool:
         return len(base64.b64decode(text, validate=True)) == KEY_BYTES
     except ValueError:
         return False
+
+
+def to_host(address: Address) -> str:
+    """The value of `Host` for a server at this address."""
+    return str(Address("tcp", address.host or "localhost", address.port)).removeprefix("tcp://")
+
+
+def to_status_error(what: str, status: int, expected: int, host: str) -> HttpStatusError:
+    cure = f"; add {host!r} to access.hosts of the broker" if status == MISDIRECTED else ""
+    return HttpStatusError(f"{what}: the status is {status}, expected {expected}{cure}", status)
 
 
 class ClientHandshake:
@@ -81,9 +91,8 @@ class ClientHandshake:
 
     def _check(self, response: object) -> None:
         if not isinstance(response, h11.InformationalResponse) or response.status_code != 101:
-            status = getattr(response, "status_code", "nothing")
-            cure = f"; add {self._host!r} to access.hosts of the broker" if status == MISDIRECTED else ""
-            raise ProtocolError(f"no upgrade to WebSocket: the status is {status}, expected 101{cure}")
+            status = getattr(response, "status_code", 0)
+            raise to_status_error("no upgrade to WebSocket", status, 101, self._host)
         headers = dict(response.headers)
         if headers.get(b"sec-websocket-accept") != accept_key(self._key):
             raise ProtocolError("no upgrade to WebSocket: the response is for another request")

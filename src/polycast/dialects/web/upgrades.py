@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from polycast.dialects.contract import WebSocketEndpoint
-from polycast.dialects.guard import SHOWN_CHARACTERS, Guard
+from polycast.dialects.guard import Guard
 from polycast.dialects.session import Page, Session, SessionContext
 from polycast.dialects.web.handshake import VERSION, accept_key, is_key, words_of
-
-Headers = Sequence[tuple[bytes, bytes]]
+from polycast.dialects.web.origins import FORBIDDEN, Headers
 
 UPGRADE = (("Upgrade", "websocket"), ("Connection", "Upgrade"))
 """Headers that ask the client to repeat the request as an upgrade."""
 UNAUTHORIZED = Page(b"Unauthorized\n", status=401, headers=(("WWW-Authenticate", "Bearer"),))
-FORBIDDEN = Page(b"Forbidden\n", status=403)
-MISDIRECTED = Page(b"Misdirected Request: the broker has another name; access.hosts adds one\n", status=421)
-OTHER_SITES = ("cross-site", "same-site")
-"""Values of `Sec-Fetch-Site` for a page of another origin than the broker."""
 
 
 class AcceptedUpgrade(NamedTuple):
@@ -96,46 +91,6 @@ def _check_request(method: bytes, headers: Headers) -> Page | None:
     if len(keys) != 1 or not is_key(keys[0]):
         return Page(b"Sec-WebSocket-Key must be 16 bytes in base64\n", status=400)
     return None
-
-
-def refuse_origin(
-    headers: Headers, authority: str, context: SessionContext, guard: Guard, probe: bool
-) -> Page | None:
-    """The refusal of a request under a wrong host name, or from a page of another site.
-
-    `authority` is the host in the request line, if there is one. A client that names no host is no browser. A
-    health probe may use any name: its page is public.
-    """
-    hosts = [host for host in (*_values(headers, b"host"), authority) if host]
-    for host in hosts:
-        if not probe and not guard.allows_host(host, context.host):
-            detail = f"Host {_shown(host)} is not a name of the broker; add it to access.hosts to accept it"
-            return replace(MISDIRECTED, detail=detail)
-    origin, host = _origin(headers), hosts[0] if hosts else ""
-    if origin is None or guard.allows_origin(origin, host, context.secure):
-        return None
-    site = f"Origin {_shown(origin)}" if origin else "a page, with no Origin,"
-    detail = f"{site} is another site than Host {_shown(host)}; add the site to access.origins to accept it"
-    return replace(FORBIDDEN, detail=detail)
-
-
-def _origin(headers: Headers) -> str | None:
-    """The site of the page that made the request; empty: an unnamed other site, None: the same site, or no page.
-
-    Browsers send `Origin` wherever a page could change or read something, but not for images and the like.
-    """
-    if origins := _values(headers, b"origin"):
-        return ", ".join(origins)
-    site, mode = words_of(headers, b"sec-fetch-site"), words_of(headers, b"sec-fetch-mode")
-    return "" if mode != ["navigate"] and not set(site).isdisjoint(OTHER_SITES) else None
-
-
-def _values(headers: Headers, name: bytes) -> list[str]:
-    return [value.decode("latin-1") for key, value in headers if key == name]
-
-
-def _shown(text: str) -> str:
-    return repr(text[:SHOWN_CHARACTERS])
 
 
 def to_denied_page(guard: Guard) -> Page:

@@ -237,7 +237,6 @@ def _close_code(error: PeerError | None) -> tuple[int, str]:
 
 
 def header(opcode: int, size: int, masked: int = 0) -> bytes:
-    """The header of a message in one frame."""
     if size < 126:
         return bytes((FIN | opcode, masked | size))
     if size < 1 << 16:
@@ -250,7 +249,6 @@ def to_frame(opcode: int, payload: bytes) -> bytes:
 
 
 def to_masked_frame(opcode: int, payload: bytes) -> bytes:
-    """A frame of a client."""
     key = secrets.token_bytes(MASK_BYTES)
     return header(opcode, len(payload), MASKED) + key + mask(payload, key)
 
