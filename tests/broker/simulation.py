@@ -1,4 +1,4 @@
-"""Brokers joined by links that are nothing but queues of bytes, delivered in any order and cut anywhere."""
+"""Brokers with simulated links: queues of bytes, delivered in any order and cut anywhere."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class End:
     session: LinkSession = field(init=False)
     queue: bytearray = field(default_factory=bytearray)
     """Bytes that the other end sent and this end has not read."""
-    kept: bytes = b""
+    unread: bytes = b""
     open: bool = True
     ended: bool = False
     """The other end sends no more."""
     sent: list[Row] = field(default_factory=list)
-    heard: list[Row] = field(default_factory=list)
+    arrived: list[Row] = field(default_factory=list)
     closed_by: list[object] = field(default_factory=list)
 
     def send(self, data: bytes) -> None:
@@ -57,7 +57,7 @@ class End:
             self.other.queue += data
 
     @property
-    def asked(self) -> set[str]:
+    def subscribed(self) -> set[str]:
         """The subscriptions of this broker at the other end."""
         return {pattern.value for pattern in self.other.subscriber.patterns}
 
@@ -108,8 +108,8 @@ class Node:
         self.apply(self.mesh.join(end.subscriber, end.dialed, end.identity, end.trust))
 
     def read(self, end: End, data: bytes) -> None:
-        received = end.session.receive(end.kept + data, self.now)
-        end.kept = (end.kept + data)[received.consumed :]
+        received = end.session.receive(end.unread + data, self.now)
+        end.unread = (end.unread + data)[received.consumed :]
         for event in received.events:
             if end.open:
                 self.handle(end, event)
@@ -117,7 +117,7 @@ class Node:
     def handle(self, end: End, event: Event) -> None:
         match event:
             case Burst():
-                end.heard += [(message.topic, message.payload) for message in event.messages()]
+                end.arrived += [(message.topic, message.payload) for message in event.messages()]
                 self.spread(event, end.subscriber)
             case Subscribe(pattern):
                 self.subscribe(end.subscriber, pattern)
@@ -155,21 +155,21 @@ class Node:
 
     def spread(self, burst: Burst, origin: Subscriber) -> Publication:
         publication = publish(self.mesh, self.hub, self.ledger, burst, origin, self.now)
-        for audience, said, slices, skip in publication.deliveries:
-            rows = [(m.topic, m.payload) for start, stop in slices for m in said.cut(start, stop).messages()]
-            wire = b"".join(ENCODER.encode(said, slices).blocks)
+        for audience, published, slices, skip in publication.deliveries:
+            rows = [(m.topic, m.payload) for start, stop in slices for m in published.cut(start, stop).messages()]
+            wire = b"".join(ENCODER.encode(published, slices).blocks)
             for subscriber, _ in audience.members:
                 if subscriber is not skip:
                     self.hand(subscriber.owner, rows, wire)
         return publication
 
-    def hand(self, taker: Client | End, rows: list[Row], wire: bytes) -> None:
-        if isinstance(taker, Client):
-            taker.got += rows
+    def hand(self, receiver: Client | End, rows: list[Row], wire: bytes) -> None:
+        if isinstance(receiver, Client):
+            receiver.got += rows
         else:
-            assert not {p for _, p in rows} & {p for _, p in taker.heard}, "back to where it came from"
-            taker.sent += rows
-            taker.send(wire)
+            assert not {p for _, p in rows} & {p for _, p in receiver.arrived}, "back to where it came from"
+            receiver.sent += rows
+            receiver.send(wire)
 
 
 class Net:
@@ -215,7 +215,7 @@ class Net:
         del end.queue[:size]
         end.node.read(end, data)
 
-    def settle(self) -> None:
+    def run_until_idle(self) -> None:
         while self.step():
             pass
 

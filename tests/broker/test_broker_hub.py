@@ -1,4 +1,4 @@
-"""The hub: who gets what, in which order, under which number."""
+"""The hub: receivers, order and sequences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def numbered(*topics: bytes) -> Burst:
 
 
 def received(deliveries: list[Delivery]) -> dict[Subscriber, Rows]:
-    """What each subscriber gets, in order."""
+    """The messages of each subscriber, in order."""
     found: dict[Subscriber, Rows] = defaultdict(list)
     for audience, burst, slices, skip in deliveries:
         rows = [row for start, stop in slices for row in rows_of(burst.cut(start, stop))]
@@ -71,14 +71,14 @@ subscriptions = st.lists(
 
 @given(subscriptions, bursts, st.integers(0, 3))
 def test_every_subscriber_gets_its_messages_once_and_in_order(
-    held: list[tuple[int, Pattern, Encoder]], said: list[list[bytes]], speaker: int
+    held: list[tuple[int, Pattern, Encoder]], sent: list[list[bytes]], source: int
 ) -> None:
     hub = NumberingHub()
     members = [hub.join(i, echo=i % 2 == 0, link=i == 3) for i in range(4)]
     for who, pattern, encoder in held:
         hub.subscribe(members[who], pattern, encoder)
-    origin = members[speaker]
-    for topics in said:
+    origin = members[source]
+    for topics in sent:
         burst = numbered(*topics)
         publication = hub.publish(burst, origin)
         found = received(publication.deliveries)
@@ -99,11 +99,11 @@ def brute_force(member: Subscriber, origin: Subscriber, topics: list[bytes]) -> 
 
 
 @given(bursts)
-def test_sequences_count_each_topic_from_zero(said: list[list[bytes]]) -> None:
+def test_sequences_count_each_topic_from_zero(sent: list[list[bytes]]) -> None:
     hub = NumberingHub()
     origin = hub.join("publisher")
     expected: dict[bytes, int] = defaultdict(int)
-    for topics in said:
+    for topics in sent:
         burst = numbered(*[topic for topic in topics if topic != NOT_UTF8])
         if len(burst):
             hub.publish(burst, origin)

@@ -23,10 +23,10 @@ def line(count: int, forward: bool = True, **memory: float) -> tuple[Net, list[N
     return net, nodes
 
 
-def say(net: Net, node: Node, *rows: Row) -> None:
-    speaker = node.client()
-    node.publish(speaker.subscriber, *rows)
-    net.settle()
+def send(net: Net, node: Node, *rows: Row) -> None:
+    publisher = node.client()
+    node.publish(publisher.subscriber, *rows)
+    net.run_until_idle()
 
 
 # -- names -----------------------------------------------------------------------------------------------
@@ -76,20 +76,20 @@ def test_the_substrings_of_a_pattern(
     assert to_texts(pattern, forward=False) == plain
 
 
-# -- asking ----------------------------------------------------------------------------------------------
+# -- subscriptions at links ------------------------------------------------------------------------------
 
 
-def asked(end: End) -> set[str]:
-    return {text for text in end.asked if not text.startswith("polycast/node/")}
+def subscribed(end: End) -> set[str]:
+    return {text for text in end.subscribed if not text.startswith("polycast/node/")}
 
 
 def test_a_client_of_either_name_subscribes_to_both() -> None:
     for text in ("//x", "//fwd/x"):
         net, [one, two] = line(2)
         one.client(Contains(text))
-        net.settle()
-        assert asked(one.ends[0]) == {"//x", "//fwd/x"}
-        assert asked(two.ends[0]) == set()
+        net.run_until_idle()
+        assert subscribed(one.ends[0]) == {"//x", "//fwd/x"}
+        assert subscribed(two.ends[0]) == set()
 
 
 def test_two_clients_share_one_subscription_at_a_link() -> None:
@@ -112,28 +112,28 @@ def test_a_new_link_gets_existing_subscriptions() -> None:
     one.client(Contains("//x"))
     one.mesh.add_interest([Contains("//peers/org/")])
     net.link(one, two)
-    net.settle()
-    assert asked(one.ends[0]) == {"//x", "//fwd/x", "//peers/org/", "//fwd/peers/org/"}
+    net.run_until_idle()
+    assert subscribed(one.ends[0]) == {"//x", "//fwd/x", "//peers/org/", "//fwd/peers/org/"}
 
 
 def test_a_forwarding_broker_subscribes_to_everything() -> None:
     for forward in (True, False):
         net, [one, two, three] = line(3, forward)
         three.client(Contains("x"))
-        net.settle()
-        assert asked(three.ends[0]) == {"x"}
-        assert [asked(end) for end in two.ends] == [{""} if forward else set()] * 2
-        assert asked(one.ends[0]) == set()
+        net.run_until_idle()
+        assert subscribed(three.ends[0]) == {"x"}
+        assert [subscribed(end) for end in two.ends] == [{""} if forward else set()] * 2
+        assert subscribed(one.ends[0]) == set()
 
 
 def test_a_broker_with_one_link_left_unsubscribes_from_everything() -> None:
     net, [_, two, three] = line(3)
     three.client(Contains("x"))
-    net.settle()
+    net.run_until_idle()
     towards_one, towards_three = two.ends
     two.close(towards_three)
-    net.settle()
-    assert asked(towards_one) == set()
+    net.run_until_idle()
+    assert subscribed(towards_one) == set()
     assert three.ends == []
 
 
@@ -141,7 +141,7 @@ def test_without_links_there_are_no_effects() -> None:
     net, [one, two] = line(2)
     assert one.mesh.active
     one.close(one.ends[0])
-    net.settle()
+    net.run_until_idle()
     assert not one.mesh.active
     assert not two.mesh.active
     assert one.mesh.subscribed(one.client().subscriber, Contains("x")) == []
@@ -150,18 +150,18 @@ def test_without_links_there_are_no_effects() -> None:
 def test_reserved_topics_are_not_subscribed_at_links() -> None:
     net, [one, _] = line(2)
     one.client(Prefix("polycast/"), Contains("polycast/events"))
-    net.settle()
-    assert asked(one.ends[0]) == set()
+    net.run_until_idle()
+    assert subscribed(one.ends[0]) == set()
 
 
-# -- delivering ------------------------------------------------------------------------------------------
+# -- deliveries ------------------------------------------------------------------------------------------
 
 
 def test_a_link_with_both_names_gets_the_direct_one() -> None:
     net, [one, two] = line(2)
     near = two.client(Contains("//x"), Contains("//fwd/x"))
-    net.settle()
-    say(net, one, ("//x", b"1"))
+    net.run_until_idle()
+    send(net, one, ("//x", b"1"))
     assert one.ends[0].sent == [("//x", b"1")]
     assert near.got == [("//x", b"1")]
 
@@ -171,8 +171,8 @@ def test_names_along_a_line() -> None:
     both = [node.client(Contains("//x"), Contains("//fwd/x")) for node in nodes]
     direct = [node.client(Contains("//x")) for node in nodes]
     forwarded = [node.client(Contains("//fwd/x")) for node in nodes]
-    net.settle()
-    say(net, nodes[0], ("//x", b"1"))
+    net.run_until_idle()
+    send(net, nodes[0], ("//x", b"1"))
     assert [client.got for client in both] == [[("//x", b"1")], [("//x", b"1")], [("//fwd/x", b"1")]]
     assert [client.got for client in direct] == [[("//x", b"1")]] * 3
     assert [client.got for client in forwarded] == [[("//fwd/x", b"1")]] * 3
@@ -181,8 +181,8 @@ def test_names_along_a_line() -> None:
 def test_a_plain_name_comes_back_to_itself() -> None:
     net, nodes = line(4)
     far = nodes[3].client(Exact("plain"))
-    net.settle()
-    say(net, nodes[0], ("plain", b"1"))
+    net.run_until_idle()
+    send(net, nodes[0], ("plain", b"1"))
     assert nodes[1].ends[1].sent == nodes[2].ends[1].sent == [("//fwd/plain", b"1")]
     assert far.got == [("plain", b"1")]
 
@@ -190,8 +190,8 @@ def test_a_plain_name_comes_back_to_itself() -> None:
 def test_a_forwarded_name_is_never_doubled() -> None:
     net, nodes = line(4)
     far = nodes[3].client(Contains("x"))
-    net.settle()
-    say(net, nodes[0], ("//fwd/x", b"1"))
+    net.run_until_idle()
+    send(net, nodes[0], ("//fwd/x", b"1"))
     assert [end.sent for node in nodes[:3] for end in node.ends[-1:]] == [[("//fwd/x", b"1")]] * 3
     assert far.got == [("//fwd/x", b"1")]
 
@@ -199,21 +199,21 @@ def test_a_forwarded_name_is_never_doubled() -> None:
 def test_order_is_kept_along_a_line() -> None:
     net, nodes = line(3)
     far = nodes[2].client(Contains("x"), Contains("y"))
-    net.settle()
+    net.run_until_idle()
     rows = [(name, str(i).encode()) for i, name in enumerate(["//x", "//y", "y", "//x", "//x", "x"])]
-    say(net, nodes[0], *rows)
+    send(net, nodes[0], *rows)
     assert far.payloads == [payload for _, payload in rows]
 
 
 def test_with_forwarding_sequences_rise_too() -> None:
     net, [one, _] = line(2)
     one.client(Contains("//x"))
-    net.settle()
-    speaker = one.client().subscriber
+    net.run_until_idle()
+    publisher = one.client().subscriber
     found = []
     for payloads in ([b"1", b"2"], [b"3"]):
         burst = Burst.of("some", [(b"//x", payload, Format.BYTES) for payload in payloads])
-        [delivery] = one.spread(burst, speaker).deliveries
+        [delivery] = one.spread(burst, publisher).deliveries
         found.append(delivery.burst.sequences)
     assert found == [[0], [2]]
 
@@ -221,11 +221,11 @@ def test_with_forwarding_sequences_rise_too() -> None:
 def test_topics_that_are_not_utf8_are_refused_here_too() -> None:
     net, [one, two] = line(2)
     near = two.client(Everything())
-    net.settle()
+    net.run_until_idle()
     rows = [(b"a", b"1"), (b"\xff", b"2"), (b"b", b"3")]
     burst = Burst.of("some", [(topic, payload, Format.BYTES) for topic, payload in rows])
     publication = one.spread(burst, one.client().subscriber)
-    net.settle()
+    net.run_until_idle()
     assert (publication.accepted, publication.refused) == (2, 1)
     assert near.payloads == [b"1", b"3"]
 
@@ -233,7 +233,7 @@ def test_topics_that_are_not_utf8_are_refused_here_too() -> None:
 def test_a_publisher_that_hears_itself_and_one_that_does_not() -> None:
     net, [one, _] = line(2)
     loud, shy = one.client(Contains("//x")), one.client(Contains("//fwd/x"), echo=False)
-    net.settle()
+    net.run_until_idle()
     one.publish(loud.subscriber, ("//x", b"1"))
     one.publish(shy.subscriber, ("//x", b"2"))
     assert (loud.payloads, shy.payloads) == ([b"1", b"2"], [b"1"])
@@ -249,9 +249,9 @@ def three_listeners(nodes: list[Node]) -> list[Client]:
 def test_identical_messages_are_suppressed_on_forwarded_names_only() -> None:
     net, nodes = line(3)
     here, near, far = three_listeners(nodes)
-    net.settle()
+    net.run_until_idle()
     for _ in range(3):
-        say(net, nodes[0], ("//x", b"same"))
+        send(net, nodes[0], ("//x", b"same"))
     assert (len(here.got), len(near.got), len(far.got)) == (3, 3, 1)
     assert nodes[1].ends[1].sent == [("//fwd/x", b"same")]
 
@@ -259,8 +259,8 @@ def test_identical_messages_are_suppressed_on_forwarded_names_only() -> None:
 def test_identical_messages_in_one_burst() -> None:
     net, nodes = line(3)
     here, near, far = three_listeners(nodes)
-    net.settle()
-    say(net, nodes[0], ("//x", b"same"), ("//x", b"other"), ("//x", b"same"))
+    net.run_until_idle()
+    send(net, nodes[0], ("//x", b"same"), ("//x", b"other"), ("//x", b"same"))
     assert here.payloads == near.payloads == [b"same", b"other", b"same"]
     assert far.payloads == [b"same", b"other"]
 
@@ -268,18 +268,18 @@ def test_identical_messages_in_one_burst() -> None:
 def test_the_same_data_under_another_name_is_another_message() -> None:
     net, nodes = line(3)
     far = nodes[2].client(Everything())
-    net.settle()
-    say(net, nodes[0], ("//x", b"same"), ("//y", b"same"), ("z", b"same"))
+    net.run_until_idle()
+    send(net, nodes[0], ("//x", b"same"), ("//y", b"same"), ("z", b"same"))
     assert len(far.got) == 3
 
 
 def test_identical_messages_expire() -> None:
     net, nodes = line(3, seconds=10.0)
     far = nodes[2].client(Contains("//x"))
-    net.settle()
+    net.run_until_idle()
     for seconds in (0.0, 9.9, 0.2):
         net.pass_time(seconds)
-        say(net, nodes[0], ("//x", b"same"))
+        send(net, nodes[0], ("//x", b"same"))
     assert far.got == [("//x", b"same")] * 2
 
 
@@ -289,10 +289,10 @@ def test_copies_that_are_suppressed_are_counted() -> None:
     for one, two in ((0, 1), (1, 2), (0, 2)):
         net.link(nodes[one], nodes[two])
     listeners = three_listeners(nodes)
-    net.settle()
-    say(net, nodes[0], ("//x", b"1"))
+    net.run_until_idle()
+    send(net, nodes[0], ("//x", b"1"))
     assert [len(client.got) for client in listeners] == [1, 1, 1]
-    copies = sum(len(end.heard) for node in nodes for end in node.ends) - 2
+    copies = sum(len(end.arrived) for node in nodes for end in node.ends) - 2
     assert sum(node.mesh.suppressed for node in nodes) == copies > 0
 
 
@@ -352,7 +352,7 @@ def test_the_cache_drops_expired_entries() -> None:
 
 def test_the_cache_of_a_node_is_bounded() -> None:
     net, [one, _] = line(2, messages=5)
-    say(net, one, *[("//x", str(i).encode()) for i in range(50)])
+    send(net, one, *[("//x", str(i).encode()) for i in range(50)])
     assert len(one.mesh._cache) == 5
 
 
@@ -367,10 +367,10 @@ def test_of_several_links_between_two_brokers_one_stays(dials: str, seed: int) -
     here, there = nodes["a"].client(Everything()), nodes["b"].client(Everything())
     for dial in dials.split():
         net.link(nodes[dial[0]], nodes[dial[1]])
-    net.settle()
+    net.run_until_idle()
     assert len(net.open_links()) == 1
     assert [len(node.ends) for node in nodes.values()] == [1, 1]
-    say(net, nodes["a"], ("//x", b"1"))
+    send(net, nodes["a"], ("//x", b"1"))
     assert here.payloads == there.payloads == [b"1"]
 
 
@@ -379,16 +379,16 @@ def test_a_later_link_is_noticed_as_well(seed: int) -> None:
     net = Net(seed)
     one, two = net.node("a"), net.node("b")
     net.link(one, two)
-    net.settle()
+    net.run_until_idle()
     net.link(two, one)
-    net.settle()
+    net.run_until_idle()
     assert len(net.open_links()) == 1
 
 
 def test_links_between_different_brokers_stay() -> None:
     net, nodes = line(4)
     net.link(nodes[3], nodes[0])
-    net.settle()
+    net.run_until_idle()
     assert len(net.open_links()) == 4
     assert not any(node.unlinked for node in nodes)
 
@@ -399,7 +399,7 @@ def test_a_link_to_itself_is_closed_by_the_end_that_dialed(seed: int) -> None:
     net = Net(seed)
     one = net.node("a")
     near, far = net.link(one, one)
-    net.settle()
+    net.run_until_idle()
     assert one.unlinked == [CloseLink(near.subscriber, duplicate=None)]
     assert not near.open
     assert not far.open
@@ -496,18 +496,18 @@ def test_two_links_under_different_identities_bring_everything_once(
     here, there = a.client(Everything()), b.client(Everything())
     ours = net.link(a, b, near_as=names[0], far_as=names[3])
     net.link(b, a, near_as=names[2], far_as=names[1])
-    net.settle()
-    say(net, a, ("//x", b"1"))
-    say(net, b, ("//x", b"2"))
+    net.run_until_idle()
+    send(net, a, ("//x", b"1"))
+    send(net, b, ("//x", b"2"))
     assert sorted(here.payloads) == sorted(there.payloads) == [b"1", b"2"]
     for end in ours:
         end.node.close(end)
-    net.settle()
+    net.run_until_idle()
     if not net.open_links():
         net.link(a, b)
-        net.settle()
-    say(net, a, ("//x", b"3"))
-    say(net, b, ("//x", b"4"))
+        net.run_until_idle()
+    send(net, a, ("//x", b"3"))
+    send(net, b, ("//x", b"4"))
     assert sorted(here.payloads) == sorted(there.payloads) == [b"1", b"2", b"3", b"4"]
 
 
@@ -517,8 +517,8 @@ def test_two_links_under_different_identities_bring_everything_once(
 def test_reserved_topics_stay_reserved() -> None:
     net, nodes = line(2)
     curious = [node.client(Everything(), Contains("events")) for node in nodes]
-    net.settle()
-    say(net, nodes[0], ("polycast/events/open", b"1"))
+    net.run_until_idle()
+    send(net, nodes[0], ("polycast/events/open", b"1"))
     assert [client.got for client in curious] == [[], []]
 
 
@@ -533,16 +533,16 @@ def test_a_subscription_to_the_forwarded_name_holds_without_links() -> None:
     net = Net()
     alone = net.node("alone")
     client = alone.client(Contains("//fwd/x"))
-    say(net, alone, ("//x", b"1"))
+    send(net, alone, ("//x", b"1"))
     assert client.got == [("//fwd/x", b"1")]
 
 
 def test_a_long_topic_does_not_cost_the_link() -> None:
     net, nodes = line(3)
     far = nodes[2].client(Everything())
-    net.settle()
-    say(net, nodes[0], ("//" + "x" * (Limits().topic_bytes - 2), b"1"))
-    say(net, nodes[0], ("//y", b"2"))
+    net.run_until_idle()
+    send(net, nodes[0], ("//" + "x" * (Limits().topic_bytes - 2), b"1"))
+    send(net, nodes[0], ("//y", b"2"))
     assert len(net.open_links()) == 2
     assert far.payloads[-1:] == [b"2"]
 
@@ -550,8 +550,8 @@ def test_a_long_topic_does_not_cost_the_link() -> None:
 def test_a_topic_that_needs_escapes_does_not_cost_the_link() -> None:
     net, nodes = line(2)
     near = nodes[1].client(Everything())
-    net.settle()
-    say(net, nodes[0], ("\r" * Limits().topic_bytes, b"1"))
-    say(net, nodes[0], ("//y", b"2"))
+    net.run_until_idle()
+    send(net, nodes[0], ("\r" * Limits().topic_bytes, b"1"))
+    send(net, nodes[0], ("//y", b"2"))
     assert len(net.open_links()) == 1
     assert near.payloads[-1:] == [b"2"]

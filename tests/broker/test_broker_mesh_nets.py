@@ -22,7 +22,7 @@ PATTERNS: list[Pattern] = [
     Contains("fwd"),
     Contains("plain"),
     Contains("//fwd/plain/"),
-    Contains("nobody says this"),
+    Contains("no such topic"),
     Exact("//room/a"),
     Exact("//fwd/room/b"),
     Exact("plain"),
@@ -41,7 +41,7 @@ class Plan:
     edges: list[tuple[int, int]]
     clients: list[tuple[int, list[Pattern], bool]]
     """The broker, the subscription, and whether the client gets its own messages."""
-    said: list[tuple[int, list[str]]]
+    published: list[tuple[int, list[str]]]
     """The client that publishes, and the topics."""
 
 
@@ -63,14 +63,14 @@ def plans(draw: st.DrawFn, tree: bool = False) -> Plan:
             max_size=6,
         )
     )
-    said = draw(
+    published = draw(
         st.lists(
             st.tuples(st.integers(0, len(clients) - 1), st.lists(st.sampled_from(NAMES), min_size=1, max_size=3)),
             min_size=1,
             max_size=4,
         )
     )
-    return Plan(draw(st.integers(0, 2**32)), count, sorted(edges), clients, said)
+    return Plan(draw(st.integers(0, 2**32)), count, sorted(edges), clients, published)
 
 
 class Run:
@@ -93,7 +93,7 @@ class Run:
                 made[i] = self._client(*plan.clients[i])
             self._some_steps()
         self.clients = [made[i] for i in range(len(plan.clients))]
-        self.net.settle()
+        self.net.run_until_idle()
 
     def _link(self, one: int, two: int) -> None:
         ends = [self.nodes[one], self.nodes[two]]
@@ -107,14 +107,14 @@ class Run:
         for _ in range(self.random.randint(0, 6)):
             self.net.step()
 
-    def speak(self) -> None:
-        for who, names in self.plan.said:
+    def publish_some(self) -> None:
+        for who, names in self.plan.published:
             client = self.clients[who]
             rows = [(name, f"{len(self.messages) + i}".encode()) for i, name in enumerate(names)]
             self.messages += [(client, row) for row in rows]
             self.node_of(client).publish(client.subscriber, *rows)
             self._some_steps()
-        self.net.settle()
+        self.net.run_until_idle()
 
     def node_of(self, client: Client) -> Node:
         return next(node for node in self.nodes if client in node.clients)
@@ -128,8 +128,8 @@ def forwarded(name: str) -> str:
     return "//fwd/" + name.removeprefix("//")
 
 
-def hears_itself(client: Client, speaker: Client) -> bool:
-    return client is not speaker or client.subscriber.echo
+def receives_own(client: Client, publisher: Client) -> bool:
+    return client is not publisher or client.subscriber.echo
 
 
 def wants(client: Client, *names: str) -> bool:
@@ -140,7 +140,7 @@ def wants(client: Client, *names: str) -> bool:
 def test_a_mesh(plan: Plan) -> None:
     run = Run(plan)
     check_that_everyone_asks_for_both_names(run)
-    run.speak()
+    run.publish_some()
     check_that_everyone_interested_got_each_message_once(run)
     check_that_names_fit(run)
     check_that_links_carry_a_message_once(run)
@@ -151,7 +151,7 @@ def check_that_everyone_asks_for_both_names(run: Run) -> None:
         for end in pair:
             for client in end.node.clients:
                 for pattern in client.subscriber.patterns:
-                    assert both_names(pattern.value) <= end.asked
+                    assert both_names(pattern.value) <= end.subscribed
 
 
 def both_names(text: str) -> set[str]:
@@ -165,8 +165,8 @@ def check_that_everyone_interested_got_each_message_once(run: Run) -> None:
     for client in run.clients:
         expected = [
             payload
-            for speaker, (name, payload) in run.messages
-            if wants(client, name, forwarded(name)) and hears_itself(client, speaker)
+            for publisher, (name, payload) in run.messages
+            if wants(client, name, forwarded(name)) and receives_own(client, publisher)
         ]
         assert Counter(client.payloads) == Counter(expected)
 
@@ -181,25 +181,25 @@ def check_that_names_fit(run: Run) -> None:
 
 def check_that_links_carry_a_message_once(run: Run) -> None:
     """Once in each direction. The simulation checks that no message returns to its origin."""
-    speakers = {payload: run.node_of(speaker) for speaker, (_, payload) in run.messages}
+    publishers = {payload: run.node_of(publisher) for publisher, (_, payload) in run.messages}
     for pair in run.net.links:
         for end in pair:
             assert len({payload for _, payload in end.sent}) == len(end.sent)
             for topic, payload in end.sent:
-                assert topic.startswith("//fwd/") or end.node is speakers[payload]
+                assert topic.startswith("//fwd/") or end.node is publishers[payload]
 
 
 @given(plans())
 def test_without_forwarding_messages_travel_one_link(plan: Plan) -> None:
     run = Run(plan, forward=False)
-    run.speak()
+    run.publish_some()
     for client in run.clients:
         expected = [
             payload
-            for speaker, (name, payload) in run.messages
+            for publisher, (name, payload) in run.messages
             if wants(client, name)
-            and hears_itself(client, speaker)
-            and run.distance_is_at_most_one(run.node_of(client), run.node_of(speaker))
+            and receives_own(client, publisher)
+            and run.distance_is_at_most_one(run.node_of(client), run.node_of(publisher))
         ]
         assert Counter(client.payloads) == Counter(expected)
 
@@ -210,10 +210,10 @@ def test_without_clients_only_forwarding_brokers_subscribe(plan: Plan) -> None:
     for client in run.clients:
         run.node_of(client).leave(client.subscriber)
         run._some_steps()
-    run.net.settle()
+    run.net.run_until_idle()
     for node in run.nodes:
         for end in node.ends:
-            texts = {text for text in end.asked if not text.startswith("polycast/node/")}
+            texts = {text for text in end.subscribed if not text.startswith("polycast/node/")}
             assert texts == ({""} if len(node.ends) > 1 else set())
 
 
@@ -225,8 +225,8 @@ def test_the_rest_of_a_mesh_continues(plan: Plan, data: st.DataObject) -> None:
     if spare:
         near, _ = data.draw(st.sampled_from(spare))
         near.node.close(near)
-        run.net.settle()
-    run.speak()
+        run.net.run_until_idle()
+    run.publish_some()
     check_that_everyone_interested_got_each_message_once(run)
 
 

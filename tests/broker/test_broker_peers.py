@@ -1,4 +1,4 @@
-"""Announcements of peers: which are believed, and how many are kept."""
+"""Announcements of peers: validation, and the limit of the table."""
 
 from __future__ import annotations
 

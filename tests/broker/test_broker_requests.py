@@ -1,4 +1,4 @@
-"""Who answers which route, and that every request gets exactly one answer."""
+"""Request routing: responders, shares, and exactly one response for each request."""
 
 from __future__ import annotations
 
@@ -42,33 +42,33 @@ def test_bodies() -> None:
 
 
 def test_a_request_goes_to_a_responder_under_a_new_number() -> None:
-    requests, asker, responder = Requests(), someone(), someone()
+    requests, requester, responder = Requests(), someone(), someone()
     requests.offer(responder, "add")
-    assert requests.request(asker, "add", "seven", BODY, 0.0) == [SendRequest(responder, 1, "add", BODY)]
-    assert requests.request(asker, "add", "seven", BODY, 0.0) == [SendRequest(responder, 2, "add", BODY)]
+    assert requests.request(requester, "add", "seven", BODY, 0.0) == [SendRequest(responder, 1, "add", BODY)]
+    assert requests.request(requester, "add", "seven", BODY, 0.0) == [SendRequest(responder, 2, "add", BODY)]
     assert len(requests) == 2
-    assert requests.respond(responder, 2, True, Body()) == [SendResponse(asker, "seven", True, Body())]
-    assert requests.respond(responder, 1, False, BODY) == [SendResponse(asker, "seven", False, BODY)]
+    assert requests.respond(responder, 2, True, Body()) == [SendResponse(requester, "seven", True, Body())]
+    assert requests.respond(responder, 1, False, BODY) == [SendResponse(requester, "seven", False, BODY)]
     assert len(requests) == 0
 
 
 def test_no_responder() -> None:
-    requests, asker, responder = Requests(), someone(), someone()
-    assert requests.request(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+    requests, requester, responder = Requests(), someone(), someone()
+    assert requests.request(requester, "add", 1, BODY, 0.0) == failed(requester, 1, NOT_FOUND)
     requests.offer(responder, "add")
-    assert requests.request(asker, "ad", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+    assert requests.request(requester, "ad", 1, BODY, 0.0) == failed(requester, 1, NOT_FOUND)
     requests.withdraw(responder, "add")
-    assert requests.request(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+    assert requests.request(requester, "add", 1, BODY, 0.0) == failed(requester, 1, NOT_FOUND)
 
 
 def test_responders_take_turns() -> None:
-    requests, asker = Requests(), someone()
+    requests, requester = Requests(), someone()
     responders = [someone() for _ in range(3)]
     for responder in responders:
         requests.offer(responder, "add")
     requests.offer(responders[0], "add")
-    asked = [effect for _ in range(6) for effect in requests.request(asker, "add", 1, BODY, 0.0)]
-    assert [effect.responder for effect in asked if isinstance(effect, SendRequest)] == responders * 2
+    requested = [effect for _ in range(6) for effect in requests.request(requester, "add", 1, BODY, 0.0)]
+    assert [effect.responder for effect in requested if isinstance(effect, SendRequest)] == responders * 2
     requests.withdraw(responders[1], "add")
     requests.withdraw(responders[1], "add")
     requests.withdraw(someone(), "add")
@@ -76,54 +76,54 @@ def test_responders_take_turns() -> None:
 
 
 def test_only_the_chosen_responder_can_respond_once() -> None:
-    requests, asker, responder, other = Requests(), someone(), someone(), someone()
+    requests, requester, responder, other = Requests(), someone(), someone(), someone()
     requests.offer(responder, "add")
     requests.offer(other, "add")
-    requests.request(asker, "add", 1, BODY, 0.0)
+    requests.request(requester, "add", 1, BODY, 0.0)
     assert requests.respond(other, 1, True, BODY) is None
-    assert requests.respond(asker, 1, True, BODY) is None
+    assert requests.respond(requester, 1, True, BODY) is None
     assert requests.respond(responder, 2, True, BODY) is None
-    assert requests.respond(responder, 1, True, BODY) == [SendResponse(asker, 1, True, BODY)]
+    assert requests.respond(responder, 1, True, BODY) == [SendResponse(requester, 1, True, BODY)]
     assert requests.respond(responder, 1, True, BODY) is None
 
 
 def test_a_withdrawn_responder_may_still_respond() -> None:
-    requests, asker, responder = Requests(), someone(), someone()
+    requests, requester, responder = Requests(), someone(), someone()
     requests.offer(responder, "add")
-    requests.request(asker, "add", 1, BODY, 0.0)
+    requests.request(requester, "add", 1, BODY, 0.0)
     requests.withdraw(responder, "add")
-    assert requests.respond(responder, 1, True, BODY) == [SendResponse(asker, 1, True, BODY)]
+    assert requests.respond(responder, 1, True, BODY) == [SendResponse(requester, 1, True, BODY)]
 
 
 def test_a_request_times_out() -> None:
-    requests, asker, responder = Requests(SECONDS), someone(), someone()
+    requests, requester, responder = Requests(SECONDS), someone(), someone()
     requests.offer(responder, "add")
-    requests.request(asker, "add", "early", BODY, 0.0)
-    requests.request(asker, "add", "late", BODY, 1.0)
+    requests.request(requester, "add", "early", BODY, 0.0)
+    requests.request(requester, "add", "late", BODY, 1.0)
     assert requests.expire(SECONDS - 0.1) == []
-    assert requests.expire(SECONDS) == failed(asker, "early", TIMEOUT)
+    assert requests.expire(SECONDS) == failed(requester, "early", TIMEOUT)
     assert requests.respond(responder, 1, True, BODY) is None
-    assert requests.respond(responder, 2, True, BODY) == [SendResponse(asker, "late", True, BODY)]
+    assert requests.respond(responder, 2, True, BODY) == [SendResponse(requester, "late", True, BODY)]
     assert requests.expire(2 * SECONDS) == []
 
 
 def test_the_responder_is_gone() -> None:
-    requests, asker, other, responder = Requests(), someone(), someone(), someone()
+    requests, requester, other, responder = Requests(), someone(), someone(), someone()
     requests.offer(responder, "add")
     requests.offer(responder, "sub")
-    requests.request(asker, "add", 1, BODY, 0.0)
+    requests.request(requester, "add", 1, BODY, 0.0)
     requests.request(other, "sub", 2, BODY, 0.0)
-    assert requests.leave(responder) == [*failed(asker, 1, GONE), *failed(other, 2, GONE)]
+    assert requests.leave(responder) == [*failed(requester, 1, GONE), *failed(other, 2, GONE)]
     assert requests.routes() == {}
-    assert requests.request(asker, "add", 1, BODY, 0.0) == failed(asker, 1, NOT_FOUND)
+    assert requests.request(requester, "add", 1, BODY, 0.0) == failed(requester, 1, NOT_FOUND)
     assert requests.leave(responder) == []
 
 
 def test_the_requester_is_gone() -> None:
-    requests, asker, responder = Requests(), someone(), someone()
+    requests, requester, responder = Requests(), someone(), someone()
     requests.offer(responder, "add")
-    requests.request(asker, "add", 1, BODY, 0.0)
-    assert requests.leave(asker) == []
+    requests.request(requester, "add", 1, BODY, 0.0)
+    assert requests.leave(requester) == []
     assert requests.respond(responder, 1, True, BODY) is None
     assert requests.expire(SECONDS) == []
     assert len(requests) == 0
@@ -168,31 +168,31 @@ def test_an_identity_has_one_share_whatever_the_number_of_its_connections() -> N
 
 
 def test_requests_that_expire_together_fail_in_parts_oldest_first() -> None:
-    requests, asker, responder = Requests(SECONDS), someone(), someone()
+    requests, requester, responder = Requests(SECONDS), someone(), someone()
     requests.offer(responder, "add")
-    asked = 10 * EXPIRE_LIMIT + 1
-    for handle in range(asked):
-        requests.request(asker, "add", handle, BODY, 0.0)
+    requested = 10 * EXPIRE_LIMIT + 1
+    for handle in range(requested):
+        requests.request(requester, "add", handle, BODY, 0.0)
     sweeps = [requests.expire(SECONDS) for _ in range(12)]
     assert [len(sweep) for sweep in sweeps] == [EXPIRE_LIMIT] * 10 + [1, 0]
-    answers = [effect for sweep in sweeps for effect in sweep]
-    assert answers == [failed(asker, handle, TIMEOUT)[0] for handle in range(asked)]
+    responses = [effect for sweep in sweeps for effect in sweep]
+    assert responses == [failed(requester, handle, TIMEOUT)[0] for handle in range(requested)]
 
 
 def test_each_of_very_many_responders_has_its_turn() -> None:
-    requests, asker = Requests(SECONDS), someone()
+    requests, requester = Requests(SECONDS), someone()
     responders = [someone() for _ in range(20_000)]
     for responder in responders:
         requests.offer(responder, "add")
-    asked = [requests.request(asker, "add", handle, BODY, 0.0) for handle in range(2 * len(responders))]
-    assert [effect.responder for [effect] in asked if isinstance(effect, SendRequest)] == responders * 2
+    requested = [requests.request(requester, "add", handle, BODY, 0.0) for handle in range(2 * len(responders))]
+    assert [effect.responder for [effect] in requested if isinstance(effect, SendRequest)] == responders * 2
 
 
 def test_a_limit_of_one_is_one() -> None:
-    requests, asker, responder = Requests(SECONDS, 1), someone(), someone()
+    requests, requester, responder = Requests(SECONDS, 1), someone(), someone()
     requests.offer(responder, "add")
-    assert isinstance(requests.request(asker, "add", 1, BODY, 0.0)[0], SendRequest)
-    assert requests.request(asker, "add", 2, BODY, 0.0) == failed(asker, 2, BUSY)
+    assert isinstance(requests.request(requester, "add", 1, BODY, 0.0)[0], SendRequest)
+    assert requests.request(requester, "add", 2, BODY, 0.0) == failed(requester, 2, BUSY)
 
 
 class Exchange(RuleBasedStateMachine):
@@ -205,11 +205,11 @@ class Exchange(RuleBasedStateMachine):
         super().__init__()
         self.requests = Requests(SECONDS, limit=8)
         self.here = [someone() for _ in range(4)]
-        self.asked = 0
+        self.requested = 0
         self.owed: dict[int, Subscriber] = {}
         """Requesters by handle."""
         self.forwarded: list[SendRequest] = []
-        self.answers: Counter[int] = Counter()
+        self.responses: Counter[int] = Counter()
         self.now = 0.0
 
     def take(self, effects: list[Effect] | None) -> None:
@@ -219,7 +219,7 @@ class Exchange(RuleBasedStateMachine):
                 self.forwarded.append(effect)
             else:
                 assert self.owed.pop(effect.handle) is effect.requester
-                self.answers[effect.handle] += 1
+                self.responses[effect.handle] += 1
 
     @rule(who=people, route=routes)
     def offer(self, who: int, route: str) -> None:
@@ -230,13 +230,13 @@ class Exchange(RuleBasedStateMachine):
         self.requests.withdraw(self.here[who], route)
 
     @rule(who=people, route=routes)
-    def ask(self, who: int, route: str) -> None:
-        self.asked += 1
-        self.owed[self.asked] = self.here[who]
-        self.take(self.requests.request(self.here[who], route, self.asked, BODY, self.now))
+    def make_request(self, who: int, route: str) -> None:
+        self.requested += 1
+        self.owed[self.requested] = self.here[who]
+        self.take(self.requests.request(self.here[who], route, self.requested, BODY, self.now))
 
     @rule(which=st.integers(0, 9), success=st.booleans())
-    def answer(self, which: int, success: bool) -> None:
+    def response(self, which: int, success: bool) -> None:
         if self.forwarded:
             forward = self.forwarded[which % len(self.forwarded)]
             self.take(self.requests.respond(forward.responder, forward.number, success, BODY))
@@ -255,7 +255,7 @@ class Exchange(RuleBasedStateMachine):
     @invariant()
     def nobody_is_forgotten(self) -> None:
         assert len(self.requests) == len(self.owed)
-        assert all(count == 1 for count in self.answers.values())
+        assert all(count == 1 for count in self.responses.values())
 
     def teardown(self) -> None:
         self.take(self.requests.expire(self.now + SECONDS))

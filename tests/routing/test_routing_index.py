@@ -1,4 +1,4 @@
-"""Many subscriptions: they come, they match, they go, and nothing stays behind."""
+"""Many subscriptions are added, match and are removed; the tables are empty afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The router answers what brute force answers, and asks its index no more than it must."""
+"""The router finds the same audiences as brute force, with as few lookups in the index as possible."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ topics = st.one_of(
 
 def is_empty(index: PatternIndex) -> bool:
     """The tables have no trace of any subscription."""
-    kept = [value for shelf in index._tables.values() for value in vars(shelf).values()]
-    return not index._everything and not any(kept)
+    left = [value for shelf in index._tables.values() for value in vars(shelf).values()]
+    return not index._everything and not any(left)
 
 
 class RouterAgainstBruteForce(RuleBasedStateMachine):
@@ -143,11 +143,11 @@ TestRouterAgainstBruteForce = RouterAgainstBruteForce.TestCase
 TestRouterAgainstBruteForce.settings = settings(stateful_step_count=50)
 
 
-# -- what is asked of the index --------------------------------------------------------------------------
+# -- lookups in the index --------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def lookups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every topic that was looked up."""
     found: list[str] = []
     match: Callable[[PatternIndex, str, PatternIndex], Audience] = PatternIndex.match
@@ -165,47 +165,47 @@ def look_up(router: Router, *keys: bytes) -> list[Audience]:
     return [router.refresh(router.topics.use(key)).audience for key in keys]
 
 
-def test_an_audience_is_cached(asked: list[str]) -> None:
+def test_an_audience_is_cached(lookups: list[str]) -> None:
     router = Router(Topics(1_000_000))
     first = look_up(router, b"a", b"b")
     assert look_up(router, b"a", b"b", b"a") == [*first, first[0]]
-    assert asked == ["a", "b"]
+    assert lookups == ["a", "b"]
 
 
-def test_an_exact_subscription_invalidates_one_topic(asked: list[str]) -> None:
+def test_an_exact_subscription_invalidates_one_topic(lookups: list[str]) -> None:
     router, one = Router(Topics(1_000_000)), Subscriber(1)
     _, other = look_up(router, b"a", b"b")
-    asked.clear()
+    lookups.clear()
     router.subscribe(one, Exact("a"), FORMS[0])
     a, b = look_up(router, b"a", b"b")
-    assert asked == ["a"]
+    assert lookups == ["a"]
     assert b is other
     assert a.members == {(one, FORMS[0])}
     router.unsubscribe(one, Exact("a"))
-    asked.clear()
+    lookups.clear()
     assert look_up(router, b"b", b"a") == [other, other]
-    assert asked == ["a"]
+    assert lookups == ["a"]
 
 
 @pytest.mark.parametrize("pattern", [Prefix("a"), Contains("a"), Everything()], ids=str)
-def test_any_other_subscription_invalidates_all_topics(asked: list[str], pattern: Pattern) -> None:
+def test_any_other_subscription_invalidates_all_topics(lookups: list[str], pattern: Pattern) -> None:
     router, one = Router(Topics(1_000_000)), Subscriber(1)
     look_up(router, b"a", b"b")
-    asked.clear()
+    lookups.clear()
     router.subscribe(one, pattern, FORMS[0])
     look_up(router, b"a", b"b")
-    assert asked == ["a", "b"]
+    assert lookups == ["a", "b"]
 
 
-def test_an_unchanged_subscription_invalidates_nothing(asked: list[str]) -> None:
+def test_an_unchanged_subscription_invalidates_nothing(lookups: list[str]) -> None:
     router, one = Router(Topics(1_000_000)), Subscriber(1)
     router.subscribe(one, Everything(), FORMS[0])
     look_up(router, b"a")
-    asked.clear()
+    lookups.clear()
     assert not router.subscribe(one, Everything(), FORMS[0])
     assert not router.unsubscribe(one, Contains("a"))
     look_up(router, b"a")
-    assert asked == []
+    assert lookups == []
 
 
 def test_a_second_subscription_replaces_the_encoder() -> None:

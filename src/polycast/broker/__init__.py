@@ -4,10 +4,19 @@ from polycast.broker.announcements import Peer, PeerTable
 from polycast.broker.hub import Delivery, Hub
 from polycast.broker.mesh import Mesh, Plan
 from polycast.broker.requests import Requests
-from polycast.broker.sequencer import Applied, Ledger, LocalSequencer, Proposal, Sequencer
+from polycast.broker.sequencer import (
+    Applied,
+    ClusterSequencer,
+    Ledger,
+    LocalSequencer,
+    Proposal,
+    Sequencer,
+    StagedFrame,
+)
 
 __all__ = [
     "Applied",
+    "ClusterSequencer",
     "Delivery",
     "Hub",
     "Ledger",
@@ -19,4 +28,5 @@ __all__ = [
     "Proposal",
     "Requests",
     "Sequencer",
+    "StagedFrame",
 ]

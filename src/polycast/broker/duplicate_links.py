@@ -58,9 +58,9 @@ def links_to_close(links: LinkStates, one: Subscriber, own: str) -> Iterator[tup
             closes_one = link.dialed
         else:
             continue
-        closed, kept = (one, two) if closes_one else (two, one)
+        closed, remaining = (one, two) if closes_one else (two, one)
         links[closed].node = ""  # no longer a duplicate of any link
-        yield closed, kept
+        yield closed, remaining
 
 
 def update_preferred(links: LinkStates, node: str) -> LinkStates:

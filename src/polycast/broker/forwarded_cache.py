@@ -36,7 +36,7 @@ class ForwardedCache:
     def add(self, key: Key, now: float, awaits_direct: bool) -> None:
         self._seen.pop(key, None)
         self._seen[key] = (now, awaits_direct)
-        while self._oldest_is_stale(now):
+        while now - next(iter(self._seen.values()))[0] >= self._seconds:
             self._seen.popitem(last=False)
         while len(self._seen) > self._messages:
             self._seen.popitem(last=False)
@@ -49,6 +49,3 @@ class ForwardedCache:
             return False
         self._seen[key] = (entry[0], False)
         return now - entry[0] < LATE_SECONDS
-
-    def _oldest_is_stale(self, now: float) -> bool:
-        return now - self._seen[next(iter(self._seen))][0] >= self._seconds

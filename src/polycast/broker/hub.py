@@ -6,6 +6,7 @@ audience. Slices of one audience form one delivery where that changes the order 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -114,13 +115,9 @@ def _stretches(burst: Burst, topics: list[Topic], router: Router) -> list[Stretc
 
 def _gather(stretches: list[Stretch]) -> list[tuple[Audience, Slices]]:
     """One entry per audience where no subscriber is in two audiences: the order must stay for each subscriber."""
-    by_audience: dict[Audience, Slices] = {}
+    by_audience: defaultdict[Audience, Slices] = defaultdict(list)
     for audience, start, stop in stretches:
-        slices = by_audience.get(audience)
-        if slices is None:
-            by_audience[audience] = [(start, stop)]
-        else:
-            slices.append((start, stop))
+        by_audience[audience].append((start, stop))
     if len(by_audience) == len(stretches) or are_disjoint(frozenset(by_audience)):
         return list(by_audience.items())
     return [(audience, [(start, stop)]) for audience, start, stop in stretches]

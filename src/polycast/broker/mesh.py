@@ -123,7 +123,8 @@ class Mesh:
     ) -> None:
         self._hub = hub
         self._node = node
-        self._forward = forward
+        self.forwards = forward
+        """Whether messages may be delivered under other names as well."""
         self._cache = ForwardedCache(seconds, messages)
         self._links: dict[Subscriber, LinkState] = {}
         self._interest: Counter[str] = Counter()
@@ -138,11 +139,6 @@ class Mesh:
     def forgotten(self) -> int:
         """Messages evicted early from the cache of forwarded messages."""
         return self._cache.forgotten
-
-    @property
-    def forwards(self) -> bool:
-        """Whether messages may be delivered under other names as well."""
-        return self._forward
 
     # -- subscriptions -----------------------------------------------------------------------------------
 
@@ -178,7 +174,7 @@ class Mesh:
         return [] if subscriber in self._links else self._change_interest(pattern, -1)
 
     def _change_interest(self, pattern: Pattern, step: int) -> list[Effect]:
-        texts = to_texts(pattern, self._forward)
+        texts = to_texts(pattern, self.forwards)
         for text in texts:
             self._interest[text] += step
             if not self._interest[text]:
@@ -194,7 +190,7 @@ class Mesh:
         self, texts: tuple[str, ...], links: dict[Subscriber, LinkState] | None = None
     ) -> list[Effect]:
         """Subscribes and unsubscribes at each link, as these texts have local subscriptions or not."""
-        forwards_all = self._forward and len(self._links) > 1
+        forwards_all = self.forwards and len(self._links) > 1
         effects: list[Effect] = []
         for subscriber, link in (self._links if links is None else links).items():
             for text in texts:
@@ -221,7 +217,7 @@ class Mesh:
 
     def plan(self, burst: Burst, origin: Subscriber, now: float) -> Plan:
         """Which messages of a burst are published, and under which names."""
-        if not self._forward:
+        if not self.forwards:
             parts = readable_parts(burst)
             return Plan(parts, None, sum(map(len, parts)), len(burst) - sum(map(len, parts)))
         deliveries: list[Delivery] = []
@@ -233,7 +229,11 @@ class Mesh:
                 indices = list(messages)
                 if decision.deliver:
                     run = part.cut(indices[0], indices[-1] + 1)
-                    spread = self._spread(run, origin, decision.forward)
+                    spread = [
+                        each
+                        for piece in run.runs()
+                        for each in self._spread(run, *piece, origin, decision.forward)
+                    ]
                     deliveries += spread
                     bursts += [run, *(each.burst for each in spread if each.burst is not run)]
                     accepted += len(run)
@@ -261,17 +261,10 @@ class Mesh:
             self._cache.add(key, now, awaits_direct=origin.link and forwarded)
         return ForwardDecision(deliver=True, forward=not seen)
 
-    def _spread(self, burst: Burst, origin: Subscriber, forward: bool) -> list[Delivery]:
-        """The burst under its own name, then under its other names for subscribers that are not reached yet."""
-        return [
-            delivery
-            for run, first, last in burst.runs()
-            for delivery in self._spread_run(burst, run, first, last, origin, forward)
-        ]
-
-    def _spread_run(
+    def _spread(
         self, burst: Burst, run: int, first: int, last: int, origin: Subscriber, forward: bool
     ) -> Iterable[Delivery]:
+        """A run under its own name, then under its other names for subscribers that are not reached yet."""
         topic = burst.topics[run]
         forwarded = to_forwarded(topic)
         reached: set[Subscriber] = set() if origin.echo else {origin}
@@ -288,12 +281,8 @@ class Mesh:
             )
             if members:
                 reached.update(subscriber for subscriber, _ in members)
-                yield self._delivery(burst, name, first, last, Audience(members), renamed=name != topic)
-
-    def _delivery(
-        self, burst: Burst, name: bytes, first: int, last: int, audience: Audience, renamed: bool
-    ) -> Delivery:
-        if not renamed:
-            return Delivery(audience, burst, [(first, last)])
-        copy = burst.cut(first, last).rename([name])
-        return Delivery(audience, copy, [(0, last - first)])
+                if name == topic:
+                    yield Delivery(Audience(members), burst, [(first, last)])
+                else:
+                    copy = burst.cut(first, last).rename([name])
+                    yield Delivery(Audience(members), copy, [(0, last - first)])

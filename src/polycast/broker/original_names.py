@@ -19,14 +19,14 @@ ENDS = tuple(FORWARDED[start:] for start in range(len(FORWARDED)))
 """The beginnings of substrings that begin inside `//fwd/`."""
 
 
-def originals(asked: Pattern) -> list[Pattern]:
-    """Patterns that together match the original name of every topic that `asked` matches."""
-    if isinstance(asked, Exact | Prefix):
-        return _unwrap([asked])
-    if asked.value in FORWARDED:
+def originals(pattern: Pattern) -> list[Pattern]:
+    """Patterns that together match the original name of every topic that `pattern` matches."""
+    if isinstance(pattern, Exact | Prefix):
+        return _unwrap([pattern])
+    if pattern.value in FORWARDED:
         return [Everything()]
-    begun = [asked.value.removeprefix(end) for end in ENDS if asked.value.startswith(end)]
-    return [asked, *_unwrap([name for rest in begun for name in _published_as(Prefix, rest)])]
+    begun = [pattern.value.removeprefix(end) for end in ENDS if pattern.value.startswith(end)]
+    return [pattern, *_unwrap([name for rest in begun for name in _published_as(Prefix, rest)])]
 
 
 def with_copies(allowed: list[Pattern]) -> list[Pattern]:

@@ -21,8 +21,6 @@ BUSY = "Busy"
 
 
 class SendRequest(NamedTuple):
-    """Send this request to the responder."""
-
     responder: Subscriber
     number: int
     route: str
@@ -30,8 +28,6 @@ class SendRequest(NamedTuple):
 
 
 class SendResponse(NamedTuple):
-    """Send this response to the requester."""
-
     requester: Subscriber
     handle: Any
     success: bool
@@ -50,12 +46,10 @@ class OpenRequest(NamedTuple):
 
 
 def text_body(text: str) -> Body:
-    """A plain text body."""
     return Body(text.encode(), Format.TEXT)
 
 
 def json_body(content: Any) -> Body:
-    """A JSON body."""
     return Body(json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(), Format.JSON)
 
 
@@ -88,11 +82,12 @@ class Requests:
         return len(self._open)
 
     def routes(self) -> dict[str, int]:
-        """The number of responders of each route."""
         return {route: len(offers) for route, offers in self._offers.items()}
 
+    def count_responders(self, route: str) -> int:
+        return len(self._offers.get(route, ()))
+
     def served_by(self, responder: Subscriber) -> set[str]:
-        """The routes of a responder."""
         return self._routes.get(responder, set())
 
     def offer(self, responder: Subscriber, route: str) -> None:

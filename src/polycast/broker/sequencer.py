@@ -45,6 +45,25 @@ class Proposal(NamedTuple):
     """The messages of the batch; copies under other names do not count."""
     bulk: BulkRows | None = None
     """Instead of bursts."""
+    link: bool = False
+    """Whether the messages came from another broker of a mesh."""
+
+
+class StagedFrame(NamedTuple):
+    """Rows of a stage, which a later proposal publishes."""
+
+    batch: BatchKey
+    name: str | None
+    """None: all stages of the batch, to be dropped."""
+    before: int
+    """The rows before these. 0: the stage begins anew."""
+    rows: int
+    data: bytes
+    """An Arrow IPC stream."""
+    dropped: bool = False
+    """The stage is dropped."""
+    places: Sequence[int] = ()
+    """Where the replicated log has it."""
 
 
 class Applied(NamedTuple):
@@ -75,7 +94,7 @@ class Ledger:
         first = self.next_offset
         if known := self._known(proposal.batch):
             return Applied(proposal, first, first, micros, [], [], known)
-        topics = [self._number(burst) for burst in proposal.bursts]
+        topics = [self._number(burst, micros) for burst in proposal.bursts]
         sequences = self._number_bulk(proposal.bulk) if proposal.bulk else []
         if proposal.batch and self.batches is not None:
             self.batches.add(proposal.batch, first, proposal.messages, micros)
@@ -86,7 +105,7 @@ class Ledger:
             return None
         return self.batches.find(batch, self.micros)
 
-    def _number(self, burst: Burst) -> list[Topic]:
+    def _number(self, burst: Burst, micros: int) -> list[Topic]:
         """Positions for every message, whether or not it has subscribers."""
         topics = self.topics.use_all(burst.topics)
         start = 0
@@ -98,8 +117,9 @@ class Ledger:
             topic.last_offset = before + stop
             start = stop
         burst.offset = self.next_offset
+        burst.micros = micros
         self.next_offset += start
-        self.topics.trim()
+        self.topics.trim(self.next_offset)
         return topics
 
     def _number_bulk(self, bulk: BulkRows) -> list[int]:
@@ -110,7 +130,7 @@ class Ledger:
             topic.next_sequence += count
             topic.last_offset = first + last
         self.next_offset += sum(bulk.counts)
-        self.topics.trim()
+        self.topics.trim(self.next_offset)
         return sequences
 
 
@@ -118,6 +138,57 @@ class Sequencer(Protocol):
     """Puts proposals in order. Proposals of one broker are applied in the order in which it proposed them."""
 
     def propose(self, proposal: Proposal, on_applied: Callable[[Applied], None]) -> None: ...
+
+
+OnRemote = Callable[[Applied], None]
+OnOwn = Callable[[Callable[[], None]], None]
+
+
+class ClusterSequencer(Sequencer, Protocol):
+    """Proposals of all nodes, in the order of a replicated log."""
+
+    node: str
+    proposed: int
+    """The number of proposals of this node."""
+
+    def attach(self, ledger: Ledger, on_remote: OnRemote, on_own: OnOwn, on_turn: Callable[[], None]) -> None:
+        """`on_remote` gets what other nodes proposed; `on_own` applies one proposal of this node; `on_turn` is
+        called after some were applied."""
+        ...
+
+    def has_room(self) -> bool: ...
+
+    def is_behind(self, share: float) -> bool:
+        """Whether the proposals that wait exceed this share of their limit."""
+        ...
+
+    async def catch_up(self) -> None:
+        """Applies what the replicated log has already."""
+        ...
+
+    def attach_stages(
+        self,
+        on_frame: Callable[[StagedFrame], None],
+        on_batch: Callable[[BatchKey], None],
+        first: Callable[[], int],
+    ) -> None:
+        """`on_frame` gets every frame that was staged at any node, `on_batch` every batch that was applied;
+        `first` says where the oldest frame lies that is still needed, 0: none."""
+        ...
+
+    def stage(self, frame: StagedFrame, on_applied: Callable[[], None]) -> None: ...
+
+    async def read_frame(self, places: Sequence[int]) -> StagedFrame:
+        """A frame from the replicated log."""
+        ...
+
+    async def reach_end(self) -> None:
+        """Returns when this node has applied what the replicated log has now."""
+        ...
+
+    async def drain(self, seconds: float) -> None:
+        """Waits until all proposals of this node are applied, and then applies nothing more."""
+        ...
 
 
 class LocalSequencer:

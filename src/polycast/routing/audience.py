@@ -14,23 +14,21 @@ from weakref import WeakValueDictionary
 from polycast.model import Encoder, Pattern
 
 
-def _has_every_right(topic: str) -> bool:
-    return True
-
-
 class Subscriber:
     """A connection, as routing sees it. `owner` is opaque here."""
 
-    __slots__ = ("echo", "has_right", "link", "may_receive", "owner", "patterns")
+    __slots__ = ("committed", "echo", "has_right", "link", "may_receive", "owner", "patterns")
 
     def __init__(self, owner: Any, echo: bool = True, link: bool = False) -> None:
         self.owner = owner
         self.echo = echo
         self.link = link
         self.patterns: dict[Pattern, Encoder] = {}
+        self.committed = False
+        """Whether it gets messages only when they are durable. Set before its first subscription."""
         self.may_receive: Callable[[str], bool] | None = None
         """Restricts the topics that match its patterns; None: no restriction. Set by `Router.limit`."""
-        self.has_right: Callable[[str], bool] = _has_every_right
+        self.has_right: Callable[[str], bool] = lambda topic: True
         """Whether the subscriber has the right to this topic, whatever name a message is delivered under."""
 
 
@@ -38,12 +36,17 @@ Member = tuple[Subscriber, Encoder]
 
 
 class Audience:
-    __slots__ = ("__weakref__", "_local", "groups", "members")
+    __slots__ = ("__weakref__", "_local", "committed", "groups", "live", "members")
 
     def __init__(self, members: frozenset[Member]) -> None:
         self.members = members
-        self.groups = _by_encoder(members)
+        self.groups = self.live = _by_encoder(members)
         """The subscribers of each encoder: encode once, deliver to all."""
+        self.committed: Groups = ()
+        """The groups of subscribers that get messages only when they are durable; `live` are the others."""
+        if any(subscriber.committed for subscriber, _ in members):
+            self.committed = _by_encoder(member for member in members if member[0].committed)
+            self.live = _by_encoder(member for member in members if not member[0].committed)
         self._local: Audience | None = None
 
     def __bool__(self) -> bool:
@@ -58,7 +61,10 @@ class Audience:
         return self._local
 
 
-def _by_encoder(members: Iterable[Member]) -> tuple[tuple[Encoder, tuple[Subscriber, ...]], ...]:
+Groups = tuple[tuple[Encoder, tuple[Subscriber, ...]], ...]
+
+
+def _by_encoder(members: Iterable[Member]) -> Groups:
     groups: dict[Encoder, list[Subscriber]] = {}
     for subscriber, encoder in members:
         groups.setdefault(encoder, []).append(subscriber)
@@ -78,18 +84,13 @@ def are_disjoint(audiences: frozenset[Audience]) -> bool:
     return True
 
 
-class Audiences:
-    """The intern table. It holds weak references: unused audiences disappear."""
+Audiences = WeakValueDictionary[frozenset[Member], Audience]
+"""The intern table. It holds weak references: unused audiences disappear."""
 
-    def __init__(self) -> None:
-        self._known: WeakValueDictionary[frozenset[Member], Audience] = WeakValueDictionary()
 
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def intern(self, members: Iterable[Member]) -> Audience:
-        key = frozenset(members)
-        audience = self._known.get(key)
-        if audience is None:
-            audience = self._known[key] = Audience(key)
-        return audience
+def intern(audiences: Audiences, members: Iterable[Member]) -> Audience:
+    key = frozenset(members)
+    audience = audiences.get(key)
+    if audience is None:
+        audience = audiences[key] = Audience(key)
+    return audience

@@ -8,6 +8,7 @@ message each (an id in the name) the floor is 1.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
@@ -34,6 +35,8 @@ class Topics:
         self._old: dict[bytes, Topic] = {}
         self.floor = 0
         self.forgotten = 0
+        self.generations = (0, 0)
+        """The offsets where the old and the young generation begin: topics used since then are in them."""
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -60,12 +63,17 @@ class Topics:
             self._young[key] = topic
         return topic
 
-    def restore(self, topics: Iterable[Topic], floor: int) -> None:
+    def restore(
+        self, topics: Iterable[Topic], floor: int, generations: tuple[int, int] = (0, sys.maxsize)
+    ) -> None:
         """After a restart. Topics that are not given start at `floor`."""
-        self._old = {topic.name.encode(): topic for topic in topics}
+        for topic in topics:
+            table = self._young if topic.last_offset >= generations[1] else self._old
+            table[topic.name.encode()] = topic
         self.floor = floor
+        self.generations = generations
 
-    def trim(self) -> None:
+    def trim(self, next_offset: int = 0) -> None:
         """Forgets the old generation if the young one is full. All topics in use must be numbered."""
         if len(self._young) < self._half:
             return
@@ -73,3 +81,4 @@ class Topics:
         highest = max((topic.next_sequence for topic in self._old.values()), default=0)
         self.floor = max(self.floor, highest)
         self._old, self._young = self._young, {}
+        self.generations = (self.generations[1], next_offset)

@@ -1,0 +1,1 @@
+"""The cluster: brokers that share one replicated log, a JetStream stream."""

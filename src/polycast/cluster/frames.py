@@ -1,0 +1,49 @@
+"""Frames of staged rows, read from the stream: the rows of a commit.
+
+A frame lies where its messages are stored. All nodes read the same bytes there, so all publish the same rows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from polycast.broker import Proposal, StagedFrame
+from polycast.cluster.messages import join_frame, read_commit, to_proposal
+from polycast.cluster.reader import RemovedError
+from polycast.cluster.stream import NOT_FOUND, ApiError, Stream
+
+log = logging.getLogger("polycast.cluster")
+
+AGAIN_SECONDS = 0.2
+
+
+async def read_commit_rows(stream: Stream, body: memoryview) -> Proposal:
+    """Raises ForeignMessageError if it names something else, RemovedError if the stream has removed a frame."""
+    proposed, columns = read_commit(body)
+    frames = [await read_frame(stream, places) for places in columns.frames]
+    return await asyncio.to_thread(to_proposal, proposed, columns, frames)
+
+
+async def read_frame(stream: Stream, places: Sequence[int]) -> StagedFrame:
+    return join_frame([await _get(stream, place) for place in places], places)
+
+
+async def _get(stream: Stream, sequence: int) -> bytes:
+    """Waits while there is no leader. A server that has just become the leader may not have the message yet."""
+    while True:
+        try:
+            return await stream.get(sequence)
+        except ApiError as error:
+            log.debug("message %s: %s", sequence, error)
+            if error.code == NOT_FOUND and await _is_removed(stream, sequence):
+                raise RemovedError(f"the stream has removed message {sequence:,}, which a commit needs") from error
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _is_removed(stream: Stream, sequence: int) -> bool:
+    try:
+        info = await stream.info()
+    except ApiError:
+        return False
+    return info is None or sequence < info.first

@@ -1,0 +1,58 @@
+"""A nats-server on this machine, as a process of `polycast up --nodes`: `python -m polycast.cluster.local_server`.
+
+Writes its configuration, starts it, prints `ready` when it answers, and ends with it. It takes connections of this
+machine alone, with a password that only the processes of one `polycast up` know.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import msgspec
+
+from polycast.cluster.nats_server import ServerPlan, answers, find_program, write_configuration
+from polycast.errors import PolycastError
+
+START_SECONDS = 20.0
+PASSWORD = "POLYCAST_NATS_PASSWORD"
+"""In the environment: arguments are visible to all accounts."""
+
+
+def run(plan: ServerPlan) -> int:
+    file = write_configuration(plan, os.environ[PASSWORD])
+    with plan.log_file.open("ab") as out:
+        process = subprocess.Popen([find_program(), "-c", str(file)], stdout=out, stderr=out)
+    signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and not answers(plan.listen):
+        if time.monotonic() > deadline:
+            process.kill()
+        time.sleep(0.05)
+    if process.poll() is None:
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+    elif process.returncode:
+        sys.stderr.write(f"polycast: nats-server ended; {plan.log_file} says why\n")
+    return process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago."""
+    opened = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [each.getsockname()[1] for each in opened]
+    for each in opened:
+        each.close()
+    return ports
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(run(msgspec.json.decode(sys.argv[1], type=ServerPlan)))
+    except PolycastError as failure:
+        sys.stderr.write(f"polycast: {failure}\nhint: {failure.hint}\n")
+        sys.exit(failure.exit_code)

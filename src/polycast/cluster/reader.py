@@ -1,0 +1,145 @@
+"""The reader: the messages of the stream, each once, in order, from any sequence on.
+
+It has a pull consumer of its own, in memory and without acknowledgements, and makes a new one at any doubt. The
+consumer numbers what it delivers: a jump of that number means that a message was lost on the way; a jump of the
+stream sequence alone means that the stream has removed messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from polycast.cluster.stream import ApiError, Stream
+from polycast.errors import PolycastError
+
+log = logging.getLogger("polycast.cluster")
+
+BATCH = 64
+BATCH_BYTES = 8 * 1024 * 1024
+HEARTBEAT_SECONDS = 1.0
+SILENCE_SECONDS = 3.0
+EXPIRES_SECONDS = 30.0
+INACTIVE_SECONDS = 60
+AGAIN_SECONDS = 0.2
+NANO = 10**9
+ENDS_PULL = ("408", "409")
+
+
+class DoubtError(Exception):
+    """A new consumer is needed."""
+
+
+class RemovedError(PolycastError):
+    """The stream has removed messages that were not read."""
+
+
+class Delivered(NamedTuple):
+    sequence: int
+    data: bytes
+
+
+class StreamReader:
+    def __init__(self, stream: Stream, node: str) -> None:
+        self._stream = stream
+        self._node = node
+        self.restarts = 0
+
+    async def read(self, sequence: int) -> AsyncIterator[Delivered]:
+        """From this stream sequence on, for ever. Raises RemovedError."""
+        expected = sequence
+        while True:
+            try:
+                async for delivered in self._consume(expected):
+                    expected = delivered.sequence + 1
+                    yield delivered
+            except (DoubtError, ApiError, NatsError, OSError) as error:
+                log.debug("a new consumer from %s on: %r", expected, error)
+                self.restarts += 1
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _consume(self, sequence: int) -> AsyncIterator[Delivered]:
+        name = f"{self._node}-{secrets.token_hex(4)}"
+        connection = self._stream.connection
+        await self._create(name, sequence)
+        inbox = connection.new_inbox()
+        subscription = await connection.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        pull = _Pull(self._stream, name, inbox)
+        expected, delivered = sequence, 0
+        try:
+            while True:
+                await pull.refill()
+                message = await _next(subscription)
+                if message.headers and "Status" in message.headers:
+                    pull.note_status(message)
+                    continue
+                place = message.metadata.sequence
+                delivered += 1
+                if place.consumer != delivered:
+                    raise DoubtError(f"message {place.consumer} instead of {delivered}")
+                if place.stream != expected:
+                    raise RemovedError(
+                        f"the stream has removed messages from {expected:,} to {place.stream - 1:,}"
+                    )
+                expected += 1
+                pull.outstanding -= 1
+                yield Delivered(place.stream, message.data)
+        finally:
+            await _close(subscription)
+
+    async def _create(self, name: str, sequence: int) -> None:
+        config = {
+            "name": name, "ack_policy": "none", "deliver_policy": "by_start_sequence",
+            "opt_start_seq": max(1, sequence), "mem_storage": True, "num_replicas": 1, "replay_policy": "instant",
+            "inactive_threshold": INACTIVE_SECONDS * NANO, "max_waiting": 16,
+        }  # fmt: skip
+        body = {"stream_name": self._stream.name, "config": config, "action": "create"}
+        await self._stream.call(f"CONSUMER.CREATE.{self._stream.name}.{name}", body)
+
+
+class _Pull:
+    def __init__(self, stream: Stream, consumer: str, inbox: str) -> None:
+        self._stream = stream
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream.name}.{consumer}"
+        self._inbox = inbox
+        self.outstanding = 0
+
+    async def refill(self) -> None:
+        if self.outstanding <= BATCH // 2:
+            count = BATCH - self.outstanding
+            self.outstanding = BATCH
+            asked = {
+                "batch": count, "max_bytes": BATCH_BYTES, "expires": int(EXPIRES_SECONDS * NANO),
+                "idle_heartbeat": int(HEARTBEAT_SECONDS * NANO),
+            }  # fmt: skip
+            await self._stream.connection.publish(self._subject, json.dumps(asked).encode(), reply=self._inbox)
+
+    def note_status(self, message: Msg) -> None:
+        headers = message.headers or {}
+        status, text = headers["Status"], headers.get("Description", "")
+        if status in ENDS_PULL and "Consumer" not in text:
+            self.outstanding -= int(headers.get("Nats-Pending-Messages", self.outstanding))
+        elif status != "100":
+            raise DoubtError(f"{status} {text}")
+
+
+async def _next(subscription: object) -> Msg:
+    try:
+        return await subscription.next_msg(timeout=SILENCE_SECONDS)  # type: ignore[attr-defined, no-any-return]
+    except NatsTimeoutError as error:
+        raise DoubtError("no heartbeat") from error
+
+
+async def _close(subscription: object) -> None:
+    try:
+        await subscription.unsubscribe()  # type: ignore[attr-defined]
+    except (NatsError, OSError):
+        log.debug("the subscription is gone already")

@@ -1,0 +1,207 @@
+"""Requests and listings across nodes, over core NATS.
+
+    NAME.offers        a route: every node responds with the number of its responders
+    NAME.ask.NODE      a request for one of them
+    NAME.list.NODE     a listing, or the close of a connection, of that node alone
+
+A node whose own clients serve a route uses them. Otherwise it asks all nodes, and chooses one at random, weighted
+by its responders. The node of the requester checks rights; the other one trusts it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError, NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from polycast.broker import requests
+from polycast.cluster.peers import Heard, gather, respond_to
+from polycast.cluster.stream import Stream
+from polycast.cluster.tasks import end_tasks
+from polycast.errors import PolycastError
+from polycast.model import Body, Format
+from polycast.server.api.routes import CloseRequest, Routes
+from polycast.server.core import Core
+from polycast.server.dispatch.bodies import RouteError, read_request
+from polycast.server.dispatch.request_handler import Respond
+
+OFFER_SECONDS = 0.5
+LIST_SECONDS = 2.0
+MARGIN_SECONDS = 2.0
+"""More than the time limit of requests: the other node sends the timeout."""
+OPEN_AT_MOST = 10_000
+CONNECTIONS, STATS, CLOSE = "polycast/connections", "polycast/stats", "polycast/close"
+TOPICS = "polycast/topics"
+
+
+class Offer(msgspec.Struct, frozen=True):
+    node: str
+    responders: int
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True):
+    route: str
+    payload: bytes
+    format: Format
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    success: bool
+    payload: bytes
+    format: Format
+
+
+class ClusterRequests:
+    def __init__(self, stream: Stream, core: Core, heard: Heard) -> None:
+        self._stream = stream
+        self._core = core
+        self._heard = heard
+        self._handler = core.request_handler
+        self._routes = Routes(core)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        node, subscribe = self._core.node, self._stream.subscribe
+        await subscribe("offers", self._on_offers)
+        await subscribe(f"ask.{node}", self._on_ask)
+        await subscribe(f"list.{node}", self._on_list)
+        self._handler.elsewhere = self._request
+        self._core.cluster_routes |= {
+            CONNECTIONS: self._connections, STATS: self._stats, CLOSE: self._close, TOPICS: self._topics,
+        }  # fmt: skip
+
+    async def stop(self) -> None:
+        await end_tasks(self._tasks)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- requests of own clients -------------------------------------------------------------------------
+
+    def _request(self, route: str, body: Body, respond: Respond) -> None:
+        if len(self._tasks) >= OPEN_AT_MOST:
+            respond(False, requests.text_body(requests.BUSY))
+        else:
+            self._later(self._ask(route, body, respond))
+
+    async def _ask(self, route: str, body: Body, respond: Respond) -> None:
+        success, answer = await self._answer_of(route, body)
+        respond(success, answer)
+        self._core.outbox.flush()
+
+    async def _answer_of(self, route: str, body: Body) -> tuple[bool, Body]:
+        node = await self._choose(route)
+        if node is None:
+            return False, requests.text_body(requests.NOT_FOUND)
+        asked = msgspec.msgpack.encode(Asked(route, body.payload, body.format))
+        seconds = self._core.settings.ubre.request_seconds + MARGIN_SECONDS
+        try:
+            subject = f"{self._stream.name}.ask.{node}"
+            response = await self._stream.connection.request(subject, asked, timeout=seconds)
+        except MaxPayloadError:
+            return False, requests.text_body(f"TooLarge: {len(asked):,} bytes are too large for another node")
+        except NatsTimeoutError:
+            return False, requests.text_body(requests.TIMEOUT)
+        except (NoRespondersError, NatsError, OSError):
+            return False, requests.text_body(requests.GONE)
+        answer = msgspec.msgpack.decode(response.data, type=Answer)
+        return answer.success, Body(answer.payload, answer.format)
+
+    async def _choose(self, route: str) -> str | None:
+        found = await gather(self._stream, "offers", route.encode(), OFFER_SECONDS, self._heard.enough())
+        offers = [msgspec.json.decode(each, type=Offer) for each in found]
+        weights = [offer.responders for offer in offers]
+        return random.choices(offers, weights)[0].node if any(weights) else None
+
+    # -- requests of other nodes -------------------------------------------------------------------------
+
+    async def _on_offers(self, message: Msg) -> None:
+        count = self._core.requests.count_responders(message.data.decode(errors="replace"))
+        await respond_to(message, msgspec.json.encode(Offer(self._core.node, count)))
+
+    async def _on_ask(self, message: Msg) -> None:
+        asked = msgspec.msgpack.decode(message.data, type=Asked)
+        body = Body(asked.payload, asked.format)
+        self._handler.request_for_other(
+            asked.route, body, lambda *answer: self._later(self._send(message, *answer))
+        )
+
+    async def _send(self, message: Msg, success: bool, body: Body) -> None:
+        try:
+            await respond_to(message, msgspec.msgpack.encode(Answer(success, body.payload, body.format)))
+        except MaxPayloadError:
+            text = f"TooLarge: the response has {len(body.payload):,} bytes, too large for another node"
+            await respond_to(message, msgspec.msgpack.encode(Answer(False, text.encode(), Format.TEXT)))
+
+    # -- listings ----------------------------------------------------------------------------------------
+
+    async def _connections(self, body: Body) -> Any:
+        found = await self._list(CONNECTIONS, body)
+        rows = [{**row, "node": node} for node, listed in found.items() for row in listed["connections"]]
+        return {"total": sum(listed["total"] for listed in found.values()), "connections": rows}
+
+    async def _topics(self, body: Body) -> Any:
+        """The topics that this node finds, with the subscribers of all nodes."""
+        found = await self._list(TOPICS, body)
+        subscribers: Counter[str] = Counter()
+        for listed in found.values():
+            subscribers.update({row["topic"]: row["subscribers"] for row in listed["topics"]})
+        own = found[self._core.node]
+        rows = [{**row, "subscribers": subscribers[row["topic"]]} for row in own["topics"]]
+        return {**own, "topics": rows}
+
+    async def _stats(self, body: Body) -> Any:
+        """The counters of this node, and under `nodes` the totals of all."""
+        found = await self._list(STATS, body)
+        own = found[self._core.node]
+        totals = [
+            {"node": node, **{key: value for key, value in stats.items() if isinstance(value, int | float)}}
+            for node, stats in found.items()
+        ]
+        return {**own, "node": self._core.node, "nodes": totals}
+
+    async def _close(self, body: Body) -> Any:
+        node = read_request(body, CloseRequest).name.partition("#")[0]
+        if node == self._core.node or node not in self._heard.nodes():
+            return await self._routes.list_here(CLOSE, body)
+        return await self._ask_list(node, CLOSE, body)
+
+    async def _list(self, route: str, body: Body) -> dict[str, Any]:
+        """By node. Nodes that do not respond are left out."""
+        own = await self._routes.list_here(route, body)
+        others = sorted(self._heard.nodes())
+        found = await asyncio.gather(
+            *(self._ask_list(node, route, body) for node in others), return_exceptions=True
+        )
+        pairs = zip(others, found, strict=True)
+        return {self._core.node: own} | {node: each for node, each in pairs if not isinstance(each, BaseException)}
+
+    async def _ask_list(self, node: str, route: str, body: Body) -> Any:
+        asked = msgspec.msgpack.encode(Asked(route, body.payload, body.format))
+        try:
+            subject = f"{self._stream.name}.list.{node}"
+            response = await self._stream.connection.request(subject, asked, timeout=LIST_SECONDS)
+        except (NatsError, OSError) as error:
+            raise RouteError(f"Gone: the node {node} does not respond") from error
+        answer = msgspec.msgpack.decode(response.data, type=Answer)
+        if not answer.success:
+            raise RouteError(answer.payload.decode())
+        return msgspec.json.decode(answer.payload)
+
+    async def _on_list(self, message: Msg) -> None:
+        asked = msgspec.msgpack.decode(message.data, type=Asked)
+        try:
+            found = await self._routes.list_here(asked.route, Body(asked.payload, asked.format))
+            body = requests.json_body(found)
+            await self._send(message, True, body)
+        except (RouteError, PolycastError) as error:
+            await self._send(message, False, requests.text_body(str(error)))

@@ -1,0 +1,85 @@
+"""Restoring: a new stream that goes on where the log of one node ends.
+
+For a stream that lost messages which nodes have applied, or that is gone. Every node stopped by itself then, and
+its log is as it was. The node with the longest log seeds the new stream; the others go on with it if their logs
+are equal, and copy its log otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polycast.cluster.connecting import count_servers, open_stream
+from polycast.cluster.joining import open_node_log
+from polycast.cluster.peers import collect
+from polycast.cluster.stream import Agreed, ApiError, Genesis, Stream
+from polycast.errors import ClusterError, StartError
+from polycast.log.files.folder import log_folder
+from polycast.log.files.format import StreamPosition
+from polycast.log.log import Log
+from polycast.log.repair.verify import LogFinding, verify
+from polycast.server.settings import Settings
+
+
+@dataclass
+class LogEnd:
+    next: int
+    position: StreamPosition
+
+
+async def find_end(settings: Settings) -> LogEnd:
+    """Where the log of this node ends. Raises ClusterError for damage, and if it is no log of a node."""
+    folder = log_folder(settings.log.data)
+    node_log = open_node_log(settings)
+    try:
+        end = LogEnd(node_log.next, _position(node_log))
+    finally:
+        node_log.release()
+    for report in verify(folder):
+        if isinstance(report, LogFinding) and not report.note:
+            hint = "restore from another node; this one then copies its log"
+            raise ClusterError(f"{folder} is damaged: {report.what}", hint)
+    return end
+
+
+async def restore(settings: Settings, replace: bool) -> LogEnd:
+    """`replace`: removes the stream that is there, with what it has."""
+    end = await find_end(settings)
+    stream = await open_stream(settings)
+    try:
+        await _remove(stream, replace)
+        node_log = open_node_log(settings)
+        try:
+            at = end.position
+            genesis = Genesis(node_log.seed, end.next, node_log.checksum, at.stream, at.sequence, at.chain)
+        finally:
+            node_log.release()
+        servers = count_servers(stream.connection, settings.cluster)
+        await stream.create(settings.cluster, Agreed.of(settings), genesis, servers)
+    finally:
+        await stream.close()
+    return end
+
+
+async def _remove(stream: Stream, replace: bool) -> None:
+    if running := [status.node for status in await collect(stream)]:
+        raise StartError(f"these nodes run: {', '.join(running)}", "stop all nodes before the stream is restored")
+    try:
+        info = await stream.info()
+    except StartError:
+        info = None
+    if info is None:
+        return
+    if not replace:
+        text = f"the stream {stream.name} exists, with messages {info.first:,} to {info.last:,}"
+        raise StartError(text, "--replace removes it")
+    try:
+        await stream.call(f"STREAM.DELETE.{stream.name}")
+    except ApiError as error:
+        raise StartError(f"the stream {stream.name} cannot be removed: {error}") from error
+
+
+def _position(node_log: Log) -> StreamPosition:
+    if node_log.position is None:
+        raise ClusterError(f"{node_log.folder} is not the log of a node", "--data names the folder of a node")
+    return node_log.position

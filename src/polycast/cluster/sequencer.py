@@ -1,0 +1,242 @@
+"""The sequencer of a node: proposals go to the stream, and every message of the stream is applied."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from polycast.broker import Applied, Ledger, Proposal, StagedFrame
+from polycast.broker.sequencer import OnOwn, OnRemote
+from polycast.cluster.frames import read_commit_rows, read_frame
+from polycast.cluster.machine import ApplyMachine, FindOwn, StreamOutcome, Verdict
+from polycast.cluster.messages import ForeignMessageError, Head, MessageKind, read_message
+from polycast.cluster.proposer import OnApplied, Outgoing, Proposer
+from polycast.cluster.reader import Delivered, RemovedError, StreamReader
+from polycast.cluster.stream import Stream, StreamInfo
+from polycast.cluster.tasks import end_tasks
+from polycast.errors import ClusterError
+from polycast.log.durable import Durable
+from polycast.log.log import Log
+from polycast.model import BatchKey
+
+log = logging.getLogger("polycast.cluster")
+
+BEHIND_SECONDS = 0.005
+FULL_SHARE = 2
+"""Past this multiple of the limit, proposals are refused."""
+PROGRESS_SECONDS = 5.0
+
+
+class JetStreamSequencer:
+    def __init__(self, node: str, stream: Stream, node_log: Log, pending_bytes: int, info: StreamInfo) -> None:
+        """`info`: of the stream at the start."""
+        self.node = node
+        self.stream = stream
+        self.proposed = 0
+        self._proposed_first = 0
+        self._log = node_log
+        self._limit = pending_bytes
+        self._first, self._target = info.first, info.last
+        self._read_to = 0
+        """The stream sequence that was read last: after a restart, staged frames are read again."""
+        self.proposer = Proposer(node, stream.publish)
+        self.reader = StreamReader(stream, node)
+        self.machine: ApplyMachine
+        self.failed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        """Its exception says why this node cannot go on."""
+        self._caught_up = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+        self.on_applied: list[Callable[[int, str], None]] = []
+        """Called with the stream sequence and the chain after every message."""
+        node_log.on_durable(self._check_durable)
+
+    # -- for the server ----------------------------------------------------------------------------------
+
+    def attach(self, ledger: Ledger, on_remote: OnRemote, on_own: OnOwn, on_turn: Callable[[], None]) -> None:
+        assert self._log.position
+        self.machine = ApplyMachine(ledger, self._log.position)
+        self._log.housekeeping.remove_before(self.machine.first)
+        self._on_remote = on_remote
+        self._on_own = on_own
+        self._on_turn = on_turn
+
+    def propose(self, proposal: Proposal, on_applied: OnApplied) -> None:
+        self.proposed += 1
+        self.proposer.put(proposal, on_applied)
+
+    def attach_stages(
+        self,
+        on_frame: Callable[[StagedFrame], None],
+        on_batch: Callable[[BatchKey], None],
+        first: Callable[[], int],
+    ) -> None:
+        self._on_frame = on_frame
+        self._on_batch = on_batch
+        self.machine.first_staged = first
+
+    def stage(self, frame: StagedFrame, on_applied: Callable[[], None]) -> None:
+        self.proposer.put_frame(frame, on_applied)
+
+    async def read_frame(self, places: Sequence[int]) -> StagedFrame:
+        return await read_frame(self.stream, places)
+
+    async def reach_end(self) -> None:
+        info = await self.stream.info()
+        while info and self._read_to < info.last and not self.failed.done():
+            await asyncio.sleep(BEHIND_SECONDS)
+
+    def propose_retention(self) -> None:
+        """What the limits of this node allow to remove, once."""
+        wanted = self._log.housekeeping.removable
+        if wanted > max(self.machine.first, self._proposed_first) and self.proposer.incarnation:
+            self._proposed_first = wanted
+            self.proposer.propose_first(wanted)
+
+    def has_room(self) -> bool:
+        return self.proposer.pending_bytes < FULL_SHARE * self._limit
+
+    def is_behind(self, share: float) -> bool:
+        return self.proposer.pending_bytes > self._limit * share
+
+    async def catch_up(self) -> None:
+        """Returns when this node has applied what the stream had at its start. Raises what stopped it."""
+        self._reading = asyncio.create_task(self._read())
+        waiting: asyncio.Future[object] = asyncio.ensure_future(self._caught_up.wait())
+        try:
+            while not waiting.done() and not self.failed.done():
+                await asyncio.wait(
+                    (waiting, asyncio.ensure_future(self.failed)),
+                    timeout=PROGRESS_SECONDS,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if not waiting.done():
+                    log.info("catching up: message %s of %s", f"{self.machine.sequence:,}", f"{self._target:,}")
+        finally:
+            waiting.cancel()
+        if self.failed.done():
+            self.failed.result()
+        before, _ = self.machine.proposers.get(self.node, (0, 0))
+        self.proposer.start(max(before + 1, time.time_ns() // 1_000_000))
+
+    async def drain(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.proposer.pending_bytes and not self.failed.done() and time.monotonic() < deadline:
+            await asyncio.sleep(BEHIND_SECONDS)
+        if self.proposer.pending_bytes:
+            log.warning("%s bytes were not applied in time; their publishers got no acknowledgement",
+                        f"{self.proposer.pending_bytes:,}")  # fmt: skip
+        await end_tasks([self._reading] if self._reading else [])
+        await self.proposer.stop()
+
+    def fail(self, error: ClusterError) -> None:
+        """This node stops: one that applies no more must not live on."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
+            self.failed.exception()  # retrieved, whether or not anybody waits
+
+    # -- applying ----------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        try:
+            start = max(self._first, self.machine.resume)
+            self._note_read(start - 1)
+            async for delivered in self.reader.read(start):
+                while self._log.is_behind():
+                    await asyncio.sleep(BEHIND_SECONDS)
+                find = await self._find_proposals(delivered)
+                if self.failed.done():
+                    return
+                self._apply(delivered, find)
+                await asyncio.sleep(0)
+        except RemovedError as error:
+            self.fail(ClusterError(str(error), "start this node again: it copies the log of another node"))
+        except Exception as error:
+            log.exception("the stream cannot be applied")
+            self.fail(ClusterError(f"the stream cannot be applied: {error!r}"))
+
+    async def _find_proposals(self, delivered: Delivered) -> FindOwn:
+        """Reads the rows of a commit of another node before it is applied."""
+        if delivered.sequence <= self.machine.sequence:
+            return self._find_own
+        try:
+            head, body = read_message(delivered.data)
+            if head.kind is not MessageKind.COMMIT or (self._is_own(head) and self.proposer.find(head)):
+                return self._find_own
+            proposal = await read_commit_rows(self.stream, body)
+            return lambda head, data: [proposal]
+        except ForeignMessageError as error:
+            return partial(_refuse, error)
+
+    def _apply(self, delivered: Delivered, find: FindOwn) -> None:
+        self._log.begin_together()
+        outcome = self.machine.apply(*delivered, find)
+        if outcome.frame:
+            self._on_frame(outcome.frame)
+        for applied in outcome.applied:
+            if applied.proposal.batch:
+                self._on_batch(applied.proposal.batch)
+        done = outcome.verdict in (Verdict.APPLIED, Verdict.PART) and self._is_own(outcome.head)
+        outgoing = self.proposer.find(outcome.head) if done and outcome.head else None
+        if outgoing and outgoing.frame:
+            outgoing.frame.on_applied()
+        elif outgoing:
+            self._apply_own(outgoing, outcome.applied)
+        else:
+            for applied in outcome.applied:
+                self._on_remote(applied)
+        self._log.end_together(lambda: self.machine.position)
+        self._after(delivered, outcome, outgoing)
+        self._on_turn()
+
+    def _apply_own(self, outgoing: Outgoing, found: Sequence[Applied]) -> None:
+        for pending, applied in zip(outgoing.pending, found, strict=True):
+            self._on_own(partial(pending.on_applied, applied))
+
+    def _after(self, delivered: Delivered, outcome: StreamOutcome, outgoing: Outgoing | None) -> None:
+        head = outcome.head
+        if outgoing:
+            self.proposer.applied(outgoing)
+        elif self._is_own(head) and head and outcome.verdict is Verdict.IGNORED:
+            self.proposer.ignored(head, delivered.sequence)
+        elif head and head.node == self.node and self.proposer.incarnation:
+            if head.incarnation > self.proposer.incarnation:
+                self.fail(
+                    ClusterError(f"another node with the name {self.node} has started", "--node names each node")
+                )
+        elif outcome.verdict is Verdict.FOREIGN:
+            log.error("message %s of the stream is no proposal, and is skipped by all nodes: %s; only nodes may "
+                      "publish to %s", f"{delivered.sequence:,}", outcome.error, self.stream.subject)  # fmt: skip
+            if self.proposer.waits_for(delivered.data):
+                self.fail(ClusterError("parts of a proposal of this node came too late", "start this node again"))
+        self._log.housekeeping.remove_before(self.machine.first)
+        for listener in self.on_applied:
+            listener(self.machine.sequence, self.machine.chain)
+        self._note_read(delivered.sequence)
+
+    def _find_own(self, head: Head, data: bytes) -> Sequence[Proposal] | None:
+        outgoing = self.proposer.find(head) if self._is_own(head) else None
+        if outgoing is None or not outgoing.pending:
+            return None
+        if outgoing.data != data:
+            raise ValueError(f"message {head.number:,} of this node has other bytes than it sent")
+        return [pending.proposal for pending in outgoing.pending]
+
+    def _is_own(self, head: Head | None) -> bool:
+        return head is not None and (head.node, head.incarnation) == (self.node, self.proposer.incarnation)
+
+    def _note_read(self, sequence: int) -> None:
+        self._read_to = sequence
+        if sequence >= self._target:
+            self._caught_up.set()
+
+    def _check_durable(self, durable: Durable) -> None:
+        if durable.reason:
+            hint = "make room on the disk and start this node again: it goes on where its log ends"
+            self.fail(ClusterError(f"the log cannot be written: {durable.reason}", hint))
+
+
+def _refuse(error: ForeignMessageError, head: Head, data: bytes) -> None:
+    raise error

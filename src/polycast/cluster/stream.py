@@ -1,0 +1,208 @@
+"""The stream: creating it, what it says of itself, and publishing to it.
+
+The subject of the stream is `NAME.log`; everything else under `NAME.` is core NATS between nodes. What all nodes
+must agree on is in the metadata of the stream: the format of messages, the settings that apply depends on, and
+where the log begins."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from polycast.cluster.messages import VERSION
+from polycast.errors import PolycastError, StartError
+from polycast.server.settings import ClusterSettings, Settings
+
+log = logging.getLogger("polycast.cluster")
+
+API_SECONDS = 5.0
+DEFAULT_REPLICAS = 3
+MAX_MESSAGE_BYTES = 2 * 1024 * 1024
+NOT_FOUND = 404
+STREAM_EXISTS = 10058
+
+
+class ApiError(PolycastError):
+    """JetStream refused, or did not respond (code 503)."""
+
+    def __init__(self, code: int, text: str, number: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+        self.number = number
+
+
+class Agreed(msgspec.Struct, frozen=True):
+    """What apply depends on, beside the messages. The same for all nodes."""
+
+    format: str
+    topics: str
+    batch_ids: str
+    batch_id_seconds: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> Agreed:
+        seconds = f"{settings.log.batch_id_seconds:g}"
+        return cls(str(VERSION), str(settings.limits.topics), str(settings.log.batch_ids), seconds)
+
+
+AGREED_SETTINGS = {
+    "topics": "limits.topics",
+    "batch_ids": "log.batch_ids",
+    "batch_id_seconds": "log.batch_id_seconds",
+}
+
+
+class Genesis(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the log was when the stream was created; all empty for a new log."""
+
+    log: str = ""
+    """The id of the log: its seed."""
+    next: int = 0
+    checksum: str = ""
+    """Of the last group before."""
+    stream: str = ""
+    """The stream before this one, and the position of the node that seeded this one."""
+    sequence: int = 0
+    chain: str = ""
+
+
+class StreamInfo(NamedTuple):
+    id: str
+    """Its name, and when it was created: no two streams have the same."""
+    first: int
+    last: int
+    leader: str
+    replicas: list[str]
+    agreed: Agreed
+    genesis: Genesis
+    config: dict[str, Any]
+
+
+class Stream:
+    def __init__(self, connection: Client, name: str) -> None:
+        self.connection = connection
+        self.name = name
+        self.subject = f"{name}.log"
+
+    # -- JetStream ---------------------------------------------------------------------------------------
+
+    async def call(self, method: str, body: Any = None, seconds: float = API_SECONDS) -> dict[str, Any]:
+        data = json.dumps(body).encode() if body is not None else b""
+        try:
+            response = await self.connection.request(f"$JS.API.{method}", data, timeout=seconds)
+        except NoRespondersError as error:
+            raise ApiError(503, "no server with JetStream responds") from error
+        except (NatsTimeoutError, NatsError, OSError) as error:
+            raise ApiError(503, str(error) or type(error).__name__) from error
+        found: dict[str, Any] = json.loads(response.data)
+        if refused := found.get("error"):
+            number = refused.get("err_code", 0)
+            raise ApiError(refused.get("code", 500), refused.get("description", "refused"), number)
+        return found
+
+    async def info(self) -> StreamInfo | None:
+        """None: there is no such stream."""
+        try:
+            found = await self.call(f"STREAM.INFO.{self.name}")
+        except ApiError as error:
+            if error.code == NOT_FOUND:
+                return None
+            raise
+        return _to_info(found)
+
+    async def create(self, settings: ClusterSettings, agreed: Agreed, genesis: Genesis, servers: int) -> None:
+        replicas = settings.replicas or min(DEFAULT_REPLICAS, servers - 1 + servers % 2)
+        config = {
+            "name": self.name, "subjects": [self.subject], "storage": "file", "retention": "limits",
+            "discard": "old", "max_bytes": settings.max_bytes, "max_msg_size": MAX_MESSAGE_BYTES,
+            "num_replicas": replicas, "deny_delete": True, "deny_purge": True,
+            "duplicate_window": 120 * 10**9,
+            "metadata": {
+                "polycast.agreed": msgspec.json.encode(agreed).decode(),
+                "polycast.genesis": msgspec.json.encode(genesis).decode(),
+            },
+        }  # fmt: skip
+        try:
+            await self.call(f"STREAM.CREATE.{self.name}", config)
+        except ApiError as error:
+            if error.number != STREAM_EXISTS:  # another node was first
+                text = f"the stream {self.name} with {replicas} replicas cannot be created: {error}"
+                hint = "start more servers, give them more storage, or set cluster.replicas or cluster.max_bytes"
+                raise StartError(text, hint) from error
+
+    async def publish(self, data: bytes, message_id: str, seconds: float) -> int:
+        """The stream sequence of the message, or of the earlier one with the same id."""
+        headers = {"Nats-Msg-Id": message_id, "Nats-Expected-Stream": self.name}
+        try:
+            response = await self.connection.request(self.subject, data, timeout=seconds, headers=headers)
+        except (NatsError, OSError) as error:
+            raise ApiError(503, str(error) or type(error).__name__) from error
+        found = json.loads(response.data)
+        if refused := found.get("error"):
+            raise ApiError(refused.get("code", 500), refused.get("description", ""), refused.get("err_code", 0))
+        return int(found["seq"])
+
+    async def get(self, sequence: int) -> bytes:
+        """The message with this sequence. ApiError with the code 404: there is none."""
+        found = await self.call(f"STREAM.MSG.GET.{self.name}", {"seq": sequence})
+        return base64.b64decode(found["message"].get("data", ""))
+
+    # -- between nodes, over core NATS -------------------------------------------------------------------
+
+    async def tell(self, subject: str, body: Any) -> None:
+        """To all nodes that subscribed; lost while the servers are away."""
+        try:
+            await self.connection.publish(f"{self.name}.{subject}", msgspec.json.encode(body))
+        except (NatsError, OSError):
+            log.debug("%s was not sent", subject)
+
+    async def subscribe(self, subject: str, handle: Callable[[Msg], Awaitable[None]], queue: str = "") -> Any:
+        return await self.connection.subscribe(f"{self.name}.{subject}", queue=queue, cb=handle)
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+
+def _to_info(found: dict[str, Any]) -> StreamInfo:
+    config, state, cluster = found["config"], found["state"], found.get("cluster") or {}
+    metadata = config.get("metadata") or {}
+    try:
+        agreed = msgspec.json.decode(metadata["polycast.agreed"], type=Agreed)
+        genesis = msgspec.json.decode(metadata["polycast.genesis"], type=Genesis)
+    except (KeyError, msgspec.DecodeError) as error:
+        text = f"the stream {config['name']} was not created by Polycast, or by another version"
+        raise StartError(text, "cluster.stream names another stream") from error
+    replicas = [replica["name"] for replica in cluster.get("replicas") or []]
+    stream_id = f"{config['name']} {found['created']}"
+    return StreamInfo(
+        stream_id,
+        state["first_seq"],
+        state["last_seq"],
+        cluster.get("leader", ""),
+        replicas,
+        agreed,
+        genesis,
+        config,
+    )
+
+
+def check_agreed(info: StreamInfo, agreed: Agreed) -> None:
+    """Raises StartError if this node would apply messages in another way."""
+    if info.agreed.format != agreed.format:
+        text = f"the stream has messages of format {info.agreed.format}, this node writes {agreed.format}"
+        raise StartError(text, "all nodes of a cluster run the same version of Polycast")
+    for field, setting in AGREED_SETTINGS.items():
+        mine, theirs = getattr(agreed, field), getattr(info.agreed, field)
+        if mine != theirs:
+            text = f"{setting} is {mine} here, and {theirs} in the cluster {info.id.split()[0]}"
+            raise StartError(text, f"set {setting} = {theirs}: all nodes need the same")

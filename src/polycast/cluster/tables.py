@@ -1,0 +1,127 @@
+"""Comparing the tables of all nodes: digests of ranges of offsets, then of smaller ones where they differ."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from polycast.cluster.peers import ask, collect
+from polycast.cluster.stream import Stream
+from polycast.errors import ClusterError
+from polycast.log.files.sealed import digest_of
+from polycast.log.read.reader import Reader
+from polycast.log.read.seek import first_offset
+
+STEP = 1 << 16
+"""Rows that one digest covers at first."""
+ZOOM = 1 << 8
+DIGESTS_AT_MOST = 64
+"""Of one request."""
+SECONDS = 60.0
+
+
+class TableRange(msgspec.Struct, frozen=True):
+    first: int
+    next: int
+    agreed: int
+    """All nodes remove what lies before this offset. Some have it still: they remove whole segments."""
+
+
+class DigestRequest(msgspec.Struct, frozen=True):
+    first: int
+    next: int
+    step: int
+
+
+# -- at each node ----------------------------------------------------------------------------------------
+
+
+def range_of(folder: Path, durable_next: int, agreed: int) -> TableRange:
+    first = first_offset(folder)
+    return TableRange(durable_next if first is None else first, durable_next, agreed)
+
+
+def digests_of(folder: Path, asked: DigestRequest) -> list[str]:
+    """One for each step. Rows that cannot be read are missing in it."""
+    if asked.step < 1 or asked.next - asked.first > asked.step * DIGESTS_AT_MOST:
+        raise ClusterError(f"more than {DIGESTS_AT_MOST} digests in one request")
+    reader = Reader(folder, asked.first)
+    try:
+        return [
+            _digest(reader, min(start + asked.step, asked.next))
+            for start in range(asked.first, asked.next, asked.step)
+        ]
+    finally:
+        reader.close()
+
+
+def _digest(reader: Reader, stop: int) -> str:
+    parts: list[pa.RecordBatch] = []
+    while (batch := reader.read(stop)) is not None and batch.num_rows:
+        parts.append(batch)
+    digest = xxhash.xxh3_128()
+    if parts:
+        table = pa.Table.from_batches(parts)
+        for column in table.columns:
+            digest.update(digest_of(column).encode())
+    return digest.hexdigest()
+
+
+# -- at the node that compares ---------------------------------------------------------------------------
+
+
+async def compare_tables(stream: Stream) -> dict[str, Any]:
+    """{"nodes", "first", "next", "differs"?: offset, "different"?: nodes}"""
+    while True:
+        nodes = [status.node for status in await collect(stream)]
+        if not nodes:
+            raise ClusterError("no node responds: this node has no connection to a server")
+        found = await _compare(stream, nodes, await _ranges(stream, nodes))
+        removed = max(each.agreed for each in await _ranges(stream, nodes))
+        if found.get("differs", removed) >= removed:  # otherwise it was removed meanwhile
+            return found
+
+
+async def _ranges(stream: Stream, nodes: list[str]) -> list[TableRange]:
+    found = await asyncio.gather(*(ask(stream, node, "table") for node in nodes))
+    return [msgspec.json.decode(each, type=TableRange) for each in found]
+
+
+async def _compare(stream: Stream, nodes: list[str], ranges: list[TableRange]) -> dict[str, Any]:
+    first, after = max(each.agreed for each in ranges), min(each.next for each in ranges)
+    result: dict[str, Any] = {"nodes": nodes, "first": first, "next": after}
+    if short := [node for node, each in zip(nodes, ranges, strict=True) if first < after and each.first > first]:
+        return result | {"differs": first, "different": short}
+    found = await _find_difference(stream, nodes, first, after, STEP)
+    while found and found[1].step > 1:
+        _, asked = found
+        found = await _find_difference(stream, nodes, asked.first, asked.next, max(1, asked.step // ZOOM)) or found
+        if found[1] is asked:
+            break
+    if found:
+        odd, asked = found
+        result |= {"differs": asked.first, "different": odd}
+    return result
+
+
+async def _find_difference(
+    stream: Stream, nodes: list[str], first: int, after: int, step: int
+) -> tuple[list[str], DigestRequest] | None:
+    """The nodes that differ from most, and the first step where they do."""
+    for start in range(first, after, step * DIGESTS_AT_MOST):
+        asked = DigestRequest(start, min(after, start + step * DIGESTS_AT_MOST), step)
+        found = await asyncio.gather(*(ask(stream, node, "digests", asked, SECONDS) for node in nodes))
+        columns = zip(*(msgspec.json.decode(each, type=list[str]) for each in found), strict=True)
+        for index, digests in enumerate(columns):
+            if len(set(digests)) > 1:
+                [(usual, _)] = Counter(digests).most_common(1)
+                odd = [node for node, digest in zip(nodes, digests, strict=True) if digest != usual]
+                begin = start + index * step
+                return odd, DigestRequest(begin, min(begin + step, after), step)
+    return None

@@ -1,0 +1,303 @@
+"""How a folder and a stream come together, on one server: every case that goes on, and every refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from cluster.trio import LISTEN, read_table
+from kit import hermod
+from kit.broker import Broker
+from kit.nats import Servers
+from kit.program import polycast
+from kit.replay import publish
+from kit.subscribers import send_request
+from kit.wire import GUARD_SECONDS, wait_for
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with Servers(tmp_path_factory.mktemp("server"), 1) as running:
+        yield running
+
+
+class Place:
+    """A stream of its own, and folders for nodes."""
+
+    def __init__(self, server: Servers, folder: Path, stream: str) -> None:
+        self.urls = server.urls
+        self.folder = folder
+        self.stream = stream
+
+    def flags(self, name: str) -> list[str]:
+        return [
+            f"--cluster={self.urls}",
+            f"--node={name}",
+            f"--set=cluster.stream={self.stream}",
+            "--set=cluster.max_bytes=4MiB",
+        ]
+
+    def node(self, name: str, *more: str, data: str = "") -> Broker:
+        return Broker(*self.flags(name), *more, listen=LISTEN, data=self.folder / (data or name))
+
+    def single(self, name: str) -> Broker:
+        return Broker(listen=LISTEN, data=self.folder / name)
+
+    def refusal(self, name: str, *more: str, data: str = "", urls: str = "") -> str:
+        """What a start that must fail says."""
+        flags = [
+            f"--cluster={urls}" if flag.startswith("--cluster") and urls else flag for flag in self.flags(name)
+        ]
+        listen = "--listen=simplest=tcp://127.0.0.1:0"
+        finished = polycast("serve", *flags, listen, f"--data={self.folder / (data or name)}", *more)
+        assert finished.code == 1, finished
+        return finished.err
+
+    def table(self, name: str) -> Any:
+        return read_table(self.folder / name / "log")
+
+    def call(self, subject: str, body: bytes = b"") -> Any:
+        async def run() -> Any:
+            connection = await nats.connect(self.urls)
+            response = await connection.request(subject, body, timeout=5)
+            await connection.close()
+            return json.loads(response.data)
+
+        return asyncio.run(run())
+
+
+@pytest.fixture
+def place(server: Servers, tmp_path: Path, request: pytest.FixtureRequest) -> Place:
+    return Place(server, tmp_path, request.node.name.upper()[5:30])
+
+
+def send(node: Broker, topic: str, *payloads: bytes) -> None:
+    with node.connect("hermod.pub") as peer:
+        publish(peer, [(topic, payload) for payload in payloads])
+
+
+def wait_level(node: Broker, nodes: int) -> dict[str, Any]:
+    def level() -> dict[str, Any]:
+        found: dict[str, Any] = send_request(node, "polycast/cluster")
+        rows = found["nodes"]
+        return found if len(rows) == nodes and len({row["sequence"] for row in rows}) == 1 else {}
+
+    return wait_for(level, f"{nodes} nodes at one sequence")
+
+
+def test_a_single_broker_becomes_the_first_node_and_a_single_broker_again(place: Place) -> None:
+    with place.single("a") as alone:
+        send(alone, "t", b"1", b"2")
+    with place.node("a") as first:
+        send(first, "t", b"3")
+        with place.node("b") as second:
+            send(second, "t", b"4")
+            wait_level(first, 2)
+        refused = place.refusal("c", data=_single_log(place, "c"))
+        assert "not the beginning of this cluster" in refused
+    assert place.table("a").equals(place.table("b"))
+    assert place.table("a")["sequence"].to_pylist() == [0, 1, 2, 3]
+    with place.single("b") as alone:
+        send(alone, "t", b"5")
+    assert place.table("b")["payload"].to_pylist() == [b"1", b"2", b"3", b"4", b"5"]
+    assert "not the beginning" in place.refusal("b")
+
+
+def _single_log(place: Place, name: str) -> str:
+    with place.single(name) as alone:
+        send(alone, "t", b"other")
+    return name
+
+
+def test_a_node_copies_what_the_stream_has_forgotten(place: Place) -> None:
+    with place.node("a") as first:
+        with place.node("b") as away:
+            send(away, "t", b"before")
+            wait_level(first, 2)
+        for number in range(8):
+            send(first, "t", b"%d" % number + bytes(1_000_000))
+        assert send_request(first, "polycast/cluster")["stream"]["first"] > 1
+        with place.node("b"), place.node("new"):
+            send(first, "t", b"after")
+            wait_level(first, 3)
+    assert place.table("a").equals(place.table("b"))
+    assert place.table("a").equals(place.table("new"))
+    [aside] = place.folder.glob("b/log.before-*")
+    assert read_table(aside)["payload"].to_pylist() == [b"before"]
+
+
+def test_a_message_of_somebody_else_is_skipped_by_all(place: Place) -> None:
+    with place.node("a") as first, place.node("b"):
+        send(first, "t", b"1")
+        assert place.call(f"{place.stream}.log", b"hello")["seq"]
+        send(first, "t", b"2")
+        first.wait_for_log("is no proposal")
+        found = wait_level(first, 2)
+        assert len({row["chain"] for row in found["nodes"]}) == 1
+    assert place.table("a").equals(place.table("b"))
+
+
+def test_refusals_change_nothing(place: Place) -> None:
+    with place.node("a") as node:
+        assert "a node with the name a runs already" in place.refusal("a", data="other")
+        assert "limits.topics is 9 here" in place.refusal("b", "--set=limits.topics=9")
+        send(node, "t", b"1")
+    assert not (place.folder / "b" / "log").exists()
+    assert "with 3 replicas cannot be created" in place.refusal(
+        "c", "--set=cluster.replicas=3", f"--set=cluster.stream={place.stream}3"
+    )
+    foreign = {"name": f"{place.stream}X", "subjects": [f"{place.stream}X.>"], "storage": "memory"}
+    place.call(f"$JS.API.STREAM.CREATE.{place.stream}X", json.dumps(foreign).encode())
+    assert "was not created by Polycast" in place.refusal("d", f"--set=cluster.stream={place.stream}X")
+
+
+def test_servers_that_cannot_be_used(place: Place) -> None:
+    with Servers(place.folder / "plain", 1, jetstream=False) as plain:
+        assert "has no JetStream" in place.refusal("a", urls=plain.urls)
+    with Servers(place.folder / "guarded", 1, more='authorization { user: u, password: "p" }') as guarded:
+        assert "refuse the credentials" in place.refusal("a", urls=guarded.urls)
+        with Broker(
+            f"--cluster=nats://u:p@{guarded.urls[7:]}", "--node=a", listen=LISTEN, data=place.folder / "a"
+        ) as node:
+            send(node, "t", b"1")
+
+
+def test_a_stream_that_is_gone_stops_all_nodes_and_is_restored_from_the_longest_log(place: Place) -> None:
+    with place.node("c") as behind:
+        send(behind, "t", b"0")
+    with place.node("a") as first, place.node("b") as second:
+        send(first, "t", b"1", b"2")
+        wait_level(first, 2)
+        place.call(f"$JS.API.STREAM.DELETE.{place.stream}")
+        for node in (first, second):
+            node.wait_for_log(f"the stream {place.stream} is gone")
+            assert node.process.wait(20) == 1
+            node.exit_code = 1
+    kept = place.table("a")
+    assert "is gone, and this node has applied" in place.refusal("a")
+    assert place.table("a").equals(kept)
+    restore = ["cluster", "restore", f"--cluster={place.urls}", "--json"]
+    env = [f"--data={place.folder / 'a'}", "--node=a"]
+    config = place.folder / "stream.toml"
+    config.write_text(f'[cluster]\nstream = "{place.stream}"\nmax_bytes = "4MiB"\n')
+    looked = polycast(*restore, *env, f"--config={config}")
+    assert json.loads(looked.out)["offset"] == 3, looked
+    done = polycast(*restore, *env, f"--config={config}", "--yes")
+    assert json.loads(done.out)["restored"], done
+    with place.node("a") as first, place.node("b") as second, place.node("c"):
+        send(second, "t", b"3")
+        wait_level(first, 3)
+    for name in ("a", "b", "c"):
+        assert place.table(name)["payload"].to_pylist() == [b"0", b"1", b"2", b"3"]
+        assert place.table(name)["sequence"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_verify_finds_one_changed_byte(place: Place) -> None:
+    with place.node("a") as first:
+        with place.node("b") as second:
+            send(first, "t", *(b"payload %d" % number for number in range(100)))
+            wait_level(first, 2)
+            with second.connect("hermod.pub") as peer:
+                peer.send(hermod.message("t", b"fsynced?"))
+                peer.expect(hermod.OK)
+            ports = f"--at=tcp://127.0.0.1:{first.ports['http']}"
+            same = polycast("cluster", "verify", ports, "--json")
+            assert same.code == 0, same
+            assert json.loads(same.out)["nodes"] == ["a", "b"]
+        [hot] = (place.folder / "b" / "log").glob("*.arrows")
+        shutil.copy(hot, hot.with_suffix(".kept"))
+        hot.write_bytes(hot.read_bytes().replace(b"payload 42", b"payload 43", 1))
+        with place.node("b"):
+            wait_level(first, 2)
+            found = polycast("cluster", "verify", ports, "--json")
+            assert found.code == 1, found
+            assert json.loads(found.out)["different"]
+            assert json.loads(found.out)["differs"] <= 42
+            listed = polycast("cluster", "status", ports)
+            assert b"leader" in listed.out
+            left = polycast("cluster", "leave", ports, "--json")
+            assert json.loads(left.out)["node"] == "a"
+            assert first.process.wait(20) == 0
+
+
+def test_nodes_remove_the_same_messages(place: Place) -> None:
+    """Their segments end at different offsets, and the limit is exceeded at one of them alone."""
+    strict = ("--set=log.segment_bytes=65536", "--set=log.retain_bytes=131072", "--set=log.sync=never")
+    with place.node("a", *strict) as first, place.node("b", "--set=log.segment_bytes=100000") as second:
+        for _ in range(8):
+            send(second, "news", *(bytes(8_192) for _ in range(6)))
+
+        def begin(name: str) -> int:
+            folder = place.folder / name / "log"
+            return min(int(path.stem) for kind in ("arrows", "parquet") for path in folder.glob(f"*.{kind}"))
+
+        def removed() -> int:
+            rows = send_request(second, "polycast/cluster")["nodes"]
+            found = {row["first"] for row in rows}
+            return found.pop() if len(rows) == 2 and len(found) == 1 else 0
+
+        wait_for(lambda: begin("a") and begin("b"), "segments removed at both nodes")
+        highest = max(begin("a"), begin("b"))
+        agreed = wait_for(removed, "one first offset at both nodes")
+        assert highest <= agreed
+        ports = f"--at=tcp://127.0.0.1:{first.ports['http']}"
+        same = polycast("cluster", "verify", ports, "--json")
+        assert same.code == 0, same
+    with place.node("b") as second:
+        assert send_request(second, "polycast/cluster")["nodes"][0]["first"] >= agreed
+
+
+def test_an_old_server_is_named(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answering = threading.Thread(target=_be_an_old_server, args=(listener,), daemon=True)
+        answering.start()
+        said = place.refusal("a", urls=f"nats://127.0.0.1:{listener.getsockname()[1]}")
+        answering.join(GUARD_SECONDS)
+    assert "nats-server 2.10 is too old" in said
+    assert "version 2.12 or newer is needed" in said
+
+
+def _be_an_old_server(listener: socket.socket) -> None:
+    peer, _ = listener.accept()
+    with peer:
+        info = {
+            "server_id": "OLD",
+            "version": "2.10.1",
+            "max_payload": 1048576,
+            "jetstream": True,
+            "headers": True,
+        }
+        peer.sendall(b"INFO " + json.dumps(info).encode() + b"\r\n")
+        while data := peer.recv(4096):
+            if b"PING" in data:
+                peer.sendall(b"PONG\r\n")
+
+
+def test_a_node_that_differs_from_the_majority_stops_and_keeps_its_files(place: Place) -> None:
+    node = place.node("a")
+    node.exit_code = 1
+    with node:
+        send(node, "news", b"one")
+        status = place.call(f"{place.stream}.nodes")
+
+        async def claim() -> None:
+            connection = await nats.connect(place.urls)
+            for name in ("b", "c"):
+                body = status | {"node": name, "chain": "another"}
+                await connection.publish(f"{place.stream}.gossip", json.dumps(body).encode())
+            await connection.close()
+
+        asyncio.run(claim())
+        node.wait_for_log("the tables of this node and of b, c are different")
+        assert node.process.wait(GUARD_SECONDS) == 1
+        assert "this node differs from the majority of the nodes, and stops" in node.log()
+    assert place.table("a")["payload"].to_pylist() == [b"one"]

@@ -1,0 +1,215 @@
+"""Apply without NATS: the same messages give the same state, whatever is repeated, moved or restarted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from cluster.machine_rig import STREAM, Node, Plan, sent, streams
+from cluster.trio import read_table
+from polycast.broker import Ledger, Proposal, StagedFrame
+from polycast.cluster import machine as machine_module
+from polycast.cluster.machine import ApplyMachine, Verdict
+from polycast.cluster.messages import (
+    ForeignMessageError,
+    Head,
+    MessageKind,
+    join_frame,
+    read_body,
+    read_commit,
+    read_message,
+    to_proposal,
+    write_body,
+    write_frame,
+    write_message,
+)
+from polycast.log.batch_ids import BatchIds
+from polycast.log.files.format import StreamPosition
+from polycast.log.files.hot import HotReader
+from polycast.log.write.bulk import STAGED_SCHEMA, to_bulk, to_columns, to_stream
+from polycast.model import BatchKey
+from polycast.routing import Topics
+
+
+def machine() -> ApplyMachine:
+    ledger = Ledger(Topics(6), BatchIds(3, 100.0))
+    return ApplyMachine(ledger, StreamPosition(STREAM))
+
+
+@given(streams(), st.data())
+@settings(max_examples=60, phases=[Phase.reuse, Phase.generate])
+def test_a_node_that_restarts_has_the_same_state(rows: list[bytes], data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        nodes = [Node(Path(folder) / "a"), Node(Path(folder) / "b", segment_bytes=65_536)]
+        try:  # a node that is not closed leaves its threads behind, for every example that fails
+            nodes[0].feed(rows, len(rows))
+            for _ in range(2):
+                stop = data.draw(st.integers(nodes[1].machine.sequence, len(rows)))
+                nodes[1].feed(rows, stop)
+                if data.draw(st.booleans()):
+                    nodes[1].log.writer.roll()
+                nodes[1] = nodes[1].crash() if data.draw(st.booleans()) else nodes[1].restart()
+            nodes[1].feed(rows, len(rows))
+            expected, found = (list(node.state()) for node in nodes)
+        finally:
+            for node in nodes:
+                node.close()
+        assert found == expected
+
+
+@given(sent("a"), st.data())
+def test_repeats_and_messages_out_of_order_change_no_row(rows: list[bytes], data: st.DataObject) -> None:
+    """Every message is applied once, after the one before it, however often and whenever it comes again."""
+    plain, disturbed = machine(), machine()
+    applied = [plain.apply(number, row).applied for number, row in enumerate(rows, 1)]
+    disturbances = (
+        data.draw(st.lists(st.tuples(st.integers(0, len(rows)), st.integers(0, len(rows) - 1)), max_size=6))
+        if rows
+        else []
+    )
+    found, sequence = [], 0
+    for index, row in enumerate(rows):
+        for at, which in disturbances:
+            if at == index and which != index and not _starts_incarnation(rows, which):
+                sequence += 1
+                assert not disturbed.apply(sequence, rows[which]).applied
+        sequence += 1
+        found.append(disturbed.apply(sequence, row).applied)
+    offsets = [[(each.first, each.next, each.micros) for each in one] for one in applied]
+    assert [[(each.first, each.next, each.micros) for each in one] for one in found] == offsets
+
+
+def _starts_incarnation(rows: list[bytes], which: int) -> bool:
+    return read_message(rows[which]).head.number == 1
+
+
+def test_foreign_messages_are_counted_and_change_the_chain_alike() -> None:
+    one, two = machine(), machine()
+    head = write_message(Head("a", 1, 1), b"\xc1")
+    for node in (one, two):
+        for sequence, data in enumerate((b"", b"hello", b"PC\x02....", head), 1):
+            assert node.apply(sequence, data).verdict is Verdict.FOREIGN
+    assert one.position == two.position
+    assert one.foreign == 4
+
+
+def test_a_body_is_read_as_it_was_written() -> None:
+    plan = Plan([b"t", b"t", b"u"], 5, BatchKey("me", "id"))
+    proposal = plan.propose()
+    head, body = read_message(write_message(Head("a", 7, 1), write_body([proposal])))
+    [found] = read_body(body)
+    assert head == Head("a", 7, 1)
+    assert found._replace(bursts=()) == proposal._replace(bursts=())
+    assert [list(burst.messages()) for burst in found.bursts] == [
+        list(burst.messages()) for burst in proposal.bursts
+    ]
+
+
+def test_nodes_agree_on_the_first_offset() -> None:
+    """It never goes back, and never passes the end; a message that is ignored changes nothing."""
+    node = machine()
+    rows, nothing = write_body([Plan([b"t"] * 4, 1, None).propose()]), write_body([])
+    firsts = []
+    heads = [(1, 2, rows), (2, 9, rows), (3, 5, nothing), (3, 8, nothing), (4, 3, nothing)]
+    for sequence, (number, first, body) in enumerate(heads, 1):
+        node.apply(sequence, write_message(Head("a", 1, number, first=first), body))
+        firsts.append(node.first)
+    assert firsts == [2, 8, 8, 8, 8]
+    assert ApplyMachine(Ledger(), node.position).first == 8
+
+
+def test_a_newer_incarnation_ends_the_older_one_and_its_parts() -> None:
+    node = machine()
+    body = write_body([Plan([b"t"], 1, None).propose()])
+    part = write_message(Head("a", 1, 1, 0, 2), body[:5])
+    assert node.apply(1, part).verdict is Verdict.PART
+    assert node.position.parts == {"a": 1}
+    assert node.apply(2, write_message(Head("a", 2, 1), body)).verdict is Verdict.APPLIED
+    assert node.apply(3, write_message(Head("a", 1, 2, 1, 2), body[5:])).verdict is Verdict.IGNORED
+    assert node.position.parts == {}
+    assert node.position.proposers == {"a": (2, 1)}
+
+
+def test_parts_that_are_never_finished_are_dropped_later_in_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_module, "PARTS_REACH", 2)
+    node = machine()
+    body = write_body([Plan([b"t"], 1, None).propose()])
+    assert node.apply(1, write_message(Head("a", 1, 1, 0, 2), body[:5])).verdict is Verdict.PART
+    for sequence in (2, 3):
+        node.apply(sequence, write_message(Head("b", 1, sequence - 1), body))
+    assert node.position.parts == {"a": 1}
+    late = node.apply(4, write_message(Head("a", 1, 2, 1, 2), body[5:]))
+    assert late.verdict is Verdict.FOREIGN
+    assert node.position.parts == {}
+
+
+def test_a_frame_is_found_again_after_a_restart_and_changes_nothing() -> None:
+    batch = BatchKey("me", "id")
+    frame = StagedFrame(batch, "1", 0, 3, b"rows")
+    body = write_frame(frame)
+    rows = [
+        write_message(Head("a", 1, n + 1, n, 2, MessageKind.FRAME), part)
+        for n, part in enumerate((body[:9], body[9:]))
+    ]
+    rows.insert(1, write_message(Head("b", 1, 1), write_body([Plan([b"t"], 1, None).propose()])))
+    node = machine()
+    found = [node.apply(sequence, row) for sequence, row in enumerate(rows, 1)]
+    assert [outcome.verdict for outcome in found] == [Verdict.PART, Verdict.APPLIED, Verdict.APPLIED]
+    assert found[2].frame == frame._replace(places=[1, 3])
+    node.first_staged = lambda: 1
+    again = ApplyMachine(Ledger(micros=10**6), node.position)
+    assert again.resume == 1
+    assert [again.apply(sequence, row).frame for sequence, row in enumerate(rows, 1)][2] == found[2].frame
+    assert again.position == node.position
+
+
+def test_a_commit_publishes_the_rows_of_the_frames_that_it_names_or_nothing() -> None:
+    batch = BatchKey("me", "id")
+    rows = pa.RecordBatch.from_pydict(
+        {"topic": ["t", "u"], "payload": [b"1", b"2"], "format": ["text", None]}, STAGED_SCHEMA
+    )
+    message = write_message(
+        Head("a", 1, 1, 0, 1, MessageKind.FRAME), write_frame(StagedFrame(batch, "1", 0, 2, to_stream([rows])))
+    )
+    frame = join_frame([message], [7])
+    bulk = to_bulk("hermod", to_columns([rows]), [[7]])
+    proposed, columns = read_commit(write_body([Proposal((), "source", 5, batch, 2, bulk)]))
+    found = to_proposal(proposed, columns, [frame])
+    assert found.bulk.columns.equals(bulk.columns)  # type: ignore[union-attr]
+    assert found._replace(bulk=None) == Proposal((), "source", 5, batch, 2, None)
+    with pytest.raises(ForeignMessageError, match="no frame"):
+        join_frame([message, message], [7, 8])
+    for wrong in ([], [frame, frame], [frame._replace(batch=BatchKey("you", "id"))], [frame._replace(data=b"?")]):
+        with pytest.raises(ForeignMessageError):
+            to_proposal(proposed, columns, wrong)
+
+
+def test_a_node_that_died_in_its_first_group_starts_again(tmp_path: Path) -> None:
+    row = write_message(Head("a", 1, 1), write_body([Plan([b"t"], 1, None).propose()]))
+    node = Node(tmp_path / "a")
+    node.apply(1, row)
+    shutil.copytree(node.data, tmp_path / "b")
+    expected = list(node.state())
+    node.close()
+    [segment] = (tmp_path / "b" / "log").glob("*.arrows")
+    with closing(HotReader(segment)) as reader:
+        [group] = reader.groups()
+    os.truncate(segment, group.position + 10)
+    torn = Node(tmp_path / "b")
+    torn.feed([row], 1)
+    found = list(torn.state())
+    torn.close()
+    assert found == expected
+    assert read_table(tmp_path / "b" / "log").equals(read_table(tmp_path / "a" / "log"))
+
+
+def _memory() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").exists() else None

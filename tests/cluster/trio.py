@@ -1,0 +1,113 @@
+"""Three servers and three nodes on the loopback, and what all of them must agree on."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kit.broker import Broker
+from kit.nats import Servers
+from kit.subscribers import send_request
+from kit.wire import wait_for
+
+NAMES = ("a", "b", "c")
+LISTEN = ("simplest", "hermod.pub", "hermod.sub", "http", "ubre")
+PATIENCE = 60.0
+"""An election takes up to nine seconds."""
+
+
+class Trio:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.servers = Servers(folder / "nats", 3)
+        self.nodes: dict[str, Broker] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Trio:
+        self._stack.enter_context(self.servers)
+        for name in NAMES:
+            self.start(name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            for node in self.nodes.values():
+                node.begin_to_stop()
+            for node in self.nodes.values():
+                node.__exit__(None, None, None)
+        finally:
+            self._stack.close()
+
+    def start(self, name: str, *more: str) -> Broker:
+        node = Broker(
+            f"--cluster={self.servers.urls}",
+            f"--node={name}",
+            *more,
+            listen=LISTEN,
+            data=self.folder / name,
+            events=True,
+        )
+        self.nodes[name] = node.__enter__()
+        return node
+
+    def stop(self, name: str) -> None:
+        self.nodes.pop(name).__exit__(None, None, None)
+
+    def kill(self, name: str) -> None:
+        node = self.nodes.pop(name)
+        node.kill()
+        node.__exit__(None, None, None)
+
+    def status(self, at: str = "a") -> dict[str, Any]:
+        found: dict[str, Any] = send_request(self.nodes[at], "polycast/cluster")
+        return found
+
+    def settle(self) -> list[dict[str, Any]]:
+        """Waits until all nodes have applied everything, and returns what they say of themselves."""
+
+        def same() -> list[dict[str, Any]]:
+            found = self.status(next(iter(self.nodes)))
+            rows = found["nodes"]
+            level = {(row["sequence"], row["offset"], row["chain"]) for row in rows}
+            done = len(rows) == len(self.nodes) and len(level) == 1 and all(row["lag"] == 0 for row in rows)
+            return rows if done else []
+
+        def heard() -> bool:
+            """A node tells the others once a second that it is there."""
+            found = [send_request(node, "polycast/stats")["nodes"] for node in self.nodes.values()]
+            return all({row["node"] for row in rows} == set(self.nodes) for rows in found)
+
+        wait_for(heard, "all nodes to hear of each other", PATIENCE)
+        return wait_for(same, "all nodes at one sequence", PATIENCE)
+
+    def tables(self, rows: int = 0) -> dict[str, pa.Table]:
+        """The log of each node, read with pyarrow alone, up to the end of the shortest.
+
+        Waits until every node has so many rows on disk, and while a node replaces a file by its sealed form.
+        """
+
+        def whole() -> dict[str, pa.Table]:
+            try:
+                found = {name: read_table(self.folder / name / "log") for name in self.nodes}
+            except FileNotFoundError:
+                return {}
+            offsets = [table["offset"].to_pylist() for table in found.values()]
+            return found if all(each == list(range(max(rows, len(each)))) for each in offsets) else {}
+
+        found = wait_for(whole, f"{rows} rows on disk at all nodes", PATIENCE)
+        shortest = min(table.num_rows for table in found.values())
+        return {name: table.slice(0, shortest) for name, table in found.items()}
+
+
+def read_table(folder: Path) -> pa.Table:
+    parts = []
+    for path in sorted(folder.glob("*.arrows")):
+        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
+            parts += [batch for batch in stream if batch.num_rows]
+    tables = [pa.Table.from_batches(parts).replace_schema_metadata()] if parts else []
+    tables += [pq.read_table(path).replace_schema_metadata() for path in folder.glob("*.parquet")]
+    return pa.concat_tables(tables).sort_by("offset")
