@@ -43,8 +43,8 @@ def _until(other: Peer, peer: Peer) -> None:
 
 
 def is_forbidden(peer: Peer) -> bool:
-    said = json.loads(peer.read_until(b"\n"))
-    return (said["status"], said["code"], said["message"]) == ("ERROR", 403, "Forbidden")
+    text = json.loads(peer.read_until(b"\n"))
+    return (text["status"], text["code"], text["message"]) == ("ERROR", 403, "Forbidden")
 
 
 WORDS: dict[str, tuple[str, bytes, bytes]] = {
@@ -125,8 +125,8 @@ def test_hermod_batches(broker: Broker, witness: Peer) -> None:
     batch = message("open.a", b"1") + message("secret", b"2") + message("open.a", b"3")
     with broker.connect("hermod.pub") as peer:
         peer.send(b'{"batch_type": "Count", "count": 3}' + batch)
-        said = json.loads(peer.read_until(b"\n"))
-        assert (said["status"], said["code"], said["count"]) == ("ERROR", 403, 2)
+        text = json.loads(peer.read_until(b"\n"))
+        assert (text["status"], text["code"], text["count"]) == ("ERROR", 403, 2)
         peer.send(b'{"batch_type": "Count", "count": 1}' + message("open.a", b"4"))
         assert json.loads(peer.read_until(b"\n")) == {"status": "OK", "count": 1}
     witness.expect(b"pub open.a 1 1\npub open.a 1 3\npub open.a 1 4\n")
@@ -147,17 +147,17 @@ def test_hermod_subscriptions(wish: dict[str, Any], broker: Broker) -> None:
 def test_hermod_requests(route: str, broker: Broker) -> None:
     with broker.connect("hermod.sub") as peer:
         peer.send(json.dumps({"ask": route, "id": 7}).encode())
-        said = json.loads(peer.read_until(b"\n"))
-        assert said == {"status": "ERROR", "id": 7, "code": 403, "message": "Forbidden"}
+        text = json.loads(peer.read_until(b"\n"))
+        assert text == {"status": "ERROR", "id": 7, "code": 403, "message": "Forbidden"}
 
 
 # -- ubre and http ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", [{"publish": "secret", "body": 1}, {"subscribe": "secret"}])
-def test_ubre_without_an_id_is_closed(said: dict[str, Any], broker: Broker) -> None:
+@pytest.mark.parametrize("text", [{"publish": "secret", "body": 1}, {"subscribe": "secret"}])
+def test_ubre_without_an_id_is_closed(text: dict[str, Any], broker: Broker) -> None:
     with WebSocket(broker.ports["http"]) as peer:
-        peer.send(frame(TEXT, json.dumps(said).encode()))
+        peer.send(frame(TEXT, json.dumps(text).encode()))
         [goodbye], rest = read_frames(peer.expect_closed())
         assert (goodbye.opcode, goodbye.payload, rest) == (CLOSE, b"\x03\xf0Forbidden", b"")
 

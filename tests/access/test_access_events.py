@@ -25,28 +25,28 @@ from polycast.server.dispatch import broker_events
 STRANGERS = 50
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     kind: str
-    said: dict[str, Any]
+    text: dict[str, Any]
 
 
-def told(data: Path) -> list[Told]:
+def reported(data: Path) -> list[Reported]:
     """All events in the log."""
     reader, found = Reader(log_folder(str(data)), 0), []
     while batch := reader.read():
         for row in batch.to_pylist():
             kind = row["topic"].removeprefix(broker_events.TOPIC)
-            found.append(Told(kind, json.loads(row["payload"]) if kind != row["topic"] else {}))
+            found.append(Reported(kind, json.loads(row["payload"]) if kind != row["topic"] else {}))
     reader.close()
     return found
 
 
-def added_up(found: list[Told]) -> Counter[tuple[str, str, str]]:
+def added_up(found: list[Reported]) -> Counter[tuple[str, str, str]]:
     """What the summaries counted, by event, listener and reason."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for row in found:
         if row.kind == "summary":
-            for part in row.said["events"]:
+            for part in row.text["events"]:
                 counts[part["event"], part["listener"], part["reason"]] += part["count"]
     return counts
 
@@ -63,12 +63,14 @@ def test_connect_events_past_the_rate_are_summed_up_unless_the_identity_is_known
         with broker.connect("hermod.sub") as desk:
             desk.send(topics("open.a", token=token))
             desk.expect(OK)
-        wait_for(lambda: added_up(told(data))["disconnect", "hermod.pub", "left"] == STRANGERS, "the summaries")
+        wait_for(
+            lambda: added_up(reported(data))["disconnect", "hermod.pub", "left"] == STRANGERS, "the summaries"
+        )
         broker.stop()
-    found = told(data)
+    found = reported(data)
     kinds = [row.kind for row in found if row.kind in ("connect", "subscribe", "disconnect", "refuse")]
     assert kinds == ["connect", "subscribe", "disconnect"]
-    assert len({row.said["connection"] for row in found if row.kind in kinds}) == 1
+    assert len({row.text["connection"] for row in found if row.kind in kinds}) == 1
     counts = added_up(found)
     assert counts.pop(("connect", "hermod.sub", "")) == 1
     assert counts == {
@@ -93,10 +95,10 @@ class Somebody(Guard):
 def test_events_of_unknown_peers_are_limited_per_second(
     clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    text: list[str] = []
     made = broker_events.BrokerEvents(SimpleNamespace(), SimpleNamespace(), 10)  # type: ignore[arg-type]
     made._open = True
-    monkeypatch.setattr(made, "_add", lambda kind, payload: said.append(kind))
+    monkeypatch.setattr(made, "_add", lambda kind, payload: text.append(kind))
     monkeypatch.setattr(made, "_start_timer", lambda: None)
     role = SimpleNamespace(dialect="hermod", listener="hermod.pub")
 
@@ -109,15 +111,15 @@ def test_events_of_unknown_peers_are_limited_per_second(
 
     for _ in range(100):
         connect(known=False)
-    assert Counter(said) == {"connect": 10, "disconnect": 10}
+    assert Counter(text) == {"connect": 10, "disconnect": 10}
     for _ in range(100):
         connect(known=True)
-    assert Counter(said) == {"connect": 110, "disconnect": 110}
+    assert Counter(text) == {"connect": 110, "disconnect": 110}
     clock.seconds += 1.0
     for _ in range(100):
         connect(known=False)
-    assert Counter(said) == {"connect": 120, "disconnect": 120}
+    assert Counter(text) == {"connect": 120, "disconnect": 120}
     made._time()
-    assert said[-1] == "summary"
+    assert text[-1] == "summary"
     made._time()
-    assert Counter(said)["summary"] == 1
+    assert Counter(text)["summary"] == 1

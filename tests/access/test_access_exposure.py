@@ -14,7 +14,7 @@ from access.gate import write_config
 from kit.broker import Broker
 from kit.certificates import Authority
 from kit.hermod import OK, message
-from kit.program import polycast_forked, polycast_here
+from kit.program import polycast, polycast_here
 from polycast.errors import UsageError
 from polycast.server import load
 from polycast.server.access.settings import TlsSettings
@@ -27,33 +27,33 @@ NO_TLS = "open to the network without TLS: simplest (tcp://0.0.0.0:0); "
 NOBODY = "open to the network, but no remote peer has rights: simplest; "
 
 
-def told(tmp_path: Path, *flags: tuple[str, object]) -> list[tuple[int, str]]:
+def reported(tmp_path: Path, *flags: tuple[str, object]) -> list[tuple[int, str]]:
     settings = load(flags=[("log.data", str(tmp_path / "data")), *flags]).settings
     return [(warning.level, str(warning)) for warning in find_warnings(settings)]
 
 
 @pytest.mark.parametrize("place", ["tcp://127.0.0.1:0", "tcp://127.0.0.2:0", "tcp://[::1]:0", "tcp://localhost:0"])
 def test_loopback_addresses_are_not_remote(place: str, tmp_path: Path) -> None:
-    assert told(tmp_path, ("listen.simplest", place)) == []
-    assert told(tmp_path, ("listen.simplest", "ipc:///tmp/x")) == []
-    assert told(tmp_path) == []
+    assert reported(tmp_path, ("listen.simplest", place)) == []
+    assert reported(tmp_path, ("listen.simplest", "ipc:///tmp/x")) == []
+    assert reported(tmp_path) == []
 
 
 @pytest.mark.parametrize("place", [OPEN, "tcp://[::]:0", "tcp://192.0.2.1:0", "tcp://nobody.invalid:0"])
 def test_without_tls_and_rules(place: str, tmp_path: Path) -> None:
-    plain, nobody = told(tmp_path, ("listen.simplest", place))
+    plain, nobody = reported(tmp_path, ("listen.simplest", place))
     assert plain[0] == logging.WARNING and f"without TLS: simplest ({place}); tls://HOST:PORT" in plain[1]
     assert nobody[0] == logging.INFO and nobody[1].startswith(NOBODY)
 
 
 def test_with_tls_and_a_rule_there_is_no_warning(tmp_path: Path) -> None:
     flags = [("listen.simplest", "tls://0.0.0.0:0"), ("tls.certificate", "cert.pem")]
-    assert [level for level, _ in told(tmp_path, *flags)] == [logging.INFO]
+    assert [level for level, _ in reported(tmp_path, *flags)] == [logging.INFO]
     rules = ["loopback may everything", "sensors may publish s.>"]
-    assert told(tmp_path, *flags, ("access.rules", rules)) == []
+    assert reported(tmp_path, *flags, ("access.rules", rules)) == []
     add_token(tmp_path / "data", "sensors", ["sensors may publish s.>"])
     (tmp_path / "data").chmod(0o700)
-    assert told(tmp_path, *flags) == [], "a token is as good"
+    assert reported(tmp_path, *flags) == [], "a token is as good"
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_with_tls_and_a_rule_there_is_no_warning(tmp_path: Path) -> None:
 def test_rules_for_all_peers(rule: str, networks: list[str], tmp_path: Path) -> None:
     rules = [("access.rules", ["loopback may everything", rule]), ("access.networks", networks)]
     tls = [("listen.simplest", "tls://0.0.0.0:0"), ("tls.certificate", "cert.pem")]
-    [(level, text)] = told(tmp_path, *rules, *tls)
+    [(level, text)] = reported(tmp_path, *rules, *tls)
     assert level == logging.WARNING
     assert text.startswith(f"open to everyone who can reach tls://0.0.0.0:0: {rule!r}; restrict the rule to ")
-    assert told(tmp_path, *rules) == [], "nobody can reach it"
+    assert reported(tmp_path, *rules) == [], "nobody can reach it"
 
 
 @pytest.mark.parametrize(
@@ -87,17 +87,17 @@ def test_rules_for_all_peers(rule: str, networks: list[str], tmp_path: Path) -> 
     ],
 )
 def test_other_exposures(flag: tuple[str, object], text: str, tmp_path: Path) -> None:
-    [(level, found)] = told(tmp_path, flag)
+    [(level, found)] = reported(tmp_path, flag)
     assert level == logging.WARNING and found.startswith(text)
 
 
 def test_no_warning_for_verified_or_local_dialling(tmp_path: Path) -> None:
-    assert told(tmp_path, ("simplest.peers", ["127.0.0.1:9", "tls://192.0.2.1:9"])) == []
+    assert reported(tmp_path, ("simplest.peers", ["127.0.0.1:9", "tls://192.0.2.1:9"])) == []
 
 
 def test_announced_brokers_anywhere(tmp_path: Path) -> None:
     flags = (("simplest.discover", ["acme"]), ("simplest.discover_networks", ["0.0.0.0/0"]))
-    [(_, found)] = told(tmp_path, *flags)
+    [(_, found)] = reported(tmp_path, *flags)
     assert found.startswith("announced brokers are dialled anywhere")
 
 
@@ -107,16 +107,16 @@ def test_files_readable_by_other_accounts(tmp_path: Path) -> None:
     data.chmod(0o755)
     (data / FILE).chmod(0o644)
     key.touch(0o644)
-    texts = [text for _, text in told(tmp_path, ("tls.key", str(key)))]
+    texts = [text for _, text in reported(tmp_path, ("tls.key", str(key)))]
     assert texts == [
         f"other accounts can read {data}: its mode is 0755; chmod 700 {data}, or set log.access",
         f"other accounts can read {data / FILE}: its mode is 0644; chmod 600 {data / FILE}",
         f"other accounts can read {key}: its mode is 0644; chmod 600 {key}",
     ]
-    assert len(told(tmp_path, ("tls.key", str(key)), ("log.access", "all"))) == 2
+    assert len(reported(tmp_path, ("tls.key", str(key)), ("log.access", "all"))) == 2
     for path, mode in ((data, 0o700), (data / FILE, 0o600), (key, 0o640)):
         path.chmod(mode)
-    assert told(tmp_path, ("tls.key", str(key))) == []
+    assert reported(tmp_path, ("tls.key", str(key))) == []
 
 
 # -- where warnings are reported -------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_required_client_certificates_need_an_authority(tmp_path: Path) -> None:
     place = f"--data={tmp_path / 'data'}"
     for more in (("--listen=http=tls://127.0.0.1:0", f"--set=tls.certificate={certificate}"), ()):
         for flags in (("--check",), ("--no-log",)):
-            failed = polycast_forked("serve", *flags, *more, required, place)
+            failed = polycast("serve", *flags, *more, required, place)
             assert (failed.code, failed.out) == (2, b"")
             assert REQUIRED in failed.err and "hint: tls.client_ca names a file" in failed.err
     with pytest.raises(UsageError):
@@ -207,8 +207,8 @@ def test_a_reload_that_requires_them_without_an_authority_is_refused(tmp_path: P
     with Broker(f"--config={config}", listen=("hermod.pub",)) as broker:
         write_config(tmp_path, more='[tls]\nclient_certificates = "required"')
         broker.process.send_signal(signal.SIGHUP)
-        said = broker.wait_for_log("not reloaded, all stays as it was")
-        assert REQUIRED in said
+        output = broker.wait_for_log("not reloaded, all stays as it was")
+        assert REQUIRED in output
         with broker.connect("hermod.pub") as peer:
             peer.send(message("a", b""))
             peer.expect(OK)

@@ -14,7 +14,7 @@ import pytest
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK
-from kit.program import polycast_forked, polycast_here
+from kit.program import polycast, polycast_here
 from kit.replay import total
 from kit.wire import wait_for
 from polycast.address import parse_address
@@ -89,9 +89,9 @@ def test_a_stricter_umask_is_respected(tmp_path: Path) -> None:
 def test_the_mode_of_an_older_folder_is_tightened_once(tmp_path: Path) -> None:
     data = tmp_path / "data"
     run_a_broker(data, "--set=log.access=all")
-    said = run_a_broker(data)
+    text = run_a_broker(data)
     assert (mode_of(data), mode_of(data / "log")) == (0o700, 0o700)
-    assert f"{data}: the mode was 0755 and is now 0700 (log.access)" in said
+    assert f"{data}: the mode was 0755 and is now 0700 (log.access)" in text
     assert "the mode was" not in run_a_broker(data)
 
 
@@ -114,14 +114,24 @@ def test_a_data_folder_of_another_account_is_refused(
         permissions.check_owners(data)
 
 
+def test_stages_of_another_account_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a shared folder such as /tmp, anybody can make the folder first, and put links into it."""
+    tmp_path.chmod(0o1777)
+    (tmp_path / "stages").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    monkeypatch.setattr(permissions, "ROOT", 4322)
+    with pytest.raises(StartError, match=f"{tmp_path}/stages belongs to another account"):
+        permissions.check_owners(tmp_path)
+
+
 def test_a_folder_with_foreign_files_keeps_its_mode_and_the_log_does_not(tmp_path: Path) -> None:
     data = tmp_path / "home"
     (data / "log").mkdir(parents=True)
     (data / "letters").touch()
     data.chmod(0o755)
-    said = run_a_broker(data)
+    text = run_a_broker(data)
     assert (mode_of(data), mode_of(data / "log"), mode_of(data / "letters")) == (0o755, 0o700, 0o644)
-    assert f"other accounts can read {data}: its mode is 0755; chmod 700 {data}, or set log.access" in said
+    assert f"other accounts can read {data}: its mode is 0755; chmod 700 {data}, or set log.access" in text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a link of another account")
@@ -191,7 +201,7 @@ def test_only_the_owner_can_use_a_socket_file_unless_its_mode_allows_more(tmp_pa
 
 def test_a_new_token_creates_a_folder_that_only_its_owner_can_read(tmp_path: Path) -> None:
     data = tmp_path / "new" / "data"
-    assert polycast_forked("token", "new", "a", f"--data={data}").code == 0
+    assert polycast("token", "new", "a", f"--data={data}").code == 0
     assert (mode_of(data), mode_of(data / FILE)) == (0o700, 0o600)
 
 
@@ -199,7 +209,7 @@ def test_commands_write_with_the_modes_of_the_broker(tmp_path: Path) -> None:
     data = tmp_path / "data"
     for access, expected in (("group", 0o640), ("owner", 0o600)):
         run_a_broker(data, "--set=log.seal=false", f"--set=log.access={access}", sealed=0)
-        assert polycast_forked("log", "seal", f"--data={data}").code == 0
+        assert polycast("log", "seal", f"--data={data}").code == 0
         assert mode_of(max((data / "log").glob("*.parquet"))) == expected
 
 

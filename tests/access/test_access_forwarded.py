@@ -55,8 +55,8 @@ def test_a_subscription_delivers_no_message_whose_original_topic_is_forbidden(ru
     }
     for asked in PATTERNS:
         if held.may_subscribe(asked):
-            heard = [topic for topic in (*DIRECT, *COPIES) if asked.matches(topic)]
-            leaked = [topic for topic in heard if not allowed.issuperset(published_as(topic))]
+            received = [topic for topic in (*DIRECT, *COPIES) if asked.matches(topic)]
+            leaked = [topic for topic in received if not allowed.issuperset(published_as(topic))]
             assert not leaked, (str(rule), str(asked), leaked[:3])
 
 

@@ -59,12 +59,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture
 def witness(broker: Broker) -> Iterator[Peer]:
     """A subscriber to everything; receives only its own last message."""
-    with broker.connect("fanout.client") as peer, broker.connect("fanout.controller") as speaker:
+    with broker.connect("fanout.client") as peer, broker.connect("fanout.controller") as publisher:
         peer.expect(GREETING)
         peer.send(b"subscribe >\ntime\n")
         peer.read_until(b"\n")
         yield peer
-        speaker.send(b"fence all is well\n")
+        publisher.send(b"fence all is well\n")
         peer.expect(b"fence!all is well\n")
 
 
@@ -86,8 +86,8 @@ def posted(listener: str, method: str = "POST", target: str = "/", version: str 
 @pytest.mark.parametrize("listener", PLAIN)
 @pytest.mark.parametrize("piece", [1 << 20, 1], ids=["whole", "byte by byte"])
 def test_a_request_publishes_nothing(listener: str, piece: int, broker: Broker, witness: Peer) -> None:
-    said = attack(broker, listener, posted(listener), piece)
-    assert b"fence" not in said and b"stolen" not in said
+    text = attack(broker, listener, posted(listener), piece)
+    assert b"fence" not in text and b"stolen" not in text
 
 
 @pytest.mark.parametrize("listener", LINES)
@@ -130,7 +130,7 @@ def test_it_is_counted_and_the_log_names_the_http_listener(listener: str, broker
 
 
 @pytest.mark.parametrize(
-    ("listener", "first", "later", "heard"),
+    ("listener", "first", "later", "received"),
     [
         ("simplest", pub("GET", b"/ HTTP/1.1"), b"GET / HTTP/1.1\n" + pub("b", b"y"), b"GET!/ HTTP/1.1\nb!y\n"),
         ("fanout.controller", b"a x\n", b"GET / HTTP/1.1\n", b"a!x\nGET!/ HTTP/1.1\n"),
@@ -144,8 +144,8 @@ def test_it_is_counted_and_the_log_names_the_http_listener(listener: str, broker
     ],
 )
 def test_only_the_first_line_is_checked(
-    listener: str, first: bytes, later: bytes, heard: bytes, broker: Broker, witness: Peer
+    listener: str, first: bytes, later: bytes, received: bytes, broker: Broker, witness: Peer
 ) -> None:
     with broker.connect(listener) as peer:
         peer.send(first + later)
-        witness.expect(heard)
+        witness.expect(received)

@@ -26,20 +26,26 @@ from kit.wire import GUARD_SECONDS, Peer, wait_for
 from polycast.server.access.tokens import add_token
 
 RULES = ("sensors may publish sensors.>",)
-SPEAKERS = 24
+PUBLISHERS = 24
 SILENT_PEERS = 1_100
 PATIENT = "[limits]\nhandshake_seconds = 3600.0\n"
 """No silent peer is closed within the time of a test."""
 
 
-def closed_doors(folder: Path, *rules: str, more: str = "", fresh: bool = False, kept: bool = False) -> Broker:
+def closed_doors(folder: Path, *rules: str, more: str = "", fresh: bool = False, stored: bool = False) -> Broker:
     """Peers over tcp have the rights of the rules, none by default; peers over the file may do everything."""
     config = write_config(folder, "loopback may everything", *rules, more=more)
     files = (f"--listen={name}=ipc://{folder}/{name}" for name in ("http", "simplest"))
     data = folder / "data"
-    flags = () if kept else (f"--data={data}",)
+    flags = () if stored else (f"--data={data}",)
     return Broker(
-        f"--config={config}", *files, *flags, listen=EVERY, data=data if kept else None, events=kept, fresh=fresh
+        f"--config={config}",
+        *files,
+        *flags,
+        listen=EVERY,
+        data=data if stored else None,
+        events=stored,
+        fresh=fresh,
     )
 
 
@@ -111,7 +117,7 @@ def test_a_forbidden_payload_is_skipped(tmp_path: Path) -> None:
 def test_a_forbidden_message_in_a_batch(tmp_path: Path) -> None:
     large = b"no" * 10 * KIB
     rule = "guest may publish open.>"
-    with closed_doors(tmp_path, rule, kept=True) as broker, broker.connect("hermod.pub") as guest:
+    with closed_doors(tmp_path, rule, stored=True) as broker, broker.connect("hermod.pub") as guest:
         guest.send(count(2) + message("open.a", b"yes") + message("secret", large)[:-1])
         expect_error(guest, 403, count=1)
         guest.send(large[-1:] + count(2, batch_id="all") + message("secret", large) + message("open.a", b"no"))
@@ -165,22 +171,22 @@ def test_incomplete_frames_share_a_limit_and_all_complete(tmp_path: Path) -> Non
     frame = b"pub open %d %b\n" % (len(payload), payload)
     limits = f"[limits]\ntotal_receive_bytes = {8 * MIB}\n"
     with closed_doors(tmp_path, more=limits, fresh=True) as broker, ExitStack() as peers:
-        ears = peers.enter_context(broker.connect_file("simplest"))
-        subscribe(broker, ears, b"sub open\n")
-        heard = Reading(ears, len(frame) * SPEAKERS)
+        subscribers = peers.enter_context(broker.connect_file("simplest"))
+        subscribe(broker, subscribers, b"sub open\n")
+        received = Reading(subscribers, len(frame) * PUBLISHERS)
         before = resident_bytes(broker.process.pid)
-        speakers = [peers.enter_context(broker.connect_file("simplest")) for _ in range(SPEAKERS)]
-        sendings = [Sending(speaker, frame[:-1]) for speaker in speakers]
+        publishers = [peers.enter_context(broker.connect_file("simplest")) for _ in range(PUBLISHERS)]
+        sendings = [Sending(publisher, frame[:-1]) for publisher in publishers]
         for sending in sendings:
             sending.wait_until_held_up()
-        assert resident_bytes(broker.process.pid) - before < len(speakers) * len(payload) / 3
-        waiting = list(zip(sendings, speakers, strict=True))
+        assert resident_bytes(broker.process.pid) - before < len(publishers) * len(payload) / 3
+        waiting = list(zip(sendings, publishers, strict=True))
         while waiting:
             sent = wait_for(lambda: [pair for pair in waiting if pair[0].done], "one of them to go on")
             for pair in sent:
                 pair[1].send(b"\n")
                 waiting.remove(pair)
-        assert heard.finish() == frame * len(speakers)
+        assert received.finish() == frame * len(publishers)
 
 
 def test_a_frame_without_progress_closes_its_connection(tmp_path: Path) -> None:
@@ -230,9 +236,9 @@ def test_a_peer_without_rights_is_closed_in_time_and_others_stay(tmp_path: Path)
     token = add_token(tmp_path / "data", "sensors", list(RULES))
     limits = "[limits]\nhandshake_seconds = 0.5\n"
     with closed_doors(tmp_path, "guest may publish open.> over simplest", more=limits) as broker:
-        ears, guest = broker.connect_file("simplest"), broker.connect("simplest")
-        with ears, guest, broker.connect("hermod.pub") as known:
-            subscribe(broker, ears, b"sub open\n")
+        subscribers, guest = broker.connect_file("simplest"), broker.connect("simplest")
+        with subscribers, guest, broker.connect("hermod.pub") as known:
+            subscribe(broker, subscribers, b"sub open\n")
             known.send(with_token(token))
             known.expect(OK)
             with broker.connect("hermod.pub") as stranger:
@@ -243,7 +249,7 @@ def test_a_peer_without_rights_is_closed_in_time_and_others_stay(tmp_path: Path)
             known.send(message("sensors.2", b"still here"))
             known.expect(OK)
             guest.send(b"pub open.a 1 x\n")
-            ears.expect(b"pub open.a 1 x\n")
+            subscribers.expect(b"pub open.a 1 x\n")
 
 
 def test_a_peer_that_lost_its_rights_must_show_a_token_in_time(tmp_path: Path) -> None:
@@ -333,14 +339,14 @@ def test_a_client_with_a_token_does_not_wait_for_unknown_peers_that_flood(
     flags = (f"--config={config}", f"--data={tmp_path}/data", f"--listen=http=ipc://{tmp_path}/http")
     flood = b'{"batch_type": "End"}' * (MIB // 21)
     with Broker(*flags, listen=("hermod.pub",)) as broker, ExitStack() as peers:
-        strangers = [peers.enter_context(broker.connect("hermod.pub")) for _ in range(SPEAKERS)]
+        strangers = [peers.enter_context(broker.connect("hermod.pub")) for _ in range(PUBLISHERS)]
         for stranger in strangers:
             Reading(stranger, MIB)
             Sending(stranger, flood)
         with broker.connect("hermod.pub") as client:
             client.send(with_token(token))
             client.expect(OK)
-        assert bytes_in(broker) < SPEAKERS * MIB / 8
+        assert bytes_in(broker) < PUBLISHERS * MIB / 8
 
 
 def test_a_tls_peer_without_rights_uses_little_memory(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield started
 
 
-def said(peer: Peer) -> dict[str, Any]:
+def text(peer: Peer) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(peer.read_until(b"\n"))
     return found
 
@@ -43,10 +43,10 @@ def test_an_atomic_batch_is_refused_as_a_whole(broker: Broker) -> None:
             + message("open.a", b"")
             + message("secret", b"")
         )
-        answer = said(peer)
+        answer = text(peer)
         assert (answer["code"], answer["count"], answer["message"]) == (403, 0, "Forbidden")
         peer.send(b'{"batch_type": "Count", "count": 1, "batch_id": "b"}' + message("open.a", b""))
-        assert said(peer) == {"status": "OK", "count": 1}
+        assert text(peer) == {"status": "OK", "count": 1}
 
 
 def to_stage(topics: list[str]) -> bytes:
@@ -62,21 +62,21 @@ def to_stage(topics: list[str]) -> bytes:
 def test_stages(broker: Broker) -> None:
     with broker.connect("hermod.pub") as peer:
         peer.send(to_stage(["open.a", "open.b", "secret"]))
-        assert said(peer)["code"] == 403
+        assert text(peer)["code"] == 403
         peer.send(to_stage(["open.a", "open.b"]))
-        assert said(peer) == {"status": "OK", "count": 2}
+        assert text(peer) == {"status": "OK", "count": 2}
 
 
 def test_history_needs_the_right_to_subscribe(broker: Broker) -> None:
     with broker.connect("ubre") as peer:
         for pattern, allowed in (("open.h", True), ("open.>", True), (">", False), ("secret", False)):
             peer.send(line(request="polycast/history", id=1, body={"pattern": pattern}))
-            answer = said(peer)
+            answer = text(peer)
             assert ("success" in answer) == allowed, answer
             assert allowed or answer == {"fail": 1, "body": "Forbidden"}
-        for route in ("polycast/rows", "polycast/log", "polycast/places"):
+        for route in ("polycast/rows", "polycast/log", "polycast/offsets"):
             peer.send(line(request=route, id=2, body={}))
-            assert said(peer) == {"fail": 2, "body": "Forbidden"}
+            assert text(peer) == {"fail": 2, "body": "Forbidden"}
 
 
 def test_spark_routes_need_admin(broker: Broker) -> None:
@@ -84,7 +84,7 @@ def test_spark_routes_need_admin(broker: Broker) -> None:
         here.send(line(subscribe="spark/sql", body={"serve": True}) + line(request="polycast/stats", id=1))
         here.read_until(b"\n")
         peer.send(line(request="spark/sql", id=1, body={"query": "SELECT 1"}))
-        assert said(peer) == {"fail": 1, "body": "Forbidden"}
+        assert text(peer) == {"fail": 1, "body": "Forbidden"}
         peer.send(line(subscribe="spark/sql", body={"serve": True}))
         assert peer.expect_closed() == b""
 

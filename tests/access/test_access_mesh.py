@@ -20,7 +20,7 @@ from kit.room import Room
 from kit.ubre import UbrePeer, line
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 from polycast.dialects.guard import SHOWN_CHARACTERS
-from polycast.server.dispatch.mesh_links import PLACES_PER_HOST
+from polycast.server.dispatch.mesh_links import ADDRESSES_PER_HOST
 
 LISTEN = (*ALL, "simplest.peer")
 ANNOUNCER = "guest may publish //peers/acme/>"
@@ -95,9 +95,9 @@ def test_an_announced_address_without_a_rule_is_not_dialled_and_logged_once(tmp_
     with attacker() as evil, Broker(f"--config={config}", listen=LISTEN) as broker, Room(broker) as room:
         for _ in range(3):
             room.simplest(pub("//peers/acme/evil", b"127.0.0.1 %d" % port_of(evil)))
-        told = broker.wait_for_log("'acme/evil': not linked").splitlines()
-        assert len(told) == 1
-        assert "dialled has no rights; add a rule such as 'dialled may publish+subscribe a.>'" in told[0]
+        reported = broker.wait_for_log("'acme/evil': not linked").splitlines()
+        assert len(reported) == 1
+        assert "dialled has no rights; add a rule such as 'dialled may publish+subscribe a.>'" in reported[0]
         assert not is_dialled(evil)
 
 
@@ -177,24 +177,24 @@ def test_announced_addresses_of_this_broker_itself_use_up_no_links(tmp_path: Pat
 
 def test_one_address_is_dialled_at_few_ports_only(tmp_path: Path) -> None:
     with meshed(tmp_path, ANNOUNCER, "dialled may everything", more=LOCAL) as broker, ExitStack() as stack:
-        ports = [stack.enter_context(attacker()) for _ in range(PLACES_PER_HOST)]
+        ports = [stack.enter_context(attacker()) for _ in range(ADDRESSES_PER_HOST)]
         for number, port in enumerate(ports):
             announce(broker, port_of(port), f"//peers/acme/{number}", "::ffff:127.0.0.1")
             stack.enter_context(port.accept()[0])
         evil = stack.enter_context(attacker())
         announce(broker, port_of(evil))
-        told = broker.wait_for_log("'acme/evil': not linked")
-        assert f"127.0.0.1 is linked at {PLACES_PER_HOST} ports already, the limit for one address" in told
+        reported = broker.wait_for_log("'acme/evil': not linked")
+        assert f"127.0.0.1 is linked at {ADDRESSES_PER_HOST} ports already, the limit for one address" in reported
         assert not is_dialled(evil)
 
 
 def test_announcements_are_logged_escaped_and_truncated(tmp_path: Path) -> None:
     with meshed(tmp_path, ANNOUNCER, more=ELSEWHERE) as broker:
         announce(broker, 9, "//peers/acme/x\x1b[2J" + "y" * 150)
-        told = broker.wait_for_log("not linked: 127.0.0.1")
-        assert r"peer 'acme/x\x1b[2Jyyy" in told
-        assert "\x1b" not in told
-        assert "y" * SHOWN_CHARACTERS not in told
+        reported = broker.wait_for_log("not linked: 127.0.0.1")
+        assert r"peer 'acme/x\x1b[2Jyyy" in reported
+        assert "\x1b" not in reported
+        assert "y" * SHOWN_CHARACTERS not in reported
 
 
 # -- configured peers ------------------------------------------------------------------------------------
@@ -250,10 +250,10 @@ def test_a_configured_peer_without_rights_is_logged_at_start() -> None:
     with Broker(
         *flags, rules("guest may everything", "loopback may publish x over hermod"), listen=("simplest",)
     ) as broker:
-        told = broker.wait_for_log("has no rights").splitlines()
-        assert len(told) == 4
-        assert "127.0.0.1:9: loopback has no rights; add a rule such as 'loopback may everything'" in told[0]
-        assert "tcp://192.0.2.1:9: dialled has no rights" in told[3]
+        reported = broker.wait_for_log("has no rights").splitlines()
+        assert len(reported) == 4
+        assert "127.0.0.1:9: loopback has no rights; add a rule such as 'loopback may everything'" in reported[0]
+        assert "tcp://192.0.2.1:9: dialled has no rights" in reported[3]
     with Broker(*flags, rules("loopback may everything", "dialled may publish x"), listen=("simplest",)) as broker:
         assert "may do nothing" not in broker.log()
 
@@ -300,14 +300,14 @@ def test_a_remote_sub_receives_only_allowed_topics(scheme: str) -> None:
         broker.wait_for_log(": connected")
         peer.socket.settimeout(0.1)
 
-        def heard() -> bytes:
+        def received() -> bytes:
             client.send(pub("b.1", b"no") + pub("a.1", b"yes"))
             try:
                 return peer.socket.recv(65536)
             except TimeoutError:
                 return b""
 
-        found = wait_for(heard, "what it may have")
+        found = wait_for(received, "what it may have")
         assert scheme == "ws" or found.startswith(message(b"a.1|yes"))
         assert b"b.1" not in found
 
@@ -377,11 +377,11 @@ def test_with_forwarding_a_forbidden_topic_is_forbidden_under_its_forwarded_name
     with (
         meshed(tmp_path, *granted, more=more) as broker,
         broker.connect_file("simplest") as local,
-        broker.connect_file("simplest") as speaker,
+        broker.connect_file("simplest") as publisher,
     ):
         local.send(b"sub valve\nsub fence\n")
-        wait_for(lambda: _hears(local, speaker), "a subscription to be there")
-        speaker.send(pub("//fwd/secret.x", b"43"))
+        wait_for(lambda: _receives(local, publisher), "a subscription to be there")
+        publisher.send(pub("//fwd/secret.x", b"43"))
         for text in (b"//fwd/secret", b"//fwd/", b"fwd/secret.x", b""):
             with broker.connect("simplest") as guest:
                 guest.send(b"sub %b\n" % text)
@@ -389,7 +389,7 @@ def test_with_forwarding_a_forbidden_topic_is_forbidden_under_its_forwarded_name
         with broker.connect("simplest") as guest:
             guest.send(pub("//fwd/valve.open", b"!"))
             guest.expect_closed()
-        speaker.send(pub("fence", b"last"))
+        publisher.send(pub("fence", b"last"))
         assert b"valve" not in local.read_until(pub("fence", b"last"))
         with broker.connect("ubre") as peer:
             for pattern, allowed in (
@@ -406,8 +406,8 @@ def test_with_forwarding_a_forbidden_topic_is_forbidden_under_its_forwarded_name
                 assert b'"code": 403' in subscriber.read_until(b"\n")
 
 
-def _hears(local: Peer, speaker: Peer) -> bool:
-    speaker.send(pub("fence"))
+def _receives(local: Peer, publisher: Peer) -> bool:
+    publisher.send(pub("fence"))
     return bool(select.select([local.socket], [], [], 0.1)[0])
 
 

@@ -87,7 +87,7 @@ def test_a_peer_that_floods_and_stays_is_refused_past_the_limit(broker: Broker) 
 
 
 def test_a_flood_of_other_routes_is_refused_as_busy(broker: Broker) -> None:
-    bodies = {"polycast/log": {}, "polycast/places": {"time": 0}, "polycast/rows": {"from": 0, "to": 5}}
+    bodies = {"polycast/log": {}, "polycast/offsets": {"time": 0}, "polycast/rows": {"from": 0, "to": 5}}
     for route, body in bodies.items():
         with UbrePeer(broker.ports["ubre"]) as peer:
             peer.send(b"".join(line(request=route, id=number, body=body) for number in range(FLOOD)))

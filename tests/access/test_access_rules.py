@@ -32,9 +32,9 @@ PATTERNS: list[Pattern] = [Everything(), *(kind(value) for kind in (Exact, Prefi
 @pytest.mark.parametrize("rule", PATTERNS, ids=str)
 def test_covers_matches_brute_force(rule: Pattern) -> None:
     for asked in PATTERNS:
-        heard = [topic for topic in TOPICS if asked.matches(topic)]
-        missed = [topic for topic in heard if not rule.matches(topic)]
-        assert heard, asked
+        received = [topic for topic in TOPICS if asked.matches(topic)]
+        missed = [topic for topic in received if not rule.matches(topic)]
+        assert received, asked
         assert covers(rule, asked) == (not missed), (str(rule), str(asked), missed[:3])
 
 

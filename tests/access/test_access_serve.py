@@ -140,7 +140,7 @@ def test_admin_alone_does_not_open_sql(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "told"),
+    ("rules", "reported"),
     [
         (["guest may query orders.>", "guest may query =a"], ["orders.>", "a"]),
         (["guest may everything"], None),
@@ -148,7 +148,7 @@ def test_admin_alone_does_not_open_sql(tmp_path: Path) -> None:
     ids=["some", "all"],
 )
 def test_the_responder_receives_the_identity_and_its_topics(
-    rules: list[str], told: list[str] | None, tmp_path: Path
+    rules: list[str], reported: list[str] | None, tmp_path: Path
 ) -> None:
     started = guests(tmp_path, *rules, "guest may admin")
     with started as broker, peer_of(broker) as responder, peer_of(broker) as asker:
@@ -156,7 +156,7 @@ def test_the_responder_receives_the_identity_and_its_topics(
         flush(responder)
         forged = {"identity": "loopback", "query": None, "body": {"query": "SELECT 1"}}
         asker.send_message(request=SQL, id=1, body=forged)
-        assert next_request(responder)["body"] == {"identity": "guest", "query": told, "body": forged}
+        assert next_request(responder)["body"] == {"identity": "guest", "query": reported, "body": forged}
 
 
 @pytest.mark.parametrize(

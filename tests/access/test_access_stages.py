@@ -55,7 +55,7 @@ class Gate:
         self.broker.process.send_signal(signal.SIGHUP)
         wait_for(lambda: self.broker.log().count("reloaded") > before, "the new rules")
 
-    def kept(self, topic: str, count: int) -> list[bytes]:
+    def stored(self, topic: str, count: int) -> list[bytes]:
         with subscribe(self.broker, topic, since="earliest") as subscriber:
             return [each.payload for each in read_messages(subscriber, count)]
 
@@ -111,7 +111,7 @@ def test_a_peer_without_rights_changes_nothing(gate: Gate, attack: str) -> None:
         stranger.send(ATTACKS[attack])
         expect_error(stranger, 403)
         commit(alice, "part-0", "part-1", rows=2 * ROWS)
-    assert gate.kept("jobs.a", ROWS) == gate.kept("jobs.b", ROWS) == [b"%d" % number for number in range(ROWS)]
+    assert gate.stored("jobs.a", ROWS) == gate.stored("jobs.b", ROWS) == [b"%d" % number for number in range(ROWS)]
     assert gate.next_offset() == 2 * ROWS
 
 
@@ -158,7 +158,7 @@ def test_two_identities_use_one_id(gate: Gate) -> None:
         commit(alice, "part-0", "part-1", rows=600)
         commit(bob, "part-0", rows=7)
         commit(alice, "part-0", "part-1", rows=600)
-    assert len(gate.kept("jobs.alice", 600)) == 600 and len(gate.kept("jobs.bob", 7)) == 7
+    assert len(gate.stored("jobs.alice", 600)) == 600 and len(gate.stored("jobs.bob", 7)) == 7
     assert gate.next_offset() == 607
 
 
@@ -185,8 +185,30 @@ def test_after_a_crash_an_id_is_known_to_its_owner_alone(gate: Gate, size: int) 
         expect_error(bob, 404)
         bob.send(once("jobs.b", b"x"))
         bob.expect(hermod.ok(1))
-        assert gate.kept("jobs.b", 1) == [b"x"]
-        assert len(gate.kept("jobs.a", LARGE)) == LARGE
+        assert gate.stored("jobs.b", 1) == [b"x"]
+        assert len(gate.stored("jobs.a", LARGE)) == LARGE
+
+
+def test_after_a_crash_a_stage_belongs_to_its_owner_alone(gate: Gate) -> None:
+    """Other identities, with rights and without, cannot commit, extend or abort it; its owner may lose rights."""
+    with gate.connect("alice") as alice:
+        stage(alice, "part-0", "jobs.a", ROWS)
+        stage(alice, "part-1", "jobs.b", ROWS)
+        gate.broker.kill()
+    with gate.start(), gate.connect("alice") as alice, gate.connect("bob") as bob, gate.connect() as stranger:
+        for attack in ATTACKS.values():
+            stranger.send(attack)
+            expect_error(stranger, 403)
+        bob.send(hermod.commit(NIGHT, "part-0"))
+        expect_error(bob, 404)
+        bob.send(hermod.abort(NIGHT) + hermod.stage(NIGHT, "part-0", FRAME))
+        bob.expect(OK + hermod.ok(1))
+        gate.allow("guest may subscribe >", "guest may admin", "alice may publish jobs.a")
+        alice.send(hermod.commit(NIGHT, "part-0", "part-1"))
+        expect_error(alice, 403)
+        gate.allow(*RULES)
+        commit(alice, "part-0", "part-1", rows=2 * ROWS)
+        assert len(gate.stored("jobs.a", ROWS)) == len(gate.stored("jobs.b", ROWS)) == ROWS
 
 
 def test_ids_of_one_identity_do_not_evict_those_of_another(tmp_path: Path) -> None:

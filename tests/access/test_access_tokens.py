@@ -14,7 +14,7 @@ from access.gate import BASE, counted, gated
 from kit.broker import Broker
 from kit.hermod import OK, message
 from kit.http import get, read_answer
-from kit.program import polycast_forked
+from kit.program import polycast
 from kit.ubre import UbrePeer, line
 from kit.websocket import TEXT, frame, upgrade, welcome
 from kit.wire import wait_for
@@ -35,9 +35,9 @@ def test_only_digests_are_written_to_a_file_that_only_its_owner_can_read(tmp_pat
     token = add_token(folder, "sensors", RULES)
     text = (folder / FILE).read_text()
     assert token not in text
-    [kept] = json.loads(text)["tokens"]
-    assert (kept["name"], kept["rules"]) == ("sensors", RULES)
-    assert kept["sha256"] == hashlib.sha256(token.encode()).hexdigest()
+    [stored] = json.loads(text)["tokens"]
+    assert (stored["name"], stored["rules"]) == ("sensors", RULES)
+    assert stored["sha256"] == hashlib.sha256(token.encode()).hexdigest()
     assert stat.S_IMODE((folder / FILE).stat().st_mode) == 0o600
     assert [path.name for path in folder.iterdir()] == [FILE]
 
@@ -91,27 +91,25 @@ def test_a_file_writable_by_other_accounts_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).chmod(0o622)
     with pytest.raises(StartError, match="is writable by other accounts"):
         read_tokens(tmp_path / FILE)
-    done = polycast_forked("serve", "--no-log", "--listen=simplest=tcp://127.0.0.1:0", f"--data={tmp_path}")
+    done = polycast("serve", "--no-log", "--listen=simplest=tcp://127.0.0.1:0", f"--data={tmp_path}")
     assert (done.code, "chmod 600" in done.err) == (1, True)
 
 
 def test_the_command(tmp_path: Path) -> None:
     data = f"--data={tmp_path}"
-    made = polycast_forked(
-        "token", "new", "a", "--publish=x.>", "--subscribe=y", "--admin", "--dialect=ubre", data
-    )
+    made = polycast("token", "new", "a", "--publish=x.>", "--subscribe=y", "--admin", "--dialect=ubre", data)
     assert made.code == 0
     [known] = read_tokens(tmp_path / FILE)
     assert known.sha256 == digest_of(made.out.decode().strip())
     rules = ["a may publish x.> over ubre", "a may subscribe y over ubre", "a may admin over ubre"]
-    listed = json.loads(polycast_forked("token", "list", "--json", data).out)
+    listed = json.loads(polycast("token", "list", "--json", data).out)
     assert listed == {"name": "a", "created": known.created, "rules": rules}
-    assert "a may publish x.> over ubre" in polycast_forked("token", "list", data).out.decode()
-    assert polycast_forked("token", "new", "a", data).code == 2
-    assert polycast_forked("token", "new", "b", "--publish=", data).code == 2
-    assert polycast_forked("token", "revoke", "a", data).code == 0
-    assert polycast_forked("token", "revoke", "a", data).code == 2
-    assert polycast_forked("token", "list", data).out == b""
+    assert "a may publish x.> over ubre" in polycast("token", "list", data).out.decode()
+    assert polycast("token", "new", "a", data).code == 2
+    assert polycast("token", "new", "b", "--publish=", data).code == 2
+    assert polycast("token", "revoke", "a", data).code == 0
+    assert polycast("token", "revoke", "a", data).code == 2
+    assert polycast("token", "list", data).out == b""
 
 
 # -- authentication --------------------------------------------------------------------------------------
@@ -182,8 +180,8 @@ def test_hermod(tmp_path: Path) -> None:
             assert json.loads(peer.read_until(b"\n"))["code"] == 403
         with broker.connect("hermod.pub") as peer:
             peer.send(wrong + message("sensors.x", b"1"))
-            said = json.loads(peer.expect_closed())
-            assert (said["code"], said["message"]) == (401, "Unauthorized")
+            output = json.loads(peer.expect_closed())
+            assert (output["code"], output["message"]) == (401, "Unauthorized")
         assert counted(broker, "polycast_connections_closed_total", listener="hermod.pub", reason="token") == 1
 
 

@@ -16,7 +16,7 @@ from access.gate import counted, write_config
 from kit.broker import Broker
 from kit.certificates import Authority
 from kit.http import get
-from kit.program import polycast, polycast_forked
+from kit.program import polycast
 from kit.wire import GUARD_SECONDS, wait_for
 from polycast.client import connect, connect_async
 from polycast.client.connect import DIALECTS
@@ -58,25 +58,27 @@ def test_the_start_lines_print_the_real_addresses(broker: Broker) -> None:
     assert all(where.startswith("tls://127.0.0.1:") and not where.endswith(":0") for _, where in broker.addresses)
 
 
-@pytest.mark.parametrize("speaker", DIALECTS)
+@pytest.mark.parametrize("publisher", DIALECTS)
 @pytest.mark.parametrize("hearer", ["hermod", "ubre"])
 def test_messages_between_all_dialects_over_tls(
-    speaker: str, hearer: str, broker: Broker, authority: Authority
+    publisher: str, hearer: str, broker: Broker, authority: Authority
 ) -> None:
     payload = b"x" * 300_000
-    subscribers, publishers = DIALECTS[hearer].subscribers, DIALECTS[speaker].publishers
-    topic = f"{speaker}-{hearer}"
+    subscribers, publishers = DIALECTS[hearer].subscribers, DIALECTS[publisher].publishers
+    topic = f"{publisher}-{hearer}"
     with connect(hearer, at(broker, subscribers, authority)) as client:
         client.subscribe([Exact(topic)])
-        messages = [Message(topic, payload[:size]) for size in (0, 1, 300_000 if speaker != "fanout" else 60_000)]
-        with connect(speaker, at(broker, publishers, authority), publishing=True) as other:
+        messages = [
+            Message(topic, payload[:size]) for size in (0, 1, 300_000 if publisher != "fanout" else 60_000)
+        ]
+        with connect(publisher, at(broker, publishers, authority), publishing=True) as other:
             other.publish(messages)
-        heard: list[bytes] = []
+        received: list[bytes] = []
         for batch in client.messages():
-            heard += [message.payload for message in batch]
-            if len(heard) == 3:
+            received += [message.payload for message in batch]
+            if len(received) == 3:
                 break
-        assert heard == [message.payload for message in messages]
+        assert received == [message.payload for message in messages]
 
 
 @pytest.mark.parametrize(("dialect", "listener"), [("ubre", "http"), ("nanomsg", "http")])
@@ -187,14 +189,14 @@ def test_identities_with_and_without_an_optional_client_certificate(authority: A
 
 def start(*settings: str) -> str:
     flags = [f"--set={text}" for text in settings]
-    done = polycast_forked("serve", "--no-log", "--listen=simplest=tls://127.0.0.1:0", *flags)
+    done = polycast("serve", "--no-log", "--listen=simplest=tls://127.0.0.1:0", *flags)
     assert "Traceback" not in done.err
     assert done.code == 1
     return done.err
 
 
 def test_a_start_without_a_certificate() -> None:
-    done = polycast_forked("serve", "--no-log", "--listen=simplest=tls://127.0.0.1:0")
+    done = polycast("serve", "--no-log", "--listen=simplest=tls://127.0.0.1:0")
     assert (done.code, "needs a certificate" in done.err) == (2, True)
 
 
@@ -244,13 +246,13 @@ def test_queued_messages_are_sent_before_a_broker_stops(authority: Authority) ->
     certificate = authority.issue("stop.pem")
     listen = [f"--listen={name}=tls://127.0.0.1:0" for name in ("simplest", "hermod.sub", "hermod.pub")]
     with Broker(f"--set=tls.certificate={certificate}", *listen, listen=()) as broker:
-        hearing = connect("hermod", at(broker, "hermod.sub", authority))
+        hearing = connect("hermod", at(broker, "hermod.sub", authority), reconnect=False)
         hearing.subscribe([Exact("x")])
         with connect("hermod", at(broker, "hermod.pub", authority), publishing=True) as client:
             client.publish([Message("x", b"y" * 1_000_000)] * 20)
         broker.begin_to_stop()
-        heard = 0
+        received = 0
         for batch in hearing.messages():
-            heard += len(batch)
-        assert heard == 20
+            received += len(batch)
+        assert received == 20
         hearing.close()

@@ -1,7 +1,10 @@
 """Configuration: defaults, then the file, then the environment, then flags; the last source wins.
 
-    [limits]                          POLYCAST_LIMITS_QUEUE_BYTES=1048576        --set limits.queue_bytes=1048576
+    [limits]                          POLYCAST_LIMITS_QUEUE_BYTES=1MiB        --set limits.queue_bytes=1MiB
     queue_bytes = 1_048_576
+    idle_seconds = "10m"
+
+Settings whose names end with `bytes` or `seconds` are numbers, or texts with a unit.
 
 If a source names listeners, only those open; addresses to connect to are set in the same way. An unknown name or a
 value of the wrong type is an error that contains its source, the expected type and the nearest known name.
@@ -24,11 +27,13 @@ import msgspec
 from polycast.address import PORT_LIMIT, WEB, Address, parse_address
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
+from polycast.log.settings import LogSettings
 from polycast.server.access.http_allowlist import parse_host, parse_origin
 from polycast.server.access.identity import parse_networks
 from polycast.server.access.rules import parse_rule
 from polycast.server.access.settings import REQUIRED, TlsSettings
-from polycast.server.settings import DIALECT_TABLES, POLICIES, TABLES, Settings, declared, types
+from polycast.server.settings import DIALECT_TABLES, POLICIES, TABLES, Settings, declared, parse_place, types
+from polycast.text import parse_seconds, parse_size
 
 PREFIX = "POLYCAST_"
 LARGEST = 2**53
@@ -41,6 +46,9 @@ REPLAYS = ("last",)
 ADDRESSED = ("listen", "connect")
 """The tables of addresses: where the broker is, and where it connects to."""
 BOOLEANS = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
+NUMBER = re.compile(r"[-+]?[0-9][0-9_.]*(?:e[-+]?[0-9]+)?", re.IGNORECASE)
+UNITS: dict[str, Callable[[str], float]] = {"bytes": parse_size, "seconds": parse_seconds}
+"""By the last word of a setting's name: how to read a value with a unit."""
 NAMED_BY: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
@@ -61,8 +69,8 @@ class Loaded:
         lines = []
         for table in ADDRESSED:
             lines += [f"[{table}]" + self._source(table)]
-            places: dict[str, list[str]] = getattr(self.settings, table)
-            lines += [*(f"{_to_toml(name)} = {_to_toml(where)}" for name, where in places.items()), ""]
+            by_name: dict[str, list[str]] = getattr(self.settings, table)
+            lines += [*(f"{_to_toml(name)} = {_to_toml(where)}" for name, where in by_name.items()), ""]
         for table in TABLES:
             lines += [f"[{table}]"]
             for key, declaration in declared().items():
@@ -100,7 +108,7 @@ class Gathered:
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._sources: dict[str, str] = {}
-        self._places: dict[str, dict[str, dict[str, list[str]]]] = {table: {} for table in ADDRESSED}
+        self._addresses: dict[str, dict[str, dict[str, list[str]]]] = {table: {} for table in ADDRESSED}
         """Addresses by table, then by who named them, then by role."""
 
     def add_file(self, file: Path) -> None:
@@ -151,16 +159,16 @@ class Gathered:
                 raise UsageError(f"{source}: {table}.{name} = {value!r}: expected an address or a list of them")
             _check_address(table, name, address, source)
         owner = "environment" if source.startswith(PREFIX) else source
-        self._places[table].setdefault(owner, {}).setdefault(name, []).extend(addresses)
+        self._addresses[table].setdefault(owner, {}).setdefault(name, []).extend(addresses)
 
     def finish(self) -> Loaded:
         tables: dict[str, Any] = {
             table: cls(**{k.split(".", 1)[1]: v for k, v in self._values.items() if k.startswith(table + ".")})
             for table, cls in TABLES.items()
         }
-        for table, places in self._places.items():
-            if places:
-                self._sources[table], tables[table] = list(places.items())[-1]
+        for table, by_source in self._addresses.items():
+            if by_source:
+                self._sources[table], tables[table] = list(by_source.items())[-1]
         for peer in tables["simplest"].peers:
             _check_peer(peer)
         for network in tables["simplest"].discover_networks:
@@ -171,8 +179,20 @@ class Gathered:
         settings = Settings(**tables, dialects=dialects)
         if not settings.log.enabled:
             _check_needs_no_log(settings)
+        self._check_retention(settings.log)
+        if settings.cluster.enabled:
+            _check_cluster(settings)
         self._check_access(settings)
         return Loaded(settings, self._sources)
+
+    def _check_retention(self, log: LogSettings) -> None:
+        if 0 < log.retain_bytes < log.segment_bytes:
+            key = "log.retain_bytes" if "log.retain_bytes" in self._sources else "log.segment_bytes"
+            raise UsageError(
+                f"{self._sources[key]}: log.retain_bytes is {log.retain_bytes:,} and log.segment_bytes is "
+                f"{log.segment_bytes:,}: retention removes whole segments, and one segment exceeds the limit",
+                f"set log.retain_bytes to {log.segment_bytes:,} or more, or lower log.segment_bytes",
+            )
 
     def _check_access(self, settings: Settings) -> None:
         parsers = {"rules": parse_rule, "hosts": parse_host, "origins": parse_origin}
@@ -185,8 +205,8 @@ class Gathered:
         except UsageError as error:
             source = self._sources[f"access.{name}"]
             raise UsageError(f"{source}: access.{name}: {error}", error.hint) from error
-        places = [text for texts in settings.listen.values() for text in texts]
-        secure = [text for text in places if parse_address(text).scheme == "tls"]
+        listening = [text for texts in settings.listen.values() for text in texts]
+        secure = [text for text in listening if parse_address(text).scheme == "tls"]
         if secure and not settings.tls.certificate:
             raise UsageError(f"{secure[0]} needs a certificate", "tls.certificate and tls.key name its files")
         if settings.simplest.discover and settings.simplest.discover_tls and not settings.tls.ca:
@@ -204,12 +224,33 @@ class Gathered:
 
 def _check_needs_no_log(settings: Settings) -> None:
     tables = (settings.listen, settings.connect)
-    addresses = [text for table in tables for places in table.values() for text in places]
+    addresses = [text for table in tables for texts in table.values() for text in texts]
     options = [f"{key}={value}" for text in addresses for key, value in parse_address(text).options.items()]
     options += [f"limits.policy={settings.limits.policy}"]
     for option in options:
         if option.endswith("policy=spill") or option.startswith("replay="):
             raise UsageError(f"{option} needs the log, and log.enabled is false", "leave --no-log out")
+
+
+def _check_cluster(settings: Settings) -> None:
+    if not settings.cluster.node:
+        raise UsageError("a node of a cluster needs a name", "--node NAME, or cluster.node")
+    if not settings.log.enabled:
+        raise UsageError("a node of a cluster needs the log, and log.enabled is false", "leave --no-log out")
+    if settings.cluster.manage:
+        _check_managed(settings)
+
+
+def _check_managed(settings: Settings) -> None:
+    for place in settings.cluster.routes:
+        try:
+            parse_place(place)
+        except ValueError as error:
+            raise UsageError(f"cluster.routes: {place!r}: {error}") from error
+    if settings.cluster.tls and not settings.tls.certificate:
+        raise UsageError(
+            "cluster.tls with cluster.manage needs a certificate", "tls.certificate and tls.key name its files"
+        )
 
 
 def _all_keys() -> list[str]:
@@ -310,6 +351,9 @@ def convert(key: str, value: Any, declaration: Field[Any], kind: Any, source: st
     """A value from TOML, from a text (environment, --set) or from a flag, as the setting's type."""
     if parse := declaration.metadata["parse"]:
         return _parsed(key, value, parse, source)
+    unit = UNITS.get(key.rpartition("_")[2])
+    if unit and isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
+        value, typed = _measured(key, value, unit, source), True
     text = isinstance(value, str) and not typed
     try:
         result = msgspec.convert(_from_text(value, kind) if text else value, kind, strict=not text)
@@ -321,6 +365,14 @@ def convert(key: str, value: Any, declaration: Field[Any], kind: Any, source: st
     if choices and result not in choices:
         raise UsageError(f"{source}: {key} = {result!r}: expected {' or '.join(choices)}")
     return result
+
+
+def _measured(key: str, text: str, unit: Callable[[str], float], source: str) -> float:
+    try:
+        number = unit(text)
+    except ValueError as error:
+        raise UsageError(f"{source}: {key} = {text!r}: {error}") from error
+    return int(number) if number == int(number) else number
 
 
 def _parsed(key: str, value: Any, parse: Callable[[str], object], source: str) -> str:

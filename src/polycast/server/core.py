@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from polycast.address import Address
-from polycast.broker import Hub, Ledger, LocalSequencer, Mesh, Requests
-from polycast.model import Abort, Commit, Stage
+from polycast.broker import ClusterSequencer, Hub, Ledger, LocalSequencer, Mesh, Requests
+from polycast.declare import Histogram
+from polycast.model import Abort, Body, Commit, Stage
 from polycast.routing import Topic, Topics
 from polycast.server.dispatch.acks import Acks, DurableAcks, ImmediateAcks
+from polycast.server.dispatch.applied_acks import AppliedAcks, ReplicatedAcks
 from polycast.server.dispatch.broker_events import BrokerEvents
 from polycast.server.dispatch.dispatcher import Dispatcher
 from polycast.server.dispatch.link_control import LinkControl
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
     from polycast.server.staging.commits import Commits
 
 
+ClusterRoute = Callable[[Body], Coroutine[Any, Any, Any]]
+
+
 @dataclass(slots=True)
 class LogParts:
     """The parts of a broker with a log."""
@@ -47,11 +54,16 @@ class LogParts:
 
 
 class Core:
-    def __init__(self, settings: Settings, node: str, log: Log | None) -> None:
+    def __init__(
+        self, settings: Settings, node: str, log: Log | None, cluster: ClusterSequencer | None = None
+    ) -> None:
         self.settings = settings
         """As they are now: some change while the broker runs."""
         self.node = node
         self.log = log
+        self.cluster = cluster
+        self.cluster_routes: dict[str, ClusterRoute] = {}
+        """Routes that a node serves with the help of others."""
         self.connections: dict[Connection, None] = {}
         self.counters: dict[tuple[str, str], Counters] = {}
         """By listener and dialect."""
@@ -61,6 +73,8 @@ class Core:
         """How many of its addresses each one listens at."""
         self.progress = PipelineProgress()
         self.offset_times = OffsetTimes()
+        self.loop_delays = Histogram()
+        """How late the event loop runs a timer."""
         simplest = settings.simplest
         self.ledger = to_ledger(settings, log)
         self.hub = Hub(self.ledger.topics)
@@ -76,18 +90,24 @@ class Core:
         self.partial_frames = PartialFrames(settings.limits.total_receive_bytes, self.budget)
         self.outbox = Outbox(self.hub.router)
         self.links = LinkControl(self.outbox)
-        self.publisher = Publisher(self.hub, self.mesh, LocalSequencer(self.ledger), self.outbox, log)
+        sequencer = cluster or LocalSequencer(self.ledger)
+        self.publisher = Publisher(self.hub, self.mesh, sequencer, self.outbox, log, cluster)
         self.events = BrokerEvents(self.publisher, self.outbox, settings.events.unknown_per_second)
         self.publisher.before_publish = self.events.publish
         self.refusals = Refusals(self.events)
-        durable = DurableAcks(log, self.outbox.send_reply) if log else None
+        durable = self._to_durable_acks(settings, log) if log else None
         self.acks: Acks = durable or ImmediateAcks(self.outbox.send)
+        if cluster and durable:
+            self.acks = applied = AppliedAcks(durable, lambda: cluster.proposed)
+            self.publisher.on_proposed = applied.note_proposed
+            cluster.attach(self.ledger, self.publisher.apply_remote, applied.apply, self._end_turn)
         rates = RateLimiter(settings.access, self.budget) if settings.access.paced else None
         self.publishing = PublishHandler(self.publisher, self.acks, self.refusals, rates)
         self.subscriptions = SubscriptionHandler(
             self.hub, self.mesh, self.requests, self.links, self.events, settings.limits.subscriptions
         )
-        self.request_handler = RequestHandler(self.requests, self.outbox, self.refusals)
+        self.subscriptions.in_cluster = cluster is not None
+        self.request_handler = RequestHandler(self.requests, self.outbox, self.refusals, self.budget)
         self.dispatcher = Dispatcher(
             self.hub,
             self.mesh,
@@ -105,14 +125,27 @@ class Core:
         self.dispatcher.on_close.append(self._forget_rates)
         self.log_parts = self._add_log(log, durable, settings) if log and durable else None
 
+    def _to_durable_acks(self, settings: Settings, log: Log) -> DurableAcks:
+        replicated = self.cluster and settings.cluster.ack == "applied"
+        return (ReplicatedAcks if replicated else DurableAcks)(log, self.outbox.send_reply)
+
     def _add_log(self, log: Log, acks: DurableAcks, settings: Settings) -> LogParts:
         # pyarrow is slow to import, and a broker without a log does not need it
         from polycast.server.replay.replays import Replays
         from polycast.server.staging.commits import Commits
+        from polycast.server.staging.recovery import recover_stages
+        from polycast.server.staging.shared import SharedStages
+        from polycast.server.staging.spool import Spool
         from polycast.server.staging.stages import Stages
 
-        replays = Replays(self.hub, self.publisher, self.outbox, log, settings.limits)
-        stages = Stages(settings.hermod)
+        replays = Replays(self.hub, self.publisher, self.outbox, log, settings.limits, self.events)
+        spool = Spool(Path(settings.log.data) / "stages")
+        stages = Stages(settings.hermod, spool)
+        is_published = lambda batch: log.batches.find(batch, log.micros) is not None  # noqa: E731
+        recover_stages(stages, spool, settings.limits.for_dialects(), is_published)
+        shared = None
+        if self.cluster:
+            shared = SharedStages(stages, self.cluster, is_published, lambda: self.ledger.micros)
         commits = Commits(
             log,
             stages,
@@ -120,13 +153,14 @@ class Core:
             self.dispatcher,
             self.publishing,
             self.publisher,
-            acks,
+            self.acks,
             self.refusals,
             self.budget,
             replays,
             self.mesh.forwards,
+            shared,
         )
-        self.budget.backlog = log.is_behind
+        self.budget.backlog = self._is_behind if self.cluster else log.is_behind
         self.budget.staged = lambda: stages.size
         self.publisher.before_bulk = replays.spill_audience
         self.subscriptions.replays = replays
@@ -149,8 +183,15 @@ class Core:
             self.log_parts.log.start(asyncio.get_running_loop().call_soon_threadsafe)
 
     def _flush(self, durable: Durable) -> None:
+        self._end_turn()
+
+    def _end_turn(self) -> None:
         self.outbox.flush()
         self.publisher.note_flushed()
+
+    def _is_behind(self, share: float) -> bool:
+        assert self.log and self.cluster
+        return self.log.is_behind(share) or self.cluster.is_behind(share)
 
     def spill(self, connection: Connection) -> None:
         """A connection with the policy `spill` whose queue is full."""
@@ -193,5 +234,7 @@ def to_ledger(settings: Settings, log: Log | None) -> Ledger:
         return Ledger(topics)
     found = log.recovered
     columns = (found.topics[name].to_pylist() for name in found.topics.column_names)
-    topics.restore(map(Topic, *columns), found.floor)
-    return Ledger(topics, log.batches, log.next, log.micros)
+    position = found.position
+    topics.restore(map(Topic, *columns), found.floor, *([position.generations] if position else []))
+    micros = max(log.micros, position.micros if position else 0)
+    return Ledger(topics, log.batches, log.next, micros)

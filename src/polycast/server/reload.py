@@ -9,10 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import fields, replace
-from pathlib import Path
 
 from polycast.errors import PolycastError
-from polycast.server.access.access_control import AccessControl
 from polycast.server.exposure import find_warnings
 from polycast.server.io.dial import warn_of_peers_without_rights
 from polycast.server.io.rate_limiter import RateLimiter
@@ -37,15 +35,6 @@ LIMITS = (
     "shutdown_seconds",
 )
 """Limits that apply to all connections as soon as they change."""
-
-
-def check(settings: Settings) -> None:
-    """Raises what would stand against a start, before anything is opened."""
-    if settings.tls.certificate:
-        to_context(settings.tls)
-    if settings.dials_securely:
-        to_dial_context(settings.tls)
-    AccessControl(settings.access, Path(settings.log.data))
 
 
 def reload(server: Server, read: Callable[[], Settings]) -> None:

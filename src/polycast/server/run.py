@@ -8,19 +8,20 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from polycast.dialects.session import Page
 from polycast.log.files.permissions import UMASKS, check_owners, protect, restrict
 from polycast.server.exposure import find_warnings
-from polycast.server.reload import check, reload
+from polycast.server.reload import reload
 from polycast.server.server import Server
 from polycast.server.settings import Settings
+from polycast.server.start_check import check
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
@@ -75,7 +76,8 @@ def _has_terminal() -> bool:
     return True
 
 
-def _open_log(settings: Settings) -> Log | None:
+def open_log(settings: Settings, exact: bool = False, seed: str = "") -> Log | None:
+    """`exact`, `seed`: see `Log.open`."""
     if not settings.log.enabled:
         return None
     # pyarrow takes its time: who keeps nothing need not wait for it
@@ -85,14 +87,20 @@ def _open_log(settings: Settings) -> Log | None:
     from polycast.log.log import Log
 
     check_owners(Path(settings.log.data))
-    opened = Log.open(settings.log, settings.limits.topics)
+    opened = Log.open(settings.log, settings.limits.topics, exact=exact, seed=seed)
     protect(Path(settings.log.data), restrict(0))  # now that no other broker has it
     return opened
 
 
 async def run(settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
     """A broker from start to signal. `say` gets the lines for stdout, `read` reads the settings again."""
-    server = Server(settings, _open_log(settings), pages)
+    await run_server(Server(settings, open_log(settings), pages), say, read)
+
+
+async def run_server(
+    server: Server, say: Callable[[str], None], read: Read, failed: asyncio.Future[object] | None = None
+) -> None:
+    """`failed`: done with an exception if the broker must stop by itself."""
     stop = _stop_signal()
     await server.start()
     _heed_hangups(stop, partial(reload, server, read))
@@ -100,12 +108,17 @@ async def run(settings: Settings, say: Callable[[str], None], pages: Mapping[str
     for name, address in server.core.addresses:
         say(f"listening {name} {address}")
     say("ready")
-    await stop.wait()
+    stopping: asyncio.Future[object] = asyncio.ensure_future(stop.wait())
+    waits: list[asyncio.Future[object]] = [stopping, *([failed] if failed else [])]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
     await server.stop()
     for (listener, dialect), counters in server.core.counters.items():
         name = listener if listener.startswith(dialect) else f"{listener} ({dialect})"
         log.info("%s: %s", name, counters.summary())
     log.info("%s", server.core.summary())
+    if failed and failed.done():
+        failed.result()
 
 
 def _tell(server: Server) -> None:
@@ -116,8 +129,13 @@ def _tell(server: Server) -> None:
         log.log(warning.level, "%s", warning)
 
 
-def serve(settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read) -> None:
+Start = Callable[[Settings, Callable[[str], None], Mapping[str, Page], Read], Coroutine[Any, Any, None]]
+
+
+def serve(
+    settings: Settings, say: Callable[[str], None], pages: Mapping[str, Page], read: Read, start: Start = run
+) -> None:
     restrict(UMASKS[settings.log.access])
     check(settings)
     with contextlib.suppress(KeyboardInterrupt):
-        uvloop.run(run(settings, say, pages, read))
+        uvloop.run(start(settings, say, pages, read))

@@ -8,11 +8,13 @@ import resource
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, cast
 
 from polycast.address import INSIDE_TLS, SECURE, Address, parse_address
+from polycast.broker import ClusterSequencer
 from polycast.dialects.registry import ROLES
 from polycast.dialects.session import Page, SessionContext
 from polycast.errors import ForbiddenError, PolycastError, TimeoutPeerError
@@ -29,8 +31,9 @@ from polycast.server.io.listener import Listener, ListenerContext
 from polycast.server.io.outbound import DialTarget, OutboundConnections
 from polycast.server.io.timeouts import is_idle_http, timeout_reason
 from polycast.server.io.tls import PENDING_AT_MOST, TlsAcceptor, to_context, to_dial_context
-from polycast.server.observe import pages
+from polycast.server.observe import openapi, pages
 from polycast.server.settings import TABLES, LimitSettings, Settings
+from polycast.server.stats.process import measure_loop
 
 if TYPE_CHECKING:
     from polycast.log.log import Log
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("polycast.server")
 
 SWEEP_SECONDS = 0.5
+KEEP_ALIVE_SECONDS = 15.0
+"""After this time without traffic, a session with a `keep_alive` sends it."""
 GOODBYE_SECONDS = 0.25
 """How long a peer may take to close its side after the broker closed its own."""
 LINGER_SECONDS = 5.0
@@ -50,11 +55,12 @@ PENDING_SHARE = 8
 
 class Server:
     def __init__(
-        self, settings: Settings, log: Log | None = None, pages: Mapping[str, Page] | None = None
-    ) -> None:
+        self, settings: Settings, log: Log | None = None, pages: Mapping[str, Page] | None = None,
+        cluster: ClusterSequencer | None = None,
+    ) -> None:  # fmt: skip
         """`pages`: public pages of the http port by path, beside the broker's own."""
-        self._pages = pages or {}
-        self.core = Core(settings, secrets.token_hex(8), log)
+        self._pages = {openapi.PATH: openapi.PAGE, **(pages or {})}
+        self.core = Core(settings, cluster.node if cluster else secrets.token_hex(8), log, cluster)
         self.access = AccessControl(settings.access, Path(settings.log.data))
         self._context = to_context(settings.tls) if settings.tls.certificate else None
         self.dial_context = to_dial_context(settings.tls) if settings.dials_securely else None
@@ -70,7 +76,8 @@ class Server:
             self._dial,
         )
         self.links = OutboundConnections(self._dial)
-        core.request_handler.routes = Routes(core)
+        core.request_handler.routes = routes = Routes(core)
+        core.request_handler.publish_message = routes.publish_message
         self._listeners = ListenerContext(
             limits=lambda: core.settings.limits,
             access=self.access,
@@ -86,10 +93,11 @@ class Server:
             leave=core.dispatcher.close,
             review=self.review,
             closed=self.closed,
+            prefix=cluster.node if cluster else "",
         )
         self._slots = ConnectionSlots(*self._room_for_connections(settings.limits))
         self._servers: list[asyncio.Server | TlsAcceptor] = []
-        self._sweeping: asyncio.Task[None] | None = None
+        self._periodic: list[asyncio.Task[None]] = []
         self._files: list[tuple[Path, tuple[int, int]]] = []
 
     # -- connections ---------------------------------------------------------------------------
@@ -104,8 +112,12 @@ class Server:
             address.options,
             tables,
             self.page,
+            listeners=partial(pages.listeners, self.core),
             public_pages=self._pages,
             has_log=settings.log.enabled,
+            log_id=self.core.log.id if self.core.log else "",
+            log_next=lambda: self.core.ledger.next_offset,
+            batch_ids=settings.log.batch_ids,
             dialed=there,
             secure=address.scheme in SECURE,
             host=address.host,
@@ -191,10 +203,10 @@ class Server:
     def _room_for_connections(self, limits: LimitSettings) -> tuple[int, int]:
         """Connections, as far as file descriptors suffice, and connections of one address."""
         texts = [text for texts in self.core.settings.listen.values() for text in texts]
-        doors = sum(parse_address(text).scheme == "tls" for text in texts)
-        files = _raise_files(limits.connections + SPARE_FILES + doors * PENDING_AT_MOST)
-        pending = min(doors * PENDING_AT_MOST, files // PENDING_SHARE)
-        self._handshakes = max(1, pending // doors) if doors else 0
+        acceptors = sum(parse_address(text).scheme == "tls" for text in texts)
+        files = _raise_files(limits.connections + SPARE_FILES + acceptors * PENDING_AT_MOST)
+        pending = min(acceptors * PENDING_AT_MOST, files // PENDING_SHARE)
+        self._handshakes = max(1, pending // acceptors) if acceptors else 0
         return min(limits.connections, max(1, files - SPARE_FILES - pending)), limits.connections_per_address
 
     def show_certificate(self, context: SSLContext) -> None:
@@ -208,6 +220,8 @@ class Server:
 
     async def start(self) -> None:
         self.core.start()
+        if self.core.cluster:
+            await self.core.cluster.catch_up()
         self.core.offset_times.note(self.core.ledger.next_offset, time.time())
         if self.core.settings.events.enabled:
             self.core.events.start(self.core.node)
@@ -223,7 +237,8 @@ class Server:
             await self.stop()
             raise
         warn_of_peers_without_rights(self.access, self.core.settings)
-        self._sweeping = asyncio.create_task(self._sweep())
+        periodic = (self._sweep(), measure_loop(self.core.loop_delays))
+        self._periodic = [asyncio.create_task(each) for each in periodic]
 
     async def _listen(self, name: str, address: Address) -> None:
         loop = asyncio.get_running_loop()
@@ -236,8 +251,8 @@ class Server:
             elif address.scheme == "tls":
                 assert self._context
                 seconds, most = self.core.settings.limits.handshake_seconds, self._handshakes
-                door = TlsAcceptor(sock, self._context, listener.connection, listener.counters, seconds, most)
-                self._servers.append(door)
+                acceptor = TlsAcceptor(sock, self._context, listener.connection, listener.counters, seconds, most)
+                self._servers.append(acceptor)
             else:
                 server = await loop.create_server(listener.connection, sock=sock, backlog=sockets.BACKLOG)
                 self._servers.append(server)
@@ -249,8 +264,8 @@ class Server:
         for server in self._servers:
             server.close()
         self.core.opened_listeners.clear()
-        if self._sweeping:
-            self._sweeping.cancel()
+        for task in self._periodic:
+            task.cancel()
         await self.mesh_links.stop()
         await self.links.stop()
         self.core.fail_requests()
@@ -276,6 +291,8 @@ class Server:
         if not log:
             return
         self.core.dispatcher.drain()
+        if self.core.cluster:
+            await self.core.cluster.drain(self.core.settings.limits.shutdown_seconds)
         while log.durable_next < log.next:
             await asyncio.sleep(0.001)
         await self.core.stop_log_parts()
@@ -330,6 +347,9 @@ class Server:
             connection.fail(TimeoutPeerError(late))
         elif connection.session.requests_served and is_idle_http(connection, limits, now):
             connection.close()
+        elif idle >= KEEP_ALIVE_SECONDS and (comment := connection.session.keep_alive) and not connection.queued():
+            connection.queue.push((comment,), len(comment), 0)
+            connection.queue.flush()
         elif limits.idle_seconds and idle >= limits.idle_seconds and not connection.queued():
             connection.fail(TimeoutPeerError(f"idle for {limits.idle_seconds:g} s (limits.idle_seconds)"))
 

@@ -6,6 +6,7 @@ derived from these classes. A table is a class, a key is a field.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import cache
@@ -20,6 +21,27 @@ from polycast.server.access.settings import AccessSettings, TlsSettings
 
 MIB = 1024 * 1024
 POLICIES = ("disconnect", "drop", "spill")
+
+
+def parse_node(text: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{0,32}", text):
+        raise ValueError("expected up to 32 letters, digits, - or _")
+
+
+def parse_place(text: str) -> None:
+    host, _, port = text.rpartition(":")
+    if (
+        not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host)
+        or not port.isdecimal()
+        or not 0 < int(port) < 65536
+    ):
+        raise ValueError("expected HOST:PORT")
+
+
+def parse_stream(text: str) -> None:
+    parse_node(text)
+    if not text:
+        raise ValueError("expected a name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +112,52 @@ class EventSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    servers: list[str] = setting([], "the nats-servers of the cluster, as nats://HOST:PORT; empty: no cluster")
+    node: str = setting("", "the name of this node: letters, digits, - and _", parse=parse_node)
+    stream: str = setting("POLYCAST", "the name of the stream", parse=parse_stream)
+    replicas: int = setting(0, "copies of the stream when it is created; 0: three, or one for each server", low=0)
+    credentials: str = setting(
+        "",
+        "a NATS credentials file; or user and password are part of the URL. With manage: a file with the password "
+        "of all servers and nodes, DIR/nats/password by default; it is created if it is not there",
+    )
+    tls: bool = setting(
+        False,
+        "connect to the servers over TLS, verified by tls.ca or the system's authorities. With manage: the server "
+        "uses tls.certificate and tls.key, for nodes and other servers",
+    )
+    manage: bool = setting(False, "start a nats-server for this node, in DIR/nats, and supervise it")
+    listen: str = setting(
+        "127.0.0.1:4222", "with manage: HOST:PORT where the server accepts nodes", parse=parse_place
+    )
+    route: str = setting(
+        "127.0.0.1:6222", "with manage: HOST:PORT where the server accepts other servers", parse=parse_place
+    )
+    routes: list[str] = setting(
+        [], "with manage: HOST:PORT of all other servers, as their `route` has it; empty: a single server"
+    )
+    ack: str = setting(
+        "applied",
+        "acknowledge when a majority of the servers has a message on disk and this node has applied it; "
+        "fsync: and when it is durable in the log of this node as well",
+        choices=("applied", "fsync"),
+    )
+    max_bytes: int = setting(
+        1024 * MIB, "size of the stream when it is created; its oldest messages are removed", low=4 * MIB
+    )
+    pending_bytes: int = setting(
+        64 * MIB,
+        "bytes that wait for the stream before publishers are paused, and refused at twice as many",
+        low=MIB,
+    )
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self.servers) or self.manage
+
+
+@dataclass(frozen=True, slots=True)
 class StderrSettings:
     format: str = setting(
         "text",
@@ -120,6 +188,7 @@ class Settings:
     tls: TlsSettings = field(default_factory=TlsSettings)
     events: EventSettings = field(default_factory=EventSettings)
     stderr: StderrSettings = field(default_factory=StderrSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     dialects: Mapping[str, Any] = field(default_factory=default_dialect_tables)
     """The settings of each dialect that has any."""
 
@@ -132,8 +201,8 @@ class Settings:
     @property
     def dials_securely(self) -> bool:
         """Whether the broker dials anything over TLS."""
-        places = [*self.simplest.peers, *(text for texts in self.connect.values() for text in texts)]
-        return self.simplest.discover_tls or any(parse_address(text, "tcp").scheme in SECURE for text in places)
+        addresses = [*self.simplest.peers, *(text for texts in self.connect.values() for text in texts)]
+        return self.simplest.discover_tls or any(parse_address(text, "tcp").scheme in SECURE for text in addresses)
 
 
 TABLES: dict[str, type[Any]] = {

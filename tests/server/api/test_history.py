@@ -23,7 +23,7 @@ SMALL = "--set=log.segment_bytes=65536"
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker whose log has sealed and hot segments."""
     data = tmp_path_factory.mktemp("data")
     with Broker(SMALL, data=data, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
@@ -52,23 +52,31 @@ def refusal(broker: Broker, route: str, body: Any) -> str:
 # -- selection -------------------------------------------------------------------------------------------
 
 
-def test_the_last_ones_oldest_first(kept: Broker) -> None:
-    rows = history(kept, pattern="orders.eu", limit=3)
+def test_the_last_ones_oldest_first(logged: Broker) -> None:
+    rows = history(logged, pattern="orders.eu", limit=3)
     assert numbers(rows) == [("orders.eu", 997), ("orders.eu", 998), ("orders.eu", 999)]
     assert rows[0]["body"] == "997".ljust(300, ".") and rows[0]["format"] == "bytes"
     assert [row["offset"] for row in rows] == sorted({row["offset"] for row in rows})
 
 
-def test_the_default_limit_is_100(kept: Broker) -> None:
-    assert numbers(history(kept, pattern="orders.eu")) == [("orders.eu", n) for n in range(900, 1000)]
+def test_the_default_limit_is_100(logged: Broker) -> None:
+    assert numbers(history(logged, pattern="orders.eu")) == [("orders.eu", n) for n in range(900, 1000)]
+
+
+def test_without_bodies(logged: Broker) -> None:
+    for asked in ({}, {"from": "earliest"}):
+        rows = history(logged, pattern="orders.>", limit=3, **asked)
+        assert history(logged, pattern="orders.>", limit=3, bodies=False, **asked) == [
+            {**row, "body": None} for row in rows
+        ]
 
 
 @pytest.mark.parametrize("limit", [1, 9, 10, 11, 199, 200, 201, 10_000])
-def test_limits_within_one_segment_and_across_segments(kept: Broker, limit: int) -> None:
+def test_limits_within_one_segment_and_across_segments(logged: Broker, limit: int) -> None:
     count = min(limit, 200)
     wanted = [("orders.us", n) for n in range(200)]
-    assert numbers(history(kept, pattern="orders.us", limit=limit)) == wanted[-count:]
-    found = history(kept, pattern="orders.us", limit=limit, **{"from": "earliest"})
+    assert numbers(history(logged, pattern="orders.us", limit=limit)) == wanted[-count:]
+    found = history(logged, pattern="orders.us", limit=limit, **{"from": "earliest"})
     assert numbers(found) == wanted[:count]
 
 
@@ -85,50 +93,50 @@ def test_limits_within_one_segment_and_across_segments(kept: Broker, limit: int)
         ("nothing", set()),
     ],
 )
-def test_patterns(kept: Broker, pattern: str, topics: set[str]) -> None:
+def test_patterns(logged: Broker, pattern: str, topics: set[str]) -> None:
     for more in ({}, {"from": "earliest"}):
-        rows = history(kept, pattern=pattern, limit=10_000, **more)
+        rows = history(logged, pattern=pattern, limit=10_000, **more)
         assert {row["topic"] for row in rows} == topics
         offsets = [row["offset"] for row in rows]
         assert offsets == sorted(set(offsets))
 
 
-def test_everything_equals_the_log(kept: Broker) -> None:
-    rows = history(kept, pattern=">", limit=10_000)
-    with subscribe(kept, patterns=[">"], since="earliest") as subscriber:
-        heard = read_messages(subscriber, len(rows))
-    assert numbers(rows) == [(each.topic, each.sequence) for each in heard]
+def test_everything_equals_the_log(logged: Broker) -> None:
+    rows = history(logged, pattern=">", limit=10_000)
+    with subscribe(logged, patterns=[">"], since="earliest") as subscriber:
+        received = read_messages(subscriber, len(rows))
+    assert numbers(rows) == [(each.topic, each.sequence) for each in received]
 
 
-def test_from_a_sequence(kept: Broker) -> None:
-    found = history(kept, pattern="orders.eu", limit=3, **{"from": {"orders.eu": 498}})
+def test_from_a_sequence(logged: Broker) -> None:
+    found = history(logged, pattern="orders.eu", limit=3, **{"from": {"orders.eu": 498}})
     assert numbers(found) == [("orders.eu", 498), ("orders.eu", 499), ("orders.eu", 500)]
-    assert history(kept, pattern="orders.eu", **{"from": {"orders.eu": 1000}}) == []
-    assert numbers(history(kept, pattern="time", **{"from": {"topics": {"time": 0}}})) == [("time", 0)]
+    assert history(logged, pattern="orders.eu", **{"from": {"orders.eu": 1000}}) == []
+    assert numbers(history(logged, pattern="time", **{"from": {"topics": {"time": 0}}})) == [("time", 0)]
 
 
-def test_from_a_time(kept: Broker) -> None:
-    rows = history(kept, pattern="orders.eu", limit=1000)
+def test_from_a_time(logged: Broker) -> None:
+    rows = history(logged, pattern="orders.eu", limit=1000)
     middle = rows[500]["time"]
-    found = history(kept, pattern="orders.eu", limit=1000, **{"from": {"time": middle}})
+    found = history(logged, pattern="orders.eu", limit=1000, **{"from": {"time": middle}})
     assert found == [row for row in rows if row["time"] >= middle]
-    assert history(kept, pattern=">", **{"from": {"time": "2999-01-01"}}) == []
+    assert history(logged, pattern=">", **{"from": {"time": "2999-01-01"}}) == []
 
 
-def test_only_since_an_offset(kept: Broker) -> None:
-    rows = history(kept, pattern="orders.>", limit=1000)
+def test_only_since_an_offset(logged: Broker) -> None:
+    rows = history(logged, pattern="orders.>", limit=1000)
     middle = rows[600]["offset"]
-    assert history(kept, pattern="orders.>", since=middle, limit=1000) == rows[600:]
-    assert history(kept, pattern="orders.>", since=middle, limit=3) == rows[-3:]
-    assert history(kept, pattern="orders.>", since=rows[-1]["offset"] + 1) == []
-    assert history(kept, pattern=">", since=10**9) == []
+    assert history(logged, pattern="orders.>", since=middle, limit=1000) == rows[600:]
+    assert history(logged, pattern="orders.>", since=middle, limit=3) == rows[-3:]
+    assert history(logged, pattern="orders.>", since=rows[-1]["offset"] + 1) == []
+    assert history(logged, pattern=">", since=10**9) == []
     begin: dict[str, Any] = {"from": {"topics": {"orders.eu": 0}}}
-    [row] = history(kept, pattern="orders.eu", since=middle, limit=1, **begin)
+    [row] = history(logged, pattern="orders.eu", since=middle, limit=1, **begin)
     assert row == next(each for each in rows[600:] if each["topic"] == "orders.eu")
 
 
-def test_from_latest_is_empty(kept: Broker) -> None:
-    assert history(kept, pattern=">", **{"from": "latest"}) == []
+def test_from_latest_is_empty(logged: Broker) -> None:
+    assert history(logged, pattern=">", **{"from": "latest"}) == []
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
@@ -138,22 +146,22 @@ def test_an_empty_log(tmp_path: Path) -> None:
         assert history(broker, pattern="a", **{"from": {"a": 0}}) == []
 
 
-def test_times_are_those_of_publishing(kept: Broker) -> None:
+def test_times_are_those_of_publishing(logged: Broker) -> None:
     before = datetime.now(UTC) - timedelta(milliseconds=1)
-    send_request(kept, "polycast/publish", {"topic": "clock", "body": "now"})
-    [row] = history(kept, pattern="clock")
+    send_request(logged, "polycast/publish", {"topic": "clock", "body": "now"})
+    [row] = history(logged, pattern="clock")
     assert before <= datetime.fromisoformat(row["time"]) <= datetime.now(UTC)
 
 
-def test_bodies_are_those_of_the_formats(kept: Broker) -> None:
-    with UbrePeer(kept.ports["ubre"]) as peer:
+def test_bodies_are_those_of_the_formats(logged: Broker) -> None:
+    with UbrePeer(logged.ports["ubre"]) as peer:
         peer.send_message(publish="formats", body="text")
         peer.send_message(publish="formats", body={"json": [1, 2.5, None]})
         peer.send_message(publish="formats")
         peer.flush()
-    with kept.connect("hermod.pub") as publisher:
+    with logged.connect("hermod.pub") as publisher:
         publish(publisher, [("formats", b"utf-8 \xc3\xa9"), ("formats", b"\xff\x00"), ("formats", b"")])
-    rows = history(kept, pattern="formats")
+    rows = history(logged, pattern="formats")
     found: list[tuple[str, Any]] = [(row["format"], row["body"]) for row in rows]
     assert found[:3] == [("text", "text"), ("json", {"json": [1, 2.5, None]}), ("none", None)]
     assert found[3:] == [("bytes", "utf-8 é"), ("bytes", {"$base64": "/wA="}), ("bytes", "")]
@@ -181,8 +189,8 @@ def test_bodies_are_those_of_the_formats(kept: Broker) -> None:
         ({"pattern": ">", "since": "earliest"}, "since"),
     ],
 )
-def test_bad_requests(kept: Broker, body: Any, words: str) -> None:
-    answer = refusal(kept, "polycast/history", body)
+def test_bad_requests(logged: Broker, body: Any, words: str) -> None:
+    answer = refusal(logged, "polycast/history", body)
     assert answer.startswith("BadRequest") and words in answer, answer
 
 
@@ -198,8 +206,8 @@ def test_without_a_log_there_is_no_history() -> None:
 # -- requesters ------------------------------------------------------------------------------------------
 
 
-def test_a_half_closed_requester_gets_its_responses(kept: Broker) -> None:
-    with UbrePeer(kept.ports["ubre"]) as peer:
+def test_a_half_closed_requester_gets_its_responses(logged: Broker) -> None:
+    with UbrePeer(logged.ports["ubre"]) as peer:
         for number in range(5):
             peer.send_message(request="polycast/history", id=number, body={"pattern": "orders.eu", "limit": 1})
         peer.send_message(request="polycast/publish", id=5, body={"topic": "half", "body": 1})
@@ -208,8 +216,8 @@ def test_a_half_closed_requester_gets_its_responses(kept: Broker) -> None:
     assert sorted(answer["success"] for answer in answers) == list(range(6))
 
 
-def test_in_binary(kept: Broker) -> None:
-    with kept.connect("ubre") as peer:
+def test_in_binary(logged: Broker) -> None:
+    with logged.connect("ubre") as peer:
         asked = envelope("polycast/history", body={"pattern": "reorders"})
         peer.send(frame("R", "7", asked))
         head = frame("s", "7")[:3]
@@ -229,11 +237,11 @@ def peer_take(peer: Peer, size: int) -> bytes:
     return head
 
 
-def test_a_requester_that_disconnects_early_affects_no_other(kept: Broker) -> None:
+def test_a_requester_that_disconnects_early_affects_no_other(logged: Broker) -> None:
     for _ in range(20):
-        with UbrePeer(kept.ports["ubre"]) as peer:
+        with UbrePeer(logged.ports["ubre"]) as peer:
             peer.send(line(request="polycast/history", id=1, body={"pattern": "~nothing like it"}) * 5)
-    assert send_request(kept, "polycast/stats")["log_failed"] == 0
+    assert send_request(logged, "polycast/stats")["log_failed"] == 0
 
 
 def test_the_size_of_a_response_is_limited(tmp_path: Path) -> None:
@@ -264,30 +272,30 @@ def test_a_response_to_publish_means_durable(tmp_path: Path) -> None:
         assert (row["offset"], row["sequence"], row["body"]) == (answer["offset"], answer["sequence"], 5)
 
 
-def test_many_requests_in_one_packet_get_responses_in_order(kept: Broker) -> None:
-    with UbrePeer(kept.ports["ubre"]) as peer:
+def test_many_requests_in_one_packet_get_responses_in_order(logged: Broker) -> None:
+    with UbrePeer(logged.ports["ubre"]) as peer:
         for number in range(50):
             peer.send_message(request="polycast/publish", id=number, body={"topic": "packet", "body": number})
         answers = [json.loads(peer.read_until(b"\n")) for _ in range(50)]
     assert [answer["success"] for answer in answers] == list(range(50))
     assert [answer["body"]["sequence"] for answer in answers] == list(range(50))
-    rows = history(kept, pattern="packet")
+    rows = history(logged, pattern="packet")
     assert [row["offset"] for row in rows] == [answer["body"]["offset"] for answer in answers]
 
 
 def test_with_forwarding_the_offset_is_that_of_the_original_name(tmp_path: Path) -> None:
     with Broker("--forward", data=tmp_path, listen=LISTEN) as broker, broker.connect("simplest") as other:
         other.send(b"sub //fwd/t\n" + pub("before", b"x"))
-        wait_for(lambda: total(broker, "log_settled_offset") == 1, "it to be kept")
+        wait_for(lambda: total(broker, "log_durable_offset") == 1, "it to be kept")
         answer = send_request(broker, "polycast/publish", {"topic": "//t", "body": "x"})
         [row] = history(broker, pattern="//t")
         assert answer == {"offset": row["offset"], "sequence": row["sequence"]} == {"offset": 1, "sequence": 0}
 
 
-def test_an_acknowledged_hermod_message_is_in_the_history(kept: Broker) -> None:
-    with kept.connect("hermod.pub") as publisher:
+def test_an_acknowledged_hermod_message_is_in_the_history(logged: Broker) -> None:
+    with logged.connect("hermod.pub") as publisher:
         for number in range(20):
             publisher.send(hermod.message("at once", b"%d" % number))
             publisher.expect(hermod.OK)
-            [row] = history(kept, pattern="at once", limit=1)
+            [row] = history(logged, pattern="at once", limit=1)
             assert row["body"] == str(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -17,7 +18,8 @@ from polycast.log.read.work import finish, once
 from polycast.log.upkeep.sealing import seal
 from polycast.model import StartPosition, parse_pattern
 from polycast.routing import Topic, Topics
-from polycast.server.api.history import HistoryQuery, HistoryRow, read_history
+from polycast.server.api.history import BYTES_AT_MOST, HistoryQuery, HistoryRow, MissingRow, Rows, read_history
+from polycast.server.api.messages import read_messages
 from polycast.server.replay.last_offsets import ANYWHERE, LastOffsets
 
 MANY = [f"many.{number:03}" for number in range(100)]
@@ -70,7 +72,11 @@ def ask(
     index: SegmentIndex, newest: LastOffsets, pattern: str, limit: int = 100, start: StartPosition | None = None
 ) -> list[HistoryRow]:
     wanted = HistoryQuery(parse_pattern(pattern), start, limit)
-    return finish(read_history(index, wanted, newest.end(wanted.pattern), 610))
+    return messages_in(finish(read_history(index, wanted, newest.end([wanted.pattern]), 610)))
+
+
+def messages_in(rows: Rows) -> list[HistoryRow]:
+    return [row for row in rows if isinstance(row, HistoryRow)]
 
 
 @pytest.mark.parametrize("pattern", ["absent", "absent.>", "~absent", "polycast/>"])
@@ -138,7 +144,7 @@ def test_an_incomplete_table_falls_back_to_segments(
 
 
 def ends(newest: LastOffsets, *patterns: str) -> list[int]:
-    return [finish(newest.end(parse_pattern(pattern))) for pattern in patterns]
+    return [finish(newest.end([parse_pattern(pattern)])) for pattern in patterns]
 
 
 def test_the_table_of_topics() -> None:
@@ -182,7 +188,7 @@ def test_a_segment_that_is_sealed_or_removed_during_the_read(builder: LogBuilder
         seal(path)
         path.unlink(missing_ok=True)
     sorted(builder.folder.glob("*.parquet"))[0].unlink()
-    assert len(finish(work)) == 410
+    assert len(messages_in(finish(work))) == 410
     assert len(finish(read_history(index, wanted, once(lambda: 610), 610))) == 410
 
 
@@ -192,7 +198,7 @@ def test_a_segment_that_grows(builder: LogBuilder, index: SegmentIndex) -> None:
     for _ in range(3):
         builder.add(2, topics=["new"])
         rows = finish(read_history(index, wanted, once(lambda: builder.next), builder.next))
-        assert [row.offset for row in rows] == list(range(builder.next - 5, builder.next))
+        assert [row.offset for row in messages_in(rows)] == list(range(builder.next - 5, builder.next))
     builder.end()
 
 
@@ -203,8 +209,46 @@ def test_a_segment_that_is_damaged(builder: LogBuilder, index: SegmentIndex) -> 
     old.write_bytes(b"no segment")
     wanted = HistoryQuery(parse_pattern("busy"), None, 1000)
     rows = finish(read_history(index, wanted, once(lambda: 610), 610))
-    assert [row.offset for row in rows] == [*range(100, 200), *range(400, 600)]
+    assert [row.offset for row in messages_in(rows)] == [*range(100, 200), *range(400, 600)]
+    missing = [row.missing for row in rows if isinstance(row, MissingRow)]
+    assert [(each.first, each.next, each.reason) for each in missing] == [
+        (300, 400, "the log is damaged there"),
+        (600, 610, "the log is damaged there"),
+    ]
+    assert rows.index(MissingRow(missing[0])) == 100
     rows = finish(
         read_history(index, HistoryQuery(parse_pattern("busy"), StartPosition(), 1000), once(lambda: 610), 610)
     )
-    assert [row.offset for row in rows] == [*range(100, 200), *range(400, 600)]
+    assert [row.offset for row in messages_in(rows)] == [*range(100, 200), *range(400, 600)]
+
+
+def test_a_response_ends_inside_a_large_group(tmp_path: Path) -> None:
+    """A committed batch is one group, of any size."""
+    LogBuilder(tmp_path).segment(12, topics=["big"], payload=b"." * (BYTES_AT_MOST // 4))
+    index = SegmentIndex(tmp_path)
+    last, first = (HistoryQuery(parse_pattern("big"), start, 1000) for start in (None, StartPosition()))
+    rows = messages_in(finish(read_history(index, last, once(lambda: 12), 12)))
+    assert [row.offset for row in rows] == [8, 9, 10, 11]
+    rows = messages_in(finish(read_history(index, first, once(lambda: 12), 12)))
+    assert [row.offset for row in rows] == [0, 1, 2, 3]
+    page = json.loads(finish(read_messages(index, first, once(lambda: 12), 12, (), lambda gap: None, "")))
+    assert ([message["offset"] for message in page["messages"]], page["next"]) == ([0, 1, 2, 3], 4)
+    index.close()
+
+
+def test_pieces_of_a_batch() -> None:
+    payloads = pa.array([b""] * 100 + [bytes(1000)] * 5)
+    batch = pa.RecordBatch.from_arrays([payloads], ["payload"])
+    found = list(query.pieces([batch], 2500))
+    assert pa.concat_batches(found) == batch
+    assert max(part.nbytes for part in found) <= 2500
+    assert [part.num_rows for part in query.pieces([batch.slice(100)], 10)] == [1] * 5
+
+
+@pytest.mark.parametrize("start", [None, StartPosition()])
+def test_an_empty_log(tmp_path: Path, start: StartPosition | None) -> None:
+    index, wanted = SegmentIndex(tmp_path), HistoryQuery(parse_pattern("a"), start, 10)
+    assert finish(read_history(index, wanted, once(lambda: 5), 5)) == []
+    page = finish(read_messages(index, wanted, once(lambda: 5), 5, (), lambda gap: None, "x"))
+    assert json.loads(page) == {"messages": [], "next": 5, "log": "x"}
+    index.close()

@@ -1,4 +1,4 @@
-"""`polycast/log`, `polycast/rows` and `polycast/places`: remote access to the log."""
+"""`polycast/log`, `polycast/rows` and `polycast/offsets`: remote access to the log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def kept(data: Path) -> Iterator[Broker]:
+def logged(data: Path) -> Iterator[Broker]:
     """A broker whose log has sealed and hot segments."""
     with Broker(SMALL, data=data, listen=LISTEN) as broker, broker.connect("hermod.pub") as publisher:
         for begin in range(0, 1000, 50):
@@ -48,13 +48,13 @@ def kept(data: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def client(kept: Broker) -> Iterator[Client]:
-    with connect("hermod", f"tcp://127.0.0.1:{kept.ports['hermod.pub']}", publishing=True) as connected:
+def client(logged: Broker) -> Iterator[Client]:
+    with connect("hermod", f"tcp://127.0.0.1:{logged.ports['hermod.pub']}", publishing=True) as connected:
         yield connected
 
 
 @pytest.fixture(scope="module")
-def table(data: Path, kept: Broker) -> pa.Table:
+def table(data: Path, logged: Broker) -> pa.Table:
     """All rows of the log, read locally."""
     return read_here(data)
 
@@ -88,19 +88,38 @@ def get(client: Client, first: int, after: int, **more: Any) -> tuple[pa.Table, 
 # -- the log ---------------------------------------------------------------------------------------------
 
 
-def test_the_log(kept: Broker, client: Client, data: Path) -> None:
+def test_the_log(logged: Broker, client: Client, data: Path) -> None:
     found = client.request("polycast/log").value
     assert set(found) == {"first", "next", "segments", "bytes", "node", "folder"}
     assert (found["first"], found["next"], found["folder"]) == (0, COUNT, str(data / "log"))
     assert len(found["node"]) == 16
 
 
+def test_the_end_of_patterns(tmp_path: Path) -> None:
+    """An offset from which on no message matches; messages before `from` do not count."""
+    with Broker(data=tmp_path, listen=LISTEN) as broker:
+        with broker.connect("hermod.pub") as peer:
+            publish(peer, [("a", b"0"), ("b.c", b"1"), ("polycast/x", b"2")])
+        ends = {
+            ('["a"]', 0): 1, ('["b.>"]', 0): 2, ('["a", "b.>"]', 0): 2, ('[">"]', 0): 2, ('["polycast/>"]', 0): 3,
+            ('["none"]', 0): 0, ('["a"]', 1): 0, ('[">"]', 1): 2, ('[">"]', 3): 0, ("[]", 0): 0,
+        }  # fmt: skip
+        for (patterns, since), end in ends.items():
+            body = {"patterns": json.loads(patterns), "from": since}
+            assert send_request(broker, "polycast/log", body) == {"next": 3, "end": end}, body
+    with Broker(data=tmp_path, listen=LISTEN) as broker:
+        assert send_request(broker, "polycast/log", {"patterns": ["b.>"]}) == {"next": 3, "end": 2}
+        with connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.sub']}") as client:
+            for body in ({"patterns": ["x"] * 1001}, {"patterns": "x"}, {"from": -1}, {"pattern": ["x"]}):
+                assert not client.request("polycast/log", to_body(body)).success
+
+
 def test_an_empty_log(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=LISTEN) as broker:
         found = send_request(broker, "polycast/log")
         assert (found["first"], found["next"]) == (0, 0)
-        assert send_request(broker, "polycast/places", {"time": 0}) == {"offset": 0}
-        assert send_request(broker, "polycast/places", {"sequences": {"a": 5}}) == {"offset": 0}
+        assert send_request(broker, "polycast/offsets", {"time": 0}) == {"offset": 0}
+        assert send_request(broker, "polycast/offsets", {"sequences": {"a": 5}}) == {"offset": 0}
         with connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.sub']}") as client:
             found, about = to_table(client.request("polycast/rows", to_body({"from": 0, "to": 100})))
             assert found.num_rows == 0 and found.schema.equals(SCHEMA) and about == {"next": 0, "skipped": []}
@@ -111,7 +130,7 @@ def test_without_a_log() -> None:
         for route, body in (
             ("log", {}),
             ("rows", {"from": 0, "to": 1}),
-            ("places", {"time": 0}),
+            ("offsets", {"time": 0}),
         ):
             answer = client.request(f"polycast/{route}", to_body(body))
             assert not answer.success and answer.value.startswith("NotKept"), answer
@@ -218,10 +237,10 @@ def test_bad_requests_for_rows(client: Client, body: Any, words: str) -> None:
 def test_places_by_time(client: Client, table: pa.Table) -> None:
     times = table["time"].cast(pa.int64()).to_pylist()
     for offset in (0, 500, COUNT - 1):
-        found = client.request("polycast/places", to_body({"time": times[offset]})).value["offset"]
+        found = client.request("polycast/offsets", to_body({"time": times[offset]})).value["offset"]
         assert found == times.index(times[offset])
-    assert client.request("polycast/places", to_body({"time": times[-1] + 1})).value == {"offset": COUNT}
-    assert client.request("polycast/places", to_body({"time": 0})).value == {"offset": 0}
+    assert client.request("polycast/offsets", to_body({"time": times[-1] + 1})).value == {"offset": COUNT}
+    assert client.request("polycast/offsets", to_body({"time": 0})).value == {"offset": 0}
 
 
 def test_places_by_sequence(client: Client, table: pa.Table) -> None:
@@ -229,10 +248,10 @@ def test_places_by_sequence(client: Client, table: pa.Table) -> None:
         "offset"
     ].to_pylist()
     asked = {"sequences": {"orders.us": 150}}
-    assert client.request("polycast/places", to_body(asked)).value == {"offset": offset}
-    both = client.request("polycast/places", to_body({"sequences": {"orders.us": 150, "orders.eu": 990}})).value
+    assert client.request("polycast/offsets", to_body(asked)).value == {"offset": offset}
+    both = client.request("polycast/offsets", to_body({"sequences": {"orders.us": 150, "orders.eu": 990}})).value
     assert 0 < both["offset"] <= offset
-    never = client.request("polycast/places", to_body({"sequences": {"orders.us": 10_000}})).value
+    never = client.request("polycast/offsets", to_body({"sequences": {"orders.us": 10_000}})).value
     assert never == {"offset": COUNT}
 
 
@@ -241,5 +260,5 @@ def test_places_by_sequence(client: Client, table: pa.Table) -> None:
     [{}, {"time": 0, "sequences": {"a": 1}}, {"sequences": {}}, {"sequences": {"a": -1}}, {"time": "now"}],
 )
 def test_bad_requests_for_places(client: Client, body: Any) -> None:
-    answer = client.request("polycast/places", to_body(body))
+    answer = client.request("polycast/offsets", to_body(body))
     assert not answer.success and answer.value.startswith("BadRequest"), answer

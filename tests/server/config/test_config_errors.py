@@ -62,7 +62,7 @@ def test_errors_in_a_file(text: str, word: str, hint: str, tmp_path: Path) -> No
 
 
 WRONG: list[tuple[str, Any, str]] = [
-    ("limits.queue_bytes", "'lots'", "a whole number"),
+    ("limits.queue_bytes", "'lots'", "a number of bytes"),
     ("limits.queue_bytes", "5000.0", "a whole number"),
     ("limits.queue_bytes", "true", "a whole number"),
     ("limits.queue_bytes", "[5000]", "a whole number"),

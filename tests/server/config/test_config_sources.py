@@ -16,8 +16,9 @@ from polycast.server import Loaded, load
 from polycast.server.settings import TABLES, declared
 
 KEYS = sorted(declared())
-ALONE = [key for key in KEYS if key != "tls.client_certificates"]
-"""Settings that are valid on their own; the excluded one needs tls.client_ca."""
+DEPENDENT = ("tls.client_certificates", "cluster.servers", "cluster.manage")
+ALONE = [key for key in KEYS if key not in DEPENDENT]
+"""Settings that are valid on their own; the excluded ones need tls.client_ca and cluster.node."""
 OTHERS: dict[str, Any] = {
     "separator": ";",
     "rules": ["loopback may admin", "anonymous may publish a"],
@@ -25,6 +26,11 @@ OTHERS: dict[str, Any] = {
     "origins": ["https://app.example"],
     "discover_networks": ["192.0.2.0/24"],
     "keep_free": "3GiB",
+    "retain_bytes": 2**30,
+    "node": "n1",
+    "stream": "OTHER",
+    "listen": "192.0.2.1:1",
+    "route": "192.0.2.1:2",
 }
 """Valid texts for settings that do not accept every text."""
 
@@ -265,3 +271,36 @@ def test_the_config_file_can_be_named_by_the_environment(tmp_path: Path) -> None
     shown = polycast("serve", "--check", env={"POLYCAST_CONFIG": str(file), "POLYCAST_LIMITS_SUBSCRIPTIONS": "78"})
     assert f"connections = 77  # {file}" in shown.out.decode()
     assert "subscriptions = 78  # POLYCAST_LIMITS_SUBSCRIPTIONS" in shown.out.decode()
+
+
+def test_sizes_and_times_take_units_in_every_source(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.toml", '[log]\nretain_bytes = "10GB"\nretain_seconds = "7d"\nsync_seconds = 2\n')
+    environment = {"POLYCAST_LIMITS_IDLE_SECONDS": "10m", "POLYCAST_LIMITS_QUEUE_BYTES": "1_048_576"}
+    flags = [
+        ("limits.payload_bytes", "512 KiB"),
+        ("limits.stall_seconds", "250ms"),
+        ("log.segment_seconds", "1.5h"),
+    ]
+    found = load(file, environment, flags).settings
+    assert (found.log.retain_bytes, found.log.retain_seconds, found.log.sync_seconds) == (10 * 2**30, 604_800, 2)
+    assert (found.limits.idle_seconds, found.limits.queue_bytes, found.limits.payload_bytes) == (600, 2**20, 2**19)
+    assert (found.limits.stall_seconds, found.log.segment_seconds) == (0.25, 5400)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('retain_bytes = "10XB"', "log.retain_bytes = '10XB': expected a number of bytes, or a size such as"),
+        (
+            'retain_seconds = "7 days"',
+            "log.retain_seconds = '7 days': expected a number of seconds, or",
+        ),
+        ("retain_bytes = 1.5", "log.retain_bytes = 1.5: expected a whole number"),
+        ('batch_ids = "10GB"', "log.batch_ids = '10GB': expected a whole number"),
+    ],
+)
+def test_a_wrong_unit_names_the_file_and_the_key(tmp_path: Path, line: str, expected: str) -> None:
+    file = write(tmp_path / "a.toml", f"[log]\n{line}\n")
+    with pytest.raises(UsageError) as raised:
+        load(file)
+    assert str(raised.value).startswith(f"{file}: {expected}")

@@ -29,7 +29,7 @@ def test_sealing_can_be_left_to_others(tmp_path: Path, seal: str) -> None:
             assert total(broker, "log_segments_sealed_total") == 0
     assert bool(segments(tmp_path, "parquet")) is (seal == "true")
     with Broker(*flags, data=tmp_path) as broker, subscribe(broker, "t", since={"t": 100}) as subscriber:
-        assert [heard.sequence for heard in read_messages(subscriber, 900)] == list(range(100, 1000))
+        assert [received.sequence for received in read_messages(subscriber, 900)] == list(range(100, 1000))
 
 
 def test_a_segment_has_an_age(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_sequences_of_evicted_topics_are_not_reused(tmp_path: Path) -> None:
             with subscribe(broker, patterns=[">"]) as subscriber:
                 for turn in range(3):
                     publish(peer, [(f"topic/{number}", b"%d" % turn) for number in range(40)])
-                heard = {(each.topic, each.sequence) for each in read_messages(subscriber, 120)}
-            assert len(heard) == 120 and not heard & seen
-            seen |= heard
+                received = {(each.topic, each.sequence) for each in read_messages(subscriber, 120)}
+            assert len(received) == 120 and not received & seen
+            seen |= received
     with Broker(flag, data=tmp_path) as broker, subscribe(broker, patterns=[">"], since="earliest") as subscriber:
         assert {(each.topic, each.sequence) for each in read_messages(subscriber, 240)} == seen
 
@@ -80,10 +80,10 @@ def test_committed_messages_are_those_that_a_crash_does_not_take_back(tmp_path: 
         subscribe(broker, "t") as subscriber,
     ):
         peer.send(b"".join(b"pub t 4 %04d\n" % number for number in range(2000)))
-        heard = read_messages(subscriber, 500)
+        received = read_messages(subscriber, 500)
         broker.kill()
     with Broker(data=tmp_path) as broker, subscribe(broker, "t", since="earliest") as subscriber:
-        assert read_messages(subscriber, 500) == heard == [Delivered("t", n, b"%04d" % n) for n in range(500)]
+        assert read_messages(subscriber, 500) == received == [Delivered("t", n, b"%04d" % n) for n in range(500)]
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,15 @@ def test_committed_messages_are_those_that_a_crash_does_not_take_back(tmp_path: 
         ("log.sync_seconds=0", ["log.sync_seconds", "0.001"]),
         ("log.segment_bytes=1000", ["log.segment_bytes", "1,000", "65,536"]),
         ("log.pending_bytes=1", ["log.pending_bytes", "65,536"]),
-        ("log.segment_bytes=64MiB", ["log.segment_bytes", "64MiB", "a whole number"]),
+        ("log.segment_bytes=64 MB/s", ["log.segment_bytes", "64 MB/s", "a size such as 512MiB or 10GB"]),
+        ("log.segment_bytes=7d", ["log.segment_bytes = '7d'", "a size such as 512MiB or 10GB"]),
+        ("log.retain_seconds=10GB", ["log.retain_seconds = '10GB'", "a time such as 250ms, 30s, 10m, 12h or 7d"]),
+        ("log.retain_seconds=inf", ["log.retain_seconds = 'inf'", "a time such as"]),
         ("log.retain_bytes=-1", ["log.retain_bytes", "-1"]),
+        (
+            "log.retain_bytes=1MiB",
+            ["flag: log.retain_bytes is 1,048,576", "67,108,864", "lower log.segment_bytes"],
+        ),
         ("log.seal=perhaps", ["log.seal", "perhaps", "true or false"]),
         ("log.batch_ids=-1", ["log.batch_ids", "-1"]),
         ("log.synk=never", ["log.synk", "did you mean log.sync?"]),

@@ -14,13 +14,13 @@ from kit.replay import Delivered, handshake, numbered, publish, read_messages, s
 
 
 @pytest.fixture(scope="module")
-def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def logging_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(data=tmp_path_factory.mktemp("data")) as broker:
         yield broker
 
 
-def test_acks_are_in_publish_order(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_acks_are_in_publish_order(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         good, bad = hermod.message("answers", b"good"), hermod.message("answers", b"bad", check="0" * 40)
         peer.send(good + bad + good + hermod.topics("nothing") + bad + hermod.count(2) + good * 2 + b"{oops}")
         peer.expect(OK)
@@ -33,31 +33,31 @@ def test_acks_are_in_publish_order(keeping: Broker) -> None:
         assert peer.expect_closed() == b""
 
 
-def test_commands_after_close_are_ignored_and_those_before_are_acknowledged(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_commands_after_close_are_ignored_and_those_before_are_acknowledged(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(hermod.message("close", b"x") * 100 + CLOSE + hermod.message("close", b"late"))
         assert peer.expect_closed() == OK * 100
-    with subscribe(keeping, "close", since="earliest") as subscriber:
-        assert [heard.payload for heard in read_messages(subscriber, 100)] == [b"x"] * 100
+    with subscribe(logging_broker, "close", since="earliest") as subscriber:
+        assert [received.payload for received in read_messages(subscriber, 100)] == [b"x"] * 100
         hermod.expect_no_more(subscriber)
 
 
-def test_a_half_closed_publisher_gets_all_its_acks(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_a_half_closed_publisher_gets_all_its_acks(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(hermod.message("half", b"x") * 500 + START + hermod.message("half", b"y") * 3 + END)
         peer.shut()
         assert peer.expect_closed() == OK * 500 + hermod.ok(3)
 
 
-def test_a_publisher_that_closes_inside_a_message_gets_the_earlier_acks(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_a_publisher_that_closes_inside_a_message_gets_the_earlier_acks(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(hermod.message("inside", b"x") * 10 + hermod.message("inside", b"y" * 100)[:-1])
         peer.shut()
         assert peer.expect_closed() == OK * 10
 
 
-def test_a_refused_handshake_follows_the_pending_acks(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_a_refused_handshake_follows_the_pending_acks(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         ahead = handshake("owed", since={"owed": 1_000_000})
         peer.send(hermod.message("owed", b"x") * 3 + ahead + hermod.message("owed", b"late"))
         peer.expect(OK * 3)
@@ -76,10 +76,10 @@ def test_too_many_subscriptions_close_a_connection_after_its_acks(tmp_path: Path
         assert total(broker, "log_next_offset") == 1
 
 
-def test_batches_of_all_kinds_are_acknowledged_in_order(keeping: Broker) -> None:
+def test_batches_of_all_kinds_are_acknowledged_in_order(logging_broker: Broker) -> None:
     one = hermod.message("kinds", b"1")
     bad = hermod.message("kinds", b"bad", check="0" * 40)
-    with keeping.connect("hermod.pub") as peer:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(
             hermod.count(0) + one + hermod.count(3) + one + bad + one + START + END + one
             + hermod.count(2, batch_id="kinds") + one * 2 + END
@@ -116,8 +116,8 @@ def test_every_durability_setting_acknowledges_and_delivers(tmp_path: Path, sync
     with Broker(*flags, data=tmp_path) as broker:
         with broker.connect("hermod.pub") as peer, subscribe(broker, "t") as live:
             publish(peer, numbered("t", range(1000)))
-            assert [heard.payload for heard in read_messages(live, 1000)] == [b"%d" % n for n in range(1000)]
+            assert [received.payload for received in read_messages(live, 1000)] == [b"%d" % n for n in range(1000)]
         with subscribe(broker, "t", since="earliest") as late:
-            assert [heard.sequence for heard in read_messages(late, 1000)] == list(range(1000))
+            assert [received.sequence for received in read_messages(late, 1000)] == list(range(1000))
     with Broker(*flags, data=tmp_path) as broker, subscribe(broker, "t", since={"t": 999}) as late:
         assert read_messages(late, 1) == [Delivered("t", 999, b"999")]

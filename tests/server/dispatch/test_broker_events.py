@@ -37,7 +37,7 @@ class Row(NamedTuple):
     offset: int
     kind: str
     """The topic without `polycast/events/`."""
-    said: dict[str, Any]
+    output: dict[str, Any]
     source: str
 
 
@@ -49,26 +49,26 @@ def rows(data: Path) -> list[Row]:
             kind, event = row["topic"].removeprefix(EVENTS), row["topic"].startswith(EVENTS)
             if event:
                 assert (row["source"], row["dialect"], row["format"]) == ("polycast", "polycast", "json")
-            said = json.loads(row["payload"]) if event else {"payload": row["payload"]}
-            found.append(Row(row["offset"], kind, said, row["source"]))
+            output = json.loads(row["payload"]) if event else {"payload": row["payload"]}
+            found.append(Row(row["offset"], kind, output, row["source"]))
     reader.close()
     return found
 
 
 def of(found: list[Row], name: str, *kinds: str) -> list[Row]:
-    return [row for row in found if row.said.get("connection") == name and (not kinds or row.kind in kinds)]
+    return [row for row in found if row.output.get("connection") == name and (not kinds or row.kind in kinds)]
 
 
 def events_on(broker: Broker) -> Peer:
     return subscribe(broker, patterns=[EVENTS + ">"])
 
 
-def hear(peer: Peer, kind: str) -> dict[str, Any]:
+def receive_event(peer: Peer, kind: str) -> dict[str, Any]:
     """The next event of this kind."""
     while True:
-        [heard] = read_messages(peer, 1)
-        if heard.topic == EVENTS + kind:
-            return dict(json.loads(heard.payload))
+        [received] = read_messages(peer, 1)
+        if received.topic == EVENTS + kind:
+            return dict(json.loads(received.payload))
 
 
 # -- one connection --------------------------------------------------------------------------------------
@@ -89,11 +89,11 @@ def test_a_life_in_the_log(tmp_path: Path) -> None:
         wait_for(lambda: len(send_request(broker, "polycast/connections")["connections"]) == 1, "the end of both")
     found = rows(tmp_path)
     assert [row.offset for row in found] == list(range(len(found)))
-    name = next(row.said["connection"] for row in found if row.said.get("address") == f"127.0.0.1:{port}")
+    name = next(row.output["connection"] for row in found if row.output.get("address") == f"127.0.0.1:{port}")
     about = {"dialect": "simplest", "listener": "simplest", "address": f"127.0.0.1:{port}"}
     pattern = {"pattern": "~or", "kind": "contains", "value": "or", "echo": False}
-    told = [(row.kind, row.said) for row in of(found, name)]
-    assert told == [
+    reported = [(row.kind, row.output) for row in of(found, name)]
+    assert reported == [
         ("connect", {"connection": name} | about),
         ("subscribe", {"connection": name} | about | pattern),
         ("unsubscribe", {"connection": name} | about | pattern),
@@ -115,9 +115,9 @@ def test_start_and_stop_are_the_first_and_the_last(tmp_path: Path) -> None:
             broker.stop()
     found = [row for row in rows(tmp_path) if row.kind in ("start", "stop", "t")]
     assert [row.kind for row in found] == ["start", "t", "stop"] * 2
-    nodes = [row.said["node"] for row in found if row.kind in ("start", "stop")]
+    nodes = [row.output["node"] for row in found if row.kind in ("start", "stop")]
     assert nodes[0] == nodes[1] != nodes[2] == nodes[3]
-    assert set(found[0].said) == {"version", "node"}
+    assert set(found[0].output) == {"version", "node"}
 
 
 def test_a_start_after_a_crash(tmp_path: Path) -> None:
@@ -139,14 +139,14 @@ def test_a_subscription_and_a_message_in_one_read(tmp_path: Path) -> None:
     ]
     with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.pub") as peer:
         peer.send(b"".join(frames))
-        wait_for(lambda: total(broker, "log_settled_offset") >= 7, "all of it to be kept")
+        wait_for(lambda: total(broker, "log_durable_offset") >= 7, "all of it to be kept")
     found = [row for row in rows(tmp_path) if row.kind in ("t", "u", "subscribe")]
-    told = [row.said.get("value", row.said.get("payload")) for row in found]
-    assert told == [b"0", "t", b"1", "u", b"2"]
+    reported = [row.output.get("value", row.output.get("payload")) for row in found]
+    assert reported == [b"0", "t", b"1", "u", b"2"]
 
 
 @pytest.mark.parametrize(
-    ("listener", "said", "patterns"),
+    ("listener", "output", "patterns"),
     [
         ("fanout.client", b"subscribe x\n", {("all", "exact", "all"), ("x", "exact", "x")}),
         ("nanomsg.pub", nanomsg.SUB, {(">", "everything", "")}),
@@ -155,22 +155,22 @@ def test_a_subscription_and_a_message_in_one_read(tmp_path: Path) -> None:
     ],
 )
 def test_patterns_in_their_one_form(
-    listener: str, said: bytes, patterns: set[tuple[str, str, str]], tmp_path: Path
+    listener: str, output: bytes, patterns: set[tuple[str, str, str]], tmp_path: Path
 ) -> None:
     with Broker(data=tmp_path, listen=LISTEN, events=True) as broker, broker.connect(listener) as peer:
-        peer.send(said)
+        peer.send(output)
         wait_until_subscribed(broker, peer, len(patterns))
     found = rows(tmp_path)
-    told = [row.said for row in of(found, name_of_port(found, listener), "subscribe")]
-    assert {(each["pattern"], each["kind"], each["value"]) for each in told} == patterns
-    for each in told:
+    reported = [row.output for row in of(found, name_of_port(found, listener), "subscribe")]
+    assert {(each["pattern"], each["kind"], each["value"]) for each in reported} == patterns
+    for each in reported:
         pattern = parse_pattern(each["pattern"])
         assert (type(pattern).__name__.lower(), pattern.value) == (each["kind"], each["value"])
 
 
 def name_of_port(found: list[Row], listener: str) -> str:
     [name] = [
-        row.said["connection"] for row in found if row.kind == "connect" and row.said["listener"] == listener
+        row.output["connection"] for row in found if row.kind == "connect" and row.output["listener"] == listener
     ]
     return str(name)
 
@@ -184,7 +184,7 @@ def test_subscriptions_that_begin_in_the_past(tmp_path: Path) -> None:
                 read_messages(peer, 1)
         with subscribe(broker, "t", since="latest"):
             pass
-    found = [row.said for row in rows(tmp_path) if row.kind == "subscribe"]
+    found = [row.output for row in rows(tmp_path) if row.kind == "subscribe"]
     assert [each.get("from") for each in found] == [*starts, None]
 
 
@@ -195,31 +195,31 @@ def test_subscribers_get_events_without_a_log() -> None:
     with Broker(listen=LISTEN, events=True) as broker, events_on(broker) as watcher:
         with UbrePeer(broker.ports["ubre"]) as peer:
             peer.send_message(subscribe="a")
-            assert hear(watcher, "connect")["listener"] == "ubre"
-            assert hear(watcher, "subscribe")["value"] == "a"
+            assert receive_event(watcher, "connect")["listener"] == "ubre"
+            assert receive_event(watcher, "subscribe")["value"] == "a"
             peer.send_message(unsubscribe="a")
-            assert hear(watcher, "unsubscribe")["value"] == "a"
+            assert receive_event(watcher, "unsubscribe")["value"] == "a"
             peer.send(b"{\n{\n")
             peer.flush()
-        refused = hear(watcher, "refuse")
+        refused = receive_event(watcher, "refuse")
         assert (refused["reason"], refused["count"]) == ("malformed JSON", 2)
-        assert hear(watcher, "disconnect")["reason"] == "left"
+        assert receive_event(watcher, "disconnect")["reason"] == "left"
 
 
 def test_a_subscriber_gets_only_events_after_its_subscription(tmp_path: Path) -> None:
     with Broker(data=tmp_path, events=True) as broker, events_on(broker) as watcher:
         with broker.connect("simplest") as other:
             other.send(b"sub a\n")
-            heard = read_messages(watcher, 2)
-        heard += read_messages(watcher, 1)
+            received = read_messages(watcher, 2)
+        received += read_messages(watcher, 1)
         watcher.send(hermod.CLOSE)
         assert watcher.expect_closed() == b""
     found = rows(tmp_path)
-    [begin] = [row for row in found if row.kind == "subscribe" and row.said["value"] == EVENTS]
+    [begin] = [row for row in found if row.kind == "subscribe" and row.output["value"] == EVENTS]
     expected = [row for row in found if row.offset > begin.offset][:3]
     assert [row.kind for row in expected] == ["connect", "subscribe", "disconnect"]
-    assert [(each.topic, json.loads(each.payload)) for each in heard] == [
-        (EVENTS + row.kind, row.said) for row in expected
+    assert [(each.topic, json.loads(each.payload)) for each in received] == [
+        (EVENTS + row.kind, row.output) for row in expected
     ]
 
 
@@ -238,8 +238,8 @@ def test_pages_are_not_worth_a_message_but_sockets_are(tmp_path: Path) -> None:
         with WebSocket(broker.ports["http"]) as socket:
             socket.send_text(text(subscribe="a"))
             socket.flush()
-    found = [row for row in rows(tmp_path) if row.said.get("listener") == "http" and row.kind != "disconnect"]
-    assert [(row.kind, row.said["dialect"]) for row in found] == [("connect", "ubre"), ("subscribe", "ubre")]
+    found = [row for row in rows(tmp_path) if row.output.get("listener") == "http" and row.kind != "disconnect"]
+    assert [(row.kind, row.output["dialect"]) for row in found] == [("connect", "ubre"), ("subscribe", "ubre")]
 
 
 def test_events_can_be_disabled(tmp_path: Path) -> None:
@@ -260,9 +260,9 @@ def test_many_subscriptions_are_few_bursts(tmp_path: Path) -> None:
         for begin in range(0, count, at_once):
             peer.send(hermod.topics(*(f"{n:06d}" for n in range(begin, begin + at_once))))
         answers.finish()
-        wait_for(lambda: total(broker, "log_settled_offset") >= count, "all events to be kept")
+        wait_for(lambda: total(broker, "log_durable_offset") >= count, "all events to be kept")
         assert total(broker, "log_groups_total") < count / at_once + 10
-    found = [row.said["value"] for row in rows(tmp_path) if row.kind == "subscribe"]
+    found = [row.output["value"] for row in rows(tmp_path) if row.kind == "subscribe"]
     assert found == [f"{n:06d}" for n in range(count)]
 
 
@@ -277,12 +277,12 @@ def test_drops_are_summed_up_exactly(tmp_path: Path) -> None:
             for number in range(9):
                 room.send_commands(publisher, numbered(number))
                 witness.expect(numbered(number))
-            first = hear(watcher, "drop")
-            dropped = 10 if first["count"] == 10 else first["count"] + hear(watcher, "drop")["count"]
+            first = receive_event(watcher, "drop")
+            dropped = 10 if first["count"] == 10 else first["count"] + receive_event(watcher, "drop")["count"]
             assert dropped == 10 and first["listener"] == "simplest"
             assert first["bytes"] == first["count"] * len(numbered(0))
             slow.close()
-            assert hear(watcher, "disconnect")["connection"] == first["connection"]
+            assert receive_event(watcher, "disconnect")["connection"] == first["connection"]
     flow = {row.offset: row for row in rows(tmp_path) if row.kind == "flow"}
     inside = [offset for offset in flow if first["first"] <= offset < first["next"]]
     assert len(inside) == first["count"]
@@ -296,16 +296,16 @@ def test_a_subscriber_that_does_not_read_causes_no_more_events(tmp_path: Path) -
             deaf.send(hermod.topics(patterns=[EVENTS + ">"]))
             deaf.expect(hermod.OK)
             names = [b"%d" % n * 300 for n in range(100, 400)]
-            with broker.connect("simplest") as talker:
+            with broker.connect("simplest") as chatty:
                 while "dropping" not in broker.log():
-                    talker.send(b"".join(b"sub %b\nunsub %b\n" % (name, name) for name in names))
+                    chatty.send(b"".join(b"sub %b\nunsub %b\n" % (name, name) for name in names))
             port = deaf.socket.getsockname()[1]
         wait_for(lambda: f":{port}" in str([row for row in rows(tmp_path) if row.kind == "disconnect"]), "its end")
         dropped = int(sum(metrics(broker)["polycast_messages_dropped_total"].values()))
     found = rows(tmp_path)
-    told = [row.said for row in found if row.kind == "drop"]
-    assert sum(each["count"] for each in told) == dropped
-    assert len(told) == 1
+    reported = [row.output for row in found if row.kind == "drop"]
+    assert sum(each["count"] for each in reported) == dropped
+    assert len(reported) == 1
 
 
 def test_refusals_are_summed_up(tmp_path: Path) -> None:
@@ -313,9 +313,9 @@ def test_refusals_are_summed_up(tmp_path: Path) -> None:
         publisher.send(hermod.message("t", b"x", "0" * 40) * 500)
         for _ in range(500):
             hermod.expect_error(publisher, 422)
-    told = [row.said for row in rows(tmp_path) if row.kind == "refuse"]
-    assert sum(each["count"] for each in told) == 500
-    assert {each["reason"] for each in told} == {"checksum does not fit"} and len(told) < 5
+    reported = [row.output for row in rows(tmp_path) if row.kind == "refuse"]
+    assert sum(each["count"] for each in reported) == 500
+    assert {each["reason"] for each in reported} == {"checksum does not fit"} and len(reported) < 5
 
 
 def test_why_the_broker_closed(tmp_path: Path) -> None:
@@ -324,31 +324,31 @@ def test_why_the_broker_closed(tmp_path: Path) -> None:
         hermod.expect_error(peer, 400)
         peer.close()
         wait_for(lambda: "disconnect" in [row.kind for row in rows(tmp_path)], "its end in the log")
-    [ended] = [row.said for row in rows(tmp_path) if row.kind == "disconnect"]
+    [ended] = [row.output for row in rows(tmp_path) if row.kind == "disconnect"]
     assert ended["reason"] == "protocol" and "a header begins with" in ended["detail"]
 
 
 def test_dropped_events_cause_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_events, "COUNT_SECONDS", 0.0)
-    told: list[str] = []
+    reported: list[str] = []
 
     async def live() -> None:
         core = Core(Settings(), "node", None)
-        publish = lambda burst, now: told.extend(map(bytes.decode, burst.topics))  # noqa: E731
+        publish = lambda burst, now: reported.extend(map(bytes.decode, burst.topics))  # noqa: E731
         monkeypatch.setattr(core.publisher, "publish_own", publish)
         role = SimpleNamespace(dialect="simplest", listener="simplest")
         listener, session = SimpleNamespace(role=role), SimpleNamespace(carries_messages=True)
-        slow: Any = Mock(listener=listener, session=session)
+        slow: Any = Mock(listener=listener, session=session, subscriber=SimpleNamespace(committed=False))
         slow.name = "#1 somewhere"
         monkeypatch.setattr(core.outbox, "flush", lambda: core.events.drop(slow, 1, 100))
         core.events.start("node")
         core.events.connect(slow)
         for _ in range(50):
             await asyncio.sleep(0.001)
-        assert told == [EVENTS + "start", EVENTS + "connect"]
+        assert reported == [EVENTS + "start", EVENTS + "connect"]
         core.events.refuse(slow, "reason", 1)
-        while len(told) < 4:
+        while len(reported) < 4:
             await asyncio.sleep(0.001)
 
     asyncio.run(live())
-    assert told[2:] == [EVENTS + "drop", EVENTS + "refuse"]
+    assert reported[2:] == [EVENTS + "drop", EVENTS + "refuse"]

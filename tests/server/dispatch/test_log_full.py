@@ -18,7 +18,7 @@ from kit.http import get, read_answer
 from kit.program import polycast
 from kit.replay import read_messages, subscribe, total, wait_for_total
 from kit.wire import Peer, wait_for
-from polycast.log.repair.verify import LogFinding, verify
+from log.log_builder import findings
 
 REASON = "No space left on device"
 SIZE = 60_000
@@ -69,17 +69,17 @@ class Publisher:
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        self.said = 0
-        self.kept: list[bytes] = []
+        self.text = 0
+        self.stored: list[bytes] = []
 
     def publish(self) -> str:
         """The error, or an empty string if the message is durable."""
-        payload = (b"%d " % self.said).ljust(SIZE, b".")
-        self.said += 1
+        payload = (b"%d " % self.text).ljust(SIZE, b".")
+        self.text += 1
         self.peer.send(hermod.message("t", payload))
         answer = json.loads(self.peer.read_until(b"\n"))
         if answer == {"status": "OK"}:
-            self.kept.append(payload)
+            self.stored.append(payload)
             return ""
         assert (answer["status"], answer["code"]) == ("ERROR", 500)
         return str(answer["message"])
@@ -87,7 +87,7 @@ class Publisher:
 
 def publish_until_full(publisher: Publisher) -> str:
     while not (reason := publisher.publish()):
-        assert len(publisher.kept) < 100
+        assert len(publisher.stored) < 100
     return reason
 
 
@@ -118,17 +118,17 @@ def test_old_segments_go_before_it_is_full(small: SmallDisk) -> None:
         assert 30 < removed <= total(broker, "log_segments_removed_total")
         assert "make room, or limit the log" in broker.wait_for_log("log.keep_free is 1.0 MiB")
     rows, _ = read_with_pyarrow(small.log)
-    assert rows and [row.payload for row in rows] == publisher.kept[-len(rows) :]
+    assert rows and [row.payload for row in rows] == publisher.stored[-len(rows) :]
     assert rows[0].offset == 100 - len(rows)
-    assert [found for found in verify(small.log) if isinstance(found, LogFinding)] == []
+    assert findings(small.log) == []
 
 
-def check_log_of(small: SmallDisk, kept: list[bytes]) -> None:
+def check_log_of(small: SmallDisk, stored: list[bytes]) -> None:
     rows, gaps = read_with_pyarrow(small.log)
-    assert [row.payload for row in rows] == kept
+    assert [row.payload for row in rows] == stored
     check_log(rows, gaps)
     assert all(REASON in gap.reason or gap.reason == "unclean stop" for gap in gaps)
-    assert [found for found in verify(small.log) if isinstance(found, LogFinding)] == []
+    assert findings(small.log) == []
 
 
 def test_full_and_then_free(small: SmallDisk) -> None:
@@ -144,9 +144,9 @@ def test_full_and_then_free(small: SmallDisk) -> None:
         assert REASON in reason
         for _ in range(5):
             assert REASON in publisher.publish()
-        lost = publisher.said - len(publisher.kept)
-        heard = read_messages(subscriber, publisher.said)  # live subscribers have received every message
-        assert [each.sequence for each in heard] == list(range(publisher.said))
+        lost = publisher.text - len(publisher.stored)
+        received = read_messages(subscriber, publisher.text)  # live subscribers have received every message
+        assert [each.sequence for each in received] == list(range(publisher.text))
         assert total(broker, "log_messages_lost_total") == lost
         assert REASON in broker.wait_for_log("messages are not stored")
         assert readiness(broker) == (503, f"messages are not stored: {REASON}\n".encode())
@@ -154,9 +154,9 @@ def test_full_and_then_free(small: SmallDisk) -> None:
         assert publisher.publish() == ""
         assert readiness(broker) == (200, b"ready\n")
         assert "ERROR" not in broker.wait_for_log("messages are stored again")
-        assert read_messages(subscriber, 1)[0].sequence == publisher.said - 1
+        assert read_messages(subscriber, 1)[0].sequence == publisher.text - 1
         assert total(broker, "log_messages_lost_total") == lost
-    check_log_of(small, publisher.kept)
+    check_log_of(small, publisher.stored)
 
 
 def test_a_batch_with_an_id_can_be_retried_when_there_is_room(small: SmallDisk) -> None:
@@ -199,7 +199,7 @@ def test_the_reply_tells_how_much_of_a_batch_is_durable(small: SmallDisk) -> Non
     ):
         peer.send(hermod.START + hermod.message("t", b"1") + hermod.message("t", b"2"))
         read_messages(subscriber, 2)
-        wait_for_total(broker, "log_settled_offset", 2)
+        wait_for_total(broker, "log_durable_offset", 2)
         small.fill()
         peer.send(hermod.message("t", b"3" * SIZE) + hermod.END)
         hermod.expect_error(peer, 500, count=2)
@@ -223,7 +223,7 @@ def test_a_stop_while_it_is_full(small: SmallDisk) -> None:
     with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
         again = Publisher(peer)
         assert again.publish() == ""
-    check_log_of(small, publisher.kept + again.kept)
+    check_log_of(small, publisher.stored + again.stored)
 
 
 def test_killed_while_it_is_full(small: SmallDisk) -> None:
@@ -241,5 +241,5 @@ def test_killed_while_it_is_full(small: SmallDisk) -> None:
     ):
         again = Publisher(peer)
         assert again.publish() == ""
-        assert read_messages(subscriber, 1)[0].sequence > publisher.said
-    check_log_of(small, publisher.kept + again.kept)
+        assert read_messages(subscriber, 1)[0].sequence > publisher.text
+    check_log_of(small, publisher.stored + again.stored)

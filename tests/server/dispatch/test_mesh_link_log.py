@@ -25,5 +25,5 @@ def test_each_reason_is_logged_once_however_many_others_were_logged(caplog: pyte
         for number in range(2 * DETAILS_AT_MOST):
             links._tell("the same")
             links._tell(str(number))
-    told = [record.message for record in caplog.records]
-    assert told == ["the same", *map(str, range(2 * DETAILS_AT_MOST))]
+    reported = [record.message for record in caplog.records]
+    assert reported == ["the same", *map(str, range(2 * DETAILS_AT_MOST))]

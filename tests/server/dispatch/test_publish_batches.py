@@ -18,7 +18,7 @@ from polycast.server.dispatch.publisher import FORWARD_BATCH_LIMIT
 
 
 @pytest.fixture(scope="module")
-def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def logging_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(data=tmp_path_factory.mktemp("data")) as broker:
         yield broker
 
@@ -32,16 +32,16 @@ def check_log(broker: Broker, topic: str, *payloads: bytes) -> None:
     """Exactly these messages are durable."""
     with broker.connect("hermod.pub") as peer, subscribe(broker, topic, since="earliest") as subscriber:
         publish(peer, [(topic, b"the end")])
-        heard = read_messages(subscriber, len(payloads) + 1)
-        assert [each.payload for each in heard] == [*payloads, b"the end"]
+        received = read_messages(subscriber, len(payloads) + 1)
+        assert [each.payload for each in received] == [*payloads, b"the end"]
 
 
-def test_a_repeat_on_the_same_connection(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_a_repeat_on_the_same_connection(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         for _ in range(3):
             peer.send(batch("same", "same", b"1", b"2", b"3"))
             peer.expect(hermod.ok(3))
-    check_log(keeping, "same", b"1", b"2", b"3")
+    check_log(logging_broker, "same", b"1", b"2", b"3")
 
 
 def test_the_number_of_messages_is_limited_on_a_forwarding_broker(tmp_path: Path) -> None:
@@ -54,26 +54,26 @@ def test_the_number_of_messages_is_limited_on_a_forwarding_broker(tmp_path: Path
         peer.expect(hermod.ok(FORWARD_BATCH_LIMIT))
 
 
-def test_repeats_in_one_packet(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_repeats_in_one_packet(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         one = hermod.message("packet", b"single")
         peer.send(batch("packet", "packet", b"1", b"2") * 5 + one)
         peer.expect(hermod.ok(2) * 5 + OK)
-    check_log(keeping, "packet", b"1", b"2", b"single")
+    check_log(logging_broker, "packet", b"1", b"2", b"single")
 
 
-def test_a_repeat_on_another_connection(keeping: Broker) -> None:
+def test_a_repeat_on_another_connection(logging_broker: Broker) -> None:
     for _ in range(3):
-        with keeping.connect("hermod.pub") as peer:
+        with logging_broker.connect("hermod.pub") as peer:
             peer.send(batch("other", "other", b"1", b"2"))
             peer.expect(hermod.ok(2))
-    check_log(keeping, "other", b"1", b"2")
+    check_log(logging_broker, "other", b"1", b"2")
 
 
-def test_concurrent_batches_with_the_same_id(keeping: Broker) -> None:
+def test_concurrent_batches_with_the_same_id(logging_broker: Broker) -> None:
     """The first request publishes the batch; every request is acknowledged."""
     frames = batch("race", "race", *(b"%d" % number for number in range(500)))
-    peers = [keeping.connect("hermod.pub") for _ in range(20)]
+    peers = [logging_broker.connect("hermod.pub") for _ in range(20)]
     threads = [threading.Thread(target=peer.send, args=(frames,), daemon=True) for peer in peers]
     for thread in threads:
         thread.start()
@@ -81,11 +81,11 @@ def test_concurrent_batches_with_the_same_id(keeping: Broker) -> None:
         peer.expect(hermod.ok(500))
         thread.join(GUARD_SECONDS)
         peer.close()
-    check_log(keeping, "race", *(b"%d" % number for number in range(500)))
+    check_log(logging_broker, "race", *(b"%d" % number for number in range(500)))
 
 
-def test_other_content_under_the_same_id_is_not_looked_at_but_its_count_is(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_other_content_under_the_same_id_is_not_looked_at_but_its_count_is(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(batch("content", "content", b"first", b"of two"))
         peer.expect(hermod.ok(2))
         peer.send(batch("content", "content", b"second", b"of two"))
@@ -98,15 +98,15 @@ def test_other_content_under_the_same_id_is_not_looked_at_but_its_count_is(keepi
         expect_error(peer, 422, count=0)
         peer.send(batch("content", "content", b"first", b"of two"))
         peer.expect(hermod.ok(2))
-    check_log(keeping, "content", b"first", b"of two")
-    check_log(keeping, "elsewhere")
+    check_log(logging_broker, "content", b"first", b"of two")
+    check_log(logging_broker, "elsewhere")
 
 
-def test_subscribers_get_a_batch_once_and_whole(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer, subscribe(keeping, "heard") as subscriber:
+def test_subscribers_get_a_batch_once_and_whole(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer, subscribe(logging_broker, "heard") as subscriber:
         frames = batch("heard", "heard", b"1", b"2")
         peer.send(frames[:-1])
-        publish_beside(keeping, "heard", b"between")
+        publish_beside(logging_broker, "heard", b"between")
         assert read_messages(subscriber, 1) == [Delivered("heard", 0, b"between")]
         peer.send(frames[-1:] + frames)
         peer.expect(hermod.ok(2) * 2)
@@ -120,35 +120,35 @@ def publish_beside(broker: Broker, topic: str, payload: bytes) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_one_bad_message_publishes_nothing_and_does_not_use_the_id(keeping: Broker, place: int) -> None:
+def test_one_bad_message_publishes_nothing_and_does_not_use_the_id(logging_broker: Broker, place: int) -> None:
     topic = f"bad/{place}"
     messages = [hermod.message(topic, b"%d" % number) for number in range(3)]
     bad = [*messages]
     bad[place] = hermod.message(topic, b"bad", check="0" * 40)
-    with keeping.connect("hermod.pub") as peer:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(hermod.count(3, batch_id=topic) + b"".join(bad))
         expect_error(peer, 422, count=0)
         peer.send(hermod.count(3, batch_id=topic) + b"".join(messages))
         peer.expect(hermod.ok(3))
         peer.send(hermod.count(3, batch_id=topic) + b"".join(bad))
         expect_error(peer, 422, count=0)
-    check_log(keeping, topic, b"0", b"1", b"2")
+    check_log(logging_broker, topic, b"0", b"1", b"2")
 
 
 @pytest.mark.parametrize("cut", [1, 40, 130, 200])
-def test_a_connection_that_is_lost_in_the_middle_publishes_nothing(keeping: Broker, cut: int) -> None:
+def test_a_connection_that_is_lost_in_the_middle_publishes_nothing(logging_broker: Broker, cut: int) -> None:
     topic = f"cut/{cut}"
     frames = batch(topic, topic, b"1", b"2", b"3")
     for end in ("close", "shut"):
-        with keeping.connect("hermod.pub") as peer:
+        with logging_broker.connect("hermod.pub") as peer:
             peer.send(frames[:-cut])
             if end == "shut":
                 peer.shut()
                 assert peer.expect_closed() == b""
-    with keeping.connect("hermod.pub") as peer:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(frames)
         peer.expect(hermod.ok(3))
-    check_log(keeping, topic, b"1", b"2", b"3")
+    check_log(logging_broker, topic, b"1", b"2", b"3")
 
 
 def test_a_broker_that_is_stopped_in_the_middle(tmp_path: Path) -> None:
@@ -253,12 +253,12 @@ def test_other_names_of_a_message_are_not_counted(tmp_path: Path) -> None:
 def wait_for_another_name(broker: Broker, peer: Peer, start: int) -> None:
     probes = count()
 
-    def is_kept_twice() -> bool:
+    def is_stored_twice() -> bool:
         before = total(broker, "log_next_offset")
         publish(peer, [("t", b"probe %d of %d" % (next(probes), start))])
         return total(broker, "log_next_offset") - before > 1
 
-    wait_for(is_kept_twice, "a message under another name")
+    wait_for(is_stored_twice, "a message under another name")
 
 
 def test_none_are_remembered_where_none_may_be(tmp_path: Path) -> None:
@@ -269,27 +269,27 @@ def test_none_are_remembered_where_none_may_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_id", ["", 7, None, ["id"], "x" * 257, "é" * 129])
-def test_ids_that_are_none(keeping: Broker, batch_id: object) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_ids_that_are_none(logging_broker: Broker, batch_id: object) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(hermod.count(1, batch_id=batch_id) + hermod.message("none", b"x"))
         expect_error(peer, 400)
         assert peer.expect_closed() == b""
 
 
-def test_ids_of_any_characters(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_ids_of_any_characters(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         for batch_id in ('"\\\n{}é\u0000', "x" * 256, " ", "\U0001f41f"):
             for _ in range(2):
                 peer.send(batch("any", batch_id, b"x"))
                 peer.expect(hermod.ok(1))
-    check_log(keeping, "any", *[b"x"] * 4)
+    check_log(logging_broker, "any", *[b"x"] * 4)
 
 
-def test_an_empty_batch_needs_no_id(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_an_empty_batch_needs_no_id(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(hermod.count(0, batch_id="empty") + batch("empty", "empty", b"x"))
         peer.expect(hermod.ok(0) + hermod.ok(1))
-    check_log(keeping, "empty", b"x")
+    check_log(logging_broker, "empty", b"x")
 
 
 def test_a_batch_has_a_size(tmp_path: Path) -> None:
@@ -308,8 +308,8 @@ def test_without_a_log_batch_ids_are_refused() -> None:
         peer.expect(OK)
 
 
-def test_pipelined_with_everything_else(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_pipelined_with_everything_else(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         expected = b""
         frames = b""
         for number in range(200):
@@ -323,4 +323,4 @@ def test_pipelined_with_everything_else(keeping: Broker) -> None:
     payloads: list[bytes] = []
     for number in range(200):
         payloads += [b"%d" % number] * 2 * (number < 50) + [b"single"]
-    check_log(keeping, "pipe", *payloads)
+    check_log(logging_broker, "pipe", *payloads)

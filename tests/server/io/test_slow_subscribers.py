@@ -28,8 +28,8 @@ def test_a_subscriber_that_never_reads_is_disconnected_and_the_reason_logged() -
         assert 0 < int(match[1].replace(",", "")) <= QUEUE_BYTES
         room.send_commands(publisher, numbered(published))
         witness.expect(numbered(published))
-        heard, _ = read_pubs(slow.expect_closed())
-        assert heard == [("flow", b"%08d" % number * (PIECE_BYTES // 8)) for number in range(len(heard))]
+        received, _ = read_pubs(slow.expect_closed())
+        assert received == [("flow", b"%08d" % number * (PIECE_BYTES // 8)) for number in range(len(received))]
 
 
 def test_a_fanout_client_that_never_reads_is_disconnected_too() -> None:

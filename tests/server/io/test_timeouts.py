@@ -47,10 +47,10 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
         idle, listener, busy = (peers.enter_context(broker.connect(name)) for name in ("simplest", *ALL[:2]))
         busy.expect(GREETING)
         listener.send(b"sub x\n")
-        speaker = peers.enter_context(broker.connect("simplest"))
+        publisher = peers.enter_context(broker.connect("simplest"))
 
         def idle_is_closed() -> bool:
-            speaker.send(pub("x", b"1"))
+            publisher.send(pub("x", b"1"))
             busy.send(b"time\n")
             assert busy.read_until(b"\n").strip().isdigit()
             return "idle for 2 s (limits.idle_seconds)" in broker.log()

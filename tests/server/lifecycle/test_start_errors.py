@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.program import Finished, polycast_forked, polycast_here
+from kit.program import Finished, polycast, polycast_here
 
 FREE = "--listen=simplest=tcp://127.0.0.1:0"
 
@@ -27,7 +27,7 @@ def check_error(failed: Finished, code: int, *words: str) -> None:
 def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        failed = polycast_forked("serve", "--no-log", f"--listen=simplest=tcp://127.0.0.1:{port}")
+        failed = polycast("serve", "--no-log", f"--listen=simplest=tcp://127.0.0.1:{port}")
     check_error(failed, 1, f"tcp://127.0.0.1:{port}", "address already in use", "hint: ", "--listen simplest=")
 
 
@@ -35,7 +35,7 @@ def test_a_port_that_is_taken_after_others_were_opened(tmp_path: Path) -> None:
     path = tmp_path / "sock"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        failed = polycast_forked(
+        failed = polycast(
             "serve",
             "--no-log",
             f"--listen=simplest=ipc://{path}",
@@ -49,43 +49,39 @@ def test_the_same_port_twice() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     address = f"tcp://127.0.0.1:{port}"
-    failed = polycast_forked(
-        "serve", "--no-log", f"--listen=simplest={address}", f"--listen=fanout.client={address}"
-    )
+    failed = polycast("serve", "--no-log", f"--listen=simplest={address}", f"--listen=fanout.client={address}")
     check_error(failed, 1, "fanout.client", "address already in use")
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
 def test_a_host_that_is_not_ours(host: str) -> None:
-    check_error(polycast_forked("serve", "--no-log", f"--listen=simplest=tcp://{host}:0"), 1, host, "hint: ")
+    check_error(polycast("serve", "--no-log", f"--listen=simplest=tcp://{host}:0"), 1, host, "hint: ")
 
 
 def test_a_socket_file_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    check_error(
-        polycast_forked("serve", "--no-log", f"--listen=simplest=ipc://{tmp_path}/none/sock"), 1, "none/sock"
-    )
+    check_error(polycast("serve", "--no-log", f"--listen=simplest=ipc://{tmp_path}/none/sock"), 1, "none/sock")
 
 
 def test_a_socket_file_whose_path_is_too_long(tmp_path: Path) -> None:
-    check_error(polycast_forked("serve", "--no-log", f"--listen=simplest=ipc://{tmp_path}/{'x' * 120}"), 1, "xxx")
+    check_error(polycast("serve", "--no-log", f"--listen=simplest=ipc://{tmp_path}/{'x' * 120}"), 1, "xxx")
 
 
 @pytest.mark.parametrize("folder", ["file/below", "file"])
 def test_a_data_folder_that_cannot_be_one(tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("")
-    failed = polycast_forked("serve", FREE, "--data", str(tmp_path / folder))
+    failed = polycast("serve", FREE, "--data", str(tmp_path / folder))
     check_error(failed, 1, str(tmp_path / folder), "hint: ", "--data", "--no-log")
 
 
 def test_a_data_folder_that_cannot_be_written_to() -> None:
-    check_error(polycast_forked("serve", FREE, "--data", "/proc/polycast"), 1, "/proc/polycast", "hint: ")
+    check_error(polycast("serve", FREE, "--data", "/proc/polycast"), 1, "/proc/polycast", "hint: ")
 
 
 def test_a_data_folder_is_made(tmp_path: Path) -> None:
     taken = socket.create_server(("127.0.0.1", 0))
     with taken:
         port = taken.getsockname()[1]
-        polycast_forked("serve", f"--listen=simplest=tcp://127.0.0.1:{port}", "--data", str(tmp_path / "a" / "b"))
+        polycast("serve", f"--listen=simplest=tcp://127.0.0.1:{port}", "--data", str(tmp_path / "a" / "b"))
     assert (tmp_path / "a" / "b" / "log").is_dir()
 
 
@@ -103,7 +99,7 @@ def test_a_data_folder_is_made(tmp_path: Path) -> None:
         (["--listen=simplest=tcp://127.0.0.1:0?policy=keep"], ["policy=keep", "disconnect or drop"]),
         (["--set=limits.queue_bytes"], ["--set limits.queue_bytes", "KEY=VALUE"]),
         (["--set=limits.queue=5000"], ["limits.queue", "hint: did you mean limits.queue_bytes?"]),
-        (["--set=limits.queue_bytes=lots"], ["limits.queue_bytes", "lots", "a whole number"]),
+        (["--set=limits.queue_bytes=lots"], ["limits.queue_bytes", "lots", "a number of bytes"]),
         (["--set=limits.queue_bytes=1"], ["limits.queue_bytes", "expected 4,096 to"]),
         (["--set=limits.policy=keep"], ["limits.policy", "disconnect or drop"]),
         (["--set=limits.idle_seconds=nan"], ["limits.idle_seconds"]),
@@ -125,16 +121,16 @@ def test_wrong_usage(flags: list[str], words: list[str]) -> None:
 
 @pytest.mark.parametrize("flag", ["--listen=simples=tcp://127.0.0.1:0", "--set=limits.queue_bytes=lots"])
 def test_wrong_usage_in_a_process_of_its_own(flag: str) -> None:
-    check_error(polycast_forked("serve", "--no-log", flag), 2)
+    check_error(polycast("serve", "--no-log", flag), 2)
 
 
 def test_an_announcement_without_an_address() -> None:
-    failed = polycast_forked("serve", "--no-log", FREE, "--announce=org/name")
+    failed = polycast("serve", "--no-log", FREE, "--announce=org/name")
     check_error(failed, 2, "--announce", "hint: add --listen simplest.peer=")
 
 
 def test_announce_needs_a_host_if_the_listener_is_a_wildcard() -> None:
-    failed = polycast_forked("serve", "--no-log", "--listen=simplest.peer=tcp://0.0.0.0:0", "--announce=org/name")
+    failed = polycast("serve", "--no-log", "--listen=simplest.peer=tcp://0.0.0.0:0", "--announce=org/name")
     check_error(failed, 2, "0.0.0.0", "hint: write --announce org/name=HOST:")
 
 

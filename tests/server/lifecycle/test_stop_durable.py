@@ -107,10 +107,10 @@ def check(broker: Broker, publisher: Pipelining) -> None:
     with broker.connect("hermod.pub") as peer, subscribe(broker, publisher.topic, since="earliest") as subscriber:
         publish(peer, [(publisher.topic, b"the end")])
         subscriber.read = subscriber.read_until(b"the end")
-        kept = subscriber.read.count(b'"sequence"') - 1
-        wanted = [Delivered(publisher.topic, number, b"%d" % number) for number in range(kept)]
-        assert read_messages(subscriber, kept + 1) == [*wanted, Delivered(publisher.topic, kept, b"the end")]
-        assert kept >= promised > 0
+        stored = subscriber.read.count(b'"sequence"') - 1
+        wanted = [Delivered(publisher.topic, number, b"%d" % number) for number in range(stored)]
+        assert read_messages(subscriber, stored + 1) == [*wanted, Delivered(publisher.topic, stored, b"the end")]
+        assert stored >= promised > 0
 
 
 def test_acknowledged_requests_are_durable(tmp_path: Path) -> None:
@@ -127,24 +127,24 @@ def test_acknowledged_requests_are_durable(tmp_path: Path) -> None:
         assert broker.stop() == 0
         publisher.finish()
     answers = [json.loads(each) for each in publisher.answers.splitlines() if each.endswith(b"}")]
-    kept = [answer["body"]["offset"] for answer in answers if "success" in answer]
-    assert kept == list(range(len(kept)))
+    stored = [answer["body"]["offset"] for answer in answers if "success" in answer]
+    assert stored == list(range(len(stored)))
     with Broker(data=tmp_path, listen=LISTEN) as broker:
-        assert total(broker, "log_next_offset") >= len(kept) > 300
+        assert total(broker, "log_next_offset") >= len(stored) > 300
         [row] = send_request(
-            broker, "polycast/history", {"pattern": "t", "limit": 1, "from": {"t": len(kept) - 1}}
+            broker, "polycast/history", {"pattern": "t", "limit": 1, "from": {"t": len(stored) - 1}}
         )
-        assert row["body"] == answers[len(kept) - 1]["success"]
+        assert row["body"] == answers[len(stored) - 1]["success"]
 
 
 def test_subscribers_get_what_was_taken(tmp_path: Path) -> None:
     """Subscribers that are connected when a broker stops have received every message in the log."""
     with Broker(data=tmp_path) as broker, subscribe(broker, "single/0") as live:
-        heard = bytearray()
+        received = bytearray()
 
         def read() -> None:
             while more := live.socket.recv(1 << 20):
-                heard.extend(more)
+                received.extend(more)
 
         reading = threading.Thread(target=read, daemon=True)
         reading.start()
@@ -154,10 +154,10 @@ def test_subscribers_get_what_was_taken(tmp_path: Path) -> None:
         publisher.finish()
         reading.join(GUARD_SECONDS)
     with Broker(data=tmp_path) as broker:
-        kept = total(broker, "log_next_offset")
-    wanted = b"".join(hermod.delivery("single/0", b"%d" % number, number) for number in range(kept))
-    assert bytes(heard[: len(wanted)]) == wanted
-    assert json.loads(heard[len(wanted) :])["code"] == 503
+        stored = total(broker, "log_next_offset")
+    wanted = b"".join(hermod.delivery("single/0", b"%d" % number, number) for number in range(stored))
+    assert bytes(received[: len(wanted)]) == wanted
+    assert json.loads(received[len(wanted) :])["code"] == 503
 
 
 def test_a_stop_without_anything(tmp_path: Path) -> None:
@@ -168,5 +168,5 @@ def test_a_stop_without_anything(tmp_path: Path) -> None:
     with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
         publish(peer, numbered("t", range(3)))
     with Broker(data=tmp_path) as broker, subscribe(broker, "t", since="earliest") as subscriber:
-        assert [heard.sequence for heard in read_messages(subscriber, 3)] == [0, 1, 2]
+        assert [received.sequence for received in read_messages(subscriber, 3)] == [0, 1, 2]
         assert "not clean" not in broker.log()

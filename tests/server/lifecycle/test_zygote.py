@@ -33,14 +33,14 @@ def test_the_exit_status_is_reported(fresh: bool, tmp_path: Path) -> None:
 
 @BOTH
 def test_a_failed_start_is_reported(fresh: bool, tmp_path: Path) -> None:
-    said = tmp_path / "stderr"
-    with said.open("w") as stderr:
+    text = tmp_path / "stderr"
+    with text.open("w") as stderr:
         process = (start if fresh else fork)(["serve", "--set=nonsense=1"], clean_environment(), stderr)
     assert process.stdout
     with process.stdout as stdout:
         assert stdout.read() == ""
     assert process.wait(GUARD_SECONDS) == 2
-    assert said.read_text().startswith("polycast: flag: unknown setting nonsense\nhint:")
+    assert text.read_text().startswith("polycast: flag: unknown setting nonsense\nhint:")
 
 
 def test_unneeded_libraries_are_not_loaded(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_unneeded_libraries_are_not_loaded(tmp_path: Path) -> None:
 def test_a_zygote_leaves_no_process_behind(tmp_path: Path) -> None:
     zygote = Zygote(clean_environment())
     with (tmp_path / "stderr").open("w") as stderr:
-        forked = zygote.fork(["serve", "--no-log"], clean_environment(), stderr, "polycast")
+        forked = zygote.fork_broker(["serve", "--no-log"], clean_environment(), stderr)
     with forked.stdout as stdout:
         zygote.end()
         stdout.read()  # reaches end of file when no process has the pipe open for writing

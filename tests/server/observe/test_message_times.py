@@ -53,12 +53,12 @@ def test_bounds_ascend() -> None:
 
 def test_a_delivery_is_counted_for_each_message() -> None:
     with Broker(listen=("simplest", "fanout.client", "fanout.controller", "http")) as broker, Room(broker) as room:
-        ears = [room.simplest(b"sub heard\n") for _ in range(3)]
+        subscribers = [room.simplest(b"sub heard\n") for _ in range(3)]
         publisher = room.simplest()
         before, _ = counted(broker)
         frames = pub("heard", b"x") * 50
         publisher.send(pub("nobody", b"x") * 7 + frames)
-        for ear in ears:
+        for ear in subscribers:
             ear.expect(frames)
         wait_for(lambda: counted(broker)[0] > before, "the count")
         assert counted(broker)[0] == before + 50, "once for each, however many hear it"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from dataclasses import Field, fields
+from pathlib import Path
+from platform import python_version
 from typing import Any
 
 import pytest
@@ -19,8 +22,9 @@ from kit.room import GREETING, Room
 from kit.websocket import WebSocket
 from kit.wire import Peer, wait_for
 from polycast.client import connect, to_body
-from polycast.server.observe.metrics import metrics_of, read_counters, read_totals, to_text
-from polycast.server.stats.counters import Counters, Progress, Times, Totals
+from polycast.server.observe.metrics import Declaration, metrics_of, read_counters, read_rows, to_text
+from polycast.server.stats.counters import Build, Counters, Process, Progress, Times, Totals
+from polycast.version import VERSION
 
 
 def scrape(broker: Broker) -> dict[str, Family]:
@@ -52,6 +56,7 @@ NAMES = {
     "bytes_out": "polycast_bytes_out_total",
     "queue_bytes": "polycast_queue_bytes",
     "dropped": "polycast_messages_dropped_total",
+    "missed": "polycast_messages_missed_total",
     "lossy": "polycast_messages_lossy_total",
     "refused": "polycast_inputs_refused_total",
     "closed": "polycast_connections_closed_total",
@@ -65,10 +70,16 @@ NAMES = {
     "topics_forgotten": "polycast_topics_forgotten_total",
     "requests_open": "polycast_requests_open",
     "log_next_offset": "polycast_log_next_offset",
-    "log_settled_offset": "polycast_log_settled_offset",
+    "log_durable_offset": "polycast_log_durable_offset",
     "log_pending_bytes": "polycast_log_pending_bytes",
     "log_groups": "polycast_log_groups_total",
     "log_bytes": "polycast_log_bytes_total",
+    "log_size_bytes": "polycast_log_size_bytes",
+    "log_first_offset": "polycast_log_first_offset",
+    "log_oldest_timestamp_seconds": "polycast_log_oldest_timestamp_seconds",
+    "log_newest_timestamp_seconds": "polycast_log_newest_timestamp_seconds",
+    "log_gaps": "polycast_log_gaps",
+    "log_messages_unreadable": "polycast_log_messages_unreadable",
     "log_messages_lost": "polycast_log_messages_lost_total",
     "log_failed": "polycast_log_failed",
     "log_segments_sealed": "polycast_log_segments_sealed_total",
@@ -85,16 +96,24 @@ NAMES = {
     "subscribers_spilled": "polycast_subscribers_spilled_total",
     "pipeline_lag": "polycast_pipeline_lag",
     "delivery_seconds": "polycast_delivery_seconds",
+    "loop_delay_seconds": "polycast_loop_delay_seconds",
+    "build_info": "polycast_build_info",
+    "cpu_seconds": "process_cpu_seconds_total",
+    "resident_memory_bytes": "process_resident_memory_bytes",
+    "open_fds": "process_open_fds",
+    "max_fds": "process_max_fds",
+    "start_time_seconds": "process_start_time_seconds",
     "log_sync_seconds": "polycast_log_sync_seconds",
 }
 """Users depend on these names: add new ones here, never rename existing ones."""
 
-DECLARED: list[Field[Any]] = [*fields(Counters), *fields(Totals), *fields(Progress), *fields(Times)]
+DECLARATIONS: tuple[Declaration, ...] = (Counters, Totals, Progress, Times, Build, Process)
+DECLARED: list[Field[Any]] = [f for declaration in DECLARATIONS for f in fields(declaration)]
 
 
 def test_names() -> None:
-    found = metrics_of(Counters) | metrics_of(Totals) | metrics_of(Progress) | metrics_of(Times)
-    assert {name: metric.name for name, metric in found.items()} == NAMES
+    found = [item for declaration in DECLARATIONS for item in metrics_of(declaration).items()]
+    assert {name: metric.name for name, metric in found} == NAMES
 
 
 def test_exactly_the_declared_metrics_are_exported(broker: Broker) -> None:
@@ -122,7 +141,7 @@ def test_every_listener_has_every_counter(broker: Broker) -> None:
         assert list(families[NAMES[f.name]].samples) == [()]
 
 
-ROW = re.compile(r"^\| `(polycast_\w+)` \| (\w+) \| \w+ \| (.*?) \| (.*) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| `((?:polycast|process)_\w+)` \| (\w+) \| \w+ \| (.*?) \| (.*) \|$", re.MULTILINE)
 
 
 def test_the_page_in_the_docs_tells_what_is_there() -> None:
@@ -148,10 +167,23 @@ def test_the_page_in_the_docs_tells_what_is_there() -> None:
 def test_odd_labels_are_read_as_they_were(odd: str) -> None:
     counters = Counters(messages_in=7)
     counters.refused[odd] = 3
-    families = read_metrics(to_text([*read_counters({(odd, "d"): counters}), *read_totals(Totals())]))
+    families = read_metrics(to_text([*read_counters({(odd, "d"): counters}), *read_rows(Totals, {(): Totals()})]))
     assert families["polycast_messages_in_total"].samples == {(("listener", odd), ("dialect", "d")): 7}
     refused = families["polycast_inputs_refused_total"].samples
     assert refused == {(("listener", odd), ("dialect", "d"), ("reason", odd)): 3}
+
+
+def test_the_process() -> None:
+    """What the system says about it."""
+    with Broker() as broker, broker.connect("http") as peer:
+        before, folder = scrape_through(peer), Path(f"/proc/{broker.process.pid}")
+        assert before["polycast_build_info"].samples == {(("version", VERSION), ("python", python_version())): 1}
+        assert before["process_open_fds"].samples[()] == len(list((folder / "fd").iterdir()))
+        assert before["process_resident_memory_bytes"].samples[()] > 10 * MIB
+        assert 0 < before["process_start_time_seconds"].samples[()] <= time.time()
+        wait_for(lambda: scrape_through(peer)["polycast_loop_delay_seconds"].counts[()] >= 3, "measurements")
+        after = scrape_through(peer)
+        assert after["process_cpu_seconds_total"].samples[()] > before["process_cpu_seconds_total"].samples[()]
 
 
 # -- values ----------------------------------------------------------------------------------------------

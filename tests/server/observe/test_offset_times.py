@@ -34,6 +34,6 @@ def test_older_times_are_less_precise() -> None:
         marks.note(second, float(second))
     assert len(marks._offsets) <= MARKS_AT_MOST
     for offset in range(0, last, 97):
-        came, told = offset + 1.0, marks.time_of(offset, float(last))
-        assert told is not None
-        assert came <= told <= came + (last - offset) / EXACTNESS + 1
+        came, reported = offset + 1.0, marks.time_of(offset, float(last))
+        assert reported is not None
+        assert came <= reported <= came + (last - offset) / EXACTNESS + 1

@@ -90,8 +90,8 @@ def test_the_last_error_is_remembered_after_a_restart() -> None:
     positions = PipelineProgress()
     for position in (Position("a", 1, state="failed", error="no room"), Position("a", 2), Position("b", 1)):
         positions.put(position, 0.0)
-    told = {row["query"]: (row["state"], row["error"]) for row in positions.to_rows(2, 0.0)}
-    assert told == {"a": ("running", "no room"), "b": ("running", "")}
+    reported = {row["query"]: (row["state"], row["error"]) for row in positions.to_rows(2, 0.0)}
+    assert reported == {"a": ("running", "no room"), "b": ("running", "")}
     positions.put(Position("a", 2, state="failed", error="no broker"), 0.0)
     assert positions.to_rows(2, 0.0)[0]["error"] == "no broker"
 
@@ -111,8 +111,8 @@ def test_reports_by_hermod_appear_in_metrics(tmp_path: Path) -> None:
         assert metrics(broker)["polycast_pipeline_lag"] == {}
         with connect("hermod", f"tcp://127.0.0.1:{broker.ports['hermod.pub']}", publishing=True) as client:
             speeds = {"input_rows_per_second": 0.5, "rows_per_second": 1}
-            told = to_body({"query": 'a "b"', "offset": 4, "batch": 3, "state": "running", **speeds})
-            assert client.request("polycast/positions", told).value == {"lag": 6}
+            reported = to_body({"query": 'a "b"', "offset": 4, "batch": 3, "state": "running", **speeds})
+            assert client.request("polycast/positions", reported).value == {"lag": 6}
         assert metrics(broker)["polycast_pipeline_lag"] == {(("pipeline", 'a "b"'),): 6}
         publish(publisher, numbered("t", range(5)))
         [row] = send_request(broker, "polycast/pipelines")["pipelines"]

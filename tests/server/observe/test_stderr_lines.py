@@ -16,7 +16,7 @@ import pytest
 
 from kit.broker import Broker
 from kit.frames import pub
-from kit.program import polycast, polycast_forked
+from kit.program import polycast
 from kit.wire import GUARD_SECONDS
 from polycast.cli.stderr_log import JsonLines, logging_to_stderr
 
@@ -51,7 +51,7 @@ def test_every_line_of_a_broker_is_an_object(flags: tuple[str, ...], tmp_path: P
 def test_a_failed_start_is_one_object() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        ended = polycast_forked("serve", "--no-log", f"--listen=simplest={address}", "--log-format=json")
+        ended = polycast("serve", "--no-log", f"--listen=simplest={address}", "--log-format=json")
     assert (ended.code, ended.out) == (1, b"")
     [line] = read_lines(ended.err)
     assert line["level"] == "critical" and "simplest" in line["message"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -31,7 +30,7 @@ class Past(NamedTuple):
     """A time between the first and the second half, in milliseconds since the epoch."""
 
     def of(self, *topics: str) -> list[Delivered]:
-        return [heard for heard in self.everything if heard.topic in topics]
+        return [received for received in self.everything if received.topic in topics]
 
 
 @pytest.fixture(scope="module", params=["sealed", "hot", "large"])
@@ -40,16 +39,16 @@ def past(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     flags = {"sealed": [SMALL], "hot": [SMALL, "--set=log.seal=false"], "large": []}[request.param]
     with Broker(*flags, data=tmp_path_factory.mktemp("data")) as broker, broker.connect("hermod.pub") as publisher:
         messages = [(PATTERN[n % len(PATTERN)], b"%d" % n + b"." * (n % 300)) for n in range(2 * HALF)]
-        say(publisher, messages[:HALF])
+        publish_messages(publisher, messages[:HALF])
         middle = int(time.time() * 1000) + 1
         wait_for(lambda: time.time() * 1000 > middle, "the clock to move")
-        say(publisher, messages[HALF:])
+        publish_messages(publisher, messages[HALF:])
         if request.param == "sealed":
             wait_for(lambda: total(broker, "log_segments_sealed_total") > 3, "sealed segments")
         yield Past(broker, with_sequences(messages), middle)
 
 
-def say(publisher: Peer, messages: list[tuple[str, bytes]]) -> None:
+def publish_messages(publisher: Peer, messages: list[tuple[str, bytes]]) -> None:
     """Publishes in groups and waits for the acks of each."""
     for begin in range(0, len(messages), 100):
         publish(publisher, messages[begin : begin + 100])
@@ -57,11 +56,11 @@ def say(publisher: Peer, messages: list[tuple[str, bytes]]) -> None:
 
 def with_sequences(messages: list[tuple[str, bytes]]) -> list[Delivered]:
     nexts: dict[str, int] = {}
-    heard: list[Delivered] = []
+    received: list[Delivered] = []
     for topic, payload in messages:
-        heard.append(Delivered(topic, nexts.get(topic, 0), payload))
+        received.append(Delivered(topic, nexts.get(topic, 0), payload))
         nexts[topic] = nexts.get(topic, 0) + 1
-    return heard
+    return received
 
 
 def check(past: Past, wanted: list[Delivered], *topics: str, since: object, patterns: Sequence[str] = ()) -> None:
@@ -82,6 +81,22 @@ def test_earliest(past: Past) -> None:
     check(past, past.of("a", "b", "time"), "time", "b", "a", "never", since="earliest")
 
 
+def test_an_offset(past: Past) -> None:
+    """Of all topics together; the first offset is that of the broker's own start event."""
+    own = total(past.broker, "log_next_offset") - len(past.everything)
+    with subscribe(past.broker, "a", since="@0") as subscriber:
+        first = read_messages(subscriber, 1)
+    assert first == past.of("a")[:1]
+    after = int(own) + 2 * HALF
+    check(past, [], patterns=[">"], since=f"@{after}")
+
+
+def test_an_offset_past_the_end(past: Past) -> None:
+    with past.broker.connect("hermod.sub") as peer:
+        peer.send(handshake("a", since="@99999999"))
+        assert b"there is no 99,999,999 yet" in peer.read_until(b"\n")
+
+
 def test_latest(past: Past) -> None:
     check(past, [], "a", since="latest")
 
@@ -94,13 +109,13 @@ def test_replay_starts_at_the_sequence(past: Past, sequence: int) -> None:
 @pytest.mark.parametrize("value", [{"topics": {"time": 17}}, {"topics": {"time": 17, "b": 1001}}])
 def test_a_topic_may_be_called_time(past: Past, value: dict[str, dict[str, int]]) -> None:
     starts = value["topics"]
-    wanted = [heard for heard in past.of(*starts) if heard.sequence >= starts[heard.topic]]
+    wanted = [received for received in past.of(*starts) if received.sequence >= starts[received.topic]]
     check(past, wanted, *starts, since=value)
 
 
 def test_each_topic_has_its_own_start_and_the_order_is_that_of_the_log(past: Past) -> None:
     starts = {"a": 1700, "b": 3, "c": 600}
-    wanted = [heard for heard in past.of(*starts) if heard.sequence >= starts[heard.topic]]
+    wanted = [received for received in past.of(*starts) if received.sequence >= starts[received.topic]]
     check(past, wanted, *starts, since=starts)
 
 
@@ -109,7 +124,7 @@ def test_topics_not_named_in_from_are_live(past: Past) -> None:
 
 
 def test_a_time(past: Past) -> None:
-    wanted = [heard for heard in past.everything[HALF:] if heard.topic in "ab"]
+    wanted = [received for received in past.everything[HALF:] if received.topic in "ab"]
     check(past, wanted, "a", "b", since={"time": past.middle})
     text = datetime.fromtimestamp(past.middle / 1000, UTC)
     check(past, wanted, "a", "b", since={"time": text.isoformat()})
@@ -134,7 +149,7 @@ def test_times_before_everything_and_after_it(past: Past) -> None:
 )
 def test_patterns(past: Past, patterns: list[str], topics: list[str]) -> None:
     check(past, past.of(*topics), patterns=patterns, since="earliest")
-    wanted = [heard for heard in past.everything[HALF:] if heard.topic in topics]
+    wanted = [received for received in past.everything[HALF:] if received.topic in topics]
     check(past, wanted, patterns=patterns, since={"time": past.middle})
 
 
@@ -152,11 +167,11 @@ def test_a_topic_with_a_sequence_beside_a_pattern_that_has_none(past: Past) -> N
 @pytest.mark.parametrize("pace", [{"window": 7}, {"batch": 50}, {"window": 100, "batch": 30}, {"window": 1}])
 def test_a_pace(past: Past, pace: dict[str, int]) -> None:
     wanted = past.of("a", "c")[-400:]
-    starts = {topic: min(heard.sequence for heard in wanted if heard.topic == topic) for topic in "ac"}
+    starts = {topic: min(received.sequence for received in wanted if received.topic == topic) for topic in "ac"}
     with subscribe(past.broker, "a", "c", **pace, since=starts) as subscriber:
-        for heard in wanted:
-            assert read_messages(subscriber, 1) == [heard]
-            subscriber.send(hermod.acknowledgement(heard.topic, heard.sequence))
+        for received in wanted:
+            assert read_messages(subscriber, 1) == [received]
+            subscriber.send(hermod.acknowledgement(received.topic, received.sequence))
         expect_live(past, subscriber)
 
 
@@ -202,9 +217,9 @@ def test_two_handshakes_in_one_packet(past: Past) -> None:
         first, second = handshake("a", since={"a": 1000}), handshake("c", since="earliest")
         subscriber.send(first + second)
         subscriber.expect(OK * 2)
-        heard = read_messages(subscriber, 1400)
-        assert [each for each in heard if each.topic == "a"] == past.of("a")[1000:]
-        assert [each for each in heard if each.topic == "c"] == past.of("c")
+        received = read_messages(subscriber, 1400)
+        assert [each for each in received if each.topic == "a"] == past.of("a")[1000:]
+        assert [each for each in received if each.topic == "c"] == past.of("c")
         expect_live(past, subscriber)
 
 
@@ -224,11 +239,11 @@ def test_a_second_subscription_to_the_topic_while_the_window_is_full(past: Past)
         subscriber.send(handshake("c", since="earliest"))
         subscriber.expect(OK)
         subscriber.send(hermod.acknowledgement("c", 2))
-        heard: list[Delivered] = []
-        while not heard or heard[-1].sequence or len(heard) < 4:
-            heard += read_messages(subscriber, 1)
-            subscriber.send(hermod.acknowledgement("c", heard[-1].sequence))
-        assert heard[:-1] == past.of("c")[3 : 2 + len(heard)]
+        received: list[Delivered] = []
+        while not received or received[-1].sequence or len(received) < 4:
+            received += read_messages(subscriber, 1)
+            subscriber.send(hermod.acknowledgement("c", received[-1].sequence))
+        assert received[:-1] == past.of("c")[3 : 2 + len(received)]
         for wanted in past.of("c")[1:]:
             assert read_messages(subscriber, 1) == [wanted]
             subscriber.send(hermod.acknowledgement("c", wanted.sequence))
@@ -240,8 +255,8 @@ def test_a_window_that_is_set_during_a_replay(past: Past) -> None:
     with past.broker.connect("hermod.sub") as subscriber:
         subscriber.send(handshake("a", since="earliest") + hermod.topics("never", window=5))
         subscriber.expect(OK * 2)
-        for heard in past.of("a"):
-            assert read_messages(subscriber, 1) == [heard]
+        for received in past.of("a"):
+            assert read_messages(subscriber, 1) == [received]
             subscriber.send(OK)
         expect_live(past, subscriber)
 
@@ -251,20 +266,3 @@ def test_without_a_log_replay_is_refused() -> None:
         subscriber.send(handshake("a", since="earliest") + handshake("a", since="latest"))
         hermod.expect_error(subscriber, 501)
         subscriber.expect(OK)
-
-
-def test_sequences_that_retention_removed(tmp_path: Path) -> None:
-    """The first message is the first one that retention left."""
-    with (
-        Broker(SMALL, "--set=log.retain_bytes=200000", data=tmp_path) as broker,
-        broker.connect("hermod.pub") as publisher,
-    ):
-        say(publisher, [("t", b"%d" % n + b"." * 500) for n in range(2000)])
-        wait_for(lambda: total(broker, "log_segments_removed_total") > 2, "removed segments")
-        with subscribe(broker, "t", since={"t": 3}) as subscriber:
-            [first] = read_messages(subscriber, 1)
-            assert 3 < first.sequence < 2000
-            rest = read_messages(subscriber, 1999 - first.sequence)
-            assert [heard.sequence for heard in rest] == list(range(first.sequence + 1, 2000))
-            publish(publisher, [("t", b"live")])
-            assert read_messages(subscriber, 1) == [Delivered("t", 2000, b"live")]

@@ -20,7 +20,7 @@ from kit.ubre import UbrePeer
 from kit.wire import Peer, wait_for
 
 LAST = "?replay=last"
-SILENT_EARS = [name for name in SUBSCRIBERS if name != "hermod"]
+SILENT_SUBSCRIBERS = [name for name in SUBSCRIBERS if name != "hermod"]
 """Dialects without a start position in their protocol."""
 
 
@@ -30,7 +30,7 @@ def last(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def say(broker: Broker, *messages: tuple[str, bytes]) -> None:
+def publish_messages(broker: Broker, *messages: tuple[str, bytes]) -> None:
     with broker.connect("hermod.pub") as peer:
         publish(peer, messages)
 
@@ -40,12 +40,12 @@ def expect(kind: SubscriberKind, peer: Peer, topic: str, sequence: int, payload:
 
 
 def test_the_last_message_then_live_messages(last: Broker) -> None:
-    say(last, ("t", b"first"), ("t", b"second"))
+    publish_messages(last, ("t", b"first"), ("t", b"second"))
     with ExitStack() as stack:
         peers = {name: stack.enter_context(kind.open(last, "t", 0)) for name, kind in SUBSCRIBERS.items()}
         for name, peer in peers.items():
             expect(SUBSCRIBERS[name], peer, "t", 1, b"second")
-        say(last, ("t", b"third"), ("t", b"fourth"))
+        publish_messages(last, ("t", b"third"), ("t", b"fourth"))
         for name, peer in peers.items():
             expect(SUBSCRIBERS[name], peer, "t", 2, b"third")
             expect(SUBSCRIBERS[name], peer, "t", 3, b"fourth")
@@ -56,7 +56,7 @@ def test_a_topic_without_messages_has_no_last_message(last: Broker) -> None:
     with ExitStack() as stack:
         peers = {name: stack.enter_context(kind.open(last, "t", 0)) for name, kind in SUBSCRIBERS.items()}
         wait_for_total(last, "replays_open", 0)
-        say(last, ("t", b"first"))
+        publish_messages(last, ("t", b"first"))
         for name, peer in peers.items():
             expect(SUBSCRIBERS[name], peer, "t", 0, b"first")
 
@@ -64,12 +64,14 @@ def test_a_topic_without_messages_has_no_last_message(last: Broker) -> None:
 @pytest.mark.parametrize("name", ["simplest", "nanomsg"])
 def test_the_last_message_of_each_topic_in_log_order(last: Broker, name: str) -> None:
     kind = SUBSCRIBERS[name]
-    say(last, ("topic/b", b"1"), ("topic/a", b"2"), ("topic/b", b"3"), ("topic/c", b"4"), ("topic/a", b"5"))
+    publish_messages(
+        last, ("topic/b", b"1"), ("topic/a", b"2"), ("topic/b", b"3"), ("topic/c", b"4"), ("topic/a", b"5")
+    )
     with kind.open(last, "topic", 0) as peer:
         expect(kind, peer, "topic/b", 1, b"3")
         expect(kind, peer, "topic/c", 0, b"4")
         expect(kind, peer, "topic/a", 1, b"5")
-        say(last, ("topic/b", b"6"))
+        publish_messages(last, ("topic/b", b"6"))
         expect(kind, peer, "topic/b", 2, b"6")
         assert peer.read == b""
 
@@ -78,13 +80,13 @@ def test_a_listener_that_has_no_such_setting_gives_what_is_new(tmp_path: Path) -
     extra = f"--listen=simplest=tcp://127.0.0.1:0{LAST}"
     with Broker(extra, data=tmp_path, listen=LISTEN) as broker:
         plain, asking = (int(at.rpartition(":")[2]) for name, at in broker.addresses if name == "simplest")
-        say(broker, ("t", b"old"))
+        publish_messages(broker, ("t", b"old"))
         for port, before in ((plain, b""), (asking, pub("t", b"old"))):
             with Peer(port) as peer:
                 peer.send(b"sub t\n")
                 wait_until_subscribed(broker, peer)
                 wait_for_total(broker, "replays_open", 0)
-                say(broker, ("t", b"old"))
+                publish_messages(broker, ("t", b"old"))
                 peer.expect(before + pub("t", b"old"))
 
 
@@ -92,14 +94,14 @@ def test_a_listener_that_has_no_such_setting_gives_what_is_new(tmp_path: Path) -
 def test_after_a_restart(tmp_path: Path, how: str) -> None:
     flags = ("--set=log.segment_bytes=65536",)
     with Broker(*flags, data=tmp_path, listen=LISTEN, options=LAST) as broker:
-        say(broker, ("rare", b"long ago"))
+        publish_messages(broker, ("rare", b"long ago"))
         for begin in range(0, 1000, 100):
-            say(broker, *[("often", b"%d" % n + b"." * 500) for n in range(begin, begin + 100)])
+            publish_messages(broker, *[("often", b"%d" % n + b"." * 500) for n in range(begin, begin + 100)])
         wait_for(lambda: total(broker, "log_segments_sealed_total") > 3, "sealed segments")
         if how == "killed":
             broker.kill()
     with Broker(*flags, data=tmp_path, listen=LISTEN, options=LAST) as broker, ExitStack() as stack:
-        for name in SILENT_EARS:
+        for name in SILENT_SUBSCRIBERS:
             kind = SUBSCRIBERS[name]
             peer = stack.enter_context(kind.open(broker, "rare", 0))
             expect(kind, peer, "rare", 0, b"long ago")
@@ -108,7 +110,7 @@ def test_after_a_restart(tmp_path: Path, how: str) -> None:
 
 
 def test_implicit_subscriptions_of_a_fanout_client(last: Broker) -> None:
-    say(last, ("all", b"hear ye"), ("other", b"x"))
+    publish_messages(last, ("all", b"hear ye"), ("other", b"x"))
     with last.connect("fanout.client") as peer:
         peer.expect(GREETING + b"all!hear ye\n")
         peer.send(b"subscribe >\n")
@@ -117,31 +119,31 @@ def test_implicit_subscriptions_of_a_fanout_client(last: Broker) -> None:
 
 
 def test_a_repeated_subscription_replays_nothing(last: Broker) -> None:
-    say(last, ("t", b"x"))
+    publish_messages(last, ("t", b"x"))
     with SUBSCRIBERS["simplest"].open(last, "t", 0) as peer:
         peer.expect(pub("t", b"x"))
         peer.send(b"sub t\n" * 3)
-        say(last, ("t", b"y"))
+        publish_messages(last, ("t", b"y"))
         peer.expect(pub("t", b"y"))
         wait_for_total(last, "replays_open", 0)
         assert peer.read == b""
 
 
 def test_a_repeated_subscription_with_another_encoder_replays_nothing(last: Broker) -> None:
-    say(last, ("t", b"x"))
+    publish_messages(last, ("t", b"x"))
     with UbrePeer(last.ports["ubre"]) as peer:
         peer.send_message(subscribe="t")
         peer.expect_message(publish="t", body="x")
         peer.send(ubre.frame("S", "t"))
         peer.flush()
-        say(last, ("t", b"y"))
+        publish_messages(last, ("t", b"y"))
         peer.expect(ubre.frame("P", "t", b"y"))
         assert peer.read == b""
 
 
 def test_unsubscribed_at_once(last: Broker) -> None:
     """A message in flight may still be delivered; none after it, and none twice."""
-    say(last, ("t", b"x"))
+    publish_messages(last, ("t", b"x"))
     with UbrePeer(last.ports["ubre"]) as peer:
         for _ in range(20):
             peer.send_message(subscribe="t")
@@ -151,7 +153,7 @@ def test_unsubscribed_at_once(last: Broker) -> None:
         assert before.count(b'"publish"') <= 20
         wait_for_total(last, "replays_open", 0)
         peer.flush()
-        say(last, ("t", b"y"))
+        publish_messages(last, ("t", b"y"))
         peer.flush()
         peer.send_message(subscribe="t")
         peer.expect_message(publish="t", body="y")
@@ -159,7 +161,7 @@ def test_unsubscribed_at_once(last: Broker) -> None:
 
 def test_live_messages_follow_the_last_ones(last: Broker) -> None:
     """Subscribe and publish in one packet: each message once, in order; the newest is the last."""
-    say(last, ("t", b"0"), ("u", b"0"))
+    publish_messages(last, ("t", b"0"), ("u", b"0"))
     for turn in range(20):
         with UbrePeer(last.ports["ubre"]) as peer:
             mine = [ubre.line(publish="t", body=f"{letter}{turn}") for letter in "ab"]
@@ -167,9 +169,9 @@ def test_live_messages_follow_the_last_ones(last: Broker) -> None:
             wait_until_subscribed(last, peer, 2)
             wait_for_total(last, "replays_open", 0)
             peer.send_message(request="polycast/fence", id=0)
-            heard = peer.read_until(b'"NotFound"}\n').splitlines(keepends=True)[:-1]
-            assert heard.count(ubre.line(publish="u", body="0")) == 1
-            of_t = [line for line in heard if b'"publish":"t"' in line]
+            received = peer.read_until(b'"NotFound"}\n').splitlines(keepends=True)[:-1]
+            assert received.count(ubre.line(publish="u", body="0")) == 1
+            of_t = [line for line in received if b'"publish":"t"' in line]
             assert of_t[-2:] == mine and len(of_t) <= 3
 
 
@@ -177,11 +179,11 @@ def test_ten_thousand_topics(last: Broker) -> None:
     names = [f"topic/{number}" for number in range(10_000)]
     with last.connect("simplest") as peer:
         peer.send(b"".join(pub(name, b"old") + pub(name, name.encode()) for name in names))
-        wait_for(lambda: total(last, "log_settled_offset") == 20_000, "all of it")
+        wait_for(lambda: total(last, "log_durable_offset") == 20_000, "all of it")
     wanted = b"".join(pub(name, name.encode()) for name in names)
     with SUBSCRIBERS["simplest"].open(last, "topic/", 0) as peer:
         peer.expect(wanted)
-        say(last, ("topic/7", b"live"))
+        publish_messages(last, ("topic/7", b"live"))
         peer.expect(pub("topic/7", b"live"))
     with last.connect("simplest") as peer:  # the same in separate packets
         peer.send(b"".join(b"sub topic/%d\n" % number for number in range(5000)))
@@ -193,8 +195,8 @@ def test_ten_thousand_topics(last: Broker) -> None:
             found.update(pubs)
     with UbrePeer(last.ports["ubre"]) as ubre_peer:
         ubre_peer.send(b"".join(ubre.line(subscribe=name) for name in names))
-        heard = [ubre_peer.read_until(b"\n") for _ in names]
-        assert len(set(heard)) == len(heard)
+        received = [ubre_peer.read_until(b"\n") for _ in names]
+        assert len(set(received)) == len(received)
         wait_for_total(last, "replays_open", 0)
         ubre_peer.flush()
 
@@ -202,7 +204,7 @@ def test_ten_thousand_topics(last: Broker) -> None:
 def test_a_publisher_gets_no_own_messages_if_its_dialect_says_so(last: Broker) -> None:
     with SUBSCRIBERS["simplest"].open(last, "t", 0) as peer, last.connect("simplest") as other:
         peer.send(pub("t", b"mine"))
-        wait_for(lambda: total(last, "log_settled_offset") == 1, "it to be kept")
+        wait_for(lambda: total(last, "log_durable_offset") == 1, "it to be kept")
         peer.send(b"unsub t\nsub t\n")
         other.send(pub("t", b"theirs"))
         peer.expect(pub("t", b"theirs"))
@@ -216,7 +218,7 @@ def test_connection_names_of_an_earlier_run_are_not_excluded(tmp_path: Path) -> 
     listen = f"--listen=simplest=ipc://{path}{LAST}"
     with Broker(listen, data=tmp_path, listen=("ubre", "http")) as broker, FilePeer(path) as peer:
         peer.send(pub("t", b"by the first connection"))
-        wait_for(lambda: total(broker, "log_settled_offset") == 1, "it to be kept")
+        wait_for(lambda: total(broker, "log_durable_offset") == 1, "it to be kept")
     with Broker(listen, data=tmp_path, listen=("ubre", "http")) as broker, FilePeer(path) as peer:
         peer.send(b"sub t\n")
         peer.expect(pub("t", b"by the first connection"))
@@ -225,13 +227,16 @@ def test_connection_names_of_an_earlier_run_are_not_excluded(tmp_path: Path) -> 
 
 def test_hermod_can_ask_for_something_else(last: Broker) -> None:
     """Topics named in `from` start there; the others start with the last message."""
-    say(last, ("a", b"0"), ("b", b"0"), ("a", b"1"), ("b", b"1"), ("a", b"2"))
+    publish_messages(last, ("a", b"0"), ("b", b"0"), ("a", b"1"), ("b", b"1"), ("a", b"2"))
     with last.connect("hermod.sub") as peer:
         peer.send(hermod.topics("a", "b", **{"from": {"a": 1}}))
         peer.expect(hermod.OK)
-        heard = read_messages(peer, 3)
-        assert [each for each in heard if each.topic == "a"] == [Delivered("a", 1, b"1"), Delivered("a", 2, b"2")]
-        assert [each for each in heard if each.topic == "b"] == [Delivered("b", 1, b"1")]
+        received = read_messages(peer, 3)
+        assert [each for each in received if each.topic == "a"] == [
+            Delivered("a", 1, b"1"),
+            Delivered("a", 2, b"2"),
+        ]
+        assert [each for each in received if each.topic == "b"] == [Delivered("b", 1, b"1")]
         wait_for_total(last, "replays_open", 0)
         hermod.expect_no_more(peer)
     with last.connect("hermod.sub") as peer:

@@ -60,9 +60,9 @@ def busy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def check_order(heard: list[Delivered], first: int = 0) -> None:
+def check_order(received: list[Delivered], first: int = 0) -> None:
     for topic in TOPICS:
-        mine = [each for each in heard if each.topic == topic]
+        mine = [each for each in received if each.topic == topic]
         assert [each.sequence for each in mine] == list(range(first, EACH))
         assert all(each.payload.startswith(b"%d." % each.sequence) for each in mine)
 
@@ -90,13 +90,13 @@ def test_a_replay_from_a_sequence_that_is_being_published_starts_there(busy: Bro
     with Publishing(busy) as publishing, subscribe(busy, *TOPICS) as live:
         for _ in range(15):
             last = {}
-            for heard in read_messages(live, 400):
-                last[heard.topic] = heard.sequence
+            for received in read_messages(live, 400):
+                last[received.topic] = received.sequence
             starts = {topic: last[topic] + ahead for topic in last for ahead in (0, 1)}
             with subscribe(busy, *starts, since=starts) as subscriber:
                 found = read_messages(subscriber, 100)
                 for topic, start in starts.items():
-                    mine = [heard.sequence for heard in found if heard.topic == topic]
+                    mine = [received.sequence for received in found if received.topic == topic]
                     assert mine == list(range(start, start + len(mine)))
         publishing.finish()
 
@@ -107,8 +107,8 @@ def test_a_live_subscriber_replays_another_topic_without_loss(busy: Broker) -> N
         subscriber.send(handshake("y", since="earliest"))
         before = subscriber.read_until(hermod.OK).removesuffix(hermod.OK)
         subscriber.read = before + subscriber.read
-        heard = read_messages(subscriber, 2 * EACH)
-        check_order(heard)
+        received = read_messages(subscriber, 2 * EACH)
+        check_order(received)
         publishing.finish()
 
 
@@ -141,16 +141,18 @@ def test_a_restart_in_between(tmp_path: Path) -> None:
     with Broker(SMALL, data=tmp_path) as broker, broker.connect("hermod.pub") as publisher:
         with subscribe(broker, "t", since="earliest") as subscriber:
             publish(publisher, numbered("t", range(5000, 10_000), 60))
-            heard = read_messages(subscriber, 10_000)
-            assert [each.sequence for each in heard] == list(range(10_000))
-            assert all(each.payload.startswith(b"%d." % each.sequence) for each in heard)
+            received = read_messages(subscriber, 10_000)
+            assert [each.sequence for each in received] == list(range(10_000))
+            assert all(each.payload.startswith(b"%d." % each.sequence) for each in received)
         broker.kill()
     with Broker(SMALL, data=tmp_path) as broker, broker.connect("hermod.pub") as publisher:
         publish(publisher, numbered("t", range(10_000, 10_100), 60))
         with subscribe(broker, "t", since="earliest") as subscriber:
-            heard = read_messages(subscriber, 10_100)
-            assert [each.payload for each in heard] == [payload for _, payload in numbered("t", range(10_100), 60)]
-            sequences = [each.sequence for each in heard]
+            received = read_messages(subscriber, 10_100)
+            assert [each.payload for each in received] == [
+                payload for _, payload in numbered("t", range(10_100), 60)
+            ]
+            sequences = [each.sequence for each in received]
             assert sequences[:10_000] == list(range(10_000))
             assert sequences[10_000:] == list(range(sequences[10_000], sequences[10_000] + 100))
             assert sequences[10_000] > 10_000

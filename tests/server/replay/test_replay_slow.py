@@ -45,8 +45,8 @@ def test_live_delivery_does_not_wait_for_stalled_replays(long: Broker) -> None:
         live = stack.enter_context(subscribe(long, "live"))
         for number in range(200):
             publish(publisher, [("live", b"%d" % number)])
-            [heard] = read_messages(live, 1)
-            assert heard.payload == b"%d" % number
+            [received] = read_messages(live, 1)
+            assert received.payload == b"%d" % number
         assert total(long, "replays_open") == 30
     wait_for_total(long, "replays_open", 0)
 
@@ -59,8 +59,8 @@ def test_stalled_replays_use_little_memory(long: Broker) -> None:
         for _ in range(60):
             begin(long, stack)
         wait_for_total(long, "replays_open", 61)
-        heard = read_messages(first, MESSAGES - 1000)
-        assert [each.sequence for each in heard] == list(range(1000, MESSAGES))
+        received = read_messages(first, MESSAGES - 1000)
+        assert [each.sequence for each in received] == list(range(1000, MESSAGES))
         assert resident_bytes(long.process.pid) - before < 61 * 8 * MIB
     wait_for_total(long, "replays_open", 0)
 
@@ -123,7 +123,7 @@ def test_a_handshake_with_thousands_of_sequences(tmp_path: Path) -> None:
         subscriber.send(hermod.topics(*topics, **{"from": {"topics": starts}}))
         subscriber.expect(hermod.OK)
         wanted = {(topic, turn) for topic, start in starts.items() for turn in range(start, 5)}
-        heard = read_messages(subscriber, len(wanted))
-        assert {(each.topic, each.sequence) for each in heard} == wanted
+        received = read_messages(subscriber, len(wanted))
+        assert {(each.topic, each.sequence) for each in received} == wanted
         wait_for_total(broker, "replays_open", 0)
         hermod.expect_no_more(subscriber)

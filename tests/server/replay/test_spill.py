@@ -153,8 +153,8 @@ def test_many_spilled_subscribers_and_a_fast_one(spilling: Broker) -> None:
         while total(spilling, "subscribers_spilled_total") < len(kinds):
             assert publisher.count < TRIES
             publisher.publish(2)
-            heard = read_messages(live, 2)
-            assert [each.sequence for each in heard] == [publisher.count - 2, publisher.count - 1]
+            received = read_messages(live, 2)
+            assert [each.sequence for each in received] == [publisher.count - 2, publisher.count - 1]
         assert total(spilling, "replays_open") == len(kinds)
         publisher.publish(2)
         assert len(read_messages(live, 2)) == 2, "nobody waits for those who are behind"
@@ -171,14 +171,14 @@ def test_spilled_subscribers_use_no_memory(tmp_path: Path) -> None:
     ):
         publisher = stack.enter_context(NumberedPublisher(broker))
         publisher.publish(4000)  # fills the part of the log that is cached in memory
-        before, heard = resident_bytes(broker.process.pid), publisher.count
+        before, received = resident_bytes(broker.process.pid), publisher.count
         kinds = [SUBSCRIBERS[name] for name in ("simplest", "hermod", "ubre", "nanomsg") for _ in range(10)]
         slow = [stack.enter_context(kind.open(broker, "flow", 4096)) for kind in kinds]
         while total(broker, "subscribers_spilled_total") < len(kinds):
             publisher.publish(100)
         publisher.publish(4000)
         for kind, peer in zip(kinds[::10], slow[::10], strict=True):
-            expect_all(kind, peer, range(heard, heard + 2000))
+            expect_all(kind, peer, range(received, received + 2000))
         assert resident_bytes(broker.process.pid, "VmHWM") - before < 256 * MIB
 
 
@@ -216,11 +216,13 @@ def test_a_window_beside_a_replay(spilling: Broker) -> None:
         publisher.publish(1)
         with subscribe(spilling, "past", "flow", window=5, since={"past": 0}) as subscriber:
             publisher.publish_until_spilled()
-            heard: dict[str, int] = {"past": -1, "flow": 0}
+            received: dict[str, int] = {"past": -1, "flow": 0}
             for _ in range(past.count + publisher.count - 1):
                 [message] = read_messages(subscriber, 1)
-                heard[message.topic] += 1
-                assert message == Delivered(message.topic, heard[message.topic], payload(heard[message.topic]))
+                received[message.topic] += 1
+                assert message == Delivered(
+                    message.topic, received[message.topic], payload(received[message.topic])
+                )
                 subscriber.send(hermod.OK)
             wait_for_total(spilling, "replays_open", 0)
             expect_no_more(subscriber)
@@ -238,9 +240,9 @@ def test_a_replay_that_ends_while_the_connection_is_behind(spilling: Broker) -> 
             publisher.publish(3)
             frames = subscriber.read_until(hermod.OK).removesuffix(hermod.OK)
             subscriber.read = frames + subscriber.read
-            heard = read_messages(subscriber, past.count + publisher.count)
+            received = read_messages(subscriber, past.count + publisher.count)
             for topic, count in (("past", past.count), ("flow", publisher.count)):
-                assert [each.sequence for each in heard if each.topic == topic] == list(range(count))
+                assert [each.sequence for each in received if each.topic == topic] == list(range(count))
             wait_for_total(spilling, "replays_open", 0)
             expect_no_more(subscriber)
 
@@ -251,7 +253,7 @@ def test_a_publisher_gets_no_own_messages_if_its_dialect_says_so(spilling: Broke
         publisher.publish_until_spilled()
         numbers = publisher.count
         slow.send(pub("flow", b"mine") * 10)
-        wait_for(lambda: total(spilling, "log_settled_offset") == numbers + 10, "its own to be kept")
+        wait_for(lambda: total(spilling, "log_durable_offset") == numbers + 10, "its own to be kept")
         publisher.publish(20)
         expect_all(kind, slow, range(publisher.count))
         wait_for_total(spilling, "replays_open", 0)
@@ -295,10 +297,10 @@ def test_a_broker_that_stops_during_a_spill(tmp_path: Path) -> None:
         with slow, publisher:
             publisher.publish_until_spilled()
             assert broker.stop() == 0
-            said = publisher.count
+            text = publisher.count
     with Broker(data=tmp_path, listen=LISTEN) as broker, subscribe(broker, "flow", since="earliest") as late:
         assert "not clean" not in broker.log()
-        assert [each.sequence for each in read_messages(late, said)] == list(range(said))
+        assert [each.sequence for each in read_messages(late, text)] == list(range(text))
 
 
 def test_a_subscriber_that_disconnects_during_a_spill_leaves_nothing_behind(spilling: Broker) -> None:

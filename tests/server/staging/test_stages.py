@@ -24,12 +24,12 @@ LARGE = 3000
 
 
 @pytest.fixture(scope="module")
-def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def logging_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(data=tmp_path_factory.mktemp("data")) as broker:
         yield broker
 
 
-def kept(broker: Broker, topic: str) -> list[bytes]:
+def stored(broker: Broker, topic: str) -> list[bytes]:
     """All that the log has of a topic."""
     with broker.connect("hermod.pub") as peer, subscribe(broker, topic, since="earliest") as subscriber:
         publish(peer, [(topic, b"the end")])
@@ -51,11 +51,11 @@ def payloads(rows: list[Row]) -> list[bytes]:
 # -- what is published -----------------------------------------------------------------------------------
 
 
-def test_nothing_is_there_before_the_commit_and_all_is_after_it(keeping: Broker) -> None:
+def test_nothing_is_there_before_the_commit_and_all_is_after_it(logging_broker: Broker) -> None:
     with (
-        keeping.connect("hermod.pub") as one,
-        keeping.connect("hermod.pub") as two,
-        subscribe(keeping, "parts") as subscriber,
+        logging_broker.connect("hermod.pub") as one,
+        logging_broker.connect("hermod.pub") as two,
+        subscribe(logging_broker, "parts") as subscriber,
     ):
         stage(one, "parts", "a", [("parts", b"a1"), ("parts", b"a2")])
         stage(two, "parts", "b", [("parts", b"b1")])
@@ -68,7 +68,7 @@ def test_nothing_is_there_before_the_commit_and_all_is_after_it(keeping: Broker)
         two.send(hermod.commit("other", "failed attempt"))
         expect_error(two, 404)
         hermod.expect_no_more(subscriber)
-    assert kept(keeping, "parts") == [b"live", b"b1", b"a1", b"a2", b"a3"]
+    assert stored(logging_broker, "parts") == [b"live", b"b1", b"a1", b"a2", b"a3"]
 
 
 @pytest.mark.parametrize("size", [0, 1000])
@@ -126,10 +126,10 @@ def test_the_number_of_rows_of_a_commit_is_limited_on_a_forwarding_broker(tmp_pa
 
 
 @pytest.mark.parametrize("size", [10, 1000])
-def test_a_repeat_publishes_nothing(keeping: Broker, size: int) -> None:
+def test_a_repeat_publishes_nothing(logging_broker: Broker, size: int) -> None:
     name = f"again {size}"
     rows = numbered(name, LARGE, size)
-    with keeping.connect("hermod.pub") as peer:
+    with logging_broker.connect("hermod.pub") as peer:
         stage(peer, name, "s", rows)
         commit(peer, name, "s", rows=LARGE)
         commit(peer, name, "s", rows=LARGE)
@@ -140,53 +140,53 @@ def test_a_repeat_publishes_nothing(keeping: Broker, size: int) -> None:
         error = read_error(peer)
         assert error["code"] == 422
         assert "with 3,000 messages" in str(error["message"]) and "has 1" in str(error["message"])
-    with keeping.connect("hermod.pub") as peer:
+    with logging_broker.connect("hermod.pub") as peer:
         commit(peer, name, "never staged", rows=LARGE)
-    assert kept(keeping, name) == [*payloads(rows), b"single"]
+    assert stored(logging_broker, name) == [*payloads(rows), b"single"]
 
 
-def test_the_id_is_the_same_as_that_of_other_batches(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_the_id_is_the_same_as_that_of_other_batches(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(hermod.count(1, batch_id="shared") + hermod.message("shared", b"x"))
         peer.expect(hermod.ok(1))
         stage(peer, "shared", "s", numbered("shared", 5))
         commit(peer, "shared", "s", rows=1)
-    assert kept(keeping, "shared") == [b"x"]
+    assert stored(logging_broker, "shared") == [b"x"]
 
 
 @pytest.mark.parametrize("size", [10, 1000])
-def test_many_commits_at_the_same_time(keeping: Broker, size: int) -> None:
+def test_many_commits_at_the_same_time(logging_broker: Broker, size: int) -> None:
     """One publishes, all are answered."""
     name = f"race {size}"
     rows = numbered(name, LARGE, size)
     with ExitStack() as stack:
-        peers = [stack.enter_context(keeping.connect("hermod.pub")) for _ in range(12)]
+        peers = [stack.enter_context(logging_broker.connect("hermod.pub")) for _ in range(12)]
         stage(peers[0], name, "s", rows)
         for peer in peers:
             peer.send(hermod.commit(name, "s"))
         for peer in peers:
             peer.expect(hermod.ok(LARGE))
-    assert kept(keeping, name) == payloads(rows)
+    assert stored(logging_broker, name) == payloads(rows)
 
 
-def test_an_empty_commit(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_an_empty_commit(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         stage(peer, "empty", "s", [])
         stage(peer, "empty", "t", [("empty", b"x")])
-        before = total(keeping, "log_batch_ids")
+        before = total(logging_broker, "log_batch_ids")
         peer.send(hermod.commit("empty", "s"))
         peer.expect(hermod.ok(0))
         peer.send(hermod.commit("empty", "t"))
         expect_error(peer, 404)
         peer.send(hermod.commit("empty"))
         peer.expect(hermod.ok(0))
-        assert total(keeping, "log_batch_ids") == before
+        assert total(logging_broker, "log_batch_ids") == before
         stage(peer, "empty", "t", [("empty", b"x")])
         commit(peer, "empty", "t", rows=1)
 
 
-def test_an_abort(keeping: Broker) -> None:
-    with keeping.connect("hermod.pub") as peer:
+def test_an_abort(logging_broker: Broker) -> None:
+    with logging_broker.connect("hermod.pub") as peer:
         for name in ("a", "b", "c"):
             stage(peer, "abort", name, [("abort", name.encode())])
         peer.send(hermod.abort("abort", "b", "unknown") + hermod.commit("abort", "b"))
@@ -196,10 +196,10 @@ def test_an_abort(keeping: Broker) -> None:
         peer.expect(OK)
         expect_error(peer, 404)
         peer.expect(OK)
-    assert kept(keeping, "abort") == []
+    assert stored(logging_broker, "abort") == []
 
 
-def test_answers_keep_their_order(keeping: Broker) -> None:
+def test_answers_keep_their_order(logging_broker: Broker) -> None:
     rows = numbered("order", LARGE, 1000)
     frames, expected = b"", b""
     for number in range(4):
@@ -207,32 +207,32 @@ def test_answers_keep_their_order(keeping: Broker) -> None:
         frames += hermod.message("order", b"before") + hermod.stage(name, "s", to_frame(rows))
         frames += hermod.commit(name, "s") + hermod.message("order", b"after") + hermod.abort(name)
         expected += OK + hermod.ok(LARGE) * 2 + OK * 2
-    with keeping.connect("hermod.pub") as peer:
+    with logging_broker.connect("hermod.pub") as peer:
         sending = threading.Thread(target=peer.send, args=(frames,), daemon=True)
         sending.start()
         peer.expect(expected)
         sending.join(GUARD_SECONDS)
-    assert kept(keeping, "order") == [b"before", *payloads(rows), b"after"] * 4
+    assert stored(logging_broker, "order") == [b"before", *payloads(rows), b"after"] * 4
 
 
-def test_a_publisher_that_shuts_its_side_is_answered(keeping: Broker) -> None:
+def test_a_publisher_that_shuts_its_side_is_answered(logging_broker: Broker) -> None:
     rows = numbered("shut", LARGE, 1000)
-    with keeping.connect("hermod.pub") as peer:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(hermod.stage("shut", "s", to_frame(rows)) + hermod.commit("shut", "s"))
         peer.send(hermod.message("shut", b"last"))
         peer.shut()
         assert peer.expect_closed() == hermod.ok(LARGE) * 2 + OK
-    assert kept(keeping, "shut") == [*payloads(rows), b"last"]
+    assert stored(logging_broker, "shut") == [*payloads(rows), b"last"]
 
 
-def test_who_commits_may_go(keeping: Broker) -> None:
+def test_who_commits_may_go(logging_broker: Broker) -> None:
     rows = numbered("gone", LARGE, 1000)
-    with keeping.connect("hermod.pub") as peer:
+    with logging_broker.connect("hermod.pub") as peer:
         stage(peer, "gone", "s", rows)
         peer.send(hermod.commit("gone", "s"))
-    with keeping.connect("hermod.pub") as peer:
+    with logging_broker.connect("hermod.pub") as peer:
         commit_when_known(peer, "gone")
-    assert kept(keeping, "gone") == payloads(rows)
+    assert stored(logging_broker, "gone") == payloads(rows)
 
 
 def commit_when_known(peer: Peer, batch_id: str) -> None:
@@ -246,19 +246,32 @@ def commit_when_known(peer: Peer, batch_id: str) -> None:
 # -- crashes ---------------------------------------------------------------------------------------------
 
 
-def test_a_broker_that_dies_before_the_commit_has_published_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_stages_survive_a_restart(tmp_path: Path, how: str) -> None:
+    """Names of stages are no paths. What was aborted or replaced is gone; what was never published waits."""
     rows = numbered("t", LARGE, 1000)
     with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
-        stage(peer, "x", "s", rows)
-        publish(peer, [("t", b"live")])
-        broker.kill()
+        stage(peer, "x", "../s", rows[:1000])
+        stage(peer, "x", "../s", rows[1000:2000], before=1000)
+        stage(peer, "x", "/tmp/\0", rows[2000:])
+        stage(peer, "x", "empty", [])
+        stage(peer, "x", "aborted", [("t", b"never")])
+        stage(peer, "done", "s", [("t", b"done")])
+        commit(peer, "done", "s", rows=1)
+        peer.send(hermod.abort("x", "aborted"))
+        peer.expect(OK)
+        wait_for(lambda: len(list((tmp_path / "stages").iterdir())) == 3, "the aborted stage to go")
+        if how == "killed":
+            broker.kill()
+    assert {path.name for path in tmp_path.iterdir()} == {"log", "stages"}
     with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
-        peer.send(hermod.commit("x", "s"))
-        error = read_error(peer)
-        assert error["code"] == 404 and "'s'" in str(error["message"])
-        stage(peer, "x", "s", rows)
-        commit(peer, "x", "s", rows=LARGE)
-        assert kept(broker, "t") == [b"live", *payloads(rows)]
+        assert "3,000 rows in 3 stages of an earlier run" in broker.log()
+        peer.send(hermod.commit("x", "aborted"))
+        expect_error(peer, 404)
+        peer.send(hermod.commit("x", "../s", "/tmp/\0", "empty", count=LARGE))
+        peer.expect(hermod.ok(LARGE))
+        assert stored(broker, "t") == [b"done", *payloads(rows)]
+        wait_for(lambda: not list((tmp_path / "stages").iterdir()), "the files to go")
 
 
 @pytest.mark.parametrize(("size", "how"), [(1000, "stopped"), (10, "killed"), (1000, "killed")])
@@ -272,7 +285,7 @@ def test_a_repeat_after_a_restart(tmp_path: Path, size: int, how: str) -> None:
     check_files(tmp_path / "log")
     with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
         commit(peer, "x", "s", rows=LARGE)
-        assert kept(broker, "t") == payloads(rows)
+        assert stored(broker, "t") == payloads(rows)
 
 
 @pytest.mark.parametrize("moment", ["at once", "while it is prepared", "when it is written"])
@@ -292,10 +305,8 @@ def test_a_broker_that_dies_while_it_commits_has_all_or_nothing(tmp_path: Path, 
     assert len(found) in (0, 20_000)
     assert len(found) == 20_000 or not answered
     with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
-        if not found:
-            stage(peer, "x", "s", rows)
         commit(peer, "x", "s", rows=20_000)
-        assert kept(broker, "t") == payloads(rows)
+        assert stored(broker, "t") == payloads(rows)
 
 
 def test_a_broker_that_stops_meanwhile_says_so(tmp_path: Path) -> None:
@@ -401,12 +412,12 @@ def test_bad_rows_cost_their_stage(strict: Broker, data: bytes, words: str) -> N
         peer.send(hermod.commit(topic, "other", "s"))
         expect_error(peer, 404)
         commit(peer, topic, "other", rows=1)
-    assert kept(strict, topic) == [b"other"]
+    assert stored(strict, topic) == [b"other"]
 
 
-def test_a_checksum_that_does_not_fit(keeping: Broker) -> None:
+def test_a_checksum_that_does_not_fit(logging_broker: Broker) -> None:
     frame = to_frame([("sum", b"1")])
-    with keeping.connect("hermod.pub") as peer:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(hermod.stage("sum", "s", frame, checksum=hermod.checksum(frame)))
         peer.expect(hermod.ok(1))
         peer.send(hermod.stage("sum", "s", frame, checksum="0" * 40))
@@ -416,10 +427,10 @@ def test_a_checksum_that_does_not_fit(keeping: Broker) -> None:
         expect_error(peer, 404)
 
 
-def test_where_a_frame_belongs(keeping: Broker) -> None:
+def test_where_a_frame_belongs(logging_broker: Broker) -> None:
     """`count` 0 begins anew; any other must be what is there."""
     frame = to_frame([("place", b"1"), ("place", b"2")])
-    with keeping.connect("hermod.pub") as peer:
+    with logging_broker.connect("hermod.pub") as peer:
         peer.send(hermod.stage("place", "s", frame, count=0) + hermod.stage("place", "s", frame, count=2))
         peer.expect(hermod.ok(2) + hermod.ok(4))
         peer.send(hermod.stage("place", "s", frame, count=2))
@@ -434,7 +445,7 @@ def test_where_a_frame_belongs(keeping: Broker) -> None:
         assert error["code"] == 422 and "2 rows are staged" in str(error["message"])
         peer.send(hermod.commit("place", "s", count=2))
         peer.expect(hermod.ok(2))
-    assert kept(keeping, "place") == [b"1", b"2"]
+    assert stored(logging_broker, "place") == [b"1", b"2"]
 
 
 def test_only_so_much_is_staged(tmp_path: Path) -> None:
@@ -472,7 +483,7 @@ def test_what_nobody_commits_goes(tmp_path: Path) -> None:
         peer.send(hermod.commit("x", "s"))
         error = read_error(peer)
         assert error["code"] == 404 and "hermod.stage_seconds" in str(error["message"])
-        assert kept(broker, "t") == []
+        assert stored(broker, "t") == []
 
 
 def test_without_a_log_there_are_none() -> None:

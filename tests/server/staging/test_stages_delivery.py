@@ -36,12 +36,12 @@ def narrow(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
 def test_a_large_commit_costs_nobody_its_connection(narrow: Broker) -> None:
     """One of each dialect that reads, and what is live before and behind it."""
     rows = numbered("flow", ROWS, SIZE)
-    said = [b"before", *[payload for _, payload in rows] * 2, b"behind", b"later"]
+    text = [b"before", *[payload for _, payload in rows] * 2, b"behind", b"later"]
     with ExitStack() as stack, narrow.connect("hermod.pub") as peer:
         readings = []
         for kind in SUBSCRIBERS.values():
             listener = stack.enter_context(kind.open(narrow, "flow", 0))
-            expected = b"".join(kind.frame("flow", number, payload) for number, payload in enumerate(said))
+            expected = b"".join(kind.frame("flow", number, payload) for number, payload in enumerate(text))
             readings.append((Reading(listener, len(expected)), expected))
         stage(peer, "x", "s", rows)
         stage(peer, "y", "s", rows)
@@ -77,14 +77,14 @@ def test_commits_among_what_is_live(narrow: Broker) -> None:
             late.append(stack.enter_context(subscribe(narrow, "mixed", since="earliest")))
         talking.join(GUARD_SECONDS)
         count = commits * ROWS + singles
-        heard = read_messages(subscriber, count)
-        assert [each.sequence for each in heard] == list(range(count))
-        spoken = [each.payload for each in heard if each.payload.startswith(b"live")]
+        received = read_messages(subscriber, count)
+        assert [each.sequence for each in received] == list(range(count))
+        spoken = [each.payload for each in received if each.payload.startswith(b"live")]
         assert spoken == [b"live %d" % number for number in range(singles)]
-        rest = [each.payload.rstrip(b".") for each in heard if not each.payload.startswith(b"live")]
+        rest = [each.payload.rstrip(b".") for each in received if not each.payload.startswith(b"live")]
         assert rest == [b"%d" % number for number in range(ROWS)] * commits
         for other in late:
-            assert read_messages(other, count) == heard
+            assert read_messages(other, count) == received
         hermod.expect_no_more(subscriber)
 
 
@@ -172,8 +172,8 @@ def test_over_links(tmp_path: Path, forward: bool) -> None:
         expected = [pub("far", payload) for _, payload in numbered("far", ROWS, 500)]
         data = b"".join([*expected, pub("far", b"the end")])
         assert Reading(there, len(data)).finish() == data
-        heard = read_messages(here, 1)
-        while heard[-1].payload != b"the end":
-            heard += read_messages(here, 1)
-        assert [each.sequence for each in heard] == list(range(len(heard)))
+        received = read_messages(here, 1)
+        while received[-1].payload != b"the end":
+            received += read_messages(here, 1)
+        assert [each.sequence for each in received] == list(range(len(received)))
         hermod.expect_no_more(here)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from unittest.mock import Mock
 
 import pyarrow as pa
@@ -16,7 +17,14 @@ from polycast.log.write.entry import ROW_BYTES
 from polycast.model import BatchKey, Commit, Limits, Stage
 from polycast.server.io.memory_budget import MemoryBudget
 from polycast.server.staging.arrow_frames import MERGED_PARTS, StageError, read_frame
+from polycast.server.staging.spool import Spool
 from polycast.server.staging.stages import STAGE_BYTES, Stages
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path)
+
 
 ALICE, BOB = BatchKey("alice", "night"), BatchKey("bob", "night")
 
@@ -40,23 +48,23 @@ def settings_of(**values: int) -> HermodSettings:
 # -- what is counted --------------------------------------------------------------------------------------
 
 
-def test_a_frame_counts_before_it_is_read() -> None:
-    stages = Stages(settings_of(stage_bytes=100_000))
+def test_a_frame_counts_before_it_is_read(spool: Spool) -> None:
+    stages = Stages(settings_of(stage_bytes=100_000), spool)
     stages.begin(frame_of(ALICE, "s", bytes(90_000)))
     assert stages.size > 90_000
     with pytest.raises(StageError, match=r"hermod\.stage_bytes"):
         stages.begin(frame_of(BOB, "s", bytes(10_000)))
 
 
-def test_rows_count_with_what_a_commit_makes_of_them() -> None:
-    stages = Stages(HermodSettings())
+def test_rows_count_with_what_a_commit_makes_of_them(spool: Spool) -> None:
+    stages = Stages(HermodSettings(), spool)
     data = to_frame([("", b"")] * 10_000)
     assert put(stages, ALICE, "s", data) == 10_000
     assert stages.size > len(data) + ROW_BYTES * 10_000
 
 
-def test_a_stage_without_rows_counts_and_holds_no_bytes() -> None:
-    stages = Stages(HermodSettings())
+def test_a_stage_without_rows_counts_and_holds_no_bytes(spool: Spool) -> None:
+    stages = Stages(HermodSettings(), spool)
     for number in range(100):
         assert put(stages, ALICE, f"{number}", to_frame([])) == 0
     assert stages.size == 100 * STAGE_BYTES
@@ -65,8 +73,8 @@ def test_a_stage_without_rows_counts_and_holds_no_bytes() -> None:
     assert stages.size == 100 * STAGE_BYTES
 
 
-def test_everything_is_free_again_in_the_end() -> None:
-    stages = Stages(settings_of(identity_stages=3, identity_stage_bytes=50_000))
+def test_everything_is_free_again_in_the_end(spool: Spool) -> None:
+    stages = Stages(settings_of(identity_stages=3, identity_stage_bytes=50_000), spool)
     frame = to_frame(numbered("t", 10))
     for batch in (ALICE, BOB):
         for name in ("a", "b", "c"):
@@ -86,9 +94,9 @@ def test_everything_is_free_again_in_the_end() -> None:
 
 
 @pytest.mark.parametrize("before", [None, 0])
-def test_a_stage_that_goes_while_a_frame_is_read(before: int | None) -> None:
+def test_a_stage_that_goes_while_a_frame_is_read(spool: Spool, before: int | None) -> None:
     """The frame belongs to nothing any more; what was counted for it is not lost."""
-    stages = Stages(HermodSettings())
+    stages = Stages(HermodSettings(), spool)
     event = frame_of(ALICE, "s", to_frame(numbered("t", 5)), before)
     staged, size = stages.begin(event)
     parts = finish(read_frame(event, 0, Limits()))
@@ -100,8 +108,8 @@ def test_a_stage_that_goes_while_a_frame_is_read(before: int | None) -> None:
     assert stages.size == 0
 
 
-def test_a_frame_of_a_stage_that_is_gone_does_not_cost_the_next_one() -> None:
-    stages = Stages(HermodSettings())
+def test_a_frame_of_a_stage_that_is_gone_does_not_cost_the_next_one(spool: Spool) -> None:
+    stages = Stages(HermodSettings(), spool)
     old = frame_of(ALICE, "s", to_frame(numbered("t", 5)), 0)
     staged, size = stages.begin(old)
     put(stages, ALICE, "s", to_frame(numbered("t", 7)), 0)
@@ -112,9 +120,9 @@ def test_a_frame_of_a_stage_that_is_gone_does_not_cost_the_next_one() -> None:
     assert put(stages, ALICE, "s", to_frame([]), 7) == 7
 
 
-def test_two_connections_that_bring_the_same_rows() -> None:
+def test_two_connections_that_bring_the_same_rows(spool: Spool) -> None:
     """Both were right when they began; one of them is when it ends."""
-    stages = Stages(HermodSettings())
+    stages = Stages(HermodSettings(), spool)
     put(stages, ALICE, "s", to_frame(numbered("t", 5)))
     events = [frame_of(ALICE, "s", to_frame(numbered("t", 5)), 5) for _ in range(2)]
     begun = [stages.begin(event) for event in events]
@@ -123,8 +131,8 @@ def test_two_connections_that_bring_the_same_rows() -> None:
         stages.add(events[1], begun[1][0], finish(read_frame(events[1], 5, Limits())))
 
 
-def test_nobody_expires_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    stages = Stages(HermodSettings(stage_seconds=0.001))
+def test_nobody_expires_what_is_committed(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = Stages(HermodSettings(stage_seconds=0.001), spool)
     put(stages, ALICE, "s", to_frame([]))
     put(stages, BOB, "s", to_frame([]))
     later = time.monotonic() + 1
@@ -136,9 +144,9 @@ def test_nobody_expires_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("restage", [False, True])
-def test_the_stages_of_a_commit_count_until_it_ends(restage: bool) -> None:
+def test_the_stages_of_a_commit_count_until_it_ends(spool: Spool, restage: bool) -> None:
     """Even if they are dropped or restarted meanwhile: otherwise commits and aborts would evade every limit."""
-    stages = Stages(HermodSettings())
+    stages = Stages(HermodSettings(), spool)
     put(stages, ALICE, "s", to_frame(numbered("t", 1000)))
     put(stages, ALICE, "other", to_frame([]))
     size = stages.size - STAGE_BYTES
@@ -154,8 +162,8 @@ def test_the_stages_of_a_commit_count_until_it_ends(restage: bool) -> None:
     assert stages.size == 0
 
 
-def test_a_failed_commit_leaves_its_stages_unchanged() -> None:
-    stages = Stages(HermodSettings())
+def test_a_failed_commit_leaves_its_stages_unchanged(spool: Spool) -> None:
+    stages = Stages(HermodSettings(), spool)
     put(stages, ALICE, "s", to_frame(numbered("t", 10)))
     held = stages.hold(Commit(ALICE, ("s",), None, to_ok, Mock(), to_error))
     assert stages.unhold(held) == 0 < stages.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from itertools import count
 from typing import Any
 from unittest.mock import Mock
@@ -28,6 +29,13 @@ def connection_of(identity: str) -> Any:
     return Mock(guard=guard)
 
 
+def written(*frame: object) -> Future[None]:
+    """A disk that takes no time."""
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
+
+
 def test_an_identity_does_not_wait_for_all_frames_of_another() -> None:
     """Frames with very many record batches take many turns."""
 
@@ -39,7 +47,8 @@ def test_an_identity_does_not_wait_for_all_frames_of_another() -> None:
         more = {
             name: Mock() for name in ("dispatcher", "publishing", "publisher", "refusals", "budget", "replays")
         }
-        commits = Commits(Mock(), Stages(HermodSettings()), Limits(), acks=acks, forwards=False, **more)
+        stages = Stages(HermodSettings(), Mock(append=written))
+        commits = Commits(Mock(), stages, Limits(), acks=acks, forwards=False, **more)
         commits._pool = ReaderPool(0, 0.0, executor, lambda: next(seconds))
         for identity, rows in [*[("alice", to_stream(*[ROW] * 100))] * 20, ("bob", to_frame(numbered("t", 3)))]:
             connection = connection_of(identity)

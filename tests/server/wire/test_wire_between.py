@@ -84,9 +84,9 @@ def test_messages_of_fanout_in_simplest(room: Room, message: bytes) -> None:
 
 def test_a_publication_reaches_both_dialects_in_its_order(room: Room) -> None:
     client, subscriber = room.client(b"subscribe c.>\n"), room.simplest(b"sub c.\n")
-    speaker, controller = room.simplest(), room.controller()
+    publisher, controller = room.simplest(), room.controller()
     for number in range(0, 20, 2):
-        room.send_commands(speaker, pub(f"c.{number % 3}", b"%d" % number))
+        room.send_commands(publisher, pub(f"c.{number % 3}", b"%d" % number))
         room.send_as_controller(controller, b"c.x %d\n" % (number + 1))
     for number in range(0, 20, 2):
         client.expect(b"c.%d!%d\nc.x!%d\n" % (number % 3, number, number + 1))

@@ -55,7 +55,7 @@ def test_every_time_command_gets_the_time(room: Room) -> None:
 
 
 @pytest.mark.parametrize(
-    ("channel", "heard", "unheard"),
+    ("channel", "received", "unheard"),
     [
         ("foo", ["foo"], ["fo", "fooo", "FOO", "foo.bar", "bar.foo"]),
         ("foo.bar.>", ["foo.bar.a", "foo.bar.a.b", "foo.bar.", "foo.bar..", "foo.bar.>"],
@@ -71,11 +71,11 @@ def test_every_time_command_gets_the_time(room: Room) -> None:
         ("polycast/x", ["polycast/x"], ["polycast/y"]),
     ],
 )  # fmt: skip
-def test_what_a_subscription_matches(room: Room, channel: str, heard: list[str], unheard: list[str]) -> None:
+def test_what_a_subscription_matches(room: Room, channel: str, received: list[str], unheard: list[str]) -> None:
     client = room.client(b"unsubscribe all\n" + f"subscribe {channel}\n".encode())
-    lines = [f"{name} x\n" for pair in zip(heard + unheard, unheard + heard, strict=True) for name in pair]
+    lines = [f"{name} x\n" for pair in zip(received + unheard, unheard + received, strict=True) for name in pair]
     room.send_as_controller(room.controller(), "".join(lines).encode())
-    wanted = [line.replace(" ", "!") for line in lines if line.split()[0] in heard]
+    wanted = [line.replace(" ", "!") for line in lines if line.split()[0] in received]
     client.expect("".join(wanted).encode())
     room.send_as_client(client)
 

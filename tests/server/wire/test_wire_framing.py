@@ -12,14 +12,14 @@ from kit.frames import pub, read_pubs
 from kit.room import Room
 from kit.wire import Peer
 
-SIMPLEST_SAID = (
+SIMPLEST_INPUT = (
     b"sub x\r\nhello\npub a 5 he\nlo\npub b 0\npub c 0 \r\npub d 00002 \r\n\r\nunsub x\n\npub \xff 1 x\n"
     b"pub e 6 pub f \nsub\npub g 1 \xff\n"
 )
 SIMPLEST_MEANT = (
     b"pub a 5 he\nlo\npub b 0 \npub c 0 \npub d 2 \r\n\npub e 6 pub f \npub g 1 \xff\n"
 )  # fmt: skip
-CONTROLLER_SAID = b"a 1\r\nnothing\n b\na!b c\nb two words!\nc \n\xff x\nd \xff\r\r\n"
+CONTROLLER_INPUT = b"a 1\r\nnothing\n b\na!b c\nb two words!\nc \n\xff x\nd \xff\r\r\n"
 CONTROLLER_MEANT = b"a!1\nb!two words!\nc!\nd!\xff\r\n"
 
 
@@ -39,28 +39,28 @@ def send_in_pieces(peer: Peer, data: bytes, seed: int) -> None:
 def test_simplest_whole_and_byte_by_byte(room: Room) -> None:
     subscriber = room.simplest(b"sub \n")
     for send in (Peer.send, send_in_bytes):
-        send(room.connect("simplest"), SIMPLEST_SAID)
+        send(room.connect("simplest"), SIMPLEST_INPUT)
         subscriber.expect(SIMPLEST_MEANT)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_simplest_in_pieces(room: Room, seed: int) -> None:
     subscriber = room.simplest(b"sub \n")
-    send_in_pieces(room.connect("simplest"), SIMPLEST_SAID, seed)
+    send_in_pieces(room.connect("simplest"), SIMPLEST_INPUT, seed)
     subscriber.expect(SIMPLEST_MEANT)
 
 
 def test_a_controller_whole_and_byte_by_byte(room: Room) -> None:
     client = room.client(b"subscribe >\n")
     for send in (Peer.send, send_in_bytes):
-        send(room.controller(), CONTROLLER_SAID)
+        send(room.controller(), CONTROLLER_INPUT)
         client.expect(CONTROLLER_MEANT)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_controller_in_pieces(room: Room, seed: int) -> None:
     client = room.client(b"subscribe >\n")
-    send_in_pieces(room.controller(), CONTROLLER_SAID, seed)
+    send_in_pieces(room.controller(), CONTROLLER_INPUT, seed)
     client.expect(CONTROLLER_MEANT)
 
 
@@ -83,10 +83,10 @@ def test_commands_take_effect_in_their_order(room: Room) -> None:
 def test_a_thousand_messages_in_one_write_keep_their_order(room: Room) -> None:
     subscriber = room.simplest(b"sub t\n")
     client = room.client(b"subscribe t.>\n")
-    said = [(f"t.{number % 7}", b"%d" % number * (number % 5)) for number in range(1000)]
-    room.simplest(b"".join(pub(*message) for message in said))
-    subscriber.expect(b"".join(pub(*message) for message in said))
-    client.expect(b"".join(b"%b!%b\n" % (name.encode(), data) for name, data in said))
+    text = [(f"t.{number % 7}", b"%d" % number * (number % 5)) for number in range(1000)]
+    room.simplest(b"".join(pub(*message) for message in text))
+    subscriber.expect(b"".join(pub(*message) for message in text))
+    client.expect(b"".join(b"%b!%b\n" % (name.encode(), data) for name, data in text))
 
 
 @pytest.mark.parametrize("size", [65_535, 131_071, 131_072, 262_143, 262_144, 262_145, MIB, MIB + 1, 3 * MIB])
@@ -138,15 +138,15 @@ def test_a_smaller_limit_is_exact() -> None:
 
 def test_many_publishers_at_once_do_not_mix_their_frames(room: Room) -> None:
     subscriber = room.simplest(b"sub from/\n")
-    said = {number: [b"%d" % i + b"." * (i * 37 % 5000) for i in range(40)] for number in range(20)}
+    text = {number: [b"%d" % i + b"." * (i * 37 % 5000) for i in range(40)] for number in range(20)}
     streams = {
-        number: b"".join(pub(f"from/{number}", data) for data in messages) for number, messages in said.items()
+        number: b"".join(pub(f"from/{number}", data) for data in messages) for number, messages in text.items()
     }
     reading = Reading(subscriber, sum(map(len, streams.values())))
     sendings = [Sending(room.connect("simplest"), stream) for stream in streams.values()]
     for sending in sendings:
         sending.finish()
-    heard, rest = read_pubs(reading.finish())
+    received, rest = read_pubs(reading.finish())
     assert rest == b""
-    for number, messages in said.items():
-        assert [data for name, data in heard if name == f"from/{number}"] == messages
+    for number, messages in text.items():
+        assert [data for name, data in received if name == f"from/{number}"] == messages

@@ -220,8 +220,8 @@ def test_large_payloads(room: Room, size: int) -> None:
     sending = Sending(publisher, b"".join(frames))
     expected = pub(f"large{size}", payload[:size]) * 2
     reading = Reading(listener, len(expected))
-    heard = b"".join(hermod.delivery(f"large{size}", payload[:size], number) for number in range(2))
-    assert Reading(subscriber, len(heard)).finish() == heard
+    received = b"".join(hermod.delivery(f"large{size}", payload[:size], number) for number in range(2))
+    assert Reading(subscriber, len(received)).finish() == received
     assert reading.finish() == expected
     sending.finish()
     publisher.expect(OK * 2)
@@ -253,10 +253,10 @@ def test_one_connection_may_do_both(room: Room) -> None:
     both = room.connect("hermod.pub")
     both.send(hermod.topics("both") + message("both", b"x") + OK + message("both", b"y"))
     both.shut()
-    heard = both.expect_closed()
-    assert heard.startswith(OK)
-    assert heard.count(OK) == 3
-    assert heard.replace(OK, b"") == hermod.delivery("both", b"x", 0) + hermod.delivery("both", b"y", 1)
+    received = both.expect_closed()
+    assert received.startswith(OK)
+    assert received.count(OK) == 3
+    assert received.replace(OK, b"") == hermod.delivery("both", b"x", 0) + hermod.delivery("both", b"y", 1)
 
 
 # -- sequences -------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from polycast.dialects.client_requests import to_body
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(data=tmp_path_factory.mktemp("data"), listen=LISTEN) as broker:
         yield broker
 
@@ -42,8 +42,8 @@ def read_answer(peer: Peer) -> tuple[dict[str, Any], bytes]:
 
 
 @pytest.mark.parametrize("listener", ["hermod.pub", "hermod.sub"])
-def test_on_either_port(kept: Broker, listener: str) -> None:
-    with kept.connect(listener) as peer:
+def test_on_either_port(logged: Broker, listener: str) -> None:
+    with logged.connect(listener) as peer:
         peer.send(ask("polycast/stats", 7))
         head, payload = read_answer(peer)
         assert head == {"status": "OK", "id": 7, "format": "json", "payload_size": len(payload)}
@@ -53,9 +53,9 @@ def test_on_either_port(kept: Broker, listener: str) -> None:
         assert read_answer(peer)[0]["code"] == 400
 
 
-def test_messages_and_requests_beside_each_other(kept: Broker) -> None:
+def test_messages_and_requests_beside_each_other(logged: Broker) -> None:
     """OKs keep their order; a response is sent when it is available."""
-    with kept.connect("hermod.pub") as peer:
+    with logged.connect("hermod.pub") as peer:
         history = ask("polycast/history", 1, body={"pattern": "beside"})
         peer.send(hermod.message("beside", b"1") + history + hermod.message("beside", b"2"))
         heads = [json.loads(peer.read_until(b"}")) for _ in range(1)]
@@ -70,8 +70,8 @@ def test_messages_and_requests_beside_each_other(kept: Broker) -> None:
     assert all(head["status"] == "OK" for head in heads)
 
 
-def test_a_request_to_a_ubre_responder(kept: Broker) -> None:
-    with UbrePeer(kept.ports["ubre"]) as server, kept.connect("hermod.pub") as peer:
+def test_a_request_to_a_ubre_responder(logged: Broker) -> None:
+    with UbrePeer(logged.ports["ubre"]) as server, logged.connect("hermod.pub") as peer:
         server.send_message(subscribe="add", body={"serve": True})
         server.flush()
         peer.send(ask("add", 3, body=[1, 2]) + ask("add", 4, body="x"))
@@ -89,8 +89,8 @@ def test_a_request_to_a_ubre_responder(kept: Broker) -> None:
         assert read_answer(peer)[0] == {"status": "ERROR", "id": 4, "code": 500, "message": "no numbers"}
 
 
-def test_a_half_closed_requester_gets_its_responses(kept: Broker) -> None:
-    with kept.connect("hermod.pub") as peer:
+def test_a_half_closed_requester_gets_its_responses(logged: Broker) -> None:
+    with logged.connect("hermod.pub") as peer:
         publish(peer, numbered("shut", range(3)))
         peer.send(b"".join(ask("polycast/history", n, body={"pattern": "shut"}) for n in range(5)))
         peer.shut()
@@ -99,8 +99,8 @@ def test_a_half_closed_requester_gets_its_responses(kept: Broker) -> None:
 
 
 @pytest.mark.parametrize("publishing", [True, False])
-def test_the_client(kept: Broker, publishing: bool) -> None:
-    port = kept.ports["hermod.pub" if publishing else "hermod.sub"]
+def test_the_client(logged: Broker, publishing: bool) -> None:
+    port = logged.ports["hermod.pub" if publishing else "hermod.sub"]
     with connect("hermod", f"tcp://127.0.0.1:{port}", publishing=publishing) as client:
         answer = client.request("polycast/topics", to_body({"limit": 0}))
         assert answer.success and answer.value["topics"] == []

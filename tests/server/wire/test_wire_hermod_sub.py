@@ -83,8 +83,8 @@ def test_close(broker: Broker, room: Room, word: str) -> None:
 def test_due_messages_are_sent_before_a_close(room: Room) -> None:
     both = room.connect("hermod.sub")
     both.send(hermod.topics("due") + hermod.message("due", b"x") + CLOSE + hermod.message("due", b"y"))
-    heard = both.expect_closed()
-    assert heard == OK + delivery("due", b"x", 0) + OK
+    received = both.expect_closed()
+    assert received == OK + delivery("due", b"x", 0) + OK
 
 
 def test_from_is_refused_and_the_connection_stays_open(room: Room) -> None:

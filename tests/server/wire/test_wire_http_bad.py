@@ -54,7 +54,7 @@ REQUESTS = {
     "a line without an end": (b"GET /" + b"x" * 2 * LINE_BYTES, 431),
     "a long head": (get("/", "X: " + "y" * LINE_BYTES), 431),
     "a huge body": (request("PUT", "/", "Content-Length: 99999999999"), 413),
-    "a body in chunks": (request("PUT", "/", "Transfer-Encoding: chunked"), 411),
+    "a body in chunks": (request("PUT", "/", "Transfer-Encoding: chunked"), 405),
     "smuggling": (request("PUT", "/", "Content-Length: 1", "Content-Length: 2"), 400),
     "no host": (b"GET / HTTP/1.1\r\n\r\n", 400),
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),

@@ -215,11 +215,11 @@ BAD_HEADERS = {
 @pytest.mark.parametrize("header", BAD_HEADERS)
 @pytest.mark.parametrize("listener", ["nanomsg.pub", "nanomsg.sub"])
 def test_a_bad_header(header: str, listener: str, broker: Broker, room: Room) -> None:
-    said, reason = BAD_HEADERS[header]
+    text, reason = BAD_HEADERS[header]
     if listener == "nanomsg.pub":
-        said = said.replace(b"\x20\0\1", b"\x21\0\1").replace(b"\x20\1\0", b"\x21\1\0")
+        text = text.replace(b"\x20\0\1", b"\x21\0\1").replace(b"\x20\1\0", b"\x21\1\0")
     with subscriber(broker) as witness, broker.connect(listener) as bad:
-        bad.send(said)
+        bad.send(text)
         assert bad.expect_closed() in (PUB, SUB)
         broker.wait_for_log(reason)
         room.simplest(pub("x", b"1"))
@@ -234,10 +234,10 @@ def test_a_socket_of_the_wrong_type(listener: str, own: bytes, word: str, broker
         broker.wait_for_log(f"a socket of {word} where only")
 
 
-@pytest.mark.parametrize("said", [message(b"x|1"), b"\0", b"hello"])
-def test_a_sub_that_speaks_loses_its_connection(said: bytes, broker: Broker, room: Room) -> None:
+@pytest.mark.parametrize("text", [message(b"x|1"), b"\0", b"hello"])
+def test_a_sub_that_speaks_loses_its_connection(text: bytes, broker: Broker, room: Room) -> None:
     with subscriber(broker) as bad, subscriber(broker) as witness:
-        bad.send(said)
+        bad.send(text)
         bad.expect_closed()
         broker.wait_for_log("from a SUB socket, which must not send")
         room.simplest(pub("x", b"1"))
@@ -287,6 +287,6 @@ def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
         first.process.wait(GUARD_SECONDS)
         assert (tmp_path / "sub").exists()
         with Broker(*flags) as second, Room(second) as room, file_publisher(second) as pub_:
-            heard = room.simplest(b"sub x\n")
+            received = room.simplest(b"sub x\n")
             pub_.send(typed(b"x|1"))
-            heard.expect(pub("x", b"1"))
+            received.expect(pub("x", b"1"))

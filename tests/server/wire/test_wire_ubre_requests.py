@@ -327,9 +327,9 @@ def test_bad_requests(asker: UbrePeer) -> None:
 # -- half-closed and closed connections -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", [line(request="add", id=1), frame("R", "1", envelope("add"), STREAMING)])
-def test_a_half_closed_requester_gets_the_response(asker: UbrePeer, server: UbrePeer, said: bytes) -> None:
-    asker.send(said)
+@pytest.mark.parametrize("output", [line(request="add", id=1), frame("R", "1", envelope("add"), STREAMING)])
+def test_a_half_closed_requester_gets_the_response(asker: UbrePeer, server: UbrePeer, output: bytes) -> None:
+    asker.send(output)
     asker.shut()
     server.send_message(success=number_of(server), body=5)
     answer = asker.expect_closed()

@@ -192,8 +192,8 @@ def test_formats_are_preserved(peer: UbrePeer) -> None:
     for published in bodies:
         peer.send_message(request="polycast/publish", id=1, body={"topic": "formats", **published})
         shown = {"body": published["body"]} if published else {}
-        heard = sorted([peer.read_until(b"\n"), peer.read_until(b"\n")], key=lambda each: b"success" in each)
-        assert heard[0] == line(publish="formats", **shown)
+        received = sorted([peer.read_until(b"\n"), peer.read_until(b"\n")], key=lambda each: b"success" in each)
+        assert received[0] == line(publish="formats", **shown)
 
 
 def test_sequences_count_all_publications(peer: UbrePeer) -> None:

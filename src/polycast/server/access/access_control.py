@@ -118,6 +118,10 @@ class ConnectionGuard(Guard):
         self._dialect = dialect
         self._set_identity(self.identity)
 
+    def may_use(self, dialect: str) -> bool:
+        rights = self._access.rights(self.identity, dialect)
+        return rights is None or not rights.none
+
     def may_publish(self, topic: bytes) -> bool:
         return self._rights is None or self._rights.may_publish(topic)
 

@@ -1,18 +1,20 @@
 """Topics, connections and counters, by request.
 
-    polycast/topics        {"limit"?, "search"?, "topic"?}   {"total", "time", "topics": [{"topic", ...}]}
+    polycast/topics        {"limit"?, "search"?, "topic"?, "pattern"?}
+                           {"total", "time", "topics": [{"topic", ...}]}
     polycast/connections   {"limit"?, "patterns"?}           {"total", "connections": [{"name", "listener", ...}]}
     polycast/stats                                           counters, for each listener and dialect
 
-`topic` selects one topic; `search` those with a text in their name, the most recently published first; without
-both, topics come in no order. `patterns` is the number of patterns in the row of a connection.
+`topic` selects one topic; `search` those with a text in their name, and `pattern` those that match, the most
+recently published first; without them, topics come in no order. `patterns` is the number of patterns in the row of
+a connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from datetime import UTC, datetime
 from heapq import nlargest
@@ -22,7 +24,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from polycast.broker import requests
-from polycast.model import Body
+from polycast.model import Body, parse_pattern
 from polycast.routing import Topic
 from polycast.server.core import Core
 from polycast.server.dispatch.bodies import NoFields, RouteError, read_request
@@ -44,11 +46,22 @@ class TopicListing(Struct, forbid_unknown_fields=True):
     limit: Limit = 1000
     search: Name | None = None
     topic: Name | None = None
+    pattern: Name | None = None
 
 
 class ConnectionListing(Struct, forbid_unknown_fields=True):
     limit: Limit = 1000
     patterns: Annotated[int, Meta(ge=0, le=PATTERNS_AT_MOST)] = 0
+
+
+def to_filter(asked: TopicListing) -> Callable[[str], bool] | None:
+    """None: there is nothing to search for. Raises UsageError for an invalid pattern."""
+    if asked.pattern is not None:
+        return parse_pattern(asked.pattern).matches
+    if asked.search is None:
+        return None
+    text = asked.search.lower()
+    return lambda name: text in name.lower()
 
 
 class Listings:
@@ -68,16 +81,17 @@ class Listings:
             return self._to_listing([found] if found else [])
         return self._to_listing(islice(self._router.topics, asked.limit))
 
-    async def search(self, asked: TopicListing, text: str) -> dict[str, Any]:
+    async def search(self, limit: int, wanted: Callable[[str], bool]) -> dict[str, Any]:
+        """Topics whose names are wanted."""
         async with self._searching:
-            return self._to_listing(await self._find(text.lower(), asked.limit))
+            return self._to_listing(await self._find(wanted, limit))
 
-    async def _find(self, wanted: str, limit: int) -> list[Topic]:
+    async def _find(self, wanted: Callable[[str], bool], limit: int) -> list[Topic]:
         """Yields to the event loop between parts: there may be a million topics."""
         topics = list(self._router.topics)
         found: list[Topic] = []
         for begin in range(0, len(topics), ROWS_A_TURN):
-            part = (topic for topic in topics[begin : begin + ROWS_A_TURN] if wanted in topic.name.lower())
+            part = (topic for topic in topics[begin : begin + ROWS_A_TURN] if wanted(topic.name))
             found = nlargest(limit, [*found, *part], key=lambda topic: topic.last_offset)
             await asyncio.sleep(0)
         return found

@@ -1,18 +1,23 @@
 """Rows of the log in columns, by request: for readers on another machine.
 
     polycast/log                                          {"first", "next", "segments", "bytes", "node", "folder"}
+                      {"patterns", "from"?}               {"next", "end"}
     polycast/rows     {"from", "to", "columns"?, "patterns"?, "bytes"?}     bytes: an Arrow IPC stream
-    polycast/places   {"time": microseconds} or {"sequences": {topic: n}}   {"offset"}
+    polycast/offsets  {"time": microseconds} or {"sequences": {topic: n}}   {"offset"}
 
 The response has the rows from one offset up to another that match and are durable. The metadata of its schema has
 one key, `polycast`, with the JSON {"next", "skipped": [{"first", "next", "reason"}, ...]}: the response may end
-before `to`, and `next` is where to continue. `skipped` are gaps: offsets whose rows cannot be read.
+before `to`, and `next` is where to continue. `skipped` are gaps: offsets whose messages are missing.
+
+With patterns, `polycast/log` tells a reader that polls whether there is something new: no message from `end` on
+matches. The table of topics knows that; the log is not read. The reader has read up to `from`: messages before it
+do not count.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +41,8 @@ SECONDS_AT_MOST = 0.25
 """Reading time of one request, without the wait for turns."""
 PATTERNS_PER_STEP = 100
 """Patterns that one step of work compares: a request can have many thousands."""
+PATTERNS_AT_MOST = 1000
+"""Of a request that is compared with all topics."""
 LARGEST = 2**63 - 1
 LAST_MICROS = 253_402_300_799_999_999
 """Of the year 9999."""
@@ -53,8 +60,15 @@ class RowsRequest(Struct, forbid_unknown_fields=True):
     bytes: Annotated[int, Meta(ge=1, le=BYTES_AT_MOST)] = BYTES_AT_MOST
 
 
+class LogRequest(Struct, forbid_unknown_fields=True):
+    """The body of `polycast/log`."""
+
+    from_: Offset = field(name="from", default=0)
+    patterns: Annotated[list[str], Meta(max_length=PATTERNS_AT_MOST)] | None = None
+
+
 class PositionRequest(Struct, forbid_unknown_fields=True):
-    """The body of `polycast/places`."""
+    """The body of `polycast/offsets`."""
 
     time: Annotated[int, Meta(ge=0, le=LAST_MICROS)] | None = None
     sequences: dict[str, Offset] | None = None
@@ -78,11 +92,17 @@ def to_query(asked: RowsRequest, most: int) -> RowsQuery:
         raise UsageError(f"there is no column {unknown[0]!r}, the columns are {', '.join(SCHEMA.names)}")
     if len(set(asked.columns)) < len(asked.columns):
         raise UsageError(f"a column is there twice in {', '.join(asked.columns)}")
-    patterns = None if asked.patterns is None else [parse_pattern(text) for text in asked.patterns]
+    patterns = None if asked.patterns is None else to_patterns(asked.patterns)
     return RowsQuery(asked.from_, asked.to, asked.columns, patterns, min(asked.bytes, most))
 
 
-def read_rows(folder: Path, wanted: RowsQuery, durable_next: int) -> Work[bytes]:
+def to_patterns(texts: Sequence[str]) -> list[Pattern]:
+    return [parse_pattern(text) for text in texts]
+
+
+def read_rows(
+    folder: Path, wanted: RowsQuery, durable_next: int, on_skipped: Callable[[Gap], None] = lambda gap: None
+) -> Work[bytes]:
     """Of the messages before the offset `durable_next`."""
     stop = max(wanted.first, min(wanted.next, durable_next))
     reader = Reader(folder, wanted.first, _needed(wanted))
@@ -90,6 +110,8 @@ def read_rows(folder: Path, wanted: RowsQuery, durable_next: int) -> Work[bytes]
         parts, after = yield from _collect(reader, wanted, stop)
     finally:
         reader.close()
+    for gap in reader.skipped:
+        on_skipped(gap)
     lost = [gap for gap in reader.skipped if gap.first < after]
     skipped = [Gap(gap.first, min(gap.next, after), gap.reason) for gap in lost]
     return _to_stream(parts, wanted.columns, after, skipped)
@@ -108,6 +130,7 @@ def _collect(reader: Reader, wanted: RowsQuery, stop: int) -> Work[tuple[list[pa
         began = time.monotonic()
         batch = reader.read(stop)
         if batch is None:
+            reader.finish(stop)
             return parts, stop
         found = batch if wanted.patterns is None else (yield from _matching(batch, wanted.patterns))
         part = _fitting(found, room, first=not parts)
@@ -153,23 +176,28 @@ def _to_stream(parts: list[pa.RecordBatch], columns: Sequence[str], after: int, 
 # -- positions ----------------------------------------------------------------------------------------------
 
 
-def check_position(place: PositionRequest) -> None:
-    if (place.time is None) == (not place.sequences):
+def check_position(request: PositionRequest) -> None:
+    if (request.time is None) == (not request.sequences):
         raise UsageError('expected {"time": microseconds} or {"sequences": {topic: sequence, ...}}')
 
 
-def find_position(folder: Path, place: PositionRequest, durable_next: int) -> Work[int]:
+def find_position(folder: Path, request: PositionRequest, durable_next: int) -> Work[int]:
     """The first message; with several sequences, an offset before which none of them lies."""
-    if place.time is not None:
-        found = yield from seek_time(folder, place.time / MICROS)
+    if request.time is not None:
+        found = yield from seek_time(folder, request.time / MICROS)
     else:
-        sequences = place.sequences or {}
+        sequences = request.sequences or {}
         if len(sequences) == 1:
             [(topic, sequence)] = sequences.items()
             found = yield from seek_sequence(folder, topic, sequence)
         else:
             found = yield from seek_sequences(folder, sequences)
     return min(found, durable_next)
+
+
+def find_end(end: Work[int], durable_next: int) -> Work[dict[str, int]]:
+    found = yield from end
+    return {"next": durable_next, "end": min(found, durable_next)}
 
 
 def size_of(folder: Path) -> dict[str, int]:

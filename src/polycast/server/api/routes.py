@@ -4,8 +4,10 @@
     polycast/close         {"name"}                          {"name"}: closes a connection
     polycast/publish                                         see `publish`
     polycast/history       {"pattern", "from"?, "limit"?}    [{"topic", "sequence", "offset", ...}]
-    polycast/log, polycast/rows, polycast/places             see `log_rows`
+    polycast/messages      {"topic", "from"?, "limit"?}      see `messages`
+    polycast/log, polycast/rows, polycast/offsets            see `log_rows`
     polycast/positions, polycast/pipelines                   see `stats.pipeline_progress`
+    polycast/cluster                                         only in a cluster, see `cluster.watch`
 
 A failed request gets one word, and a sentence behind it where that helps.
 """
@@ -22,10 +24,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from polycast.broker import requests
-from polycast.model import Body, Format
-from polycast.server.api.listings import Listings, TopicListing
+from polycast.errors import PolycastError
+from polycast.model import Body, Burst, Format, Pattern
+from polycast.server.api.listings import Listings, TopicListing, to_filter
 from polycast.server.api.publish import PublishRequest, to_burst
 from polycast.server.core import Core
+from polycast.server.dispatch.acks import LOG_BEHIND
 from polycast.server.dispatch.bodies import NoFields, RouteError, check_request, read_request, to_json_body
 from polycast.server.dispatch.publisher import Published
 from polycast.server.dispatch.refusals import FORBIDDEN
@@ -64,15 +68,18 @@ class Routes:
             "polycast/topics": self._topics,
             "polycast/publish": self._publish,
             "polycast/history": self._history,
+            "polycast/messages": self._messages,
             "polycast/log": self._log,
             "polycast/rows": self._rows,
-            "polycast/places": self._positions_in_log,
+            "polycast/offsets": self._offsets,
         }
 
     def __call__(self, requester: Connection, route: str, body: Body, now: float, respond: Respond) -> None:
         """Calls `respond` once, now or later."""
         try:
-            if route in self._slow:
+            if route in self._core.cluster_routes:
+                self._later(self._ask_cluster(route, body, respond))
+            elif route in self._slow:
                 self._slow[route](requester, body, now, respond)
             elif route in self._routes:
                 respond(True, requests.json_body(self._routes[route](requester, body, now)))
@@ -81,21 +88,45 @@ class Routes:
         except RouteError as error:
             respond(False, requests.text_body(str(error)))
 
+    async def list_here(self, route: str, body: Body) -> Any:
+        """What this node alone responds, for another node."""
+        if route == "polycast/close":
+            return self._close("another node", body, time.time())
+        if route == "polycast/topics":
+            return await self._find_topics(body, time.time())
+        return {"polycast/connections": self._listings.connections, "polycast/stats": self._listings.stats}[route](
+            body, time.time()
+        )
+
+    async def _ask_cluster(self, route: str, body: Body, respond: Respond) -> None:
+        try:
+            respond(True, requests.json_body(await self._core.cluster_routes[route](body)))
+        except (RouteError, PolycastError) as error:
+            respond(False, requests.text_body(str(error)))
+        self._core.outbox.flush()
+
     # -- listings -----------------------------------------------------------------------------------
 
     def _topics(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
         asked = read_request(body, TopicListing)
         self._listings.spend(asked.limit, now)
-        if asked.search is None:
+        wanted = check_request(to_filter, asked)
+        if wanted is None:
             respond(True, requests.json_body(self._listings.topics(asked)))
         else:
-            self._later(self._search(asked, asked.search, respond))
+            self._later(self._search(asked.limit, wanted, respond))
 
-    async def _search(self, asked: TopicListing, text: str, respond: Respond) -> None:
-        respond(True, requests.json_body(await self._listings.search(asked, text)))
+    async def _search(self, limit: int, wanted: Callable[[str], bool], respond: Respond) -> None:
+        respond(True, requests.json_body(await self._listings.search(limit, wanted)))
         self._core.outbox.flush()
 
-    def _close(self, requester: Connection, body: Body, now: float) -> Any:
+    async def _find_topics(self, body: Body, now: float) -> dict[str, Any]:
+        asked = read_request(body, TopicListing)
+        self._listings.spend(asked.limit, now)
+        wanted = check_request(to_filter, asked)
+        return self._listings.topics(asked) if wanted is None else await self._listings.search(asked.limit, wanted)
+
+    def _close(self, requester: Connection | str, body: Body, now: float) -> Any:
         """After the response: the requester may close its own connection."""
         name = read_request(body, CloseRequest).name
         named = name + " "
@@ -123,10 +154,19 @@ class Routes:
         dialect = requester.listener.role.dialect
         burst = to_burst(asked, dialect, self._limits, self._core.settings.dialects)
         disguised = burst.dialect != dialect
-        if not requester.guard.may_publish(burst.topics[0]) or (disguised and not requester.guard.admin):
+        if disguised and not requester.guard.admin:
             raise RouteError(FORBIDDEN)
-        then = partial(self._respond_when_durable, respond)
-        self._core.publishing.publish_message(requester, burst, now, then)
+        self.publish_message(requester, burst, now, respond)
+
+    def publish_message(self, requester: Connection, burst: Burst, now: float, respond: Respond) -> None:
+        """One message; the response has its position, once it is durable."""
+        if not requester.guard.may_publish(burst.topics[0]):
+            respond(False, requests.text_body(FORBIDDEN))
+        elif not self._core.publisher.has_room(len(burst)):
+            respond(False, requests.text_body(f"{requests.BUSY}: {LOG_BEHIND}"))
+        else:
+            then = partial(self._respond_when_durable, respond)
+            self._core.publishing.publish_message(requester, burst, now, then)
 
     def _respond_when_durable(self, respond: Respond, published: Published) -> None:
         assert published.applied
@@ -149,30 +189,38 @@ class Routes:
         )
 
         wanted = check_request(to_query, read_request(body, HistoryRequest))
-        if not requester.guard.may_subscribe(wanted.pattern):
-            raise RouteError(FORBIDDEN)
+        newest = replays.last_offsets.end([wanted.pattern])
+        gaps = log.housekeeping.inventory.gaps
+        rows = read_history(replays.index, wanted, newest, log.durable_next, gaps, log.note_missed)
+        self._read_allowed(requester, respond, wanted.pattern, rows, to_json_body)
 
-        def respond_if_allowed(success: bool, body: Body) -> None:
-            """The requester may have lost the right while the read waited for its turns."""
-            may = requester.guard.may_subscribe(wanted.pattern)
-            respond(success and may, body if may else requests.text_body(FORBIDDEN))
+    def _messages(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
+        log, replays = self._log_parts(requester)
+        from polycast.server.api.messages import MessagesRequest, read_messages, to_query
 
-        newest = replays.last_offsets.end(wanted.pattern)
-        rows = read_history(replays.index, wanted, newest, log.durable_next)
-        self._read_log(requester, respond_if_allowed, rows, to_json_body)
+        wanted = check_request(to_query, read_request(body, MessagesRequest))
+        newest = replays.last_offsets.end([wanted.pattern])
+        gaps = log.housekeeping.inventory.gaps
+        found = read_messages(replays.index, wanted, newest, log.durable_next, gaps, log.note_missed, log.id)
+        self._read_allowed(requester, respond, wanted.pattern, found, lambda text: Body(text, Format.JSON))
 
     def _log(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
-        log, _ = self._log_parts(requester)
+        log, replays = self._log_parts(requester)
         node = self._core.node
         from polycast.log.read.work import once
-        from polycast.server.api.log_rows import first_of, size_of
+        from polycast.server.api.log_rows import LogRequest, find_end, first_of, size_of, to_patterns
 
-        read_request(body, NoFields)
+        asked = read_request(body, LogRequest)
+        if asked.patterns is not None:
+            after, patterns = log.durable_next, check_request(to_patterns, asked.patterns)
+            end = replays.last_offsets.end(patterns if after > asked.from_ else [], asked.from_)
+            self._read_log(requester, respond, find_end(end, after), to_json_body)
+            return
 
         def look() -> dict[str, Any]:
             after = log.durable_next
-            place = {"first": first_of(log.folder, after), "next": after, **size_of(log.folder)}
-            return {**place, "node": node, "folder": str(log.folder.absolute())}
+            position = {"first": first_of(log.folder, after), "next": after, **size_of(log.folder)}
+            return {**position, "node": node, "folder": str(log.folder.absolute())}
 
         self._read_log(requester, respond, once(look), to_json_body)
 
@@ -181,16 +229,16 @@ class Routes:
         from polycast.server.api.log_rows import RowsRequest, read_rows, to_query
 
         wanted = check_request(to_query, read_request(body, RowsRequest), requester.listener.queue_bytes // 2)
-        rows = read_rows(log.folder, wanted, log.durable_next)
+        rows = read_rows(log.folder, wanted, log.durable_next, log.note_missed)
         self._read_log(requester, respond, rows, lambda found: Body(found, Format.BYTES))
 
-    def _positions_in_log(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
+    def _offsets(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
         log, _ = self._log_parts(requester)
         from polycast.server.api.log_rows import PositionRequest, check_position, find_position
 
-        place = read_request(body, PositionRequest)
-        check_request(check_position, place)
-        offset = find_position(log.folder, place, log.durable_next)
+        request = read_request(body, PositionRequest)
+        check_request(check_position, request)
+        offset = find_position(log.folder, request, log.durable_next)
         self._read_log(requester, respond, offset, lambda found: to_json_body({"offset": found}))
 
     def _log_parts(self, requester: Connection) -> tuple[Log, Replays]:
@@ -200,6 +248,25 @@ class Routes:
             raise RouteError("NotKept: this broker has no log")
         parts.replays.readers.admit(requester)
         return parts.log, parts.replays
+
+    def _read_allowed(
+        self,
+        requester: Connection,
+        respond: Respond,
+        pattern: Pattern,
+        work: Work[T],
+        to_body: Callable[[T], Body],
+    ) -> None:
+        """Needs the right to subscribe to the pattern."""
+        if not requester.guard.may_subscribe(pattern):
+            raise RouteError(FORBIDDEN)
+
+        def respond_if_allowed(success: bool, body: Body) -> None:
+            """The requester may have lost the right while the read waited for its turns."""
+            may = requester.guard.may_subscribe(pattern)
+            respond(success and may, body if may else requests.text_body(FORBIDDEN))
+
+        self._read_log(requester, respond_if_allowed, work, to_body)
 
     def _read_log(
         self, requester: Connection, respond: Respond, work: Work[T], to_body: Callable[[T], Body]

@@ -6,6 +6,7 @@
     subscribe      {..., "pattern", "kind", "value", "echo", "from"?}
     unsubscribe    {..., "pattern", "kind", "value", "echo"}
     drop           {..., "count", "bytes", "first", "next"}       messages dropped for a slow subscriber
+    miss           {..., "first", "next", "reason"}               messages of the log that a subscriber misses
     refuse         {..., "reason", "count"}                       refused input
     summary        {"events": [{"event", "listener", "dialect", "reason", "count"}]}
 
@@ -30,7 +31,8 @@ from typing import Any
 
 import msgspec
 
-from polycast.model import RESERVED_PREFIX, Burst, Format, Pattern, StartPosition, Subscribe
+from polycast.dialects.start_positions import to_json_start
+from polycast.model import RESERVED_PREFIX, Burst, Format, Pattern, Subscribe
 from polycast.server.dispatch.outbox import Outbox
 from polycast.server.dispatch.publisher import Publisher
 from polycast.server.io.connection import Connection
@@ -130,8 +132,9 @@ class BrokerEvents:
         if connection not in self._heads:
             return
         last = connection.listener.replay == "last" and event.start is None
-        start = {"from": "last"} if last else _to_from(event.pattern, event.start)
-        self._add_about(connection, "subscribe", **_to_words(connection, event.pattern), **start)
+        start = "last" if last else to_json_start(event.start, [event.pattern])
+        more = {"from": start} if last or event.start else {}
+        self._add_about(connection, "subscribe", **_to_words(connection, event.pattern), **more)
         if event.pattern.value.startswith(RESERVED_PREFIX):
             self.publish()  # before the subscriber receives events itself
 
@@ -145,13 +148,18 @@ class BrokerEvents:
 
     def drop(self, connection: Connection, messages: int, size: int) -> None:
         if connection in self._heads:
-            first, after = self._publisher.in_delivery()
+            first, after = self._publisher.in_delivery(connection.subscriber.committed)
             fresh = connection not in self._counted or not self._counted[connection].messages
             counted = self._count(connection)
             counted.messages += messages
             counted.bytes += size
             counted.first = first if fresh else counted.first
             counted.next = after
+
+    def miss(self, connection: Connection, first: int, after: int, reason: str) -> None:
+        """The log could not deliver these offsets to a subscriber."""
+        if connection in self._heads:
+            self._add_about(connection, "miss", first=first, next=after, reason=reason)
 
     def refuse(self, connection: Connection, reason: str, count: int) -> None:
         if connection in self._heads:
@@ -210,8 +218,8 @@ class BrokerEvents:
         if connection not in self._heads:
             return
         if counted.messages:
-            place = {"first": counted.first, "next": counted.next}
-            self._add_about(connection, "drop", count=counted.messages, bytes=counted.bytes, **place)
+            offsets = {"first": counted.first, "next": counted.next}
+            self._add_about(connection, "drop", count=counted.messages, bytes=counted.bytes, **offsets)
         for reason, count in counted.refused.items():
             if _is_known(connection) or self._may_tell_unknown():
                 self._add_about(connection, "refuse", reason=reason, count=count)
@@ -255,12 +263,3 @@ def _about(connection: Connection) -> dict[str, str]:
 def _to_words(connection: Connection, pattern: Pattern) -> dict[str, Any]:
     kind = type(pattern).__name__.lower()
     return {"pattern": str(pattern), "kind": kind, "value": pattern.value, "echo": connection.subscriber.echo}
-
-
-def _to_from(pattern: Pattern, start: StartPosition | None) -> dict[str, Any]:
-    """In the form of hermod's `from`."""
-    if start is None:
-        return {}
-    if start.sequence is not None:
-        return {"from": {"topics": {pattern.value: start.sequence}}}
-    return {"from": "earliest" if start.seconds is None else {"time": round(start.seconds * 1000)}}

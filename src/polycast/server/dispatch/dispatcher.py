@@ -24,6 +24,7 @@ from polycast.model import (
     Event,
     Exact,
     PublishBatch,
+    PublishMessage,
     Refused,
     Reply,
     Request,
@@ -45,7 +46,7 @@ from polycast.server.dispatch.subscription_handler import SubscriptionHandler
 from polycast.server.io.connection import OPEN, Connection
 from polycast.server.io.memory_budget import MemoryBudget
 
-PUBLISHING = (Burst, PublishBatch, Ack, Request, Stage, Commit, Abort)
+PUBLISHING = (Burst, PublishBatch, PublishMessage, Ack, Request, Stage, Commit, Abort)
 
 Handler = Callable[[Connection, Any, float], None]
 """Called with a connection, an event of one type, and the time."""
@@ -102,6 +103,7 @@ class Dispatcher:
             Reply: lambda connection, event, now: acks.reply(connection, event.data),
             Ack: lambda connection, event, now: acks.acknowledge(connection, event),
             PublishBatch: publishing.publish_batch,
+            PublishMessage: requests.publish,
         }
         outbox.awaits_reply = self.awaits_reply
 
@@ -110,6 +112,7 @@ class Dispatcher:
     def open(self, connection: Connection) -> None:
         role, guard = connection.listener.role, connection.guard
         connection.subscriber = self._hub.join(connection, role.echo, role.link)
+        connection.subscriber.committed = self._publisher.committed
         connection.subscriber.has_right = lambda topic: guard.may_subscribe(Exact(topic))
         if role.link:
             self._subscriptions.limit_link(connection)
@@ -165,7 +168,7 @@ class Dispatcher:
                 published = True
             elif handler := self.handlers.get(type(event)):
                 handler(connection, event, now)
-                published |= type(event) is Request or type(event) is PublishBatch
+                published |= type(event) in (Request, PublishBatch, PublishMessage)
         self._outbox.end_turn()
         self._publisher.note_flushed()
         if published:
@@ -200,7 +203,7 @@ class Dispatcher:
 
     def _respond(self, connection: Connection, event: Response, now: float) -> None:
         if not self._requests.respond(connection, event):
-            self._refusals.refuse(connection, "answer that nobody waits for")
+            self._refusals.refuse(connection, "response without a request")
 
     def _close(self, connection: Connection, error: PeerError | None) -> None:
         """Not before the connection has all its acknowledgements."""

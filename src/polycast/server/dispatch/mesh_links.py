@@ -30,11 +30,11 @@ from polycast.server.dispatch.publisher import Publisher
 from polycast.server.io.connection import DETAILS_AT_MOST, Connection
 from polycast.server.io.outbound import Dial, DialTarget, OutboundConnections
 
-log = logging.getLogger("polycast.neighbours")
+log = logging.getLogger("polycast.links")
 
 ROLE = "simplest.peer"
 DIALECT = ROLES[ROLE].dialect
-PLACES_PER_HOST = 4
+ADDRESSES_PER_HOST = 4
 """How many announced brokers of one address are linked."""
 
 
@@ -107,15 +107,15 @@ class MeshLinks:
     def _discover(self, peer: Peer) -> None:
         settings = self._settings
         scheme = "tls" if settings.discover_tls else "tcp"
-        place = DialTarget(ROLE, Address(scheme, peer.host, peer.port), announced=True)
-        if peer.org not in settings.discover or place in self.links or self._is_own(peer):
+        target = DialTarget(ROLE, Address(scheme, peer.host, peer.port), announced=True)
+        if peer.org not in settings.discover or target in self.links or self._is_own(peer):
             return
         name = repr(f"{peer.org}/{peer.name}"[:SHOWN_CHARACTERS])
         if reason := self._why_not(peer.host):
             self._tell(f"peer {name}: not linked: {reason}")
             return
         log.info("peer %s: announced at %s:%s", name, peer.host, peer.port)
-        self.links.add(place)
+        self.links.add(target)
 
     def _why_not(self, host: str) -> str:
         """Why a broker that is announced at this address is not dialled; empty: it is."""
@@ -125,8 +125,8 @@ class MeshLinks:
         identity = self._access.identify_dialled(host, None, announced=True)
         if not settings.discover_tls and ConnectionGuard(self._access, identity, DIALECT).has_no_rights:
             return f"{identity} has no rights; add a rule such as '{identity} may publish+subscribe a.>'"
-        if self.links.announced_at(host) >= PLACES_PER_HOST:
-            return f"{host} is linked at {PLACES_PER_HOST} ports already, the limit for one address"
+        if self.links.announced_at(host) >= ADDRESSES_PER_HOST:
+            return f"{host} is linked at {ADDRESSES_PER_HOST} ports already, the limit for one address"
         if self.links.announced >= settings.links:
             return f"{settings.links} links is the limit (simplest.links)"
         return ""

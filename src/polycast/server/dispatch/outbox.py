@@ -58,12 +58,16 @@ class Outbox:
 
     # -- messages ----------------------------------------------------------------------------------------
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[Delivery], committed: bool = False) -> None:
+        """To subscribers that get messages at once, or to those with committed delivery."""
         touched = self._touched
         for audience, burst, slices, skip in deliveries:
+            groups = audience.committed if committed else audience.live
+            if not groups:
+                continue
             count = sum([stop - start for start, stop in slices])
             self._delivered += count
-            for encoder, members in audience.groups:
+            for encoder, members in groups:
                 if encoder is SILENT or (len(members) == 1 and _is_spilled(members[0])):
                     continue
                 blocks, size, lossy = encoder.encode(burst, slices)
@@ -88,13 +92,13 @@ class Outbox:
         audience, burst, slices, skip = delivery
         topics = {burst.topics[run] for run, _, _ in burst.runs(slices)}
         if all(self._router.audience(topic) is audience for topic in topics):
-            self.deliver([delivery])
+            self.deliver([delivery], committed=True)
             return
         members = {member for member, _ in audience.members}
         for run, start, stop in burst.runs(slices):
             current = self._router.audience(burst.topics[run])
             both = frozenset((member, encoder) for member, encoder in current.members if member in members)
-            self.deliver([Delivery(Audience(both), burst, [(start, stop)], skip)])
+            self.deliver([Delivery(Audience(both), burst, [(start, stop)], skip)], committed=True)
 
     # -- replies -----------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -13,17 +14,20 @@ from typing import Any, NamedTuple, cast
 from polycast.broker import Requests, requests
 from polycast.dialects.guard import Guard
 from polycast.dialects.session import RequestSession
-from polycast.model import RESERVED_PREFIX, Body, Format, Pattern, Request, Response
+from polycast.model import RESERVED_PREFIX, Body, Burst, Format, Pattern, PublishMessage, Request, Response
 from polycast.routing import Subscriber
 from polycast.server.dispatch.bodies import RouteError, read_request, to_json_body
 from polycast.server.dispatch.outbox import Outbox
 from polycast.server.dispatch.refusals import FORBIDDEN, Refusals
 from polycast.server.io.connection import Connection
+from polycast.server.io.memory_budget import MemoryBudget
 
 Respond = Callable[[bool, Body], None]
 """Called once, with success and the body of the response."""
 Routes = Callable[[Connection, str, Body, float, Respond], None]
+Elsewhere = Callable[[str, Body, Respond], None]
 """Called with the requester, the route, the body of the request, the time, and where the response goes."""
+Publish = Callable[[Connection, Burst, float, Respond], None]
 
 log = logging.getLogger("polycast.dispatch")
 
@@ -37,7 +41,7 @@ QUERIES_AT_MOST = 4
 """Open queries of one identity. Spark runs one query at a time, and the others wait."""
 REQUEST_BYTES = 256 * 1024
 """The largest body of a request for a pipeline."""
-OWN_RULES = (RESERVED_PREFIX + "publish", RESERVED_PREFIX + "history")
+OWN_RULES = (RESERVED_PREFIX + "publish", RESERVED_PREFIX + "history", RESERVED_PREFIX + "messages")
 """Routes about topics: they check the rights to those topics themselves."""
 
 
@@ -56,6 +60,8 @@ class ReturnPath(NamedTuple):
     handle: Any
     is_allowed: Callable[[], bool]
     """Whether the requester may still have the response: it may have lost the right meanwhile."""
+    respond: Respond | None = None
+    """For a requester at another node of a cluster."""
 
 
 def _to_check(guard: Guard, route: str) -> Callable[[], bool]:
@@ -101,12 +107,21 @@ def _no_route(requester: Connection, route: str, body: Body, now: float, respond
 
 
 class RequestHandler:
-    def __init__(self, open_requests: Requests, outbox: Outbox, refusals: Refusals) -> None:
+    def __init__(self, open_requests: Requests, outbox: Outbox, refusals: Refusals, budget: MemoryBudget) -> None:
         self._requests = open_requests
         self._outbox = outbox
         self._refusals = refusals
+        self._budget = budget
         self.routes: Routes = _no_route
         """Responds to requests for the broker itself."""
+        self.publish_message: Publish
+        """Publishes one message, and responds with its position."""
+        self._held: set[Subscriber] = set()
+        """Requesters that are not read before the response to their request."""
+        self.elsewhere: Elsewhere | None = None
+        """Sends a request to another node of the cluster."""
+        self._remote = Subscriber(self)
+        """Stands for all requesters at other nodes."""
         self._own: Counter[Subscriber] = Counter()
         """Open requests to the broker itself, by requester."""
         self._queries: dict[int, tuple[Subscriber, str]] = {}
@@ -116,6 +131,7 @@ class RequestHandler:
     def request(self, connection: Connection, request: Request, now: float) -> None:
         requester = connection.subscriber
         route, body = request.route, request.body
+        self._hold(connection)
         path = ReturnPath(request.handle, _to_check(connection.guard, route))
         if connection.guard.restricted and not may_request(connection.guard, route):
             self._refusals.refuse(connection, FORBIDDEN, detail=connection.guard.denial_text("ask", route))
@@ -128,16 +144,47 @@ class RequestHandler:
         else:
             self._forward(connection, route, path, body)
 
+    def publish(self, connection: Connection, event: PublishMessage, now: float) -> None:
+        self._hold(connection)
+        requester = connection.subscriber
+        path = ReturnPath(event.handle, lambda: True)
+        self._own[requester] += 1
+        self.publish_message(connection, event.burst, now, partial(self._respond_itself, requester, path))
+
+    def _hold(self, connection: Connection) -> None:
+        """Reads no further before the response, if the session wants it so."""
+        if cast(RequestSession, connection.session).one_request:
+            self._held.add(connection.subscriber)
+            self._budget.hold(connection)
+
+    def _continue(self, connection: Connection) -> None:
+        if connection.subscriber in self._held:
+            self._held.discard(connection.subscriber)
+            self._budget.release(connection)
+            connection.continue_input()
+            self._outbox.flush()
+            self._outbox.close_if_done(connection)
+
     def _forward(self, connection: Connection, route: str, path: ReturnPath, body: Body) -> None:
         """To a responder. All connections of an identity with limited rights share its open requests."""
         guard = connection.guard
         identity = guard.identity if guard.restricted else ""
         requester, now = connection.subscriber, time.monotonic()
+        if self.elsewhere and not self._requests.count_responders(route):
+            self._own[requester] += 1
+            self.elsewhere(route, body, partial(self._respond_itself, requester, path))
+            return
         effects = self._requests.request(requester, route, path, body, now, identity)
         if route == QUERY:
             sent = [effect for effect in effects if isinstance(effect, requests.SendRequest)]
             self._queries |= {each.number: (each.responder, guard.identity) for each in sent}
         self._apply(effects)
+
+    def request_for_other(self, route: str, body: Body, respond: Respond) -> None:
+        """A request of a requester at another node, which has checked its rights."""
+        path = ReturnPath(None, lambda: True, respond)
+        self._apply(self._requests.request(self._remote, route, path, body, time.monotonic()))
+        self._outbox.flush()
 
     def _query(self, connection: Connection, path: ReturnPath, body: Body) -> None:
         try:
@@ -162,10 +209,12 @@ class RequestHandler:
         return effects is not None
 
     def is_pending(self, requester: Subscriber) -> bool:
-        return self._own[requester] > 0 or self._requests.awaits_response(requester)
+        is_held = requester in self._held
+        return is_held or self._own[requester] > 0 or self._requests.awaits_response(requester)
 
     def leave(self, subscriber: Subscriber) -> None:
         del self._own[subscriber]
+        self._held.discard(subscriber)
         left = [number for number, (responder, _) in self._queries.items() if responder is subscriber]
         for number in left:
             del self._queries[number]
@@ -186,13 +235,17 @@ class RequestHandler:
                 case requests.SendRequest(responder, number, route, body):
                     session = cast(RequestSession, responder.owner.session)
                     self._outbox.send(responder.owner, session.to_request(number, route, body))
-                case requests.SendResponse(requester, (handle, is_allowed), success, body):
+                case requests.SendResponse(_, ReturnPath(_, _, respond), success, body) if respond:
+                    respond(success, body)
+                case requests.SendResponse(requester, (handle, is_allowed, _), success, body):
                     if success and not is_allowed():
                         success, body = False, requests.text_body(FORBIDDEN)
                     session = cast(RequestSession, requester.owner.session)
                     self._outbox.send(requester.owner, session.to_response(handle, success, body))
                     requesters[requester.owner] = None
         for connection in requesters:
+            if connection.subscriber in self._held:
+                asyncio.get_running_loop().call_soon(self._continue, connection)
             self._outbox.close_if_done(connection)
 
     def _send(self, requester: Subscriber, path: ReturnPath, success: bool, body: Body) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from polycast.broker import Hub, Mesh, Requests
-from polycast.errors import ForbiddenError, LimitError, PeerError, ProtocolError
+from polycast.errors import BehindError, ForbiddenError, LimitError, PeerError, ProtocolError
 from polycast.model import Encoder, Exact, Pattern, StartPosition, Subscribe
+from polycast.routing import Subscriber
 from polycast.server.dispatch.broker_events import BrokerEvents
 from polycast.server.dispatch.link_control import LinkControl
 from polycast.server.dispatch.request_handler import may_offer
@@ -22,6 +23,10 @@ class Replaying(Protocol):
     def change(self, connection: Connection, pattern: Pattern, encoder: Encoder) -> bool: ...
     def note(self, connection: Connection, pattern: Pattern) -> None: ...
     def drop(self, connection: Connection, pattern: Pattern) -> None: ...
+    @property
+    def next(self) -> int:
+        """The next offset of the log."""
+        ...
 
 
 class SubscriptionHandler:
@@ -37,6 +42,8 @@ class SubscriptionHandler:
         """Subscriptions of one connection."""
         self.replays: Replaying | None = None
         """None: there is no log."""
+        self.in_cluster = False
+        """What does not exist here yet may exist at another node."""
 
     def limit_link(self, connection: Connection) -> None:
         """A link gets the topics that it may subscribe to, one by one, of those that it subscribed to.
@@ -58,7 +65,7 @@ class SubscriptionHandler:
         new, count = event.pattern not in subscriber.patterns, len(subscriber.patterns)
         if count >= self.limit and new:
             return LimitError("subscription", count + 1, self.limit, "limits.subscriptions")
-        if error := self._sequence_ahead(event):
+        if error := self._ahead(event) or _set_delivery(subscriber, event):
             return error
         if self.replays and _is_replayed(connection, event):
             self._events.subscribe(connection, event)
@@ -98,8 +105,11 @@ class SubscriptionHandler:
             if self.replays:
                 self.replays.note(connection, event.pattern)
 
-    def _sequence_ahead(self, event: Subscribe) -> PeerError | None:
-        """The error for a start at a sequence that does not exist yet."""
+    def _ahead(self, event: Subscribe) -> PeerError | None:
+        """The error for a start at an offset or a sequence that does not exist yet."""
+        if event.start and self.replays and (event.start.offset or 0) > self.replays.next:
+            there = f"the log has come to offset {self.replays.next:,}, there is no {event.start.offset:,} yet"
+            return self._to_ahead(there, "is it the offset of another log?")
         if event.start is None or event.start.sequence is None:
             return None
         topics = self._hub.router.topics
@@ -107,10 +117,24 @@ class SubscriptionHandler:
         reached = topic.next_sequence if topic else topics.floor
         if event.start.sequence <= reached:
             return None
-        return ProtocolError(
-            f"{event.pattern.value!r} has come to sequence {reached:,}, there is no {event.start.sequence:,} yet; "
-            f"ask for {reached:,} or for latest"
+        there = (
+            f"{event.pattern.value!r} has come to sequence {reached:,}, there is no {event.start.sequence:,} yet"
         )
+        return self._to_ahead(there, f"ask for {reached:,} or for latest")
+
+    def _to_ahead(self, there: str, hint: str) -> PeerError:
+        if self.in_cluster:
+            return BehindError(f"{there}; this node may be behind: connect again, or to another node")
+        return ProtocolError(f"{there}; {hint}")
+
+
+def _set_delivery(subscriber: Subscriber, event: Subscribe) -> PeerError | None:
+    """Audiences are cached, so the delivery of a subscriber cannot change."""
+    if event.committed and not subscriber.committed:
+        if subscriber.patterns:
+            return ProtocolError("delivery must be committed from the first subscription of a connection on")
+        subscriber.committed = True
+    return None
 
 
 def _forbid(connection: Connection, act: str, name: str) -> ForbiddenError:

@@ -16,7 +16,7 @@ from polycast.dialects.contract import Role
 from polycast.dialects.guard import Guard
 from polycast.dialects.session import Session
 from polycast.errors import ForbiddenError, PeerError
-from polycast.model import Event
+from polycast.model import Block, Event
 from polycast.routing import Subscriber
 from polycast.server.io import sockets
 from polycast.server.io.address_groups import address_group_of
@@ -168,6 +168,9 @@ class Connection(asyncio.BufferedProtocol):
             if self._receive_buffer.is_full:
                 self._count_partial(False)
             return
+        self._handle(block, began)
+
+    def _handle(self, block: Block, began: float) -> None:
         now = time.time()
         received = self.session.receive(block, now)
         self._receive_buffer.keep(block, received.consumed, received.frame_bytes, received.frame_end)
@@ -184,6 +187,17 @@ class Connection(asyncio.BufferedProtocol):
             self._count_turn(taken)
         elif taken > TURN_SECONDS or self.listener.budget.behind:
             self._end_turn()
+
+    def continue_input(self) -> None:
+        """Handle the input that waited for the response to an earlier request."""
+        if self.closing:
+            return
+        ended = self.input_ended
+        if ended:
+            self.resume_input()
+        self._handle(self._receive_buffer.rest(), time.monotonic())
+        if ended:
+            self.eof_received()
 
     def _count_partial(self, begins: bool) -> None:
         """Count the bytes of an incomplete frame. A peer may not buffer a frame that it may not publish."""

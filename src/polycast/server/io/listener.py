@@ -43,6 +43,8 @@ class ListenerContext:
     closed: Callable[[Connection], None]
     numbers: count[int] = field(default_factory=lambda: count(1))
     """Connections are named after them."""
+    prefix: str = ""
+    """In front of the number, in a cluster: the name of the node."""
     read_scheduler: ReadScheduler = field(default_factory=ReadScheduler)
     shared: memoryview = field(default_factory=lambda: memoryview(bytearray(SHARED_BYTES)))
 
@@ -79,7 +81,7 @@ class Listener:
 
     def connection(self) -> Connection:
         session = self.role.session(self._session_context)
-        name = f"#{next(self._context.numbers)}"
+        name = f"{self._context.prefix}#{next(self._context.numbers)}"
         return Connection(self, session, ReceiveBuffer(self._context.shared), name, self._dialed)
 
     def speaking(self, dialect: str) -> Listener:

@@ -40,6 +40,7 @@ ADDRESS_SHARE = 4
 """One address may have a quarter of the pending handshakes."""
 DETAILS_AT_MOST = 1000
 """How many failures are logged; the rest are only counted."""
+PEM = "certificates in PEM begin with -----BEGIN CERTIFICATE-----; openssl x509 -inform DER converts one"
 FAILED = "tls"
 """The reason under which failed handshakes are counted."""
 
@@ -55,7 +56,10 @@ def to_context(settings: TlsSettings) -> ssl.SSLContext:
     except ssl.SSLError as error:
         matches = error.reason != "KEY_VALUES_MISMATCH"
         problem = "is not a PEM certificate with its key" if matches else "does not match the key"
-        raise StartError(f"tls.certificate {certificate}: {problem} {'' if matches else key}".rstrip()) from error
+        text = f"tls.certificate {certificate}: {problem} {'' if matches else key}".rstrip()
+        raise StartError(
+            text, PEM if matches else "tls.key names the key that the certificate was made for"
+        ) from error
     _trust(context, settings)
     _check_time(context, certificate)
     return context
@@ -68,7 +72,7 @@ def to_dial_context(settings: TlsSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=settings.ca or None)
     except ssl.SSLError as error:
-        raise StartError(f"tls.ca {settings.ca}: has no PEM certificates") from error
+        raise StartError(f"tls.ca {settings.ca}: has no PEM certificates", PEM) from error
     if settings.dial_certificate:
         certificate, key = settings.dial_certificate, settings.dial_key or settings.dial_certificate
         _check_file("tls.dial_certificate", certificate)
@@ -76,9 +80,8 @@ def to_dial_context(settings: TlsSettings) -> ssl.SSLContext:
         try:
             context.load_cert_chain(certificate, key, password=_no_dial_password)
         except ssl.SSLError as error:
-            raise StartError(
-                f"tls.dial_certificate {certificate}: is not a PEM certificate with its key"
-            ) from error
+            text = f"tls.dial_certificate {certificate}: is not a PEM certificate with its key"
+            raise StartError(text, PEM) from error
     return context
 
 
@@ -109,7 +112,7 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
     try:
         context.load_verify_locations(settings.client_ca)
     except ssl.SSLError as error:
-        raise StartError(f"tls.client_ca {settings.client_ca}: has no PEM certificates") from error
+        raise StartError(f"tls.client_ca {settings.client_ca}: has no PEM certificates", PEM) from error
     if settings.client_certificates != REQUIRED:
         context.verify_mode = ssl.CERT_OPTIONAL
 

@@ -1,8 +1,8 @@
 """Metrics in the text format of Prometheus (version 0.0.4).
 
 A name is `polycast_`, the unit if the declared name does not contain it, the declared name, and `_total` for a
-counter: `dropped`, in messages, is `polycast_messages_dropped_total`. A histogram adds `_bucket`, `_sum` and
-`_count` to its name; its buckets are cumulative.
+counter: `dropped`, in messages, is `polycast_messages_dropped_total`. Metrics that every process has begin with
+`process_`. A histogram adds `_bucket`, `_sum` and `_count` to its name; its buckets are cumulative.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 from polycast.declare import Histogram
-from polycast.server.stats.counters import Counters, Progress, Times, Totals
+from polycast.server.stats.counters import Build, Counters, Process, Progress, Times, Totals
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -34,24 +34,25 @@ class Sample(NamedTuple):
     value: float
 
 
-Declaration = type[Counters] | type[Progress] | type[Times] | type[Totals]
+Labels = tuple[str, ...]
+Declaration = type[Build] | type[Counters] | type[Process] | type[Progress] | type[Times] | type[Totals]
 
-LABELS: dict[Declaration, tuple[str, ...]] = {
+LABELS: dict[Declaration, Labels] = {
+    Build: ("version", "python"),
     Counters: ("listener", "dialect"),
     Progress: ("pipeline",),
-    Times: (),
-    Totals: (),
 }
 
 
 def metrics_of(declaration: Declaration) -> dict[str, Metric]:
     """By declared name."""
-    return {f.name: _to_metric(f, LABELS[declaration]) for f in fields(declaration)}
+    prefix = "process" if declaration is Process else "polycast"
+    return {f.name: _to_metric(f, prefix, LABELS.get(declaration, ())) for f in fields(declaration)}
 
 
-def _to_metric(declared: Field[Any], labels: tuple[str, ...]) -> Metric:
+def _to_metric(declared: Field[Any], prefix: str, labels: Labels) -> Metric:
     unit, kind = declared.metadata["unit"], declared.metadata["kind"]
-    words = ["polycast", declared.name]
+    words = [prefix, declared.name]
     if unit not in declared.name:
         words.insert(1, unit)
     if kind == "counter":
@@ -72,14 +73,10 @@ def read_counters(counters: Mapping[tuple[str, str], Counters]) -> Iterator[tupl
         yield metric, samples
 
 
-def read_progress(pipelines: Mapping[str, Progress]) -> Iterator[tuple[Metric, list[Sample]]]:
-    for name, metric in metrics_of(Progress).items():
-        yield metric, [Sample(metric, (query,), getattr(progress, name)) for query, progress in pipelines.items()]
-
-
-def read_totals(totals: Totals) -> Iterator[tuple[Metric, list[Sample]]]:
-    for name, metric in metrics_of(Totals).items():
-        yield metric, [Sample(metric, (), getattr(totals, name))]
+def read_rows(declaration: Declaration, rows: Mapping[Labels, Any]) -> Iterator[tuple[Metric, list[Sample]]]:
+    """Values of a declaration by the values of its labels."""
+    for name, metric in metrics_of(declaration).items():
+        yield metric, [Sample(metric, labels, getattr(values, name)) for labels, values in rows.items()]
 
 
 def read_times(times: Times) -> Iterator[tuple[Metric, list[Sample]]]:

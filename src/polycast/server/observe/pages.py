@@ -1,14 +1,25 @@
-"""Pages of the http port: health, readiness and metrics."""
+"""Pages of the http port: health, readiness, metrics, and the listeners for clients."""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import ip_address
+from itertools import chain
+from typing import Any
 
+from polycast.dialects.guard import Guard
+from polycast.dialects.registry import ROLES
 from polycast.dialects.session import Page
+from polycast.log.times import MICROS
 from polycast.server.core import Core
 from polycast.server.observe import metrics
-from polycast.server.stats.counters import Progress, Times, Totals
+from polycast.server.stats.counters import Build, Process, Progress, Times, Totals
+from polycast.server.stats.process import measure_process
+from polycast.version import VERSION
 
 
 def find(core: Core, path: str) -> Page | None:
@@ -21,22 +32,52 @@ def health(core: Core) -> Page:
 
 
 def readiness(core: Core) -> Page:
-    """One line per reason why the broker is not ready, or `ready`, and a warning if there is one."""
+    """One line per reason why the broker is not ready, or `ready`, and one per warning."""
     reasons = [f"the listener {name} is not open" for name in core.unopened()]
     if core.log and (trouble := core.log.write_error()):
         reasons.append(trouble)
-    warning = core.log.warning() if core.log else ""
-    lines = reasons or ["ready"]
-    if warning:
-        lines.append(f"warning: {warning}")
+    warnings = core.log.warnings() if core.log else []
+    lines = [*(reasons or ["ready"]), *(f"warning: {warning}" for warning in warnings)]
     return Page("".join(f"{line}\n" for line in lines).encode(), status=503 if reasons else 200)
 
 
 def counted(core: Core) -> Page:
     measure_queues(core)
-    counters, totals = metrics.read_counters(core.counters), metrics.read_totals(totals_of(core))
-    pipelines, times = metrics.read_progress(progress_of(core)), metrics.read_times(times_of(core))
-    return Page(metrics.to_text([*counters, *totals, *times, *pipelines]).encode(), metrics.CONTENT_TYPE)
+    python = ".".join(map(str, sys.version_info[:3]))
+    families = (
+        metrics.read_counters(core.counters),
+        metrics.read_rows(Totals, {(): totals_of(core)}),
+        metrics.read_times(times_of(core)),
+        metrics.read_rows(Progress, progress_of(core)),
+        metrics.read_rows(Build, {(VERSION, python): Build(1)}),
+        metrics.read_rows(Process, {(): measure_process()}),
+    )
+    return Page(metrics.to_text(chain.from_iterable(families)).encode(), metrics.CONTENT_TYPE)
+
+
+def listeners(core: Core, guard: Guard, host: str) -> Page | None:
+    """The addresses of the listeners of all dialects that the peer has a right in; None: there are none.
+
+    Socket files are left out, and so are the listeners for other brokers.
+    """
+    found: dict[str, list[str]] = {}
+    for name, address in core.addresses:
+        role = ROLES[name]
+        if address.scheme != "ipc" and not role.link and guard.may_use(role.dialect):
+            reachable = replace(address, options={}, host=host if host and _is_any(address.host) else address.host)
+            found.setdefault(name, []).append(str(reachable))
+    if not found:
+        return None
+    body = {"node": core.node, "version": VERSION, "listeners": found}
+    return Page(json.dumps(body).encode() + b"\n", "application/json")
+
+
+def _is_any(host: str) -> bool:
+    """Whether the host is a wildcard, such as 0.0.0.0."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def measure_queues(core: Core) -> None:
@@ -47,15 +88,15 @@ def measure_queues(core: Core) -> None:
         connection.listener.counters.queue_bytes += connection.queued()
 
 
-def progress_of(core: Core) -> dict[str, Progress]:
+def progress_of(core: Core) -> dict[tuple[str, ...], Progress]:
     """By the name of the pipeline."""
     known, log_next = core.progress.known(time.monotonic()), core.ledger.next_offset
-    return {position.query: Progress(position.lag(log_next)) for _, position in known}
+    return {(position.query,): Progress(position.lag(log_next)) for _, position in known}
 
 
 def times_of(core: Core) -> Times:
-    delays = core.outbox.delays
-    return Times(delays, core.log.writer.syncer.times) if core.log else Times(delays)
+    delays = core.outbox.delays, core.loop_delays
+    return Times(*delays, core.log.writer.syncer.times) if core.log else Times(*delays)
 
 
 def totals_of(core: Core) -> Totals:
@@ -74,17 +115,24 @@ def totals_of(core: Core) -> Totals:
     )
 
 
-def _log_totals(core: Core) -> dict[str, int]:
+def _log_totals(core: Core) -> dict[str, Any]:
     parts = core.log_parts
     if parts is None:
         return {}
     log, replays = parts.log, parts.replays
+    inventory = log.housekeeping.inventory
     return {
         "log_next_offset": log.next,
-        "log_settled_offset": log.durable_next,
+        "log_durable_offset": log.durable_next,
         "log_pending_bytes": log.pending_bytes,
         "log_groups": log.writer.groups,
         "log_bytes": log.writer.bytes_written,
+        "log_size_bytes": inventory.size,
+        "log_first_offset": log.next if inventory.first is None else inventory.first,
+        "log_oldest_timestamp_seconds": inventory.oldest_micros / MICROS,
+        "log_newest_timestamp_seconds": log.micros / MICROS,
+        "log_gaps": len(inventory.gaps),
+        "log_messages_unreadable": inventory.messages_unreadable,
         "log_messages_lost": log.messages_lost,
         "log_failed": int(bool(log.writer.failed)),
         "log_segments_sealed": log.housekeeping.segments_sealed,

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from polycast.log.files.format import Gap
 from polycast.log.log import Log
 from polycast.log.read.work import Work, once
 from polycast.model import Encoder, Pattern
@@ -25,10 +26,11 @@ class ReplayContext:
         self.readers = readers
         self.first = log.next
         """The first offset of this run of the broker."""
-        self.committed = log.settings.delivery == "committed"
         self.stopped = False
         self.links: OrderedDict[str, None] = OrderedDict()
         """Names of links of this run, closed ones included, the newest last."""
+        self.miss: Callable[[Connection, Gap], None]
+        """Tells a subscriber, and the operator, that the subscriber misses messages."""
         self.go_live: Callable[[Connection, Pattern, Encoder, int], None]
         """Makes a subscription live that was served up to an offset."""
 

@@ -1,10 +1,12 @@
-"""The last offset of a pattern, from the table of topics: a query need not read behind it.
+"""The last offset of some patterns, from the table of topics: a query need not read behind it.
 
 The table has every topic of the log with its last offset, unless topics were forgotten (`limits.topics`) or an
 earlier run did not stop cleanly. An incomplete table still has all topics of this run.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from polycast.log.read.work import Work
 from polycast.model import Exact, Pattern
@@ -24,22 +26,26 @@ class LastOffsets:
         self._complete = topics.floor == 0
         """Whether the table began with all topics of the log."""
 
-    def end(self, pattern: Pattern) -> Work[int]:
-        """No message that matches has this offset or a higher one. The work may run in a thread."""
-        if isinstance(pattern, Exact):
-            found = self._topics.get(pattern.value.encode())
-            return self._compare(pattern, [found] if found else [])
-        if len(self._topics) > TOPICS_AT_MOST or self._topics.forgotten:
-            return self._compare(pattern, None)
-        return self._compare(pattern, list(self._topics))
+    def end(self, patterns: Sequence[Pattern], since: int = 0) -> Work[int]:
+        """No message that matches has this offset or a higher one. The work may run in a thread.
 
-    def _compare(self, pattern: Pattern, topics: list[Topic] | None) -> Work[int]:
+        Messages before `since` do not count, and their topics are not compared.
+        """
+        exact = [pattern.value.encode() for pattern in patterns if isinstance(pattern, Exact)]
+        if len(exact) == len(patterns):
+            return self._compare(patterns, [found for name in exact if (found := self._topics.get(name))], since)
+        if len(self._topics) > TOPICS_AT_MOST or self._topics.forgotten:
+            return self._compare(patterns, None, since)
+        return self._compare(patterns, list(self._topics), since)
+
+    def _compare(self, patterns: Sequence[Pattern], topics: list[Topic] | None, since: int) -> Work[int]:
         if topics is None:
             return ANYWHERE
-        last = -1
-        for start in range(0, len(topics), TOPICS_A_PIECE):
-            piece = topics[start : start + TOPICS_A_PIECE]
-            last = max([last, *(topic.last_offset for topic in piece if pattern.matches(topic.name))])
+        last, step = -1, max(1, TOPICS_A_PIECE // max(1, len(patterns)))
+        for start in range(0, len(topics), step):
+            recent = (topic for topic in topics[start : start + step] if topic.last_offset >= since)
+            found = [topic.last_offset for topic in recent if any(each.matches(topic.name) for each in patterns)]
+            last = max([last, *found])
             yield
         if last >= self._first:
             return last + 1

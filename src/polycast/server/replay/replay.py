@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+from bisect import bisect_right
 from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from polycast.log.files.bursts import to_bursts
+from polycast.log.files.format import Gap
+from polycast.log.read.query import pieces
 from polycast.log.read.reader import Reader
 from polycast.log.write.entry import Entry
 from polycast.model import Burst, Encoder, Slices
@@ -45,6 +48,7 @@ class Replay:
         self.log = context.log
         self.piece_bytes = min(AHEAD_BYTES, connection.listener.queue_bytes // AHEAD_SHARE)
         self._excluded = _excluded_sources(context, connection)
+        self._committed = connection.subscriber.committed
         self.offset = -1
         self._reader: Reader | None = None
 
@@ -100,14 +104,17 @@ class Replay:
         return True
 
     async def _push_from_disk(self) -> None:
+        if self._reader and not await self.wait_for_room(PATIENCE_SECONDS):
+            self._reader.close()  # it holds the rest of a group, of any size
         await self.wait_for_room()
         await self.until_durable(self.offset + 1)
         if self._reader is None:
             self._reader = Reader(self.log.folder, self.offset)
         stop = self.log.durable_next
         batch = await self.context.in_thread(self.connection, _read, self._reader, self.offset, stop)
+        self._report_skipped(self._reader, batch is None)
         if batch is None:
-            self.offset = stop
+            self.offset = max(self.offset, stop)
             return
         self.offset = self._reader.offset
         done = await self.push(batch, PATIENCE_SECONDS)
@@ -116,15 +123,33 @@ class Replay:
             self._reader.close()
             self._reader = None
 
+    def _report_skipped(self, reader: Reader, ended: bool) -> None:
+        """Before the rows behind the missing messages."""
+        skipped, reader.skipped = reader.skipped, []
+        pending = self.log.writer.gap if ended else None
+        if pending and pending.missed:
+            skipped.append(pending)  # no group records it yet
+        for gap in skipped:
+            if gap.next > self.offset:
+                self.report(Gap(max(gap.first, self.offset), gap.next, gap.reason))
+                self.offset = gap.next
+
+    def report(self, gap: Gap) -> None:
+        """The subscriber misses messages, and is told so here in the stream."""
+        self.log.note_missed(gap)
+        if not (gap.refused and self._committed):  # then it would not have got them
+            self.context.miss(self.connection, gap)
+
     async def push(self, batch: pa.RecordBatch, patience: float = math.inf) -> int:
         """Queues rows in several turns if they are large. Returns how many rows were queued in time."""
-        rows = max(1, batch.num_rows * self.piece_bytes // max(batch.nbytes, 1))
-        for start in range(0, batch.num_rows, rows):
+        done = 0
+        for piece in pieces([batch], self.piece_bytes):
             if not await self.wait_for_room(patience) or self.is_over():
-                return start
-            for burst in to_bursts(self._without_excluded(batch.slice(start, rows))):
+                break
+            for burst in to_bursts(self._without_excluded(piece)):
                 self.push_burst(burst, 0, len(burst))
-        return int(batch.num_rows)
+            done += piece.num_rows
+        return done
 
     def _without_excluded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """An earlier run of the broker may have had a connection of the same name."""
@@ -153,9 +178,9 @@ class Replay:
         """Queues recent messages from memory. True: none is left."""
         size = 0
         for entry in self.log.tail(self.offset):
-            if self.context.committed and entry.next > self.log.durable_next:
+            if self._committed and entry.next > self.log.durable_next:
                 break
-            if not self.is_own(entry):
+            if not self.is_own(entry) and not (self._committed and entry.lost):
                 for burst in entry.bursts:
                     size += self._push_more(burst, size)
                     if self.offset < burst.offset + len(burst):
@@ -169,13 +194,13 @@ class Replay:
     def _push_more(self, burst: Burst, size: int) -> int:
         """Queues as much of a burst as fits into a piece that has `size` bytes. Returns the bytes queued."""
         start, count = max(0, self.offset - burst.offset), len(burst)
-        each = max(1, len(burst.block) // count)
-        stop = min(count, start + max(1, self.piece_bytes // each))
         if start >= count or size >= self.piece_bytes:
             return 0
+        begin = burst.starts[start]
+        stop = max(start + 1, bisect_right(burst.ends, begin + self.piece_bytes - size, start))
         self.push_burst(burst, start, stop)
         self.offset = burst.offset + stop
-        return each * (stop - start)
+        return burst.ends[stop - 1] - begin
 
 
 def _excluded_sources(context: ReplayContext, connection: Connection) -> Collection[str]:
@@ -194,4 +219,7 @@ def _add(slices: Slices, start: int, stop: int) -> None:
 
 def _read(reader: Reader, offset: int, stop: int) -> pa.RecordBatch | None:
     reader.seek(offset)
-    return reader.read(stop, ROWS)
+    batch = reader.read(stop, ROWS)
+    if batch is None:
+        reader.finish(stop)
+    return batch

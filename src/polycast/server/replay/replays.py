@@ -7,10 +7,12 @@ import logging
 from collections.abc import Iterable
 
 from polycast.broker import Hub
+from polycast.log.files.format import Gap
 from polycast.log.log import Log
 from polycast.log.read.segment_index import SegmentIndex
-from polycast.model import Encoder, Pattern, StartPosition
+from polycast.model import Encoded, Encoder, Pattern, StartPosition
 from polycast.routing import Audience
+from polycast.server.dispatch.broker_events import BrokerEvents
 from polycast.server.dispatch.outbox import SILENT, Outbox
 from polycast.server.dispatch.publisher import Publisher
 from polycast.server.io.connection import Connection
@@ -26,13 +28,23 @@ log = logging.getLogger("polycast.replay")
 
 
 class Replays:
-    def __init__(self, hub: Hub, publisher: Publisher, outbox: Outbox, log: Log, limits: LimitSettings) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        publisher: Publisher,
+        outbox: Outbox,
+        log: Log,
+        limits: LimitSettings,
+        events: BrokerEvents,
+    ) -> None:
         self._hub = hub
         self._publisher = publisher
         self._outbox = outbox
         self.readers = ReaderPool(limits.reads, limits.read_seconds)
         self.context = ReplayContext(hub.router, log, self.readers)
         self.context.go_live = self._go_live
+        self.context.miss = self._miss
+        self._events = events
         self.index = SegmentIndex(log.folder)
         self.last_offsets = LastOffsets(hub.router.topics, log.next)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -45,6 +57,10 @@ class Replays:
     @property
     def count(self) -> int:
         return len(self._tasks)
+
+    @property
+    def next(self) -> int:
+        return self.context.log.next
 
     # -- subscriptions -----------------------------------------------------------------------------------
 
@@ -83,21 +99,31 @@ class Replays:
             self._spilled[connection].note_served(pattern, offset)
         self._hub.subscribe(connection.subscriber, pattern, encoder)
 
+    def _miss(self, connection: Connection, gap: Gap) -> None:
+        count = gap.next - gap.first
+        log.warning("%s: misses %s messages, offsets %s to %s: %s", connection, f"{count:,}", f"{gap.first:,}",
+                    f"{gap.next - 1:,}", gap.reason)  # fmt: skip
+        connection.listener.counters.missed += count
+        notice = connection.session.to_miss(gap.first, gap.next, gap.cause)
+        connection.queue.push_replayed(Encoded([notice] if notice else [], len(notice)), 0)
+        self._events.miss(connection, gap.first, gap.next, gap.reason)
+
     def spill(self, connection: Connection) -> None:
         """The queue of the connection is full: from here on it is served from the log."""
-        self._spill(connection, self._publisher.undelivered, slow=True)
+        self._spill(connection, slow=True)
 
-    def spill_audience(self, topics: Iterable[bytes], offset: int, links: bool = True) -> None:
+    def spill_audience(self, topics: Iterable[bytes], links: bool = True) -> None:
         """Serves all subscribers of these topics from the log: the next batch does not fit into their queues."""
         self._outbox.flush()
         for connection in _connections({self.context.audience(topic) for topic in topics}):
             live = not connection.queue.spilled and not connection.closing
             if live and (links or not connection.subscriber.link):
                 connection.queue.start_spill()
-                self._spill(connection, offset, slow=False)
+                self._spill(connection, slow=False)
 
-    def _spill(self, connection: Connection, offset: int, slow: bool) -> None:
+    def _spill(self, connection: Connection, slow: bool) -> None:
         self.spills += slow
+        offset = self._publisher.undelivered(connection.subscriber.committed)
         replay = self._spilled[connection] = SpillReplay(self.context, connection, offset, slow)
         self._run(replay)
 

@@ -7,13 +7,15 @@ from bisect import bisect_left
 from itertools import islice
 from pathlib import Path
 
-from polycast.log.read.seek import first_offset, rows_at, seek_sequences, seek_time
+from polycast.log.files.format import Gap
+from polycast.log.read.seek import first_offset, is_removed, rows_at, seek_sequences, seek_time
 from polycast.log.read.work import Work
+from polycast.log.times import to_micros
 from polycast.model import Encoder, Exact, Pattern, StartPosition
 from polycast.server.io.connection import Connection
 from polycast.server.replay.context import ReplayContext
 from polycast.server.replay.interest import Interest, Interests
-from polycast.server.replay.replay import Replay
+from polycast.server.replay.replay import PATIENCE_SECONDS, Replay
 
 TOPICS_A_TURN = 2_000
 MESSAGE_BYTES = 500
@@ -82,9 +84,19 @@ class LastMessageReplay(StartReplay):
         return self._since
 
     async def _push_old(self, offsets: list[int]) -> None:
-        rows = rows_at(self.log.folder, offsets)
-        while not self.is_over() and (batch := await self.context.in_thread(self.connection, next, rows, None)):
-            await self.push(batch)
+        missed: list[Gap] = []
+        rows = rows_at(self.log.folder, offsets, on_skipped=missed.append)
+        while not self.is_over():
+            batch = await self.context.in_thread(self.connection, next, rows, None)
+            while missed:
+                self.report(missed.pop(0))
+            if batch is None:
+                return
+            done = await self.push(batch, PATIENCE_SECONDS)
+            if done < batch.num_rows:  # the rest is read again later, and takes no memory until then
+                offsets = offsets[bisect_left(offsets, batch["offset"][done].as_py()) :]
+                batch, rows = None, rows_at(self.log.folder, offsets, on_skipped=missed.append)
+                await self.wait_for_room()
 
     def _push_recent(self, offsets: list[int]) -> int:
         """Queues messages from memory, up to a piece. Returns how many of the offsets are done."""
@@ -124,8 +136,17 @@ def find_starts(folder: Path, starts: dict[Pattern, StartPosition]) -> Work[dict
     found: dict[float, int] = {}
     for seconds in times:
         found[seconds] = yield from seek_time(folder, seconds)
+        if is_removed(folder, micros=to_micros(seconds)):
+            found[seconds] = 0  # reading from there reports what is missing
+    if sequences and is_removed(folder, sequences=sequences):
+        began = 0
     first = first_offset(folder) or 0
-    return {
-        pattern: began if start.sequence is not None else first if start.seconds is None else found[start.seconds]
-        for pattern, start in starts.items()
-    }
+
+    def find(start: StartPosition) -> int:
+        if start.sequence is not None:
+            return began
+        if start.seconds is not None:
+            return found[start.seconds]
+        return first if start.offset is None else start.offset
+
+    return {pattern: find(start) for pattern, start in starts.items()}

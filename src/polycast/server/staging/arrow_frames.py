@@ -48,15 +48,17 @@ class StageError(PolycastError):
 
 
 def read_frame(stage: Stage, before: int, limits: Limits) -> Work[list[pa.RecordBatch]]:
-    """The rows of a frame, as `STAGED_SCHEMA` has them; the stage has `before` rows already.
-
-    Each record batch is a step of work: a frame can have very many of them.
-    """
+    """The rows of a frame, as `STAGED_SCHEMA` has them; the stage has `before` rows already."""
     found = sha1(stage.data, usedforsecurity=False).hexdigest() if stage.sha1 else ""
     if found != stage.sha1:
         raise StageError(422, f"the payload's sha1 is {found}, its header says {stage.sha1[:60]!r}; send it again")
+    return (yield from read_parts(stage.data, before, limits))
+
+
+def read_parts(data: bytes | memoryview, before: int, limits: Limits) -> Work[list[pa.RecordBatch]]:
+    """Each record batch is a step of work: a frame can have very many of them."""
     merged = MergedParts()
-    for batch in _batches(stage.data):
+    for batch in _batches(data):
         _check_whole(batch, before)
         part = _to_part(batch)
         _check_rows(part, before, limits)
@@ -93,7 +95,7 @@ def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
-def _batches(data: bytes) -> Iterator[pa.RecordBatch]:
+def _batches(data: bytes | memoryview) -> Iterator[pa.RecordBatch]:
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
         schema = _read_schema(messages.read_next_message())
@@ -133,8 +135,8 @@ def _field(metadata: bytes, table: int, field: int) -> int:
     vtable = table - struct.unpack_from("<i", metadata, table)[0]
     if vtable < 0 or struct.unpack_from("<H", metadata, vtable)[0] <= field:
         return 0
-    place = int(struct.unpack_from("<H", metadata, vtable + field)[0])
-    return table + place if place else 0
+    position = int(struct.unpack_from("<H", metadata, vtable + field)[0])
+    return table + position if position else 0
 
 
 # -- columns ---------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Commits: what was staged becomes one batch of the log.
 
-Nothing of a batch is on the disk before its commit is, and then all is, in one group that has its id. A broker
-that dies before that has published nothing; one that dies after that knows the id, and a repeat publishes nothing.
+Nothing of a batch is in the log before its commit is, and then all is, in one group that has its id. A broker
+that dies before that has published nothing, and still has the stages. One that dies after that knows the id, and a
+repeat publishes nothing. Stages are dropped when their batch is durable.
 
 Frames and batches are read and prepared in threads, in turns: round robin over identities and connections.
 Meanwhile the connection is not read, and its later events wait.
@@ -21,34 +22,30 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from polycast.dialects.guard import Guard
 from polycast.log.batch_ids import COUNT_MISMATCH
-from polycast.log.files.columns import COLUMN_LIMIT_BYTES
 from polycast.log.log import NAMES_PER_MESSAGE, Log
 from polycast.log.read.work import Work
 from polycast.log.times import to_micros
-from polycast.log.write import bulk
 from polycast.log.write.bulk import Bulk
-from polycast.log.write.entry import ROW_BYTES
-from polycast.model import Abort, Ack, BatchKey, Burst, Commit, Limits, Stage
+from polycast.model import Abort, Ack, BatchKey, Commit, Limits, Stage
 from polycast.server.dispatch.acks import Acks
 from polycast.server.dispatch.dispatcher import Dispatcher
 from polycast.server.dispatch.publish_handler import PublishHandler, count_in
-from polycast.server.dispatch.publisher import FORWARD_BATCH_LIMIT, Published, Publisher
+from polycast.server.dispatch.publisher import Published, Publisher
 from polycast.server.dispatch.refusals import FORBIDDEN, Refusals
 from polycast.server.io.connection import Connection
 from polycast.server.io.memory_budget import MemoryBudget
 from polycast.server.replay.reader_pool import THREADS, ReaderPool
 from polycast.server.replay.replays import Replays
 from polycast.server.staging.arrow_frames import StageError, read_frame
+from polycast.server.staging.batch import LIVE_BYTES, live_size, prepare
+from polycast.server.staging.shared import LoadedRows, SharedStages
 from polycast.server.staging.stages import Staged, Stages
 
 log = logging.getLogger("polycast.stages")
 
-LIVE_BYTES = 1024 * 1024
-"""A larger batch is delivered from the log."""
 TOPICS_PER_STEP = 2_000
 """Topics whose rights one step of work checks."""
 NOT_TAKEN = "what was staged"
@@ -69,7 +66,9 @@ class Commits:
         budget: MemoryBudget,
         replays: Replays,
         forwards: bool,
+        shared: SharedStages | None = None,
     ) -> None:
+        """`shared`: in a cluster, which has the rows of all stages."""
         self._log = log
         self.stages = stages
         self._limits = limits
@@ -80,6 +79,7 @@ class Commits:
         self._refusals = refusals
         self._budget = budget
         self._replays = replays
+        self._shared = shared
         self._forwards = forwards
         """Whether messages go by other names as well, which bulk rows cannot."""
         self._under_way: dict[BatchKey, asyncio.Event] = {}
@@ -96,6 +96,8 @@ class Commits:
             return
         if isinstance(event, Abort):
             self.stages.drop(event.batch, event.names)
+            if self._shared:
+                self._shared.drop(event.batch, event.names)
             self._reply(connection, event.ack)
             return
         self._dispatcher.suspend(connection)
@@ -106,6 +108,8 @@ class Commits:
 
     def expire(self) -> None:
         self.stages.expire(but=self._under_way)
+        if self._shared:
+            self._shared.expire()
 
     async def stop(self) -> None:
         """Cancels stages and commits in progress; they publish nothing."""
@@ -113,6 +117,7 @@ class Commits:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._pool.stop()
+        await asyncio.get_running_loop().run_in_executor(None, self.stages.stop)
 
     async def _run(self, connection: Connection, event: Stage | Commit, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -126,18 +131,34 @@ class Commits:
 
     async def _stage(self, connection: Connection, event: Stage) -> None:
         """A frame that is not taken costs its stage: a part of it is worth nothing."""
-        staged, size = self.stages.begin(event)
+        staged: Staged | None = None
         try:
-            work = _read_allowed(connection.guard, event, staged.rows, self._limits)
-            parts = await self._pool.read(connection, work)
+            staged, size = self.stages.begin(event)
+            async with staged.turn:
+                parts = await self._read(connection, event, staged, size)
+                before = staged.rows
+                rows = self.stages.add(event, staged, parts)
+                if self._shared:
+                    staged.parts.clear()
+                    await self._shared.store(event, before, parts)
+                else:
+                    await self.stages.store(event, staged, before)
         except StageError:
-            self.stages.abandon(event, staged)
+            if self._shared and not (staged and staged.gone):
+                self._shared.drop(event.batch, (event.name,))
+            if staged:
+                self.stages.abandon(event, staged)
             raise
-        finally:
-            self.stages.release(event.batch.owner, size)
-        rows = self.stages.add(event, staged, parts)
         self._reply(connection, event.to_ack(rows))
         self._budget.charge(connection)
+
+    async def _read(self, connection: Connection, event: Stage, staged: Staged, size: int) -> list[pa.RecordBatch]:
+        """`size` is the room that the frame takes until it is read."""
+        try:
+            work = _read_allowed(connection.guard, event, staged.rows, self._limits)
+            return await self._pool.read(connection, work)
+        finally:
+            self.stages.release(event.batch.owner, size)
 
     # -- commits -----------------------------------------------------------------------------------------
 
@@ -147,7 +168,11 @@ class Commits:
             await other.wait()
         self._under_way[event.batch] = asyncio.Event()
         try:
-            if not self._is_known(connection, event):
+            if self._is_known(connection, event):
+                return
+            if self._shared:
+                await self._publish(connection, event, await self._shared.load(event))
+            else:
                 await self._publish_held(connection, event, self.stages.hold(event))
         finally:
             self._under_way.pop(event.batch).set()
@@ -165,32 +190,33 @@ class Commits:
     async def _publish_held(self, connection: Connection, event: Commit, held: list[Staged]) -> None:
         """The memory of published rows counts until they are durable."""
         try:
-            await self._publish(connection, event, held)
+            parts = [part for staged in held for part in staged.parts]
+            await self._publish(connection, event, LoadedRows(parts, [], sum(staged.size for staged in held)))
         finally:
             if size := self.stages.unhold(held):
                 self._acks.when_durable(lambda _: self.stages.release(event.batch.owner, size))
 
-    async def _publish(self, connection: Connection, event: Commit, held: list[Staged]) -> None:
-        parts = [part for staged in held for part in staged.parts]
+    async def _publish(self, connection: Connection, event: Commit, loaded: LoadedRows) -> None:
+        parts, frames, size = loaded
         if not any(part.num_rows for part in parts):
             self.stages.drop(event.batch)
             self._reply(connection, event.to_ack(0))
             return
         dialect, source = connection.listener.role.dialect, connection.name.encode()
-        work = _prepare(parts, dialect, source, self._forwards, self.stages.settings.batch_topics)
+        work = prepare(parts, dialect, source, self._forwards, self.stages.settings.batch_topics, frames)
         batch = await self._pool.read(connection, work)
-        del parts
-        await self._make_room(len(batch) if isinstance(batch, Bulk) else NAMES_PER_MESSAGE * len(batch))
+        del parts, loaded
+        if not self._shared:
+            await self._make_room(len(batch) if isinstance(batch, Bulk) else NAMES_PER_MESSAGE * len(batch))
         if self._dispatcher.draining or self._is_known(connection, event):
             return
         _check_rights(connection.guard, batch.names if isinstance(batch, Bulk) else batch.topics)
         then = partial(self._applied, connection, event)
         if isinstance(batch, Bulk):
-            size = sum(staged.size for staged in held)
             self._publishing.publish_bulk(connection, batch, size, event.batch, then)
         else:
-            if _size_of(batch) > LIVE_BYTES:
-                self._replays.spill_audience(set(batch.topics), self._publisher.undelivered, links=False)
+            if live_size(batch) > LIVE_BYTES:
+                self._replays.spill_audience(set(batch.topics), links=False)
             self._publishing.charge(connection, len(batch), len(batch.block))
             self._publisher.publish(batch, connection.subscriber, connection.name, time.time(), event.batch, then)
         self._budget.charge(connection)
@@ -216,8 +242,11 @@ class Commits:
     # -- replies -----------------------------------------------------------------------------------------
 
     def _finish(self, connection: Connection, event: Commit, first: int, count: int) -> None:
-        """Acknowledges the commit when its batch is durable."""
-        self.stages.drop(event.batch)
+        """When the batch is durable: acknowledges the commit and drops the stages.
+
+        A batch that could not be stored leaves its stages for another commit.
+        """
+        self._acks.when_durable(lambda reason: None if reason else self.stages.drop(event.batch))
         if connection.subscriber.owner is None:
             self._acks.forget(connection)
             return
@@ -232,42 +261,6 @@ class Commits:
         """After all earlier replies."""
         if connection.subscriber.owner is not None:
             self._acks.reply(connection, data)
-
-
-def _prepare(
-    parts: list[pa.RecordBatch], dialect: str, source: bytes, forwards: bool, topic_limit: int
-) -> Work[Bulk | Burst]:
-    _check_size(parts, source, forwards)
-    yield
-    columns = bulk.to_columns(parts)
-    yield
-    topics = pc.count_distinct(columns["topic"]).as_py()
-    if topics > topic_limit:
-        raise StageError(
-            422,
-            f"the batch has {topics:,} topics, the limit is {topic_limit:,}; commit fewer rows at a time "
-            "(maxOffsetsPerTrigger), or raise hermod.batch_topics",
-        )
-    yield
-    small = bulk.total_bytes([columns]) + ROW_BYTES * columns.num_rows <= LIVE_BYTES
-    return bulk.to_burst(dialect, columns) if small or forwards else bulk.to_bulk(dialect, columns)
-
-
-def _check_size(parts: list[pa.RecordBatch], source: bytes, forwards: bool) -> None:
-    rows = sum(part.num_rows for part in parts)
-    if forwards and rows > FORWARD_BATCH_LIMIT:
-        raise StageError(
-            422,
-            f"the batch has {rows:,} rows, the limit is {FORWARD_BATCH_LIMIT:,} on a broker that forwards "
-            "(simplest.forward); commit fewer rows at a time (maxOffsetsPerTrigger), or at a broker without it",
-        )
-    if too_large := bulk.overflow(parts, source):
-        name, size = too_large
-        raise StageError(
-            422,
-            f"the column {name} of the batch has {size:,} bytes, and one batch can have {COLUMN_LIMIT_BYTES:,}; "
-            "commit fewer rows at a time (maxOffsetsPerTrigger)",
-        )
 
 
 def _read_allowed(guard: Guard, event: Stage, before: int, limits: Limits) -> Work[list[pa.RecordBatch]]:
@@ -286,10 +279,6 @@ def _check_rights(guard: Guard, topics: Iterable[bytes]) -> None:
     """The rights as they are now, of a connection that may have ended: rows wait long for their commit."""
     if not guard.refresh() or (guard.restricted and not all(map(guard.may_publish, topics))):
         raise StageError(403, FORBIDDEN)
-
-
-def _size_of(burst: Burst) -> int:
-    return len(burst.block) + ROW_BYTES * len(burst)
 
 
 def _tell(made: asyncio.Future[str], reason: str) -> None:

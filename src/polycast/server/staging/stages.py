@@ -1,7 +1,7 @@
 """Stages: rows that wait at the broker, under a batch's id and a name, until their owner commits them.
 
 They belong to an identity, not to a connection: the connections that stage are not the one that commits. They are
-in memory alone, so a broker that starts again has none.
+in memory, and in the spool: a broker that starts again has them.
 
 Every stage is counted from its first byte, with its name and what each row takes when it is committed: against
 `hermod.stage_bytes`, against the share of its owner, and in the memory budget of the broker.
@@ -9,9 +9,10 @@ Every stage is counted from its first byte, with its name and what each row take
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from polycast.dialects.settings import StagingSettings
 from polycast.log.write.entry import ROW_BYTES
 from polycast.model import BatchKey, Commit, Stage
 from polycast.server.staging.arrow_frames import StageError
+from polycast.server.staging.spool import FrameHead, Spool, StageFile
 
 log = logging.getLogger("polycast.stages")
 
@@ -31,6 +33,7 @@ PART_BYTES = 4096
 
 @dataclass(slots=True, eq=False)
 class Staged:
+    file: StageFile
     parts: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     size: int = 0
@@ -38,6 +41,8 @@ class Staged:
     gone: bool = False
     held: bool = False
     """A commit works on this stage: its memory counts until the commit ends, even if the stage is dropped."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a frame is added: the file has the frames in the order of the rows."""
 
 
 @dataclass(slots=True)
@@ -49,8 +54,9 @@ class Share:
 
 
 class Stages:
-    def __init__(self, settings: StagingSettings) -> None:
+    def __init__(self, settings: StagingSettings, spool: Spool) -> None:
         self.settings = settings
+        self._spool = spool
         self._batches: dict[BatchKey, dict[str, Staged]] = {}
         self._shares: dict[str, Share] = {}
         self.size = 0
@@ -89,26 +95,46 @@ class Stages:
             )
         self._charge(owner, STAGE_BYTES)
         self._shares[owner].stages += 1
-        staged = self._batches.setdefault(event.batch, {})[event.name] = Staged(size=STAGE_BYTES)
+        staged = self._batches.setdefault(event.batch, {})[event.name] = Staged(
+            self._spool.create(), size=STAGE_BYTES
+        )
         return staged
 
     def add(self, event: Stage, staged: Staged, parts: list[pa.RecordBatch]) -> int:
         """How many rows there are now."""
         if staged.gone:
             raise StageError(404, f"the stage {event.name!r} was dropped while these rows came; stage it again")
-        rows = sum(part.num_rows for part in parts)
-        size = len(event.data) + PART_BYTES * len(parts) + ROW_BYTES * rows if parts else 0
+        size = size_of(len(event.data), parts)
         try:
             _check_place(event, staged.rows)
             self._charge(event.batch.owner, size)
         except StageError:
             self.abandon(event, staged)
             raise
-        staged.size += size
-        staged.parts += parts
-        staged.rows += rows
-        staged.touched = time.monotonic()
-        return staged.rows
+        return add_rows(staged, parts, size)
+
+    async def store(self, event: Stage, staged: Staged, before: int) -> None:
+        """Returns when the rows of the frame, which follow `before` others, are durable.
+
+        A frame without rows does not count as more than its stage, and takes no more of the disk either.
+        """
+        head = FrameHead(*event.batch, event.name, before)
+        data = event.data if staged.rows > before else b""
+        try:
+            if data or not staged.file.exists:
+                await asyncio.wrap_future(self._spool.append(staged.file, head, data))
+        except OSError as error:
+            log.error("%s cannot be written: %s", staged.file.path, error.strerror)
+            raise StageError(500, f"not staged: {error.strerror}; make room on the broker's disk") from error
+
+    def restore(self, batch: BatchKey, name: str, staged: Staged) -> None:
+        """A stage of an earlier run, whatever the limits are now. A later one of the same name replaces it."""
+        self.drop(batch, (name,))
+        share = self._shares.setdefault(batch.owner, Share())
+        share.size += staged.size
+        share.stages += 1
+        self.size += staged.size
+        self._batches.setdefault(batch, {})[name] = staged
 
     def _charge(self, owner: str, size: int) -> None:
         """There is room for that, from here on."""
@@ -132,21 +158,10 @@ class Stages:
     def hold(self, event: Commit) -> list[Staged]:
         """The stages of a commit, in its order. Must be followed by `unhold`."""
         stages = self._batches.get(event.batch, {})
-        for name in event.names:
-            if name not in stages:
-                raise StageError(
-                    404,
-                    f"there is no stage {name!r} of batch {event.batch.batch_id!r}: the broker was started again, "
-                    f"nothing came for {self.settings.stage_seconds:g} s (hermod.stage_seconds), or another "
-                    "identity staged it; stage it again",
-                )
-        rows = sum(stages[name].rows for name in event.names)
-        if event.count is not None and event.count != rows:
-            words = f"{rows:,} rows are staged, and the commit is of {event.count:,}; stage them again"
-            raise StageError(422, words)
+        check_stages(event, {name: staged.rows for name, staged in stages.items()}, self.settings.stage_seconds)
         held = [stages[name] for name in event.names]
         for staged in held:
-            staged.held = True
+            staged.held, staged.touched = True, time.monotonic()
         return held
 
     def unhold(self, held: list[Staged]) -> int:
@@ -167,6 +182,7 @@ class Stages:
         gone = [stages.pop(name) for name in (list(stages) if names is None else stages.keys() & names)]
         for staged in gone:
             staged.gone = True
+        self._spool.remove(staged.file for staged in gone)
         if gone:
             self._shares[batch.owner].stages -= len(gone)
         if not stages:
@@ -193,6 +209,41 @@ class Stages:
                 log.warning("%s rows of batch %r of %s are dropped: they were not committed for %g s "
                             "(hermod.stage_seconds)", f"{rows:,}", batch.batch_id, batch.owner, limit)  # fmt: skip
                 self.drop(batch, old)
+
+    def stop(self) -> None:
+        """Finishes what the spool has under way. The stages stay there."""
+        self._spool.stop()
+
+
+def check_stages(event: Commit, rows: Mapping[str, int], stage_seconds: float) -> None:
+    """Raises StageError if a stage of a commit is missing, or rows are; `rows`: of each stage of the batch."""
+    for name in event.names:
+        if name not in rows:
+            raise StageError(
+                404,
+                f"there is no stage {name!r} of batch {event.batch.batch_id!r}: nothing came for "
+                f"{stage_seconds:g} s (hermod.stage_seconds), its file was damaged, or another identity staged "
+                "it; stage it again",
+            )
+    found = sum(rows[name] for name in event.names)
+    if event.count is not None and event.count != found:
+        words = f"{found:,} rows are staged, and the commit is of {event.count:,}; stage them again"
+        raise StageError(422, words)
+
+
+def size_of(frame_bytes: int, parts: list[pa.RecordBatch]) -> int:
+    """What the rows of a frame count as."""
+    rows = sum(part.num_rows for part in parts)
+    return frame_bytes + PART_BYTES * len(parts) + ROW_BYTES * rows if parts else 0
+
+
+def add_rows(staged: Staged, parts: list[pa.RecordBatch], size: int) -> int:
+    """How many rows there are now."""
+    staged.parts += parts
+    staged.rows += sum(part.num_rows for part in parts)
+    staged.size += size
+    staged.touched = time.monotonic()
+    return staged.rows
 
 
 def _check_place(event: Stage, rows: int) -> None:

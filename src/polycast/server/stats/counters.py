@@ -27,6 +27,9 @@ class Counters:
     bytes_out: int = counter("bytes", "bytes sent to connections")
     queue_bytes: int = counter("bytes", "bytes queued for connections", kind="gauge")
     dropped: int = counter("messages", "messages dropped because the connection's queue was full")
+    missed: int = counter(
+        "messages", "offsets requested by subscribers that the log cannot deliver: damaged, removed or not stored"
+    )
     lossy: int = counter(
         "messages", "messages delivered with a payload that the dialect could not carry unchanged"
     )
@@ -70,12 +73,24 @@ class Totals:
     topics_forgotten: int = counter("topics", "topics forgotten: over limits.topics")
     requests_open: int = counter("requests", "requests without a response", kind="gauge")
     log_next_offset: int = counter("offset", "offset of the next message", kind="gauge")
-    log_settled_offset: int = counter(
+    log_durable_offset: int = counter(
         "offset", "all messages before this offset are durable or lost", kind="gauge"
     )
     log_pending_bytes: int = counter("bytes", "bytes not yet durable", kind="gauge")
     log_groups: int = counter("groups", "group commits written to the log")
     log_bytes: int = counter("bytes", "bytes written to the log")
+    log_size_bytes: int = counter("bytes", "size of the log, without space allocated ahead", kind="gauge")
+    log_first_offset: int = counter("offset", "offset of the oldest message", kind="gauge")
+    log_oldest_timestamp_seconds: float = counter(
+        "seconds", "time of the oldest message, since the epoch; 0 without messages", kind="gauge"
+    )
+    log_newest_timestamp_seconds: float = counter(
+        "seconds", "time of the newest message, since the epoch; 0 without messages", kind="gauge"
+    )
+    log_gaps: int = counter("gaps", "gaps that the log records, as polycast log info lists them", kind="gauge")
+    log_messages_unreadable: int = counter(
+        "messages", "offsets of the log whose messages are lost to damage", kind="gauge"
+    )
     log_messages_lost: int = counter("messages", "messages that the log could not write")
     log_failed: int = counter(
         "log", "1: the log has failed, nothing is durable until the next start", kind="gauge"
@@ -103,4 +118,26 @@ class Times:
     delivery_seconds: Histogram = histogram(
         "seconds", "from reading a message to handing it to its subscribers' connections"
     )
+    loop_delay_seconds: Histogram = histogram(
+        "seconds",
+        "how late the event loop runs a timer, measured ten times a second",
+    )
     log_sync_seconds: Histogram = histogram("seconds", "duration of the fsync of one group commit")
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """The program."""
+
+    build_info: int = counter("info", "1, with the versions of Polycast and Python", kind="gauge")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The process of the broker, under the names that all exporters of Prometheus use."""
+
+    cpu_seconds: float = counter("seconds", "CPU time used, in user and system mode")
+    resident_memory_bytes: int = counter("bytes", "memory in RAM; 0 if unknown", kind="gauge")
+    open_fds: int = counter("fds", "open file descriptors; 0 if unknown", kind="gauge")
+    max_fds: int = counter("fds", "limit of open file descriptors; 0: none", kind="gauge")
+    start_time_seconds: float = counter("seconds", "start of the process, since the epoch", kind="gauge")

@@ -1,0 +1,58 @@
+"""What a start would refuse, found without one: files of TLS and tokens, the data folder, and the ports."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from polycast.address import parse_address
+from polycast.errors import StartError
+from polycast.log.files.folder import log_folder
+from polycast.log.files.permissions import check_owners
+from polycast.log.settings import LogSettings
+from polycast.server.access.access_control import AccessControl
+from polycast.server.io import sockets
+from polycast.server.io.tls import to_context, to_dial_context
+from polycast.server.settings import Settings
+
+HINT = "--data DIR uses another folder, --no-log stores nothing"
+
+
+def check(settings: Settings) -> None:
+    """Raises StartError if a file of TLS or of the tokens cannot be used."""
+    if settings.tls.certificate:
+        to_context(settings.tls)
+    if settings.dials_securely:
+        to_dial_context(settings.tls)
+    AccessControl(settings.access, Path(settings.log.data))
+
+
+def check_folder(settings: LogSettings) -> bool:
+    """Whether a broker uses the data folder now. Raises StartError if no broker can. Changes nothing."""
+    from polycast.log.files.state import is_running, read_state  # pyarrow is slow to import
+
+    folder = log_folder(settings.data)
+    check_owners(Path(settings.data))
+    try:
+        existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        if not existing.is_dir():
+            raise StartError(f"cannot write a log in {folder}: {existing} is not a folder", HINT)
+        if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+            raise StartError(f"cannot write a log in {folder}: this account may not write to {existing}", HINT)
+        read_state(folder)
+        return is_running(folder)
+    except OSError as error:
+        raise StartError(f"cannot write a log in {folder}: {error.strerror}", HINT) from error
+
+
+def check_ports(settings: Settings) -> None:
+    """Opens every tcp listener, and closes them. Raises StartError for one that cannot open."""
+    opened = []
+    try:
+        for name, texts in settings.listen.items():
+            for address in map(parse_address, texts):
+                if address.scheme != "ipc":
+                    opened += sockets.listen(name, address)
+    finally:
+        for sock in opened:
+            sock.close()

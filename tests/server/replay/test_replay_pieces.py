@@ -1,0 +1,111 @@
+"""How much a replay queues at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kit.wire import GUARD_SECONDS
+from log.log_builder import LogBuilder
+from polycast.log.read.seek import rows_at
+from polycast.model import Burst, Format
+from polycast.server.replay import start_replay
+from polycast.server.replay.replay import AHEAD_BYTES, ROWS
+from polycast.server.replay.start_replay import LastMessageReplay
+
+
+async def call(connection: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+class Recorded(LastMessageReplay):
+    queued = 0
+
+    def __init__(self, folder: Path | None = None, next_offset: int = 0) -> None:
+        listener = SimpleNamespace(queue_bytes=100 * AHEAD_BYTES, role=SimpleNamespace(echo=True))
+        subscriber = SimpleNamespace(link=False, committed=False)
+        connection: Any = SimpleNamespace(
+            listener=listener, subscriber=subscriber, closing=False, queued=lambda: self.queued
+        )
+        log = SimpleNamespace(
+            folder=folder, next=next_offset, durable_next=next_offset, writer=SimpleNamespace(gap=None)
+        )
+        context: Any = SimpleNamespace(log=log, stopped=False, in_thread=call)
+        super().__init__(context, connection)
+        self.sizes: list[int] = []
+
+    def push_burst(self, burst: Burst, start: int, stop: int) -> None:
+        self.sizes.append(sum(burst.ends[start:stop]) - sum(burst.starts[start:stop]))
+
+
+def test_large_messages_behind_many_small_ones(tmp_path: Path) -> None:
+    """A committed batch may have both: pieces go by their bytes, not by an average."""
+    builder = LogBuilder(tmp_path)
+    small = builder.make(2000, b"", ["a"])
+    builder.next = 2000
+    large = builder.make(8, bytes(AHEAD_BYTES // 2), ["a"])
+    replay = Recorded()
+    assert asyncio.run(replay.push(pa.concat_batches([small, large]))) == 2008
+    assert sum(replay.sizes) == 4 * AHEAD_BYTES
+    assert max(replay.sizes) <= AHEAD_BYTES
+
+
+def test_the_same_from_memory() -> None:
+    rows = [(b"a", bytes(size), Format.BYTES) for size in [0] * 2000 + [AHEAD_BYTES // 2] * 8]
+    burst, replay = Burst.of("hermod", rows), Recorded()
+    burst.offset = replay.offset = 5
+    queued = []
+    while replay.offset < 2013:
+        queued.append(replay._push_more(burst, 0))
+    assert sum(replay.sizes) == sum(queued) == 4 * AHEAD_BYTES
+    assert max(replay.sizes) <= AHEAD_BYTES
+
+
+def test_a_slow_subscriber_keeps_no_group_in_memory(tmp_path: Path) -> None:
+    LogBuilder(tmp_path).segment(ROWS + 10, topics=["a"])
+    replay = Recorded(tmp_path, ROWS + 10)
+    replay.offset = 0
+
+    async def stall() -> None:
+        await replay._push_from_disk()
+        assert replay._reader and replay._reader._batch
+        replay.queued = 2 * AHEAD_BYTES
+        following = asyncio.create_task(replay._push_from_disk())
+        while replay._reader._batch:
+            await asyncio.sleep(0.01)
+        replay.queued = 0
+        await asyncio.wait_for(following, GUARD_SECONDS)
+
+    asyncio.run(asyncio.wait_for(stall(), GUARD_SECONDS))
+    assert replay.offset == ROWS + 10
+    assert len(replay.sizes) == 2
+
+
+def test_nor_the_last_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read again when the subscriber has received what is queued."""
+    LogBuilder(tmp_path).segment(5, 5, topics=["a"], payload=bytes(AHEAD_BYTES // 2))
+    replay = Recorded(tmp_path, 10)
+    begun = []
+
+    def begin(folder: Path, offsets: list[int], **more: Any) -> Any:
+        begun.append(offsets)
+        return rows_at(folder, offsets, **more)
+
+    async def stall() -> None:
+        following = asyncio.create_task(replay._push_old(list(range(10))))
+        while len(begun) < 2:
+            replay.queued = 2 * AHEAD_BYTES if replay.sizes else 0
+            await asyncio.sleep(0.001)
+        replay.queued = 0
+        await following
+
+    monkeypatch.setattr(start_replay, "rows_at", begin)
+    asyncio.run(asyncio.wait_for(stall(), GUARD_SECONDS))
+    assert begun[1] == list(range(10))[-len(begun[1]) :]
+    assert sum(replay.sizes) == 5 * AHEAD_BYTES
