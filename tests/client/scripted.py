@@ -13,10 +13,13 @@ Script = Callable[[socket.socket], None]
 
 
 class Scripted:
-    """`with Scripted(script) as at: connect("hermod", at)`; what goes wrong in the script fails the test."""
+    """`with Scripted(script) as at: connect("hermod", at)`; what goes wrong in a script fails the test.
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
+    Each script serves one connection, one after the other.
+    """
+
+    def __init__(self, *scripts: Script) -> None:
+        self._scripts = scripts
         self._failure: BaseException | None = None
         self._server = socket.create_server(("127.0.0.1", 0))
         self._server.settimeout(GUARD_SECONDS)
@@ -36,10 +39,11 @@ class Scripted:
 
     def _run(self) -> None:
         try:
-            connection, _ = self._server.accept()
-            with connection:
-                connection.settimeout(GUARD_SECONDS)
-                self._script(connection)
+            for script in self._scripts:
+                connection, _ = self._server.accept()
+                with connection:
+                    connection.settimeout(GUARD_SECONDS)
+                    script(connection)
         except BaseException as error:
             self._failure = error
 

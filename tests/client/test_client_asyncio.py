@@ -17,7 +17,7 @@ from kit.broker import Broker
 from kit.wire import GUARD_SECONDS
 from polycast.client import AsyncClient, connect_async, from_body, to_body
 from polycast.errors import RefusedError, RemoteError
-from polycast.model import Exact, Message
+from polycast.model import Body, Exact, Message
 
 
 def run(task: Coroutine[Any, Any, None]) -> None:
@@ -38,10 +38,10 @@ def test_one_task_receives_while_another_publishes(broker: Broker) -> None:
         async with await connect_async("ubre", place(broker, "ubre")) as client:
             await client.subscribe([Exact("talk")])
             async with asyncio.TaskGroup() as tasks:
-                heard = tasks.create_task(collect(client, 100))
+                received = tasks.create_task(collect(client, 100))
                 for number in range(100):
                     await client.publish([Message("talk", b"%d" % number)])
-            assert heard.result() == [b"%d" % number for number in range(100)]
+            assert received.result() == [b"%d" % number for number in range(100)]
 
     run(scenario())
 
@@ -74,7 +74,7 @@ def test_concurrent_publishers_get_their_own_acknowledgements() -> None:
         read_to_end(connection)
 
     async def scenario(at: str) -> None:
-        async with await connect_async("hermod", at, publishing=True) as client:
+        async with await connect_async("hermod", at, publishing=True, reconnect=False) as client:
             results = await asyncio.gather(
                 *(client.publish([Message("x", b"%d" % number)]) for number in range(6)), return_exceptions=True
             )
@@ -117,13 +117,13 @@ def test_an_error_in_the_block_does_not_wait_for_the_broker() -> None:
 
 def test_a_lost_connection_wakes_all_waiting_tasks() -> None:
     def script(connection: socket.socket) -> None:
-        read_exactly(connection, b'{"topics":["x"]}')
+        read_exactly(connection, b'{"topics":["x"],"offsets":true}')
         connection.sendall(hermod.OK)
         connection.sendall(b"nonsense")
         read_to_end(connection)
 
     async def scenario(at: str) -> None:
-        client = await connect_async("hermod", at)
+        client = await connect_async("hermod", at, reconnect=False)
         await client.subscribe([Exact("x")])
         results = await asyncio.gather(*(collect(client, 1) for _ in range(3)), return_exceptions=True)
         assert all(isinstance(result, RemoteError) for result in results)
@@ -132,3 +132,51 @@ def test_a_lost_connection_wakes_all_waiting_tasks() -> None:
 
     with Scripted(script) as at:
         run(scenario(at))
+
+
+def test_async_handlers(broker: Broker) -> None:
+    """The first request waits for the second."""
+    run(_async_handlers(broker))
+
+
+async def _async_handlers(broker: Broker) -> None:
+    second = asyncio.Event()
+
+    async def answer(body: Body) -> Body:
+        if from_body(body) == "fail":
+            raise ValueError("as you wish")
+        await second.wait() if from_body(body) == 1 else second.set()
+        return body
+
+    async with await connect_async("ubre", place(broker, "ubre")) as client:
+        await client.serve("slow", answer)
+        asked = (client.request("slow", to_body(value)) for value in (1, 2, "fail"))
+        first, other, failed = await asyncio.gather(*asked)
+    assert (first.value, other.value) == (1, 2)
+    assert (failed.success, failed.value) == (False, "as you wish")
+
+
+def test_the_end_of_a_client_cancels_its_handlers(broker: Broker) -> None:
+    run(_cancelled_handlers(broker))
+
+
+async def _cancelled_handlers(broker: Broker) -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def never(body: Body) -> Body:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return body
+
+    async with await connect_async("ubre", place(broker, "ubre")) as other:
+        async with await connect_async("ubre", place(broker, "ubre")) as client:
+            await client.serve("never", never)
+            reading = asyncio.create_task(anext(client.messages(), None))
+            asked = asyncio.create_task(other.request("never"))
+            await begun.wait()
+        assert (await asked).value == "Gone"
+        await cancelled.wait()
+        await reading

@@ -70,8 +70,10 @@ def test_a_subscriber_gets_bytes_as_they_were(broker: Broker, room: Room, kind: 
         client.subscribe([Exact("topic")])
         flush(room)
         room.simplest(b"".join(pub("topic", payload) for payload in PAYLOADS) + pub("topical", b"no"))
-        heard = take(client, len(PAYLOADS))
-    assert [(message.topic, message.payload) for message in heard] == [("topic", payload) for payload in PAYLOADS]
+        received = take(client, len(PAYLOADS))
+    assert [(message.topic, message.payload) for message in received] == [
+        ("topic", payload) for payload in PAYLOADS
+    ]
 
 
 @every_dialect
@@ -105,17 +107,17 @@ def test_a_client_can_close_with_unread_messages(broker: Broker, room: Room, kin
 
 @pytest.mark.parametrize("dialect", BY_PATTERN)
 def test_patterns(broker: Broker, room: Room, kind: str, dialect: str) -> None:
-    said = ["a", "a.b", "a.b.c", "b", "xax", "ab"]
+    text = ["a", "a.b", "a.b.c", "b", "xax", "ab"]
     patterns: dict[Pattern, list[str]] = {
         Exact("a"): ["a"], Prefix("a."): ["a.b", "a.b.c"], Prefix("a"): ["a", "a.b", "a.b.c", "ab"],
-        Contains("b"): ["a.b", "a.b.c", "b", "ab"], Everything(): said,
+        Contains("b"): ["a.b", "a.b.c", "b", "ab"], Everything(): text,
     }  # fmt: skip
-    for pattern, heard in patterns.items():
+    for pattern, received in patterns.items():
         with dial(kind, broker, dialect) as client:
             client.subscribe([pattern])
             flush(room)
-            room.simplest(b"".join(pub(name) for name in said))
-            assert [message.topic for message in take(client, len(heard))] == heard, pattern
+            room.simplest(b"".join(pub(name) for name in text))
+            assert [message.topic for message in take(client, len(received))] == received, pattern
 
 
 @pytest.mark.parametrize("dialect", BY_TOPIC)
@@ -362,8 +364,8 @@ def test_ipc(kind: str, dialect: str, tmp_path: Path) -> None:
         flush(room)
         with KINDS[kind](dialect, inner[chosen.publishers], True) as publisher:
             publisher.publish([Message("x", b"hello")])
-        [heard] = take(client, 1)
-    assert (heard.topic, heard.payload) == ("x", b"hello")
+        [received] = take(client, 1)
+    assert (received.topic, received.payload) == ("x", b"hello")
 
 
 @pytest.mark.parametrize("dialect", ["simplest", "hermod", "fanout"])

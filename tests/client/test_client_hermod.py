@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -16,7 +17,7 @@ from kit.frames import pub
 from kit.room import Room
 from kit.wire import GUARD_SECONDS
 from polycast.errors import RefusedError, RemoteError
-from polycast.model import Exact, Format, Message
+from polycast.model import Everything, Exact, Format, Message, StartPosition
 
 HELLO = b'{"batch_type":"End"}'
 """What a publisher begins with: the end of no batch, which is answered at once."""
@@ -79,8 +80,8 @@ def test_a_refusal_in_a_batch_tells_how_many_were_accepted(kind: str) -> None:
         read_exactly(connection, b'{"batch_type":"Count","count":3}' + in_short("a", b"x") * 3)
         connection.sendall(error(500, "disk full", count=2))
 
-    told = pytest.raises(RefusedError, match="500 disk full; 2 of 3 messages were accepted")
-    with Scripted(script) as at, KINDS[kind]("hermod", at, True) as client, told:
+    reported = pytest.raises(RefusedError, match="500 disk full; 2 of 3 messages were accepted")
+    with Scripted(script) as at, KINDS[kind]("hermod", at, True) as client, reported:
         client.publish([Message("a", b"x")] * 3)
 
 
@@ -169,8 +170,39 @@ def test_messages_have_their_sequence(broker: Broker, room: Room, kind: str) -> 
         client.subscribe([Exact(topic)])
         with KINDS[kind]("hermod", place(broker, "hermod", True), True) as publisher:
             publisher.publish(Message(topic, b"%d" % number) for number in range(5))
-        heard = take(client, 5)
-    assert heard == [Message(topic, b"%d" % number, Format.BYTES, number) for number in range(5)]
+        received = take(client, 5)
+    assert [each[:4] for each in received] == [
+        (topic, b"%d" % number, Format.BYTES, number) for number in range(5)
+    ]
+
+
+def test_messages_have_their_offset_and_their_time(broker: Broker, kind: str) -> None:
+    """The same ones live and from the log, and those that the log says."""
+    topic = f"placed {kind}"
+    before = time.time()
+    with KINDS[kind]("hermod", place(broker, "hermod")) as client:
+        client.subscribe([Exact(topic)])
+        with KINDS[kind]("hermod", place(broker, "hermod", True), True) as publisher:
+            publisher.publish([Message(topic, b"one"), Message("between", b""), Message(topic, b"two")])
+        received = take(client, 2)
+    one, two = received
+    assert one.offset is not None and two.offset == one.offset + 2
+    assert one.time is not None and before - 1 <= one.time <= time.time()
+    with KINDS[kind]("hermod", place(broker, "hermod")) as client:
+        client.subscribe([Everything()], StartPosition(offset=one.offset))
+        again = take(client, 3)
+    assert [again[0], again[2]] == received and again[1].topic == "between"
+
+
+def test_a_broker_without_a_log_has_no_offsets(kind: str) -> None:
+    with (
+        Broker(listen=("hermod.pub", "hermod.sub")) as broker,
+        KINDS[kind]("hermod", place(broker, "hermod")) as client,
+        KINDS[kind]("hermod", place(broker, "hermod", True), True) as publisher,
+    ):
+        client.subscribe([Exact("a")])
+        publisher.publish([Message("a", b"x")])
+        assert take(client, 1) == [Message("a", b"x", Format.BYTES, 0)]
 
 
 def test_subscriptions_are_in_force_when_subscribe_returns(broker: Broker, room: Room, kind: str) -> None:
@@ -182,9 +214,9 @@ def test_subscriptions_are_in_force_when_subscribe_returns(broker: Broker, room:
 
 def test_a_subscription_that_is_refused(kind: str) -> None:
     def script(connection: socket.socket) -> None:
-        read_exactly(connection, b'{"topics":["secret"]}')
+        read_exactly(connection, b'{"topics":["secret"],"offsets":true}')
         connection.sendall(error(403, "not for you"))
-        read_exactly(connection, b'{"topics":["open"]}')
+        read_exactly(connection, b'{"topics":["open"],"offsets":true}')
         connection.sendall(hermod.OK + hermod.delivery("open", b"x", 7))
         read_exactly(connection, b'{"status":"CLOSE"}')
 
@@ -197,17 +229,17 @@ def test_a_subscription_that_is_refused(kind: str) -> None:
 
 def test_a_checksum_that_does_not_fit(kind: str) -> None:
     def script(connection: socket.socket) -> None:
-        read_exactly(connection, b'{"topics":["a"]}')
+        read_exactly(connection, b'{"topics":["a"],"offsets":true}')
         good = hermod.delivery("a", b"good", 0)
         connection.sendall(hermod.OK + good + good.replace(b"}good", b"}evil"))
         read_to_end(connection)
 
-    heard: list[Message] = []
+    received: list[Message] = []
     with Scripted(script) as at, pytest.raises(RemoteError, match="checksum"), KINDS[kind]("hermod", at) as client:
         client.subscribe([Exact("a")])
         for messages in client.messages():
-            heard += messages
-    assert [message.payload for message in heard] == [b"good"]
+            received += messages
+    assert [message.payload for message in received] == [b"good"]
 
 
 def test_deliveries_cut_anywhere(kind: str) -> None:
@@ -215,12 +247,12 @@ def test_deliveries_cut_anywhere(kind: str) -> None:
 
     def script(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        read_exactly(connection, b'{"topics":["a\\"}"]}')
+        read_exactly(connection, b'{"topics":["a\\"}"],"offsets":true}')
         for byte in hermod.OK + deliveries:
             connection.sendall(bytes([byte]))
         read_to_end(connection)
 
     with Scripted(script) as at, KINDS[kind]("hermod", at) as client:
         client.subscribe([Exact('a"}')])
-        heard = take(client, 9)
-    assert [(message.payload, message.sequence) for message in heard] == [(b"{" * n, n) for n in range(9)]
+        received = take(client, 9)
+    assert [(message.payload, message.sequence) for message in received] == [(b"{" * n, n) for n in range(9)]

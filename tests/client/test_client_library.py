@@ -35,8 +35,8 @@ def test_one_connection_publishes_and_subscribes(broker: Broker, room: Room, kin
         client.publish([Message("question", b"6 x 7")])
         peer.expect(pub("question", b"6 x 7"))
         room.send_commands(peer, pub("answer", b"42"))
-        [heard] = take(client, 1)
-    assert (heard.topic, heard.payload) == ("answer", b"42")
+        [received] = take(client, 1)
+    assert (received.topic, received.payload) == ("answer", b"42")
 
 
 def test_two_clients_of_different_dialects(broker: Broker, room: Room, kind: str) -> None:
@@ -79,12 +79,12 @@ def test_messages_before_invalid_input_are_delivered(kind: str) -> None:
         connection.sendall(pub("x", b"fine") + b"pub x 1 too long\n")
         connection.recv(65536)
 
-    heard: list[Message] = []
+    received: list[Message] = []
     with Scripted(begin_well) as at, pytest.raises(RemoteError), KINDS[kind]("simplest", at) as client:
         client.subscribe([Everything()])
         for messages in client.messages():
-            heard += messages
-    assert heard == [Message("x", b"fine")]
+            received += messages
+    assert received == [Message("x", b"fine")]
 
 
 def test_messages_without_a_subscription_are_dropped(broker: Broker, room: Room, kind: str) -> None:

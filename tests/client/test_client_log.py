@@ -11,7 +11,7 @@ import pytest
 from client.scripted import Scripted, read_exactly, read_to_end
 from client.shells import KINDS, take
 from kit import hermod
-from polycast.dialects.client_session import StartFrom
+from polycast.dialects.client_subscriptions import StartFrom
 from polycast.errors import RefusedError, UsageError
 from polycast.model import Contains, Everything, Exact, Message, Pattern, Prefix, StartPosition
 
@@ -35,7 +35,7 @@ def read_header(connection: socket.socket) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("patterns", "start", "said"),
+    ("patterns", "start", "output"),
     [
         ([Exact("a"), Exact("b.>")], None, {"topics": ["a", "b.>"]}),
         ([Prefix("a."), Contains("x"), Everything()], None, {"topics": [], "patterns": ["a.>", "~x", ">"]}),
@@ -47,12 +47,15 @@ def read_header(connection: socket.socket) -> dict[str, Any]:
             StartPosition(5),
             {"topics": ["time", "b"], "from": {"topics": {"time": 5, "b": 5}}},
         ),
+        ([Everything()], StartPosition(offset=2**62), {"topics": [], "patterns": [">"], "from": f"@{2**62}"}),
         ([Everything()], StartPosition(seconds=2.25), {"topics": [], "patterns": [">"], "from": {"time": 2250}}),
     ],
 )
-def test_where_to_begin(kind: str, patterns: list[Pattern], start: StartFrom | None, said: object) -> None:
+def test_where_to_begin(
+    kind: str, patterns: list[Pattern], start: StartFrom | None, output: dict[str, Any]
+) -> None:
     def script(connection: socket.socket) -> None:
-        assert read_header(connection) == said
+        assert read_header(connection) == {**output, "offsets": True}
         connection.sendall(hermod.OK)
         assert read_to_end(connection) == b'{"status":"CLOSE"}'
 

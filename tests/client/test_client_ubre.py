@@ -12,14 +12,14 @@ from typing import Any, cast
 import pytest
 
 from client.scripted import Scripted, read_to_end
-from client.shells import KINDS, Shell, place, take
+from client.shells import KINDS, Shell, place, take, take_plain
 from kit.broker import Broker
 from kit.frames import pub
 from kit.room import Room
 from kit.wire import GUARD_SECONDS
 from polycast.client import NO_BODY, Handler, Response, connect, from_body, to_body
 from polycast.errors import RefusedError, RemoteError, UsageError
-from polycast.model import Body, Exact, Format, Message
+from polycast.model import Body, Exact, Format, Message, StartPosition
 
 VALUES = ["text", "", 21, -1.5, None, True, [1, {"a": "größer"}], {"deep": [[]]}]
 
@@ -128,10 +128,12 @@ async def answer_later(body: Body) -> Body:
     return body
 
 
-@pytest.mark.parametrize(("handler", "word"), [(answer_later, "async"), (None, "no function")])
-def test_handlers_that_cannot_be(broker: Broker, kind: str, handler: Any, word: str) -> None:
-    with dial(kind, broker) as client, pytest.raises(UsageError, match=word):
-        client.serve("route", handler)
+def test_handlers_that_cannot_be(broker: Broker, kind: str) -> None:
+    with dial(kind, broker) as client, pytest.raises(UsageError, match="no function"):
+        client.serve("route", cast(Any, None))
+    with dial("blocking", broker) as client, pytest.raises(UsageError, match="async") as caught:
+        client.serve("route", answer_later)
+    assert "connect_async" in caught.value.hint
 
 
 def test_a_handler_that_turns_out_to_be_async_is_a_failure(broker: Broker, kind: str) -> None:
@@ -195,7 +197,7 @@ def test_formats_survive(broker: Broker, kind: str) -> None:
     with dial(kind, broker) as subscriber, dial(kind, broker) as publisher:
         subscriber.subscribe([Exact("x")])
         publisher.publish(FORMATS)
-        assert take(subscriber, len(FORMATS)) == FORMATS
+        assert take_plain(subscriber, len(FORMATS)) == FORMATS
 
 
 @pytest.mark.parametrize(
@@ -217,7 +219,7 @@ def test_bytes_are_bytes_elsewhere_and_text_where_they_can_be(broker: Broker, ro
     with dial(kind, broker) as client:
         client.subscribe([Exact("raw")])
         client.publish([Message("raw", b"\xff\0"), Message("raw", b"hi"), Message("raw", b"")])
-        assert take(client, 3) == [
+        assert take_plain(client, 3) == [
             Message("raw", b"\xff\0"),
             Message("raw", b"hi", Format.TEXT),
             Message("raw", b"", Format.TEXT),
@@ -266,3 +268,19 @@ def test_a_response_that_is_not_http(kind: str) -> None:
 
     with Scripted(greet) as at, pytest.raises(RemoteError, match="not HTTP"):
         KINDS[kind]("ubre", at)
+
+
+def test_messages_have_their_position(broker: Broker, kind: str) -> None:
+    topic = f"placed ubre {kind}"
+    output = [(topic, b"\xff", Format.BYTES), (topic, b"null", Format.JSON), (topic, b"", Format.NONE)]
+    with KINDS[kind]("ubre", place(broker, "ubre")) as client:
+        client.subscribe([Exact(topic)])
+        client.publish(Message(*each) for each in output)
+        received = take(client, 3)
+    assert [each[:3] for each in received] == output
+    first = received[0].offset
+    assert first is not None
+    assert [each[3:5] for each in received] == [(0, first), (1, first + 1), (2, first + 2)]
+    with KINDS[kind]("hermod", place(broker, "hermod")) as again:
+        again.subscribe([Exact(topic)], StartPosition(offset=first))
+        assert [each[3:] for each in take(again, 3)] == [each[3:] for each in received]

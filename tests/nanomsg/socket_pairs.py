@@ -1,4 +1,4 @@
-"""Where sockets meet in these tests."""
+"""Addresses and pairs of sockets for these tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _numbers = itertools.count()
 
 
 def place(scheme: str, folder: Path) -> str:
-    """A place to bind to that nobody has used before."""
+    """An unused address to bind to."""
     urls = {
         "tcp": "tcp://127.0.0.1:0",
         "ipc": f"ipc://{folder}/{next(_numbers)}",
@@ -26,7 +26,7 @@ def place(scheme: str, folder: Path) -> str:
 
 
 def join(pub: Socket, sub: Socket, url: str, binds: str = "pub") -> str:
-    """Connects the two, and says where."""
+    """Connects the two and returns the address."""
     listener, dialler = (pub, sub) if binds == "pub" else (sub, pub)
     real = listener.bind(url)
     dialler.connect(real)

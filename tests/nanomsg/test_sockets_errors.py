@@ -1,4 +1,4 @@
-"""What cannot be done says so: with the number that nanomsg would have set, and in time."""
+"""Errors: the errno that nanomsg sets, and timeouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of nn_pubsub(7), statement by statement, and the sentences around it."""
+"""The example of nn_pubsub(7), and the statements of that page."""
 
 from __future__ import annotations
 

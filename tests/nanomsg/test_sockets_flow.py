@@ -1,4 +1,4 @@
-"""Slow peers: a publisher never waits for them, a subscriber makes its publishers wait."""
+"""Slow peers: a PUB drops messages for them, a SUB slows its publishers (backpressure)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_subscriber_that_catches_up_receives_again() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_subscriber_that_does_not_receive_makes_its_publisher_wait(scheme: str, tmp_path: Path) -> None:
-    """What is between the two is bounded; what was not missed arrives, in order."""
+    """The queue is bounded; messages that were not dropped arrive in order."""
     with Socket(PUB, queue_bytes=200_000) as pub, Socket(SUB, queue_bytes=200_000) as sub:
         sub.subscribe(b"")
         sub.connect(pub.bind(place(scheme, tmp_path)))
@@ -89,17 +89,17 @@ def test_reading_stops_while_the_queue_is_full_and_goes_on_then() -> None:
         peer.send(PUB_HEADER)
         carried = threading.Event()
 
-        def talk() -> None:
+        def publish() -> None:
             for number in range(count):
                 peer.send(message(b"%08d" % number + body))
             carried.set()
 
-        talker = threading.Thread(target=talk, daemon=True)
-        talker.start()
+        publisher = threading.Thread(target=publish, daemon=True)
+        publisher.start()
         assert sub.recv(GUARD_SECONDS)[:8] == b"00000000"
         assert not carried.wait(0.2), "20 MB went into a queue of 50 KB"
         assert [int(message[:8]) for message in take(sub, count - 1)] == list(range(1, count))
-        talker.join(GUARD_SECONDS)
+        publisher.join(GUARD_SECONDS)
 
 
 def test_empty_messages_fill_a_queue_too() -> None:
@@ -108,19 +108,19 @@ def test_empty_messages_fill_a_queue_too() -> None:
         peer.send(PUB_HEADER)
         carried = threading.Event()
 
-        def talk() -> None:
+        def publish() -> None:
             with suppress(OSError):
                 peer.send(bytes(8 * 4_000_000))
                 carried.set()
 
-        talker = threading.Thread(target=talk, daemon=True)
-        talker.start()
+        publisher = threading.Thread(target=publish, daemon=True)
+        publisher.start()
         assert sub.recv(GUARD_SECONDS) == b""
         assert not carried.wait(0.2), "four million messages went into a queue of a thousand"
         sub.close()
         with pytest.raises(OSError, match="closed"):
             sub.recv()
-        talker.join(GUARD_SECONDS)
+        publisher.join(GUARD_SECONDS)
         assert not carried.is_set()
 
 
@@ -128,16 +128,16 @@ def test_many_senders_lose_nothing(tmp_path: Path) -> None:
     threads, each = 8, 2000
     with pair(place("tcp", tmp_path), b"") as (pub, sub):
 
-        def talk(name: int) -> None:
+        def publish(name: int) -> None:
             for number in range(each):
                 pub.send(b"%d %d" % (name, number))
 
-        talkers = [threading.Thread(target=talk, args=(name,)) for name in range(threads)]
-        for talker in talkers:
-            talker.start()
+        publishers = [threading.Thread(target=publish, args=(name,)) for name in range(threads)]
+        for publisher in publishers:
+            publisher.start()
         got = [tuple(map(int, message.split())) for message in take(sub, threads * each)]
-        for talker in talkers:
-            talker.join()
+        for publisher in publishers:
+            publisher.join()
         for name in range(threads):
             assert [number for who, number in got if who == name] == list(range(each))
 

@@ -1,4 +1,4 @@
-"""Beginning and end: threads, files, processes."""
+"""Start and end of sockets: threads, files, processes."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_two_processes(scheme: str, tmp_path: Path) -> None:
 
 
 def test_a_process_that_ends_without_closing_loses_nothing(tmp_path: Path) -> None:
-    """What was sent goes out, the socket file goes away, and nothing is said about threads."""
+    """Sent messages are flushed, the socket file is removed, and no thread prints an error."""
     path = tmp_path / "sock"
     with Socket(SUB) as sub, Program(sys.executable, "-c", PUBLISHER, f"ipc://{path}") as process:
         sub.subscribe(b"")

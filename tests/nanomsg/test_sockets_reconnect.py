@@ -1,4 +1,4 @@
-"""Whoever connects need not be second, and comes back; and what becomes of socket files."""
+"""Sockets dial before the listener exists, and again after it ends; socket files are removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from polycast.nanomsg import PUB, SUB, Socket
 
 
 def fixed_place(scheme: str, folder: Path) -> str:
-    """One that stays the same when it is bound again."""
+    """An address that can be bound again."""
     return place(scheme, folder).replace(":0", f":{free_port()}")
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions: prefixes, byte for byte, counted like nanomsg counts them."""
+"""Subscriptions: prefixes of bytes, counted as in nanomsg."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def sockets(tmp_path: Path) -> Iterator[tuple[Socket, Socket]]:
         yield pair_
 
 
-def heard(sockets: tuple[Socket, Socket], *messages: bytes) -> list[bytes]:
-    """What gets through of these messages."""
+def received(sockets: tuple[Socket, Socket], *messages: bytes) -> list[bytes]:
+    """The received part of these messages."""
     pub, sub = sockets
     for message in messages:
         pub.send(message)
@@ -33,24 +33,24 @@ def heard(sockets: tuple[Socket, Socket], *messages: bytes) -> list[bytes]:
 
 def test_a_topic_is_how_a_message_begins(sockets: tuple[Socket, Socket]) -> None:
     sockets[1].subscribe(b"Hello")
-    said = [b"Hello, World!", b"Hello", b"Hell", b"hello", b" Hello", b"", b"HelloHello"]
-    assert heard(sockets, *said) == [b"Hello, World!", b"Hello", b"HelloHello"]
+    sent = [b"Hello, World!", b"Hello", b"Hell", b"hello", b" Hello", b"", b"HelloHello"]
+    assert received(sockets, *sent) == [b"Hello, World!", b"Hello", b"HelloHello"]
 
 
 def test_no_bytes_match_every_message(sockets: tuple[Socket, Socket]) -> None:
     sockets[1].subscribe(b"")
-    assert heard(sockets, b"x", b"", b"\0") == [b"x", b"", b"\0"]
+    assert received(sockets, b"x", b"", b"\0") == [b"x", b"", b"\0"]
 
 
 def test_bytes_are_no_text(sockets: tuple[Socket, Socket]) -> None:
     sockets[1].subscribe(b"\xff\0")
-    assert heard(sockets, b"\xff\0\0", b"\xff", b"\xff\x01") == [b"\xff\0\0"]
+    assert received(sockets, b"\xff\0\0", b"\xff", b"\xff\x01") == [b"\xff\0\0"]
 
 
 def test_two_matching_subscriptions_deliver_once(sockets: tuple[Socket, Socket]) -> None:
     for topic in (b"a", b"ab", b"ab", b""):
         sockets[1].subscribe(topic)
-    assert heard(sockets, b"abc") == [b"abc"]
+    assert received(sockets, b"abc") == [b"abc"]
 
 
 def test_unsubscribe(sockets: tuple[Socket, Socket]) -> None:
@@ -58,7 +58,7 @@ def test_unsubscribe(sockets: tuple[Socket, Socket]) -> None:
     sub.subscribe(b"a")
     sub.subscribe(b"b")
     sub.unsubscribe(b"a")
-    assert heard(sockets, b"a1", b"b1") == [b"b1"]
+    assert received(sockets, b"a1", b"b1") == [b"b1"]
 
 
 def test_twice_subscribed_is_twice_to_unsubscribe(sockets: tuple[Socket, Socket]) -> None:
@@ -66,16 +66,16 @@ def test_twice_subscribed_is_twice_to_unsubscribe(sockets: tuple[Socket, Socket]
     sub.subscribe(b"a")
     sub.subscribe(b"a")
     sub.unsubscribe(b"a")
-    assert heard(sockets, b"a1") == [b"a1"]
+    assert received(sockets, b"a1") == [b"a1"]
     sub.unsubscribe(b"a")
-    assert heard(sockets, b"a2") == []
+    assert received(sockets, b"a2") == []
 
 
 def test_unsubscribing_an_unknown_topic(sockets: tuple[Socket, Socket]) -> None:
     sub = sockets[1]
     sub.unsubscribe(b"never")
     sub.subscribe(b"never")
-    assert heard(sockets, b"never mind") == [b"never mind"]
+    assert received(sockets, b"never mind") == [b"never mind"]
 
 
 def test_a_longer_topic_does_not_end_a_shorter_one(sockets: tuple[Socket, Socket]) -> None:
@@ -83,7 +83,7 @@ def test_a_longer_topic_does_not_end_a_shorter_one(sockets: tuple[Socket, Socket
     sub.subscribe(b"a")
     sub.subscribe(b"abc")
     sub.unsubscribe(b"abc")
-    assert heard(sockets, b"abcd") == [b"abcd"]
+    assert received(sockets, b"abcd") == [b"abcd"]
 
 
 def test_unsubscribing_drops_queued_messages(tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ def test_many_topics_equal_brute_force(sockets: tuple[Socket, Socket]) -> None:
     words = [bytes(chance.choices(b"ab", k=chance.randint(1, 7))) for _ in range(40)]
     for word in words:
         sockets[1].subscribe(word)
-    said = [bytes(chance.choices(b"ab", k=chance.randint(0, 9))) for _ in range(500)]
-    assert heard(sockets, *said) == [message for message in said if message.startswith(tuple(words))]
+    sent = [bytes(chance.choices(b"ab", k=chance.randint(0, 9))) for _ in range(500)]
+    assert received(sockets, *sent) == [message for message in sent if message.startswith(tuple(words))]
 
 
 def test_a_topic_is_bytes(sockets: tuple[Socket, Socket]) -> None:

@@ -1,4 +1,4 @@
-"""Sockets over WebSocket: the handshake, the frames, and peers that break either."""
+"""Sockets over WebSocket: handshake, frames, and invalid peers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLACE = "ws://127.0.0.1:0"
 
 @pytest.mark.parametrize("path", ["/", "/any/path?and=more", ""])
 def test_a_publisher(path: str) -> None:
-    """nng names no path where its address has none."""
+    """nng sends an empty path if its address has none."""
     with Socket(PUB) as pub, WebSocket(port_of(pub.bind(f"{PLACE}/x")), path, PUBLISHER) as peer:
         pub.wait_for_peers(1, GUARD_SECONDS)
         pub.send(b"foo|Hello!")
@@ -60,7 +60,7 @@ def test_another_sub_protocol_is_refused(protocol: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         b"\0SP\0\0\x21\0\0\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -70,15 +70,15 @@ def test_another_sub_protocol_is_refused(protocol: str) -> None:
     ],
     ids=["not http", "no upgrade", "version", "key", "too long"],
 )
-def test_a_request_that_is_no_upgrade(said: bytes) -> None:
+def test_a_request_that_is_no_upgrade(sent: bytes) -> None:
     with Socket(PUB) as pub, Peer(port_of(pub.bind(PLACE))) as peer:
-        peer.send(said)
+        peer.send(sent)
         assert not peer.expect_closed().startswith(b"HTTP/1.1 1")
         assert pub.peers == 0
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("sent", "code"),
     [
         (frame(TEXT, b"text"), 1003),
         (frame(BINARY, b"x" * 1001)[:8], 1009),
@@ -87,13 +87,13 @@ def test_a_request_that_is_no_upgrade(said: bytes) -> None:
     ],
     ids=["text", "too large", "no mask", "unknown kind"],
 )
-def test_a_bad_publisher_gets_the_reason(said: bytes, code: int) -> None:
+def test_a_bad_publisher_gets_the_reason(sent: bytes, code: int) -> None:
     sub = Socket(SUB, message_bytes=1000)
     with sub, WebSocket(port_of(sub.bind(PLACE)), "/", SUBSCRIBER) as peer:
         sub.subscribe(b"")
         peer.send_binary(b"good")
         assert sub.recv(GUARD_SECONDS) == b"good"
-        peer.send(said)
+        peer.send(sent)
         peer.expect_close(code)
 
 
@@ -127,7 +127,7 @@ def test_frames_of_a_dialler_are_masked() -> None:
         pub.connect(sub.bind(f"{PLACE}/"))
         pub.wait_for_peers(1, GUARD_SECONDS)
         pub.send(b"x" * 100_000)
-        assert sub.recv(GUARD_SECONDS) == b"x" * 100_000  # a frame without a mask would have cost it the pipe
+        assert sub.recv(GUARD_SECONDS) == b"x" * 100_000  # the server closes the pipe after a frame without a mask
 
 
 def test_a_listener_that_agrees_to_something_else() -> None:

@@ -1,4 +1,4 @@
-"""What goes over the wire on tcp and ipc, and peers that do not know it."""
+"""The bytes on tcp and ipc, and invalid peers."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_ipc_has_a_byte_before_each_size(tmp_path: Path) -> None:
         pub.bind(f"ipc://{tmp_path}/pub")
         sub.subscribe(b"")
         sub.bind(f"ipc://{tmp_path}/sub")
-        with FilePeer(f"{tmp_path}/pub") as listener, FilePeer(f"{tmp_path}/sub") as talker:
+        with FilePeer(f"{tmp_path}/pub") as listener, FilePeer(f"{tmp_path}/sub") as publisher:
             listener.send(SUB_HEADER)
             pub.wait_for_peers(1, GUARD_SECONDS)
             pub.send(b"x|y")
             listener.expect(PUB_HEADER + typed(b"x|y"))
-            talker.send(PUB_HEADER + typed(b"z") + typed(b""))
+            publisher.send(PUB_HEADER + typed(b"z") + typed(b""))
             assert take(sub, 2) == [b"z", b""]
 
 

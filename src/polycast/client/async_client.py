@@ -1,131 +1,251 @@
-"""The asyncio client: a stream around a client session. For any number of tasks of one loop.
-
-A task that waits for something reads, one task at a time, on behalf of all tasks. While no task waits, nothing is
-read, so unread messages stay with the broker (backpressure).
-"""
+"""The asyncio client: one connection after the other. For any number of tasks of one loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
+from typing import TypeVar
 
-from polycast.client.credentials import to_context
-from polycast.client.failures import (
-    ACK_SECONDS,
-    NOTICE_SECONDS,
-    READ_BYTES,
-    closed,
-    lost,
-    silent,
-    to_seconds,
-    unreachable,
-)
+from polycast.address import Address
+from polycast.client.async_connection import AsyncConnection
+from polycast.client.failures import ACK_SECONDS, closed, no_broker, passes, to_seconds
+from polycast.client.publication import Publication, new_batch_ids
+from polycast.client.resume import Resume
 from polycast.dialects.client_requests import NO_BODY, Handler, Response
-from polycast.dialects.client_session import WINDOW, ClientSession, Command, PendingAcks, StartFrom
-from polycast.errors import RemoteError
+from polycast.dialects.client_session import WINDOW, ClientSession, PendingAcks
+from polycast.dialects.client_subscriptions import StartFrom
+from polycast.errors import RefusedError, RemoteError, ReplyTimeoutError
 from polycast.model import Body, Message, Pattern
+
+T = TypeVar("T")
 
 
 class AsyncClient:
-    """One connection. `publish` and `subscribe` can be called any number of times; `messages` yields what arrives.
+    """`publish` and `subscribe` can be called any number of times; `messages` yields what arrives.
 
-    The end of an `async with` block waits until the broker has read all publications. In a dialect with
-    acknowledgements, `publish` waits for them.
+    When the connection is lost, the next operation reconnects, subscribes again and, in hermod, continues where
+    the last connection ended. The end of an `async with` block waits until the broker has read all publications.
+    In a dialect with acknowledgements, `publish` waits for them.
     """
 
-    def __init__(
-        self, session: ClientSession, stream: StreamProtocol, writer: asyncio.StreamWriter, timeout: float
-    ) -> None:
-        """Use `open` or `connect_async`, which dial and do the handshake."""
-        self.address = session.address
-        self._session = session
-        self._stream = stream
-        self._reader = stream.reader
-        self._writer = writer
-        self._timeout = timeout
-        self._reading = asyncio.Lock()
-        self._ended = False
-        self._closed = False
+    _connection: AsyncConnection
+
+    def __init__(self, resume: Resume, timeout: float = 10.0) -> None:
+        """Use `open` or `connect_async`. `timeout` is for a connection, its handshake, and replies that a broker
+        sends at once."""
+        self._resume = resume
+        self._timeout = to_seconds(timeout)
+        self._batch_ids = new_batch_ids()
+        self._closing = asyncio.Event()
+        self._connected = False
+        self._dialing = asyncio.Lock()
 
     @classmethod
-    async def open(cls, session: ClientSession, timeout: float = 10.0) -> AsyncClient:
-        """`timeout` is for the connection, the handshake, and replies that a broker sends at once."""
-        seconds = to_seconds(timeout)
-        client = cls(session, *await _open(session, seconds), seconds)
-        try:
-            await client._run(session.open())
-        except BaseException:
-            client._writer.transport.abort()
-            raise
+    async def open(cls, resume: Resume, timeout: float = 10.0) -> AsyncClient:
+        client = cls(resume, timeout)
+        for left in range(resume.addresses - 1, -1, -1):
+            try:
+                await client._dial()
+                break
+            except RemoteError as error:
+                resume.fail(error)
+                if not left or not passes(error):
+                    raise
         return client
 
-    async def publish(self, messages: Iterable[Message]) -> None:
+    @property
+    def address(self) -> Address:
+        """Of the broker that this client is connected to, or was."""
+        return self._connection.address
+
+    @property
+    def reconnects(self) -> int:
+        return self._resume.reconnects
+
+    @property
+    def _closed(self) -> bool:
+        return self._closing.is_set()
+
+    # -- operations --------------------------------------------------------------------------------------
+
+    async def publish(self, messages: Iterable[Message], timeout: float = ACK_SECONDS) -> None:
         """Returns when all messages are acknowledged or, in a dialect without acknowledgements, sent.
 
-        RefusedError: the broker refused a message. RemoteError: the connection is lost.
+        RefusedError: the broker refused a message. ReplyTimeoutError: no acknowledgement, or no broker, for
+        `timeout` seconds. RemoteError: the connection is lost, and messages with it.
         """
-        session, acks = self._session, PendingAcks()
-        for block in session.blocks(messages, acks):
-            await self._send(block)
-            await self._wait(lambda: len(session.pending) < WINDOW, ACK_SECONDS)
-            if acks.error:
-                break
-        await self._wait(lambda: not acks.pending, ACK_SECONDS)
-        session.check(acks)
+        seconds = to_seconds(timeout)
+        publication = Publication(self._connection.session, messages, self._batch_ids)
+        await self._retry(
+            lambda connection: self._send(connection, publication, seconds), seconds, publication.may_resend
+        )
 
-    async def publish_once(self, messages: Iterable[Message], batch_id: str) -> int:
+    async def _send(self, connection: AsyncConnection, publication: Publication, seconds: float) -> None:
+        session = connection.session
+        try:
+            for block in publication.blocks():
+                await connection.wait(lambda: len(session.pending) < WINDOW, seconds)
+                if publication.refused:
+                    break
+                await connection.send(publication.to_frame(block, session), seconds)
+            await connection.wait(lambda: publication.done, seconds)
+        finally:
+            publication.check(session)  # a refusal explains why the connection ended
+
+    async def publish_once(self, messages: Iterable[Message], batch_id: str, timeout: float = ACK_SECONDS) -> int:
         """Publishes an atomic and idempotent batch; returns the number of its messages.
 
         For `hermod`, and a broker with a log. RefusedError: a batch with another number of messages was published
         under this id.
         """
-        session, acks = self._session, PendingAcks()
-        await self._send(session.batch(messages, batch_id, acks))
-        await self._wait(lambda: not acks.pending, ACK_SECONDS)
-        session.check(acks)
-        session.check_count(acks, batch_id, acks.sent)
-        return acks.accepted
+        seconds, listed = to_seconds(timeout), list(messages)
+
+        async def act(connection: AsyncConnection) -> int:
+            session, acks = connection.session, PendingAcks()
+            await connection.send(session.batch(listed, batch_id, acks), seconds)
+            await connection.wait(lambda: not acks.pending, seconds)
+            session.check(acks)
+            session.check_count(acks, batch_id, acks.sent)
+            return acks.accepted
+
+        return await self._retry(act, seconds)
 
     async def subscribe(self, patterns: Iterable[Pattern], start: StartFrom | None = None) -> None:
         """Returns when the subscriptions are in force, in a dialect that confirms it.
 
         With `start`, the broker first replays its log from there.
         """
-        await self._run(self._session.subscribe(patterns, start))
+        wanted = self._connection.session.check_patterns(patterns, start)
+        await self._retry(
+            lambda connection: connection.run(connection.session.subscribe(wanted, start)), self._timeout
+        )
+
+    async def receive(self, timeout: float | None = None) -> list[Message]:
+        """The next messages that arrive and match, at least one; none if the broker or this client has closed.
+
+        ReplyTimeoutError: none arrived for `timeout` seconds.
+        """
+        seconds = None if timeout is None else to_seconds(timeout)
+        if self._closed:
+            return []
+        try:
+            return await self._retry(lambda connection: self._receive(connection, seconds), seconds)
+        except RemoteError:
+            if not self._closed:
+                raise
+            return []
+
+    async def _receive(self, connection: AsyncConnection, seconds: float | None) -> list[Message]:
+        batch = await connection.receive(seconds)
+        if not batch and self._resume.reconnect and not self._closed:
+            raise connection.session.ended()
+        return batch
 
     async def messages(self) -> AsyncIterator[list[Message]]:
-        """Lists of messages that arrive and match, until the broker or this client closes the connection."""
-        session = self._session
-        while not self._closed:
-            try:
-                await self._wait(lambda: bool(session.messages) or self._ended or self._closed, None)
-            except RemoteError:
-                if not self._closed:
-                    raise
-            if self._closed:
-                return
-            if not session.messages:
-                session.check_end()
-                return
-            yield session.take()
+        """Lists of messages that arrive and match, until this client closes or, if it does not reconnect, the
+        broker closes."""
+        while batch := await self.receive():
+            yield batch
 
     async def request(self, route: str, body: Body = NO_BODY, timeout: float = ACK_SECONDS) -> Response:
-        """The response; `success` is false if the request failed."""
-        seconds, responses = to_seconds(timeout), self._session.responses
-        data, number = self._session.to_request(route, body)
-        try:
-            await self._send(data)
-            await self._wait(lambda: responses[number] is not None, seconds)
-        finally:
-            response = responses.pop(number)
-        assert response is not None
-        return response
+        """The response; `success` is false if the request failed. A request is not sent again."""
+        seconds = to_seconds(timeout)
+        return await self._retry(
+            lambda connection: connection.request(route, body, seconds), seconds, lambda session: False
+        )
 
     async def serve(self, route: str, handler: Handler) -> None:
-        """Serves a route. Requests are handled while this client reads, as in `messages`."""
-        await self._run(self._session.to_offer(route, handler))
+        """Serves a route. Requests are handled while this client reads, as in `messages`.
+
+        An `async` handler runs as a task of its own. `close` cancels those that still run.
+        """
+        await self._retry(
+            lambda connection: connection.run(connection.session.to_offer(route, handler)), self._timeout
+        )
+
+    # -- connections -------------------------------------------------------------------------------------
+
+    async def _retry(
+        self,
+        act: Callable[[AsyncConnection], Awaitable[T]],
+        seconds: float | None,
+        may_repeat: Callable[[ClientSession], bool] = lambda session: True,
+    ) -> T:
+        """Acts on a connection, and on the next one if that is lost."""
+        while True:
+            connection = await self._connect(seconds)
+            try:
+                return await act(connection)
+            except ReplyTimeoutError:
+                raise
+            except RemoteError as error:
+                repeats = self._resume.may_return(connection.session, error) and not self._closed
+                self._lose(connection, error)
+                if not repeats or not may_repeat(connection.session):
+                    raise
+
+    def _lose(self, connection: AsyncConnection, error: RemoteError) -> None:
+        """A client that does not reconnect keeps its connection, whose methods raise."""
+        session = connection.session
+        refused = isinstance(error, RefusedError) and not session.closing
+        if refused or connection is not self._connection or not self._connected or self._closed:
+            return
+        self._resume.lose(session, error, time.monotonic())
+        if self._resume.reconnect:
+            connection.abort()
+            self._connected = False
+
+    async def _connect(self, seconds: float | None) -> AsyncConnection:
+        """The connection; a new one if it is lost."""
+        self._check_idle()
+        if self._connected and not self._closed:
+            return self._connection
+        try:
+            async with asyncio.timeout(seconds), self._dialing:
+                while not self._connected and not self._closed:
+                    await self._redial()
+        except TimeoutError as error:
+            raise no_broker(self.address, seconds or 0, self._resume.error) from error
+        if self._closed:
+            raise closed(self._connection.session)
+        return self._connection
+
+    async def _redial(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), self._resume.pause())
+            return
+        try:
+            await self._dial()
+        except RemoteError as error:
+            self._resume.fail(error)
+            if not passes(error):
+                raise
+
+    def _check_idle(self) -> None:
+        """Notices that the broker has closed, before something is sent that could not be sent again."""
+        connection, session = self._connection, self._connection.session
+        idle = not session.unacknowledged and not session.messages and not session.pending
+        if idle and self._resume.reconnect and connection.is_closed_by_broker:
+            self._lose(connection, session.ended())
+
+    async def _dial(self) -> None:
+        dial = self._resume.next_dial()
+        session = await asyncio.to_thread(dial) if self._resume.dials_block else dial()
+        self._resume.begin(session)
+        connection = await AsyncConnection.open(session, self._timeout)
+        try:
+            for command in self._resume.commands(session):
+                await connection.run(command)
+        except BaseException:
+            await connection.disconnect()
+            raise
+        self._connection, self._connected = connection, True
+        self._resume.connected(session, time.monotonic())
+
+    # -- the end -----------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Closes the sending direction and waits for the broker to close, which it does when it has read
@@ -135,41 +255,19 @@ class AsyncClient:
         """
         if self._closed:
             return
-        self._closed = True
+        self._closing.set()
         try:
-            if self._session.unacknowledged:
-                await self._check_early_end()
-            async with asyncio.timeout(ACK_SECONDS if self._session.unacknowledged else self._timeout):
-                await self._shut_down()
-        except OSError as error:
-            self._writer.transport.abort()
-            if self._session.unacknowledged:
-                raise lost(self._session, error) from error
+            if self._connected:
+                await self._connection.close()
         finally:
-            self._writer.close()
-            await self._writer.wait_closed()
-        self._session.check_end()
+            self._resume.close()
 
-    async def _check_early_end(self) -> None:
-        """Raises if the broker closes first, which means that it refused something."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(NOTICE_SECONDS):
-                await self._stream.ended.wait()
-        if self._stream.ended.is_set():
-            raise await self._to_end()
-
-    async def _shut_down(self) -> None:
-        self._writer.write(self._session.closing_bytes())
-        await self._writer.drain()
-        if not self._writer.can_write_eof():  # TLS exchanges close_notify in `close`
-            return
-        self._writer.write_eof()
-        async with self._reading:
-            while data := await self._reader.read(READ_BYTES):
-                self._session.receive(data)
-                self._session.take()
-        if self._stream.error:
-            raise self._stream.error
+    async def disconnect(self) -> None:
+        """Closes the connection at once. Publications that are not acknowledged may be lost."""
+        if not self._closed:
+            self._closing.set()
+            await self._connection.disconnect()
+            self._resume.close()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -180,98 +278,4 @@ class AsyncClient:
         if error is None:
             await self.close()
         else:
-            self._closed = True
-            self._writer.transport.abort()
-
-    async def _run(self, command: Command) -> None:
-        await self._send(command.data)
-        await self._wait(lambda: not command.acks.pending, self._timeout)
-        self._session.check(command.acks)
-
-    async def _wait(self, done: Callable[[], bool], seconds: float | None) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                while not done():
-                    async with self._reading:
-                        if not done():
-                            await self._read()
-                    if self._ended and not done():
-                        raise closed(self._session) if self._closed else self._session.ended()
-        except TimeoutError as error:
-            raise silent(self._session, seconds or 0) from error
-
-    async def _read(self) -> None:
-        """Reads once and sends the reply."""
-        if self._session.failure:
-            raise self._session.failure
-        data = await self._receive()
-        self._ended = not data
-        if data and (reply := self._session.receive(data)) and not self._closed:
-            self._writer.write(reply)
-
-    async def _receive(self) -> bytes:
-        data = await self._reader.read(READ_BYTES)
-        if not data and self._stream.error:
-            raise lost(self._session, self._stream.error)
-        return data
-
-    async def _to_end(self) -> RemoteError:
-        """The error for a broker that closed first."""
-        await self._read_last_reply()
-        return lost(self._session, self._stream.error) if self._stream.error else self._session.ended()
-
-    async def _send(self, data: bytes) -> None:
-        if self._closed:
-            raise closed(self._session)
-        if self._session.unacknowledged and self._stream.ended.is_set():
-            raise await self._to_end()
-        try:
-            self._writer.write(data)
-            await self._writer.drain()
-        except OSError as error:
-            await self._read_last_reply()
-            raise lost(self._session, error) from error
-
-    async def _read_last_reply(self) -> None:
-        """A broker may send the reason before it closes."""
-        async with self._reading:
-            while data := await self._reader.read(READ_BYTES):
-                self._session.receive(data)
-
-
-class StreamProtocol(asyncio.StreamReaderProtocol):
-    """However the connection ends, the bytes before the end can still be read."""
-
-    def __init__(self) -> None:
-        self.reader = asyncio.StreamReader(READ_BYTES)
-        super().__init__(self.reader)
-        self.error: OSError | None = None
-        self.ended = asyncio.Event()
-        """Set at the end of the input; bytes before it may still be unread."""
-
-    def eof_received(self) -> bool | None:
-        self.ended.set()
-        return super().eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.error = exc if isinstance(exc, OSError) else None
-        self.ended.set()
-        super().connection_lost(None)
-
-
-async def _open(session: ClientSession, timeout: float) -> tuple[StreamProtocol, asyncio.StreamWriter]:
-    address, loop = session.address, asyncio.get_running_loop()
-    context = to_context(address, session.credentials)
-    stream = StreamProtocol()
-    try:
-        async with asyncio.timeout(timeout):
-            transport: asyncio.Transport
-            if address.scheme == "ipc":
-                transport, _ = await loop.create_unix_connection(lambda: stream, address.path)
-            else:
-                transport, _ = await loop.create_connection(
-                    lambda: stream, address.host, address.port, ssl=context
-                )
-    except OSError as error:
-        raise unreachable(address, error) from error
-    return stream, asyncio.StreamWriter(transport, stream, stream.reader, loop)
+            await self.disconnect()

@@ -6,7 +6,7 @@ import ssl
 
 from polycast.address import Address
 from polycast.dialects.client_session import ClientSession
-from polycast.errors import RemoteError, UsageError
+from polycast.errors import RefusedError, RemoteError, ReplyTimeoutError, UsageError
 
 READ_BYTES = 256 * 1024
 ACK_SECONDS = 60.0
@@ -18,6 +18,8 @@ After it, a broker that refuses looks like one that has read everything and clos
 """
 LEAST_SECONDS = 0.001
 """A timeout of 0 makes a socket non-blocking."""
+PASSING = (500, 503, 507, 1011, 1012, 1013)
+"""Codes of hermod and of WebSockets: the broker stops, or cannot go on for a reason of its own."""
 MOST_SECONDS = 1e6
 """More than a week; the system does not accept every number of seconds."""
 
@@ -45,8 +47,22 @@ def lost(session: ClientSession, error: OSError) -> RemoteError:
     return session.failure or session.refusal or RemoteError(f"{session.address}: {_reason(error)}{what}")
 
 
-def silent(session: ClientSession, seconds: float) -> RemoteError:
-    return RemoteError(f"{session.address}: no reply within {seconds:g} s", session.hint())
+def silent(session: ClientSession, seconds: float) -> ReplyTimeoutError:
+    return ReplyTimeoutError(f"{session.address}: no reply within {seconds:g} s", session.hint())
+
+
+def no_message(session: ClientSession, seconds: float) -> ReplyTimeoutError:
+    return ReplyTimeoutError(f"{session.address}: no message within {seconds:g} s")
+
+
+def no_broker(address: Address, seconds: float, error: RemoteError | None) -> ReplyTimeoutError:
+    why = f": {error}" if error else ""
+    return ReplyTimeoutError(f"{address}: not connected within {seconds:g} s{why}", error.hint if error else "")
+
+
+def passes(error: RemoteError) -> bool:
+    """Whether the same may succeed on another connection: the broker is gone or stops, and refused nothing."""
+    return not isinstance(error, RefusedError) or error.code in PASSING
 
 
 def _reason(error: OSError) -> str:

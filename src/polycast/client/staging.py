@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from polycast.client.blocking import Client
 from polycast.client.connect import to_client_session
+from polycast.client.connection import ClientConnection
 from polycast.client.failures import ACK_SECONDS
 from polycast.dialects.client_session import WINDOW, PendingAcks
 from polycast.errors import RefusedError, UsageError
@@ -34,7 +34,7 @@ HINTS = {
 }
 
 
-class Stager(Client):
+class Stager(ClientConnection):
     """A connection for the stages of one batch. `at` as in `connect`."""
 
     def __init__(self, at: str, batch_id: str, timeout: float = 10.0) -> None:
@@ -49,12 +49,16 @@ class Stager(Client):
 
         The columns are topic, payload and, optionally, format.
         """
+        return self.stage_frames(name, to_frames(batches))
+
+    def stage_frames(self, name: str, frames: Iterable[tuple[int, memoryview]]) -> int:
+        """As `stage`, with rows from `to_frames`."""
         acks = PendingAcks()
         rows = 0
-        for count, frame in _frames(batches):
-            self._send(self._session.to_stage(self._batch_id, name, rows, frame, acks))
+        for count, frame in frames:
+            self.send(self.session.to_stage(self._batch_id, name, rows, frame, acks))
             rows += count
-            self._wait(lambda: len(self._session.pending) < WINDOW, ACK_SECONDS)
+            self.wait(lambda: len(self.session.pending) < WINDOW, ACK_SECONDS)
             if acks.error:
                 break
         self._finish(acks, ACK_SECONDS)
@@ -68,21 +72,21 @@ class Stager(Client):
         Stages of the batch with other names are dropped.
         """
         acks = PendingAcks()
-        self._send(self._session.to_commit(self._batch_id, names, rows, acks))
+        self.send(self.session.to_commit(self._batch_id, names, rows, acks))
         self._finish(acks, COMMIT_SECONDS)
         if rows is not None:
-            self._session.check_count(acks, self._batch_id, rows)
+            self.session.check_count(acks, self._batch_id, rows)
         return acks.accepted
 
     def abort(self, names: Sequence[str] | None = None) -> None:
         """Drops these stages; without names, all stages of the batch."""
         acks = PendingAcks()
-        self._send(self._session.to_abort(self._batch_id, names, acks))
+        self.send(self.session.to_abort(self._batch_id, names, acks))
         self._finish(acks, ACK_SECONDS)
 
     def _finish(self, acks: PendingAcks, seconds: float) -> None:
         try:
-            self._wait(lambda: not acks.pending, seconds)
+            self.wait(lambda: not acks.pending, seconds)
         except RefusedError as error:
             raise RefusedError(str(error), error.code, HINTS.get(error.code, "")) from error
         if refused := acks.error:
@@ -92,7 +96,7 @@ class Stager(Client):
 # -- frames ----------------------------------------------------------------------------------------------
 
 
-def _frames(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, memoryview]]:
+def to_frames(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, memoryview]]:
     """The number of rows, and the rows as an Arrow stream. At least one frame."""
     parts: list[pa.RecordBatch] = []
     size = 0

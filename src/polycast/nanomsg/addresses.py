@@ -87,7 +87,6 @@ def remove_file(address: Address, identity: int) -> None:
 
 
 def keep_alive(connected: socket.socket) -> None:
-    """Enables TCP keepalive."""
     if connected.family == socket.AF_UNIX:
         return
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -54,7 +54,8 @@ class Pipe(asyncio.Protocol):
             self.abort()
             return
         keep_alive(transport.get_extra_info("socket"))
-        self._timer = asyncio.get_running_loop().call_later(HEADER_SECONDS, self._time_out)
+        late = TimeoutPeerError(f"no SP header within {HEADER_SECONDS:g} s")
+        self._timer = asyncio.get_running_loop().call_later(HEADER_SECONDS, self._fail, late)
         self._handle(self._session.open())
 
     def data_received(self, data: bytes) -> None:
@@ -109,9 +110,6 @@ class Pipe(asyncio.Protocol):
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-
-    def _time_out(self) -> None:
-        self._fail(TimeoutPeerError(f"no SP header within {HEADER_SECONDS:g} s"))
 
     def _fail(self, error: PeerError | None) -> None:
         if error is not None:

@@ -32,16 +32,14 @@ class PublisherCore(SocketCore):
         if not self.peers:
             return True
         with self.lock:
-            if self._outbox_bytes >= self._handover_bytes and not self._taken.wait_for(self._has_room, timeout):
+            full = self._outbox_bytes >= self._handover_bytes
+            if full and not self._taken.wait_for(lambda: self._outbox_bytes < self._handover_bytes, timeout):
                 return False
             if not self._outbox:
                 self.reactor.loop.call_soon_threadsafe(self.flush)
             self._outbox.append(message)
             self._outbox_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
         return True
-
-    def _has_room(self) -> bool:
-        return self._outbox_bytes < self._handover_bytes
 
     def flush(self) -> None:
         with self.lock:

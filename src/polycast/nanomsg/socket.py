@@ -72,7 +72,6 @@ class Socket:
 
     @property
     def peers(self) -> int:
-        """The number of connected peers."""
         return len(self._core.peers)
 
     def wait_for_peers(self, count: int = 1, timeout: float | None = None) -> None:

@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable
 
 from polycast.model import Burst
 from polycast.nanomsg.pipe import Pipe
-from polycast.nanomsg.prefix_filter import PrefixFilter
 from polycast.nanomsg.sessions import Kind
 from polycast.nanomsg.socket_core import MESSAGE_OVERHEAD_BYTES, Options, SocketCore
+
+
+class PrefixFilter:
+    """The subscriptions of a SUB socket: prefixes of messages, with a count each, as in nanomsg."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[bytes] = Counter()
+        self._sizes: list[int] = []
+        """The lengths of all topics: a message needs one lookup for each length."""
+
+    def add(self, topic: bytes) -> None:
+        self._counts[topic] += 1
+        self._sizes = sorted(set(map(len, self._counts)))
+
+    def remove(self, topic: bytes) -> None:
+        """A topic that was added twice must be removed twice."""
+        if self._counts[topic] > 1:
+            self._counts[topic] -= 1
+        else:
+            del self._counts[topic]
+            self._sizes = sorted(set(map(len, self._counts)))
+
+    def matching(self, messages: Iterable[bytes]) -> list[bytes]:
+        counts = self._counts
+        if b"" in counts:
+            return list(messages)
+        if len(self._sizes) == 1:
+            [size] = self._sizes
+            return [message for message in messages if message[:size] in counts]
+        return [message for message in messages if self._matches(message)]
+
+    def _matches(self, message: bytes) -> bool:
+        return any(message[:size] in self._counts for size in self._sizes)
 
 
 class SubscriberCore(SocketCore):
@@ -38,8 +71,8 @@ class SubscriberCore(SocketCore):
     def receive(self, timeout: float | None) -> bytes | None:
         """The next message; None: timeout, or the socket is closed."""
         with self.lock:
-            if not self._queue and not self._arrived.wait_for(self._is_ready, timeout):
-                return None
+            if not self._queue:
+                self._arrived.wait_for(lambda: self._queue or self.closed, timeout)
             if not self._queue:
                 return None
             message = self._queue.popleft()
@@ -68,9 +101,6 @@ class SubscriberCore(SocketCore):
             for pipe in self._paused:
                 self.reactor.loop.call_soon_threadsafe(pipe.resume)
             self._paused.clear()
-
-    def _is_ready(self) -> bool:
-        return bool(self._queue) or self.closed
 
     def _wake(self) -> None:
         super()._wake()
