@@ -12,29 +12,29 @@ from polycast.pipelines.alerts.anomalies import (
     DROP,
     SILENCE,
     SURGE,
+    AlertsSettings,
     RateAlert,
     RateHistory,
-    RateRules,
     add,
     advance,
     is_idle,
     next_window,
     to_z,
 )
-from polycast.pipelines.runtime.report_topics import LIMIT_BYTES, to_topic
+from polycast.pipelines.runtime.definition import LIMIT_BYTES, to_topic
 
-RULES = RateRules(history=20, least=5)
+RULES = AlertsSettings(history=20, least=5)
 FIRST = 1000
 COUNTS = st.lists(st.sampled_from([0, 0, 1, 5, 6, 7, 100, 1000]), min_size=1, max_size=60)
 
 
-def judge(counts: list[int], rules: RateRules = RULES) -> list[RateAlert]:
+def judge(counts: list[int], rules: AlertsSettings = RULES) -> list[RateAlert]:
     watch = RateHistory()
     add(watch, {FIRST + place: count for place, count in enumerate(counts) if count})
     return advance(watch, FIRST + len(counts), rules)
 
 
-def reported(counts: list[int], rules: RateRules = RULES) -> list[tuple[str, bool, int, int]]:
+def reported(counts: list[int], rules: AlertsSettings = RULES) -> list[tuple[str, bool, int, int]]:
     return [(each.kind, each.began, each.window - FIRST, each.since - FIRST) for each in judge(counts, rules)]
 
 
@@ -76,7 +76,7 @@ def test_noise_raises_no_alert() -> None:
     chance = random.Random(7)
     for rate in (2, 20, 200, 20_000):
         counts = [max(0, round(chance.gauss(rate, rate**0.5))) for _ in range(2000)]
-        assert [each for each in reported(counts, RateRules()) if each[0] != SILENCE] == []
+        assert [each for each in reported(counts, AlertsSettings()) if each[0] != SILENCE] == []
 
 
 def test_z_score() -> None:
@@ -88,17 +88,17 @@ def test_z_score() -> None:
 @given(COUNTS, st.lists(st.integers(1, 7), max_size=60))
 def test_batching_makes_no_difference(counts: list[int], steps: list[int]) -> None:
     """As in Spark: state is stored between batches, and a topic is evaluated when it has messages or is due."""
-    kept, found, at = msgspec.msgpack.encode(RateHistory()), [], 0
+    stored, found, at = msgspec.msgpack.encode(RateHistory()), [], 0
     for step in [*steps, len(counts)]:
-        watch = msgspec.msgpack.decode(kept, type=RateHistory)
+        watch = msgspec.msgpack.decode(stored, type=RateHistory)
         piece = {FIRST + n: counts[n] for n in range(at, min(at + step, len(counts))) if counts[n]}
         wanted = next_window(watch)
         if piece or (wanted is not None and wanted < FIRST + at):
             found += advance(watch, FIRST + at, RULES)
             add(watch, piece)
         at = min(at + step, len(counts))
-        kept = msgspec.msgpack.encode(watch)
-    last = msgspec.msgpack.decode(kept, type=RateHistory)
+        stored = msgspec.msgpack.encode(watch)
+    last = msgspec.msgpack.decode(stored, type=RateHistory)
     if next_window(last) is not None:
         found += advance(last, FIRST + len(counts), RULES)
     assert found == judge(counts)

@@ -15,8 +15,8 @@ from pipelines.lake import HOUR, read
 from polycast.errors import StartError, UsageError
 from polycast.pipelines.archive.compaction import FIRST_STEP_BYTES, Compactor, MergeLimits, merge, step_of
 from polycast.pipelines.archive.compaction import plan as plan_merges
-from polycast.pipelines.archive.files import StagingWriter, hour_name, split_by_hour, to_stager
-from polycast.pipelines.archive.pipeline import plan, to_reader
+from polycast.pipelines.archive.files import StagingWriter, hour_name, split_by_hour, stage_partition
+from polycast.pipelines.archive.pipeline import plan
 from polycast.pipelines.runtime.lake import RECORD, STAGING, Lake, LakeFile, StagedFile
 from polycast.spark.options import read_source_options
 
@@ -85,9 +85,7 @@ def stage(lake: Lake, end: int, below: str) -> list[StagedFile]:
     """Stages rows as the workers do, partition by partition."""
     options = read_source_options({"path": str(lake.folder.parent / "log")}, streaming=False)
     partitions = plan(options, lake.record.next, end)
-    numbers = iter([pa.RecordBatch.from_pydict({"id": range(len(partitions))})])
-    [reported] = to_stager(to_reader(options, partitions), lake.folder, below, MIB)(numbers)
-    return [StagedFile(**row) for row in reported.to_pylist()]
+    return [file for each in partitions for file in stage_partition(options, each, lake.folder, below, MIB)]
 
 
 def add(folder: Path, end: int, number: int) -> Lake:

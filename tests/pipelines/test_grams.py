@@ -113,23 +113,23 @@ def orders(first: int, count: int) -> list[bytes]:
 
 
 def test_filters_exclude_other_orders() -> None:
-    kept = to_filter(orders(1000, 2000))
+    built = to_filter(orders(1000, 2000))
     denied = [
-        n for n in range(5000, 6000) if not SearchTerms(fields=(FieldMatch(("order",), str(n)),)).may_be_in(kept)
+        n for n in range(5000, 6000) if not SearchTerms(fields=(FieldMatch(("order",), str(n)),)).may_be_in(built)
     ]
     assert len(denied) > 900
-    assert all(SearchTerms(fields=(FieldMatch(("order",), str(n)),)).may_be_in(kept) for n in range(1000, 3000))
-    assert not kept.may_have_text(b'"order":5000,')
-    assert kept.may_have_text(b'"order":1500,')
-    assert not kept.may_have_text(b"customs")
+    assert all(SearchTerms(fields=(FieldMatch(("order",), str(n)),)).may_be_in(built) for n in range(1000, 3000))
+    assert not built.may_have_text(b'"order":5000,')
+    assert built.may_have_text(b'"order":1500,')
+    assert not built.may_have_text(b"customs")
 
 
 def test_random_bytes_exclude_nothing() -> None:
     noise = random.Random(1).randbytes(6_000_000)
-    kept = to_filter([noise[:4_500_000], noise[4_500_000:]])
-    assert kept.may_have_text(b"customs")
-    assert len(kept.grams) == 131_072
-    assert len(kept.tokens) <= 524_288
+    built = to_filter([noise[:4_500_000], noise[4_500_000:]])
+    assert built.may_have_text(b"customs")
+    assert len(built.grams) == 131_072
+    assert len(built.tokens) <= 524_288
 
 
 # -- on disk ---------------------------------------------------------------------------------------------
@@ -166,4 +166,4 @@ def test_an_unreadable_index_file_skips_nothing(tmp_path: Path) -> None:
     index = PayloadIndex(tmp_path / "index", block=10)
     index.write(to_table(index, [0]))
     index.files()[0].path.write_bytes(b"no Parquet")
-    assert index.skippable(0, 10, lambda kept: False) == []
+    assert index.skippable(0, 10, lambda built: False) == []

@@ -122,14 +122,14 @@ class Model:
 
     def _publish(self, name: str, topic: str) -> None:
         burst = Burst.of("hermod", [(topic.encode(), b"", Format.BYTES)])
-        heard = [
+        receivers = [
             member.owner
             for delivery in self.hub.publish(burst, self.joined[name]).deliveries
             for member, _ in delivery.audience.members
             if member is not delivery.skip
         ]
         self.messages.append((self.offset, topic, name))
-        self.sizes.append(len(heard))
+        self.sizes.append(len(receivers))
         self.offset += 1
 
 
@@ -165,9 +165,9 @@ def test_history_can_be_read_in_two_parts(taken: list[tuple[str, str, Any]], dat
         for logged in model.events:
             if low <= logged.offset < high:
                 known.take(logged)
-        kept = msgspec.json.decode(msgspec.json.encode(known), type=SubscriptionHistory)
+        restored = msgspec.json.decode(msgspec.json.encode(known), type=SubscriptionHistory)
         part = [message for message in model.messages if low <= message[0] < high]
-        sizes += TopicAudiences(to_spans(kept.all()), kept.links).sizes(to_batch(part)).tolist()
+        sizes += TopicAudiences(to_spans(restored.all()), restored.links).sizes(to_batch(part)).tolist()
     assert sizes == model.sizes
 
 
@@ -188,9 +188,30 @@ def test_invalid_events_are_skipped() -> None:
             "topic": pa.array([EVENTS + "disconnect"] * 5),
             "time": pa.array([7] * 5, pa.timestamp("us", tz="UTC")),
             "payload": pa.array(payloads, pa.binary()),
+            "source": pa.array(["polycast"] * 5),
         }
     )
     assert list(to_events(batch)) == [LoggedEvent(0, 7, "disconnect", BrokerEvent("c"))]
+
+
+def test_events_of_nodes_end_the_subscriptions_of_their_connections() -> None:
+    sources = ["polycast@a", "polycast@b", "polycast#1", "polycast@b"]
+    events = [("subscribe", "a#1"), ("subscribe", "b#1"), ("disconnect", "a#1"), ("start", "")]
+    payload = '{"connection":"%s","kind":"exact","value":"t","pattern":"t"}'
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "offset": pa.array(range(4), pa.int64()),
+            "topic": pa.array([EVENTS + name for name, _ in events]),
+            "time": pa.array([7] * 4, pa.timestamp("us", tz="UTC")),
+            "payload": pa.array([(payload % connection).encode() for _, connection in events], pa.binary()),
+            "source": pa.array(sources),
+        }
+    )
+    known = SubscriptionHistory()
+    for logged in to_events(batch):
+        known.take(logged)
+    assert list(known.open) == ["a#1"]
+    assert [(each.connection, each.until) for each in known.ended] == [("b#1", 3)]
 
 
 def test_known_from() -> None:

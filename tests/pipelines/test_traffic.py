@@ -41,7 +41,7 @@ def test_delays_are_not_negative() -> None:
 
 def test_counts_per_window_topic_dialect_source_and_size(tmp_path: Path) -> None:
     builder = Timed(tmp_path)
-    builder.say(sent(500))
+    builder.add_rows(sent(500))
     batch = pa.RecordBatch.from_pylist(builder.rows, SCHEMA)
     now = BEGAN / SECOND + 1000
     wanted: dict[Any, list[Row]] = defaultdict(list)
@@ -94,7 +94,10 @@ def test_upsert_replaces_values_by_key(tmp_path: Path) -> None:
 
 def test_publishing_needs_a_broker(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
-    Timed(tmp_path / "log").say(sent(3))
+    Timed(tmp_path / "log").add_rows(sent(3))
     with pytest.raises(RemoteError, match=r"traffic publishes its results, and cannot reach tcp://127\.0\.0\.1:1"):
         prepare_run("traffic", tmp_path, "tcp://127.0.0.1:1")
-    assert prepare_run("traffic", tmp_path, "tcp://127.0.0.1:1", ["publish=false"]).settings.window_seconds == 60
+    config = prepare_run("traffic", tmp_path, "tcp://127.0.0.1:1,tls://b:2?token=x", ["publish=false"])
+    assert config.settings.window_seconds == 60
+    assert config.at == "tcp://127.0.0.1:1,tls://b:2?token=x"
+    assert prepare_run("traffic", tmp_path, "", ["publish=false"]).at == "tcp://127.0.0.1:7878"

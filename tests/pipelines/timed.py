@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 class Timed(LogBuilder):
-    def say(self, rows: list[Row]) -> None:
+    def add_rows(self, rows: list[Row]) -> None:
         self.make_from = rows
         self.segment(len(rows))
 

@@ -35,7 +35,7 @@ class Room:
         self.broker = broker
         self.data = data
         self.at = f"tcp://127.0.0.1:{broker.ports['hermod.pub']}"
-        self._told = 0
+        self._reported = 0
         self.publisher = connect("hermod", self.at, publishing=True)
 
     def listen(self, dialect: str, listener: str, pattern: Pattern) -> Client:
@@ -49,14 +49,16 @@ class Room:
         """Waits for the next event of this kind."""
 
         def tells() -> int:
-            return max((t.offset for t in self._events() if t.name == name and t.offset > self._told), default=0)
+            return max(
+                (t.offset for t in self._events() if t.name == name and t.offset > self._reported), default=0
+            )
 
-        self._told = wait_for(tells, f"a {name} in the log")
+        self._reported = wait_for(tells, f"a {name} in the log")
 
     def _events(self) -> list[Any]:
         return list(read_events(self.data / "log", 0, 1 << 40))
 
-    def say(self, *topics: str) -> None:
+    def add(self, *topics: str) -> None:
         self.publisher.publish([Message(topic, topic.encode()) for topic in topics])
 
 
@@ -70,7 +72,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 
 def take(spark: SparkSession, room: Room) -> dict[str, tuple[int, ...]]:
-    """Runs the pipeline once; messages, deliveries, subscribers and unheard by topic."""
+    """Runs the pipeline once; messages, deliveries, subscribers and undelivered by topic."""
     run = PipelineRun(spark, DELIVERIES, room.data, room.at, DELIVERIES.settings(batch_messages=40), once=True)
     DELIVERIES.start(run).awaitTermination()
     rows = pq.read_table(room.data / "deliveries" / "totals.parquet").to_pylist()
@@ -97,18 +99,18 @@ def ask(room: Room, *arguments: object) -> Finished:
 
 
 def test_counts_match_a_real_broker(spark: SparkSession, room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    room.say("a", "b.x", "nobody")
+    room.add("a", "b.x", "nobody")
     exact = room.listen("hermod", "hermod.sub", Exact("a"))
     contains = room.listen("simplest", "simplest", Contains("b"))
-    room.say(*["a", "b.x", "c.x"] * 10)
+    room.add(*["a", "b.x", "c.x"] * 10)
     prefix = room.listen("fanout", "fanout.client", Prefix("c."))
     everything = room.listen("nanomsg", "nanomsg.pub", Everything())
-    room.say("a", "ab", "c.x")
+    room.add("a", "ab", "c.x")
     contains.publish([Message("b.own", b"1")])
     wait_for(lambda: offsets_of(room, "b.own"), "b.own in the log")
     exact.close()
     room.wait_for("disconnect")
-    room.say("a")
+    room.add("a")
 
     first = take(spark, room)
     assert first == {
@@ -121,7 +123,7 @@ def test_counts_match_a_real_broker(spark: SparkSession, room: Room, monkeypatch
     }
     logged = published(room)
     assert {row["topic"]: row for row in logged}["a"] == {
-        "topic": "a", "messages": 13, "deliveries": 13, "subscribers": 2, "unheard": 1, "known_from": 0,
+        "topic": "a", "messages": 13, "deliveries": 13, "subscribers": 2, "undelivered": 1, "known_from": 0,
     }  # fmt: skip
     assert DELIVERIES.finish
     lines = DELIVERIES.finish(PipelineRun(spark, DELIVERIES, room.data, "", DELIVERIES.settings()))
@@ -130,7 +132,7 @@ def test_counts_match_a_real_broker(spark: SparkSession, room: Room, monkeypatch
     assert take(spark, room) == first
     assert published(room) == logged
     repeat_last_batch(room)
-    room.say("a")
+    room.add("a")
     assert take(spark, room) == first | {"a": (14, 14, 2, 1)}
     assert len(published(room)) == len(logged) + 1
     late = connect("hermod", f"tcp://127.0.0.1:{room.broker.ports['hermod.sub']}")

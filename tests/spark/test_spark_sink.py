@@ -10,10 +10,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kit.broker import Broker
 from kit.subscribers import LISTEN, SUBSCRIBERS
 from polycast.errors import StartError, UsageError
+from polycast.spark import publish
 from polycast.spark.error_text import unwrap
 
 
@@ -103,9 +105,45 @@ def echo(spark: SparkSession, broker: Broker, folder: Path) -> None:
     query.awaitTermination()
 
 
+def test_output_modes(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Spark refuses update in a Python sink; the function for foreachBatch publishes each change, once."""
+    counts = (
+        source(spark, tmp_path)
+        .groupBy("topic")
+        .count()
+        .select(F.concat_ws("=", "topic", "count").alias("payload"))
+    )
+
+    def start(mode: str, writer: DataStreamWriter) -> None:
+        writer.outputMode(mode).option("checkpointLocation", str(tmp_path / mode)).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    for extra in ("a", "b"):
+        write(spark.sql(f"SELECT '{extra}' topic, '' payload UNION ALL SELECT 'b', ''"), broker)
+        start("update", counts.writeStream.foreachBatch(publish(at(broker), topic="changes")))
+        start("complete", counts.writeStream.format("polycast").option("at", at(broker)).option("topic", "tables"))
+    found = stored(spark, tmp_path / "data")
+    assert sorted(payload for topic, _, payload in found if topic == "changes") == [b"a=1", b"b=1", b"b=3"]
+    assert sorted(payload for topic, _, payload in found if topic == "tables") == [b"a=1"] * 2 + [b"b=1", b"b=3"]
+    with pytest.raises(PySparkException) as raised:
+        start("update", counts.writeStream.format("polycast").option("at", at(broker)).option("topic", "changes"))
+    error = unwrap(raised.value)
+    assert isinstance(error, UsageError) and "foreachBatch(polycast.spark.publish(" in error.hint
+
+
+def source(spark: SparkSession, folder: Path) -> DataFrame:
+    reader = spark.readStream.format("polycast").option("path", str(folder / "data")).option("subscribe", "a,b")
+    return reader.option("startingOffsets", "earliest").load()
+
+
 BAD: dict[str, tuple[str, dict[str, str], str]] = {
     "no payload": ("'a' topic", {}, "rows have no column payload, only topic"),
-    "unreachable": ("'a' topic, 'b' payload", {"at": "tcp://127.0.0.1:1"}, "cannot reach tcp://127.0.0.1:1"),
+    "unreachable": (
+        "'a' topic, 'b' payload",
+        {"at": "tcp://127.0.0.1:1", "retrySeconds": "0"},
+        "cannot reach tcp://127.0.0.1:1",
+    ),
     "null topic": ("cast(null as string) topic, 'b' payload", {}, "refused: 422"),
     "null payload": ("'a' topic, cast(null as string) payload", {}, "refused: 422"),
     "topic too long": ("repeat('x', 2000) topic, 'b' payload", {}, "refused: 422"),

@@ -178,7 +178,7 @@ def test_a_query_that_cannot_be_cancelled_ends_spark(tmp_path: Path) -> None:
         at = f"tcp://127.0.0.1:{broker.ports['http']}"
         with standing(broker, tmp_path, token, *limits) as process, connect("ubre", at) as client:
             wait_until_all_run(process)
-            started = descendants(process.pid)
+            started = {pid: start for pid in descendants(process.pid) if (start := began(pid))}
             end = time.monotonic() + SPARK_SECONDS
             while process.poll() is None and time.monotonic() < end:  # on a busy machine the task may start late
                 assert not sql(client, f"SELECT {ENDLESS}").success
@@ -186,8 +186,13 @@ def test_a_query_that_cannot_be_cancelled_ends_spark(tmp_path: Path) -> None:
             wait_until_gone(started)
 
 
-def wait_until_gone(processes: list[int]) -> None:
+def began(pid: int) -> list[str]:
+    """When a process began; empty if it has ended. The system uses numbers of processes again."""
+    return read_process(pid, "stat").decode().rpartition(")")[2].split(" ")[20:21]
+
+
+def wait_until_gone(processes: dict[int, list[str]]) -> None:
     end = time.monotonic() + SPARK_SECONDS
-    while any(Path(f"/proc/{each}").exists() for each in processes):
+    while any(began(pid) == at for pid, at in processes.items()):
         assert time.monotonic() < end
         time.sleep(0.1)

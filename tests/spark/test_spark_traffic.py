@@ -64,7 +64,7 @@ def run(spark: SparkSession, data: Path, at: str, *settings: str) -> RunReport:
     return run_in_session(spark, config, lambda progress: None, threading.Event())
 
 
-def kept(data: Path) -> pa.Table:
+def stored(data: Path) -> pa.Table:
     found = duckdb.sql(f"select * from '{data}/traffic/*/*.parquet'")
     assert found
     return found.to_arrow_table()
@@ -73,20 +73,20 @@ def kept(data: Path) -> pa.Table:
 def test_windows_and_late_messages(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     builder = Timed(tmp_path / "log")
-    builder.say(sent(500))
+    builder.add_rows(sent(500))
     nowhere = "tcp://127.0.0.1:1"
     run(spark, tmp_path, nowhere, "publish=false")
-    assert to_dict(kept(tmp_path)) == expected(builder.rows)
+    assert to_dict(stored(tmp_path)) == expected(builder.rows)
 
     # the last window continues, one message is late but within the limit; after the windows close, one is too late
     at = BEGAN + 500 * SECOND
-    builder.say([{"topic": "a", "time": at + n * SECOND, "payload": b"xyz"} for n in (0, 1, 2, -70)])
+    builder.add_rows([{"topic": "a", "time": at + n * SECOND, "payload": b"xyz"} for n in (0, 1, 2, -70)])
     for later in (400, 401):  # Spark drops late rows from the batch after the one that closes a window
-        builder.say([{"topic": "a", "time": at + later * SECOND, "payload": b"new"}])
+        builder.add_rows([{"topic": "a", "time": at + later * SECOND, "payload": b"new"}])
     counted = expected(builder.rows)
-    builder.say([{"topic": "a", "time": at - 70 * SECOND, "payload": b"late"}])
+    builder.add_rows([{"topic": "a", "time": at - 70 * SECOND, "payload": b"late"}])
     report = run(spark, tmp_path, nowhere, "publish=false", "batch_bytes=1")
-    assert to_dict(kept(tmp_path)) == counted
+    assert to_dict(stored(tmp_path)) == counted
     assert (report.offset, report.lag) == (507, 0)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 from polycast.errors import UsageError
@@ -27,7 +28,7 @@ def find(name: str) -> Pipeline:
     check(name)
     found = import_module(f"polycast.pipelines.{name}.pipeline").PIPELINE
     assert isinstance(found, Pipeline)
-    return found
+    return replace(found, summary=SUMMARIES[name])
 
 
 def check(name: str) -> None:

@@ -11,13 +11,14 @@ from importlib.util import find_spec
 from polycast.errors import StartError
 
 if find_spec("pyspark") is None:
-    raise StartError("pyspark is not installed", "run: pip install 'polycast[spark]'")
+    raise StartError("pyspark is not installed", "pip install 'polycast[spark]'")
 
 from polycast.spark import worker  # first: it decides whether later imports load pandas
 from polycast.spark.error_text import explain
+from polycast.spark.publish import publish
 from polycast.spark.session import register, session
 from polycast.spark.table import table
 
 worker.freeze_imports()
 
-__all__ = ["explain", "register", "session", "table"]
+__all__ = ["explain", "publish", "register", "session", "table"]

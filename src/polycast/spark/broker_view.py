@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -10,19 +9,22 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from polycast.client.blocking import Client
+from polycast.broker import requests
 from polycast.client.connect import to_client_session
+from polycast.client.connection import ClientConnection
 from polycast.dialects.client_requests import to_body
-from polycast.errors import RemoteError
+from polycast.errors import RefusedError, RemoteError
 from polycast.log.files.format import KEY, SCHEMA, Gap
 from polycast.log.read.catalog import SegmentPart
 from polycast.log.read.query import OffsetRange, RowFilter, matching_rows
+from polycast.model import Pattern
+from polycast.spark.brokers import STOPPING, Brokers
 
 STRETCH_OFFSETS = 100_000
 """Offsets per piece: the broker does not expose its segments."""
 ROW_BYTES = 150
 """Estimated, to size partitions."""
-PAUSE_SECONDS = 0.03
+REFUSED = 400
 
 
 class RowsHeader(msgspec.Struct):
@@ -33,25 +35,43 @@ class RowsHeader(msgspec.Struct):
 
 
 class BrokerView:
-    def __init__(self, at: str) -> None:
-        self._at = at
-        self._client: Client | None = None
-        self._polled = 0.0
+    def __init__(self, at: str, retry_seconds: float, number: int = 0) -> None:
+        self._brokers = Brokers(at, retry_seconds, first=number)
+        self._client: ClientConnection | None = None
 
     def first(self) -> int:
         return int(self._request("polycast/log", {})["first"])
 
     def next(self) -> int:
-        """Rate-limited: an idle query polls many times a second."""
-        time.sleep(max(0.0, self._polled + PAUSE_SECONDS - time.monotonic()))
-        self._polled = time.monotonic()
         return int(self._request("polycast/log", {})["next"])
 
+    def reach(self, offset: int) -> int:
+        """Another node may have more."""
+        if not self._brokers.are_several:
+            return self.next()
+        return self._brokers.run(lambda at: self._reach_at(at, offset))
+
+    def _reach_at(self, at: str, offset: int) -> int:
+        after = int(self._request_at(at, "polycast/log", {})["next"])
+        self._check_progress(after >= offset, offset, after)
+        return after
+
+    def _check_progress(self, done: bool, offset: int, after: int) -> None:
+        """Raises a refusal that passes: this node has not applied the messages yet."""
+        if not done:
+            address = self._client.address if self._client else ""
+            self.close()
+            raise RefusedError(f"{address} has no offset {offset:,} yet: its log ends at {after:,}", STOPPING)
+
+    def end(self, patterns: Sequence[Pattern], start: int) -> tuple[int, bool]:
+        found = self._request("polycast/log", {"patterns": list(map(str, patterns)), "from": start})
+        return int(found["next"]), int(found["end"]) > start
+
     def at_time(self, micros: int) -> int:
-        return int(self._request("polycast/places", {"time": micros})["offset"])
+        return int(self._request("polycast/offsets", {"time": micros})["offset"])
 
     def at_sequences(self, sequences: Mapping[str, int]) -> int:
-        return int(self._request("polycast/places", {"sequences": dict(sequences)})["offset"])
+        return int(self._request("polycast/offsets", {"sequences": dict(sequences)})["offset"])
 
     def parts(self, start: int, stop: int) -> list[SegmentPart]:
         edges = [*range(start, stop, STRETCH_OFFSETS), stop]
@@ -79,23 +99,43 @@ class BrokerView:
 
     def close(self) -> None:
         if self._client:
-            self._client.close()
+            self._client.disconnect()
         self._client = None
 
     def _rows(
         self, offset: int, stop: int, columns: list[str], wanted: RowFilter
     ) -> tuple[RowsHeader, list[pa.RecordBatch]]:
-        request = {"from": offset, "to": stop, "columns": columns}
+        request: dict[str, Any] = {"from": offset, "to": stop, "columns": columns}
         if wanted.patterns is not None:
             request["patterns"] = [str(pattern) for pattern in wanted.patterns]
-        with pa.ipc.open_stream(self._request("polycast/rows", request)) as stream:
+        return self._brokers.run(lambda at: self._rows_at(at, request))
+
+    def _rows_at(self, at: str, request: dict[str, Any]) -> tuple[RowsHeader, list[pa.RecordBatch]]:
+        with pa.ipc.open_stream(self._request_at(at, "polycast/rows", request)) as stream:
             header = msgspec.json.decode(stream.schema.metadata[KEY], type=RowsHeader)
+            self._check_progress(header.next > request["from"], request["from"], header.next)
             return header, [batch.replace_schema_metadata() for batch in stream]
 
     def _request(self, route: str, body: dict[str, Any]) -> Any:
+        return self._brokers.run(lambda at: self._request_at(at, route, body))
+
+    def _request_at(self, at: str, route: str, body: dict[str, Any]) -> Any:
         if self._client is None:
-            self._client = Client(to_client_session("hermod", self._at, publishing=True))
-        response = self._client.request(route, to_body(body))
+            self._client = ClientConnection(to_client_session("hermod", at, publishing=True))
+        try:
+            response = self._client.request(route, to_body(body))
+        except RemoteError:
+            self.close()
+            raise
         if not response.success:
-            raise RemoteError(f"{self._at}: {response.value}", "the broker needs a log: polycast serve --data DIR")
+            refusal = _to_refusal(self._client, str(response.value))
+            if refusal.code == STOPPING:
+                self.close()  # the next attempt may be at another node
+            raise refusal
         return response.value
+
+
+def _to_refusal(client: ClientConnection, message: str) -> RefusedError:
+    passes = message.partition(":")[0] in (requests.GONE, requests.BUSY)
+    hint = "" if passes else "the broker needs a log: polycast serve --data DIR"
+    return RefusedError(f"{client.address}: {message}", STOPPING if passes else REFUSED, hint)

@@ -15,6 +15,7 @@ from polycast.errors import PolycastError, StartError, UsageError
 POLYCAST_ERROR = re.compile(r"polycast\.errors\.(\w+): ([^\n]+)")
 PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
+UPDATE_MODE = "does not support Update mode"
 HINT = "; hint: "
 """Separates a message from its hint on one line."""
 
@@ -50,6 +51,9 @@ def unwrap(error: BaseException) -> PolycastError:
         return (UsageError if kind == "UsageError" else StartError)(
             SQL_STATE.sub("", message), SQL_STATE.sub("", hint)
         )
+    if UPDATE_MODE in text:
+        hint = 'use outputMode("update").foreachBatch(polycast.spark.publish("tcp://HOST:PORT"))'
+        return UsageError("Spark does not support the output mode update in a Python sink", hint)
     return StartError(SQL_STATE.sub("", _plain(text)))
 
 

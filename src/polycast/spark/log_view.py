@@ -10,12 +10,16 @@ import pyarrow as pa
 
 from polycast.errors import UsageError
 from polycast.log.files.format import Gap
+from polycast.log.files.state import read_state
 from polycast.log.read.catalog import LogCatalog, SegmentPart
-from polycast.log.read.query import OffsetRange, RowFilter, query_rows
+from polycast.log.read.query import OffsetRange, RowFilter, query_rows, to_ranges
 from polycast.log.read.seek import find_sequences, find_time
 from polycast.log.times import MICROS
+from polycast.model import Pattern
 from polycast.spark.options import SourceOptions
 
+SCAN_BYTES = 4 * 1024 * 1024
+"""To find out whether new messages match, as much is read. Beyond it, a batch reads them anyway."""
 LOG_FILES = ("state.json", "[0-9]*.arrows", "[0-9]*.parquet")
 """Every log folder has at least one of these."""
 
@@ -26,6 +30,12 @@ class LogView(Protocol):
 
     def next(self) -> int:
         """The offset after the last message."""
+
+    def reach(self, offset: int) -> int:
+        """As `next`, and waits for a node of a cluster that does not have this offset yet."""
+
+    def end(self, patterns: Sequence[Pattern], start: int) -> tuple[int, bool]:
+        """The offset after the last message, and whether messages from `start` on may match. Cheap."""
 
     def at_time(self, micros: int) -> int:
         """The first offset at or after a time."""
@@ -55,6 +65,21 @@ class FolderView:
         self.parts = self._catalog.parts
         self.close = self._catalog.close
 
+    def reach(self, offset: int) -> int:
+        return self.next()
+
+    def end(self, patterns: Sequence[Pattern], start: int) -> tuple[int, bool]:
+        after = self.next()
+        return after, after > start and self._may_match(RowFilter(tuple(patterns)), start, after)
+
+    def _may_match(self, wanted: RowFilter, start: int, stop: int) -> bool:
+        """Reads topics of the hot segment; a sealed one lists them. A gap may have had matching messages."""
+        ranges = to_ranges(self.parts(start, stop), wanted, start, stop)
+        if sum(each.size for each in ranges) > SCAN_BYTES:
+            return True
+        gaps: list[Gap] = []
+        return any(True for _ in query_rows(self.folder, ranges, wanted, ["offset"], gaps.append)) or bool(gaps)
+
     def at_time(self, micros: int) -> int:
         return find_time(self.folder, micros / MICROS)
 
@@ -71,11 +96,12 @@ class FolderView:
         return query_rows(self.folder, ranges, wanted, columns, on_skipped)
 
 
-def open_view(options: SourceOptions) -> LogView:
+def open_view(options: SourceOptions, number: int = 0) -> LogView:
+    """`number`: of the partition; tasks spread over the brokers of the option `at`."""
     if options.at:
         from polycast.spark.broker_view import BrokerView
 
-        return BrokerView(options.at)
+        return BrokerView(options.at, options.retry_seconds, number)
     return FolderView(find_log(options.path))
 
 
@@ -84,6 +110,7 @@ def find_log(path: str) -> Path:
     folder = Path(path)
     for candidate in (folder, folder / "log"):
         if any(any(candidate.glob(mark)) for mark in LOG_FILES):
+            read_state(candidate)  # raises LogVersionError
             return candidate
     problem = "is not a log" if folder.exists() else "does not exist"
     raise UsageError(f"{folder} {problem}", "polycast serve --data DIR writes its log to DIR/log")

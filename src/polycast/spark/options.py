@@ -6,18 +6,21 @@ Names follow Spark's Kafka source and are case-insensitive.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from polycast.address import split_addresses
 from polycast.errors import UsageError
 from polycast.log.times import MICROS
 from polycast.model import Pattern, parse_patterns
 
 SOURCE_OPTIONS = {
     "path": "folder of the log, as DIR/log, or a data folder that contains one",
-    "at": "address of a broker's hermod listener, instead of path: tcp://HOST:PORT",
+    "at": "address of a broker's hermod listener, instead of path: tcp://HOST:PORT; several, joined by commas, of "
+    "brokers with one log",
     "subscribe": "comma-separated patterns; default: all topics except those under polycast/",
     "startingOffsets": 'first offset to read: earliest, latest, an offset, or {"TOPIC": SEQUENCE} as JSON',
     "endingOffsets": "batch only: where to stop, exclusive; same values",
@@ -26,17 +29,21 @@ SOURCE_OPTIONS = {
     "maxOffsetsPerTrigger": "maximum number of offsets per micro-batch",
     "maxBytesPerTrigger": "maximum number of bytes per micro-batch",
     "minPartitions": "minimum number of partitions, if there are that many messages",
-    "failOnDataLoss": "true: fail if messages to read were removed; false: log a warning and continue",
+    "failOnDataLoss": "true: fail if messages to read were removed or damaged; false: log a warning and continue",
+    "retrySeconds": "how long to try again when no broker answers, in seconds; default 300",
     "stretches": "true: return offset ranges instead of messages, for tasks that call polycast.spark.fetch",
 }
 SINK_OPTIONS = {
-    "at": "address of a broker's hermod listener: tcp://HOST:PORT",
+    "at": "address of a broker's hermod listener: tcp://HOST:PORT; several, joined by commas, of brokers with one "
+    "log",
+    "retrySeconds": "how long to try again when no broker answers, in seconds; default 300",
     "topic": "topic of all rows, if they have no column topic",
     "batchId": "batch only: idempotence key; a batch is published once per id",
 }
 SPARK_OPTIONS = ("checkpointlocation", "queryname", "outputmode", "trigger")
 """Options meant for Spark itself, which Spark passes on to the source."""
 EARLIEST, LATEST = "earliest", "latest"
+RETRY_SECONDS = 300.0
 
 Position = str | int | dict[str, int]
 """`earliest`, `latest`, an offset, or sequences by topic."""
@@ -58,6 +65,7 @@ class SourceOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     stretches: bool = False
+    retry_seconds: float = RETRY_SECONDS
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,7 @@ class SinkOptions:
     at: str
     topic: str = ""
     batch_id: str = ""
+    retry_seconds: float = RETRY_SECONDS
 
 
 def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
@@ -87,7 +96,7 @@ def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOpti
         raise UsageError("endingOffsets is earliest: a batch query would be empty", hint)
     return SourceOptions(
         path=_absolute(options.get("path", "")),
-        at=options.get("at", ""),
+        at=_addresses(options),
         patterns=parse_patterns(options["subscribe"]) if "subscribe" in options else None,
         start=start,
         end=end,
@@ -98,6 +107,7 @@ def read_source_options(given: Mapping[str, str], streaming: bool) -> SourceOpti
         min_partitions=_count(options, "minPartitions"),
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
         stretches=_flag(options, "stretches", False),
+        retry_seconds=_seconds(options, "retrySeconds", RETRY_SECONDS),
     )
 
 
@@ -105,7 +115,8 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     options = _known_options(given, SINK_OPTIONS)
     if not options.get("at"):
         raise UsageError("the option at is missing", 'for a local broker: option("at", "tcp://127.0.0.1:7878")')
-    return SinkOptions(options["at"], options.get("topic", ""), options.get("batchId", ""))
+    retry_seconds = _seconds(options, "retrySeconds", RETRY_SECONDS)
+    return SinkOptions(_addresses(options), options.get("topic", ""), options.get("batchId", ""), retry_seconds)
 
 
 def _known_options(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
@@ -116,6 +127,21 @@ def _known_options(given: Mapping[str, str], known: Mapping[str, str]) -> dict[s
     if unknown:
         raise UsageError(f"unknown option {unknown[0]!r}", f"options: {', '.join(known)}")
     return {names[name.lower()]: value for name, value in given.items() if name.lower() in names}
+
+
+def _addresses(options: Mapping[str, str]) -> str:
+    """Several addresses are checked, and stay joined."""
+    return ",".join(split_addresses(options.get("at", "")))
+
+
+def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        seconds = float(options.get(name, default))
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"{name} is {options[name]!r}", "expected seconds, 0 or more")
+    return seconds
 
 
 def _absolute(path: str) -> str:

@@ -30,7 +30,7 @@ def read_partition(
         yield to_batch(partition.ranges).select(columns)
         return
     with one_line_errors():
-        view = open_view(options)
+        view = open_view(options, partition.number)
         try:
             yield from view.query_rows(
                 partition.ranges, wanted, columns, to_gap_handler(options.fail_on_data_loss)
@@ -40,12 +40,19 @@ def read_partition(
 
 
 def to_gap_handler(fail: bool) -> Callable[[Gap], None]:
-    """Handles offsets that cannot be read: raises an error, or logs a warning."""
+    """Handles missing messages: raises an error, or logs a warning.
+
+    Messages that were not stored are no loss: their publishers got an error."""
 
     def handle(gap: Gap) -> None:
+        if gap.refused:
+            return
         message = f"offsets {gap.first:,} to {gap.next - 1:,} cannot be read: {gap.reason}"
         if fail:
-            raise GoneError(message, "failOnDataLoss=false skips them")
+            hint = "failOnDataLoss=false skips them"
+            if gap.damaged:
+                hint += "; polycast log info lists the damage"
+            raise GoneError(message, hint)
         log.warning("%s", message)
 
     return handle

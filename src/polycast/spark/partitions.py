@@ -27,8 +27,9 @@ class Range(NamedTuple):
 
 
 class LogPartition(InputPartition):
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange], number: int) -> None:
         self.ranges = list(ranges)
+        self.number = number
 
 
 def to_wanted(options: SourceOptions, conditions: Sequence[Condition] = ()) -> RowFilter:
@@ -88,7 +89,7 @@ def check_range(view: LogView, wanted: Range, fail_on_data_loss: bool) -> Range:
             "failOnDataLoss=false skips them; raise log.retain_seconds or log.retain_bytes to retain more",
         )
     beyond = max(wanted.first, wanted.next)
-    if beyond > first and beyond > (after := view.next()):
+    if beyond > first and beyond > (after := view.reach(beyond)):
         raise GoneError(
             f"offset {beyond:,} is past the end of the log at {after:,}",
             "the checkpoint belongs to another log: use another checkpointLocation",
@@ -124,7 +125,7 @@ def to_partitions(view: LogView, wanted: RowFilter, requested: Range, at_least: 
     count = max(usual, at_least or 1)
     if len(ranges) < (at_least or 1):
         ranges = _split(ranges, count)
-    return [LogPartition(part) for part in _group(ranges, count)]
+    return [LogPartition(part, number) for number, part in enumerate(_group(ranges, count))]
 
 
 def _split(ranges: Sequence[OffsetRange], count: int) -> list[OffsetRange]:

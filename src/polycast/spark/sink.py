@@ -7,7 +7,9 @@ publishes nothing. The batch id of a stream is the query id, which the checkpoin
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -16,10 +18,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
-from polycast.client.staging import Stager
-from polycast.errors import UsageError
+from polycast.client.staging import Stager, to_frames
+from polycast.errors import RemoteError, UsageError
+from polycast.spark.brokers import Brokers
 from polycast.spark.error_text import one_line_errors
 from polycast.spark.options import SinkOptions
+from polycast.spark.replayable import ReplayableFrames
+
+log = logging.getLogger("polycast.spark")
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
@@ -79,11 +85,22 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def stage(options: SinkOptions, batch_id: str, messages: Iterable[pa.RecordBatch]) -> TaskStage:
-    """The stage name is unique per task attempt."""
+    """The stage name is unique per task attempt. Without rows the broker is not contacted."""
     context = _task()
     name = f"{context.partitionId()}.{context.taskAttemptId()}"
-    with one_line_errors(), Stager(options.at, batch_id) as stager:
-        return TaskStage(batch_id, name, stager.stage(name, messages))
+    with one_line_errors(), closing(ReplayableFrames(to_frames(messages))) as frames:
+        rows = stage_frames(options, batch_id, name, frames) if frames.has_rows() else 0
+        return TaskStage(batch_id, name, rows)
+
+
+def stage_frames(options: SinkOptions, batch_id: str, name: str, frames: ReplayableFrames) -> int:
+    """Every attempt starts the stage anew."""
+
+    def attempt(at: str) -> int:
+        with Stager(at, batch_id) as stager:
+            return stager.stage_frames(name, frames)
+
+    return Brokers(options.at, options.retry_seconds).run(attempt)
 
 
 def to_messages(batches: Iterable[pa.RecordBatch], topic: str, has_topic: bool) -> Iterator[pa.RecordBatch]:
@@ -111,19 +128,31 @@ def _task() -> TaskContext:
 
 
 def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Without rows the broker is not contacted."""
+    """Without rows the broker is not contacted. A repeat publishes nothing, so every error is followed by one."""
     staged = [each for each in messages if isinstance(each, TaskStage) and each.rows]
-    if staged:
-        with one_line_errors(), Stager(options.at, staged[0].batch_id) as stager:
+
+    def attempt(at: str) -> None:
+        with Stager(at, staged[0].batch_id) as stager:
             stager.commit([each.stage for each in staged], sum(each.rows for each in staged))
+
+    if staged:
+        with one_line_errors():
+            Brokers(options.at, options.retry_seconds).run(attempt)
 
 
 def abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Stages of failed tasks expire at the broker."""
+    """At once or not at all: stages also expire at the broker, as those of failed tasks do."""
     staged = [each for each in messages if isinstance(each, TaskStage) and each.rows]
-    if staged:
-        with one_line_errors(), Stager(options.at, staged[0].batch_id) as stager:
+
+    def attempt(at: str) -> None:
+        with Stager(at, staged[0].batch_id) as stager:
             stager.abort([each.stage for each in staged])
+
+    try:
+        if staged:
+            Brokers(options.at, retry_seconds=0).run(attempt)
+    except RemoteError as error:
+        log.warning("the stages of batch %s are not dropped until they expire: %s", staged[0].batch_id, error)
 
 
 # -- schema ----------------------------------------------------------------------------------------------

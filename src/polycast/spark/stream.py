@@ -1,4 +1,9 @@
-"""Reads the log as a stream of micro-batches."""
+"""Reads the log as a stream of micro-batches.
+
+A log that grows by messages of other topics alone is no reason for a batch: the broker's own events, which every
+connection causes, would keep an idle stream busy for ever. Once in ADVANCE_SECONDS the stream moves on, in a batch
+that reads nothing: its position must not fall behind the first offset of the log, which retention moves.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +21,17 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from polycast.log.read.query import RowFilter
 from polycast.spark.error_text import one_line_errors
 from polycast.spark.log_view import LogView, open_view
 from polycast.spark.options import LATEST, SourceOptions
+from polycast.spark.pace import Pace
 from polycast.spark.partition_reader import read_partition
 from polycast.spark.partitions import Range, check_range, find_start, to_partitions, to_wanted
 
 Offset = dict[str, int]
+
+ADVANCE_SECONDS = 60.0
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -32,9 +41,14 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._view: LogView | None = None
         self._end: int | None = None
         """Where the stream ends, with the trigger AvailableNow."""
+        self._seen: int | None = None
+        """The last known end of the log."""
+        self._searched = Range(0, 0)
+        """None of these messages matches."""
+        self._pace = Pace()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_view": None}
+        return self.__dict__ | {"_view": None, "_pace": None}
 
     # -- offsets -----------------------------------------------------------------------------------------
 
@@ -45,7 +59,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         with one_line_errors():
-            first, end = start["offset"], self._end_now()
+            first = start["offset"]
+            end = self._end_for(first) if self._end is None else self._end
             if first > end:
                 check_range(self._open(), Range(first, first), False)
             if not isinstance(limit, ReadAllAvailable) and end > first:
@@ -61,14 +76,23 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         with one_line_errors():
-            return {"offset": self._open().next()}
+            return {"offset": self._open().next() if self._seen is None else self._seen}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with one_line_errors():
             self._end = self._open().next()
 
-    def _end_now(self) -> int:
-        return self._open().next() if self._end is None else self._end
+    def _end_for(self, first: int) -> int:
+        """Where a batch that begins at `first` may end; `first` if there is no reason for a batch."""
+        self._pace.wait()
+        searched = self._searched if self._searched.first <= first <= self._searched.next else Range(first, first)
+        self._seen, matching = self._open().end(self._wanted.patterns or (), searched.next)
+        if not matching:
+            self._searched = Range(searched.first, max(searched.next, self._seen))
+        if matching or (self._seen > first and self._pace.idle_seconds >= ADVANCE_SECONDS):
+            self._pace.note_messages()
+            return self._seen
+        return min(first, self._seen)
 
     def _limited(self, start: int, end: int, limit: ReadLimit) -> int:
         """Applies both limits if both are set; Spark passes only one. Unused offsets do not count."""
@@ -89,16 +113,20 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- rows --------------------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        if start == end:
+        if start == end or (self._searched.first <= start["offset"] and end["offset"] <= self._searched.next):
             return []
         with one_line_errors():
             view = self._open()
             requested = Range(start["offset"], end["offset"])
             available = check_range(view, requested, self.options.fail_on_data_loss)
-            return to_partitions(view, to_wanted(self.options), available, self.options.min_partitions)
+            return to_partitions(view, self._wanted, available, self.options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self.options, to_wanted(self.options), self.columns, partition)
+        return read_partition(self.options, self._wanted, self.columns, partition)
+
+    @property
+    def _wanted(self) -> RowFilter:
+        return to_wanted(self.options)
 
     def commit(self, end: Offset) -> None:
         """Nothing to release: the reader holds no state at the broker."""

@@ -19,22 +19,22 @@ from typing import NamedTuple
 
 import msgspec
 
+from polycast.declare import setting
+
 SPREAD = 1.4826
 """Scales the median absolute deviation to a standard deviation, for normally distributed values."""
 SURGE, DROP, SILENCE = "surge", "drop", "silence"
 
 
 @dataclass(frozen=True)
-class RateRules:
-    seconds: int = 10
-    """Length of a window."""
-    history: int = 60
-    """Number of windows to compare with."""
-    least: int = 12
-    """Minimum number of windows before alerts."""
-    threshold: float = 6.0
-    silent: int = 3
-    """Empty windows that count as silence, for a topic without empty windows before."""
+class AlertsSettings:
+    subscribe: str = setting(">", "comma-separated patterns of topics to watch")
+    window_seconds: int = setting(10, "length of a window", low=1)
+    history: int = setting(60, "number of past windows to compare with", low=2)
+    least: int = setting(12, "minimum number of past windows before a topic can raise alerts", low=2)
+    threshold: float = setting(6.0, "distance from the median that raises an alert, in deviations", low=1)
+    silent: int = setting(3, "empty windows that count as silence, if the topic had none before", low=1)
+    batch_messages: int = setting(2_000_000, "maximum number of messages per batch", low=1)
 
 
 class RateHistory(msgspec.Struct):
@@ -76,8 +76,7 @@ def add(history: RateHistory, counts: Mapping[int, int]) -> None:
             history.waiting[window] = history.waiting.get(window, 0) + count
 
 
-def advance(history: RateHistory, end: int, rules: RateRules) -> list[RateAlert]:
-    """Evaluates all windows before `end`."""
+def advance(history: RateHistory, end: int, rules: AlertsSettings) -> list[RateAlert]:
     alerts: list[RateAlert] = []
     while history.next < end and (history.waiting or not is_idle(history)):
         if history.next not in history.waiting and is_idle(history):
@@ -99,7 +98,7 @@ def next_window(history: RateHistory) -> int | None:
     return min(history.waiting) if history.waiting else None
 
 
-def _skip_empty(history: RateHistory, to: int, rules: RateRules) -> None:
+def _skip_empty(history: RateHistory, to: int, rules: AlertsSettings) -> None:
     """Advances over empty windows that cannot raise an alert."""
     if history.kind != SILENCE:
         passed = min(to - history.next, rules.history)
@@ -107,7 +106,7 @@ def _skip_empty(history: RateHistory, to: int, rules: RateRules) -> None:
     history.next = to
 
 
-def _evaluate(history: RateHistory, rules: RateRules) -> list[RateAlert]:
+def _evaluate(history: RateHistory, rules: AlertsSettings) -> list[RateAlert]:
     window, messages = history.next, history.waiting.pop(history.next, 0)
     middle = median(history.counts) if history.counts else 0.0
     z = to_z(messages, history.counts)
@@ -134,7 +133,7 @@ def to_z(messages: int, counts: list[int]) -> float:
     return (messages - middle) / (SPREAD * spread + sqrt(middle) + 1)
 
 
-def _kind_of(history: RateHistory, messages: int, z: float, rules: RateRules) -> str:
+def _kind_of(history: RateHistory, messages: int, z: float, rules: AlertsSettings) -> str:
     if history.kind == SILENCE and not messages:
         return SILENCE
     if len(history.counts) < rules.least:
@@ -146,7 +145,7 @@ def _kind_of(history: RateHistory, messages: int, z: float, rules: RateRules) ->
     return SURGE if z > 0 else DROP
 
 
-def _falls_silent(history: RateHistory, rules: RateRules) -> bool:
+def _falls_silent(history: RateHistory, rules: AlertsSettings) -> bool:
     """The history already includes the empty windows of this silence, except the last one."""
     before = history.counts[: len(history.counts) - (history.empty - 1)]
     return history.empty >= rules.silent and len(before) >= rules.least and all(before)

@@ -15,7 +15,6 @@ more than LATE. If nothing is published at all, no window closes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,12 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from polycast.declare import setting
 from polycast.log.times import MICROS
-from polycast.pipelines import SUMMARIES
-from polycast.pipelines.alerts.anomalies import RateAlert, RateHistory, RateRules, add, advance, next_window
-from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
-from polycast.pipelines.runtime.report_topics import to_topic
+from polycast.pipelines.alerts.anomalies import AlertsSettings, RateAlert, RateHistory, add, advance, next_window
+from polycast.pipelines.runtime.definition import Pipeline, PipelineRun, to_topic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,37 +43,19 @@ LATE = "2 seconds"
 MILLIS = 1000
 
 
-@dataclass(frozen=True)
-class AlertsSettings:
-    subscribe: str = setting(">", "comma-separated patterns of topics to watch")
-    window_seconds: int = setting(10, "length of a window", low=1)
-    history: int = setting(60, "number of past windows to compare with", low=2)
-    least: int = setting(12, "minimum number of past windows before a topic can raise alerts", low=2)
-    threshold: float = setting(6.0, "distance from the median that raises an alert, in deviations", low=1)
-    silent: int = setting(3, "empty windows that count as silence, if the topic had none before", low=1)
-    batch_messages: int = setting(2_000_000, "maximum number of messages per batch", low=1)
-
-
-def to_rules(settings: AlertsSettings) -> RateRules:
-    return RateRules(
-        settings.window_seconds, settings.history, settings.least, settings.threshold, settings.silent
-    )
-
-
 # -- counting --------------------------------------------------------------------------------------------
 
 
 def count(rows: DataFrame, seconds: int) -> DataFrame:
     """Grain: topic, window and partition. `time` is the time of the last message."""
-    return rows.mapInArrow(partial(count_batches, seconds), COUNTED)
 
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counted = [_count(batch, seconds) for batch in batches if batch.num_rows]
+        if counted:
+            whole = pa.concat_tables(counted).group_by(["topic", "window"], use_threads=False)
+            yield from _with_names(whole.aggregate([("messages", "sum"), ("time", "max")])).to_batches()
 
-def count_batches(seconds: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in the task and reduces a partition to a few rows."""
-    counted = [_count(batch, seconds) for batch in batches if batch.num_rows]
-    if counted:
-        whole = pa.concat_tables(counted).group_by(["topic", "window"], use_threads=False)
-        yield from _with_names(whole.aggregate([("messages", "sum"), ("time", "max")])).to_batches()
+    return rows.mapInArrow(work, COUNTED)
 
 
 def _count(batch: pa.RecordBatch, seconds: int) -> pa.Table:
@@ -96,43 +74,43 @@ def _with_names(table: pa.Table) -> pa.Table:
 
 
 def update_topic(
-    rules: RateRules, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState
+    rules: AlertsSettings, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
     """Runs in the task, for a topic with messages in this batch or with windows that closed since the last one."""
     import pandas as pd
 
     [topic] = key
     history = msgspec.msgpack.decode(state.get[0], type=RateHistory) if state.exists else RateHistory()
-    alerts = advance(history, state.getCurrentWatermarkMs() // (rules.seconds * MILLIS), rules)
+    alerts = advance(history, state.getCurrentWatermarkMs() // (rules.window_seconds * MILLIS), rules)
     if not state.hasTimedOut:
         for frame in frames:
             add(history, frame.groupby("window")["messages"].sum().to_dict())
     state.update((msgspec.msgpack.encode(history),))
     if (window := next_window(history)) is not None:
-        state.setTimeoutTimestamp((window + 1) * rules.seconds * MILLIS)
+        state.setTimeoutTimestamp((window + 1) * rules.window_seconds * MILLIS)
     payloads = [to_alert(topic, each, rules) for each in alerts]
     yield pd.DataFrame({"topic": to_topic(TOPIC, topic), "payload": payloads, "format": "json"})
 
 
-def to_alert(topic: str, alert: RateAlert, rules: RateRules) -> str:
+def to_alert(topic: str, alert: RateAlert, rules: AlertsSettings) -> str:
     report = {
         "topic": topic,
         "kind": alert.kind,
         "state": "began" if alert.began else "over",
-        "rate": alert.messages / rules.seconds,
-        "median": alert.median / rules.seconds,
+        "rate": alert.messages / rules.window_seconds,
+        "median": alert.median / rules.window_seconds,
         "z": round(alert.z, 2),
-        "window": {"start": _to_time(alert.window, rules), "seconds": rules.seconds},
+        "window": {"start": _to_time(alert.window, rules), "seconds": rules.window_seconds},
         "since": _to_time(alert.since, rules),
     }
     return msgspec.json.encode(report).decode()
 
 
-def _to_time(window: int, rules: RateRules) -> str:
-    return datetime.fromtimestamp(window * rules.seconds, UTC).isoformat().replace("+00:00", "Z")
+def _to_time(window: int, rules: AlertsSettings) -> str:
+    return datetime.fromtimestamp(window * rules.window_seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def find_alerts(counted: DataFrame, rules: RateRules) -> DataFrame:
+def find_alerts(counted: DataFrame, rules: AlertsSettings) -> DataFrame:
     """Grain: one message per alert that begins or is over. Takes a stream of counts."""
     return (
         counted.withWatermark("time", LATE)
@@ -146,15 +124,10 @@ def find_alerts(counted: DataFrame, rules: RateRules) -> DataFrame:
 def start(run: PipelineRun) -> StreamingQuery:
     settings: AlertsSettings = run.settings
     rows = run.messages(settings.subscribe, NEEDED, maxOffsetsPerTrigger=settings.batch_messages)
-    alerts = find_alerts(count(rows, settings.window_seconds), to_rules(settings))
+    alerts = find_alerts(count(rows, settings.window_seconds), settings)
     return run.write(alerts).foreachBatch(run.publish).start()
 
 
 PIPELINE = Pipeline(
-    name="alerts",
-    summary=SUMMARIES["alerts"],
-    settings=AlertsSettings,
-    start=start,
-    writes="polycast/alerts/TOPIC",
-    publishes=lambda settings: True,
+    "alerts", AlertsSettings, start, writes="polycast/alerts/TOPIC", publishes=lambda settings: True
 )

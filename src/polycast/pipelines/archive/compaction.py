@@ -79,7 +79,6 @@ def _is_worth_it(files: Sequence[LakeFile], merge_files: int) -> bool:
 
 
 def _runs(files: Sequence[LakeFile], fit: Sequence[bool]) -> list[list[LakeFile]]:
-    """Contiguous runs of files that fit."""
     pairs = groupby(zip(files, fit, strict=True), key=lambda pair: pair[1])
     return [[file for file, _ in run] for fits, run in pairs if fits]
 

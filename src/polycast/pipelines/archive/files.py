@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
@@ -14,6 +15,10 @@ import pyarrow.compute as pc
 from polycast.log.files.format import SCHEMA
 from polycast.log.upkeep.sealing import to_writer
 from polycast.pipelines.runtime.lake import STAGED, STAGING, StagedFile
+
+if TYPE_CHECKING:
+    from polycast.spark.options import SourceOptions
+    from polycast.spark.partitions import LogPartition
 
 DESCRIPTION = "staged string, hour string, first long, last long, rows long, size long"
 """The schema of the workers' results, one StagedFile per row."""
@@ -27,23 +32,18 @@ OPEN_HOURS = 8
 """Maximum number of open files. Times rise with offsets unless a clock was set back."""
 HOUR_MICROS = 3_600_000_000
 
-Batches = Iterator[pa.RecordBatch]
-Read = Callable[[int], Batches]
-"""Reads a partition of the log, by number."""
 
+def stage_partition(
+    options: SourceOptions, partition: LogPartition, lake: Path, subfolder: str, target_bytes: int
+) -> list[StagedFile]:
+    """Runs in a worker."""
+    from polycast.spark.partition_reader import read_partition
+    from polycast.spark.partitions import to_wanted
 
-def to_stager(read: Read, lake: Path, subfolder: str, target_bytes: int) -> Callable[[Batches], Batches]:
-    """A function for `mapInArrow`, from partition numbers to the staged files with their rows."""
-
-    def write(numbers: Batches) -> Batches:
-        files = StagingWriter(lake, f"{STAGING}/{subfolder}", target_bytes)
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                for rows in read(number):
-                    files.add(rows)
-        yield to_batch(files.close())
-
-    return write
+    files = StagingWriter(lake, f"{STAGING}/{subfolder}", target_bytes)
+    for rows in read_partition(options, to_wanted(options), SCHEMA.names, partition):
+        files.add(rows)
+    return files.close()
 
 
 def to_batch(files: list[StagedFile]) -> pa.RecordBatch:

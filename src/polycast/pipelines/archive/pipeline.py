@@ -19,14 +19,13 @@ import pyarrow as pa
 
 from polycast.declare import setting
 from polycast.log.files.folder import log_folder
-from polycast.log.files.format import SCHEMA
 from polycast.log.files.state import read_state
-from polycast.pipelines import SUMMARIES
 from polycast.pipelines.archive.compaction import Compactor, MergeLimits
-from polycast.pipelines.archive.files import DESCRIPTION, Read, to_stager
+from polycast.pipelines.archive.files import DESCRIPTION, stage_partition, to_batch
 from polycast.pipelines.runtime.checkpoint import batch_end
 from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
 from polycast.pipelines.runtime.lake import Lake, StagedFile
+from polycast.pipelines.runtime.worker_tasks import run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,23 +65,20 @@ def plan(options: SourceOptions, first: int, after: int) -> list[LogPartition]:
         view.close()
 
 
-def to_reader(options: SourceOptions, partitions: Sequence[LogPartition]) -> Read:
-    def read(number: int) -> Iterator[pa.RecordBatch]:
-        from polycast.spark.partition_reader import read_partition
-        from polycast.spark.partitions import to_wanted
-
-        return read_partition(options, to_wanted(options), SCHEMA.names, partitions[number])
-
-    return read
-
-
 def stage(
-    spark: SparkSession, read: Read, partitions: int, lake: Path, subfolder: str, target_bytes: int
+    spark: SparkSession,
+    options: SourceOptions,
+    partitions: Sequence[LogPartition],
+    lake: Path,
+    subfolder: str,
+    target_bytes: int,
 ) -> DataFrame:
     """Grain: one row per staged file."""
-    return spark.range(0, partitions, 1, partitions).mapInArrow(
-        to_stager(read, lake, subfolder, target_bytes), DESCRIPTION
-    )
+
+    def work(partition: LogPartition) -> Iterator[pa.RecordBatch]:
+        yield to_batch(stage_partition(options, partition, lake, subfolder, target_bytes))
+
+    return run_tasks(spark, partitions, work, DESCRIPTION)
 
 
 class Archive:
@@ -112,11 +108,8 @@ class Archive:
     def _stage(self, subfolder: str, end: int) -> list[StagedFile]:
         """Starts where the lake ends, which guarantees each row exactly once."""
         partitions = plan(self._options, self._lake.record.next, end)
-        if not partitions:
-            return []
-        read = to_reader(self._options, partitions)
         size = self._settings.target_bytes
-        staged = stage(self._spark, read, len(partitions), self._lake.folder, subfolder, size)
+        staged = stage(self._spark, self._options, partitions, self._lake.folder, subfolder, size)
         return [StagedFile(*row) for row in staged.collect()]
 
 
@@ -132,8 +125,7 @@ def start(run: PipelineRun) -> StreamingQuery:
         run.rows[batch] = archive.add(run.query_id, batch, batch_end(run.checkpoint, batch))
 
     rows = run.messages(settings.subscribe, "offset long", maxBytesPerTrigger=settings.batch_bytes)
-    every = f"{round(settings.trigger_seconds * 1000)} milliseconds"
-    return run.write(rows, every=every).foreachBatch(add).start()
+    return run.write(rows, every=settings.trigger_seconds).foreachBatch(add).start()
 
 
 def finish(run: PipelineRun) -> list[str]:
@@ -155,11 +147,4 @@ def to_limits(settings: ArchiveSettings) -> MergeLimits:
     return MergeLimits(settings.target_bytes, settings.compact_files)
 
 
-PIPELINE = Pipeline(
-    name="archive",
-    summary=SUMMARIES["archive"],
-    settings=ArchiveSettings,
-    start=start,
-    finish=finish,
-    writes="DIR/lake/date=YYYY-MM-DD/hour=HH/*.parquet",
-)
+PIPELINE = Pipeline("archive", ArchiveSettings, start, finish, "DIR/lake/date=YYYY-MM-DD/hour=HH/*.parquet")

@@ -5,7 +5,7 @@ first, then offsets with the offset ranges of the subscriptions. The result is w
 delivered live. It excludes replays, and includes messages that a slow connection lost; `polycast why` shows both.
 A message that a broker forwards between other brokers under a second topic counts as a message of that topic, too.
 
-    DIR/deliveries/totals.parquet          per topic: messages, deliveries, subscribers, unheard
+    DIR/deliveries/totals.parquet          per topic: messages, deliveries, subscribers, undelivered
     DIR/deliveries/batches/N.parquet       the totals after batch N
     DIR/deliveries/batches/N.json          the active subscriptions after batch N
 
@@ -32,7 +32,6 @@ from polycast.declare import setting
 from polycast.log.files.disk import DISK
 from polycast.log.files.folder import log_folder, make_folder
 from polycast.model import RESERVED_PREFIX
-from polycast.pipelines import SUMMARIES
 from polycast.pipelines.deliveries.matching import Span, TopicAudiences, to_spans
 from polycast.pipelines.deliveries.subscription_history import SubscriptionHistory, read_events
 from polycast.pipelines.runtime.checkpoint import batch_end
@@ -44,9 +43,9 @@ if TYPE_CHECKING:
 
 TOPIC = RESERVED_PREFIX + "deliveries/"
 COLUMNS = "offset long, topic string, source string"
-COUNTS = "topic string, messages long, deliveries long, subscribers long, unheard long"
+COUNTS = "topic string, messages long, deliveries long, subscribers long, undelivered long"
 TOTALS = pa.schema([("topic", pa.string())] + [(name.split()[0], pa.int64()) for name in COUNTS.split(", ")[1:]])
-SUMS = ("messages", "deliveries", "unheard")
+SUMS = ("messages", "deliveries", "undelivered")
 SHOWN = 20
 """Number of listed topics without deliveries."""
 
@@ -65,7 +64,7 @@ class DeliveriesSettings:
 def count_deliveries(rows: DataFrame, spans: list[Span], links: Collection[str] = ()) -> DataFrame:
     """Grain: one row per topic.
 
-    `subscribers` is the maximum number of receivers of one message; `unheard` counts messages without receivers.
+    `subscribers` is the maximum number of receivers of a message; `undelivered` counts messages without receivers.
     """
     from pyspark.sql import functions as F  # noqa: N812 -- the usual alias
 
@@ -94,12 +93,8 @@ def to_counts(topics: pa.Array, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> p
 def add(before: pa.Table, counts: pa.Table) -> pa.Table:
     both = pa.concat_tables([before, counts.select(TOTALS.names).cast(TOTALS)])
     found = both.group_by("topic").aggregate([*((name, "sum") for name in SUMS), ("subscribers", "max")])
-    columns = [found["topic"], *(found[_aggregate_of(name)] for name in TOTALS.names[1:])]
-    return pa.table(columns, schema=TOTALS).sort_by("topic")
-
-
-def _aggregate_of(name: str) -> str:
-    return f"{name}_sum" if name in SUMS else f"{name}_max"
+    columns = [found[f"{name}_sum" if name in SUMS else f"{name}_max"] for name in TOTALS.names[1:]]
+    return pa.table([found["topic"], *columns], schema=TOTALS).sort_by("topic")
 
 
 def to_messages(totals: pa.Table, known_from: int | None) -> pa.Table:
@@ -165,7 +160,7 @@ def _to_parquet(table: pa.Table) -> bytes:
 def start(run: PipelineRun) -> StreamingQuery:
     settings: DeliveriesSettings = run.settings
     rows = run.messages(settings.subscribe, COLUMNS, maxOffsetsPerTrigger=settings.batch_messages)
-    writer = run.write(rows, every=f"{settings.trigger_seconds} seconds")
+    writer = run.write(rows, every=settings.trigger_seconds)
     return writer.foreachBatch(lambda batch, number: process_batch(run, batch, number)).start()
 
 
@@ -199,7 +194,6 @@ def finish(run: PipelineRun) -> list[str]:
 
 PIPELINE = Pipeline(
     name="deliveries",
-    summary=SUMMARIES["deliveries"],
     settings=DeliveriesSettings,
     start=start,
     finish=finish,

@@ -11,6 +11,7 @@ Subscriptions from before the first event of the log are unknown, and all subscr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,7 +39,7 @@ from polycast.pipelines.runtime.worker_tasks import WorkerTask, log_tasks, run_t
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCHEMA = "offset long, topic string, time timestamp, payload binary"
+SCHEMA = "offset long, topic string, time timestamp, payload binary, source string"
 
 
 class LoggedMessage(NamedTuple):
@@ -55,11 +56,8 @@ class LoggedMessage(NamedTuple):
 
 def find_message(folder: Path, offset: int) -> LoggedMessage:
     """Raises GoneError if the log does not have the offset."""
-    catalog = LogCatalog(folder)
-    try:
+    with closing(LogCatalog(folder)) as catalog:
         first, after = catalog.first(), catalog.next()
-    finally:
-        catalog.close()
     if offset >= after:
         end = f"the last offset is {after - 1:,}" if after else "the log is empty"
         raise GoneError(f"offset {offset:,} does not exist yet: {end}", "polycast log info shows the offsets")
@@ -82,7 +80,9 @@ def explain_delivery(spark: SparkSession, folder: Path, message: LoggedMessage) 
     tasks = log_tasks(folder, EVENTS_WANTED, COLUMNS)
     rows = run_tasks(spark, tasks, lambda task: relevant_events(task, message), SCHEMA).toArrow()
     logged = [each for batch in rows.sort_by("offset").to_batches() for each in to_events(batch)]
-    follower = next_of_topic(spark, folder, message) if any(_replays_last(each) for each in logged) else None
+    follower = (
+        next_of_topic(spark, folder, message) if any(each.event.start == "last" for each in logged) else None
+    )
     return to_response(message, logged, follower)
 
 
@@ -110,10 +110,6 @@ def _is_relevant(name: str, payload: bytes, message: LoggedMessage) -> bool:
             event = DECODER.decode(payload)
             return event.first <= message.offset < event.next
     return False
-
-
-def _replays_last(logged: LoggedEvent) -> bool:
-    return bool(logged.event.start == "last")
 
 
 def next_of_topic(spark: SparkSession, folder: Path, message: LoggedMessage) -> int | None:
@@ -170,6 +166,8 @@ def _reaches(subscription: Subscription, message: LoggedMessage, follower: int |
             return True
         case "last":
             return follower is None or follower > subscription.since
+        case str(text) if text.startswith("@"):
+            return message.offset >= int(text[1:])
         case {"time": int(millis)}:
             return message.micros >= millis * 1000
         case {"topics": dict(sequences)}:

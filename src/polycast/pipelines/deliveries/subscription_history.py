@@ -1,7 +1,8 @@
 """Reconstructs subscriptions over time from the broker's events in the log.
 
 A subscription is active from its `subscribe` event to the first of: an `unsubscribe` of the same connection and
-pattern, a `disconnect` of the connection, a `start` or `stop` of the broker.
+pattern, a `disconnect` of the connection, a `start` or `stop` of the broker; in a cluster, of the node that the
+connection is at.
 
 Unknown are subscriptions from before the first event in the log, and all subscriptions if the broker runs with
 `events.enabled=false`. From the first `start` event on the history is complete; `known_from` is its offset.
@@ -10,6 +11,7 @@ Unknown are subscriptions from before the first event in the log, and all subscr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +25,9 @@ from polycast.model import RESERVED_PREFIX, Contains, Everything, Exact, Pattern
 
 EVENTS = RESERVED_PREFIX + "events/"
 BROKER = "polycast"
-"""The source of the broker's own messages; no connection can use it."""
-EVENTS_WANTED = RowFilter((Prefix(EVENTS),), (Condition("source", "=", BROKER),))
-COLUMNS = ("offset", "topic", "time", "payload")
+"""The source of the broker's own messages, in a cluster with @NODE behind it; no connection can use it."""
+EVENTS_WANTED = RowFilter((Prefix(EVENTS),), (Condition("source", "starts", BROKER),))
+COLUMNS = ("offset", "topic", "time", "payload", "source")
 FOREVER = 2**63 - 1
 KINDS: dict[str, type[Pattern]] = {kind.__name__.lower(): kind for kind in (Exact, Prefix, Contains, Everything)}
 
@@ -56,6 +58,7 @@ class LoggedEvent(NamedTuple):
     name: str
     """The event's name: the last part of its topic."""
     event: BrokerEvent
+    node: str = ""
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -100,7 +103,8 @@ class SubscriptionHistory(msgspec.Struct):
             case "start" | "stop":
                 self.known_from = logged.offset if self.known_from is None else self.known_from
                 for connection in {*self.open, *self.links}:
-                    self._end_all(connection, logged.offset)
+                    if not logged.node or connection.startswith(f"{logged.node}#"):
+                        self._end_all(connection, logged.offset)
             case "connect" if is_link(logged.event.listener):
                 self.links[logged.event.connection] = True
             case "disconnect":
@@ -149,24 +153,24 @@ def to_subscription(logged: LoggedEvent) -> Subscription:
 
 def read_events(folder: Path, start: int, stop: int) -> Iterator[LoggedEvent]:
     """In order of offset. Skips row groups of sealed segments that have no events."""
-    catalog = LogCatalog(folder)
-    try:
+    with closing(LogCatalog(folder)) as catalog:
         ranges = to_ranges(catalog.parts(start, stop), EVENTS_WANTED, start, stop)
-    finally:
-        catalog.close()
     for batch in query_rows(folder, ranges, EVENTS_WANTED, COLUMNS):
         yield from to_events(batch)
 
 
 def to_events(batch: pa.RecordBatch) -> Iterator[LoggedEvent]:
     """Skips messages that are not valid events."""
-    columns = [batch["offset"], batch["topic"], batch["time"].cast(pa.int64()), batch["payload"]]
-    for offset, topic, micros, payload in zip(*(column.to_pylist() for column in columns), strict=True):
+    columns = [batch["offset"], batch["topic"], batch["time"].cast(pa.int64()), batch["payload"], batch["source"]]
+    for offset, topic, micros, payload, source in zip(*(column.to_pylist() for column in columns), strict=True):
+        broker, _, node = source.partition("@")
+        if broker != BROKER:
+            continue
         try:
             event = DECODER.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
-        yield LoggedEvent(offset, micros, topic.removeprefix(EVENTS), event)
+        yield LoggedEvent(offset, micros, topic.removeprefix(EVENTS), event, node)
 
 
 DECODER = msgspec.json.Decoder(BrokerEvent)

@@ -30,19 +30,12 @@ UNKNOWN = "unknown"
 BLOCKS_PER_FILE = 64
 ROW_GROUP_BLOCKS = 8
 SCHEMA = pa.schema(
-    [
-        ("first", pa.int64()),
-        ("next", pa.int64()),
-        ("rows", pa.int64()),
-        ("grams", pa.binary()),
-        ("tokens", pa.binary()),
-        ("escapes", pa.bool_()),
-    ]
+    [(name, pa.int64()) for name in ("first", "next", "rows")]
+    + [("grams", pa.binary()), ("tokens", pa.binary()), ("escapes", pa.bool_())]
 )
 
 
 def index_of(data: Path) -> Path:
-    """The index folder for the log in a data folder."""
     state = read_state(log_folder(data))
     return data.absolute() / "index" / (state.seed if state else UNKNOWN)
 
@@ -114,7 +107,6 @@ class PayloadIndex:
 
 
 def _runs(rows: pa.Table) -> Iterator[pa.Table]:
-    """Splits the rows into runs of adjacent blocks."""
     firsts, nexts = rows["first"].to_pylist(), rows["next"].to_pylist()
     start = 0
     for stop in range(1, len(firsts) + 1):

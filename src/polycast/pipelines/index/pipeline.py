@@ -19,7 +19,6 @@ from polycast.declare import setting
 from polycast.log.files.folder import log_folder
 from polycast.log.read.query import RowFilter
 from polycast.log.read.seek import first_offset
-from polycast.pipelines import SUMMARIES
 from polycast.pipelines.index.blocks import BLOCK_OFFSETS, PayloadIndex, index_of, to_rows
 from polycast.pipelines.index.grams import FilterBuilder
 from polycast.pipelines.runtime.checkpoint import batch_end
@@ -86,7 +85,7 @@ def split(batch: pa.RecordBatch, size: int) -> Iterator[tuple[int, pa.RecordBatc
 
 def start(run: PipelineRun) -> StreamingQuery:
     rows = run.messages(EVERYTHING, "offset long")
-    writer = run.write(rows, every=f"{run.settings.trigger_seconds} seconds")
+    writer = run.write(rows, every=run.settings.trigger_seconds)
     index = PayloadIndex(index_of(run.data), run.settings.block_messages)
     folder = log_folder(run.data)
     return writer.foreachBatch(
@@ -110,11 +109,4 @@ def finish(run: PipelineRun) -> list[str]:
     return [f"{index.folder}: {len(files):,} files, {size:,} bytes, offsets up to {end:,}"]
 
 
-PIPELINE = Pipeline(
-    name="index",
-    summary=SUMMARIES["index"],
-    settings=IndexSettings,
-    start=start,
-    finish=finish,
-    writes="DIR/index/",
-)
+PIPELINE = Pipeline("index", IndexSettings, start, finish, "DIR/index/")

@@ -10,6 +10,7 @@ values as written, so `1.0` is not `1`. Objects and arrays never match.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,27 +68,20 @@ def to_field(text: str) -> FieldMatch:
 
 
 def matching(batch: pa.RecordBatch, terms: SearchTerms) -> pa.RecordBatch:
-    """The rows that match all terms."""
     if terms.text:
         batch = batch.filter(pc.match_substring(batch["payload"], terms.text))
     for field in terms.fields:
         batch = batch.filter(_may_have(batch["payload"], field))
     if not terms.fields or not batch.num_rows:
         return batch
-    mask = [_has_all(payload.as_buffer(), terms.fields) for payload in batch["payload"]]
+    buffers = (payload.as_buffer() for payload in batch["payload"])
+    mask = [all(value_at(buffer, field.path) == field.value for field in terms.fields) for buffer in buffers]
     return batch.filter(pa.array(mask, pa.bool_()))
 
 
 def _may_have(payloads: pa.Array, field: FieldMatch) -> pa.Array:
-    escaped = pc.match_substring(payloads, BACKSLASH)
-    plain = pc.match_substring(payloads, field.texts[0])
-    for text in field.texts[1:]:
-        plain = pc.and_(plain, pc.match_substring(payloads, text))
-    return pc.or_(escaped, plain)
-
-
-def _has_all(payload: pa.Buffer, fields: Sequence[FieldMatch]) -> bool:
-    return all(value_at(payload, field.path) == field.value for field in fields)
+    plain = reduce(pc.and_, [pc.match_substring(payloads, text) for text in field.texts])
+    return pc.or_(pc.match_substring(payloads, BACKSLASH), plain)
 
 
 def value_at(payload: pa.Buffer | bytes | memoryview, path: Sequence[str]) -> str | None:

@@ -4,6 +4,5 @@ pipeline       processes batches, stores the state, publishes reports
 inspection     inspects messages in Spark's workers
 json_shapes    fields and types of JSON values
 findings       merges inspections into the state of each topic
-log_gaps       gaps recorded in the log
 page, charts   the HTML report
 """

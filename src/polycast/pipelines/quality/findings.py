@@ -227,7 +227,6 @@ def count_problems(found: Findings) -> int:
 
 
 def to_report(topic: str, found: Findings) -> dict[str, Any]:
-    """The message that is published about a topic."""
     return {
         "topic": topic,
         "messages": found.messages,

@@ -49,8 +49,6 @@ class MessageRef(msgspec.Struct, array_like=True):
 
 
 class TopicInspection(msgspec.Struct):
-    """One topic in a partition."""
-
     messages: int = 0
     runs: list[SequenceRun] = []
     json: int = 0

@@ -44,14 +44,10 @@ def _facts(state: QualityState) -> str:
         "repeated": sum(found.repeats for found in topics),
         "not JSON": sum(found.not_json for found in topics),
         "changes": sum(found.changes for found in topics),
-        "wrong checksums": sum(_wrong(reasons) for reasons in state.refused.values()),
+        "wrong checksums": sum(sum(reasons.values()) for reasons in state.refused.values()),
     }
     cells = (f"<span><b>{count:,}</b>{name}</span>" for name, count in facts.items())
     return f'<p class="facts">{"".join(cells)}</p>\n'
-
-
-def _wrong(reasons: dict[str, int]) -> int:
-    return sum(reasons.values())
 
 
 def _worst(state: QualityState) -> list[tuple[str, Findings]]:
@@ -75,7 +71,8 @@ def _charts(state: QualityState) -> Iterator[str]:
     }
     yield f"<h2>By topic</h2>\n{draw_bars([topic for topic, _ in worst], columns)}\n"
     yield f"<h2>By time</h2>\n{draw_lanes(_lanes(state))}\n"
-    strips = [(topic, found.next, _missing(found)) for topic, found in worst if found.gaps]
+    missing = {topic: [(gap.first, gap.next) for gap in found.gaps_listed] for topic, found in worst}
+    strips = [(topic, found.next, missing[topic]) for topic, found in worst if found.gaps]
     if strips:
         yield f"<h2>Missing sequences</h2>\n{draw_strips(strips)}\n"
 
@@ -89,10 +86,6 @@ def _lanes(state: QualityState) -> list[TimeLane]:
         ),
         TimeLane("changes", [change.micros for each in found for change in each.changes_listed], COLOURS[3]),
     ]
-
-
-def _missing(found: Findings) -> list[tuple[int, int]]:
-    return [(gap.first, gap.next) for gap in found.gaps_listed]
 
 
 # -- tables ----------------------------------------------------------------------------------------------

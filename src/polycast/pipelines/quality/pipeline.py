@@ -17,6 +17,7 @@ With --once the run writes an HTML report.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,14 +26,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from polycast.declare import setting
-from polycast.log.files.folder import log_folder
-from polycast.pipelines import SUMMARIES
+from polycast.errors import LogDamageError
+from polycast.log.files.folder import log_folder, segments
+from polycast.log.files.format import Gap
+from polycast.log.files.quarantine import read_lost
+from polycast.log.files.sealed import SealedReader
+from polycast.log.read.seek import hot_gaps
 from polycast.pipelines.quality.findings import FieldRules, QualityState, count_problems, merge, to_report
 from polycast.pipelines.quality.inspection import INSPECTED, REFUSALS, PartitionInspection, inspect
-from polycast.pipelines.quality.log_gaps import known_gaps
 from polycast.pipelines.quality.page import to_page
-from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
-from polycast.pipelines.runtime.report_topics import to_topic
+from polycast.pipelines.runtime.definition import Pipeline, PipelineRun, to_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,15 +59,23 @@ class QualitySettings:
     trigger_seconds: float = setting(2.0, "interval between batches", low=0)
 
 
-def to_pieces(rows: DataFrame) -> DataFrame:
-    """Grain: one row per partition of the log."""
-    return rows.mapInArrow(inspect, INSPECTED)
-
-
 def read_pieces(rows: DataFrame) -> list[PartitionInspection]:
-    """In order of offset."""
-    found = sorted(to_pieces(rows).collect(), key=lambda row: int(row["first"]))
+    """One per partition of the log, in order of offset."""
+    found = sorted(rows.mapInArrow(inspect, INSPECTED).collect(), key=lambda row: int(row["first"]))
     return [msgspec.msgpack.decode(row["inspected"], type=PartitionInspection) for row in found]
+
+
+def known_gaps(folder: Path) -> list[Gap]:
+    """Gaps that the log recorded, sorted by offset. Skips segments that are removed or damaged."""
+    gaps = set(read_lost(folder))
+    for segment in segments(folder):
+        with suppress(FileNotFoundError, LogDamageError):
+            if segment.sealed:
+                with SealedReader(segment.path) as sealed:
+                    gaps.update(sealed.metadata.gaps)
+            else:
+                gaps.update(hot_gaps(segment))
+    return sorted(gaps, key=lambda gap: gap.first)
 
 
 # -- state -----------------------------------------------------------------------------------------------
@@ -139,8 +150,7 @@ def start(run: PipelineRun) -> StreamingQuery:
         if messages and settings.publish:
             run.publish(run.spark.createDataFrame(messages, FOUND), batch)
 
-    every = f"{round(settings.trigger_seconds * 1000)} milliseconds"
-    return run.write(rows, every=every).foreachBatch(take).start()
+    return run.write(rows, every=settings.trigger_seconds).foreachBatch(take).start()
 
 
 def finish(run: PipelineRun) -> list[str]:
@@ -152,7 +162,6 @@ def finish(run: PipelineRun) -> list[str]:
 
 
 def _to_table(state: QualityState) -> list[str]:
-    """The topics with the most problems."""
     topics = sorted(state.topics.items(), key=lambda item: (-count_problems(item[1]), item[0]))[:SHOWN]
     width = max((len(topic) for topic, _ in topics), default=0)
     head = f"{'topic':<{width}}  messages  missing  repeats  not JSON  changes"
@@ -167,7 +176,6 @@ def _to_table(state: QualityState) -> list[str]:
 
 PIPELINE = Pipeline(
     name="quality",
-    summary=SUMMARIES["quality"],
     settings=QualitySettings,
     start=start,
     finish=finish,

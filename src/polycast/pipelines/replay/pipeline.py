@@ -29,7 +29,6 @@ from polycast.log.read.query import RowFilter
 from polycast.log.read.seek import find_time
 from polycast.log.times import MICROS
 from polycast.model import RESERVED_PREFIX, parse_patterns
-from polycast.pipelines import SUMMARIES
 from polycast.pipelines.archive.files import HOUR_MICROS, hour_name
 from polycast.pipelines.replay.schedule import ReplaySchedule, interruptible_sleep, with_slices
 from polycast.pipelines.replay.steps import SCHEMA, to_steps, write_steps
@@ -188,16 +187,12 @@ def batch_messages(settings: ReplaySettings) -> int:
 
 
 def read_log(run: PipelineRun, folder: Path) -> DataFrame:
-    reader = run.spark.readStream.format("polycast").schema(ROWS).option("path", str(folder.absolute()))
-    reader = reader.option("subscribe", run.settings.subscribe).option("failOnDataLoss", "false")
-    reader = reader.option(
-        "startingOffsets", str(first_offset_of(folder, to_position("start", run.settings.start)))
-    )
-    return reader.option("maxOffsetsPerTrigger", str(batch_messages(run.settings))).load()
+    first = first_offset_of(folder, to_position("start", run.settings.start))
+    options = {"startingOffsets": first, "maxOffsetsPerTrigger": batch_messages(run.settings)}
+    return run.messages(run.settings.subscribe, ROWS, path=folder.absolute(), **options)
 
 
 def first_offset_of(folder: Path, position: ReplayPosition | None) -> int:
-    """The first offset to replay, within the log."""
     first, after = offset_bounds(folder)
     if position is None:
         return first
@@ -242,12 +237,4 @@ def finish(run: PipelineRun) -> list[str]:
     return ["the same settings resume here; --set name=NAME starts the replay again"]
 
 
-PIPELINE = Pipeline(
-    name="replay",
-    summary=SUMMARIES["replay"],
-    settings=ReplaySettings,
-    start=start,
-    finish=finish,
-    writes="PREFIX + TOPIC",
-    publishes=lambda settings: True,
-)
+PIPELINE = Pipeline("replay", ReplaySettings, start, finish, "PREFIX + TOPIC", publishes=lambda settings: True)

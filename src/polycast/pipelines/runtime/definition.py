@@ -6,22 +6,27 @@ stream. This module has what all pipelines share: the source, the checkpoint, an
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polycast.model import Limits
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+DIGEST_DIGITS = 16
+LIMIT_BYTES = Limits().topic_bytes
+
 
 @dataclass(frozen=True)
 class Pipeline:
     name: str
-    summary: str
     settings: type
     """A frozen dataclass of `declare.setting` fields, all with a default."""
     start: Callable[[PipelineRun], StreamingQuery]
@@ -31,6 +36,8 @@ class Pipeline:
     """Folders and topics that receive the results; documentation only."""
     publishes: Callable[[Any], bool] = lambda settings: False
     """Whether these settings need a broker. If it is unreachable, the run fails before Spark starts."""
+    summary: str = ""
+    """Set by `pipelines.find`."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +69,14 @@ class PipelineRun:
             reader = reader.option(name, str(value))
         return reader.load()
 
-    def write(self, rows: DataFrame, mode: str = "append", every: str = "") -> DataStreamWriter:
-        """A writer with name, checkpoint and trigger set. The caller adds the sink and calls `start()`."""
+    def write(self, rows: DataFrame, mode: str = "append", every: float = 0.0) -> DataStreamWriter:
+        """A writer with name, checkpoint and trigger set, which starts a batch `every` so many seconds at most."""
         self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         writer = rows.writeStream.queryName(self.pipeline.name).outputMode(mode)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         if self.once:
             return writer.trigger(availableNow=True)
-        return writer.trigger(processingTime=every) if every else writer
+        return writer.trigger(processingTime=f"{round(every * 1000)} milliseconds")
 
     def publish(self, rows: DataFrame, batch: int | str) -> None:
         """Publishes rows with `topic` and `payload` exactly once. Call it inside `foreachBatch`."""
@@ -80,3 +87,12 @@ class PipelineRun:
     def query_id(self) -> str:
         """Stable for the lifetime of the checkpoint; available once the query has started."""
         return str(json.loads((self.checkpoint / "metadata").read_text())["id"])
+
+
+def to_topic(prefix: str, topic: str) -> str:
+    """The topic of a report about a topic. One that exceeds the length limit is cut and ends in a digest."""
+    whole = (prefix + topic).encode()
+    if len(whole) <= LIMIT_BYTES:
+        return prefix + topic
+    digest = hashlib.sha256(topic.encode()).hexdigest()[:DIGEST_DIGITS]
+    return whole[: LIMIT_BYTES - DIGEST_DIGITS - 1].decode(errors="ignore") + "~" + digest

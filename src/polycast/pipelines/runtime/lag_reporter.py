@@ -12,6 +12,7 @@ from typing import Any
 from polycast.client import Client, connect
 from polycast.dialects.client_requests import to_body
 from polycast.errors import PolycastError
+from polycast.spark.brokers import Brokers
 
 ROUTE = "polycast/positions"
 CONNECT_SECONDS = 1.0
@@ -20,11 +21,15 @@ RETRY_SECONDS = 10.0
 """Pause after a failed report."""
 
 
+def _connect(at: str) -> Client:
+    return connect("hermod", at, publishing=True, timeout=CONNECT_SECONDS, reconnect=False)
+
+
 class LagReporter:
     """`report` never blocks: a newer position replaces one that is still unsent."""
 
     def __init__(self, at: str) -> None:
-        self._at = at
+        self._brokers = Brokers(at, retry_seconds=0)
         self._newest: dict[str, Any] | None = None
         self._changed = threading.Condition()
         self._closed = False
@@ -61,7 +66,7 @@ class LagReporter:
     def _send(self, position: dict[str, Any]) -> None:
         try:
             if self._client is None:
-                self._client = connect("hermod", self._at, publishing=True, timeout=CONNECT_SECONDS)
+                self._client = self._brokers.run(_connect)
             self._client.request(ROUTE, to_body(position), RESPONSE_SECONDS)
         except (PolycastError, OSError):
             self._disconnect()

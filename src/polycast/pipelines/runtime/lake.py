@@ -54,8 +54,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StagedFile(NamedTuple):
-    """A file that a worker wrote."""
-
     staged: str
     hour: str
     """The folder: date=2026-11-16/hour=07"""

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import (
 from polycast.pipelines.runtime.checkpoint import read_offset
 
 COUNTED = "counted"
-"""The name of the observed metric in which a pipeline counts its `rows`."""
+"""The observed metric with which a pipeline counts its `rows`, if Spark sees fewer rows than the pipeline."""
 
 
 class BatchProgress(NamedTuple):
@@ -57,22 +57,10 @@ def to_progress(pipeline: str, event: Mapping[str, Any]) -> BatchProgress:
     offsets = [read_offset(source.get("endOffset")) for source in sources]
     ends = [read_offset(source.get("latestOffset")) for source in sources]
     seconds = event.get("durationMs", {}).get("triggerExecution", 0) / 1000
-    rows = int(_counted(event) or event.get("numInputRows") or 0)
-    return BatchProgress(
-        pipeline,
-        batch=int(event["batchId"]),
-        rows=rows,
-        rows_per_second=round(rows / seconds, 1) if seconds else 0.0,
-        seconds=seconds,
-        offset=min(offsets),
-        lag=max(0, *(end - offset for end, offset in zip(ends, offsets, strict=True))),
-    )
-
-
-def _counted(event: Mapping[str, Any]) -> int | None:
-    """The row count that a pipeline observes itself; Spark may see fewer rows than the pipeline processes."""
-    observed = event.get("observedMetrics", {}).get(COUNTED)
-    return observed["rows"] if observed else None
+    counted = (event.get("observedMetrics", {}).get(COUNTED) or {}).get("rows")
+    lag = max(0, *(end - offset for end, offset in zip(ends, offsets, strict=True)))
+    progress = BatchProgress(pipeline, int(event["batchId"]), 0, 0.0, seconds, min(offsets), lag)
+    return progress.with_rows(int(counted or event.get("numInputRows") or 0))
 
 
 class ProgressListener(StreamingQueryListener):

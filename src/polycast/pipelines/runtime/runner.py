@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from polycast.address import split_addresses
 from polycast.errors import PolycastError, StartError, UsageError
 from polycast.log.files.folder import log_folder
 from polycast.log.read.catalog import offset_bounds
@@ -90,16 +91,16 @@ def prepare_pipeline(
     from polycast.client.connect import to_client_session
 
     settings = read_settings(pipeline.settings, given)
-    address = str(to_client_session("hermod", at, publishing=True).address)
+    sessions = [to_client_session("hermod", each, publishing=True) for each in split_addresses(at)]
     check_log(data)
     if pipeline.publishes(settings):
-        _check_broker(address, pipeline.name)
-    return RunConfig(pipeline, data.absolute(), address, settings, master, once)
+        _check_broker(split_addresses(at), pipeline.name)
+    return RunConfig(pipeline, data.absolute(), at or str(sessions[0].address), settings, master, once)
 
 
 def check_spark() -> None:
     if find_spec("pyspark") is None:
-        raise StartError("pipelines need Spark, and pyspark is not installed", "pip install 'polycast[spark]'")
+        raise StartError("this command needs Spark, and pyspark is not installed", "pip install 'polycast[spark]'")
 
 
 def check_log(data: Path) -> None:
@@ -112,11 +113,12 @@ def check_log(data: Path) -> None:
         raise UsageError(f"there is no log in {data}", hint) from error
 
 
-def _check_broker(address: str, name: str) -> None:
+def _check_broker(addresses: Sequence[str], name: str) -> None:
+    """One of them must answer."""
     from polycast.client import connect
 
     try:
-        connect("hermod", address, publishing=True, timeout=CONNECT_SECONDS).close()
+        connect("hermod", addresses, publishing=True, timeout=CONNECT_SECONDS, reconnect=False).close()
     except PolycastError as error:
         raise type(error)(f"{name} publishes its results, and {error}", error.hint) from error
 
@@ -208,6 +210,7 @@ class RunTotals:
         self._last: BatchProgress | None = None
         self._speeds = (0.0, 0.0)
         """Rows per second: input and processed."""
+        self._idle_offset = 0
 
     def add(self, progress: BatchProgress) -> None:
         """Batches without rows are not counted."""
@@ -225,7 +228,9 @@ class RunTotals:
         self.report("running")
 
     def set_idle(self) -> None:
+        """The query has processed all messages that it reads; what else is in the log is no lag."""
         self._speeds, self._added = (0.0, 0.0), time.monotonic()
+        _, self._idle_offset = offset_bounds(log_folder(self._run.data))
         self.report("running")
 
     def report(self, state: str, **more: str) -> None:
@@ -246,7 +251,8 @@ class RunTotals:
         """Before the first batch of a run, the checkpoint has the offset."""
         from polycast.pipelines.runtime.checkpoint import committed_offset
 
-        return self._last.offset if self._last else committed_offset(self._run.checkpoint)
+        last = self._last.offset if self._last else committed_offset(self._run.checkpoint)
+        return max(last, self._idle_offset)
 
 
 def _follow(query: StreamingQuery, listener: ProgressListener, totals: RunTotals, stop: threading.Event) -> None:

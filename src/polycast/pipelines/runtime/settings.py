@@ -26,13 +26,9 @@ def read_settings(kind: type, given: Iterable[str]) -> Any:
             raise UsageError(f"{FLAG}: unknown setting {key}", hint)
         values[key] = convert(key, value, declared[key], types[key], FLAG)
     settings = kind(**values)
-    _check_patterns(getattr(settings, "subscribe", ">"))
-    return settings
-
-
-def _check_patterns(subscribe: str) -> None:
-    """Checks early what the source would check after Spark has started."""
+    subscribe = getattr(settings, "subscribe", ">")
     try:
-        parse_patterns(subscribe)
+        parse_patterns(subscribe)  # the source would check it only after Spark has started
     except UsageError as error:
         raise UsageError(f"{FLAG}: subscribe = {subscribe!r}: {error}", error.hint) from error
+    return settings

@@ -7,6 +7,7 @@ their results.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -93,12 +94,9 @@ def _without(piece: Piece, ranges: Sequence[tuple[int, int]]) -> Iterator[Piece]
 def log_tasks(
     folder: Path, wanted: RowFilter, columns: Sequence[str], start: int = 0, stop: int | None = None
 ) -> list[WorkerTask]:
-    catalog = LogCatalog(folder)
-    try:
+    with closing(LogCatalog(folder)) as catalog:
         end = catalog.next() if stop is None else stop
         ranges = to_ranges(catalog.parts(start, end), wanted, start, end)
-    finally:
-        catalog.close()
     return _to_tasks(folder.absolute(), wanted, columns, ranges)
 
 

@@ -99,7 +99,7 @@ class SqlService:
     def run(self) -> None:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
         while True:
-            with contextlib.suppress(PolycastError, OSError), connect("ubre", self._at) as client:
+            with contextlib.suppress(PolycastError, OSError), connect("ubre", self._at, reconnect=False) as client:
                 client.serve(ROUTE, self.respond)
                 self.registered.set()
                 for _ in client.messages():

@@ -40,7 +40,6 @@ COMMANDS = {
     CATALYST + "plans.logical.DescribeRelation": "DESCRIBE",
 }
 """Commands about a query or a view, which gets the same checks."""
-DESCRIBED = frozenset({CATALYST + "analysis.UnresolvedTableOrView"})
 
 EXPRESSIONS = (
     _class_names(

@@ -8,7 +8,8 @@ function must be allowed by name. The checked plan is the plan that runs; the te
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -301,22 +302,13 @@ class PlanChecker:
     def _reject(self, message: str, node: Java, hint: str = "") -> UsageError:
         return to_usage_error(message, self._text, *location_of(node), hint)
 
-    def _located(self, node: Java) -> ErrorLocation:
-        return ErrorLocation(self._text, node)
-
-
-class ErrorLocation:
-    """Adds the location of a node to errors raised inside."""
-
-    def __init__(self, text: str, node: Java) -> None:
-        self._text = text
-        self._node = node
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, UsageError):
-            raise to_usage_error(str(error), self._text, *location_of(self._node), error.hint) from None
+    @contextmanager
+    def _located(self, node: Java) -> Iterator[None]:
+        """Adds the location of a node to errors raised inside."""
+        try:
+            yield
+        except UsageError as error:
+            raise self._reject(str(error), node, error.hint) from None
 
 
 def to_usage_error(message: str, text: str, start: int, stop: int, hint: str = "") -> UsageError:

@@ -64,7 +64,6 @@ def to_pipeline(statement: Statement, target: StreamTarget) -> Pipeline:
     name = "sql-" + hashlib.sha256(identity.encode()).hexdigest()[:DIGEST_DIGITS]
     return Pipeline(
         name,
-        "a streaming query",
         NoSettings,
         partial(_start, statement, target),
         writes=target.into or folder,
@@ -75,26 +74,19 @@ def to_pipeline(statement: Statement, target: StreamTarget) -> Pipeline:
 def check_target(target: StreamTarget) -> None:
     """Checks what does not need Spark."""
     if target.to:
-        _check_folder(target.to)
+        try:
+            target.to.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError(f"--to {target.to}: {reason}", "name a folder") from error
 
 
 def _check_query(checked: CheckedQuery, views: Mapping[str, str], target: StreamTarget) -> None:
     if checked.command:
         raise UsageError("--into and --to take the rows of a SELECT", "leave out --into and --to")
-    read = next((name for name, patterns in views.items() if _names(patterns, target.into)), "")
+    read = next((name for name, patterns in views.items() if Exact(target.into) in parse_patterns(patterns)), "")
     if target.into and read:
         raise UsageError(f"the query would read its own output: `{read}`", "publish to another topic")
-
-
-def _check_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--to {folder}: {(error.strerror or str(error)).lower()}", "name a folder") from error
-
-
-def _names(patterns: str, topic: str) -> bool:
-    return Exact(topic) in parse_patterns(patterns)
 
 
 def _start(statement: Statement, target: StreamTarget, run: PipelineRun) -> StreamingQuery:
@@ -185,16 +177,11 @@ def to_messages(rows: DataFrame, target: StreamTarget) -> DataFrame:
 
 
 def _to_object(rows: DataFrame) -> Column:
-    fields = [_to_text(rows[name], kind).alias(name) for name, kind in _fields(rows)]
-    return F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
-
-
-def _fields(rows: DataFrame) -> list[tuple[str, DataType]]:
-    names = [field.name for field in rows.schema.fields]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = next((name for name in rows.columns if rows.columns.count(name) > 1), None)
     if twice:
         raise UsageError(f"two columns are named {twice}", f"rename one of them: SELECT ... AS other_{twice}")
-    return [(field.name, field.dataType) for field in rows.schema.fields]
+    fields = [_to_text(rows[field.name], field.dataType).alias(field.name) for field in rows.schema.fields]
+    return F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
 
 
 def _to_text(column: Column, kind: DataType) -> Column:

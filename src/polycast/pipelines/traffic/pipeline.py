@@ -23,7 +23,6 @@ from polycast.declare import setting
 from polycast.log.files.folder import log_folder
 from polycast.log.read.query import RowFilter
 from polycast.model import parse_patterns
-from polycast.pipelines import SUMMARIES
 from polycast.pipelines.runtime.definition import Pipeline, PipelineRun
 from polycast.pipelines.runtime.progress import COUNTED
 from polycast.pipelines.traffic.counts import PARTIALS, to_counter
@@ -100,7 +99,7 @@ def start(run: PipelineRun) -> StreamingQuery:
     counted = count(stretches, log_folder(run.data.absolute()), settings.subscribe, settings.window_seconds)
     counted = counted.observe(COUNTED, F.sum("messages").alias("rows"))
     rows = sum_up(counted, settings.window_seconds, settings.late_seconds)
-    writer = run.write(rows, "update", every=f"{round(settings.trigger_seconds * 1000)} milliseconds")
+    writer = run.write(rows, "update", every=settings.trigger_seconds)
     return writer.foreachBatch(lambda batch, number: write_windows(run, batch, number)).start()
 
 
@@ -121,7 +120,6 @@ def finish(run: PipelineRun) -> list[str]:
 
 PIPELINE = Pipeline(
     name="traffic",
-    summary=SUMMARIES["traffic"],
     settings=TrafficSettings,
     start=start,
     finish=finish,
