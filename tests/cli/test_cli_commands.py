@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 from contextlib import ExitStack
@@ -12,10 +13,11 @@ import pytest
 
 from kit.default_ports import lock_ports
 from kit.program import polycast, polycast_here
+from polycast.cli.doctor_checks import ends_input
 
 COMMANDS = [
-    "up", "serve", "pub", "sub", "request", "topics", "connections", "stats",
-    "sql", "find", "why", "estimate", "doctor", "bench", "log", "pipeline", "token",
+    "up", "serve", "pub", "sub", "request", "reply", "topics", "connections", "stats",
+    "sql", "find", "why", "estimate", "doctor", "bench", "completion", "log", "pipeline", "cluster", "token",
 ]  # fmt: skip
 
 
@@ -104,3 +106,35 @@ def test_doctor_finds_an_impossible_data_folder(tmp_path: Path, folder: str) -> 
     failed = polycast_here("doctor", "--data", str(tmp_path / folder))
     assert failed.code == 1
     assert "BAD data folder" in failed.out.decode()
+
+
+OPENBSD = "\t\t-n\t\tSuppress name/port resolutions\n\t\t-N\t\tShutdown the network socket after EOF on stdin\n"
+OTHERS = {
+    "traditional": "\t-n\t\t\tnumeric-only IP addresses, no DNS\n\t-q secs\t\t\tquit after EOF on stdin\n",
+    "busybox": "Usage: nc [-iN] [-wN] [-l] [-p PORT]\n\t-l\tListen mode, for inbound connects\n",
+    "ncat": "  -n, --nodns                Do not resolve hostnames via DNS\n      --no-shutdown      Continue\n",
+    "macos": "\t-N num_probes\tNumber of probes to send before generating a read timeout event\n",
+}
+
+
+def test_doctor_knows_a_netcat_that_ends_its_input() -> None:
+    assert ends_input(OPENBSD)
+    assert not [name for name, usage in OTHERS.items() if ends_input(usage)]
+
+
+def test_doctor_judges_the_netcat_that_is_there(tmp_path: Path) -> None:
+    netcat = tmp_path / "nc"
+    for usage, state in ((OPENBSD, "fine"), (OTHERS["busybox"], "missing")):
+        netcat.write_text(f"#!/bin/sh\ncat >&2 <<'E'\n{usage}E\nexit 1\n")
+        netcat.chmod(0o755)
+        shown = polycast_here(
+            "doctor", "--json", "--data", str(tmp_path), env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        )
+        [finding] = [row for row in map(json.loads, shown.out.splitlines()) if row["what"] == "nc"]
+        assert finding["state"] == state and str(netcat) in finding["found"]
+
+
+def test_doctor_reads_the_certificate(tmp_path: Path) -> None:
+    failed = polycast_here("doctor", "--data", str(tmp_path), env={"POLYCAST_TLS_CERTIFICATE": "/none.pem"})
+    assert failed.code == 1
+    assert "BAD certificates and tokens: cannot read tls.certificate /none.pem" in failed.out.decode()

@@ -13,11 +13,10 @@ from client.scripted import Scripted, read_exactly, read_to_end
 from kit import hermod
 from kit.broker import Broker
 from kit.program import POLYCAST, Program, polycast, polycast_here
-from polycast.cli.start_flag import parse_start
 from polycast.errors import UsageError
-from polycast.model import StartPosition
+from polycast.model import StartPosition, parse_start
 
-HELLO = b'{"batch_type":"End"}'
+HELLO = b'{"batch_type":"End","offsets":true}'
 NOW = 1_700_000_000.0
 EVENING = 1_794_772_800.0
 """2026-11-15, 20:00 UTC."""
@@ -44,6 +43,8 @@ def read_header(connection: socket.socket) -> dict[str, Any]:
         ("0", StartPosition(0)),
         ("9223372036854775807", StartPosition(2**63 - 1)),
         ("2026", StartPosition(2026)),
+        ("@0", StartPosition(offset=0)),
+        ("@2026", StartPosition(offset=2026)),
         ("-30s", StartPosition(seconds=NOW - 30)),
         ("-10m", StartPosition(seconds=NOW - 600)),
         ("-2h", StartPosition(seconds=NOW - 7200)),
@@ -62,7 +63,22 @@ def test_positions_of_from(text: str, start: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "oldest", "-10", "-10w", "10m", "-5", "1.5", "9223372036854775808", "2026-13-01", "-1 h", "٥"]
+    "text",
+    [
+        "",
+        "oldest",
+        "-10",
+        "-10w",
+        "10m",
+        "-5",
+        "1.5",
+        "9223372036854775808",
+        "2026-13-01",
+        "-1 h",
+        "٥",
+        "@",
+        "@-1",
+    ],
 )
 def test_invalid_positions(text: str) -> None:
     with pytest.raises(UsageError, match="not a position in the log") as caught:
@@ -74,18 +90,19 @@ def test_invalid_positions(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "output"),
     [
         (["a", "--from", "earliest"], {"topics": ["a"], "from": "earliest"}),
         (["a", "b.>", "--from=latest"], {"topics": ["a"], "patterns": ["b.>"], "from": "latest"}),
         (["a", "=b.>", "--from", "7"], {"topics": ["a", "b.>"], "from": {"topics": {"a": 7, "b.>": 7}}}),
         ([">", "--from", "2026-11-15T20:00"], {"topics": [], "patterns": [">"], "from": {"time": 1794772800000}}),
+        (["a", "b.>", "--from", "@7"], {"topics": ["a"], "patterns": ["b.>"], "from": "@7"}),
         (["a", "--from", "earliest", "--dialect", "hermod"], {"topics": ["a"], "from": "earliest"}),
     ],
 )
-def test_sub_with_from_uses_hermod(arguments: list[str], said: object) -> None:
+def test_sub_with_from_uses_hermod(arguments: list[str], output: dict[str, Any]) -> None:
     def script(connection: socket.socket) -> None:
-        assert read_header(connection) == said
+        assert read_header(connection) == {**output, "offsets": True, "delivery": "committed"}
         connection.sendall(hermod.OK + b"".join(hermod.delivery("a", b"%d" % n, 7 + n) for n in range(5)))
         read_to_end(connection)
 
@@ -129,7 +146,7 @@ def test_a_broker_without_a_log_is_shown_with_a_hint() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["a", "--from", "soon"], "hint: write earliest, latest, a sequence"),
+        (["a", "--from", "soon"], "hint: write earliest, latest, @OFFSET"),
         (["a.>", "--from", "5"], "'a.>' may match many"),
         (["a", "--from", "earliest", "--dialect", "simplest"], "hint: omit --dialect"),
         (["a", "--from", "earliest", "--dialect", "ubre"], "--from needs the dialect hermod"),

@@ -17,11 +17,12 @@ import pytest
 from kit.broker import Broker
 from kit.frames import pub
 from kit.program import POLYCAST, Finished, polycast, polycast_here
+from kit.replay import publish
 from kit.room import Room
 from kit.wire import GUARD_SECONDS, wait_for
-from log.log_builder import LogBuilder, flip, stop, time_of
+from log.log_builder import SEED, LogBuilder, flip, stop, time_of
 from polycast.log.files.folder import SEAL_REQUEST, segments
-from polycast.log.files.state import FolderLock
+from polycast.log.files.state import FolderLock, log_id
 from polycast.log.repair.salvage import salvage
 from polycast.log.upkeep.sealing import seal
 
@@ -52,7 +53,7 @@ def iso(offset: int) -> str:
     return datetime.fromtimestamp(time_of(offset) / 1e6, UTC).isoformat()
 
 
-@pytest.mark.parametrize("command", ["info", "cat", "verify", "seal"])
+@pytest.mark.parametrize("command", ["info", "cat", "verify", "seal", "backup", "restore"])
 def test_the_help_ends_with_an_example(command: str) -> None:
     shown = polycast_here("log", command, "--help")
     assert (shown.code, shown.err) == (0, "")
@@ -84,7 +85,7 @@ def test_info_in_json(builder: LogBuilder, data: Path) -> None:
     about = json.loads(shown.out)
     sizes = [segment.path.stat().st_size for segment in segments(builder.folder)]
     assert about == {
-        "folder": str(builder.folder),
+        "id": log_id(f"{SEED:016x}"), "folder": str(builder.folder),
         "running": False,
         "clean": True,
         "first": 0,
@@ -216,7 +217,7 @@ def test_cat_into_a_pipe_that_is_closed(data: Path) -> None:
 def test_cat_from_an_invalid_position(builder: LogBuilder, data: Path) -> None:
     failed = run("cat", data, "--from", "yesterday")
     assert failed.code == 2
-    assert "--from yesterday" in failed.err
+    assert "'yesterday' is not a position in the log" in failed.err
 
 
 # -- verify ----------------------------------------------------------------------------------------------
@@ -225,7 +226,9 @@ def test_cat_from_an_invalid_position(builder: LogBuilder, data: Path) -> None:
 def test_verify_a_log_as_it_should_be(builder: LogBuilder, data: Path) -> None:
     shown = run("verify", data)
     assert (shown.code, shown.err) == (0, "")
-    assert shown.out == b"16 messages are intact; damage: 0, notes: 0\n"
+    assert shown.out == (
+        b"note: gap: unclean stop (offsets from 10 to 99)\n16 messages are intact; damage: 0, notes: 1\n"
+    )
 
 
 def test_verify_names_the_damage(builder: LogBuilder, data: Path) -> None:
@@ -346,3 +349,40 @@ def test_log_commands_work_while_the_broker_runs(data: Path) -> None:
 def test_a_log_can_be_read_in_another_place(builder: LogBuilder, data: Path, tmp_path: Path) -> None:
     shutil.copytree(data, tmp_path / "copy")
     assert run("cat", data).out == run("cat", tmp_path / "copy").out
+
+
+# -- backup and restore ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["saved", "saved.tar"])
+def test_a_backup_of_a_running_broker_is_restored(tmp_path: Path, name: str) -> None:
+    saved, new = tmp_path / name, tmp_path / "new"
+    with Broker(data=tmp_path / "data") as broker, broker.connect("hermod.pub") as publisher:
+        publish(publisher, [("t", b"1"), ("t", b"2")])
+        made = run("backup", tmp_path / "data", str(saved))
+    assert (made.code, made.err) == (0, "")
+    assert b"offsets 0 to 1, " in made.out
+    again = run("restore", new, str(saved))
+    assert (again.code, again.err) == (0, "")
+    shown = run("cat", new, "--json").out.splitlines()
+    assert [json.loads(line)["payload"] for line in shown] == ["1", "2"]
+    refused = run("restore", new, str(saved))
+    assert refused.code == 1
+    assert refused.err.startswith(f"polycast: {new} is not empty\nhint: ")
+
+
+def test_a_backup_of_damage_says_so(data: Path, builder: LogBuilder, tmp_path: Path) -> None:
+    flip(builder.folder / "00000000000000000100.arrows", 1500)
+    made = run("backup", data, str(tmp_path / "saved.tar"))
+    assert made.code == 1
+    assert made.err == "damage: 1, in the backup as well; polycast log verify names it\n"
+    assert (tmp_path / "saved.tar").exists()
+
+
+@pytest.mark.parametrize("command", ["info", "cat", "verify", "seal", "backup"])
+def test_a_log_of_a_newer_version(data: Path, builder: LogBuilder, tmp_path: Path, command: str) -> None:
+    state = builder.folder / "state.json"
+    state.write_text(state.read_text().replace('"version": 2', '"version": 99'))
+    refused = run(command, data, *([str(tmp_path / "saved")] if command == "backup" else []))
+    assert refused.code == 1
+    assert f"{builder.folder} was written by a newer version of Polycast: 99, this one reads 2" in refused.err

@@ -90,7 +90,10 @@ def test_an_unknown_pipeline(command: str) -> None:
     [
         (["target_byte=1"], "--set: unknown setting target_byte\nhint: did you mean target_bytes?"),
         (["target_bytes"], "--set target_bytes: expected KEY=VALUE"),
-        (["target_bytes=much"], "--set: target_bytes = 'much': expected a whole number"),
+        (
+            ["target_bytes=much"],
+            "--set: target_bytes = 'much': expected a number of bytes, or a size such as 512MiB or 10GB",
+        ),
         (["compact_files=1"], "--set: compact_files = 1: expected 2 to 9,007,199,254,740,992"),
         (["subscribe=a,,b"], "--set: subscribe = 'a,,b': a pattern cannot be empty\nhint: '>' matches everything"),
     ],
@@ -133,17 +136,17 @@ def test_an_invalid_address(data: Path) -> None:
 
 
 def test_progress_from_spark_events() -> None:
-    told = {
+    reported = {
         "batchId": 7,
         "numInputRows": 500,
         "durationMs": {"triggerExecution": 250},
         "sources": [{"startOffset": {"offset": 0}, "endOffset": {"offset": 500}, "latestOffset": {"offset": 800}}],
     }
-    assert to_progress("x", told) == BatchProgress("x", 7, 500, 2000.0, 0.25, 500, 300)
+    assert to_progress("x", reported) == BatchProgress("x", 7, 500, 2000.0, 0.25, 500, 300)
     texts = [{"endOffset": '{"offset": 500}', "latestOffset": '{"offset": 800}'}]
-    assert to_progress("x", told | {"sources": texts}) == to_progress("x", told)
+    assert to_progress("x", reported | {"sources": texts}) == to_progress("x", reported)
     two = [{"endOffset": {"offset": 9}, "latestOffset": {"offset": 9}}, *texts]
-    assert to_progress("x", told | {"sources": two})[5:] == (9, 300)
+    assert to_progress("x", reported | {"sources": two})[5:] == (9, 300)
 
 
 def test_progress_of_a_query_that_has_nothing_to_do() -> None:

@@ -185,12 +185,12 @@ def test_sub_prints_topic_and_payload(broker: Broker, room: Room) -> None:
         subscriber.expect(b"chat hello world\nchat \nchat " + BINARY + b"\n")
 
 
-SAID = ["foo", "foo.bar", "foo.bar.baz", "foo.>", "fool", "other", "~oo", "=foo", "all"]
+INPUT = ["foo", "foo.bar", "foo.bar.baz", "foo.>", "fool", "other", "~oo", "=foo", "all"]
 PATTERNS = {
     "foo": ["foo"],
     "foo.>": ["foo.bar", "foo.bar.baz", "foo.>"],
     "~oo.b": ["foo.bar", "foo.bar.baz"],
-    ">": SAID,
+    ">": INPUT,
     "=foo.>": ["foo.>"],
     "=~oo": ["~oo"],
 }
@@ -202,14 +202,14 @@ def test_patterns_of_each_kind(broker: Broker, room: Room, listener: str) -> Non
     with ExitStack() as running:
         programs = {
             pattern: running.enter_context(
-                subscribing(broker, pattern, *dialect, "--count", str(len(heard)), listener=listener)
+                subscribing(broker, pattern, *dialect, "--count", str(len(received)), listener=listener)
             )
-            for pattern, heard in PATTERNS.items()
+            for pattern, received in PATTERNS.items()
         }
         for program in programs.values():
             wait_until_subscribed(program)
         wait_until_counted(room)
-        room.simplest(b"".join(pub(name, name.encode()) for name in SAID))
+        room.simplest(b"".join(pub(name, name.encode()) for name in INPUT))
         for pattern, program in programs.items():
             done = program.finish()
             assert done.out.decode() == "".join(f"{name} {name}\n" for name in PATTERNS[pattern]), pattern
@@ -346,7 +346,7 @@ def test_a_wrong_port_is_an_error_with_a_hint(broker: Broker, command: list[str]
 
 
 def test_sub_exits_with_1_when_the_broker_closes_the_connection() -> None:
-    with Broker(listen=("simplest",)) as broker, subscribing(broker, "m") as subscriber:
+    with Broker(listen=("simplest",)) as broker, subscribing(broker, "m", "--no-reconnect") as subscriber:
         wait_until_subscribed(subscriber)
         broker.stop()
         done = subscriber.finish()
@@ -389,16 +389,17 @@ def test_wrong_usage_is_noticed_before_any_connection(command: list[str], word: 
     assert word in failed.err
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:8080", "https://127.0.0.1/ubre"])
+@pytest.mark.parametrize("address", ["mqtt://127.0.0.1:8080", "redis://127.0.0.1/ubre"])
 @pytest.mark.parametrize(
-    ("dialect", "ways"), [("ubre", ["tcp", "tls", "ipc", "ws", "wss"]), ("hermod", ["tcp", "tls", "ipc"])]
+    ("dialect", "ways"),
+    [("ubre", ["tcp", "tls", "ipc", "ws", "wss", "http"]), ("hermod", ["tcp", "tls", "ipc", "http"])],
 )
 def test_an_unknown_scheme(address: str, dialect: str, ways: list[str]) -> None:
     failed = polycast_here("sub", "m", "--dialect", dialect, "--at", address)
     assert (failed.code, failed.out) == (2, b"")
     hint = failed.err.splitlines()[1]
     named = hint.removeprefix("hint: ")
-    assert [way for way in ("tcp", "tls", "ipc", "ws", "wss") if f"{way}://" in named] == ways
+    assert [way for way in ("tcp", "tls", "ipc", "ws", "wss", "http") if f"{way}://" in named] == ways
 
 
 def test_an_empty_pattern_is_wrong_usage(broker: Broker) -> None:
@@ -431,3 +432,22 @@ def test_pub_fails_when_the_broker_closes_the_connection(listener: str) -> None:
         done = publisher.finish()
     assert (done.code, done.out) == (1, b"")
     assert "the broker closed the connection, some messages may be lost; its log says why" in done.err
+
+
+def test_sub_comes_back_and_says_so(tmp_path: Path) -> None:
+    """In hermod without a loss, at the second of two addresses."""
+    place = f"ipc://{tmp_path}/socket"
+    flags = f"--listen=hermod.sub={place}", "--listen=hermod.pub=tcp://127.0.0.1:0"
+    command = "sub", "m", "--dialect=hermod", "--count=2", "--at", f"ipc://{tmp_path}/nothing,{place}"
+    with Broker(*flags, listen=(), data=tmp_path) as broker, Program(*POLYCAST, *command) as subscriber:
+        wait_until_subscribed(subscriber)
+        polycast_here("pub", "m", "one", "--at", at(broker, "hermod.pub"))
+        assert subscriber.read_line() == b"m one"
+        broker.kill()
+        with Broker(*flags, listen=(), data=tmp_path) as again:
+            polycast_here("pub", "m", "two", "--at", at(again, "hermod.pub"))
+            done = subscriber.finish()
+    assert (done.code, done.out) == (0, b"m two\n")
+    lost, back = done.err.splitlines()[-2:]
+    assert lost.endswith("; connecting again")
+    assert back == f"connected again to {place}; nothing is lost"

@@ -7,14 +7,17 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from access.gate import write_config
 from kit.broker import Broker
 from kit.frames import pub
 from kit.program import Finished, polycast, polycast_here
 from kit.room import Room
 from kit.wire import GUARD_SECONDS
+from polycast.cli.foreign_patterns import suggest
 from polycast.client import connect
 from polycast.model import Body, Exact, Format, Message
 
@@ -167,6 +170,46 @@ def test_topics(broker: Broker, room: Room) -> None:
     }
 
 
+def test_topics_that_match_a_pattern(broker: Broker, room: Room) -> None:
+    room.simplest(b"".join(pub(topic) for topic in ("some.a", "some.b", "so~me", "polycast/some")))
+    listed = {
+        pattern: [json.loads(line)["topic"] for line in ask(broker, "topics", pattern, "--json").out.splitlines()]
+        for pattern in ("some.>", "~some", "some.a", "=some.>", "~~", "none.>")
+    }
+    assert listed == {
+        "some.>": ["some.b", "some.a"], "~some": ["some.b", "some.a"], "some.a": ["some.a"],
+        "=some.>": [], "~~": ["so~me"], "none.>": [],
+    }  # fmt: skip
+    empty = ask(broker, "topics", "")
+    assert (empty.code, empty.out) == (2, b"") and "hint: '>' matches everything" in empty.err
+
+
+FOREIGN = {
+    "foo.*": "'foo.>' is every topic that begins with foo.",
+    "foo.*.bar": "'foo.>' is every topic that begins with foo.",
+    "foo/#": "'foo/>' is every topic that begins with foo/",
+    "foo/+/bar": "'foo/>' is every topic that begins with foo/",
+    "foo*": "'foo>' is every topic that begins with foo",
+    "*foo*": "'~foo' is every topic that contains foo",
+    "*": "'>' is every topic",
+    "#": "'>' is every topic",
+    "+": "'>' is every topic",
+    "+/x": "'>' is every topic",
+}
+OURS = ("foo", "foo.>", "~*", ">", "=foo.*", "C#", "a+b", "foo.c++", "#chat", "c+/d")
+
+
+def test_patterns_of_other_systems_are_topics_with_a_note(broker: Broker) -> None:
+    for pattern, better in FOREIGN.items():
+        noted = ask(broker, "topics", pattern)
+        assert (noted.code, noted.out) == (0, b"")
+        note = f"note: {pattern!r} is one topic here: *, + and # are no wildcards; {better}\n"
+        assert noted.err == note
+    for pattern in OURS:
+        assert not suggest(pattern) or pattern[0] in "~=", pattern
+        assert ask(broker, "topics", pattern).err == "", pattern
+
+
 def test_columns_in_a_pipe(broker: Broker, room: Room) -> None:
     room.simplest(pub("evil\x1b[2J"))
     lines = ask(broker, "topics").out.decode().splitlines()
@@ -190,3 +233,39 @@ def test_stats(broker: Broker) -> None:
     totals, _, listeners = text.partition("\n\n")
     assert "uptime_seconds" in totals
     assert "messages_in" in listeners.splitlines()[0]
+
+
+# -- rights ----------------------------------------------------------------------------------------------
+
+RIGHTS = {
+    "admin": [["stats"], ["topics"], ["connections"], ["request", "polycast/stats"]],
+    "publish TOPIC": [["request", "polycast/publish", '{"topic": "a", "body": 1}']],
+    "publish 'a b'": [["request", "a b"], ["pub", "a b", "x"], ["pub", "a b", "x", "--dialect", "ubre"]],
+    "subscribe 'a.>'": [["sub", "a.>", "--dialect", "hermod"]],
+}
+
+
+@pytest.mark.parametrize("rule", ["loopback may publish other", "loopback may admin over simplest"])
+def test_a_refusal_names_the_right_that_is_missing(tmp_path: Path, rule: str) -> None:
+    """Some peers lack the right, and some have none at all in the dialect."""
+    config = write_config(tmp_path, rule, networks=())
+    with Broker(f"--config={config}") as broker:
+        listeners = {"pub": "hermod.pub", "sub": "hermod.sub"}
+        for right, commands in RIGHTS.items():
+            for command in commands:
+                listener = "http" if "ubre" in command else listeners.get(command[0], "http")
+                failed = polycast_here(*command, "--at", f"tcp://127.0.0.1:{broker.ports[listener]}")
+                assert (failed.code, failed.out) == (1, b""), command
+                hint = failed.err.splitlines()[-1]
+                assert hint.startswith("hint: this needs 'IDENTITY may ") and hint.endswith(f"--{right}"), command
+
+
+def test_a_dialect_without_replies_points_to_one_that_has_them(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "loopback may publish other", networks=())
+    with Broker(f"--config={config}", listen=("simplest",)) as broker:
+        place = f"tcp://127.0.0.1:{broker.ports['simplest']}"
+        published = polycast_here("pub", "a", "b", "--dialect", "simplest", "--at", place)
+        subscribed = polycast_here("sub", "a", "--at", place, "--no-reconnect")
+    assert published.code == subscribed.code == 1
+    assert "hermod and ubre report why a message is refused" in published.err
+    assert "--dialect hermod shows a refusal" in subscribed.err

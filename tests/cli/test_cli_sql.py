@@ -48,7 +48,7 @@ def test_an_empty_query(data: Path, query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         (["--into", "a", "--to", "b"], "--into and --to exclude each other"),
         (["--json", "--csv"], "--json and --csv exclude each other"),
@@ -62,8 +62,8 @@ def test_an_empty_query(data: Path, query: str) -> None:
         (["--into", "a", "--at", "smtp://here"], "hermod cannot use smtp addresses"),
     ],
 )
-def test_invalid_combinations_of_options(data: Path, arguments: list[str], said: str) -> None:
-    assert said in sql(data, ALL, *arguments).err
+def test_invalid_combinations_of_options(data: Path, arguments: list[str], text: str) -> None:
+    assert text in sql(data, ALL, *arguments).err
 
 
 def test_a_target_that_is_not_a_folder(data: Path, tmp_path: Path) -> None:

@@ -121,11 +121,11 @@ def test_sub_runs_with_stderr_closed(broker: Broker, room: Room, redirection: st
     """When it has subscribed it cannot tell, so somebody speaks until it hears."""
     with Program(*redirected(redirection, "sub", "m", "--count=1", at(broker, "simplest"))) as subscriber:
 
-        def hears() -> bool:
+        def receives() -> bool:
             room.simplest(pub("m", b"x"))
             return bool(select.select([subscriber.stdout], [], [], 0)[0])
 
-        wait_for(hears, "a message to arrive")
+        wait_for(receives, "a message to arrive")
         assert subscriber.finish() == Finished(0, b"m x\n", "")
 
 

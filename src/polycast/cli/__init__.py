@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from polycast.errors import PolycastError
 
 INTERRUPTED = 130
+SPARK_MODULES = ("pyspark", "py4j", "pandas", "numpy")
+"""Of the extra `spark`."""
 
 
 def main() -> None:
@@ -24,7 +26,7 @@ def main() -> None:
 
 def _run() -> None:
     from polycast.cli import stdio
-    from polycast.errors import PolycastError
+    from polycast.errors import PolycastError, StartError
 
     stdio.reopen_closed()
     try:
@@ -33,6 +35,15 @@ def _run() -> None:
         app()
     except PolycastError as error:
         _fail(error)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in SPARK_MODULES:
+            raise
+        _fail(
+            StartError(
+                f"this command needs Spark, and {missing} is not installed", "pip install 'polycast[spark]'"
+            )
+        )
     except OSError as error:
         failure = stdio.to_stdout_error(error)
         if failure is None:

@@ -7,6 +7,8 @@ import typer
 from polycast import __version__
 from polycast.cli import (
     bench,
+    cluster,
+    completion,
     connections,
     doctor,
     estimate,
@@ -14,6 +16,7 @@ from polycast.cli import (
     log,
     pipeline,
     pub,
+    reply,
     request,
     serve,
     sql,
@@ -37,9 +40,26 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-COMMANDS = (up, serve, pub, sub, request, topics, connections, stats, sql, find, why, estimate, doctor, bench)
+COMMANDS = (
+    up,
+    serve,
+    pub,
+    sub,
+    request,
+    reply,
+    topics,
+    connections,
+    stats,
+    sql,
+    find,
+    why,
+    estimate,
+    doctor,
+    bench,
+    completion,
+)
 
-GROUPS = (log, pipeline, token)
+GROUPS = (log, pipeline, cluster, token)
 
 add_commands(app, COMMANDS)
 for group in GROUPS:

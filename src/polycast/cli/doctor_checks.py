@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import re
 import resource
 import shutil
 import statistics
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
@@ -26,6 +28,7 @@ from polycast.log.settings import LogSettings, keep_free_bytes
 from polycast.server import Settings, load
 from polycast.server.exposure import find_warnings
 from polycast.server.io import sockets
+from polycast.server.start_check import check
 from polycast.text import size_text
 
 FILES_WANTED = 4096
@@ -58,10 +61,19 @@ def run_checks(config: Path | None, environment: Mapping[str, str], data: str | 
         yield Finding("settings", "wrong", str(error), error.hint)
     for name, texts in settings.listen.items():
         yield from (_port(name, text) for text in texts if parse_address(text).scheme != "ipc")
+    yield _files_of(settings)
     yield from _exposure(settings)
     yield _folder(settings.log)
     yield _spark()
     yield from _peers()
+
+
+def _files_of(settings: Settings) -> Finding:
+    try:
+        check(settings)
+    except PolycastError as error:
+        return Finding("certificates and tokens", "wrong", str(error), error.hint or "polycast serve --check")
+    return Finding("certificates and tokens", "fine", settings.tls.certificate or "no certificate is set")
 
 
 def _exposure(settings: Settings) -> Iterator[Finding]:
@@ -149,8 +161,24 @@ def _spark() -> Finding:
     return Finding("spark", "fine", f"{version('pyspark')} with Java {version_of(java)}, {java}")
 
 
+def _netcat(path: str | None) -> Finding:
+    """The README types `nc -N`. Several programs are called nc; that of OpenBSD has the option."""
+    cure = "apt-get install netcat-openbsd; polycast pub does without"
+    if path is None:
+        return Finding("nc", "missing", "not installed; the examples of the README use it", cure)
+    shown = subprocess.run([path, "-h"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if not ends_input((shown.stdout + shown.stderr).decode(errors="replace")):
+        return Finding("nc", "missing", f"{path} has no -N, which the examples of the README use", cure)
+    return Finding("nc", "fine", path)
+
+
+def ends_input(usage: str) -> bool:
+    """Whether the option -N sends the end of stdin to the broker. On macOS it is a number of probes."""
+    return re.search(r"^\s*-N\s+shut", usage, re.MULTILINE | re.IGNORECASE) is not None
+
+
 def _peers() -> Iterator[Finding]:
-    programs = {"nc": "apt-get install netcat-openbsd", **{peer.program: peer.cure for peer in PEERS}}
-    for program, cure in programs.items():
+    yield _netcat(find_program("nc"))
+    for program, cure in {peer.program: peer.cure for peer in PEERS}.items():
         path = find_program(program)
         yield Finding(program, "fine", path) if path else Finding(program, "missing", NOT_NEEDED, cure)

@@ -6,9 +6,9 @@ from typing import Any
 
 import typer
 
+from polycast.cli.foreign_patterns import read_pattern
 from polycast.cli.log.data_folder import DATA, open_log
 from polycast.cli.spark_query import MASTER, TIMES, parse_time, spark_session, to_time
-from polycast.model import parse_pattern
 
 NAME = "estimate"
 HELP = """Estimate the messages and the rate of a subscription, from the log.
@@ -26,7 +26,7 @@ def run(
 ) -> None:
     from polycast.pipelines.runtime import runner
 
-    wanted = parse_pattern(pattern)
+    wanted = read_pattern(pattern)
     begin = parse_time("--since", since)
     runner.check_spark()
     folder = open_log(data)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from polycast.cli import stdio
+from polycast.cli.foreign_patterns import read_pattern
 from polycast.cli.log.data_folder import DATA, open_log
 from polycast.cli.message_output import to_lines
 from polycast.cli.spark_query import MASTER, POSITIONS, parse_position, spark_session
 from polycast.errors import UsageError
-from polycast.model import Everything, StartPosition, parse_pattern
+from polycast.model import Everything, StartPosition
 
 if TYPE_CHECKING:
     from polycast.log.read.query import Condition, RowFilter
@@ -38,9 +39,9 @@ def run(
     field: list[str] = typer.Option(
         [], help="A field and its value, as order.id=17 (may be repeated: all must match).", metavar="NAME=VALUE"
     ),
-    begin: str = typer.Option("", "--from", help=f"Start: {POSITIONS}.", metavar="PLACE"),
-    end: str = typer.Option("", "--to", help="End, exclusive: the same.", metavar="PLACE"),
-    place: str = typer.Option("log", "--in", help="What to search: log or lake.", metavar="log|lake"),
+    begin: str = typer.Option("", "--from", help=f"Start: {POSITIONS}.", metavar="POSITION"),
+    end: str = typer.Option("", "--to", help="End, exclusive: the same.", metavar="POSITION"),
+    source: str = typer.Option("log", "--in", help="What to search: log or lake.", metavar="log|lake"),
     limit: int = typer.Option(100, min=0, help="Maximum number of messages; 0: unlimited."),
     scan: bool = typer.Option(False, "--scan", help="Read every message, without the index."),
     data: str = DATA,
@@ -54,7 +55,7 @@ def run(
     runner.check_spark()
     terms = to_terms(text, field)
     wanted = to_row_filter(topic, begin, end)
-    parts = to_read_tasks(place, data, wanted)
+    parts = to_read_tasks(source, data, wanted)
     index = None if scan else to_index(data)
     with spark_session(NAME, master) as spark:
         from polycast.pipelines.index.search import search_all
@@ -81,7 +82,7 @@ def to_terms(text: str, fields: list[str]) -> SearchTerms:
 def to_row_filter(topics: list[str], begin: str, end: str) -> RowFilter:
     from polycast.log.read.query import RowFilter
 
-    patterns = tuple(map(parse_pattern, topics)) or (Everything(),)
+    patterns = tuple(map(read_pattern, topics)) or (Everything(),)
     conditions = [_to_condition("--from", begin, ">="), _to_condition("--to", end, "<")]
     return RowFilter(patterns, tuple(condition for condition in conditions if condition))
 
@@ -98,13 +99,13 @@ def _to_condition(flag: str, text: str, test: str) -> Condition | None:
     return Condition("offset", test, found.sequence or 0)
 
 
-def to_read_tasks(place: str, data: str, wanted: RowFilter) -> list[WorkerTask]:
+def to_read_tasks(source: str, data: str, wanted: RowFilter) -> list[WorkerTask]:
     from polycast.pipelines.index.search import COLUMNS
     from polycast.pipelines.runtime.worker_tasks import lake_tasks, log_tasks
 
-    if place not in ("log", "lake"):
-        raise UsageError(f"--in {place} is not searchable", "--in log or --in lake")
-    if place == "lake":
+    if source not in ("log", "lake"):
+        raise UsageError(f"--in {source} is not searchable", "--in log or --in lake")
+    if source == "lake":
         return lake_tasks(Path(data).absolute() / "lake", wanted, COLUMNS)
     return log_tasks(open_log(data).absolute(), wanted, COLUMNS)
 

@@ -1,4 +1,4 @@
-"""Typer commands from modules with NAME, HELP, EXAMPLE and run()."""
+"""Typer commands from modules with NAME, HELP, EXAMPLE, run(), and CONTEXT where click needs other settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 
 def add_commands(app: typer.Typer, commands: Iterable[ModuleType]) -> None:
     for command in commands:
-        app.command(command.NAME, help=command.HELP, epilog=_to_epilog(command))(command.run)
+        context = getattr(command, "CONTEXT", None)
+        add = app.command(command.NAME, help=command.HELP, epilog=_to_epilog(command), context_settings=context)
+        add(command.run)
 
 
 def add_group(app: typer.Typer, group: ModuleType) -> None:

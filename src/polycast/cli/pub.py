@@ -9,7 +9,8 @@ from pathlib import Path
 import typer
 
 from polycast.cli import stdio
-from polycast.cli.flags import AT, PUBLISHING_DIALECT
+from polycast.cli.flags import AT, NO_RECONNECT, PUBLISHING_DIALECT
+from polycast.cli.rights import needing
 from polycast.errors import UsageError
 from polycast.model import Message
 
@@ -42,11 +43,12 @@ def run(
     count: int = typer.Option(1, min=1, help="Publish the message this many times."),
     file: str | None = typer.Option(None, help="Publish this file; '-' for all of stdin.", metavar="F"),
     batch_id: str | None = typer.Option(None, help="Publish one idempotent batch with this id.", metavar="ID"),
+    no_reconnect: bool = NO_RECONNECT,
 ) -> None:
-    from polycast.client import Client, to_client_session
+    from polycast.client import connect, to_client_session
 
     _check(dialect, message, file, batch_id)
-    side = to_client_session(dialect, at, publishing=True)
+    side = to_client_session(dialect, publishing=True)
     side.encode(Message(topic, b""))
     batches = to_lines(stdio.read_stdin()) if message == "-" else iter([[_read_payload(message, file)]])
     if message != "-" or count > 1:
@@ -56,7 +58,10 @@ def run(
         batches = _repeated(payloads, count)
     if batch_id is not None:
         batches = iter([list(chain.from_iterable(batches))])
-    with Client(side) as client:
+    with (
+        needing(f"publish {topic}"),
+        connect(dialect, at, publishing=True, reconnect=not no_reconnect) as client,
+    ):
         for batch in _counted(batches, count):
             messages = (Message(topic, payload) for payload in batch)
             if batch_id is None:
@@ -72,7 +77,9 @@ def _check(dialect: str, message: str | None, file: str | None, batch_id: str | 
         hint = f"omit --dialect, or write --dialect {BATCHING_DIALECT}"
         raise UsageError(f"--batch-id needs the dialect {BATCHING_DIALECT}", hint)
     if batch_id is not None and not 0 < len(batch_id.encode(errors="surrogateescape")) <= BATCH_ID_BYTES:
-        raise UsageError(f"--batch-id takes 1 to {BATCH_ID_BYTES} bytes")
+        raise UsageError(
+            f"--batch-id takes 1 to {BATCH_ID_BYTES} bytes", "a name and a number, as in orders-17, do"
+        )
 
 
 def _read_payload(message: str | None, file: str | None) -> bytes:
@@ -84,7 +91,7 @@ def _read_payload(message: str | None, file: str | None) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from error
+        raise UsageError(f"cannot read {file}: {error.strerror}", "--file - reads stdin") from error
 
 
 def to_lines(blocks: Iterable[bytes], limit: int = LINE_BYTES) -> Iterator[list[bytes]]:

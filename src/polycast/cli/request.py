@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import typer
 
 from polycast.cli import stdio
 from polycast.cli.flags import AT
-from polycast.errors import RemoteError, UsageError
+from polycast.cli.rights import FORBIDDEN, needing, right_to_request
+from polycast.errors import RefusedError, RemoteError, UsageError
 from polycast.model import Body, Format
+
+if TYPE_CHECKING:
+    from polycast.client import Response
 
 NAME = "request"
 HELP = """Send a request and print the body of the response as JSON. The dialect is ubre.
@@ -37,12 +42,19 @@ def send_request(route: str, body: Body, at: str, timeout: float = 60.0) -> Body
     """The body of a successful response; raises RemoteError otherwise."""
     from polycast.client import connect
 
-    with connect("ubre", at, timeout=min(timeout, CONNECT_SECONDS)) as client:
-        response = client.request(route, body, timeout)
-    if not response.success:
-        text = response.value if response.body.format is Format.TEXT else _to_json(response.body)
-        raise RemoteError(f"{route}: {text}", "no client serves that route" if text == "NotFound" else "")
+    with needing(right_to_request(route)):
+        with connect("ubre", at, timeout=min(timeout, CONNECT_SECONDS), reconnect=False) as client:
+            response = client.request(route, body, timeout)
+        if not response.success:
+            raise _to_failure(route, response)
     return response.body
+
+
+def _to_failure(route: str, response: Response) -> RemoteError:
+    text = response.value if response.body.format is Format.TEXT else _to_json(response.body)
+    if text == "Forbidden":
+        return RefusedError(f"{route}: {text}", FORBIDDEN)
+    return RemoteError(f"{route}: {text}", "no client serves that route" if text == "NotFound" else "")
 
 
 def _read(body: str) -> str:
@@ -50,16 +62,25 @@ def _read(body: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise UsageError("BODY is not UTF-8") from error
+        raise UsageError("BODY is not UTF-8", "a client of polycast.client sends bytes") from error
 
 
 def _to_body(text: str) -> Body:
     try:
-        value = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        return parse_json(text)
+    except ValueError as error:
         if text.lstrip()[:1] in ("{", "[", '"'):
-            raise UsageError(f"BODY is not valid JSON: {error}") from error
+            hint = 'quote it for the shell, as in \'{"a": 1}\'; a text must not begin with {, [ or "'
+            raise UsageError(f"BODY is not valid JSON: {error}", hint) from error
         return Body(text.encode(), Format.TEXT)
+
+
+def parse_json(text: str) -> Body:
+    """A string of JSON is text. ValueError: it is not JSON."""
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     return Body(value.encode(), Format.TEXT) if isinstance(value, str) else Body(text.encode(), Format.JSON)
 
 

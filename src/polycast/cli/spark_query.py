@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from polycast.cli.start_flag import parse_start
 from polycast.errors import UsageError
-from polycast.model import StartPosition
+from polycast.model import StartPosition, parse_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +46,7 @@ def parse_position(flag: str, text: str) -> StartPosition:
         found = "latest"
     if isinstance(found, str):
         raise UsageError(f"{flag} {text} is not a position in the log", f"write {POSITIONS}")
-    return found
+    return found if found.offset is None else StartPosition(sequence=found.offset)
 
 
 def parse_time(flag: str, text: str) -> float:

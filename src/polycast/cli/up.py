@@ -12,9 +12,10 @@ import typer
 
 from polycast.cli import stdio
 from polycast.cli.serve import split
+from polycast.errors import UsageError
 
 if TYPE_CHECKING:
-    from polycast.up.parts import UpOptions
+    from polycast.up.parts import Part, UpOptions
     from polycast.up.supervisor import Supervisor
 
 NAME = "up"
@@ -33,6 +34,9 @@ def run(
     listen: list[str] = typer.Option(
         [], help="Open this listener; others only if named too.", metavar="NAME=ADDRESS"
     ),
+    nodes: int = typer.Option(
+        1, min=1, max=9, help="Run a cluster of so many nodes, each with a nats-server; 3 or 5 survive a failure."
+    ),
     no_spark: bool = typer.Option(False, "--no-spark", help="Without Spark: no pipelines, no SQL."),
     set_: list[str] = typer.Option(
         [],
@@ -43,7 +47,21 @@ def run(
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Log every connection."),
 ) -> None:
     options = _to_options(config, data, listen, set_, verbose, demo=demo, spark=not no_spark)
-    asyncio.run(_run_on_terminal(options) if sys.stdout.isatty() else _run_in_pipe(options))
+    parts = _to_parts(options, nodes)
+    asyncio.run(_run_on_terminal(options, parts) if sys.stdout.isatty() else _run_in_pipe(parts))
+
+
+def _to_parts(options: UpOptions, nodes: int) -> list[Part]:
+    from polycast.up.parts import to_parts
+
+    if nodes == 1:
+        return to_parts(options)
+    if not options.data:
+        raise UsageError("a cluster needs the log", "leave log.enabled=false out")
+    from polycast.up.nodes import node_parts, to_cluster
+
+    cluster = to_cluster(options, nodes)
+    return to_parts(cluster.nodes[0], [*cluster.servers, *node_parts(cluster)])
 
 
 def _to_options(
@@ -68,21 +86,19 @@ def _to_options(
     )
 
 
-async def _run_in_pipe(options: UpOptions) -> None:
+async def _run_in_pipe(parts: list[Part]) -> None:
     from polycast.up.line_output import LineOutput
-    from polycast.up.parts import to_parts
     from polycast.up.supervisor import Supervisor
 
-    await _supervise(Supervisor(to_parts(options), LineOutput()))
+    await _supervise(Supervisor(parts, LineOutput()))
 
 
-async def _run_on_terminal(options: UpOptions) -> None:
+async def _run_on_terminal(options: UpOptions, parts: list[Part]) -> None:
     from polycast.up.display import Display
-    from polycast.up.parts import reachable_address, to_parts
+    from polycast.up.parts import reachable_address
     from polycast.up.stats_poller import StatsPoller
     from polycast.up.supervisor import Supervisor
 
-    parts = to_parts(options)
     with Display(parts, stdio.to_console(sys.stdout)) as display:
         supervisor = Supervisor(parts, display)
         log = Path(options.data) / "log" if options.data else None

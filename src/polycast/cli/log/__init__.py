@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from polycast.cli.group import to_group
-from polycast.cli.log import cat, info, seal, verify
+from polycast.cli.log import backup, cat, info, restore, seal, verify
 
 NAME = "log"
-HELP = "Inspect the log: list its segments, print messages, verify checksums, seal segments."
+HELP = "The log on disk: list segments, print messages, verify checksums, seal segments, back up and restore."
 EXAMPLE = "polycast log info --data polycast-data"
 
-COMMANDS = (info, cat, verify, seal)
+COMMANDS = (info, cat, verify, seal, backup, restore)
 
 app = to_group(COMMANDS)
 

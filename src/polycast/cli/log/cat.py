@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from polycast.cli import stdio
+from polycast.cli.foreign_patterns import read_pattern
 from polycast.cli.log.data_folder import DATA, open_log
 from polycast.cli.message_output import to_lines
-from polycast.cli.start_flag import parse_start
-from polycast.model import StartPosition, parse_pattern
+from polycast.model import StartPosition, parse_start
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,14 +31,14 @@ def run(
         "earliest",
         "--from",
         help="earliest, an offset, -10m (s, m, h or d) or a time such as 2026-11-15T20:00 (UTC).",
-        metavar="PLACE",
+        metavar="POSITION",
     ),
     count: int = typer.Option(0, min=0, help="Stop after this many messages; 0: at the end."),
     as_json: bool = typer.Option(
         False, "--json", help="One JSON object per line; base64 for bytes that are not text."
     ),
 ) -> None:
-    patterns = [parse_pattern(text) for text in topic]
+    patterns = [read_pattern(text) for text in topic]
     start = parse_start(begin, time.time())
     folder = open_log(data)
     left = count
@@ -76,4 +76,5 @@ def _find(folder: Path, start: StartPosition | str) -> int | None:
         return None
     if start.seconds is not None:
         return find_time(folder, start.seconds)
-    return first_offset(folder) if start.sequence is None else start.sequence
+    offset = start.sequence if start.offset is None else start.offset
+    return first_offset(folder) if offset is None else offset

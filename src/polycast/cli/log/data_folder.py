@@ -23,9 +23,13 @@ DATA = typer.Option(
 )
 
 
+OTHER_ACCOUNT = "run the command with the account of the broker, or set log.access"
+
+
 def open_log(data: str) -> Path:
     """The folder of the log. Log lines of the library go to stderr from here on."""
     from polycast.log.files.folder import log_folder
+    from polycast.log.files.state import read_state
 
     folder = log_folder(data)
     try:
@@ -34,6 +38,7 @@ def open_log(data: str) -> Path:
         hint = "--data DIR or POLYCAST_DATA sets the data folder"
         raise UsageError(f"there is no log in {data}", hint) from error
     except OSError as error:
-        raise StartError(f"cannot read {folder}: {error.strerror}") from error
+        raise StartError(f"cannot read {folder}: {error.strerror}", OTHER_ACCOUNT) from error
+    read_state(folder)  # raises LogVersionError
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="polycast: %(message)s")
     return folder

@@ -34,7 +34,7 @@ def run(
 
 def describe(folder: Path) -> dict[str, Any]:
     from polycast.log.files.quarantine import LOST, QUARANTINE, read_lost
-    from polycast.log.files.state import is_running, read_state
+    from polycast.log.files.state import is_running, log_id, read_state
     from polycast.log.read.segment_info import read_segment_infos
 
     found = read_segment_infos(folder)
@@ -43,6 +43,7 @@ def describe(folder: Path) -> dict[str, Any]:
     quarantined = sorted(path for path in (folder / QUARANTINE).glob("*") if not path.name.endswith(LOST))
     return {
         "folder": str(folder),
+        "id": log_id(state.seed) if state else None,
         "running": is_running(folder),
         "clean": state.clean if state else None,
         "first": found[0].segment.first if found else None,

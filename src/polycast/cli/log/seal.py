@@ -1,21 +1,16 @@
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from polycast.cli import stdio
-from polycast.cli.log.data_folder import DATA, open_log
+from polycast.cli.log.data_folder import DATA, OTHER_ACCOUNT, open_log
+from polycast.cli.log.progress import progress
 from polycast.errors import LogDamageError, StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from polycast.log.files.folder import Segment
 
 NAME = "seal"
@@ -37,7 +32,7 @@ def run(data: str = DATA) -> None:
     except StartError:
         _request(folder)
     except OSError as error:
-        raise StartError(f"cannot write to {folder}: {error.strerror}") from error
+        raise StartError(f"cannot write to {folder}: {error.strerror}", OTHER_ACCOUNT) from error
     else:
         try:
             _seal_here(folder)
@@ -56,7 +51,7 @@ def _seal_here(folder: Path) -> None:
     from polycast.log.upkeep.sealing import seal
 
     hot = _hot(folder)
-    with _progress(len(hot)) as advance:
+    with progress() as bar:
         for done, segment in enumerate(hot, 1):
             try:
                 seal(segment.path)
@@ -65,7 +60,7 @@ def _seal_here(folder: Path) -> None:
                 raise LogDamageError(str(error), hint) from error
             except OSError as error:
                 raise StartError(f"cannot seal {segment.path}: {error.strerror}") from error
-            advance(done)
+            bar.show("sealing", done, len(hot))
 
 
 def _request(folder: Path) -> None:
@@ -77,28 +72,17 @@ def _request(folder: Path) -> None:
     try:
         request.touch()
     except OSError as error:
-        raise StartError(f"cannot write to {folder}: {error.strerror}") from error
+        raise StartError(f"cannot write to {folder}: {error.strerror}", OTHER_ACCOUNT) from error
     try:
-        with _progress(len(requested)) as advance:
+        with progress() as bar:
             while request.exists():
                 if not is_running(folder):
                     raise StartError(
                         "the broker stopped before all segments were sealed", "run polycast log seal again"
                     )
                 left = {segment.first for segment in _hot(folder)}
-                advance(sum(segment.first not in left for segment in requested))
+                done = sum(segment.first not in left for segment in requested)
+                bar.show("sealing", done, len(requested))
                 time.sleep(POLL_SECONDS)
     finally:
         request.unlink(missing_ok=True)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.progress import Progress
-
-    with Progress(console=stdio.to_console(sys.stderr), transient=True) as bar:
-        task = bar.add_task("sealing", total=total)
-        yield lambda done: bar.update(task, completed=done)

@@ -1,20 +1,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
-from polycast.cli import stdio
 from polycast.cli.log.data_folder import DATA, open_log
+from polycast.cli.log.progress import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from polycast.log.repair.verify import LogFinding, VerifyProgress
+    from polycast.log.repair.verify import LogFinding
 
 NAME = "verify"
 HELP = """Read the whole log and verify it: checksums, digests, the chain of checksums, and offsets.
@@ -36,11 +31,11 @@ def run(
     folder = open_log(data)
     show = _show_json if as_json else _show_line
     damage = notes = rows = 0
-    with _progress() as advance:
+    with progress() as bar:
         for report in verify(folder, is_running(folder)):
             if not isinstance(report, LogFinding):
                 rows = report.rows
-                advance(report)
+                bar.show("verifying", report.done, report.total)
                 continue
             damage, notes = damage + (not report.note), notes + report.note
             if as_json or damage + notes <= SHOWN_LIMIT:
@@ -69,15 +64,3 @@ def _summary(rows: int, damage: int, notes: int) -> str:
     more = damage + notes - SHOWN_LIMIT
     words = f"and {more:,} more; " if more > 0 else ""
     return f"{words}{rows:,} messages are intact; damage: {damage:,}, notes: {notes:,}"
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[VerifyProgress], None]]:
-    if not sys.stderr.isatty():
-        yield lambda report: None
-        return
-    from rich.progress import Progress as Bar
-
-    with Bar(console=stdio.to_console(sys.stderr), transient=True) as bar:
-        task = bar.add_task("verifying", total=None)
-        yield lambda report: bar.update(task, total=report.total, completed=report.done)
