@@ -31,7 +31,7 @@ def count(ack_counter: AckCounter, data: bytes, cuts: list[int]) -> int:
 def test_equal_acks_cut_anywhere(cuts: list[int]) -> None:
     ack_counter = EqualAckCounter(OK)
     assert count(ack_counter, ALIKE, cuts) == 7
-    assert ack_counter.unread() == b""
+    assert ack_counter.unread == b""
 
 
 @given(st.lists(st.integers(1, len(NUMBERED)), max_size=40))
@@ -52,7 +52,7 @@ def test_half_a_refusal_is_enough() -> None:
 def test_missing_parts_are_not_counted() -> None:
     ack_counter = EqualAckCounter(OK)
     assert ack_counter.take(OK * 2 + OK[:-1]) == 2
-    assert ack_counter.unread() == OK[:-1]
+    assert ack_counter.unread == OK[:-1]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def test_a_stream_is_created_for_all_topics() -> None:
         "subjects": ["a", "b"],
         "storage": "file",
         "allow_atomic": True,
+        "num_replicas": 1,
     }
 
 

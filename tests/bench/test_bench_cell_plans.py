@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from polycast.bench.cell_plans import CellPlan, plan_cells
 from polycast.bench.cells import choose_cells
+from polycast.bench.rounds import CellPlan, plan_cells
 from polycast.bench.targets import PEERS, Target, polycast_command
 
 HERE = {name: Target(name, "nats", "1", lambda: pytest.fail("not to be started")) for name in ("nats", "js-lazy")}

@@ -225,7 +225,10 @@ def test_plot(tmp_path: Path) -> None:
 def test_unknown_names_list_the_known() -> None:
     with pytest.raises(UsageError, match="'kafka'") as caught:
         choose_peers(["kafka"])
-    assert caught.value.hint == "known are nats, redis, mosquitto, jetstream, js-lazy, js-atomic"
+    assert (
+        caught.value.hint
+        == "known are nats, redis, mosquitto, jetstream, js-lazy, js-atomic, nats-cluster, js-cluster"
+    )
     with pytest.raises(UsageError, match="'nats'") as caught:
         polycast_target("nats")
     assert caught.value.hint == "known are simplest, ubre, hermod, nanomsg, fanout"

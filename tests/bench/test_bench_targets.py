@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from polycast.bench.cell_plans import CellPlan, plan_cells
+from polycast.bench.ack_latency import RATE
 from polycast.bench.cells import Cell
 from polycast.bench.report import CellReport
-from polycast.bench.rounds import measure_plan
+from polycast.bench.rounds import CellPlan, measure_plan, plan_cells
 from polycast.bench.start_times import TARGETS, measure_starts
-from polycast.bench.targets import PEERS, PeerBroker, Target, peer_target, polycast_target
+from polycast.bench.targets import PEERS, PeerBroker, Target, cluster_target, peer_target, polycast_target
 from polycast.bench.wires import DIALECTS
 
 ALL = Cell("small", "3 topics x 4 subscribers", topics=3, subscribers=4)
@@ -21,6 +22,7 @@ BATCHES = Cell("small-batches", "2 publishers, batches", kind="acked", topics=2,
 LOGGED = Cell("small-logged", "log on", kind="logged", topics=3, subscribers=4, dialects=("simplest", "hermod"))
 REPLAY = Cell("small-replay", "replay", kind="replay", dialects=("hermod",), stored=12_000)
 START = Cell("small-start", "start", kind="start", topics=2, dialects=("hermod",), stored=2_000)
+LATENCY = Cell("small-latency", "1 publisher", kind="latency", dialects=("hermod",))
 SECONDS = 0.2
 KEEPERS = [peer for peer in PEERS if "jetstream" in peer.settings]
 OTHERS = [peer for peer in PEERS if peer not in KEEPERS]
@@ -81,6 +83,19 @@ def test_polycast(dialect: str, cell: Cell) -> None:
 @pytest.mark.parametrize("cell", [SINGLES, BATCHES], ids=lambda cell: cell.name)
 def test_polycast_with_a_log(cell: Cell, tmp_path: Path) -> None:
     check_acked(polycast_target("hermod", with_log=True, scratch=tmp_path), cell)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_cluster(tmp_path: Path) -> None:
+    """Three nodes: published at one, received at another."""
+    target = cluster_target("hermod", tmp_path)
+    with target.start() as ports:
+        running = Target(target.name, target.wire, target.version, lambda: nullcontext(ports))
+        check(running, ALL)
+        check_acked(running, SINGLES)
+        (outcome,) = measure(CellPlan(LATENCY, [], [running])).outcomes["hermod"]
+    assert outcome.published == SECONDS * RATE
     assert not list(tmp_path.iterdir())
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from console.sample_traffic import LISTEN, talk
+from console.sample_traffic import LISTEN, publish_in_every_dialect
 from kit.broker import Broker
 from kit.browser import Browser
 from kit.console import Console
@@ -20,16 +20,15 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def spoken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Every dialect has said something in it."""
+def busy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(*LIMITS, data=tmp_path_factory.mktemp("data"), listen=LISTEN) as running:
-        talk(running)
+        publish_in_every_dialect(running)
         yield running
 
 
 @pytest.fixture(scope="module")
-def opened(browser: Browser, spoken: Broker) -> Iterator[Console]:
-    with Console(browser, spoken.ports["http"]) as running:
+def opened(browser: Browser, busy_broker: Broker) -> Iterator[Console]:
+    with Console(browser, busy_broker.ports["http"]) as running:
         running.wait_until_live()
         yield running
 

@@ -1,4 +1,4 @@
-"""What is said to a broker before somebody looks at it."""
+"""Messages in every dialect, published before the console opens."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from kit.subscribers import send_request
 from kit.wire import wait_for
 
 LISTEN = ("simplest", "fanout.client", "fanout.controller", "hermod.pub", "nanomsg.sub", "ubre", "http")
-"""What the broker must listen to."""
 EVIL = "<script>alert(1)</script>"
 MARKUP = '<img src=x onerror="alert(2)"><b>bold</b>'
 SP_PUB = b"\x00SP\x00\x00\x20\x00\x00"
 SP_SUB = b"\x00SP\x00\x00\x21\x00\x00"
 
 
-def talk(broker: Broker) -> None:
-    """In every dialect."""
+def publish_in_every_dialect(broker: Broker) -> None:
     with Room(broker) as room:
         room.simplest(pub(EVIL, MARKUP.encode()) + b"".join(pub("deep", b"%d" % i) for i in range(120)))
         room.send_as_controller(room.controller(), b"chat hello\nchat hello again\n")
@@ -29,5 +27,8 @@ def talk(broker: Broker) -> None:
         publisher.expect(hermod.OK)
         pipe.send(SP_PUB + struct.pack(">Q", 9) + b"temp|\x00\xff\x10!")
         pipe.expect(SP_SUB)
-        wait_for(lambda: send_request(broker, "polycast/topics", {"topic": "temp"})["topics"], "what nanomsg said")
+        wait_for(
+            lambda: send_request(broker, "polycast/topics", {"topic": "temp"})["topics"],
+            "the message from nanomsg",
+        )
     send_request(broker, "polycast/publish", {"topic": "notes", "body": {"by": "ubre"}})

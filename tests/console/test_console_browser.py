@@ -18,12 +18,12 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def broker(spoken: Broker) -> Broker:
-    return spoken
+def broker(busy_broker: Broker) -> Broker:
+    return busy_broker
 
 
 def test_the_overview(console: Console, broker: Broker) -> None:
-    table = "What went through, by dialect"
+    table = "Traffic by dialect"
     for dialect, messages in (("simplest", 121), ("fanout", 2), ("hermod", 1), ("nanomsg", 1)):
         row = console.wait_for_row(table, dialect)
         assert int(row[3].replace(",", "")) >= messages
@@ -31,20 +31,20 @@ def test_the_overview(console: Console, broker: Broker) -> None:
     assert int(tiles["Connections"]) >= 1 and int(tiles["Topics"]) >= 6
     console.wait_for_text(".tile", " MiB")  # the log has files
     console.wait_for_text(".tile", " messages")
-    listeners = console.rows("Where the broker listens")
+    listeners = console.rows("Listeners")
     assert {name: cells[0] for name, cells in listeners.items()} == dict(broker.addresses)
-    assert "No pipeline has told" in console.wait_for_text(".empty", "pipeline")
+    assert "No pipeline has reported" in console.wait_for_text(".empty", "pipeline")
     lines = "[...document.querySelectorAll('polyline')]"
     console.page.wait(f"{lines}.length === 10 && {lines}.every(line => line.points.length > 1)")
 
 
 def test_the_chart_moves_and_has_both_units(console: Console, room: Room) -> None:
     console.page.wait("document.querySelectorAll('polyline')[0]?.points.length > 0")
-    speaker = room.simplest()
+    publisher = room.simplest()
     highest = "Math.min(...[...document.querySelector('figure polyline.s0').points].map(point => point.y)) < 100"
 
     def seen() -> bool:
-        room.send_commands(speaker, pub("pulse") * 50)
+        room.send_commands(publisher, pub("pulse") * 50)
         return bool(console.value(highest))
 
     wait_for(seen, "a peak in the chart")
@@ -60,11 +60,11 @@ def test_topics(console: Console, broker: Broker) -> None:
     assert row[1] == "now" or row[1].endswith(" ago")
     assert "deep" in console.rows("Topics")
     console.fill("search", "CHA")
-    wait_for(lambda: list(console.rows("Topics")) == ["chat"], "what was searched for")
+    wait_for(lambda: list(console.rows("Topics")) == ["chat"], "the matching topic")
     assert "1 of " in console.wait_for_text("main .soft", "CHA")
-    console.fill("search", "nobody said that")
+    console.fill("search", "no such topic")
     console.wait_for_text(".empty", "No topic contains")
-    assert console.value("location.hash") == "#/topics?search=nobody%20said%20that"
+    assert console.value("location.hash") == "#/topics?search=no%20such%20topic"
 
 
 def test_table_headers_sort(console: Console) -> None:
@@ -78,7 +78,7 @@ def test_table_headers_sort(console: Console) -> None:
 
 def test_a_topic_is_followed(console: Console, room: Room) -> None:
     console.go("topic/followed")
-    console.wait_for_text(".empty", "Waiting for a first message")
+    console.wait_for_text(".empty", "No message on this topic yet")
     room.simplest(pub("followed", b"one") + pub("followed", b"two"))
     wait_for(lambda: console.texts(".messages .payload") == ["two", "one"], "both, the newest first")
     assert console.texts(".messages .meta span:first-child") == ["#1", "#0"]
@@ -88,7 +88,7 @@ def test_a_topic_is_followed(console: Console, room: Room) -> None:
     console.wait_for_text(".tile", "Sequence\n2")
     assert len(console.texts(".messages .payload")) == 2
     console.press("Paused")
-    wait_for(lambda: console.texts(".messages .payload") == ["three", "two", "one"], "what came meanwhile")
+    wait_for(lambda: console.texts(".messages .payload") == ["three", "two", "one"], "the message of the pause")
 
 
 def test_back_through_the_log(console: Console) -> None:
@@ -108,7 +108,7 @@ def test_a_topic_that_is_too_fast_is_shown_in_part(console: Console, room: Room)
     wait_for(lambda: console.texts(".messages .payload") == ["first"], "the first one")
     room.simplest(b"".join(pub("fast", b"%d" % i) for i in range(1, 5001)))
     wait_for(lambda: console.texts(".messages .payload")[:1] == ["5000"], "the last one")
-    assert "went by faster than they are shown" in console.texts(".gap")[0]
+    assert "too fast for this page" in console.texts(".gap")[0]
     assert len(console.texts(".messages .payload")) < 500
 
 
@@ -159,11 +159,11 @@ def test_connections_are_listed_and_closed(console: Console, broker: Broker, roo
     assert row[4] == "all, chat.>"
     console.press(f"Close {name}")
     assert address in console.wait_for_text("dialog[open]", name)
-    console.press("Keep it")
+    console.press("Cancel")
     assert console.texts("dialog[open]") == []
     room.send_as_client(client)
     console.press(f"Close {name}")
-    console.press("Close it")
+    console.press("Close connection")
     assert client.expect_closed() == b""
-    console.wait_for_text(".notice", f"{name} was told to go")
+    console.wait_for_text(".notice", f"closes connection {name}")
     wait_for(lambda: name not in console.rows("Connections"), "one row less")

@@ -36,19 +36,23 @@ def test_the_page_reconnects_to_a_restarted_broker(browser: Browser) -> None:
 
 def test_without_a_log(browser: Browser, broker: Broker, room: Room) -> None:
     with Console(browser, broker.ports["http"]) as console:
-        console.wait_for_text(".tile", "nothing is kept")
-        room.simplest(pub("unkept", b"before"))
-        console.go("topic/unkept")
-        console.wait_for_text(".notice", "This broker keeps no log")
-        room.simplest(pub("unkept", b"now"))
-        wait_for(lambda: console.texts(".messages .payload") == ["now"], "what came since")
+        console.wait_for_text(".tile", "messages are not stored")
+        room.simplest(pub("unstored", b"before"))
+        console.go("topic/unstored")
+        console.wait_for_text(".notice", "This broker has no log")
+
+        def shows_live_messages() -> bool:
+            room.simplest(pub("unstored", b"now"))  # again, until the page has subscribed
+            return set(console.texts(".messages .payload")) == {"now"}
+
+        wait_for(shows_live_messages, "the live message")
 
 
 def test_a_topic_without_a_log_cannot_flood_the_page(browser: Browser, broker: Broker, room: Room) -> None:
     with Console(browser, broker.ports["http"]) as console:
         room.simplest(pub("flood"))
         console.go("topic/flood")
-        console.wait_for_text(".notice", "This broker keeps no log")
+        console.wait_for_text(".notice", "This broker has no log")
         room.simplest(pub("flood", b"x") * 20_000)
         wait_for(lambda: console.texts(".messages .payload"), "some of them")
         console.wait_for_text(".tile", "Sequence\n20,000")
@@ -57,20 +61,20 @@ def test_a_topic_without_a_log_cannot_flood_the_page(browser: Browser, broker: B
 
 
 def test_a_token_goes_from_the_address_to_the_tab(browser: Browser, broker: Broker) -> None:
-    """This one is not known to the broker, so the page asks for another."""
+    """The broker does not know this token: the page shows the form."""
     with Console(browser, broker.ports["http"], "?token=s%26cret&x=1") as console:
         assert console.value("sessionStorage.getItem('polycast.token')") == "s&cret"
         assert console.value("location.search") == "?x=1"
         console.wait_for_text("#entry", "token")
         console.fill("token", "")
-        console.press("Use it")
+        console.press("Connect")
         console.wait_until_live()
         assert console.texts("#entry") == []
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str, str]]:
-    """Who shows nothing may do nothing; a token for one who may do everything, and one for one who may listen."""
+    """Peers without a token have no rights; a token with all rights, and one that may subscribe only."""
     folder = tmp_path_factory.mktemp("guarded")
     owner = add_token(folder / "data", "owner", ["owner may everything"])
     reader = add_token(folder / "data", "reader", ["reader may subscribe >"])
@@ -81,19 +85,19 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, 
 def test_without_a_token_the_page_asks_for_one(browser: Browser, guarded: tuple[Broker, str, str]) -> None:
     broker, owner, _ = guarded
     with Console(browser, broker.ports["http"]) as console:
-        console.wait_for_text("#entry", "This broker may ask for a token")
+        console.wait_for_text("#entry", "This broker may require a token")
         assert console.texts(".tile")[0].split("\n")[1] == "–"
         console.fill("token", owner)
-        console.press("Use it")
+        console.press("Connect")
         console.wait_until_live()
-        console.wait_for_row("What went through, by dialect", "ubre", "1")
+        console.wait_for_row("Traffic by dialect", "ubre", "1")
 
 
 def test_a_token_without_the_right_to_request(browser: Browser, guarded: tuple[Broker, str, str]) -> None:
     broker, _, reader = guarded
     with Console(browser, broker.ports["http"], f"?token={reader}") as console:
         console.wait_until_live()
-        console.wait_for_text("#trouble", "does not answer what this page asks: Forbidden")
+        console.wait_for_text("#trouble", "refuses a request of this page: Forbidden")
         assert reader not in console.value("location.href")
         console.go("publish")
         console.fill("topic", "a")

@@ -23,8 +23,8 @@ PAGES = ("", "topics", "topic/deep", "topic/" + quote(EVIL, safe=""), "connectio
 
 
 @pytest.fixture(scope="module")
-def broker(spoken: Broker) -> Broker:
-    return spoken
+def broker(busy_broker: Broker) -> Broker:
+    return busy_broker
 
 
 def publish(console: Console, topic: str, payload: str, format_: str, dialect: str) -> None:
@@ -34,19 +34,19 @@ def publish(console: Console, topic: str, payload: str, format_: str, dialect: s
 
 
 def test_publish_from_the_form(console: Console, broker: Broker, room: Room) -> None:
-    client, subscriber = room.client(b"subscribe said\n"), room.simplest(b"sub said\n")
+    client, subscriber = room.client(b"subscribe forms\n"), room.simplest(b"sub forms\n")
     console.go("publish")
-    said = [
-        ("Zoë says <hi>", "text", "ubre", "Zoë says <hi>".encode()),
+    published = [
+        ("Zoë writes <hi>", "text", "ubre", "Zoë writes <hi>".encode()),
         ('{"a": [1, 2]}', "json", "hermod", b'{"a":[1,2]}'),
         ("00 ff 7A", "bytes", "nanomsg", b"\x00\xffz"),
     ]
-    for number, (payload, format_, dialect, heard) in enumerate(said):
-        publish(console, "said", payload, format_, dialect)
-        subscriber.expect(pub("said", heard))
-        client.expect(b"said!" + heard + b"\n")
-        console.wait_for_text(".notice", f"Published as sequence {number} ")
-    rows = send_request(broker, "polycast/history", {"pattern": "said"})
+    for number, (payload, format_, dialect, delivered) in enumerate(published):
+        publish(console, "forms", payload, format_, dialect)
+        subscriber.expect(pub("forms", delivered))
+        client.expect(b"forms!" + delivered + b"\n")
+        console.wait_for_text(".notice", f"Published with sequence {number} ")
+    rows = send_request(broker, "polycast/history", {"pattern": "forms"})
     assert [row["dialect"] for row in rows] == ["ubre", "hermod", "nanomsg"]
 
 
@@ -76,8 +76,8 @@ def test_unpublishable_messages(console: Console, broker: Broker) -> None:
 
 
 def test_pipelines_and_the_results_of_traffic(console: Console, broker: Broker) -> None:
-    told = {"query": "archive", "offset": 7, "state": "failed", "error": "no room on <disk>"}
-    send_request(broker, "polycast/positions", told)
+    progress = {"query": "archive", "offset": 7, "state": "failed", "error": "no room on <disk>"}
+    send_request(broker, "polycast/positions", progress)
     for minute, rate in ((1, 2.5), (2, 4.0)):
         window = f"2026-11-16T10:0{minute}:00.000Z"
         row = {"window": window, "seconds": 60, "topic": "chat", "dialect": "fanout", "messages": 60 * rate}
@@ -100,15 +100,15 @@ def test_sql(console: Console, broker: Broker) -> None:
         console.fill("query", "SELECT <b>")
         console.fill("limit", "2")
         console.press("Run")
-        asked = json.loads(spark.read_until(b"\n"))
-        assert (asked["request"], asked["body"]["body"]) == ("spark/sql", {"query": "SELECT <b>", "limit": 2})
+        request = json.loads(spark.read_until(b"\n"))
+        assert (request["request"], request["body"]["body"]) == ("spark/sql", {"query": "SELECT <b>", "limit": 2})
         rows = [["<b>", 5], [None, 12]]
-        spark.send_message(success=asked["id"], body={"columns": ["name", "count"], "rows": rows, "more": True})
-        console.wait_for_text(".notice", "2 rows, and there are more")
+        spark.send_message(success=request["id"], body={"columns": ["name", "count"], "rows": rows, "more": True})
+        console.wait_for_text(".notice", "2 rows, and more exist")
         assert console.texts(".result td") == ["<b>", "5", "null", "12"]
         console.press("Run")
-        asked = json.loads(spark.read_until(b"\n"))
-        spark.send_message(fail=asked["id"], body="there is no table <t>")
+        request = json.loads(spark.read_until(b"\n"))
+        spark.send_message(fail=request["id"], body="there is no table <t>")
         console.wait_for_text(".notice.bad", "there is no table <t>")
         console.fill("query", "x" * 70_000)
         console.press("Run")
@@ -116,7 +116,7 @@ def test_sql(console: Console, broker: Broker) -> None:
         spark.flush()
 
 
-# -- how it looks, and who can use it --------------------------------------------------------------------
+# -- layout and accessibility ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

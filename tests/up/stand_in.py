@@ -1,9 +1,9 @@
-"""A part that does nothing: what it is told to be like is its only argument.
+"""A stub of a part. Its argument selects its behaviour.
 
-steady     says that it runs, and ends when it is asked to
-stubborn   the same, but does not end; and it has started a process, whose number it tells
-brief      runs for as long as somebody takes to say so, and fails
-not-here   says that it cannot run on this machine
+steady     prints that it runs, and ends on SIGTERM
+stubborn   the same, but ignores SIGTERM; prints the id of a process that it started
+brief      prints that it runs, and fails
+not-here   reports that it cannot run on this machine
 """
 
 from __future__ import annotations

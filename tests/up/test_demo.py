@@ -15,7 +15,6 @@ from polycast.client import connect_async, from_body, to_body
 from polycast.client.connect import DIALECTS, to_client_session
 from polycast.demo.demo_clients import PRICE_ROUTE, Generator, demo_clients, run
 from polycast.demo.generators import Chat, Orders, Sensors, Ticker, Visits
-from polycast.dialects.client_session import PendingAcks
 from polycast.model import Format
 
 LISTENERS = (*ALL, "nanomsg.pub", "nanomsg.sub")
@@ -37,7 +36,7 @@ def test_messages_are_valid_in_their_dialect(dialect: str) -> None:
     assert all(message.topic.startswith(prefix) for message in messages)
     for message in messages:
         assert message.format is not Format.JSON or isinstance(json.loads(message.payload), dict)
-    assert b"".join(to_client_session(dialect, publishing=True).blocks(messages, PendingAcks()))
+    assert all(to_client_session(dialect, publishing=True).encoded(messages))
 
 
 def test_the_same_seed_makes_the_same_messages() -> None:

@@ -24,7 +24,7 @@ SIZE = {"TERM": "xterm", "COLUMNS": "100", "LINES": "40", "NO_COLOR": "1"}
 
 
 def read_until(program: Program, line: str) -> list[str]:
-    """The lines up to and with this one."""
+    """The lines up to this one, inclusive."""
     lines = [""]
     while lines[-1] != line:
         lines.append(program.read_line().decode())
@@ -98,7 +98,7 @@ def test_wrong_usage_is_reported_before_any_start(arguments: list[str], words: s
 
 
 class Screen:
-    """What was written on a terminal, without what moves the cursor."""
+    """The text on the terminal, without control sequences."""
 
     def __init__(self, terminal: int) -> None:
         self._terminal = terminal
@@ -109,7 +109,7 @@ class Screen:
         return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self._read.decode(errors="replace"))
 
     def read(self) -> bool:
-        """Some more; false at the end."""
+        """Reads more; false at the end."""
         try:
             more = os.read(self._terminal, 65536)
         except OSError:  # the other end is closed
@@ -138,7 +138,7 @@ def test_on_a_terminal_there_is_a_display(tmp_path: Path) -> None:
 
 
 def test_the_module_exits_if_its_parent_has_ended() -> None:
-    """Whoever it is tied to has gone before it could look."""
+    """The parent ended before the check."""
     command = [
         sys.executable,
         "-m",

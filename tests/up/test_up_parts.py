@@ -6,6 +6,7 @@ import pytest
 
 from polycast.address import parse_address
 from polycast.up.child import to_reason
+from polycast.up.nodes import node_parts, to_cluster
 from polycast.up.parts import Listening, UpOptions, broker_arguments, console_url, reachable_address, to_parts
 
 
@@ -52,7 +53,7 @@ def test_spark_gets_the_addresses_and_short_windows_in_the_demo() -> None:
     arguments = list(spark.arguments(OPEN))
     assert arguments[:3] == place
     assert "--set=traffic.window_seconds=10" in arguments
-    assert arguments[-1] == "--set=traffic.late_seconds=5"  # the last one that speaks wins
+    assert arguments[-1] == "--set=traffic.late_seconds=5"  # the last setting wins
     assert demo.arguments(OPEN) == ["http=tcp://127.0.0.1:8080", "hermod.pub=tcp://127.0.0.1:7878"]
 
 
@@ -98,3 +99,18 @@ def test_reason_of_an_exit() -> None:
     assert to_reason(3, "") == "ended with code 3"
     assert to_reason(-9, "") == "killed by signal 9"
     assert to_reason(1, "no room") == "no room"
+
+
+def test_a_cluster_has_servers_and_nodes_with_ports_and_folders_of_their_own() -> None:
+    listen = {"http": ["tcp://127.0.0.1:8080"], "hermod.pub": ["tcp://127.0.0.1:0"]}
+    cluster = to_cluster(UpOptions(["--data=there", "--verbose"], listen, "there"), 3)
+    servers, nodes = cluster.servers, node_parts(cluster)
+    assert [part.name for part in (*servers, *nodes)] == ["nats-n1", "nats-n2", "nats-n3", "broker", "n2", "n3"]
+    assert all(part.before_broker for part in servers)
+    assert list(nodes[2].arguments({})) == [
+        "serve", "--verbose", "--data=there/n3", "--node=n3",
+        "--listen=http=tcp://127.0.0.1:8280", "--listen=hermod.pub=tcp://127.0.0.1:0",
+    ]  # fmt: skip
+    secret = servers[0].environment({})["POLYCAST_NATS_PASSWORD"]
+    assert f":{secret}@" in nodes[1].environment({})["POLYCAST_CLUSTER_SERVERS"]
+    assert not any(secret in text for part in (*servers, *nodes) for text in part.arguments({}))

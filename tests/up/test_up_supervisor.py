@@ -28,7 +28,7 @@ def children_find_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Ledger:
-    """All that was reported."""
+    """All reports."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -62,7 +62,7 @@ def stand_in(kind: str) -> Part:
 
 @asynccontextmanager
 async def supervising(*parts: Part) -> AsyncIterator[tuple[Supervisor, Ledger]]:
-    """It is stopped in the end, if it was not before."""
+    """Stops the supervisor at the end."""
     ledger = Ledger()
     supervisor = Supervisor(parts, ledger)
     running = asyncio.create_task(supervisor.run())
@@ -77,7 +77,7 @@ async def supervising(*parts: Part) -> AsyncIterator[tuple[Supervisor, Ledger]]:
 async def until(condition: Callable[[], object], what: str) -> None:
     end = asyncio.get_running_loop().time() + GUARD_SECONDS
     while not condition():
-        assert asyncio.get_running_loop().time() < end, f"waited in vain for {what}"
+        assert asyncio.get_running_loop().time() < end, f"timed out waiting for {what}"
         await asyncio.sleep(0.005)
 
 
@@ -88,7 +88,7 @@ def pid_of(supervisor: Supervisor, part: Part) -> int:
 
 
 def is_gone(pid: int) -> bool:
-    """Also if nobody has asked for its exit code yet."""
+    """Also before its exit code is read."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -111,8 +111,8 @@ def test_each_killed_part_is_restarted() -> None:
                 os.kill(before[part.name], signal.SIGKILL)
             await until(lambda: all(part.lifecycle.restarts == 1 for part in parts) and runs(), "all to come back")
             assert all(pid_of(supervisor, part) != before[part.name] for part in parts)
-            assert supervisor.listening == places  # whoever was connected finds the broker again
-            await hear_the_demo(str(places["simplest"][0]))
+            assert supervisor.listening == places  # clients reconnect to the same addresses
+            await receive_from_demo(str(places["simplest"][0]))
             assert ledger.of("broker")[:4] == [
                 PartState.STARTING,
                 PartState.RUNNING,
@@ -145,7 +145,7 @@ def test_only_parts_that_connect_inherit_the_token(monkeypatch: pytest.MonkeyPat
     asyncio.run(scene())
 
 
-async def hear_the_demo(address: str) -> None:
+async def receive_from_demo(address: str) -> None:
     async with asyncio.timeout(GUARD_SECONDS):
         client = await connect_async("simplest", address)
         await client.subscribe([parse_pattern("sensors.>")])
@@ -162,7 +162,7 @@ def test_the_broker_does_without_spark() -> None:
             await until(lambda: spark.lifecycle.state is PartState.OFF, "Spark to be given up")
             assert spark.lifecycle.reason == "there is no such thing here\nhint: install it"
             assert supervisor.broker.lifecycle.state is PartState.RUNNING
-            assert not any("no such thing" in line for line in ledger.lines)  # it is told once, as the reason
+            assert not any("no such thing" in line for line in ledger.lines)  # reported once, as the reason
         assert ledger.of("spark") == [PartState.STARTING, PartState.OFF]
 
     asyncio.run(scene())

@@ -3,7 +3,7 @@
     from polycast.bench import run
     report = run(cells=["1:1"], peers=None, rounds=3, seconds=1.0, out=Path("bench"), console=Console())
 
-what is measured   cells, cell_plans, targets, target_process, wires
+what is measured   cells, targets, target_process, wires
 the driver         driver (a process of its own), target_connections, preflight, expected_bytes, pump;
                    acked_publishing, acked_publishers, ack_counters; log_replay
 the run            rounds, start_times, machine, job

@@ -15,13 +15,12 @@ EXCERPT_BYTES = 200
 
 
 class AckCounter(ABC):
+    unread = b""
+    """The bytes of an incomplete acknowledgement."""
+
     @abstractmethod
     def take(self, data: bytes) -> int:
         """The number of acknowledgements that `data` completes. Raises RemoteError for anything else."""
-
-    @abstractmethod
-    def unread(self) -> bytes:
-        """The bytes of an incomplete acknowledgement."""
 
 
 class EqualAckCounter(AckCounter):
@@ -29,18 +28,14 @@ class EqualAckCounter(AckCounter):
 
     def __init__(self, ack: bytes) -> None:
         self._ack = ack
-        self._rest = b""
 
     def take(self, data: bytes) -> int:
-        data = self._rest + data
+        data = self.unread + data
         count, over = divmod(len(data), len(self._ack))
-        self._rest = data[len(data) - over :]
+        self.unread = data[len(data) - over :]
         if data != self._ack * count + self._ack[:over]:
             raise RemoteError(f"expected {self._ack!r}, received {self._excerpt(data)!r}")
         return count
-
-    def unread(self) -> bytes:
-        return self._rest
 
     def _excerpt(self, data: bytes) -> bytes:
         """From the first difference on."""
@@ -51,7 +46,7 @@ class EqualAckCounter(AckCounter):
 
 
 class NumberedAckCounter(AckCounter):
-    """Every good answer has the `mark` once, and no good answer has any of the `refusals`."""
+    """Every acknowledgement contains the `mark` once, and none contains any of the `refusals`."""
 
     def __init__(self, mark: bytes, refusals: tuple[bytes, ...]) -> None:
         self._mark = mark
@@ -68,6 +63,3 @@ class NumberedAckCounter(AckCounter):
                 raise RemoteError(f"a refusal: {data[position : position + EXCERPT_BYTES]!r}")
         self._rest = data[-self._keep :]
         return data.count(self._mark) - counted
-
-    def unread(self) -> bytes:
-        return b""

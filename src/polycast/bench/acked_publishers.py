@@ -48,7 +48,6 @@ class AckedPublisher:
         return self.sent * self.acks_per_block
 
     def read(self) -> bytes:
-        """Reads, and counts the acknowledgements."""
         data = self.socket.recv(READ_BYTES)
         if not data:
             raise RemoteError("the target closed the connection")
@@ -109,7 +108,6 @@ class AckedPump:
         )
 
     def fill(self, blocks: int, window: int) -> Flow:
-        """Publishes `blocks` blocks per publisher."""
         return self._flow(window, lambda publisher, room: min(room, blocks - publisher.sent))
 
     def _flow(self, window: int, allowed: Callable[[AckedPublisher, int], int]) -> Flow:
@@ -160,14 +158,13 @@ class AckedPump:
         for key, _ in self._selector.select(QUIET_SECONDS):
             self._read(key.data)
         if any(
-            publisher.acks != publisher.expected or publisher.ack_counter.unread()
-            for publisher in self._publishers
+            publisher.acks != publisher.expected or publisher.ack_counter.unread for publisher in self._publishers
         ):
             raise RemoteError(f"too many acknowledgements: {self._progress()}")
 
     def _progress(self) -> str:
         worst = max(self._publishers, key=lambda publisher: abs(publisher.acks - publisher.expected))
-        unread = worst.ack_counter.unread()
+        unread = worst.ack_counter.unread
         return f"{worst.name} got {worst.acks} of {worst.expected} acknowledgements" + (
             f", then {unread!r}" if unread else ""
         )

@@ -11,8 +11,11 @@ The other kinds measure the log:
 
 logged  live traffic with the log on, beside the log off, per dialect
 acked   one connection per topic publishes and waits for acknowledgements; no subscribers
+latency one connection publishes a hundred messages a second, and waits for each acknowledgement
 replay  one subscriber reads everything that is `stored`
 start   from process start until ready, with `stored` messages and with an empty log
+
+A cell with `cluster` runs on three nodes and three servers of NATS, beside three servers alone.
 
 Topic names have one width, and none contains another: one of the dialects matches substrings.
 """
@@ -32,12 +35,13 @@ PAYLOAD_PATTERN = b"0123456789abcdef"  # no text protocol escapes these
 STORE_BATCH = 100
 """Messages per batch while filling a log; the same number of batches on each topic."""
 
-Kind = Literal["live", "logged", "acked", "replay", "start"]
+Kind = Literal["live", "logged", "acked", "latency", "replay", "start"]
 
 HEADINGS: dict[Kind, str] = {
     "live": "deliveries per second",
     "logged": "deliveries per second, log on beside log off",
     "acked": "acknowledged messages per second",
+    "latency": "from a message to its acknowledgement, at 100 messages per second",
     "replay": "messages per second from the log",
     "start": "starts per second",
 }
@@ -63,6 +67,7 @@ class Cell:
     """Unacknowledged messages per connection."""
     stored: int = 0
     """Messages in the log before the clock starts."""
+    cluster: bool = False
 
     @property
     def topic_names(self) -> list[str]:
@@ -84,7 +89,7 @@ class Cell:
 
     def suits(self, dialect: str) -> bool:
         """`spread="own"` needs topic filters; acknowledgements and replay need hermod."""
-        if self.kind in ("acked", "replay", "start"):
+        if self.kind in ("acked", "latency", "replay", "start"):
             return dialect == "hermod"
         return self.spread == "all" or WIRES[dialect].filters
 
@@ -110,42 +115,61 @@ LIVE_CELLS = (
 )
 
 _LOGGED = Cell("logged", "log on", kind="logged", dialects=("simplest", "hermod"), peers=())
-_ACKED = Cell("acked", "acknowledged", kind="acked", dialects=("hermod",), peers=())
+_STORED = Cell("stored", "stored", kind="replay", dialects=("hermod",), peers=())
+_ACKED = Cell("acked", "acknowledged", kind="acked", dialects=("hermod",), topics=8, window=1000)
+_LAZY = ("jetstream", "js-lazy")
+_ATOMIC = (*_LAZY, "js-atomic")
 
 LOG_CELLS = (
     replace(_LOGGED, name="logged-1:1", title="log on: 1 subscriber, 100 B"),
     replace(_LOGGED, name="logged-1:100", title="log on: 100 subscribers, 100 B", subscribers=100),
-    replace(
-        _ACKED,
-        name="acked",
-        title="8 publishers, 1,000 ahead each, 100 B",
-        topics=8,
-        window=1000,
-        peers=("jetstream", "js-lazy"),
-    ),
+    replace(_ACKED, title="8 publishers, 1,000 ahead each, 100 B", peers=_LAZY),
     replace(
         _ACKED,
         name="acked-100",
         title="8 publishers, 10 batches of 100 ahead each, 100 B",
-        topics=8,
         batch=100,
-        window=1000,
-        peers=("jetstream", "js-lazy", "js-atomic"),
+        peers=_ATOMIC,
     ),
     replace(
         _ACKED,
         name="acked-turns",
         title="8 publishers, a batch of 100 at a time each, 100 B",
-        topics=8,
         batch=100,
         window=100,
-        peers=("jetstream", "js-lazy", "js-atomic"),
+        peers=_ATOMIC,
     ),
-    replace(_ACKED, name="replay", title="1 subscriber from the earliest, 100 B", kind="replay", stored=1_000_000),
-    replace(_ACKED, name="start", title="start until ready", kind="start", topics=100, stored=10_000_000),
+    replace(_STORED, name="replay", title="1 subscriber from the earliest, 100 B", stored=1_000_000),
+    replace(_STORED, name="start", title="start until ready", kind="start", topics=100, stored=10_000_000),
 )
 
-CELLS = LIVE_CELLS + LOG_CELLS
+CLUSTER_CELLS = (
+    replace(
+        LIVE_CELLS[2],
+        name="cluster-1:100",
+        title="cluster: publisher at one node, 100 subscribers at another, 100 B",
+        dialects=("simplest",),
+        peers=("nats-cluster",),
+        cluster=True,
+    ),
+    replace(
+        _ACKED,
+        name="cluster-acked",
+        title="cluster: 8 publishers, 1,000 ahead each, 100 B",
+        peers=("js-cluster",),
+        cluster=True,
+    ),
+    Cell(
+        "cluster-latency",
+        "cluster: 1 publisher, 100 messages per second, 100 B",
+        kind="latency",
+        dialects=("hermod",),
+        peers=("js-cluster",),
+        cluster=True,
+    ),
+)
+
+CELLS = LIVE_CELLS + LOG_CELLS + CLUSTER_CELLS
 
 
 def choose_cells(names: Sequence[str] | None, dialects: Sequence[str] | None = None) -> list[Cell]:
@@ -153,17 +177,13 @@ def choose_cells(names: Sequence[str] | None, dialects: Sequence[str] | None = N
 
     `dialects` replaces the dialects of each cell, where they suit it; None: as declared.
     """
-    _check_names("cell", names, [cell.name for cell in CELLS])
-    _check_names("dialect", dialects, DIALECTS)
+    check_names("cell", names, [cell.name for cell in CELLS])
+    check_names("dialect", dialects, DIALECTS)
     chosen = [cell for cell in CELLS if names is None or cell.name in names]
     if dialects is not None:
         named = [dialect for dialect in DIALECTS if dialect in dialects]
         chosen = [replace(cell, dialects=tuple(filter(cell.suits, named))) for cell in chosen]
-    return _with_dialects(chosen)
-
-
-def _with_dialects(cells: list[Cell]) -> list[Cell]:
-    suitable = [cell for cell in cells if cell.dialects]
+    suitable = [cell for cell in chosen if cell.dialects]
     if not suitable:
         raise UsageError(
             "none of these cells suits any of these dialects",
@@ -172,7 +192,7 @@ def _with_dialects(cells: list[Cell]) -> list[Cell]:
     return suitable
 
 
-def _check_names(kind: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
+def check_names(kind: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
     for name in names or ():
         if name not in known:
             raise UsageError(f"unknown {kind} {name!r}", hint=f"known are {', '.join(known)}")

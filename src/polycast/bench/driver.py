@@ -14,7 +14,9 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 
-from polycast.bench import acked_publishing, log_replay
+import msgspec
+
+from polycast.bench import ack_latency, acked_publishing, log_replay
 from polycast.bench.cells import Cell, Kind
 from polycast.bench.expected_bytes import ExpectedBytes
 from polycast.bench.job import Job, Outcome
@@ -70,17 +72,18 @@ MEASURES: dict[Kind, Callable[[Job], Outcome]] = {
     "live": measure_live,
     "logged": measure_live,
     "acked": acked_publishing.measure,
+    "latency": ack_latency.measure,
     "replay": log_replay.measure,
 }
 
 
 def main() -> None:
-    job = Job.from_json(sys.stdin.read())
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     try:
         outcome = MEASURES[job.cell.kind](job)
     except (PolycastError, OSError) as error:
         outcome = Outcome(error=str(error))
-    sys.stdout.write(outcome.to_json() + "\n")
+    sys.stdout.buffer.write(msgspec.json.encode(outcome) + b"\n")
 
 
 if __name__ == "__main__":

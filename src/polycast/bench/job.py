@@ -5,8 +5,7 @@ The driver is a process of its own, so that it does not share an interpreter loc
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from polycast.bench.cells import Cell
 
@@ -24,16 +23,6 @@ class Job:
     cell: Cell
     seconds: float
     window_bytes: int = WINDOW_BYTES
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Job:
-        fields = json.loads(text)
-        cell = fields["cell"]
-        names = {key: tuple(cell[key]) for key in ("dialects", "peers")}
-        return cls(**{**fields, "cell": Cell(**{**cell, **names})})
 
 
 @dataclass(frozen=True)
@@ -54,10 +43,3 @@ class Outcome:
     def rate(self) -> float:
         """Deliveries per second; for other kinds see `cells.HEADINGS`."""
         return self.delivered / self.elapsed
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Outcome:
-        return cls(**json.loads(text))

@@ -78,7 +78,6 @@ def _draw_section(section: Section, rows: list[PlotRow], rates: Axes, ratios: Ax
 
 
 def _left_rate(rows: list[PlotRow]) -> float:
-    """The left edge of the bars on the log scale."""
     known = [rate for row in rows if row.target and (rate := row.cell.median_rate(row.target))]
     return 10.0 ** (floor(log10(min(known, default=1.0) * LEFT_SHARE)))
 

@@ -69,8 +69,6 @@ class CellReport:
 
 @dataclass(frozen=True)
 class Section:
-    """The cells of one kind."""
-
     kind: Kind
     cells: list[CellReport]
 
@@ -100,12 +98,16 @@ class BenchReport:
 
     @property
     def sections(self) -> list[Section]:
-        found = [Section(kind, [cell for cell in self.cells if cell.cell.kind == kind]) for kind in HEADINGS]
+        """By kind; those of clusters have other peers, and come last."""
+        found = [
+            Section(kind, [cell for cell in self.cells if (cell.cell.kind, cell.cell.cluster) == (kind, cluster)])
+            for cluster in (False, True)
+            for kind in HEADINGS
+        ]
         return [section for section in found if section.cells]
 
     @property
     def failed(self) -> bool:
-        """Whether any measurement failed."""
         return any(cell.errors(target) for cell in self.cells for target in cell.outcomes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,12 +118,12 @@ class BenchReport:
 
 
 def _cell_to_dict(report: CellReport) -> dict[str, Any]:
-    ours = {
-        target: {**_target_to_dict(report, target), "ratios": _ratios_to_dict(report, target)}
-        for target in report.ours
-    }
-    peers = {peer: _target_to_dict(report, peer) for peer in report.peers}
-    return {**asdict(report.cell), "polycast": ours, "peers": peers}
+    targets = {target: _target_to_dict(report, target) for target in report.outcomes}
+    for target in report.ours:
+        ratios = {peer: report.ratio(target, peer) for peer in report.peers}
+        targets[target]["ratios"] = {peer: asdict(ratio) if ratio else None for peer, ratio in ratios.items()}
+    ours = {target: targets.pop(target) for target in report.ours}
+    return {**asdict(report.cell), "polycast": ours, "peers": targets}
 
 
 def _target_to_dict(report: CellReport, target: str) -> dict[str, Any]:
@@ -131,8 +133,3 @@ def _target_to_dict(report: CellReport, target: str) -> dict[str, Any]:
         "median_memory_bytes": report.median_memory(target),
         "rounds": [asdict(outcome) for outcome in report.outcomes[target]],
     }
-
-
-def _ratios_to_dict(report: CellReport, target: str) -> dict[str, Any]:
-    ratios = {peer: report.ratio(target, peer) for peer in report.peers}
-    return {peer: asdict(ratio) if ratio else None for peer, ratio in ratios.items()}

@@ -14,28 +14,29 @@ from polycast.bench.report import BenchReport, CellReport, Section
 UNITS = (("M", 1_000_000), ("k", 1_000))
 DECIMALS = ((10, 2), (100, 1))
 """(limit, decimals for ratios below it)."""
-TIMED = ("live", "logged", "acked")
+TIMED = ("live", "logged", "acked", "latency")
 """Kinds whose rounds last `--seconds`."""
 BEHIND_SECONDS = 0.1
 """Report that the log was behind from this time on."""
+SHORT_SECONDS = 0.1
 STARTS = "from process start until ready, and the memory after it"
 
 
 def make_table(report: BenchReport, section: Section) -> Table:
     """Lines of Polycast show the ratio to each peer, with the range of all rounds below."""
-    starts = section.kind == "start"
+    starts, timed = section.kind == "start", section.kind in ("start", "latency")
     title = f"{STARTS if starts else section.heading}, {report.rounds} rounds"
     if section.kind in TIMED:
         title += f" of {report.seconds:g} s"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, show_edge=False)
     table.add_column("cell", no_wrap=True)
     table.add_column("target", no_wrap=True)
-    for heading in ("median", "best", "MB" if starts else "MB/s", *section.peers):
+    for heading in ("median", "best", "MB" if timed else "MB/s", *section.peers):
         table.add_column(heading, justify="right", no_wrap=True)
     for cell in section.cells:
         for number, target in enumerate(cell.outcomes):
             name = cell.cell.name if number == 0 else ""
-            figures = _starts(cell, target) if starts else _rates(cell, target)
+            figures = _durations(cell, target) if timed else _rates(cell, target)
             table.add_row(name, target, *figures, *_ratios(cell, target, section.peers))
         table.add_section()
     return table
@@ -48,10 +49,10 @@ def _rates(cell: CellReport, target: str) -> Iterator[str]:
     yield f"{rate * cell.cell.payload_bytes / 1e6:,.0f}" if rate else ""
 
 
-def _starts(cell: CellReport, target: str) -> Iterator[str]:
+def _durations(cell: CellReport, target: str) -> Iterator[str]:
     rate, best = cell.median_rate(target), cell.best_rate(target)
-    yield f"{1 / rate:.2f} s" if rate else "error"
-    yield f"{1 / best:.2f} s" if best else ""
+    yield duration(1 / rate) if rate else "error"
+    yield duration(1 / best) if best else ""
     memory = cell.median_memory(target)
     yield f"{memory / 1e6:,.0f}" if memory else ""
 
@@ -60,6 +61,10 @@ def _ratios(cell: CellReport, target: str, peers: list[str]) -> Iterator[str]:
     for peer in peers if target in cell.ours else ():
         ratio = cell.ratio(target, peer) if peer in cell.peers else None
         yield f"{times(ratio.median)}x\n{times(ratio.low)}-{times(ratio.high)}" if ratio else ""
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= SHORT_SECONDS else f"{seconds * 1000:.2f} ms"
 
 
 def human(rate: float) -> str:

@@ -11,31 +11,75 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
 from polycast.bench.acked_publishing import fence, fill
-from polycast.bench.cell_plans import CellPlan, plan_cells
 from polycast.bench.cells import Cell, choose_cells
 from polycast.bench.job import WINDOW_BYTES, Job, Outcome
 from polycast.bench.machine import describe_machine, fsync_seconds
 from polycast.bench.plot import draw
 from polycast.bench.report import BenchReport, CellReport
 from polycast.bench.report_table import make_table, notes
+from polycast.bench.start_times import TARGETS as START_TARGETS
 from polycast.bench.start_times import measure_starts
-from polycast.bench.targets import PeerBroker, Ports, Target, choose_peers, peer_target
+from polycast.bench.targets import Ports, Target, choose_peers, cluster_target, peer_target, polycast_target
 from polycast.errors import PolycastError, StartError, UsageError
 from polycast.version import VERSION
 
 DRIVER = [sys.executable, "-m", "polycast.bench.driver"]
 DRIVER_LIMIT_SECONDS = 120.0
 DESCRIPTORS_NEEDED = 1024
+LOG_OFF = "log off"
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """The targets that take turns in a cell: `ours` are Polycast."""
+
+    cell: Cell
+    ours: list[Target]
+    others: list[Target]
+
+    @property
+    def targets(self) -> list[Target]:
+        return [*self.ours, *self.others]
+
+    @property
+    def turns(self) -> int:
+        """Per round."""
+        return len(START_TARGETS) if self.cell.kind == "start" else len(self.targets)
+
+
+def plan_cells(cells: Sequence[Cell], peers: Mapping[str, Target], scratch: Path | None) -> Iterator[CellPlan]:
+    """`peers`: those installed, by name; `scratch`: the folder for logs.
+
+    A `logged` cell compares each dialect with itself, log off.
+    """
+    for cell in cells:
+        others = [peers[name] for name in cell.peers if name in peers]
+        with_log = cell.kind != "live"
+        ours = [
+            cluster_target(dialect, scratch)
+            if cell.cluster
+            else polycast_target(dialect, with_log, scratch if with_log else None)
+            for dialect in cell.dialects
+        ]
+        if cell.kind == "start":
+            yield CellPlan(cell, [], [])
+        elif cell.kind == "logged":
+            for dialect, on in zip(cell.dialects, ours, strict=True):
+                off = replace(polycast_target(dialect), name=LOG_OFF)
+                yield CellPlan(replace(cell, dialects=(dialect,)), [on], [off])
+        else:
+            yield CellPlan(cell, ours, others)
 
 
 def run(
@@ -61,7 +105,8 @@ def run(
     chosen = choose_cells(cells, dialects)
     if messages is not None:
         chosen = [cell.storing(messages) for cell in chosen]
-    candidates = {peer: peer_target(peer, out) for peer in _peers_of(choose_peers(peers), chosen)}
+    named = {name for cell in chosen for name in cell.peers}
+    candidates = {peer: peer_target(peer, out) for peer in choose_peers(peers) if peer.name in named}
     present = {target.name: target for target in candidates.values() if target}
     out.mkdir(parents=True, exist_ok=True)
     report = BenchReport(
@@ -77,11 +122,6 @@ def run(
     )
     _write_report(report, out, console)
     return report
-
-
-def _peers_of(peers: Sequence[PeerBroker], cells: Sequence[Cell]) -> list[PeerBroker]:
-    names = {name for cell in cells for name in cell.peers}
-    return [peer for peer in peers if peer.name in names]
 
 
 def _measure_plans(
@@ -138,14 +178,13 @@ def _measure(cell: Cell, target: Target, started: Ports | str, seconds: float) -
     job = Job(target.wire, started.publish, started.subscribe, cell, seconds)
     limit = DRIVER_LIMIT_SECONDS + 2 * seconds
     try:
-        done = subprocess.run(
-            DRIVER, input=job.to_json(), capture_output=True, text=True, timeout=limit, check=True
-        )
+        given = msgspec.json.encode(job)
+        done = subprocess.run(DRIVER, input=given, capture_output=True, timeout=limit, check=True)
     except subprocess.TimeoutExpired:
         return Outcome(error=f"the driver did not finish within {limit:g} s")
     except subprocess.CalledProcessError as error:
-        return Outcome(error=f"the driver failed: {error.stderr.strip()[-500:]}")
-    outcome = Outcome.from_json(done.stdout)
+        return Outcome(error=f"the driver failed: {error.stderr.decode(errors='replace').strip()[-500:]}")
+    outcome = msgspec.json.decode(done.stdout, type=Outcome)
     return outcome if outcome.error or started.fence is None else _fenced(outcome, started.fence)
 
 

@@ -11,9 +11,7 @@ After each start on the full log its last messages are read, off the clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
@@ -34,12 +32,6 @@ EMPTY, STOPPED, KILLED = "empty log", "stopped", "killed"
 TARGETS = (STOPPED, KILLED, EMPTY)
 
 
-@dataclass(frozen=True)
-class Started:
-    ports: dict[str, int]
-    outcome: Outcome
-
-
 def measure_starts(cell: Cell, rounds: int, scratch: Path | None, show: Callable[[str, str], None]) -> CellReport:
     outcomes: dict[str, list[Outcome]] = {name: [] for name in TARGETS}
 
@@ -49,14 +41,20 @@ def measure_starts(cell: Cell, rounds: int, scratch: Path | None, show: Callable
 
     with temporary_folder(scratch) as folder:
         full, empty = folder / "full", folder / "empty"
-        filled = _attempt(lambda: _fill(cell, full))
+        filled = _attempt(lambda: _start(full, True, lambda ports: fill(cell, ports["hermod.pub"])))
+
+        def start_full(stopping: bool) -> Outcome:
+            if filled.error:
+                return filled
+            return _start(full, stopping, lambda ports: verify_end(cell, ports["hermod.sub"]))
+
         for number in range(rounds):
             if number % 2 == 0:
-                take(EMPTY, lambda: _start_empty(empty))
-            take(STOPPED, lambda: filled if filled.error else _start_full(cell, full, stopping=False))
-            take(KILLED, lambda: filled if filled.error else _start_full(cell, full, stopping=True))
+                take(EMPTY, lambda: _start(empty, stopping=True))
+            take(STOPPED, lambda: start_full(stopping=False))
+            take(KILLED, lambda: start_full(stopping=True))
             if number % 2 == 1:
-                take(EMPTY, lambda: _start_empty(empty))
+                take(EMPTY, lambda: _start(empty, stopping=True))
     return CellReport(cell, outcomes, ours=(STOPPED, KILLED))
 
 
@@ -67,26 +65,8 @@ def _attempt(work: Callable[[], Outcome]) -> Outcome:
         return Outcome(error=str(error))
 
 
-def _fill(cell: Cell, data: Path) -> Outcome:
-    with _started(data, stopping=True) as started:
-        fill(cell, started.ports["hermod.pub"])
-    return started.outcome
-
-
-def _start_empty(data: Path) -> Outcome:
-    with _started(data, stopping=True) as started:
-        return started.outcome
-
-
-def _start_full(cell: Cell, data: Path, stopping: bool) -> Outcome:
-    with _started(data, stopping) as started:
-        verify_end(cell, started.ports["hermod.sub"])
-        return started.outcome
-
-
-@contextmanager
-def _started(data: Path, stopping: bool) -> Iterator[Started]:
-    """A broker on this data folder; stopped on exit if `stopping`, otherwise killed."""
+def _start(data: Path, stopping: bool, use: Callable[[dict[str, int]], None] = lambda ports: None) -> Outcome:
+    """Starts a broker on this data folder, calls `use` with its ports, then stops or kills the broker."""
     data.mkdir(exist_ok=True)
     start = perf_counter()
     process = launch(polycast_command(LISTENERS, data), data)
@@ -94,11 +74,12 @@ def _started(data: Path, stopping: bool) -> Iterator[Started]:
         output = await_ready(process, data, is_ready, POLL_SECONDS)
         elapsed = perf_counter() - start
         memory = resident_bytes(process.pid)
-        yield Started(read_listening(output), Outcome(delivered=1, elapsed=elapsed, memory_bytes=memory))
+        use(read_listening(output))
         if stopping:
             stop(process, STOP_LIMIT_SECONDS)
             if process.returncode:
                 raise StartError(f"the broker did not stop cleanly: exit code {process.returncode}")
+        return Outcome(delivered=1, elapsed=elapsed, memory_bytes=memory)
     finally:
         process.kill()
         process.wait()

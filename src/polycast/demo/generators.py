@@ -72,8 +72,6 @@ class Sensors:
 
 
 class Ticker:
-    """Prices of invented symbols."""
-
     def __init__(self, random: Random) -> None:
         self._random = random
         self._prices = {symbol: random.uniform(20, 400) for symbol in SYMBOLS}
@@ -130,8 +128,6 @@ class Orders:
 
 
 class Visits:
-    """Page views and clicks."""
-
     def __init__(self, random: Random) -> None:
         self._random = random
 

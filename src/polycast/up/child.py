@@ -71,7 +71,6 @@ class Child:
                 self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Kills the process group."""
         self._stopping = True
         if self._process:
             with suppress(ProcessLookupError, PermissionError):

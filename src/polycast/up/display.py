@@ -84,9 +84,12 @@ class Display:
     def _to_screen(self, now: float) -> RenderableType:
         where = Text.assemble(("Polycast", "bold"), "  ", self._address)
         blocks: list[RenderableType] = [where, "", self._to_parts(now), "", self._to_stats()]
+        nodes = self._stats.cluster.get("nodes", [])
+        if nodes:
+            blocks += ["", self._to_nodes(nodes)]
         if self._stats.pipelines:
             blocks += ["", self._to_pipelines()]
-        room = self._console.height - OTHER_LINES - len(self._stats.pipelines)
+        room = self._console.height - OTHER_LINES - len(self._stats.pipelines) - len(nodes)
         shown = list(self._lines)[-max(1, min(LINES_SHOWN, room)) :]
         blocks += ["", *(_plain(line, style="dim", no_wrap=True, overflow="ellipsis") for line in shown)]
         stopped = all(part.lifecycle.state in (PartState.STOPPED, PartState.OFF) for part in self._parts)
@@ -110,6 +113,15 @@ class Display:
             f"messages/s  in {_number(known.messages_in)}  out {_number(known.messages_out)}     "
             f"connections {_number(known.connections)}     log {size_text(known.log_bytes)}"
         )
+
+    def _to_nodes(self, nodes: list[dict[str, Any]]) -> Table:
+        leader = self._stats.cluster["stream"]["leader"] or "none: publishers wait"
+        table = _grid("node", "state", "offset", "lag", "leader of the stream")
+        for row in nodes:
+            first = row is nodes[0]
+            numbers = (_number(row[name]) for name in ("offset", "lag"))
+            table.add_row(_plain(row["node"]), _plain(row["state"]), *numbers, _plain(leader if first else ""))
+        return table
 
     def _to_pipelines(self) -> Table:
         table = _grid("pipeline", "state", "batch", "rows/s", "lag", "")

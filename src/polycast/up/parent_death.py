@@ -16,16 +16,12 @@ PR_SET_PDEATHSIG = 1
 ORPHANED = 1
 
 
-def bind_to_parent(parent: int, number: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:  # the parent ended before prctl
-        os._exit(ORPHANED)
-
-
 def main() -> None:
     parent, number, module, *arguments = sys.argv[1:]
-    bind_to_parent(int(parent), int(number))
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number))
+    if os.getppid() != int(parent):  # the parent ended before prctl
+        os._exit(ORPHANED)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

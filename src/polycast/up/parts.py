@@ -33,6 +33,8 @@ class Part:
     """Sent to the process when the supervisor ends."""
     unavailable: Callable[[Listening], str] = lambda listening: ""
     """Why this part cannot run here; empty: it can."""
+    before_broker: bool = False
+    """Whether the broker needs this part: it starts first and stops last."""
     connects: bool = True
     """Whether the part is a client of the broker. Only clients inherit tokens."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
@@ -43,8 +45,6 @@ class Part:
 
 @dataclass(frozen=True)
 class UpOptions:
-    """The options of `polycast up`."""
-
     flags: Sequence[str]
     """Flags of `polycast serve`, without the listeners."""
     listen: Mapping[str, Sequence[str]]
@@ -57,8 +57,9 @@ class UpOptions:
     demo: bool = False
 
 
-def to_parts(options: UpOptions) -> list[Part]:
-    parts = [broker_part(options)]
+def to_parts(options: UpOptions, brokers: Sequence[Part] = ()) -> list[Part]:
+    """`brokers`: the servers and nodes of a cluster, instead of one broker."""
+    parts = list(brokers) or [broker_part(options)]
     if options.spark:
         given = [*(DEMO_TRAFFIC if options.demo else ()), *options.pipelines]
         arguments = partial(spark_arguments, options.data, given)

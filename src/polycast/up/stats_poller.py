@@ -25,6 +25,8 @@ class BrokerStats:
     messages_out: float | None = None
     log_bytes: int = 0
     pipelines: list[dict[str, Any]] = field(default_factory=list)
+    cluster: dict[str, Any] = field(default_factory=dict)
+    """As `polycast/cluster` has it; empty: a single broker."""
 
 
 class StatsPoller:
@@ -41,7 +43,9 @@ class StatsPoller:
         while True:
             try:
                 if address := self._address():
-                    async with await connect_async("ubre", address, timeout=RESPONSE_SECONDS) as client:
+                    async with await connect_async(
+                        "ubre", address, timeout=RESPONSE_SECONDS, reconnect=False
+                    ) as client:
                         await self._poll(client)
             except (PolycastError, OSError):
                 self._last = None
@@ -52,7 +56,10 @@ class StatsPoller:
         while True:
             stats = await _request(client, "polycast/stats")
             pipelines = await _request(client, "polycast/pipelines")
-            self._show(self._to_stats(stats, pipelines.get("pipelines", [])))
+            shown = self._to_stats(stats, pipelines.get("pipelines", []))
+            if "nodes" in stats:
+                shown.cluster = await _request(client, "polycast/cluster")
+            self._show(shown)
             await asyncio.sleep(POLL_SECONDS)
 
     def _to_stats(self, stats: dict[str, Any], pipelines: list[dict[str, Any]]) -> BrokerStats:

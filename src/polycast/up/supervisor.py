@@ -1,9 +1,8 @@
 """The supervisor: starts and restarts the parts, and stops them in order.
 
-The broker starts first, the other parts when the broker is ready for the first time. From then on each part
-restarts on its own. On stop the other parts end first, so that the broker receives their last messages. A part
-that does not end in time is killed, with its process group.
-"""
+The servers of a cluster and the broker start first, the other parts when the broker is ready for the first time.
+From then on each part restarts on its own. On stop the other parts end first, so that the broker receives their
+last messages. A part that does not end in time is killed, with its process group."""
 
 from __future__ import annotations
 
@@ -31,8 +30,6 @@ ONE_SIGNAL_SECONDS = 0.2
 
 
 class Observer(Protocol):
-    """Receives all changes and output."""
-
     def broker_ready(self, console: str) -> None:
         """`console`: URL of the console, or empty."""
 
@@ -47,7 +44,8 @@ class Supervisor:
     def __init__(
         self, parts: Sequence[Part], observer: Observer, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.broker, *self.others = parts
+        self.servers = [part for part in parts if part.before_broker]
+        self.broker, *self.others = [part for part in parts if not part.before_broker]
         self.listening: dict[str, list[Address]] = {}
         """The broker's addresses when it was last ready."""
         self._announced: dict[str, list[Address]] = {}
@@ -61,10 +59,11 @@ class Supervisor:
 
     @property
     def parts(self) -> list[Part]:
-        return [self.broker, *self.others]
+        return [*self.servers, self.broker, *self.others]
 
     async def run(self) -> None:
         """Runs until `stop`. Raises StartError if the first start of the broker fails."""
+        servers = [asyncio.create_task(self._run_with_restarts(part)) for part in self.servers]
         broker = asyncio.create_task(self._run_with_restarts(self.broker))
         others = [asyncio.create_task(self._run_after_broker(part)) for part in self.others]
         stop = asyncio.create_task(self._stop.wait())
@@ -72,7 +71,8 @@ class Supervisor:
         self._stop.set()
         await self._end(others, self.others, OTHERS_SECONDS)
         await self._end([broker], [self.broker], BROKER_SECONDS)
-        await asyncio.gather(stop, broker, *others)
+        await self._end(servers, self.servers, BROKER_SECONDS)
+        await asyncio.gather(stop, broker, *servers, *others)
         if self.broker.lifecycle.state is PartState.FAILED:
             message, _, hint = self.broker.lifecycle.reason.partition(f"\n{HINT}")
             raise StartError(message, hint)
@@ -92,7 +92,6 @@ class Supervisor:
     # -- one part ----------------------------------------------------------------------------------------
 
     async def _run_after_broker(self, part: Part) -> None:
-        """Waits for the broker, then runs the part."""
         await _first(self._broker_was_ready, self._stop)
         if self._stop.is_set():
             return
@@ -108,7 +107,7 @@ class Supervisor:
             if self._stop.is_set():
                 self._change(part, part.lifecycle.stop)
                 return
-            self._change(part, partial(_handle_end, part, code, reason))
+            self._change(part, partial(part.lifecycle.end, code=code, reason=reason))
             if part.lifecycle.state is not PartState.RESTING:
                 return
             with suppress(TimeoutError):
@@ -158,10 +157,6 @@ class Supervisor:
             child.kill()
         if late:
             await asyncio.wait(late)
-
-
-def _handle_end(part: Part, code: int, reason: str, now: float) -> None:
-    part.lifecycle.end(now, code, reason)
 
 
 async def _first(*events: asyncio.Event) -> None:

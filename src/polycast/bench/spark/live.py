@@ -83,7 +83,7 @@ class Freshness:
         return writer.option("checkpointLocation", str(self._data / "fresh")).start()
 
     def _publish(self) -> None:
-        with connect("hermod", self._addresses["hermod.pub"], publishing=True) as client:
+        with connect("hermod", self._addresses["hermod.pub"], publishing=True, reconnect=False) as client:
             due = time.monotonic()
             while not self._ended.is_set():
                 text = json.dumps(time.time()).encode().ljust(PAYLOAD_BYTES)
@@ -92,7 +92,7 @@ class Freshness:
                 time.sleep(max(0.0, due - time.monotonic()))
 
     def _receive(self) -> None:
-        with connect("hermod", self._addresses["hermod.sub"]) as client:
+        with connect("hermod", self._addresses["hermod.sub"], reconnect=False) as client:
             client.subscribe([Exact(RECEIVED)])
             for messages in client.messages():
                 now = time.time()

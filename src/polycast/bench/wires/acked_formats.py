@@ -37,9 +37,9 @@ class AckedWireFormat(ABC):
     def publish(self, connection: int, topic: str, payload: bytes, batch: int) -> bytes:
         """One batch of `batch` messages; 1: a single message."""
 
-    @abstractmethod
     def acks(self, batch: int) -> int:
         """Acknowledgements per batch."""
+        return 1
 
     @abstractmethod
     def ack_counter(self, batch: int) -> AckCounter: ...
@@ -54,9 +54,6 @@ class HermodAcked(AckedWireFormat):
         message = Hermod().publish(topic, payload)
         return message if batch == 1 else b'{"batch_type": "Count", "count": %d}' % batch + message * batch
 
-    def acks(self, batch: int) -> int:
-        return 1
-
     def ack_counter(self, batch: int) -> AckCounter:
         return EqualAckCounter(b'{"status": "OK"}\n' if batch == 1 else b'{"status": "OK", "count": %d}\n' % batch)
 
@@ -67,8 +64,14 @@ class JetStream(AckedWireFormat):
     handshake = Handshake(b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\nPING\r\n', b"PONG\r\n")
     atomic = False
 
+    def __init__(self, replicas: int = 1) -> None:
+        self._replicas = replicas
+
     def prepare(self, connection: int, topics: list[str]) -> Handshake:
-        settings = {"name": STREAM.decode(), "subjects": topics, "storage": "file", "allow_atomic": self.atomic}
+        settings = {
+            "name": STREAM.decode(), "subjects": topics, "storage": "file", "allow_atomic": self.atomic,
+            "num_replicas": self._replicas,
+        }  # fmt: skip
         request = json.dumps(settings).encode()
         subscribe = b"SUB %b 1\r\n" % self.inbox(connection)
         create = b"PUB $JS.API.STREAM.CREATE.%b %b %d\r\n%b\r\n"
@@ -84,7 +87,7 @@ class JetStream(AckedWireFormat):
         return (head + payload + b"\r\n") * batch
 
     def acks(self, batch: int) -> int:
-        return batch
+        return 1 if self.atomic else batch
 
     def ack_counter(self, batch: int) -> AckCounter:
         return NumberedAckCounter(b'\r\n{"stream":"%b","seq":' % STREAM, (b'"error"', b"-ERR"))
@@ -114,12 +117,10 @@ class JetStreamAtomic(JetStream):
         sizes = len(head), len(head) + len(payload)
         return b"HPUB %b %b%d %d\r\n%b%b\r\n" % (topic.encode(), inbox, *sizes, head, payload)
 
-    def acks(self, batch: int) -> int:
-        return 1
-
 
 ACKED_WIRES: dict[str, AckedWireFormat] = {
     "hermod": HermodAcked(),
     "jetstream": JetStream(),
     "js-atomic": JetStreamAtomic(),
+    "js-cluster": JetStream(replicas=3),
 }

@@ -27,9 +27,6 @@ class Simplest(WireFormat):
     def publish(self, topic: str, payload: bytes) -> bytes:
         return b"pub %b %d %b\n" % (topic.encode(), len(payload), payload)
 
-    def delivered(self, topic: str, payload: bytes, number: int, sequence: int) -> bytes:
-        return self.publish(topic, payload)
-
 
 UPGRADE = (
     b"GET /ubre HTTP/1.1\r\n"
@@ -119,9 +116,6 @@ class Nanomsg(WireFormat):
     def publish(self, topic: str, payload: bytes) -> bytes:
         body = b"%b|%b" % (topic.encode(), payload)
         return struct.pack("!Q", len(body)) + body
-
-    def delivered(self, topic: str, payload: bytes, number: int, sequence: int) -> bytes:
-        return self.publish(topic, payload)
 
 
 class Fanout(WireFormat):

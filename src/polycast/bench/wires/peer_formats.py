@@ -57,9 +57,6 @@ class Mqtt(WireFormat):
     def publish(self, topic: str, payload: bytes) -> bytes:
         return _mqtt_packet(0x30, _mqtt_text(topic) + payload)
 
-    def delivered(self, topic: str, payload: bytes, number: int, sequence: int) -> bytes:
-        return self.publish(topic, payload)
-
 
 def _mqtt_text(text: str) -> bytes:
     encoded = text.encode()

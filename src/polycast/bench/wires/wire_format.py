@@ -34,9 +34,9 @@ class WireFormat(ABC):
     @abstractmethod
     def publish(self, topic: str, payload: bytes) -> bytes: ...
 
-    @abstractmethod
     def delivered(self, topic: str, payload: bytes, number: int, sequence: int) -> bytes:
         """The bytes of one delivery. Only numbered wire formats use `sequence`."""
+        return self.publish(topic, payload)
 
     def sequences(self, arrived: bytes) -> dict[str, int]:
         """The first sequence of each topic in received bytes; empty if not `numbered`."""

@@ -1,21 +1,22 @@
-// The frame: which page is shown, whether the broker answers, and what all pages share.
+// The frame around the pages: routing, the connection to the broker, and the state that all pages share.
 
 import { empty, put } from './dom.js'
 import { Refused, Ubre } from './ubre.js'
 import { Samples } from './samples.js'
 import { connections } from './connections.js'
+import { nodes } from './nodes.js'
 import { overview } from './overview.js'
 import { pipelines } from './pipelines.js'
 import { publish } from './publish.js'
 import { topic } from './topic.js'
 import { topics } from './topics.js'
 
-const PAGES = { '': overview, topics, topic, connections, publish, pipelines }
-const TITLES = { '': 'Overview', topics: 'Topics', topic: 'Topic', connections: 'Connections', publish: 'Publish', pipelines: 'Pipelines' }
+const PAGES = { '': overview, topics, topic, connections, nodes, publish, pipelines }
+const TITLES = { '': 'Overview', topics: 'Topics', topic: 'Topic', connections: 'Connections', nodes: 'Nodes', publish: 'Publish', pipelines: 'Pipelines' }
 const TOKEN = 'polycast.token'
 const SAMPLE_SECONDS = 1
 const TRIES = 2
-/** So often in vain, and the page asks whether there is a token. */
+/** Failed connections before the form for a token appears. */
 
 const main = document.getElementById('main')
 const state = document.getElementById('state')
@@ -24,7 +25,7 @@ const entry = document.getElementById('entry')
 
 // -- the token --------------------------------------------------------------------------------------------
 
-/** From the address of the page to where only this tab finds it: an address is copied and kept in histories. */
+/** Moves the token from the page address to the storage of this tab: addresses are copied, and stay in histories. */
 function takeToken() {
   const address = new URL(location.href)
   const token = address.searchParams.get('token')
@@ -63,7 +64,7 @@ const ubre = new Ubre(toAddress, (now, seconds) => {
   if (now === 'open') wake()
 })
 
-/** Acts now, then again and again while its page is shown; a hidden tab rests. Returns how to end it. */
+/** Calls `act` now and at this interval, except in a hidden tab. Returns a function that stops it. */
 function every(seconds, act) {
   const loop = { stopped: false, go: () => {}, timer: 0 }
   loops.add(loop)
@@ -97,45 +98,46 @@ function wake() {
 
 document.addEventListener('visibilitychange', () => document.hidden || wake())
 
-/** What the broker refuses is told on top; the loss of the connection is seen there anyway. */
+/** Shows the error of a refused request above the page. A lost connection is shown in the header. */
 function report(loop, error) {
   if (error && !(error instanceof Refused)) throw error
   if (error && ubre.open) troubles.set(loop, error.message)
   else troubles.delete(loop)
   const [first = ''] = troubles.values()
   trouble.hidden = !first
-  put(trouble, first && `The broker does not answer what this page asks: ${first}`)
+  put(trouble, first && `The broker refuses a request of this page: ${first}`)
 }
 
 // -- pages ------------------------------------------------------------------------------------------------
 
 const samples = new Samples()
-const shared = { ubre, samples, every: () => () => {}, sampled: () => () => {} }
-let ends = []
-const hearers = new Set()
+const shared = { ubre, samples }
+let cleanups = []
+const observers = new Set()
 
 every(SAMPLE_SECONDS, async () => {
   samples.add(await ubre.request('polycast/stats'))
   put(document.getElementById('version'), samples.stats.version)
-  for (const hear of hearers) hear()
+  document.querySelector('nav a[href="#/nodes"]').hidden = !samples.stats.node
+  for (const observe of observers) observe()
 })
 
-/** What a page begins ends with it. */
-shared.every = (seconds, act) => ends.push(every(seconds, act))
-shared.sampled = hear => {
-  hearers.add(hear)
-  ends.push(() => hearers.delete(hear))
-  if (samples.stats) hear()
+/** For pages: intervals, observers and subscriptions end when another page is shown. */
+shared.every = (seconds, act) => cleanups.push(every(seconds, act))
+shared.sampled = observe => {
+  observers.add(observe)
+  cleanups.push(() => observers.delete(observe))
+  if (samples.stats) observe()
 }
-shared.ending = end => ends.push(end)
+shared.cleanup = clean => cleanups.push(clean)
 
 function route() {
   const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?')
   const cut = path.indexOf('/')
   const [name, rest] = cut < 0 ? [path, ''] : [path.slice(0, cut), path.slice(cut + 1)]
   if (name === 'main') return  // the link that skips to the content
-  for (const end of ends) end()
-  ends = []
+  for (const clean of cleanups) clean()
+  cleanups = []
   const page = Object.hasOwn(PAGES, name) ? PAGES[name] : null
   document.title = page && name ? `${TITLES[name]} · Polycast` : 'Polycast'
   main.replaceChildren(page ? page(shared, decode(rest), new URLSearchParams(query)) : empty('There is no such page.'))

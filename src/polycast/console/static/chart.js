@@ -1,4 +1,4 @@
-// A chart of lines over time, drawn by hand. What it shows can be read in the legend as well.
+// A line chart over time. The legend shows the newest values as text.
 
 import { h, put, svg } from './dom.js'
 
@@ -9,7 +9,7 @@ const TOP = 10
 const BOTTOM = 22
 const NARROWEST = 240
 
-/** `draw(series, { from, to, text, label, ticks, base? })`; units grow by `base`. A series is { name, color, points: [[x, y], ...] }. */
+/** `draw(series, { from, to, text, label, ticks, base? })`; `base` is 1000 or 1024. A series is { name, color, points: [[x, y], ...] }. */
 export function chart(title) {
   const picture = svg('svg', { class: 'chart', role: 'img', height: HEIGHT })
   const legend = h('ul', { class: 'legend' })
@@ -21,7 +21,7 @@ export function chart(title) {
   function draw(series, axis) {
     last = [series, axis]
     paint(picture, series, axis)
-    picture.setAttribute('aria-label', `${axis.label}: ${series.map(({ name, now }) => `${name} ${now}`).join(', ') || 'nothing yet'}`)
+    picture.setAttribute('aria-label', `${axis.label}: ${series.map(({ name, now }) => `${name} ${now}`).join(', ') || 'no data yet'}`)
     write(legend, series)
   }
 
@@ -40,8 +40,8 @@ function paint(picture, series, { from, to, text, ticks, base = 1000 }) {
       svg('line', { class: 'grid', x1: LEFT, x2: width - RIGHT, y1: y(part * top), y2: y(part * top) }),
       svg('text', { class: 'tick', x: LEFT - 8, y: y(part * top) + 4, 'text-anchor': 'end' }, text(part * top)),
     ]),
-    ...ticks.map(([at, words], place) => svg('text', {
-      class: 'tick', x: x(at), y: HEIGHT - 4, 'text-anchor': place ? 'end' : 'start',
+    ...ticks.map(([at, words], index) => svg('text', {
+      class: 'tick', x: x(at), y: HEIGHT - 4, 'text-anchor': index ? 'end' : 'start',
     }, words)),
     ...series.map(({ color, points }) => svg('polyline', {
       class: `line s${color}`, points: points.map(point => `${x(point[0]).toFixed(1)},${y(point[1]).toFixed(1)}`).join(' '),
@@ -51,8 +51,8 @@ function paint(picture, series, { from, to, text, ticks, base = 1000 }) {
 
 function write(legend, series) {
   while (legend.children.length > series.length) legend.lastElementChild.remove()
-  series.forEach(({ name, color, now }, place) => {
-    let entry = legend.children[place]
+  series.forEach(({ name, color, now }, index) => {
+    let entry = legend.children[index]
     if (!entry) legend.append(entry = h('li', {}, h('i'), h('span', { class: 'name' }), h('b')))
     const [dot, label, value] = entry.children
     dot.className = `s${color}`
@@ -61,7 +61,7 @@ function write(legend, series) {
   })
 }
 
-/** The next of 1, 2, 5, 10, ... of a unit that is not lower. */
+/** The upper end of the axis: the next of 1, 2, 5, 10, ... units. */
 function ceiling(value, base) {
   if (value <= 0) return 1
   const unit = base ** Math.max(0, Math.floor(Math.log(value) / Math.log(base)))

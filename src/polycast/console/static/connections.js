@@ -1,4 +1,4 @@
-// Connections: who is there, what waits for them, and a way to end one.
+// Connections: the table of open connections with their queues, and a button that closes one.
 
 import { empty, h, notice, put } from './dom.js'
 import { table } from './table.js'
@@ -9,31 +9,27 @@ const PATTERNS = 5
 const POLL_SECONDS = 2
 
 export function connections({ ubre, every }) {
-  const said = notice()
+  const status = notice()
   const count = h('p', { class: 'soft', role: 'status' })
-  const asking = confirmation(async row => {
-    try {
-      await ubre.request('polycast/close', { name: row.name })
-      said.say(`Connection ${row.name} was told to go.`)
-      await look()
-    } catch (error) {
-      said.say(error.message, true)
-    }
-  })
-  const rows = connectionTable(asking.open)
-  const none = empty('Nobody is connected.')
+  const dialog = confirmation(row => status.attempt(async () => {
+    await ubre.request('polycast/close', { name: row.name })
+    status.show(`The broker closes connection ${row.name}.`)
+    await refresh()
+  }))
+  const rows = connectionTable(dialog.open)
+  const none = empty('No connections.')
   none.hidden = true
 
-  async function look() {
-    const answer = await ubre.request('polycast/connections', { limit: SHOWN, patterns: PATTERNS })
-    rows.show(answer.connections)
-    none.hidden = Boolean(answer.connections.length)
-    put(count, `${number(answer.connections.length)} of ${number(answer.total)} connections; this page is one of them`)
+  async function refresh() {
+    const response = await ubre.request('polycast/connections', { limit: SHOWN, patterns: PATTERNS })
+    rows.show(response.connections)
+    none.hidden = Boolean(response.connections.length)
+    put(count, `${number(response.connections.length)} of ${number(response.total)} connections; this page is one of them`)
   }
 
-  every(POLL_SECONDS, look)
+  every(POLL_SECONDS, refresh)
   return h('div', { class: 'page' }, h('div', { class: 'title' }, h('h1', {}, 'Connections')),
-    said.element, count, h('div', { class: 'card' }, rows.element), none, asking.element)
+    status.element, count, h('div', { class: 'card' }, rows.element), none, dialog.element)
 }
 
 function connectionTable(close) {
@@ -41,7 +37,7 @@ function connectionTable(close) {
     { title: 'Name', class: 'mono', text: row => row.name, value: row => row.name },
     { title: 'Dialect', text: row => row.dialect },
     { title: 'Listener', text: row => row.listener },
-    { title: 'Address', class: 'mono', text: row => row.address || 'a file' },
+    { title: 'Address', class: 'mono', text: row => row.address || 'ipc' },
     { title: 'State', text: row => row.state },
     { title: 'Subscriptions', class: 'wrap name', text: toSubscriptions, value: row => row.subscriptions },
     { title: 'Queue', number: true, text: row => bytes(row.queue_bytes), value: row => row.queue_bytes },
@@ -62,7 +58,7 @@ function toSubscriptions({ subscriptions, patterns = [] }) {
   return `${patterns.join(', ')}${more > 0 ? ` and ${number(more)} more` : ''}`
 }
 
-/** A dialog before something that cannot be undone. */
+/** The dialog before a connection is closed. */
 function confirmation(act) {
   let row = null
   const words = h('p')
@@ -70,13 +66,13 @@ function confirmation(act) {
     if (element.returnValue === 'yes') act(row)
   } }, h('h2', { id: 'confirm-title' }, 'Close this connection?'), words,
   h('div', { class: 'row end' },
-    h('button', { type: 'button', click: () => element.close('no') }, 'Keep it'),
-    h('button', { type: 'button', class: 'danger', click: () => element.close('yes') }, 'Close it')))
+    h('button', { type: 'button', click: () => element.close('no') }, 'Cancel'),
+    h('button', { type: 'button', class: 'danger', click: () => element.close('yes') }, 'Close connection')))
   return {
     element,
     open(chosen) {
       row = chosen
-      put(words, `${row.name}, ${row.dialect}, ${row.address || 'by a file'}. It gets what is due to it, and may connect again.`)
+      put(words, `${row.name}, ${row.dialect}, ${row.address || 'ipc'}. The broker sends the queued messages first. The client may connect again.`)
       element.returnValue = ''
       element.showModal()
     },

@@ -1,9 +1,9 @@
-// The overview: what goes in and out, and how the log and the pipelines are.
+// The overview: rates by dialect, the log, the pipelines and the listeners.
 
 import { chart } from './chart.js'
-import { choice, h, put } from './dom.js'
+import { choice, h, tileSet } from './dom.js'
+import { pipelineTable } from './pipelines.js'
 import { DIALECTS, sums } from './samples.js'
-import { pipelineTable } from './standing.js'
 import { table } from './table.js'
 import { bytes, milliseconds, number, rate, span } from './words.js'
 
@@ -11,14 +11,15 @@ const SPAN_SECONDS = 120
 const LOG_SECONDS = 5
 const perSecond = { messages: value => rate(value), bytes: value => bytes(value) }
 
-export function overview({ samples, sampled, every, ubre, ending }) {
+export function overview(shared) {
+  const { samples, sampled, every, ubre, cleanup } = shared
   let unit = 'messages'
   const charts = { in: chart('In, per second'), out: chart('Out, per second') }
   const tiles = tileSet(['Connections', 'Messages in', 'Messages out', 'Queued', 'Topics', 'Log', 'Fsync', 'Up'])
   const dialects = dialectTable()
   const listeners = listenerTable()
-  const pipelines = pipelineTable()
-  let kept = null
+  const pipelines = pipelineTable(shared)
+  let log = null
 
   function draw() {
     const stats = samples.stats
@@ -26,25 +27,24 @@ export function overview({ samples, sampled, every, ubre, ending }) {
     tiles.put('Connections', number(stats.connections))
     tiles.put('Messages in', rate(samples.total('messages_in')), 'per second')
     tiles.put('Messages out', rate(samples.total('messages_out')), 'per second')
-    tiles.put('Queued', bytes(stats.listeners.reduce((sum, row) => sum + row.queue_bytes, 0)), 'to be sent')
+    tiles.put('Queued', bytes(stats.listeners.reduce((sum, row) => sum + row.queue_bytes, 0)), 'not sent yet')
     tiles.put('Topics', number(stats.topics_known))
     tiles.put('Up', span(stats.uptime_seconds))
-    tiles.put('Fsync', milliseconds(samples.fsync), kept ? 'mean, lately' : '')
+    tiles.put('Fsync', milliseconds(samples.fsync), log ? 'mean, recent' : '')
     dialects.show(toDialects(samples))
     listeners.show(stats.addresses ?? [])
   }
 
   sampled(draw)
   every(LOG_SECONDS, async () => {
-    kept = await ubre.request('polycast/log').catch(error => {
+    log = await ubre.request('polycast/log').catch(error => {
       if (!error.message.startsWith('NotKept')) throw error
       return null
     })
-    if (kept) tiles.put('Log', bytes(kept.bytes), `${number(kept.next - kept.first)} messages`)
-    else tiles.put('Log', 'none', 'nothing is kept')
+    if (log) tiles.put('Log', bytes(log.bytes), `${number(log.next - log.first)} messages`)
+    else tiles.put('Log', 'none', 'messages are not stored')
   })
-  every(2, async () => pipelines.show((await ubre.request('polycast/pipelines')).pipelines))
-  ending(() => Object.values(charts).forEach(each => each.end()))
+  cleanup(() => Object.values(charts).forEach(each => each.end()))
 
   const units = choice('Unit of the charts', [['messages', 'Messages'], ['bytes', 'Bytes']], unit, chosen => {
     unit = chosen
@@ -55,7 +55,7 @@ export function overview({ samples, sampled, every, ubre, ending }) {
     tiles.element,
     h('div', { class: 'pair' }, charts.in.element, charts.out.element),
     h('section', {}, h('h2', {}, 'Dialects'), h('div', { class: 'card' }, dialects.element)),
-    h('section', {}, h('h2', {}, 'Pipelines'), pipelines.element),
+    h('section', {}, h('h2', {}, 'Pipelines'), pipelines),
     h('section', {}, h('h2', {}, 'Listeners'), h('div', { class: 'card' }, listeners.element)))
 }
 
@@ -72,26 +72,13 @@ function drawChart(drawn, samples, way, unit) {
   drawn.draw(series, { from, to, label, text: perSecond[unit], ticks, base: unit === 'bytes' ? 1024 : 1000 })
 }
 
-function tileSet(names) {
-  const tiles = Object.fromEntries(names.map(name => [name, { value: h('dd', {}, '–'), note: h('dd', { class: 'soft' }) }]))
-  const element = h('dl', { class: 'tiles' }, names.map(name =>
-    h('div', { class: 'tile' }, h('dt', {}, name), tiles[name].value, tiles[name].note)))
-  return {
-    element,
-    put(name, value, note = '') {
-      put(tiles[name].value, value)
-      put(tiles[name].note, note)
-    },
-  }
-}
-
 function toDialects(samples) {
   const counts = sums(samples.stats)
   return samples.dialects().map(dialect => ({ dialect, ...counts[dialect], rates: samples.newest?.rates[dialect] }))
 }
 
 function dialectTable() {
-  return table('What went through, by dialect', [
+  return table('Traffic by dialect', [
     { title: 'Dialect', text: row => row.dialect },
     { title: 'Connections', number: true, text: row => number(row.open), value: row => row.open },
     { title: 'In/s', number: true, text: row => rate(row.rates?.messages_in), value: row => row.rates?.messages_in },
@@ -105,7 +92,7 @@ function dialectTable() {
 }
 
 function listenerTable() {
-  return table('Where the broker listens', [
+  return table('Listeners', [
     { title: 'Listener', text: row => row.listener },
     { title: 'Address', class: 'mono', text: row => row.address },
   ], row => `${row.listener} ${row.address}`)

@@ -1,4 +1,4 @@
-// A payload, as text, as JSON that can be unfolded, or as hex.
+// A payload as text, as expandable JSON, or as hex.
 
 import { h } from './dom.js'
 import { bytes, number } from './words.js'
@@ -6,12 +6,12 @@ import { bytes, number } from './words.js'
 const TEXT_CHARACTERS = 2000
 const HEX_BYTES = 512
 const MEMBERS = 200
+/** Shown at first; a button shows the rest. */
 const ROW = 16
-/** What is shown before somebody asks for more. */
 
 export const VIEWS = [['auto', 'Auto'], ['text', 'Text'], ['json', 'JSON'], ['hex', 'Hex']]
 
-/** From what UBRE brings: a text, a value, or bytes in base64. `format` is what the message says it is. */
+/** From the body of a UBRE message: a text, a JSON value, or bytes in base64. */
 export function toPayload(body, format) {
   if (format === 'none') return { text: '', data: new Uint8Array(), json: undefined, format }
   if (format === 'bytes' && body && typeof body === 'object' && typeof body.$base64 === 'string') {
@@ -21,7 +21,7 @@ export function toPayload(body, format) {
   return { text, data: new TextEncoder().encode(text), json: format === 'json' ? body : parse(text), format }
 }
 
-/** Live messages do not tell their format. */
+/** Live UBRE messages carry no format. */
 export function guessFormat(body) {
   if (body === undefined) return 'none'
   if (typeof body === 'string' || (body && typeof body === 'object' && typeof body.$base64 === 'string')) return 'bytes'
@@ -46,7 +46,7 @@ function parse(text) {
   }
 }
 
-/** The beginning, and a button for the rest. */
+/** The first `size` items, and a button that shows all. */
 function long(all, size, make, words) {
   if (all.length <= size) return make(all)
   const button = h('button', { type: 'button', class: 'quiet', click: () => whole.replaceChildren(make(all)) },
@@ -70,10 +70,10 @@ function toHex(data) {
   return lines.join('\n')
 }
 
-/** Members are built when they are unfolded, so a deep value costs nothing until somebody looks. */
+/** Members are built on the first expansion: a deep value costs nothing before. */
 function fold(value) {
   if (value === null || typeof value !== 'object') return h('code', { class: `json ${typeof value}` }, JSON.stringify(value))
-  const members = Array.isArray(value) ? value.map((each, place) => [place, each]) : Object.entries(value)
+  const members = Array.isArray(value) ? [...value.entries()] : Object.entries(value)
   if (!members.length) return h('code', { class: 'json' }, Array.isArray(value) ? '[]' : '{}')
   const inside = h('ul')
   const details = h('details', { class: 'json', toggle: () => {

@@ -1,48 +1,37 @@
-// Publish: one message, in any format, as if it came in any dialect.
+// Publish: one message, in any format, as a publisher of any dialect would send it.
 
-import { h, notice } from './dom.js'
+import { field, form, h, notice } from './dom.js'
 import { DIALECTS } from './samples.js'
 import { number, sizeOf } from './words.js'
 
 const FORMATS = [['text', 'Text'], ['json', 'JSON'], ['bytes', 'Bytes, as hex'], ['none', 'No payload']]
 const LIMITS = { topic_bytes: 1024, payload_bytes: 16 * 1024 * 1024, line_bytes: 65_536 }
-/** Until the broker has told its own. */
+/** Used until the broker has sent its own limits. */
 const ENVELOPE = 200
-/** What a request has around the message. */
+/** Bytes of a request besides the message. */
 
 export function publish({ ubre, samples }, _, query) {
-  const said = notice()
+  const status = notice()
   const topic = h('input', { id: 'topic', required: true, autocomplete: 'off', spellcheck: 'false', value: query.get('topic') ?? '' })
   const payload = h('textarea', { id: 'payload', rows: '8', spellcheck: 'false' })
   const format = select('format', FORMATS, chosen => { payload.disabled = chosen === 'none' })
   const dialect = select('dialect', DIALECTS.map(name => [name, name]))
   dialect.value = 'ubre'
 
-  async function send() {
-    try {
-      const message = toMessage(topic.value, payload.value, format.value, samples.stats?.limits ?? LIMITS)
-      const told = await ubre.request('polycast/publish', { ...message, dialect: dialect.value })
-      const place = told.offset === null ? 'not kept: there is no log' : `offset ${number(told.offset)}`
-      said.say(`Published as sequence ${number(told.sequence)} of its topic, ${place}.`)
-    } catch (error) {
-      said.say(error.message, true)
-    }
-  }
+  const send = () => status.attempt(async () => {
+    const message = toMessage(topic.value, payload.value, format.value, samples.stats?.limits ?? LIMITS)
+    const { offset, sequence } = await ubre.request('polycast/publish', { ...message, dialect: dialect.value })
+    const position = offset === null ? 'not stored: the broker has no log' : `offset ${number(offset)}`
+    status.show(`Published with sequence ${number(sequence)} of its topic, ${position}.`)
+  })
 
   return h('div', { class: 'page' }, h('div', { class: 'title' }, h('h1', {}, 'Publish')),
-    h('form', { class: 'card form', submit: event => {
-      event.preventDefault()
-      send()
-    } },
-    field('topic', 'Topic', topic),
-    field('payload', 'Payload', payload),
-    h('div', { class: 'pair' }, field('format', 'Format', format), field('dialect', 'As dialect', dialect)),
-    h('p', { class: 'soft' }, 'Only ubre tells formats apart; as any other dialect the payload is bytes.'),
-    h('div', { class: 'row' }, h('button', { class: 'primary' }, 'Publish')), said.element))
-}
-
-export function field(id, label, input) {
-  return h('div', { class: 'field' }, h('label', { for: id }, label), input)
+    form(send,
+      field('topic', 'Topic', topic),
+      field('payload', 'Payload', payload),
+      h('div', { class: 'pair' }, field('format', 'Format', format), field('dialect', 'As dialect', dialect)),
+      h('p', { class: 'soft' }, 'Only ubre has formats; in all other dialects the payload is bytes.'),
+      h('div', { class: 'row' }, h('button', { class: 'primary' }, 'Publish')), status.element))
 }
 
 function select(id, options, changed = () => {}) {
@@ -51,7 +40,7 @@ function select(id, options, changed = () => {}) {
   return element
 }
 
-/** The body of the request. What cannot be published is thrown as an Error with a line for people. */
+/** The body of the request. Throws an Error if the message cannot be published. */
 export function toMessage(topic, payload, format, limits) {
   check('The topic', sizeOf(topic), limits.topic_bytes, 'limits.topic_bytes')
   if (format === 'none') return { topic, format }
@@ -79,7 +68,7 @@ function fromJson(text) {
 function fromHex(text) {
   const digits = text.replace(/\s+/g, '')
   if (digits.length % 2 || /[^0-9a-f]/i.test(digits)) throw new Error('Bytes are pairs of hex digits, as in 00 ff 7a. Nothing was sent.')
-  return Uint8Array.from({ length: digits.length / 2 }, (_, place) => parseInt(digits.slice(2 * place, 2 * place + 2), 16))
+  return Uint8Array.from({ length: digits.length / 2 }, (_, index) => parseInt(digits.slice(2 * index, 2 * index + 2), 16))
 }
 
 function toBase64(bytes) {

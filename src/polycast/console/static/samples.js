@@ -1,16 +1,15 @@
-// What the broker counted, second by second: kept here, so that a chart is there when its page is opened.
+// The broker's counters, sampled every second on all pages: a chart has its history when its page opens.
 
 export const DIALECTS = ['simplest', 'ubre', 'hermod', 'nanomsg', 'fanout']
-const KEPT = 180
-/** Samples; older ones are dropped. */
+const SAMPLES = 180
 const COUNTS = ['messages_in', 'messages_out', 'bytes_in', 'bytes_out']
 
 export class Samples {
   #before = null
   list = []
-  /** { time, rates: { dialect: { messages_in, ... } }, fsync } for each interval. */
+  /** { time, rates: { dialect: { messages_in, ... } }, fsync } of each interval. */
   stats = null
-  /** The newest answer. */
+  /** The newest response. */
 
   add(stats) {
     const before = this.#before
@@ -27,19 +26,19 @@ export class Samples {
         [name, Math.max(0, counts[name] - (old[dialect]?.[name] ?? 0)) / seconds]))
     }
     this.list.push({ time: stats.uptime_seconds, rates, fsync: toFsync(before, stats) })
-    this.list.splice(0, this.list.length - KEPT)
+    this.list.splice(0, this.list.length - SAMPLES)
   }
 
   get newest() {
     return this.list.at(-1) ?? null
   }
 
-  /** All dialects together, now. */
+  /** The newest rate of all dialects together. */
   total(name) {
     return this.newest && Object.values(this.newest.rates).reduce((sum, counts) => sum + counts[name], 0)
   }
 
-  /** The mean of the newest interval in which there was one, in milliseconds. */
+  /** The mean fsync time in milliseconds, of the newest interval with an fsync. */
   get fsync() {
     return this.list.findLast(sample => sample.fsync !== null)?.fsync ?? null
   }

@@ -1,13 +1,13 @@
-// Tables: sorted by a click on a head, rows kept by their key, and on a narrow screen a card for each row.
+// Tables: a click on a column head sorts them. Rows are matched by key. On a narrow screen each row is a card.
 
 import { h, keyed, put } from './dom.js'
 
 /**
- * A column is { title, text(row), value?(row), number?, make?(row), hide? }: `make` builds what does not change,
- * `text` gives what may, `value` what it is sorted by.
+ * A column is { title, text(row), value?(row), number?, make?(row) }: `make` builds a constant element, `text`
+ * returns the changing text, `value` the sort key.
  */
-export function table(caption, columns, key, first = columns[0].title, falling = false) {
-  const order = { title: first, falling }
+export function table(caption, columns, key) {
+  const order = { title: columns[0].title, falling: false }
   const body = h('tbody')
   let rows = []
   const heads = columns.map(column => head(column, order, () => show(rows)))
@@ -48,8 +48,8 @@ function toRow(columns, row) {
   const cells = columns.map(column => h('td', {
     class: column.number ? 'number' : column.class ?? '', 'data-label': column.title,
   }, column.make ? column.make(row) : ''))
-  const update = now => columns.forEach((column, place) => {
-    if (!column.make) put(cells[place], column.text(now))
+  const update = now => columns.forEach((column, index) => {
+    if (!column.make) put(cells[index], column.text(now))
   })
   return { element: h('tr', {}, cells), update }
 }

@@ -1,9 +1,9 @@
-// What is said on one topic: from the log where there is one, so that a fast topic cannot flood the page.
+// The messages of one topic. They are read from the log if there is one: a fast topic cannot flood the page.
 
 const BATCH = 50
 const LIVE_A_SECOND = 100
 
-/** Reads the log from the newest messages on, and back from the oldest. A message is a row of polycast/history. */
+/** Reads newer and earlier messages from the log. A message is a row of polycast/history. */
 export class Tail {
   #ubre
   #topic
@@ -16,15 +16,15 @@ export class Tail {
     this.#topic = topic
   }
 
-  /** Whether there may be earlier ones than those that were given. */
+  /** Whether the log may have earlier messages. */
   get hasEarlier() {
     return this.#oldest !== null && this.#oldest > 0
   }
 
-  /** The messages before the sequence `end` that were not given yet, at most BATCH; `skipped` is how many lie between. */
+  /** At most BATCH new messages before the sequence `end`; `skipped` counts the messages between them and the last ones. */
   async newer(end) {
     if (this.#next === end) return { rows: [], skipped: 0 }
-    const rows = await (this.#next === null ? this.#read(Math.max(0, end - BATCH)) : this.#ask({ since: this.#offset }))
+    const rows = await (this.#next === null ? this.#read(Math.max(0, end - BATCH)) : this.#request({ since: this.#offset }))
     if (!rows.length) return { rows, skipped: 0 }
     const skipped = this.#next === null ? 0 : rows[0].sequence - this.#next
     this.#next = rows.at(-1).sequence + 1
@@ -33,7 +33,7 @@ export class Tail {
     return { rows, skipped }
   }
 
-  /** The messages before the oldest one. Sequences may have gaps: it looks further back until it finds some. */
+  /** Messages before the oldest one. Sequences may have gaps: the step grows until it reaches messages. */
   async earlier() {
     for (let step = BATCH; this.hasEarlier; step *= 4) {
       const from = Math.max(0, this.#oldest - step)
@@ -47,41 +47,41 @@ export class Tail {
     return []
   }
 
-  /** Forgets what is older than this one; it can be asked for again. */
+  /** Messages before this sequence are not shown any more: `earlier` reads them again. */
   forget(sequence) {
     this.#oldest = sequence
   }
 
   #read(sequence) {
-    return this.#ask({ from: { topics: { [this.#topic]: sequence } } })
+    return this.#request({ from: { topics: { [this.#topic]: sequence } } })
   }
 
-  #ask(where) {
-    return this.#ubre.request('polycast/history', { pattern: `=${this.#topic}`, ...where, limit: BATCH })
+  async #request(where) {
+    const rows = await this.#ubre.request('polycast/history', { pattern: `=${this.#topic}`, ...where, limit: BATCH })
+    return rows.filter(({ missing }) => !missing)
   }
 }
 
-/** Without a log: what comes while somebody looks, and no more of it in a second than a page can show. */
-export function listen(ubre, topic, hear) {
-  let heard = 0
-  let end = null
-  const take = body => {
-    hear(body)
-    heard += 1
-    if (heard >= LIVE_A_SECOND) rest()
+/** Without a log: live messages, at most LIVE_A_SECOND in a second. Returns a function that ends the subscription. */
+export function follow(ubre, topic, deliver) {
+  let received = 0
+  let unsubscribe = null
+  const pause = () => {
+    unsubscribe?.()
+    unsubscribe = null
   }
-  const rest = () => {
-    end?.()
-    end = null
+  const resume = () => {
+    received = 0
+    unsubscribe ??= ubre.subscribe(topic, body => {
+      deliver(body)
+      received += 1
+      if (received >= LIVE_A_SECOND) pause()
+    })
   }
-  const begin = () => {
-    heard = 0
-    end ??= ubre.subscribe(topic, take)
-  }
-  const timer = setInterval(begin, 1000)
-  begin()
+  const timer = setInterval(resume, 1000)
+  resume()
   return () => {
     clearInterval(timer)
-    rest()
+    pause()
   }
 }

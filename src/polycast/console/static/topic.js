@@ -1,8 +1,8 @@
-// One topic: its numbers, its messages as they come, and those before them.
+// One topic: its counters, its live messages, and earlier messages from the log.
 
-import { choice, empty, h, notice, put } from './dom.js'
+import { choice, empty, h, notice, put, tileSet } from './dom.js'
 import { VIEWS, guessFormat, show, toPayload } from './payload.js'
-import { Tail, listen } from './tail.js'
+import { Tail, follow } from './tail.js'
 import { toRates } from './topics.js'
 import { ago, bytes, clock, number, rate } from './words.js'
 
@@ -12,71 +12,69 @@ const SHOWN = 500
 export function topic(shared, name) {
   const { ubre, every } = shared
   const tail = new Tail(ubre, name)
-  const said = notice()
-  const facts = factList(['Rate', 'Last message', 'Sequence', 'Subscribers'])
+  const status = notice()
+  const facts = tileSet(['Rate', 'Last message', 'Sequence', 'Subscribers'], 'small')
   const messages = messageList(tail)
-  const earlier = h('button', { type: 'button', hidden: true, click: () => goBack() }, 'Earlier messages')
-  const none = empty('Waiting for a first message on this topic.')
-  const follow = followButton()
+  const earlier = h('button', { type: 'button', hidden: true, click: () => readEarlier() }, 'Earlier messages')
+  const none = empty('No message on this topic yet.')
+  const button = followButton()
   let rates = new Map()
   let live = false
 
-  async function look() {
-    const answer = await ubre.request('polycast/topics', { topic: name })
-    const [row] = answer.topics
+  async function refresh() {
+    const response = await ubre.request('polycast/topics', { topic: name })
+    const [row] = response.topics
     if (row) {
-      rates = toRates(rates, answer)
+      rates = toRates(rates, response)
       facts.put('Rate', `${rate(rates.get(name)?.rate)}/s`)
-      facts.put('Last message', row.last ? ago(row.last, answer.time) : 'before the start')
+      facts.put('Last message', row.last ? ago(row.last, response.time) : 'before the start')
       facts.put('Sequence', number(row.sequence - 1))
       facts.put('Subscribers', number(row.subscribers))
-      if (follow.on && !live) await readOn(row.sequence)
+      if (button.on && !live) await readNewer(row.sequence)
     }
     none.hidden = messages.count > 0
     earlier.hidden = live || !tail.hasEarlier
   }
 
-  async function readOn(end) {
+  async function readNewer(end) {
     try {
       const { rows, skipped } = await tail.newer(end)
       if (rows.length) messages.addNewer(rows, skipped)
-      said.say('')
+      status.show('')
     } catch (error) {
-      if (error.message.startsWith('NotKept')) hearLive()
-      else said.say(error.message, true)
+      if (error.message.startsWith('NotKept')) showLive()
+      else status.show(error.message, true)
     }
   }
 
-  function hearLive() {
+  function showLive() {
     live = true
-    said.say('This broker keeps no log: you see what comes while you look.')
-    shared.ending(listen(ubre, name, body => {
-      if (follow.on) messages.addNewer([{ time: new Date().toISOString(), format: guessFormat(body), body }], 0)
+    status.show('This broker has no log: the page shows live messages only.')
+    shared.cleanup(follow(ubre, name, body => {
+      if (button.on) messages.addNewer([{ time: new Date().toISOString(), format: guessFormat(body), body }], 0)
       none.hidden = true
     }))
   }
 
-  async function goBack() {
+  async function readEarlier() {
     earlier.disabled = true
-    try {
+    await status.attempt(async () => {
       const rows = await tail.earlier()
       messages.addEarlier(rows)
-      said.say(rows.length ? '' : 'There is nothing before that in the log.')
-    } catch (error) {
-      said.say(error.message, true)
-    }
+      status.show(rows.length ? '' : 'The log has no earlier messages.')
+    })
     earlier.disabled = false
     earlier.hidden = !tail.hasEarlier
   }
 
-  every(POLL_SECONDS, look)
+  every(POLL_SECONDS, refresh)
   return h('div', { class: 'page' },
     h('p', { class: 'crumb' }, h('a', { href: '#/topics' }, 'Topics')),
     h('div', { class: 'title' }, h('h1', { class: 'name' }, name || '(empty)'), h('div', { class: 'row' },
-      follow.element, h('a', { class: 'button', href: `#/publish?topic=${encodeURIComponent(name)}` }, 'Publish here'))),
+      button.element, h('a', { class: 'button', href: `#/publish?topic=${encodeURIComponent(name)}` }, 'Publish here'))),
     facts.element,
     h('div', { class: 'row spread' }, h('h2', {}, 'Messages'), choice('Show payloads as', VIEWS, 'auto', messages.view)),
-    said.element, messages.element, none, earlier)
+    status.element, messages.element, none, earlier)
 }
 
 function followButton() {
@@ -89,14 +87,6 @@ function followButton() {
   return self
 }
 
-function factList(names) {
-  const values = Object.fromEntries(names.map(name => [name, h('dd', {}, '–')]))
-  return {
-    element: h('dl', { class: 'tiles small' }, names.map(name => h('div', { class: 'tile' }, h('dt', {}, name), values[name]))),
-    put: (name, text) => put(values[name], text),
-  }
-}
-
 /** The newest first. */
 function messageList(tail) {
   const element = h('ol', { class: 'messages', 'aria-label': 'Messages, the newest first' })
@@ -105,11 +95,11 @@ function messageList(tail) {
 
   function toEntry(row) {
     const payload = toPayload(row.body, row.format)
-    const place = h('div', { class: 'payload' }, show(payload, view))
+    const box = h('div', { class: 'payload' }, show(payload, view))
     const sequence = row.sequence === undefined ? null : `#${number(row.sequence)}`
     const meta = [sequence, clock(row.time), row.dialect, row.format, bytes(payload.data.length)]
-    const item = h('li', {}, h('p', { class: 'meta' }, meta.filter(Boolean).map(word => h('span', {}, word))), place)
-    return { item, sequence: row.sequence, redraw: () => place.replaceChildren(show(payload, view)) }
+    const item = h('li', {}, h('p', { class: 'meta' }, meta.filter(Boolean).map(word => h('span', {}, word))), box)
+    return { item, sequence: row.sequence, redraw: () => box.replaceChildren(show(payload, view)) }
   }
 
   function trim() {
@@ -125,7 +115,7 @@ function messageList(tail) {
       return entries.length
     },
     addNewer(rows, skipped) {
-      if (skipped > 0) element.prepend(h('li', { class: 'gap' }, `${number(skipped)} messages went by faster than they are shown`))
+      if (skipped > 0) element.prepend(h('li', { class: 'gap' }, `${number(skipped)} messages skipped: the topic is too fast for this page`))
       for (const entry of rows.map(toEntry)) {
         entries.unshift(entry)
         element.prepend(entry.item)

@@ -1,4 +1,4 @@
-// Topics: those that were heard last, or whose name contains what is searched for.
+// Topics: the last active ones, or those whose name contains the search text.
 
 import { empty, h, put } from './dom.js'
 import { table } from './table.js'
@@ -16,25 +16,25 @@ export function topics({ ubre, every }, _, query) {
   const none = empty('')
   const card = h('div', { class: 'card', hidden: true }, rows.element)
 
-  async function look() {
-    const asked = search
-    const answer = await ubre.request('polycast/topics', { search: asked, limit: SHOWN })
-    if (asked !== search) return
-    rates = toRates(rates, answer)
-    rows.show(answer.topics.map(row => ({ ...row, now: answer.time, rate: rates.get(row.topic)?.rate })))
-    card.hidden = !answer.topics.length
-    none.hidden = Boolean(answer.topics.length)
-    put(none, search ? `No topic contains “${search}”.` : 'No message has come yet. The page “Publish” makes one.')
-    put(count, toCount(answer, search))
+  async function refresh() {
+    const requested = search
+    const response = await ubre.request('polycast/topics', { search: requested, limit: SHOWN })
+    if (requested !== search) return
+    rates = toRates(rates, response)
+    rows.show(response.topics.map(row => ({ ...row, now: response.time, rate: rates.get(row.topic)?.rate })))
+    card.hidden = !response.topics.length
+    none.hidden = Boolean(response.topics.length)
+    put(none, search ? `No topic contains “${search}”.` : 'No messages yet. The page “Publish” sends one.')
+    put(count, toCount(response, search))
   }
 
-  every(POLL_SECONDS, look)
+  every(POLL_SECONDS, refresh)
   const input = h('input', {
     type: 'search', id: 'search', value: search, maxlength: SEARCH_CHARACTERS, placeholder: 'part of a name', autocomplete: 'off',
     input: () => {
       search = input.value
       history.replaceState(null, '', search ? `#/topics?search=${encodeURIComponent(search)}` : '#/topics')
-      if (ubre.open) look().catch(() => {})
+      if (ubre.open) refresh().catch(() => {})
     },
   })
   return h('div', { class: 'page' },
@@ -60,7 +60,7 @@ function toLast({ last, now }) {
   return last ? ago(last, now) : 'before the start'
 }
 
-/** From how far each topic's sequence has come since it was seen last. */
+/** Messages per second of each topic, from its sequences in two responses. */
 export function toRates(before, { topics: rows, time }) {
   return new Map(rows.map(({ topic, sequence }) => {
     const old = before.get(topic)
@@ -73,5 +73,5 @@ export function toRates(before, { topics: rows, time }) {
 function toCount({ topics: rows, total }, search) {
   const shown = `${number(rows.length)} of ${number(total)} topics`
   if (rows.length < SHOWN) return search ? `${shown} ${rows.length === 1 ? 'contains' : 'contain'} “${search}”` : shown
-  return `${shown}: those that were heard last. A search finds others.`
+  return `${shown}: the last active ones. A search finds others.`
 }

@@ -1,4 +1,4 @@
-// What the traffic pipeline published: messages and bytes per second of the busiest topics, window by window.
+// Results of the traffic pipeline: messages and bytes per second of the busiest topics, in time windows.
 
 import { chart } from './chart.js'
 import { empty, h } from './dom.js'
@@ -11,17 +11,17 @@ const WINDOWS = 120
 const HISTORY = 2000
 const LOOK_SECONDS = 10
 
-export function traffic({ ubre, every, ending }) {
+export function traffic({ ubre, every, cleanup }) {
   const found = new Map()
-  /** By topic: by window: by dialect. The later message about one of them counts. */
-  const heard = new Map()
+  /** topic -> window -> dialect -> the newest result. */
+  const subscriptions = new Map()
   const colors = new Map()
   const charts = [
     { drawn: chart('Messages per second, by topic'), value: row => row.messages_per_second, text: rate, base: 1000 },
     { drawn: chart('Bytes per second, by topic'), value: row => row.bytes / row.seconds, text: bytes, base: 1024 },
   ]
   const pair = h('div', { class: 'pair', hidden: true }, charts.map(({ drawn }) => drawn.element))
-  const none = empty('No results yet. The traffic pipeline publishes them on polycast/traffic/; “polycast up” runs it.')
+  const none = empty('No results yet. The traffic pipeline publishes them below polycast/traffic/; “polycast up” runs it.')
 
   function take(row) {
     if (!row || typeof row.topic !== 'string' || !row.window) return
@@ -32,7 +32,7 @@ export function traffic({ ubre, every, ending }) {
     if (windows.size > WINDOWS) windows.delete(Math.min(...windows.keys()))
   }
 
-  /** A topic keeps its colour. */
+  /** The busiest topics, with colors that do not change while a topic is shown. */
   function choose() {
     const totals = [...found].map(([topic, windows]) =>
       [topic, [...windows.values()].reduce((sum, dialects) => sum + add(dialects, row => row.messages), 0)])
@@ -52,16 +52,16 @@ export function traffic({ ubre, every, ending }) {
 
   every(LOOK_SECONDS, async () => {
     const { topics } = await ubre.request('polycast/topics', { search: BELOW, limit: TOPICS })
-    const fresh = topics.map(({ topic }) => topic).filter(topic => topic.startsWith(BELOW) && !heard.has(topic))
-    for (const topic of fresh) heard.set(topic, ubre.subscribe(topic, row => { take(row); draw() }))
+    const fresh = topics.map(({ topic }) => topic).filter(topic => topic.startsWith(BELOW) && !subscriptions.has(topic))
+    for (const topic of fresh) subscriptions.set(topic, ubre.subscribe(topic, row => { take(row); draw() }))
     if (fresh.length) {
       const rows = await ubre.request('polycast/history', { pattern: `${BELOW}>`, limit: HISTORY }).catch(() => [])
-      rows.forEach(({ body }) => take(body))
+      rows.filter(({ missing }) => !missing).forEach(({ body }) => take(body))
     }
     draw()
   })
-  ending(() => {
-    heard.forEach(end => end())
+  cleanup(() => {
+    subscriptions.forEach(unsubscribe => unsubscribe())
     charts.forEach(({ drawn }) => drawn.end())
   })
   return h('div', {}, pair, none)

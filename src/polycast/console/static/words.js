@@ -1,4 +1,4 @@
-// Numbers, sizes and times, as people read them.
+// Numbers, sizes and times as text.
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 })
 const short = new Intl.NumberFormat('en', { maximumFractionDigits: 1 })
@@ -11,7 +11,7 @@ export function number(value) {
   return known(value) ? whole.format(value) : NONE
 }
 
-/** With a digit behind the point where that says something. */
+/** With one decimal below 10. */
 export function rate(value) {
   if (!known(value)) return NONE
   return value >= 100_000 ? compact.format(value) : (value < 10 ? short : whole).format(value)
@@ -28,7 +28,7 @@ export function milliseconds(value) {
   return known(value) ? `${value < 10 ? value.toFixed(2) : whole.format(value)} ms` : NONE
 }
 
-/** How long: 45 s, 12 min, 3 h, 2 d. */
+/** A duration: 45 s, 12 min, 3 h, 2 d. */
 export function span(seconds) {
   if (!known(seconds)) return NONE
   for (const [size, unit] of [[86_400, 'd'], [3600, 'h'], [60, 'min']]) {
@@ -37,7 +37,7 @@ export function span(seconds) {
   return `${Math.floor(seconds)} s`
 }
 
-/** How long ago: `now` is the broker's clock, in seconds. */
+/** Time since then: `now` is the broker's clock, in seconds. */
 export function ago(time, now) {
   if (!time) return NONE
   const seconds = Math.max(0, now - Date.parse(time) / 1000)
