@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from kit.broker import clean_environment
+from kit.certificates import Authority
 from kit.pages import BIN, PAGES, ROOT, default_ports, snippets, terminal
 
 
@@ -41,7 +42,8 @@ def test_console(block: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", snippets("toml"))
 def test_toml(block: str, tmp_path: Path) -> None:
     file = tmp_path / "polycast.toml"
-    file.write_text(block)
+    made = Authority(tmp_path).issue("broker.pem")
+    file.write_text(re.sub(r'"/etc/polycast/[a-z]+\.(pem|key)"', f'"{made}"', block))
     command = [str(BIN / "polycast"), "serve", "--check", "--config", str(file)]
     checked = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
