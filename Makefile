@@ -16,7 +16,7 @@ run: install  ## everything in one terminal, with a demo
 
 test: dev peers  ## all checks and the whole test suite, side by side
 	@$(MAKE) --no-print-directory check >$(VENV)/check.txt 2>&1 & checks=$$!; \
-	$(PYTEST) --numprocesses 4 --dist loadfile --no-loadscope-reorder; tested=$$?; \
+	$(PYTEST) --numprocesses 5 --dist loadfile --no-loadscope-reorder; tested=$$?; \
 	wait $$checks && echo 'ruff, mypy and the import contracts passed' || { cat $(VENV)/check.txt; exit 1; }; \
 	exit $$tested
 
@@ -51,6 +51,9 @@ fuzz: dev  ## bad input by the million bytes; FUZZ says how many examples of it
 crash: dev  ## a broker that is killed again and again; ROUNDS says how often
 	POLYCAST_CRASH=$(or $(ROUNDS),1000) $(PYTEST) -q tests/crash tests/log/test_faults_power.py
 
+chaos: dev  ## a cluster under load whose nodes, servers, links, disks and clocks fail; ROUNDS says how often, SEED which
+	POLYCAST_CHAOS=$(or $(ROUNDS),200) POLYCAST_CHAOS_SEED=$(SEED) $(PYTEST) -q -s tests/chaos
+
 crash-spark: dev  ## Spark's driver, its workers and the broker killed again and again; ROUNDS says how often
 	POLYCAST_CRASH_SPARK=$(or $(ROUNDS),200) $(PYTEST) -q -s tests/spark/test_spark_crash.py
 
@@ -59,6 +62,10 @@ newcomer:  ## clone into an empty folder, make run there, look at it, stop it: s
 
 bench-spark: dev  ## the source, the sink and the pipelines beside Spark's own Parquet
 	$(BIN)/python -m polycast.bench.spark
+
+dist: dev  ## the sdist and the wheel, into dist/
+	rm -rf build dist
+	$(BIN)/python -m build
 
 lock: dev  ## renew requirements.lock
 	$(PIP) install uv
@@ -91,7 +98,7 @@ $(VENV)/installed-dev: $(VENV)/python $(SOURCES)
 # Peers that are no Python packages, as program:package where the two differ. Installed where that needs no
 # questions; a test that misses one is skipped, and names the command that brings it.
 PEERS := redis-server mosquitto nc.openbsd:netcat-openbsd socat nanocat:nanomsg-utils nngcat:nng-utils \
-	node:nodejs npm chromium
+	node:nodejs npm chromium zsh fish
 NODE := tests/interop/node
 NPM_INSTALL := npm install --no-package-lock --no-audit --no-fund --silent --fetch-retries=1 --fetch-retry-mintimeout=1000
 
@@ -112,4 +119,4 @@ peers:
 			echo "could not install what $(NODE)/package.json names: tests that need it are skipped"; \
 	fi
 
-.PHONY: help run test quick check install dev interop bench bench-spark docs fuzz crash crash-spark newcomer lock clean peers
+.PHONY: help run test quick check install dev interop bench bench-spark docs fuzz chaos crash crash-spark newcomer dist lock clean peers

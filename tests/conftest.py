@@ -14,9 +14,10 @@ from xdist.scheduler import LoadFileScheduling
 from kit.broker import Broker
 from kit.room import Room
 
-SPARK = "tests/spark/"
-OWN_SPARK = tuple(f"tests/spark/test_spark_{name}.py" for name in ("crash", "standing", "runner"))
-"""These start a Java of their own, one after the other, and wait most of the time."""
+SPARK = "tests/spark/test_spark_"
+OWN_SPARK = (("crash", "runner"), ("standing", "cluster"))
+"""Lanes of files whose tests start a Java of their own and wait most of the time. The files of one lane run one
+after the other. All other tests of this folder share one Spark."""
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 1 << 30
 IN_MEMORY = "tests/"
@@ -32,18 +33,25 @@ settings.load_profile("default")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests start first."""
     for item in items:
-        if item.nodeid.startswith(SPARK):
+        if spark_lane(item.nodeid) is not None:
             item.add_marker(pytest.mark.spark)
-    items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), not item.nodeid.startswith(OWN_SPARK)))
+    items.sort(key=lambda item: -1 if (lane := spark_lane(item.nodeid)) is None else lane, reverse=True)
+
+
+def spark_lane(nodeid: str) -> int | None:
+    """The tests of one lane run in one process."""
+    if not nodeid.startswith(SPARK):
+        return None
+    name = nodeid.removeprefix(SPARK).partition(".py")[0]
+    return next((lane for lane, names in enumerate(OWN_SPARK) if name in names), len(OWN_SPARK))
 
 
 class Sharing(LoadFileScheduling):  # type: ignore[misc]
     """A file stays in one process, and so do all tests that share a Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(OWN_SPARK):
-            return OWN_SPARK[0]
-        return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+        lane = spark_lane(nodeid)
+        return str(super()._split_scope(nodeid)) if lane is None else f"{SPARK}{lane}"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from error_texts import GAP, ErrorText, find_error_texts
 from polycast import errors
 from polycast.cli import INTERRUPTED
-from polycast.dialects.hermod.encoders import RESPONSE_CODES
+from polycast.dialects import failure_codes
 from polycast.dialects.hermod.headers import CODES
 from polycast.dialects.web.websocket import TOO_BIG
 
@@ -107,12 +107,12 @@ def _by_code(texts: Iterable[ErrorText]) -> Iterator[str]:
 
 
 def _failed_requests() -> Iterator[str]:
-    sentences: dict[str, set[str]] = {word: set() for word in RESPONSE_CODES}
+    sentences: dict[str, set[str]] = {word: set() for word in failure_codes.CODES}
     for found in find_error_texts(("RouteError", "text_body"), "broker", "server"):
         word, _, sentence = found.text.partition(": ")
         sentences.setdefault(word, set()).update([sentence] if sentence else [])
     for word, texts in sorted(sentences.items()):
-        yield f"| `{word}` | {RESPONSE_CODES.get(word, 500)} | {'<br>'.join(map(_cell, sorted(texts)))} |"
+        yield f"| `{word}` | {failure_codes.code_of(word)} | {'<br>'.join(map(_cell, sorted(texts)))} |"
 
 
 def _refused() -> Iterator[str]:

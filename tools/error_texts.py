@@ -20,8 +20,6 @@ GAP = "…"
 
 
 class ErrorText(NamedTuple):
-    """One call."""
-
     code: int | None
     text: str
     module: str

@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: commands, settings, metrics, errors, Spark options.
+"""Writes docs/reference/ from the code: commands, settings, metrics, errors, Spark options, OpenAPI.
 
 python tools/reference.py            write
 python tools/reference.py --check    list outdated pages; exit code 1 if there are any
@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from polycast.dialects.registry import ROLES
 from polycast.pipelines import NAMES as PIPELINES
 from polycast.pipelines import find
 from polycast.server.config import MODE, OPTIONS, REPLAYS
+from polycast.server.observe import openapi
 from polycast.server.observe.metrics import Declaration, metrics_of
 from polycast.server.settings import POLICIES, TABLES, declared
-from polycast.server.stats.counters import Counters, Progress, Times, Totals
+from polycast.server.stats.counters import Build, Counters, Process, Progress, Times, Totals
 from polycast.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
 from polycast.spark.session import LOCAL_SETTINGS
 from polycast.spark.session import SETTINGS as SPARK_SETTINGS
@@ -53,6 +55,16 @@ SETTINGS_HEAD = """# Settings
 
 In the configuration file as `key` in `[table]`, in the environment as `POLYCAST_TABLE_KEY`, as a flag with
 `--set table.key=value`.
+
+A setting whose name ends with `bytes` or `seconds` is a number, or a text with a unit: `512KiB`, `64MiB`, `10GB`
+(`GB` and `GiB` are both 1,073,741,824 bytes), or `250ms`, `30s`, `10m`, `12h`, `7d`, `2w`. In the configuration
+file the text is in quotes:
+
+```toml
+[log]
+retain_bytes = "10GB"
+retain_seconds = "7d"
+```
 
 ## listen
 
@@ -110,8 +122,17 @@ def settings() -> Iterator[str]:
 def _default(field: Field[Any]) -> str:
     value = field.default_factory() if callable(field.default_factory) else field.default
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{value:,}"
+        text = _with_unit(field.name, value)
+        return f"{value:,} (`{text}`)" if text else f"{value:,}"
     return f"`{json.dumps(value)}`"
+
+
+def _with_unit(name: str, value: float) -> str:
+    """A large size or a long time with its unit; otherwise an empty text."""
+    sizes, times = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}, {"d": 86_400, "h": 3600, "m": 60}
+    units = {"bytes": sizes, "seconds": times}.get(name.rpartition("_")[2], {})
+    found = (f"{value / size:.0f}{unit}" for unit, size in units.items() if value and value % size == 0)
+    return next(found, "")
 
 
 def _meaning(field: Field[Any]) -> str:
@@ -145,12 +166,14 @@ def metrics() -> Iterator[str]:
     yield from _metrics_of(Times)
     yield "\n## Per pipeline that reports its progress\n"
     yield from _metrics_of(Progress)
+    yield "\n## The process\n"
+    yield from _metrics_of(Build, Process)
     yield ""
 
 
-def _metrics_of(declaration: Declaration) -> Iterator[str]:
+def _metrics_of(*declarations: Declaration) -> Iterator[str]:
     yield "| metric | kind | unit | labels | meaning |\n|---|---|---|---|---|"
-    for metric in metrics_of(declaration).values():
+    for metric in chain.from_iterable(metrics_of(declaration).values() for declaration in declarations):
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         yield f"| `{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {metric.meaning} |"
 
@@ -192,8 +215,9 @@ PAGES = {"spark": spark, "commands": commands, "settings": settings, "metrics": 
 def main(check: bool) -> int:
     FOLDER.mkdir(exist_ok=True)
     outdated = []
-    for name, write in PAGES.items():
-        page, text = FOLDER / f"{name}.md", "\n".join(write())
+    texts = {f"{name}.md": "\n".join(write()) for name, write in PAGES.items()}
+    for name, text in {**texts, "openapi.json": openapi.PAGE.body.decode()}.items():
+        page = FOLDER / name
         if not page.exists() or page.read_text() != text:
             outdated.append(page.name)
             if not check:

@@ -74,10 +74,13 @@ class Publisher(threading.Thread):
     def make_message(self) -> bytes:
         number = len(self.sent)
         topic = self.random.choice((*TOPICS, self.name))
-        size = self.random.choice((0, 10, 100, 100, 100, 1000)) if self.random.random() < 0.99 else 200_000
-        payload = b"%b %d " % (self.name.encode(), number) + self.random.randbytes(size)
+        payload = b"%b %d " % (self.name.encode(), number) + self.make_filling()
         self.sent.append((topic, payload))
         return self.to_frame(topic, payload)
+
+    def make_filling(self) -> bytes:
+        size = self.random.choice((0, 10, 100, 100, 100, 1000)) if self.random.random() < 0.99 else 200_000
+        return self.random.randbytes(size)
 
     def to_frame(self, topic: str, payload: bytes) -> bytes:
         return hermod.message(topic, payload, "")
@@ -179,11 +182,12 @@ class Unacknowledged(Publisher):
     """Over simplest nothing is acknowledged; what arrives, arrives once and in order."""
 
     listener = "simplest"
+    pause = 0.01
 
     def run_connection(self, peer: Peer) -> None:
         while not self.ending.is_set():
             peer.send(b"".join(self.make_message() for _ in range(self.random.randint(1, 20))))
-            self.ending.wait(0.01)
+            self.ending.wait(self.pause)
 
     def to_frame(self, topic: str, payload: bytes) -> bytes:
         return b"pub %b %d %b\n" % (topic.encode(), len(payload), payload)

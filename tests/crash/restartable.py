@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from kit.broker import clean_environment
 from kit.wire import GUARD_SECONDS
-from kit.zygote import Forked, fork
+from kit.zygote import ForkedBroker, fork
 
 TESTS = str(Path(__file__).parent.parent)
 ENVIRONMENT = {**clean_environment(), "PYTHONPATH": os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")])}
@@ -20,20 +21,21 @@ LISTENERS = ("hermod.pub", "hermod.sub", "simplest")
 class RestartableBroker:
     """Several threads wait for its ports; one thread starts and kills it."""
 
-    def __init__(self, data: Path, stderr: Path) -> None:
+    def __init__(self, data: Path, stderr: Path, listeners: Sequence[str] = LISTENERS) -> None:
         self._data = data
         self._stderr = stderr
+        self._listeners = listeners
         self._changed = threading.Condition()
         self._ports: dict[str, int] = {}
-        self._process: Forked | None = None
+        self._process: ForkedBroker | None = None
         self.lives = 0
 
-    def start(self, *arguments: str, module: str = "polycast") -> None:
+    def start(self, *arguments: str, module: str = "polycast", **env: str) -> None:
         """Does not wait until the broker is ready."""
-        listen = [f"--listen={name}=tcp://127.0.0.1:0" for name in LISTENERS]
+        listen = [f"--listen={name}=tcp://127.0.0.1:0" for name in self._listeners]
         flags = ["serve", f"--data={self._data}", *listen, *arguments]
         with self._stderr.open("a") as stderr:
-            self._process = fork(flags, clean_environment(), stderr, module)
+            self._process = fork(flags, clean_environment() | env, stderr, module)
         self.lives += 1
 
     def wait_until_ready(self) -> None:
@@ -77,6 +79,9 @@ class RestartableBroker:
         with self._changed:
             self._ports = ports
             self._changed.notify_all()
+
+    def ready_port(self, listener: str) -> int | None:
+        return self._ports.get(listener)
 
     def port(self, listener: str, given_up: threading.Event) -> int | None:
         """Waits for a port; None when the test ends."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kit.broker import Broker
+from kit.certificates import Authority
 from kit.default_ports import DEFAULT_PORTS
 from kit.pages import BIN, ROOT
 from kit.program import polycast_here
@@ -47,11 +48,13 @@ def check(arguments: list[str], warns: str = "") -> dict[str, dict[str, Any]]:
 def test_the_command_of_the_unit_is_accepted(tmp_path: Path) -> None:
     [command] = read_unit(UNIT.read_text())["ExecStart"]
     shutil.copy(DEPLOY / "polycast.toml", tmp_path)
-    here = command.replace("${CONFIGURATION_DIRECTORY}", str(tmp_path)).replace("${STATE_DIRECTORY}", "/state")
+    here = command.replace("${CONFIGURATION_DIRECTORY}", str(tmp_path)).replace(
+        "${STATE_DIRECTORY}", f"{tmp_path}/state"
+    )
     program, *arguments = shlex.split(here)
     assert program == PROGRAM
     settings = check(arguments)
-    assert settings["log"]["data"] == "/state"
+    assert settings["log"]["data"] == f"{tmp_path}/state"
     assert settings["stderr"]["format"] == "json"
 
 
@@ -87,11 +90,12 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["polycast.toml", "container.toml"])
 def test_commented_settings_are_accepted_too(name: str, tmp_path: Path) -> None:
-    """Whoever takes the marks away has settings that work, but for the files of their certificate."""
+    """Whoever takes the marks away has settings that work, with the files of their certificate."""
     text = (DEPLOY / name).read_text()
     lines = [re.sub(r"^# (?=\[|\w[\w.]* = )", "", line) for line in text.splitlines()]
     file = tmp_path / name
-    file.write_text("\n".join(lines))
+    made = Authority(tmp_path).issue("broker.pem")
+    file.write_text(re.sub(r'"/etc/polycast/tls/\w+\.pem"', f'"{made}"', "\n".join(lines)))
     assert tomllib.loads(file.read_text())["access"]
     check(["serve", "--config", str(file)], warns="without TLS" if name == "container.toml" else "")
 
@@ -104,24 +108,24 @@ def instructions() -> list[tuple[str, str]]:
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines) if word and word != "#"]
 
 
-def said(word: str) -> list[str]:
+def output(word: str) -> list[str]:
     return [rest for each, rest in instructions() if each == word]
 
 
 def test_the_command_of_the_container_is_accepted() -> None:
-    [entry], [command] = said("ENTRYPOINT"), said("CMD")
+    [entry], [command] = output("ENTRYPOINT"), output("CMD")
     assert json.loads(entry) == ["polycast"]
     inside = "/etc/polycast/polycast.toml"
-    assert f"deploy/container.toml {inside}" in said("COPY")
+    assert f"deploy/container.toml {inside}" in output("COPY")
     arguments = [str(DEPLOY / "container.toml") if word == inside else word for word in json.loads(command)]
     settings = check(arguments, warns="open to the network, but no remote peer has rights: simplest, ")
-    assert [settings["log"]["data"]] == said("VOLUME")
+    assert [settings["log"]["data"]] == output("VOLUME")
     ports = [int(addresses[0].rpartition(":")[2]) for addresses in settings["listen"].values()]
-    assert sorted(ports) == sorted(map(int, said("EXPOSE")[0].split())) == sorted(DEFAULT_PORTS)
+    assert sorted(ports) == sorted(map(int, output("EXPOSE")[0].split())) == sorted(DEFAULT_PORTS)
 
 
 def test_the_container_has_a_health_check() -> None:
-    [check_] = said("HEALTHCHECK")
+    [check_] = output("HEALTHCHECK")
     words = json.loads(check_[check_.index("[") :])
     assert words[:2] == ["python", "-c"] and "127.0.0.1:8080/healthz" in words[2]
     with Broker(listen=("http",)) as broker:
@@ -133,7 +137,7 @@ def test_the_container_has_a_health_check() -> None:
 
 def test_the_container_runs_as_an_unprivileged_user() -> None:
     words = [word for word, _ in instructions()]
-    [user] = said("USER")
+    [user] = output("USER")
     assert user.isdigit() and int(user) > 0
     assert words.index("USER") < words.index("ENTRYPOINT")
     assert not re.search(r"https?://(?!127\.0\.0\.1)|index-url", (DEPLOY / "Dockerfile").read_text())
@@ -141,7 +145,7 @@ def test_the_container_runs_as_an_unprivileged_user() -> None:
 
 def test_copied_files_exist_and_are_not_ignored() -> None:
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
-    kept = [line.removeprefix("!") for line in ignored if line.startswith("!")]
-    assert ignored[0] == "*" and "src" in kept
-    assert all((ROOT / path).exists() for path in kept)
-    assert {"pyproject.toml", "setup.py", "requirements.lock", "deploy/container.toml"} <= set(kept)
+    stored = [line.removeprefix("!") for line in ignored if line.startswith("!")]
+    assert ignored[0] == "*" and "src" in stored
+    assert all((ROOT / path).exists() for path in stored)
+    assert {"pyproject.toml", "setup.py", "requirements.lock", "deploy/container.toml"} <= set(stored)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kit.broker import Broker
 from kit.browser import Browser, Page
 from kit.frames import pub
+from kit.http import get, read_answer
+from kit.metrics import read_metrics
 from kit.program import need
 from kit.room import Room
+from kit.wire import Peer
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -44,6 +50,22 @@ SP = """
       arrived()
     })
     new Promise((done, failed) => { socket.onopen = () => done('open'); socket.onerror = () => failed('refused') })
+"""
+
+EVENTS = """
+    const messages = [], logs = []
+    const events = new EventSource('%s/events?pattern=page.%%3E')
+    let arrived = () => {}
+    events.onmessage = ({ data, lastEventId }) => { messages.push([+lastEventId, JSON.parse(data)]); arrived() }
+    events.addEventListener('log', ({ data }) => { logs.push(JSON.parse(data).log); arrived() })
+    const seen = (list, count) => new Promise(done => {
+      arrived = () => list.length >= count && done(list)
+      arrived()
+    })
+    const post = async (topic, value) => (await fetch(`%s/topics/${topic}`, {
+      method: 'POST', body: JSON.stringify(value), headers: { 'Content-Type': 'application/json' },
+    })).json()
+    seen(logs, 1)
 """
 
 
@@ -98,3 +120,48 @@ def test_a_page_is_a_nanomsg_sub(page: Page, room: Room) -> None:
     first, second = map(bytes, page.run("heard(2)"))
     assert first == b"news|" + bytes(range(256))
     assert second == b"news|" + b"x" * 70_000
+
+
+def test_a_page_of_another_site_follows_patterns_and_resumes(page: Page, broker: Broker, tmp_path: Path) -> None:
+    """The page is one of `broker`; the topics are at another one, which lists the site of the page."""
+    origin = f"--set=access.origins=http://127.0.0.1:{broker.ports['http']}"
+    with (
+        Broker(origin, data=tmp_path, listen=("http", "hermod.pub")) as other,
+        other.connect("hermod.pub") as peer,
+    ):
+        site = f"http://127.0.0.1:{other.ports['http']}"
+        [log] = page.run(EVENTS % (site, site))
+        place = page.run("post('page.1', {x: 'é'})")
+        [[offset, message]] = page.run("seen(messages, 1)")
+        assert (offset, message["payload"]) == (place["offset"], {"x": "é"})
+        [name] = [row["name"] for row in connections(peer) if row["subscriptions"]]
+        ask(peer, "polycast/close", {"name": name})
+        page.run("post('page.2', 'while it was away')")
+        assert page.run("seen(logs, 2)") == [log, log]
+        page.run("post('page.3', 'back')")
+        found = [message["topic"] for _, message in page.run("seen(messages, 3)")]
+        assert found == ["page.1", "page.2", "page.3"]
+
+
+def test_a_page_of_a_site_that_is_not_listed_cannot_publish(page: Page) -> None:
+    with Broker(listen=("http",)) as other:
+        there = f"http://127.0.0.1:{other.ports['http']}/topics/a"
+        for request in ("{method: 'POST', body: 'x'}", "{method: 'POST', body: 'x', mode: 'no-cors'}"):
+            page.run(f"fetch('{there}', {request}).catch(() => 0).then(() => 0)")
+        other.wait_for_log("access.origins")
+        with other.connect("http") as peer:
+            peer.send(get("/metrics"))
+            metrics = read_metrics(read_answer(peer).body.decode())
+        assert set(metrics["polycast_messages_in_total"].samples.values()) == {0}
+
+
+def connections(peer: Peer) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = ask(peer, "polycast/connections", {})["connections"]
+    return rows
+
+
+def ask(peer: Peer, route: str, body: object) -> dict[str, Any]:
+    peer.send(json.dumps({"ask": route, "id": 1, "body": body}).encode())
+    size = json.loads(peer.read_until(b"}"))["payload_size"]
+    found: dict[str, Any] = json.loads(peer.read_until(b"\n")[:size])
+    return found

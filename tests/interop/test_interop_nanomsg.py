@@ -28,15 +28,15 @@ def cat(request: pytest.FixtureRequest) -> Cat:
     return found
 
 
-def wait_until_heard(room: Room, listener: Listener) -> None:
+def wait_until_received(room: Room, listener: Listener) -> None:
     """Until what is published reaches it. After that nothing may be missing."""
-    speaker = room.simplest()
+    sender = room.simplest()
 
-    def heard() -> bool:
-        room.send_commands(speaker, pub("prelude"))
-        return listener.heard_something()
+    def received() -> bool:
+        room.send_commands(sender, pub("prelude"))
+        return listener.received_something()
 
-    wait_for(heard, "the first message to reach a SUB")
+    wait_for(received, "the first message to reach a SUB")
 
 
 def body_in(folder: Path, body: bytes) -> Path:
@@ -50,14 +50,14 @@ def body_in(folder: Path, body: bytes) -> Path:
 
 def test_a_sub_receives_from_other_dialects(broker: Broker, room: Room, cat: Cat, scheme: str) -> None:
     with cat.subscriber("connect", url_of(broker, "nanomsg.pub", scheme)) as listener:
-        wait_until_heard(room, listener)
+        wait_until_received(room, listener)
         expect_other_dialects(room, listener)
 
 
 def expect_other_dialects(room: Room, listener: Listener) -> None:
     room.send_as_controller(room.controller(), "orders.new für alle\n".encode())
     room.simplest(pub("orders.raw", EVERY_BYTE) + pub("orders.none") + pub("orders.long", EVERY_BYTE * 1200))
-    assert listener.hears_after(PRELUDE) == "orders.new|für alle".encode()
+    assert listener.receives_after(PRELUDE) == "orders.new|für alle".encode()
     assert listener.receives() == b"orders.raw|" + EVERY_BYTE
     assert listener.receives() == b"orders.none|"
     assert listener.receives() == b"orders.long|" + EVERY_BYTE * 1200
@@ -79,45 +79,45 @@ def test_a_body_is_the_same_at_the_other_end(
     broker: Broker, room: Room, speaking: Cat, hearing: Cat, body: bytes, tmp_path: Path
 ) -> None:
     with hearing.subscriber("connect", url_of(broker, "nanomsg.pub", "tcp")) as listener:
-        wait_until_heard(room, listener)
+        wait_until_received(room, listener)
         with speaking.publisher("connect", url_of(broker, "nanomsg.sub", "tcp"), body_in(tmp_path, body)):
-            assert listener.hears_after(PRELUDE) == body
+            assert listener.receives_after(PRELUDE) == body
 
 
 def test_the_largest_message(broker: Broker, room: Room, cat: Cat, scheme: str, tmp_path: Path) -> None:
     body = (b"large|" + EVERY_BYTE * (LARGEST_BYTES // 256))[:LARGEST_BYTES]
     with cat.subscriber("connect", url_of(broker, "nanomsg.pub", scheme)) as listener:
-        wait_until_heard(room, listener)
+        wait_until_received(room, listener)
         with cat.publisher("connect", url_of(broker, "nanomsg.sub", scheme), body_in(tmp_path, body)):
-            assert listener.hears_after(PRELUDE) == body
+            assert listener.receives_after(PRELUDE) == body
 
 
 def test_an_address_without_a_path(broker: Broker, room: Room, cat: Cat) -> None:
     """`ws://127.0.0.1:8080` with nothing behind it: nng then asks for no path at all, not even for `/`."""
     with cat.subscriber("connect", url_of(broker, "nanomsg.pub", "ws").rstrip("/")) as listener:
-        wait_until_heard(room, listener)
+        wait_until_received(room, listener)
         room.simplest(pub("news", b"here"))
-        assert listener.hears_after(PRELUDE) == b"news|here"
+        assert listener.receives_after(PRELUDE) == b"news|here"
 
 
 def test_a_burst(broker: Broker, room: Room, scheme: str) -> None:
     """nanocat stops reading when it falls behind; nngcat drops what it has no room for, so it cannot be asked."""
     with NANOCAT.subscriber("connect", url_of(broker, "nanomsg.pub", scheme)) as listener:
-        wait_until_heard(room, listener)
+        wait_until_received(room, listener)
         room.simplest(b"".join(pub("count", b"%d" % number) for number in range(BURST)))
-        heard = [listener.hears_after(PRELUDE), *(listener.receives() for _ in range(BURST - 1))]
-        assert heard == [b"count|%d" % number for number in range(BURST)]
+        received = [listener.receives_after(PRELUDE), *(listener.receives() for _ in range(BURST - 1))]
+        assert received == [b"count|%d" % number for number in range(BURST)]
 
 
 def test_a_sub_with_prefixes(broker: Broker, room: Room, cat: Cat, scheme: str) -> None:
     """The choice is made on its own side."""
     url = url_of(broker, "nanomsg.pub", scheme)
     with cat.subscriber("connect", url, "orders.eu", "news|breaking", "prelude") as listener:
-        wait_until_heard(room, listener)
+        wait_until_received(room, listener)
         room.simplest(
             pub("orders.us", b"1") + pub("orders.eu", b"2") + pub("news", b"old") + pub("news", b"breaking!")
         )
-        assert [listener.hears_after(PRELUDE), listener.receives()] == [b"orders.eu|2", b"news|breaking!"]
+        assert [listener.receives_after(PRELUDE), listener.receives()] == [b"orders.eu|2", b"news|breaking!"]
 
 
 def test_a_sub_outlives_the_broker(cat: Cat, scheme: str, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -127,9 +127,9 @@ def test_a_sub_outlives_the_broker(cat: Cat, scheme: str, tmp_path_factory: pyte
     with cat.subscriber("connect", f"{url}/" if scheme == "ws" else url) as listener:
         for number in range(2):
             with Broker(f"--listen={listen}") as broker, Room(broker) as room:
-                wait_until_heard(room, listener)
+                wait_until_received(room, listener)
                 room.simplest(pub("broker", b"%d" % number))
-                assert listener.hears_after(PRELUDE) == b"broker|%d" % number
+                assert listener.receives_after(PRELUDE) == b"broker|%d" % number
 
 
 REFUSED = [
@@ -145,11 +145,11 @@ def test_a_socket_of_the_wrong_kind(
 ) -> None:
     url = url_of(broker, place, "tcp")
     with cat.subscriber("connect", url_of(broker, "nanomsg.pub", "tcp")) as witness:
-        wait_until_heard(room, witness)
+        wait_until_received(room, witness)
         with cat.socket(kind, url, body_in(tmp_path, b"refused|")):
             broker.wait_for_log(reason)
             room.simplest(pub("still", b"here"))
-            assert witness.hears_after(PRELUDE) == b"still|here"
+            assert witness.receives_after(PRELUDE) == b"still|here"
 
 
 # -- the broker connects to them -------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_the_broker_dials_a_pub_and_a_sub(
         cat.subscriber("bind", target) as listener,
     ):
         subscriber = room.simplest(b"sub from/pub\n")
-        wait_until_heard(room, listener)
+        wait_until_received(room, listener)
         expect_other_dialects(room, listener)
         with cat.publisher("bind", source, body_in(tmp_path, b"from/pub|" + EVERY_BYTE)):
             assert listener.receives() == b"from/pub|" + EVERY_BYTE
@@ -178,6 +178,6 @@ def test_the_broker_dials_again(scheme: str, tmp_path_factory: pytest.TempPathFa
     with Broker(f"--connect=nanomsg.pub={url}") as broker, Room(broker) as room:
         for cat in CATS:
             with cat.subscriber("bind", url) as listener:
-                wait_until_heard(room, listener)
+                wait_until_received(room, listener)
                 room.simplest(pub("news", b"here"))
-                assert listener.hears_after(PRELUDE) == b"news|here"
+                assert listener.receives_after(PRELUDE) == b"news|here"

@@ -33,7 +33,7 @@ def listening(program: str, port: int) -> Program:
     return Program(program, "-", f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr")
 
 
-def say(room: Room, terminal: Program, text: bytes, number: int) -> None:
+def publish_messages(room: Room, terminal: Program, text: bytes, number: int) -> None:
     """Types, and waits until the broker has read it: a message to the room is the fence."""
     with room.simplest(b"sub interop/fence\n") as fence:
         terminal.type(text + b"pub interop/fence 1 %d\n" % number)
@@ -45,7 +45,7 @@ def say(room: Room, terminal: Program, text: bytes, number: int) -> None:
 
 def test_simplest_both_ways(broker: Broker, room: Room, program: str) -> None:
     with dialling(program, broker.ports["simplest"]) as terminal:
-        say(room, terminal, b"sub //myorg/chat/\n", 1)
+        publish_messages(room, terminal, b"sub //myorg/chat/\n", 1)
         subscriber = room.simplest(b"sub //myorg/chat/\n")
         terminal.type(b"pub //myorg/chat/main 5 hello\n")
         subscriber.expect(b"pub //myorg/chat/main 5 hello\n")
@@ -57,17 +57,17 @@ def test_three_terminals_speak_simplest(broker: Broker, room: Room, program: str
     port = broker.ports["simplest"]
     with dialling(program, port) as one, dialling(program, port) as two, dialling(program, port) as three:
         for number, terminal in enumerate((one, two, three)):
-            say(room, terminal, b"sub chat\n", number)
+            publish_messages(room, terminal, b"sub chat\n", number)
         one.type(b"pub chat/1 8 from one\n")
         for terminal in (two, three):
             terminal.expect(b"pub chat/1 8 from one\n")
-        say(room, two, b"unsub chat\n", 4)
+        publish_messages(room, two, b"unsub chat\n", 4)
         three.type(b"pub chat/3 10 from three\n")
         one.expect(b"pub chat/3 10 from three\n")
         two.type(b"pub chat/2 8 from two\n")
         for terminal in (one, three):
             terminal.expect(b"pub chat/2 8 from two\n")
-        say(room, two, b"sub end\n", 5)
+        publish_messages(room, two, b"sub end\n", 5)
         one.type(b"pub end 0 \n")
         two.expect(b"pub end 0 \n")
 

@@ -26,22 +26,22 @@ def sub(*topics: bytes, **place: str) -> NngSocket:
 
 def expect_bodies(room: Room, socket: NngSocket, bodies: list[bytes]) -> None:
     """Says these to a SUB as soon as it hears anything: they come all, in order, unchanged."""
-    speaker = room.simplest()
+    publisher = room.simplest()
 
-    def heard() -> bool:
-        room.send_commands(speaker, pub("prelude"))
+    def received() -> bool:
+        room.send_commands(publisher, pub("prelude"))
         return socket.recv_now() == PRELUDE
 
-    wait_for(heard, "the first message to reach a SUB")
+    wait_for(received, "the first message to reach a SUB")
     for body in bodies:
         topic, _, payload = body.partition(b"|")
-        speaker.send(pub(topic.decode(), payload))
+        publisher.send(pub(topic.decode(), payload))
     while (first := socket.recv()) == PRELUDE:
         pass
     assert [first, *(socket.recv() for _ in bodies[1:])] == bodies
 
 
-def say_bodies(room: Room, socket: NngSocket, bodies: list[bytes]) -> None:
+def send_bodies(room: Room, socket: NngSocket, bodies: list[bytes]) -> None:
     """A PUB says these as soon as it has a peer; each is heard once, in order."""
     subscriber = room.simplest(b"sub \n")
     wait_for(socket.pipes, "the broker at a PUB")
@@ -59,19 +59,19 @@ def test_a_sub_connects(broker: Broker, room: Room, scheme: str) -> None:
 
 def test_a_pub_connects(broker: Broker, room: Room, scheme: str) -> None:
     with NngSocket("Pub0", dial=url_of(broker, "nanomsg.sub", scheme)) as socket:
-        say_bodies(room, socket, BODIES)
+        send_bodies(room, socket, BODIES)
 
 
 def test_the_broker_connects_to_a_pub_and_a_sub(scheme: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     source, target = (url_for(scheme, tmp_path_factory.mktemp("ipc")) for _ in range(2))
     with (
-        NngSocket("Pub0", listen=source) as speaker,
+        NngSocket("Pub0", listen=source) as publisher,
         sub(listen=target) as listener,
         Broker(f"--connect=nanomsg.sub={source}", f"--connect=nanomsg.pub={target}") as broker,
         Room(broker) as room,
     ):
         expect_bodies(room, listener, BODIES)
-        say_bodies(room, speaker, BODIES)
+        send_bodies(room, publisher, BODIES)
         assert [listener.recv() for _ in BODIES] == BODIES
 
 
@@ -87,11 +87,11 @@ def test_topics_are_chosen_by_the_sub(broker: Broker, room: Room, scheme: str) -
     with sub(b"7|", b"5", b"prelude", dial=url_of(broker, "nanomsg.pub", scheme)) as socket:
         wanted = [body for body in BODIES if body.startswith((b"7|", b"5"))]
         assert len(wanted) == 12
-        speaker = room.simplest()
+        publisher = room.simplest()
         expect_bodies(room, socket, wanted)
         for body in (b"6|not asked for", b"57|asked for"):
             topic, _, payload = body.partition(b"|")
-            room.send_commands(speaker, pub(topic.decode(), payload))
+            room.send_commands(publisher, pub(topic.decode(), payload))
         assert socket.recv() == b"57|asked for"
 
 
@@ -100,10 +100,10 @@ def test_a_pub_and_a_sub_through_the_broker(broker: Broker, room: Room, scheme: 
     bodies = [b"no topic", b"|leading", b"trailing|", b"a|b|c", b"\xff|no UTF-8", b"|", EVERY_BYTE * 4000]
     with (
         sub(dial=url_of(broker, "nanomsg.pub", scheme)) as listener,
-        NngSocket("Pub0", dial=url_of(broker, "nanomsg.sub", scheme)) as speaker,
+        NngSocket("Pub0", dial=url_of(broker, "nanomsg.sub", scheme)) as publisher,
     ):
         expect_bodies(room, listener, [b"ready|"])
-        wait_for(speaker.pipes, "the broker at a PUB")
+        wait_for(publisher.pipes, "the broker at a PUB")
         for body in bodies:
-            speaker.send(body)
+            publisher.send(body)
             assert listener.recv() == body

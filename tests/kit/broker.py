@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO
 
 from kit.wire import GUARD_SECONDS, Peer, wait_for
-from kit.zygote import Forked, fork
+from kit.zygote import ForkedBroker, fork
 
 ALL = ("simplest", "fanout.client", "fanout.controller", "hermod.pub", "hermod.sub", "http")
 
@@ -108,7 +108,7 @@ class Broker:
         return Peer(place.removeprefix("ipc://"))
 
 
-def start(arguments: list[str], env: Mapping[str, str], stderr: IO[str]) -> subprocess.Popen[str] | Forked:
+def start(arguments: list[str], env: Mapping[str, str], stderr: IO[str]) -> subprocess.Popen[str] | ForkedBroker:
     command = [sys.executable, "-m", "polycast", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=env)
 

@@ -58,7 +58,7 @@ class Listener(Program):
         super().__enter__()
         return self
 
-    def heard_something(self) -> bool:
+    def received_something(self) -> bool:
         return bool(self.read) or bool(select.select([self.stdout], [], [], 0)[0])
 
     def receives(self) -> bytes:
@@ -66,7 +66,7 @@ class Listener(Program):
         width = SIZES[self._take(1)]
         return self._take(int.from_bytes(self._take(width), "big"))
 
-    def hears_after(self, prelude: bytes) -> bytes:
+    def receives_after(self, prelude: bytes) -> bytes:
         """The next message that is not the prelude."""
         while (message := self.receives()) == prelude:
             pass

@@ -22,4 +22,5 @@ class Authority:
         made = self._ca.issue_cert(*names, common_name=common_name or None, not_after=end)
         path = self._folder / file
         made.private_key_and_cert_chain_pem.write_to_path(str(path))
+        path.chmod(0o600)  # or the broker warns
         return path

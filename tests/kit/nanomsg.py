@@ -51,13 +51,13 @@ class TakenPeer(Peer):
 
 def publish_until_received(room: Room, *peers: Peer, name: str = "heard?") -> None:
     """Publishes until something has come to all of these peers."""
-    speaker = room.simplest()
+    publisher = room.simplest()
 
-    def heard() -> bool:
-        room.send_commands(speaker, pub(name))
+    def received() -> bool:
+        room.send_commands(publisher, pub(name))
         return all(peer.read or select.select([peer.socket], [], [], 0)[0] for peer in peers)
 
-    wait_for(heard, "the peers to hear")
+    wait_for(received, "the peers to hear")
 
 
 class Listening:

@@ -42,8 +42,8 @@ class UbreClient(Program):
         return words
 
     def expect_event(self, **words: object) -> None:
-        heard = self.read_event()
-        assert heard == words, f"expected {words}, got {heard}"
+        received = self.read_event()
+        assert received == words, f"expected {words}, got {received}"
 
     def flush(self) -> None:
         """Whatever it was told before this has reached the broker, and been handled: an answer comes after it."""

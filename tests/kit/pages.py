@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,10 +22,12 @@ from _pytest.mark import ParameterSet
 from kit.broker import clean_environment
 from kit.default_ports import DEFAULT_PORTS, lock_ports
 from kit.wire import GUARD_SECONDS, wait_for
+from kit.zygote import SOCKET, zygote
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BIN = Path(sys.executable).parent
+CLIENT = Path(__file__).with_name("zygote_client.py")
 OURS = re.compile(r"(\w+=\S+ )*polycast ")
 """A command of ours, perhaps with something for its environment before it."""
 
@@ -50,7 +56,18 @@ def default_ports() -> Iterator[None]:
 
 
 def has_begun(out: Path, err: Path) -> bool:
-    return "ready" in out.read_text() or "subscribed" in err.read_text()
+    return "ready" in out.read_text() or any(word in err.read_text() for word in ("subscribed", "serving"))
+
+
+@cache
+def commands() -> Path:
+    """A folder with the command `polycast` that asks the zygote."""
+    folder = Path(tempfile.mkdtemp(prefix="polycast-commands-"))
+    atexit.register(shutil.rmtree, folder)
+    command = folder / "polycast"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {CLIENT} "$@"\n')
+    command.chmod(0o755)
+    return folder
 
 
 class Terminal:
@@ -60,7 +77,11 @@ class Terminal:
         self.folder = folder
         self._seconds = seconds
         self._running: list[subprocess.Popen[bytes]] = []
-        self._environment = clean_environment() | {"PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
+        self._environment = clean_environment() | {
+            "PATH": f"{commands()}:{BIN}:{os.environ['PATH']}",
+            "PYTHONUNBUFFERED": "1",
+            SOCKET: zygote(clean_environment()).path,
+        }
 
     def run(self, command: str) -> None:
         number = len(list(self.folder.iterdir()))

@@ -16,7 +16,7 @@ import tempfile
 import termios
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,7 @@ import pytest
 from kit.broker import clean_environment
 from kit.default_ports import lock_for
 from kit.wire import GUARD_SECONDS
-from kit.zygote import fork
+from kit.zygote import Forked, fork_command
 
 POLYCAST = (sys.executable, "-m", "polycast")
 
@@ -66,31 +66,20 @@ def at_a_terminal(
 
 
 def polycast(*arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Finished:
-    """Runs a command to its end. Whatever it says, it never says it with a traceback."""
-    with lock_for(arguments):
-        done = subprocess.run(
-            [*POLYCAST, *arguments],
-            input=stdin,
-            capture_output=True,
-            env={**clean_environment(), **(env or {})},
-            timeout=GUARD_SECONDS,
+    """Runs a command to its end. Its stderr never has a traceback."""
+    with lock_for(arguments), ExitStack() as opened:
+        files = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        files[0].write(stdin)
+        files[0].seek(0)
+        process = fork_command(
+            arguments, {**clean_environment(), **(env or {})}, [file.fileno() for file in files]
         )
-    finished = Finished(done.returncode, done.stdout, done.stderr.decode())
+        code = process.wait(GUARD_SECONDS)
+        for file in files:
+            file.seek(0)
+        finished = Finished(code, files[1].read(), files[2].read().decode())
     assert "Traceback" not in finished.err, finished.err
     return finished
-
-
-def polycast_forked(*arguments: str) -> Finished:
-    """The same in a process that has imported it all before, for brokers that end by themselves."""
-    with tempfile.TemporaryFile("w+") as stderr:
-        process = fork(list(arguments), clean_environment(), stderr)
-        with process.stdout as stdout:
-            out = stdout.read().encode()
-        code = process.wait(GUARD_SECONDS)
-        stderr.seek(0)
-        err = stderr.read()
-    assert "Traceback" not in err, err
-    return Finished(code, out, err)
 
 
 def polycast_here(*arguments: str, env: Mapping[str, str] | None = None) -> Finished:
@@ -133,20 +122,33 @@ def need(program: str, package: str) -> str:
 
 
 class Program:
-    """`with Program("nc", "127.0.0.1", port) as terminal: terminal.type(b"...")`"""
+    """`with Program("nc", "127.0.0.1", port) as terminal: terminal.type(b"...")`
+
+    A command of Polycast is forked from a process that has imported it.
+    """
 
     def __init__(self, *command: str, env: Mapping[str, str] | None = None) -> None:
         self._command = command
         self._env = {**clean_environment(), **(env or {})}
         self.read = b""
+        self.process: Forked | subprocess.Popen[bytes]
 
     def __enter__(self) -> Program:
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            self._command, stdin=pipe, stdout=pipe, stderr=pipe, env=self._env, bufsize=0
-        )
-        assert self.process.stdin and self.process.stdout and self.process.stderr
-        self._stdin, self.stdout, self.stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        stdin, ours = os.pipe()
+        out, stdout = os.pipe()
+        err, stderr = os.pipe()
+        streams = stdin, stdout, stderr
+        if self._command[: len(POLYCAST)] == POLYCAST:
+            self.process = fork_command(self._command[len(POLYCAST) :], self._env, streams)
+        else:
+            self.process = subprocess.Popen(
+                self._command, stdin=stdin, stdout=stdout, stderr=stderr, env=self._env, bufsize=0
+            )
+        for file in streams:
+            os.close(file)
+        self._stdin = open(ours, "wb", buffering=0)  # noqa: PTH123
+        self.stdout = open(out, "rb", buffering=0)  # noqa: PTH123
+        self.stderr = open(err, "rb", buffering=0)  # noqa: PTH123
         return self
 
     def __exit__(

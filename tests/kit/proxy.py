@@ -19,8 +19,9 @@ RESET = struct.pack("ii", 1, 0)
 class Proxy:
     """`with Proxy(port) as proxy: Peer(proxy.port)`. What went through is kept in `to_target`, `from_target`."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, keep: bool = True) -> None:
         self._target_port = target_port
+        self._keep = keep
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -117,7 +118,8 @@ class Proxy:
             while data := source.recv(self._chunk):
                 self._flowing.wait()
                 sink.sendall(data)
-                seen += data
+                if self._keep:
+                    seen += data
             sink.shutdown(socket.SHUT_WR)
 
 

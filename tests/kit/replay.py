@@ -15,7 +15,10 @@ from kit.http import get, read_answer
 from kit.metrics import read_metrics
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 
-NAME = re.compile(rb'\{"topic": "([^"\\]*)", "sequence": (\d+), "payload_size": (\d+), "checksum": "(\w{40})"\}')
+NAME = re.compile(
+    rb'\{"topic": "([^"\\]*)", "sequence": (\d+)(?:, "offset": (\d+), "time": (\d+))?, '
+    rb'"payload_size": (\d+), "checksum": "(\w{40})"\}'
+)
 COUNT = re.compile(rb'\{"batch_type": "Count", "count": (\d+)\}')
 
 
@@ -23,6 +26,8 @@ class Delivered(NamedTuple):
     topic: str
     sequence: int
     payload: bytes
+    offset: int | None = None
+    micros: int | None = None
 
 
 def read_messages(peer: Peer, count: int) -> list[Delivered]:
@@ -51,12 +56,13 @@ def _read_message(stream: bytes, position: int) -> tuple[Delivered | None, int] 
     if header is None:
         assert stream.find(b"}", position) < 0, f"no message: {stream[position : position + 200]!r}"
         return None
-    end = header.end() + int(header[3])
+    end = header.end() + int(header[5])
     if end > len(stream):
         return None
     payload = stream[header.end() : end]
-    assert sha1(payload).hexdigest().encode() == header[4]
-    return Delivered(header[1].decode(), int(header[2]), payload), end
+    assert sha1(payload).hexdigest().encode() == header[6]
+    offset, micros = (None if number is None else int(number) for number in header.group(3, 4))
+    return Delivered(header[1].decode(), int(header[2]), payload, offset, micros), end
 
 
 def publish(peer: Peer, messages: Iterable[tuple[str, bytes]]) -> None:
@@ -82,6 +88,13 @@ def subscribe(
     peer.send(handshake(*topics, since=since, **more))
     peer.expect(hermod.OK)
     return peer
+
+
+def subscribe_placed(broker: Broker, *topics: str, **more: object) -> tuple[Peer, dict[str, Any]]:
+    """A subscriber that asked for offsets, and the reply to its handshake."""
+    peer = broker.connect("hermod.sub")
+    peer.send(hermod.topics(*topics, offsets=True, **more))
+    return peer, json.loads(peer.read_until(b"\n"))
 
 
 def handshake(*topics: str, since: object, **more: object) -> bytes:

@@ -25,7 +25,7 @@ class Room:
 
     def __enter__(self) -> Room:
         self._witness = self.client(b"unsubscribe all\nsubscribe polycast/fence\n")
-        self._speaker = self.connect("simplest")
+        self._publisher = self.connect("simplest")
         return self
 
     def __exit__(
@@ -81,7 +81,7 @@ class Room:
         number = self._next_fence()
         fence = b"pub polycast/quiet %d %b\n" % (len(number), number)
         self.send_commands(peer, b"sub polycast/quiet\n")
-        self.send_commands(self._speaker, fence)
+        self.send_commands(self._publisher, fence)
         return peer.read_until(fence).removesuffix(fence)
 
     def _next_fence(self) -> bytes:

@@ -32,9 +32,13 @@ class Peer:
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(GUARD_SECONDS)
-        if source:
-            self.socket.bind((source, 0))
-        self.socket.connect(place if isinstance(place, str) else ("127.0.0.1", place))
+        try:
+            if source:
+                self.socket.bind((source, 0))
+            self.socket.connect(place if isinstance(place, str) else ("127.0.0.1", place))
+        except OSError:
+            self.socket.close()
+            raise
         self.read = b""
 
     def __enter__(self) -> Peer:

@@ -1,11 +1,14 @@
-"""A process that has imported all that a broker needs, and forks one wherever a test starts one.
+"""A process that has imported everything that a command needs, and forks itself for each command of a test.
 
-To import it anew takes longer than most tests do. What was forked runs the same `python -m polycast`, with an
-environment, streams and signals of its own. It differs from what was started: all modules are there already,
-memory is shared with the zygote until it is written to, and at the end the interpreter is not taken apart.
+Importing takes longer than most tests. A forked command runs the same `python -m polycast`, with its own
+environment, streams and signals. It differs from a fresh one: all modules are loaded, memory is shared with the
+zygote until it is written, and the interpreter is not torn down at the end.
 
-    a request           JSON: arguments, environment, module, folder; with it stdout, stderr and a socket
-    on that socket      the process id; when it has ended its exit code, as `subprocess` would give it
+    a request           JSON: arguments, environment, module, folder; with it stdin, stdout, stderr and a socket
+    on that socket      the process id, then the exit code, as `subprocess` would report it
+
+`zygote_client.py` is a command for shells that makes such a request. Its process ends with the command, and the
+command with it.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -40,27 +45,28 @@ WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "backgro
 NUMBER = struct.Struct("!i")
 STREAMS = 3
 REQUEST_BYTES = 1 << 18
+SOCKET = "ZYGOTE_SOCKET"
+"""The environment variable by which a shell's commands find the zygote."""
 
 
 # -- for the tests ---------------------------------------------------------------------------------------
 
 
 class Forked:
-    """As much of a `subprocess.Popen` as tests use."""
+    """The part of `subprocess.Popen` that tests use."""
 
-    def __init__(self, pid: int, stdout: IO[str], told: socket.socket) -> None:
+    def __init__(self, pid: int, ended: socket.socket) -> None:
         self.pid = pid
-        self.stdout = stdout
-        self._told = told
+        self._ended = ended
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        return self._look(0)
+        return self._read_code(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        code = self._look(timeout)
+        code = self._read_code(timeout)
         if code is None:
-            raise subprocess.TimeoutExpired(f"broker {self.pid}", timeout or 0)
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
         return code
 
     def send_signal(self, number: int) -> None:
@@ -70,46 +76,69 @@ class Forked:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def _look(self, seconds: float | None) -> int | None:
-        if self.returncode is None and select.select([self._told], [], [], seconds)[0]:
-            self.returncode = _read_number(self._told)
-            self._told.close()
+    def _read_code(self, seconds: float | None) -> int | None:
+        if self.returncode is None and select.select([self._ended], [], [], seconds)[0]:
+            self.returncode = _read_number(self._ended)
+            self._ended.close()
         return self.returncode
 
 
+class ForkedBroker(Forked):
+    """With its stdout."""
+
+    def __init__(self, pid: int, ended: socket.socket, stdout: IO[str]) -> None:
+        super().__init__(pid, ended)
+        self.stdout = stdout
+
+
 class Zygote:
-    """One for each process that runs tests. It ends with it, however that ends, and so do all it has forked."""
+    """One for each process that runs tests. It ends with that process, and so do all commands it has forked."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self._asking, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        number = served.fileno()
+        self._requests, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._folder = tempfile.TemporaryDirectory(prefix="polycast-zygote-")
+        self.path = f"{self._folder.name}/socket"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(self.path)
+        listener.listen()
         paths = filter(None, [TESTS, os.environ.get("PYTHONPATH")])
         environment = {**env, **WITHOUT_THREADS, "PYTHONPATH": os.pathsep.join(paths)}
-        with served:
+        numbers = served.fileno(), listener.fileno()
+        with served, listener:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"from kit import zygote; zygote.run({number})"],
-                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[number],
+                [sys.executable, "-c", f"from kit import zygote; zygote.run(*{numbers})"],
+                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=numbers,
             )  # fmt: skip
         atexit.register(self.end)
 
     def end(self) -> None:
-        self._asking.close()
+        self._requests.close()
         self._process.wait()
+        self._folder.cleanup()
 
-    def fork(self, arguments: list[str], env: Mapping[str, str], stderr: IO[str], module: str) -> Forked:
-        told, tell = socket.socketpair()
-        output, stdout = os.pipe()
+    def fork(
+        self, arguments: Sequence[str], env: Mapping[str, str], streams: Sequence[int], module: str = "polycast"
+    ) -> tuple[int, socket.socket]:
+        ended, tell = socket.socketpair()
         job = {"arguments": arguments, "env": dict(env), "module": module, "folder": str(Path.cwd())}
+        with tell:
+            socket.send_fds(self._requests, [json.dumps(job).encode()], [*streams, tell.fileno()])
+        return _read_number(ended), ended
+
+    def fork_broker(
+        self, arguments: Sequence[str], env: Mapping[str, str], stderr: IO[str], module: str = "polycast"
+    ) -> ForkedBroker:
+        output, stdout = os.pipe()
         try:
-            socket.send_fds(self._asking, [json.dumps(job).encode()], [stdout, stderr.fileno(), tell.fileno()])
+            with open(os.devnull) as stdin:  # noqa: PTH123
+                pid, ended = self.fork(arguments, env, [stdin.fileno(), stdout, stderr.fileno()], module)
         finally:
             os.close(stdout)
-            tell.close()
-        return Forked(_read_number(told), os.fdopen(output), told)
+        return ForkedBroker(pid, ended, os.fdopen(output))
 
 
-def _read_number(told: socket.socket) -> int:
-    data = told.recv(NUMBER.size)
+def _read_number(ended: socket.socket) -> int:
+    data = ended.recv(NUMBER.size)
     assert data, "the zygote has ended"
     number: int = NUMBER.unpack(data)[0]
     return number
@@ -119,33 +148,59 @@ _beginning = threading.Lock()
 _zygote: Zygote | None = None
 
 
-def fork(arguments: list[str], env: Mapping[str, str], stderr: IO[str], module: str = "polycast") -> Forked:
-    """Starts `python -m polycast` with these arguments."""
+def zygote(env: Mapping[str, str]) -> Zygote:
+    """The one of this process."""
     global _zygote
     with _beginning:
         _zygote = _zygote or Zygote(env)
-    return _zygote.fork(arguments, env, stderr, module)
+    return _zygote
+
+
+def fork(
+    arguments: Sequence[str], env: Mapping[str, str], stderr: IO[str], module: str = "polycast"
+) -> ForkedBroker:
+    """Starts `python -m polycast` with these arguments, with a pipe as its stdout."""
+    return zygote(env).fork_broker(arguments, env, stderr, module)
+
+
+def fork_command(arguments: Sequence[str], env: Mapping[str, str], streams: Sequence[int]) -> Forked:
+    """The same with these files as stdin, stdout and stderr."""
+    return Forked(*zygote(env).fork(arguments, env, streams))
 
 
 # -- in the zygote ---------------------------------------------------------------------------------------
 
 
-def run(number: int) -> None:
-    """Returns when nobody is left who could ask. What was forked from it never returns here."""
+@dataclass(slots=True)
+class Child:
+    pid: int
+    told: socket.socket
+    """Gets the exit code."""
+
+
+def run(requests: int, listener: int) -> None:
+    """Returns when the process that runs the tests has ended. A forked command never returns here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C is for the tests
     _prepare()
-    living: dict[int, tuple[int, socket.socket]] = {}
-    """By the file descriptor that tells the end of a process."""
-    with socket.socket(fileno=number) as asked:
+    children: dict[int, Child] = {}
+    """By the file descriptor that reports the end of a process."""
+    with socket.socket(fileno=requests) as asked, socket.socket(fileno=listener) as shells:
         while True:
-            ready, _, _ = select.select([number, *living], [], [])
-            for ended in living.keys() & ready:
-                _bury(*living.pop(ended), ended)
-            if number in ready and not _answer(asked, living):
+            ties = {child.told: child for child in children.values()}
+            waiting: list[int | socket.socket] = [asked, shells, *children, *ties]
+            ready, _, _ = select.select(waiting, [], [])
+            for tie in ties.keys() & ready:  # the client of this command has ended
+                os.kill(ties[tie].pid, signal.SIGKILL)
+            for ended in children.keys() & ready:
+                _bury(children.pop(ended), ended)
+            if shells in ready:
+                with shells.accept()[0] as shell:
+                    _answer(shell, children)
+            if asked in ready and not _answer(asked, children):
                 break
-    for ended, (pid, told) in living.items():
-        os.kill(pid, signal.SIGKILL)
-        _bury(pid, told, ended)
+    for ended, child in children.items():
+        os.kill(child.pid, signal.SIGKILL)
+        _bury(child, ended)
 
 
 def _prepare() -> None:
@@ -162,33 +217,32 @@ def _prepare() -> None:
     gc.freeze()
 
 
-def _answer(asked: socket.socket, living: dict[int, tuple[int, socket.socket]]) -> bool:
-    data, streams, _, _ = socket.recv_fds(asked, REQUEST_BYTES, STREAMS)
+def _answer(asked: socket.socket, children: dict[int, Child]) -> bool:
+    data, files, _, _ = socket.recv_fds(asked, REQUEST_BYTES, STREAMS + 1)
     if not data:
         return False
     pid = os.fork()
     if not pid:
-        _become(data, streams)
-    stdout, stderr, tell = streams
-    os.close(stdout)
-    os.close(stderr)
-    told = socket.socket(fileno=tell)
+        _become(data, files)
+    for file in files[:STREAMS]:
+        os.close(file)
+    told = socket.socket(fileno=files[STREAMS])
     told.send(NUMBER.pack(pid))
-    living[os.pidfd_open(pid)] = pid, told
+    children[os.pidfd_open(pid)] = Child(pid, told)
     return True
 
 
-def _bury(pid: int, told: socket.socket, ended: int) -> None:
-    _, status = os.waitpid(pid, 0)
+def _bury(child: Child, ended: int) -> None:
+    _, status = os.waitpid(child.pid, 0)
     os.close(ended)
-    with told, suppress(OSError):  # nobody need listen any more
-        told.send(NUMBER.pack(os.waitstatus_to_exitcode(status)))
+    with child.told, suppress(OSError):  # the client may have ended
+        child.told.send(NUMBER.pack(os.waitstatus_to_exitcode(status)))
 
 
-def _become(job: bytes, streams: list[int]) -> NoReturn:
+def _become(job: bytes, files: list[int]) -> NoReturn:
     code = 1
     try:
-        code = _run(_dress(json.loads(job), *streams))
+        code = _run(_dress(json.loads(job), files))
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()
@@ -197,14 +251,15 @@ def _become(job: bytes, streams: list[int]) -> NoReturn:
         os._exit(code)
 
 
-def _dress(job: dict[str, Any], stdout: int, stderr: int, _: int) -> str:
-    """Takes on what belongs to this process alone."""
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
+def _dress(job: dict[str, Any], files: list[int]) -> str:
+    """Streams, environment and folder of the new process."""
+    for number, file in enumerate(files[:STREAMS]):
+        os.dup2(file, number)
     os.closerange(STREAMS, os.sysconf("SC_OPEN_MAX"))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(job["env"])
+    os.environ.pop(SOCKET, None)
     os.chdir(job["folder"])
     sys.argv = ["polycast", *job["arguments"]]
     return str(job["module"])

@@ -1,4 +1,4 @@
-"""Brokers that tell each other where they are."""
+"""Announced addresses of brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BAD = [
     b"127.0.0.1 0x10", b"127.0.0.1", b"9014", b"", b"127.0.0.1 9014 more", b"127.0.0.1  9014", b"127.0.0.1\t9014",
     b"0.0.0.0 9014", b":: 9014", b"224.0.0.1 9014", b"\xff\xfe 9014", b"127.0.0.1 \xd9\xa1", b"127.0.0.1:9014",
 ]  # fmt: skip
-"""What a peer may claim about itself in vain: no IP, no port, or an address that can be nobody's."""
+"""Ignored announcements: no IP, no port, or an unusable address."""
 DISCOVER = (
     "--discover=org",
     "--set=simplest.discover_networks=127.0.0.0/8",
@@ -68,7 +68,7 @@ def test_an_announcement_can_name_another_address_and_is_repeated_for_all_who_as
         client.expect(announcement * 2)
 
 
-# -- who is believed -------------------------------------------------------------------------------------
+# -- trusted announcements -------------------------------------------------------------------------------
 
 
 def test_bad_announcements_are_ignored_and_a_good_one_is_followed() -> None:

@@ -1,4 +1,4 @@
-"""What brokers in a circle ask of each other comes to rest."""
+"""Brokers in a ring stop exchanging subscriptions when clients stop changing theirs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kit.net import Net
 from kit.wire import wait_for
 
 STORM_LINES = 1000
-"""More than three brokers have to say to each other because of one client that comes and goes."""
+"""More lines than three brokers need for one client that connects and disconnects."""
 STABLE_LOOKS = 40
 
 

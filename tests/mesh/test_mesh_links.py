@@ -1,4 +1,4 @@
-"""A `simplest.peer` listener, as a peer made of nothing but a socket sees it."""
+"""The `simplest.peer` listener, with a plain socket as the peer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def link(room: Room, commands: bytes = b"") -> Peer:
     return room.simplest(commands, listener="simplest.peer")
 
 
-def asked_of(peer: Peer, room: Room) -> list[bytes]:
+def subscriptions_of(peer: Peer, room: Room) -> list[bytes]:
     """The subscriptions at a link so far, in any order; the subscription of a new client is the fence."""
     wish = b"fence.%d\n" % next(fences)
     room.simplest(b"sub " + wish).close()
@@ -54,34 +54,34 @@ def asked_of(peer: Peer, room: Room) -> list[bytes]:
     return sorted(line for line in lines if b"fence." not in line)
 
 
-# -- what a link is asked for ----------------------------------------------------------------------------
+# -- subscriptions at a link -------------------------------------------------------------------------------
 
 
 def test_patterns_of_clients_are_subscribed_at_links(room: Room) -> None:
     room.simplest(b"sub one\n")
     peer = link(room)
     room.client(b"unsubscribe all\nsubscribe two.>\n")
-    assert asked_of(peer, room) == [b"sub all", b"sub one", b"sub two.", b"unsub all"]
+    assert subscriptions_of(peer, room) == [b"sub all", b"sub one", b"sub two.", b"unsub all"]
 
 
 def test_a_shared_pattern_is_subscribed_once(room: Room) -> None:
     peer = link(room)
     one, two = room.simplest(b"sub x\n"), room.simplest(b"sub x\n")
     room.client(b"unsubscribe all\nsubscribe x\n")
-    asked = asked_of(peer, room)
-    assert asked.count(b"sub x") == 1
+    subscriptions = subscriptions_of(peer, room)
+    assert subscriptions.count(b"sub x") == 1
     room.send_commands(one, b"unsub x\n")
-    assert asked_of(peer, room) == []
+    assert subscriptions_of(peer, room) == []
     two.close()
-    assert asked_of(peer, room) == []
+    assert subscriptions_of(peer, room) == []
 
 
 def test_unused_patterns_are_unsubscribed_at_links(room: Room) -> None:
     peer = link(room)
     client = room.simplest(b"sub x\nsub y\nsub \n")
-    assert asked_of(peer, room) == [b"sub ", b"sub x", b"sub y"]
+    assert subscriptions_of(peer, room) == [b"sub ", b"sub x", b"sub y"]
     room.send_commands(client, b"unsub x\n")
-    assert asked_of(peer, room) == [b"unsub x"]
+    assert subscriptions_of(peer, room) == [b"unsub x"]
     client.close()
     peer.read_until(b"unsub y\n")
 
@@ -89,47 +89,47 @@ def test_unused_patterns_are_unsubscribed_at_links(room: Room) -> None:
 def test_reserved_topics_are_not_subscribed_at_links(room: Room) -> None:
     peer = link(room)
     room.simplest(b"sub polycast/events/\n")
-    assert asked_of(peer, room) == []
+    assert subscriptions_of(peer, room) == []
 
 
 def test_without_forwarding_patterns_of_links_are_not_propagated(room: Room) -> None:
     peer = link(room)
     link(room, b"sub x\n")
-    assert asked_of(peer, room) == []
+    assert subscriptions_of(peer, room) == []
 
 
 def test_without_forwarding_only_the_direct_name_is_subscribed(room: Room) -> None:
     peer = link(room)
     room.simplest(b"sub //x\n")
-    assert asked_of(peer, room) == [b"sub //x"]
+    assert subscriptions_of(peer, room) == [b"sub //x"]
 
 
 @pytest.mark.parametrize("text", [b"//x/", b"//fwd/x/"])
 def test_with_forwarding_both_names_are_subscribed(forward_room: Room, text: bytes) -> None:
     peer = link(forward_room)
     forward_room.simplest(b"sub " + text + b"\n")
-    assert asked_of(peer, forward_room) == [b"sub //fwd/x/", b"sub //x/"]
+    assert subscriptions_of(peer, forward_room) == [b"sub //fwd/x/", b"sub //x/"]
 
 
 def test_with_forwarding_and_two_links_everything_is_subscribed(forward_room: Room) -> None:
     one = link(forward_room, b"sub //x\n")
-    assert asked_of(one, forward_room) == []
+    assert subscriptions_of(one, forward_room) == []
     two = link(forward_room)
     one.expect(b"sub \n")
-    assert asked_of(two, forward_room) == [b"sub "]
+    assert subscriptions_of(two, forward_room) == [b"sub "]
     one.close()
     two.expect(b"unsub \n")
 
 
-# -- where messages go -----------------------------------------------------------------------------------
+# -- deliveries ------------------------------------------------------------------------------------------
 
 
 def test_messages_of_clients_go_to_subscribed_links(room: Room) -> None:
-    asked, not_asked = link(room, b"sub x\n"), link(room, b"sub y\n")
+    matching, other = link(room, b"sub x\n"), link(room, b"sub y\n")
     room.simplest(pub("ax", b"1"))
     room.send_as_controller(room.controller(), b"x.b 2\n")
-    asked.expect(pub("ax", b"1") + pub("x.b", b"2"))
-    room.expect_quiet(not_asked)
+    matching.expect(pub("ax", b"1") + pub("x.b", b"2"))
+    room.expect_quiet(other)
 
 
 def test_messages_of_links_go_to_clients(room: Room) -> None:
@@ -156,7 +156,7 @@ def test_messages_of_links_do_not_go_to_links(room: Room) -> None:
 def test_with_forwarding_messages_go_on_under_their_forwarded_name(forward_room: Room, name: str) -> None:
     source = link(forward_room, b"sub //fwd/x\nsub x\n")
     other = link(forward_room, b"sub //fwd/x\nsub x\n")
-    data = name.encode()  # not what another test said
+    data = name.encode()  # distinct from the messages of other tests
     forward_room.send_commands(source, pub(name, data))
     other.read_until(pub("//fwd/x", data))
     expect_only_asks(other, forward_room)
@@ -168,7 +168,7 @@ def expect_only_asks(peer: Peer, room: Room) -> None:
     room.simplest(pub("x", b"fence"))
     before = peer.read_until(pub("x", b"fence"))[: -len(pub("x", b"fence"))]
     assert all(line.startswith((b"sub ", b"unsub ")) for line in before.splitlines()), before
-    room.simplest(pub("x", b"another"))  # so that the next fence is none of two that are alike
+    room.simplest(pub("x", b"another"))  # the next fence differs from this one
     peer.expect(pub("x", b"another"))
 
 
@@ -188,7 +188,7 @@ def test_a_link_that_matches_both_names_gets_the_direct_one_only(forward_room: R
     peer.expect(pub("//both", b"1") + pub("//both", b"2"))
 
 
-def test_a_link_that_asked_for_the_forwarded_name_only_gets_that(forward_room: Room) -> None:
+def test_a_link_that_subscribed_to_the_forwarded_name_gets_only_that(forward_room: Room) -> None:
     peer = link(forward_room, b"sub //fwd/only\n")
     forward_room.simplest(pub("//only", b"1") + pub("only", b"2") + pub("//fwd/only", b"3"))
     peer.expect(pub("//fwd/only", b"1") + pub("//fwd/only", b"2") + pub("//fwd/only", b"3"))

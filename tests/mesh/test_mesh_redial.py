@@ -1,4 +1,4 @@
-"""Links that come and go."""
+"""Links that break and are dialled again."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def test_two_that_dial_each_other_keep_one_link_and_use_the_other_when_it_breaks
                 wait_for_links(broker, 1)
             expect_delivered(first, second, "x", b"there")
             expect_delivered(second, first, "x", b"and back")
-            kept = to_second if "leads to the same broker" in second.log() else to_first
-            kept.cut()
+            stored = to_second if "leads to the same broker" in second.log() else to_first
+            stored.cut()
             expect_delivered(first, second, "x", b"there again")
             expect_delivered(second, first, "x", b"and back again")
 

@@ -1,4 +1,4 @@
-"""Four brokers in a ring with a chord: there are always several ways, and every message comes once."""
+"""Four brokers in a ring with a chord: several paths, and every message is delivered once."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Listener:
     fanout: bool
     names: set[str]
 
-    def hear(self, size: int) -> list[bytes]:
-        heard: list[tuple[str, bytes]] = []
-        while len(heard) < size:
+    def receive(self, size: int) -> list[bytes]:
+        received: list[tuple[str, bytes]] = []
+        while len(received) < size:
             found, self.peer.read = self._read(self.peer.read)
-            heard += found
-            if len(heard) < size:
+            received += found
+            if len(received) < size:
                 self.peer.read += self.peer.socket.recv(65536)
-        assert {name for name, _ in heard} <= self.names
-        return [data for _, data in heard]
+        assert {name for name, _ in received} <= self.names
+        return [data for _, data in received]
 
     def _read(self, stream: bytes) -> tuple[list[tuple[str, bytes]], bytes]:
         if not self.fanout:
@@ -81,12 +81,12 @@ class Circle:
 
     def expect_once(self, topic: str) -> None:
         """Each broker publishes repeatedly; every subscriber gets each message once."""
-        said: list[bytes] = []
+        sent: list[bytes] = []
         for name in list(self.net.rooms) * 3:
-            said.append(b"%b %d" % (name.encode(), next(numbers)))
-            self.net.publish(name, pub(topic, said[-1]))
+            sent.append(b"%b %d" % (name.encode(), next(numbers)))
+            self.net.publish(name, pub(topic, sent[-1]))
         for way, listener in self.listeners.items():
-            assert sorted(listener.hear(len(said))) == sorted(said), way
+            assert sorted(listener.receive(len(sent))) == sorted(sent), way
         for name in list(self.net.rooms) * 2:
             self._expect_nothing_but(topic, b"last %b %d" % (name.encode(), next(numbers)), name)
 
@@ -94,7 +94,7 @@ class Circle:
         """A fence message from every side: a late copy would arrive before one of them."""
         self.net.publish(name, pub(topic, fence))
         for way, listener in self.listeners.items():
-            assert listener.hear(1) == [fence], way
+            assert listener.receive(1) == [fence], way
             assert listener.peer.read == b"", way
 
 
@@ -128,7 +128,7 @@ def test_messages_arrive_once_while_a_link_closes_and_opens(ring: Net, link: str
 
 
 def test_messages_arrive_once_in_a_chain(ring: Net) -> None:
-    """Without B - A and C - A what is left is B - C - D - A: three links from end to end."""
+    """Without B - A and C - A the path is B - C - D - A: three links."""
     circle = Circle(ring, text := topic_of_its_own())
     circle.wait_until_asked()
     for link in ("BA", "CA"):
@@ -152,10 +152,10 @@ def test_a_plain_name_arrives_once(ring: Net) -> None:
         listeners[f"substring at {broker}"] = Listener(substring, False, {name, f"//fwd/{name}"})
     ring.wait_for_subscriptions(name)
     for broker in [*NAMES, *NAMES]:
-        said = b"%b %d" % (broker.encode(), next(numbers))
-        ring.publish(broker, pub(name, said))
+        sent = b"%b %d" % (broker.encode(), next(numbers))
+        ring.publish(broker, pub(name, sent))
         for way, listener in listeners.items():
-            assert listener.hear(1) == [said], way
+            assert listener.receive(1) == [sent], way
 
 
 def test_fanout_messages_reach_every_broker(ring: Net) -> None:
@@ -187,17 +187,17 @@ def test_nothing_is_lost_or_doubled_while_a_link_comes_and_goes(ring: Net) -> No
         for name, room in ring.rooms.items()
     }
     ring.wait_for_subscriptions(topic)
-    said = [b"%d" % next(numbers) for _ in range(120)]
-    for turn, data in enumerate(said):
+    sent = [b"%d" % next(numbers) for _ in range(120)]
+    for turn, data in enumerate(sent):
         if turn % 20 == 10:
             ring.links["CA"].cut()
         if turn % 20 == 19:
             ring.links["CA"].restore()
         ring.publish("A", pub(topic, data))
     for name, listener in listeners.items():
-        assert sorted(listener.hear(len(said))) == sorted(said), name
+        assert sorted(listener.receive(len(sent))) == sorted(sent), name
     ring.links["CA"].restore()
     ring.wait_for_subscriptions(topic, links="CA")
     ring.publish("A", pub(topic, b"end"))
     for name, listener in listeners.items():
-        assert listener.hear(1) == [b"end"], name
+        assert listener.receive(1) == [b"end"], name

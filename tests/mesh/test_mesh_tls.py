@@ -37,7 +37,7 @@ def certificate(authority: Authority) -> Path:
 def listening(
     certificate: Path, *names: str, host: str = "127.0.0.1", flags: tuple[str, ...] = ()
 ) -> Iterator[Broker]:
-    """Over TLS with these listeners, besides all that are plain."""
+    """These listeners use TLS; the others are plain."""
     secure = [f"--listen={name}=tls://{host}:0" for name in names]
     with Broker(f"--set=tls.certificate={certificate}", *secure, *flags) as broker:
         yield broker
@@ -73,8 +73,8 @@ def test_a_server_that_another_authority_signed_is_refused_until_that_is_believe
     config = tmp_path / "polycast.toml"
     config.write_text(f'[tls]\nca = "{stranger.file}"\n')
     with listening(certificate, "simplest.peer") as first, Broker(f"--config={config}", peer(first)) as second:
-        told = second.wait_for_log("certificate verification failed")
-        assert "unable to get local issuer certificate (tls.ca sets the authorities)" in told
+        reported = second.wait_for_log("certificate verification failed")
+        assert "unable to get local issuer certificate (tls.ca sets the authorities)" in reported
         wait_for(lambda: first.log().count("TLS failed: ") >= 3, "it to be dialled again")
         assert ": connected" not in second.log()
         config.write_text(f'[tls]\nca = "{authority.file}"\n')
@@ -92,7 +92,7 @@ def test_a_certificate_for_another_host_is_refused(authority: Authority, certifi
 
 
 def test_a_peer_that_does_not_speak_tls(authority: Authority) -> None:
-    with Broker(listen=("fanout.client",)) as first:  # it greets
+    with Broker(listen=("fanout.client",)) as first:  # fanout greets
         flag = f"--peer=tls://127.0.0.1:{first.ports['fanout.client']}"
         with Broker(flag, believing(authority)) as second:
             second.wait_for_log("TLS failed: wrong version number; retrying until it succeeds")
@@ -125,7 +125,7 @@ def test_both_ends_are_known_by_their_certificates(authority: Authority, tmp_pat
             return "localhost may not publish to 'a.1'" in branch.log()
 
         wait_for(carried, "what branch may have, and head may not publish")
-        assert "may not publish to 'c.1'" not in branch.log()  # it was not sent
+        assert "may not publish to 'c.1'" not in branch.log()  # the message was not sent
         here.simplest(b"sub \n")
 
         def carried_back() -> bool:
@@ -215,14 +215,14 @@ def test_the_broker_dials_a_sub_of_nng(authority: Authority, certificate: Path) 
         with Broker(flag, believing(authority)) as broker, Room(broker) as room:
             broker.wait_for_log(": connected")
 
-            def heard() -> bool:
+            def received() -> bool:
                 room.simplest(pub("x", b"hello"))
                 return remote.recv_now() is not None
 
-            wait_for(heard, "the socket to hear")
+            wait_for(received, "the socket to hear")
 
 
-# -- what is needed --------------------------------------------------------------------------------------
+# -- required settings -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
