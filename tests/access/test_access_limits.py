@@ -169,7 +169,7 @@ def test_incomplete_frames_share_a_limit_and_all_complete(tmp_path: Path) -> Non
     """These peers have rights; there is not enough memory for all frames at once."""
     payload = b"x" * 4 * MIB
     frame = b"pub open %d %b\n" % (len(payload), payload)
-    limits = f"[limits]\ntotal_receive_bytes = {8 * MIB}\n"
+    limits = f"[limits]\ntotal_receive_bytes = {8 * MIB}\nqueue_bytes = {PUBLISHERS * len(frame)}\n"
     with closed_doors(tmp_path, more=limits, fresh=True) as broker, ExitStack() as peers:
         subscribers = peers.enter_context(broker.connect_file("simplest"))
         subscribe(broker, subscribers, b"sub open\n")

@@ -96,6 +96,14 @@ class Fleet:
         self.disk: SmallDisk | None = None
 
     def __enter__(self) -> Fleet:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
         for proxy in self.servers.links.values():
             self._stack.enter_context(proxy)
         self._stack.enter_context(self.servers)
@@ -105,7 +113,6 @@ class Fleet:
             self.add(name).launch()
         for node in self.nodes.values():
             node.wait_until_ready()
-        return self
 
     def __exit__(self, *_: object) -> None:
         for node in self.nodes.values():

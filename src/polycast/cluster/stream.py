@@ -6,9 +6,11 @@ where the log begins."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -30,6 +32,10 @@ DEFAULT_REPLICAS = 3
 MAX_MESSAGE_BYTES = 2 * 1024 * 1024
 NOT_FOUND = 404
 STREAM_EXISTS = 10058
+NO_SUITABLE_PEERS = 10005
+PLACEMENT_SECONDS = 15.0
+"""Servers that have just started do not know each other yet."""
+PLACEMENT_RETRY_SECONDS = 0.2
 
 
 class ApiError(PolycastError):
@@ -133,12 +139,23 @@ class Stream:
             },
         }  # fmt: skip
         try:
-            await self.call(f"STREAM.CREATE.{self.name}", config)
+            await self._place(config)
         except ApiError as error:
             if error.number != STREAM_EXISTS:  # another node was first
                 text = f"the stream {self.name} with {replicas} replicas cannot be created: {error}"
                 hint = "start more servers, give them more storage, or set cluster.replicas or cluster.max_bytes"
                 raise StartError(text, hint) from error
+
+    async def _place(self, config: dict[str, Any]) -> None:
+        deadline = time.monotonic() + PLACEMENT_SECONDS
+        while True:
+            try:
+                await self.call(f"STREAM.CREATE.{self.name}", config)
+                return
+            except ApiError as error:
+                if error.number != NO_SUITABLE_PEERS or time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(PLACEMENT_RETRY_SECONDS)
 
     async def publish(self, data: bytes, message_id: str, seconds: float) -> int:
         """The stream sequence of the message, or of the earlier one with the same id."""
