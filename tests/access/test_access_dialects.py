@@ -146,7 +146,7 @@ def test_hermod_subscriptions(wish: dict[str, Any], broker: Broker) -> None:
 @pytest.mark.parametrize("route", ["polycast/stats", "polycast/topics", "polycast/nothing", "secret"])
 def test_hermod_requests(route: str, broker: Broker) -> None:
     with broker.connect("hermod.sub") as peer:
-        peer.send(json.dumps({"ask": route, "id": 7}).encode())
+        peer.send(json.dumps({"request": route, "id": 7}).encode())
         text = json.loads(peer.read_until(b"\n"))
         assert text == {"status": "ERROR", "id": 7, "code": 403, "message": "Forbidden"}
 

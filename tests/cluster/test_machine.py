@@ -163,7 +163,7 @@ def test_a_frame_is_found_again_after_a_restart_and_changes_nothing() -> None:
     node = machine()
     found = [node.apply(sequence, row) for sequence, row in enumerate(rows, 1)]
     assert [outcome.verdict for outcome in found] == [Verdict.PART, Verdict.APPLIED, Verdict.APPLIED]
-    assert found[2].frame == frame._replace(places=[1, 3])
+    assert found[2].frame == frame._replace(sequences=[1, 3])
     node.first_staged = lambda: 1
     again = ApplyMachine(Ledger(micros=10**6), node.position)
     assert again.resume == 1
@@ -185,7 +185,7 @@ def test_a_commit_publishes_the_rows_of_the_frames_that_it_names_or_nothing() ->
     found = to_proposal(proposed, columns, [frame])
     assert found.bulk.columns.equals(bulk.columns)  # type: ignore[union-attr]
     assert found._replace(bulk=None) == Proposal((), "source", 5, batch, 2, None)
-    with pytest.raises(ForeignMessageError, match="no frame"):
+    with pytest.raises(ForeignMessageError, match="not the parts of one frame"):
         join_frame([message, message], [7, 8])
     for wrong in ([], [frame, frame], [frame._replace(batch=BatchKey("you", "id"))], [frame._replace(data=b"?")]):
         with pytest.raises(ForeignMessageError):

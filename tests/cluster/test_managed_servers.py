@@ -18,7 +18,7 @@ from kit.program import polycast
 from kit.replay import publish
 from kit.subscribers import send_request
 from kit.wire import wait_for
-from polycast.cluster.nats_server import answers
+from polycast.cluster.nats_server import responds
 
 
 def send(node: Broker, topic: str, *payloads: bytes) -> None:
@@ -66,7 +66,7 @@ def test_a_single_broker_becomes_the_first_of_three_nodes_with_managed_servers(t
     tables = [read_table(tmp_path / name / "log") for name in NAMES]
     assert tables[0]["payload"].to_pylist() == [b"before", b"after", b"killed"]
     assert tables[0].equals(tables[1])
-    assert not any(answers(flag.partition("=")[2].partition("=")[2]) for flag in [each[2] for each in flags])
+    assert not any(responds(flag.partition("=")[2].partition("=")[2]) for flag in [each[2] for each in flags])
 
 
 def check_files(folder: Path) -> None:

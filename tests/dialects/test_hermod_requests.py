@@ -91,7 +91,7 @@ def test_a_late_response_is_ignored() -> None:
 
 @pytest.mark.parametrize(
     ("word", "code"),
-    [("NotFound", 404), ("BadRequest: limit", 400), ("Busy", 503), ("NotKept: no log", 501), ("own: words", 500)],
+    [("NotFound", 404), ("BadRequest: limit", 400), ("Busy", 503), ("NoLog: no log", 501), ("own: words", 500)],
 )
 def test_failures_have_codes_and_end_nothing(word: str, code: int) -> None:
     data = to_response(1, False, Body(word.encode(), Format.TEXT))

@@ -161,7 +161,7 @@ def connections(peer: Peer) -> list[dict[str, Any]]:
 
 
 def ask(peer: Peer, route: str, body: object) -> dict[str, Any]:
-    peer.send(json.dumps({"ask": route, "id": 1, "body": body}).encode())
+    peer.send(json.dumps({"request": route, "id": 1, "body": body}).encode())
     size = json.loads(peer.read_until(b"}"))["payload_size"]
     found: dict[str, Any] = json.loads(peer.read_until(b"\n")[:size])
     return found

@@ -84,7 +84,7 @@ def test_a_stream_reads_new_messages(broker: Broker) -> None:
 def test_no_broker_and_no_log(broker: Broker) -> None:
     with pytest.raises(StartError, match=r"cannot reach tcp://127.0.0.1:1: .*hint: is a broker running there"):
         read({"at": "tcp://127.0.0.1:1", "retrySeconds": "0"})
-    with Broker(listen=("hermod.pub",)) as forgetful, pytest.raises(StartError, match="NotKept"):
+    with Broker(listen=("hermod.pub",)) as forgetful, pytest.raises(StartError, match="NoLog"):
         read(to_options(forgetful))
 
 

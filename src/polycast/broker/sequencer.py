@@ -62,7 +62,7 @@ class StagedFrame(NamedTuple):
     """An Arrow IPC stream."""
     dropped: bool = False
     """The stage is dropped."""
-    places: Sequence[int] = ()
+    sequences: Sequence[int] = ()
     """Where the replicated log has it."""
 
 
@@ -178,7 +178,7 @@ class ClusterSequencer(Sequencer, Protocol):
 
     def stage(self, frame: StagedFrame, on_applied: Callable[[], None]) -> None: ...
 
-    async def read_frame(self, places: Sequence[int]) -> StagedFrame:
+    async def read_frame(self, sequences: Sequence[int]) -> StagedFrame:
         """A frame from the replicated log."""
         ...
 

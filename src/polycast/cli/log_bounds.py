@@ -43,6 +43,6 @@ def _offsets(client: Client, pattern: Pattern, **asked: Any) -> list[int]:
     response = client.request(ROUTE, to_body({"pattern": str(pattern), "bodies": False, **asked}))
     if not response.success:
         text = str(response.value)
-        code = FORBIDDEN if text == "Forbidden" else NO_LOG if text.startswith("NotKept") else 0
+        code = FORBIDDEN if text == "Forbidden" else NO_LOG if text.startswith("NoLog") else 0
         raise RefusedError(f"{client.address}: {text}", code)
     return [row["offset"] for row in response.value if "offset" in row]

@@ -1,4 +1,4 @@
-"""Connecting to the servers of the stream. Failures are words for the operator."""
+"""Connects to the NATS servers of the stream. Errors tell the operator the cause and the cure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from nats.errors import AuthorizationError
 
 from polycast.cluster.managed_server import password_file
-from polycast.cluster.nats_server import USER, read_password, to_own_place
+from polycast.cluster.nats_server import USER, read_password, to_local_address
 from polycast.cluster.stream import ApiError, Stream
 from polycast.errors import StartError, UsageError
 from polycast.server.settings import ClusterSettings, Settings
@@ -31,7 +31,8 @@ async def open_stream(
     settings: Settings,
     before: Callable[[Stream], Awaitable[object]] | None = None,
 ) -> Stream:
-    """`before` is awaited without a majority of the servers. Raises StartError if they cannot be used."""
+    """Awaits `before` as soon as a server is connected, which does not need a majority of the servers. Raises
+    StartError if the servers cannot be used."""
     wanted = settings.cluster
     connection = await _connect(settings)
     stream = Stream(connection, wanted.stream)
@@ -64,7 +65,7 @@ async def _connect(settings: Settings) -> Client:
         nats.connect(
             servers, name=f"polycast {wanted.node}", error_cb=note, max_reconnect_attempts=-1,
             reconnect_time_wait=0.25, connect_timeout=2, ping_interval=2, max_outstanding_pings=2,
-            pending_size=0,  # else a reconnect sends what was published before it
+            pending_size=0,  # a reconnect must not send old publications
             **options,
         )
     )  # fmt: skip
@@ -83,10 +84,10 @@ async def _connect(settings: Settings) -> Client:
 
 
 def _to_servers(wanted: ClusterSettings) -> list[str]:
-    """The own server names the others."""
+    """A managed server is enough: it tells the client the addresses of the others."""
     if wanted.servers or not wanted.manage:
         return list(wanted.servers)
-    host, port = to_own_place(wanted.listen)
+    host, port = to_local_address(wanted.listen)
     return [f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"]
 
 
@@ -110,7 +111,7 @@ def _to_start_error(where: str, error: BaseException, refused: bool) -> StartErr
     if refused:
         hint = "write nats://USER:PASSWORD@HOST:PORT, or name a credentials file with cluster.credentials"
         return StartError(f"the servers at {where} refuse the credentials of this node", hint)
-    return StartError(f"no server answers at {where}: {error}", "start nats-server there, with JetStream")
+    return StartError(f"no server responds at {where}: {error}", "start nats-server there, with JetStream")
 
 
 def _check_version(connection: Client) -> None:
@@ -123,8 +124,8 @@ def _check_version(connection: Client) -> None:
 
 
 async def _wait_for_jetstream(stream: Stream, connection: Client, wanted: ClusterSettings) -> None:
-    """Servers that start together need a moment to elect a leader. A managed one waits for those of other hosts:
-    if the node ended, its server would end as well."""
+    """Servers that start together need a moment to elect a leader. A node with a managed server waits for the
+    servers of other hosts without a limit: if the node stopped, its own server would stop with it."""
     if not connection._server_info.get("jetstream"):
         where = connection.connected_url.netloc.rpartition("@")[2] if connection.connected_url else "?"
         raise StartError(f"the server at {where} has no JetStream", "start nats-server with --jetstream")

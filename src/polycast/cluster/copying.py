@@ -1,8 +1,9 @@
-"""Copying the log of another node, while both the cluster and that node go on.
+"""Copies the log of another node, while that node and the cluster continue to work.
 
-Segments are only appended to, and snapshots never change. A copy of all files, the last segment cut off anywhere,
-is therefore a log that recovery accepts, with the position in the stream that belongs to its last group. The
-digest of every file is compared. The copy becomes the log when it is complete."""
+Segments are only appended to, and snapshots never change. A copy of all files, with the last segment cut off
+anywhere, is therefore a log that recovery accepts; its last group has the matching stream position. The digest of
+every file is compared. The copy replaces the log when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from polycast.cluster.peers import NodeStatus, ask, collect
+from polycast.cluster.peers import NodeStatus, collect, request_node
 from polycast.cluster.stream import Stream, StreamInfo
 from polycast.errors import ClusterError
 from polycast.log.files.disk import DISK
@@ -27,7 +28,7 @@ log = logging.getLogger("polycast.cluster")
 
 CHUNK_BYTES = 512 * 1024
 ATTEMPTS = 5
-"""A file may be sealed or removed while it is copied."""
+"""A file may be sealed or removed while it is copied; then the copy starts again."""
 COPIED = re.compile(
     rf"[0-9]{{20}}(?:{'|'.join(map(re.escape, (HOT, SEALED, TOPICS, BATCHES)))})|{re.escape(STATE)}"
 )
@@ -48,7 +49,7 @@ class FileRange(msgspec.Struct, frozen=True):
 
 
 def list_files(folder: Path) -> list[FileRange]:
-    """In the order to copy: snapshots before the segments, which may have grown since."""
+    """The files in the order to copy them: snapshots first, because segments grow meanwhile."""
     found = [
         FileRange(path.name, 0, path.stat().st_size)
         for path in sorted(folder.iterdir())
@@ -64,7 +65,7 @@ def read_range(folder: Path, wanted: FileRange) -> bytes:
 
 
 def digest_range(folder: Path, wanted: FileRange) -> str:
-    """Of the first `size` bytes."""
+    """The digest of the first `size` bytes."""
     digest = xxhash.xxh3_128()
     left = wanted.size
     with _path(folder, wanted).open("rb") as file:
@@ -92,35 +93,37 @@ async def copy_log(stream: Stream, node: str, folder: Path, info: StreamInfo) ->
         try:
             size = await _copy_all(stream, source.node, target)
         except ClusterError as error:
-            log.warning("the copy begins again: %s", error)
+            log.warning("copying the log again: %s", error)
             if attempt == ATTEMPTS - 1:
                 raise
             continue
         break
-    shutil.rmtree(folder, ignore_errors=True)  # empty, or it would have been moved
+    shutil.rmtree(folder, ignore_errors=True)  # empty: move_aside has moved a log
     target.rename(folder)
     DISK.sync_folder(folder.parent)
     log.info("copied the log of the node %s: %s bytes", source.node, f"{size:,}")
 
 
 async def _find_source(stream: Stream, node: str, info: StreamInfo) -> NodeStatus:
-    """The node that is furthest in this stream, and far enough."""
+    """The node that has applied the most of this stream, if the stream still has what follows."""
     found = [status for status in await collect(stream) if status.node != node and status.stream == info.id]
     usable = [status for status in found if status.sequence + 1 >= info.first]
     if not usable:
         text = f"this node needs a copy of the log: the stream begins at message {info.first:,}"
         if info.genesis.next:
             text += f", and at offset {info.genesis.next:,}"
-        raise NoSourceError(f"{text}; no node that has it responds", "start the node with the longest log first")
+        raise NoSourceError(
+            f"{text}; no running node has these messages", "start the node with the longest log first"
+        )
     return max(usable, key=lambda status: status.sequence)
 
 
 async def _copy_all(stream: Stream, source: str, target: Path) -> int:
-    listed = msgspec.json.decode(await ask(stream, source, "files"), type=list[FileRange])
+    listed = msgspec.json.decode(await request_node(stream, source, "files"), type=list[FileRange])
     total = 0
     for file in listed:
         if not COPIED.fullmatch(file.name):
-            raise ClusterError(f"the node {source} lists {file.name!r}, which is no file of a log")
+            raise ClusterError(f"the node {source} lists {file.name!r}, which is not a file of a log")
         await _copy_file(stream, source, target, file)
         total += file.size
     DISK.sync_folder(target)
@@ -134,21 +137,21 @@ async def _copy_file(stream: Stream, source: str, target: Path, file: FileRange)
         at = 0
         while at < file.size:
             wanted = FileRange(file.name, at, min(CHUNK_BYTES, file.size - at))
-            data = await ask(stream, source, "read", wanted)
+            data = await request_node(stream, source, "read", wanted)
             if not data:
-                raise ClusterError(f"{file.name} became shorter")
+                raise ClusterError(f"{file.name} became shorter while it was copied")
             out.write(data)
             digest.update(data)
             at += len(data)
         await asyncio.to_thread(DISK.sync, out.fileno())
-    there = msgspec.json.decode(await ask(stream, source, "digest", file), type=str)
+    there = msgspec.json.decode(await request_node(stream, source, "digest", file), type=str)
     if there != digest.hexdigest():
         raise ClusterError(f"{file.name} has the digest {digest.hexdigest()} here and {there} at {source}")
     log.debug("%s: %s bytes in %.1f s", file.name, f"{file.size:,}", time.monotonic() - began)
 
 
 def move_aside(folder: Path) -> None:
-    """Nothing is removed: the operator may."""
+    """Renames the folder. Only the operator removes it."""
     target = folder.with_name(f"{folder.name}.before-{int(time.time())}")
     folder.rename(target)
     DISK.sync_folder(folder.parent)

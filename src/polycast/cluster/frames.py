@@ -1,6 +1,8 @@
-"""Frames of staged rows, read from the stream: the rows of a commit.
+"""Reads the rows of a commit from the stream: its staged frames.
 
-A frame lies where its messages are stored. All nodes read the same bytes there, so all publish the same rows."""
+A commit names the stream sequences of its frames. All nodes read the same bytes there, so all publish the same
+rows.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,15 @@ AGAIN_SECONDS = 0.2
 
 
 async def read_commit_rows(stream: Stream, body: memoryview) -> Proposal:
-    """Raises ForeignMessageError if it names something else, RemovedError if the stream has removed a frame."""
+    """Raises ForeignMessageError if the commit names other messages than frames, RemovedError if the stream has
+    removed a frame."""
     proposed, columns = read_commit(body)
-    frames = [await read_frame(stream, places) for places in columns.frames]
+    frames = [await read_frame(stream, sequences) for sequences in columns.frames]
     return await asyncio.to_thread(to_proposal, proposed, columns, frames)
 
 
-async def read_frame(stream: Stream, places: Sequence[int]) -> StagedFrame:
-    return join_frame([await _get(stream, place) for place in places], places)
+async def read_frame(stream: Stream, sequences: Sequence[int]) -> StagedFrame:
+    return join_frame([await _get(stream, sequence) for sequence in sequences], sequences)
 
 
 async def _get(stream: Stream, sequence: int) -> bytes:

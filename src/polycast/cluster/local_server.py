@@ -1,7 +1,8 @@
 """A nats-server on this machine, as a process of `polycast up --nodes`: `python -m polycast.cluster.local_server`.
 
-Writes its configuration, starts it, prints `ready` when it answers, and ends with it. It takes connections of this
-machine alone, with a password that only the processes of one `polycast up` know.
+Writes the configuration, starts the server, prints `ready` when the server responds, and ends with the server. The
+server accepts connections from this machine only, with a password that only the processes of one `polycast up`
+know.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import time
 
 import msgspec
 
-from polycast.cluster.nats_server import ServerPlan, answers, find_program, write_configuration
+from polycast.cluster.nats_server import ServerPlan, find_program, responds, write_configuration
 from polycast.errors import PolycastError
 
 START_SECONDS = 20.0
 PASSWORD = "POLYCAST_NATS_PASSWORD"
-"""In the environment: arguments are visible to all accounts."""
+"""An environment variable, because all accounts of a machine can see arguments."""
 
 
 def run(plan: ServerPlan) -> int:
@@ -29,7 +30,7 @@ def run(plan: ServerPlan) -> int:
         process = subprocess.Popen([find_program(), "-c", str(file)], stdout=out, stderr=out)
     signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
     deadline = time.monotonic() + START_SECONDS
-    while process.poll() is None and not answers(plan.listen):
+    while process.poll() is None and not responds(plan.listen):
         if time.monotonic() > deadline:
             process.kill()
         time.sleep(0.05)
@@ -42,7 +43,7 @@ def run(plan: ServerPlan) -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
+    """Ports that were free a moment ago, on the loopback address."""
     opened = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports: list[int] = [each.getsockname()[1] for each in opened]
     for each in opened:

@@ -55,16 +55,16 @@ class Parts:
     """The stream sequence of the first part."""
     number: int
     found: list[memoryview] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)
 
     def add(self, sequence: int, body: memoryview) -> None:
         self.found.append(body)
-        self.places.append(sequence)
+        self.sequences.append(sequence)
 
 
 class Whole(NamedTuple):
     body: bytes | memoryview
-    places: Sequence[int]
+    sequences: Sequence[int]
 
 
 class ApplyMachine:
@@ -158,7 +158,7 @@ class ApplyMachine:
         if parts is None or len(parts.found) != head.part:
             raise ForeignMessageError(f"part {head.part} without the parts before it")
         parts.add(sequence, body)
-        return Whole(b"".join(parts.found), parts.places) if head.part == head.parts - 1 else None
+        return Whole(b"".join(parts.found), parts.sequences) if head.part == head.parts - 1 else None
 
     def _drop_parts(self, sequence: int) -> None:
         """Of proposers that did not finish."""
@@ -187,7 +187,7 @@ class ApplyMachine:
         if head.part < head.parts - 1:
             return None
         del self._frames[head.node]
-        return read_frame(b"".join(parts.found), parts.places)
+        return read_frame(b"".join(parts.found), parts.sequences)
 
     def _collect_parts(self, sequence: int, head: Head, body: memoryview) -> None:
         if sequence == self._missing.get(head.node):

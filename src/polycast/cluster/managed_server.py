@@ -1,7 +1,7 @@
-"""The nats-server of a node with `cluster.manage`: a child of the broker.
+"""The nats-server of a node with `cluster.manage`: a child process of the broker.
 
-Its folder is DIR/nats. It is started again when it ends, later each time, and stopped after the node. The kernel
-ends it if the broker is killed (Linux).
+Its folder is DIR/nats. A server that ended is restarted, with growing pauses. The server is stopped after the
+node. On Linux the kernel ends the server if the broker is killed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from types import TracebackType
 from polycast.cluster.nats_server import (
     ServerPlan,
     ServerTls,
-    answers,
     find_program,
     read_password,
+    responds,
     write_configuration,
 )
 from polycast.cluster.tasks import end_tasks
@@ -34,7 +34,7 @@ POLL_SECONDS = 0.05
 FIRST_PAUSE_SECONDS = 0.25
 LAST_PAUSE_SECONDS = 15.0
 STABLE_SECONDS = 60.0
-"""After so long the pauses begin again with the first."""
+"""After a run of this length, the pauses start again from the shortest."""
 LAST_LINES_BYTES = 400
 
 BOUND_TO_PARENT = """\
@@ -45,7 +45,8 @@ if os.getppid() != int(sys.argv[1]):
     os._exit(1)
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""PR_SET_PDEATHSIG, SIGTERM. A program of its own: the broker has threads, and must run nothing after a fork."""
+"""Sets PR_SET_PDEATHSIG to SIGTERM. This needs a program of its own: the broker has threads, so no Python may run
+after its fork."""
 
 
 def to_plan(settings: Settings) -> ServerPlan:
@@ -60,7 +61,7 @@ def password_file(settings: Settings) -> Path:
 
 
 class ManagedServer:
-    """`async with ManagedServer(settings):` it answers, and is watched."""
+    """`async with ManagedServer(settings):` runs while the server responds, and restarts a server that ended."""
 
     def __init__(self, settings: Settings) -> None:
         self._plan = to_plan(settings)
@@ -76,8 +77,8 @@ class ManagedServer:
         while not await self._is_up():
             if time.monotonic() > deadline:
                 await self._stop()
-                text = f"nats-server does not answer at {self._plan.listen}: {self._last_lines()}"
-                raise StartError(text, f"{self._plan.log_file} has more")
+                text = f"nats-server does not respond at {self._plan.listen}: {self._last_lines()}"
+                raise StartError(text, f"{self._plan.log_file} has the details")
             await asyncio.sleep(POLL_SECONDS)
         self._watching = asyncio.create_task(self._watch())
         return self
@@ -93,16 +94,16 @@ class ManagedServer:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-c", BOUND_TO_PARENT, str(os.getpid()), find_program(), "-c",
                 str(self._file), stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out,
-                start_new_session=True,  # ctrl-C is for the broker, which stops its server last
+                start_new_session=True,  # ctrl-C must reach only the broker, which stops its server last
             )  # fmt: skip
 
     async def _is_up(self) -> bool:
-        """One that ended starts again: the server of a broker that was killed may still be ending."""
+        """Restarts a server that ended: after a kill of the broker, its old server may still hold the port."""
         if self._process.returncode is not None:
             await asyncio.sleep(FIRST_PAUSE_SECONDS)
             await self._start()
             return False
-        return await asyncio.to_thread(answers, self._plan.listen) and self._process.returncode is None
+        return await asyncio.to_thread(responds, self._plan.listen) and self._process.returncode is None
 
     async def _watch(self) -> None:
         pause = FIRST_PAUSE_SECONDS

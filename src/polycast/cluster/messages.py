@@ -2,14 +2,14 @@
 
     "PC"  version, 1 byte  length of the head, int32  head  body
 
-The head says who proposed, and which part of the body this message has: a body that is too large for one message
-is cut into several, which are applied with the last one. The body has the proposals that a node gathered in one
-turn of its event loop, or a frame of staged rows, or a commit: a proposal that names the frames with its rows by
-their stream sequences. Head and body are MessagePack. The payloads of a burst are two buffers, like a binary
-column of Arrow: the edges between the values as int32, and their bytes.
+The head names the node, and the part of the body that this message has: a body that is too large for one message
+is cut into parts, and is applied with the last part. The body has the proposals that a node gathered in one turn
+of its event loop, or a frame of staged rows, or a commit: a proposal that names the frames with its rows by their
+stream sequences. Head and body are MessagePack. The payloads of a burst are two buffers, like a binary column of
+Arrow: the edges between the values as int32, and their bytes.
 
-A message that cannot be read is no proposal. All nodes skip it alike, so whether it can be read depends on nothing
-but its bytes.
+All nodes skip a message that cannot be read. Whether a message can be read depends on its bytes alone, so all
+nodes agree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VERSION = 1
 MAGIC = b"PC%c" % VERSION
 PREFIX = struct.Struct("<3si")
 MESSAGE_BYTES = 768 * 1024
-"""A larger body is cut. A server takes 1 MiB unless it is told otherwise."""
+"""A larger body is cut into parts. The default limit of nats-server is 1 MiB."""
 EDGE_BYTES = 4
 
 
@@ -46,14 +46,14 @@ class MessageKind(IntEnum):
 class Head(msgspec.Struct, frozen=True, array_like=True):
     node: str
     incarnation: int
-    """Later for every start of the node."""
+    """Higher after every start of the node."""
     number: int
     """Counts the messages of an incarnation, from 1."""
     part: int = 0
     parts: int = 1
     kind: MessageKind = MessageKind.BURSTS
     first: int = 0
-    """Retention: all nodes remove what lies before this offset."""
+    """Retention: all nodes remove the offsets below this one."""
 
 
 class BurstColumns(msgspec.Struct, array_like=True):
@@ -97,7 +97,7 @@ class StreamMessage(NamedTuple):
 
 
 class ForeignMessageError(Exception):
-    """The message is no proposal."""
+    """The message is not a proposal of a node."""
 
 
 _to_bytes = msgspec.msgpack.Encoder().encode
@@ -140,7 +140,7 @@ def _to_columns(burst: Burst) -> BurstColumns:
 
 
 def _to_bulk_columns(bulk: Bulk) -> BulkColumns:
-    return BulkColumns(bulk.dialect, [list(places) for places in bulk.frames])
+    return BulkColumns(bulk.dialect, [list(sequences) for sequences in bulk.frames])
 
 
 # -- reading ---------------------------------------------------------------------------------------------
@@ -150,10 +150,10 @@ def read_message(data: bytes) -> StreamMessage:
     try:
         magic, size = PREFIX.unpack_from(data)
         if magic != MAGIC:
-            raise ForeignMessageError("it does not begin like a proposal")
+            raise ForeignMessageError("the first bytes are not those of a proposal")
         view = memoryview(data)[PREFIX.size :]
         if not 0 <= size <= len(view):
-            raise ForeignMessageError("it is cut off")
+            raise ForeignMessageError("the head is cut off")
         head = _read_head(view[:size])
     except (struct.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ForeignMessageError(str(error)) from error
@@ -169,17 +169,17 @@ def read_body(body: bytes | memoryview) -> list[Proposal]:
         raise ForeignMessageError(str(error)) from error
 
 
-def read_frame(body: bytes | memoryview, places: Sequence[int]) -> StagedFrame:
+def read_frame(body: bytes | memoryview, sequences: Sequence[int]) -> StagedFrame:
     try:
         found = _read_frame(body)
     except _UNREADABLE as error:
         raise ForeignMessageError(str(error)) from error
     batch = BatchKey(found.owner, found.batch_id)
-    return StagedFrame(batch, found.name, found.before, found.rows, found.data, found.dropped, places)
+    return StagedFrame(batch, found.name, found.before, found.rows, found.data, found.dropped, sequences)
 
 
-def join_frame(messages: Sequence[bytes], places: Sequence[int]) -> StagedFrame:
-    """A frame from the messages that have its parts."""
+def join_frame(messages: Sequence[bytes], sequences: Sequence[int]) -> StagedFrame:
+    """Joins a frame that was cut into these messages."""
     found = [read_message(data) for data in messages]
     first = found[0].head if found else None
     for part, (head, _) in enumerate(found):
@@ -187,30 +187,30 @@ def join_frame(messages: Sequence[bytes], places: Sequence[int]) -> StagedFrame:
             first.node, first.incarnation, first.number + part, part, len(found), MessageKind.FRAME
         )
         if head != wanted:
-            raise ForeignMessageError("a commit names messages that are no frame")
-    return read_frame(b"".join(body for _, body in found), places)
+            raise ForeignMessageError("a commit names messages that are not the parts of one frame")
+    return read_frame(b"".join(body for _, body in found), sequences)
 
 
 def read_commit(body: bytes | memoryview) -> tuple[Proposed, BulkColumns]:
-    """A commit without its rows."""
+    """Reads a commit, without the rows of its frames."""
     try:
         [proposed] = _read_body(body)
     except _UNREADABLE as error:
         raise ForeignMessageError(str(error)) from error
     if proposed.bursts or not proposed.bulk or not proposed.batch:
-        raise ForeignMessageError("a commit has rows and their batch id")
+        raise ForeignMessageError("a commit without rows or without a batch id")
     return proposed, proposed.bulk
 
 
 def to_proposal(proposed: Proposed, columns: BulkColumns, frames: Sequence[StagedFrame]) -> Proposal:
-    """A commit with its rows."""
+    """A commit, with the rows of its frames."""
     try:
         parts = [part for frame in frames if frame.rows for part in from_stream(frame.data)]
         bulk = to_bulk(columns.dialect, join_columns(parts), columns.frames)
     except (*_UNREADABLE, IndexError) as error:
         raise ForeignMessageError(str(error)) from error
     if len(bulk) != proposed.messages or {tuple(frame.batch) for frame in frames} != {proposed.batch}:
-        raise ForeignMessageError("a commit of other rows than it names")
+        raise ForeignMessageError("the frames of a commit have another batch id or another number of rows")
     batch = BatchKey(*proposed.batch) if proposed.batch else None
     return Proposal((), proposed.source, proposed.micros, batch, proposed.messages, bulk, proposed.link)
 
@@ -219,22 +219,22 @@ def _from_proposed(proposed: Proposed) -> Proposal:
     batch = BatchKey(*proposed.batch) if proposed.batch else None
     bursts = [_from_columns(columns) for columns in proposed.bursts]
     if not bursts or proposed.bulk:
-        raise ValueError("a proposal has bursts")
+        raise ValueError("a proposal without bursts")
     return Proposal(bursts, proposed.source, proposed.micros, batch, proposed.messages, None, proposed.link)
 
 
 def _from_columns(columns: BurstColumns) -> Burst:
-    """Checks what compiled functions rely on."""
+    """Checks the invariants that compiled functions rely on."""
     edges = memoryview(columns.edges).cast("i")
     run_ends, count = columns.run_ends, len(edges) - 1
     b"\0".join(columns.topics).decode()
     rising = all(map(int.__lt__, [0, *run_ends], run_ends))
     if not rising or not run_ends or run_ends[-1] != count:
-        raise ValueError(f"runs of another number than {count:,} messages")
+        raise ValueError(f"the runs do not add up to {count:,} messages")
     if len(columns.topics) != len(run_ends) or len(columns.formats) != len(run_ends):
-        raise ValueError(f"topics or formats of another number than {len(run_ends):,} runs")
+        raise ValueError(f"not one topic and one format for each of {len(run_ends):,} runs")
     values = edges.tolist()
     if values[0] or values[-1] != len(columns.values) or any(map(int.__gt__, values, values[1:])):
-        raise ValueError("payloads outside of their bytes")
+        raise ValueError("payload edges outside of the bytes")
     starts, ends = spans(edges)
     return Burst(columns.dialect, columns.values, starts, ends, columns.topics, columns.formats, run_ends)

@@ -1,4 +1,4 @@
-"""What a nats-server of this project is started with: its program, its configuration, its password."""
+"""The program, the configuration and the password of a nats-server that Polycast starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODE = 0o600
 FOLDER_MODE = 0o700
 PASSWORD_BYTES = 16
 PASSWORD = re.compile(r"[A-Za-z0-9_-]{12,200}")
-"""It is part of addresses and of the configuration."""
+"""Characters that need no escaping in an address and in the configuration."""
 
 CONFIGURATION = """\
 server_name: {name}
@@ -53,16 +53,16 @@ class ServerTls(msgspec.Struct, frozen=True):
     certificate: str
     key: str
     ca: str = ""
-    """Of the other servers; empty: the authorities of the system."""
+    """The certificate authority of the other servers; empty: those of the system."""
 
 
 class ServerPlan(msgspec.Struct, frozen=True):
     name: str
     folder: str
     listen: str
-    """HOST:PORT for nodes."""
+    """HOST:PORT where nodes connect."""
     route: str = ""
-    """HOST:PORT for other servers."""
+    """HOST:PORT where other servers connect."""
     others: list[str] = []
     """HOST:PORT of each other server."""
     tls: ServerTls | None = None
@@ -105,7 +105,7 @@ def _quote(value: object) -> str:
 
 
 def read_password(file: Path) -> str:
-    """Creates the file, with a new password, if it is not there."""
+    """Creates the file, with a new password, if it does not exist."""
     try:
         found = file.read_text().strip()
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def read_password(file: Path) -> str:
 
 
 def _create_password(file: Path) -> str:
-    """Linked into place: another node of this host may create it at the same time."""
+    """Uses a hard link, which fails if another node of this host has created the file meanwhile."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
     unfinished = file.with_name(f"{file.name}.{os.getpid()}")
     with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE), "w") as out:
@@ -141,20 +141,20 @@ def find_program() -> str:
     return found
 
 
-def split_place(text: str) -> tuple[str, int]:
+def split_host_port(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)
 
 
-def to_own_place(listen: str) -> tuple[str, int]:
-    """Where a process of this host reaches a server that listens there."""
-    host, port = split_place(listen)
+def to_local_address(listen: str) -> tuple[str, int]:
+    """The address of a server on this host that listens at `listen`."""
+    host, port = split_host_port(listen)
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
-def answers(listen: str) -> bool:
+def responds(listen: str) -> bool:
     try:
-        with socket.create_connection(to_own_place(listen), 1.0) as peer:
+        with socket.create_connection(to_local_address(listen), 1.0) as peer:
             return peer.recv(4) == b"INFO"
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""A node of a cluster as a process: it joins the stream, catches up, serves, and stops if it cannot go on."""
+"""A node of a cluster as a process: joins the stream, catches up, serves, and stops after a fatal error."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ from polycast.errors import ClusterError, StartError
 
 log = logging.getLogger("polycast.cluster")
 
-HEARD_SECONDS = 3.5
-SETTLED_SECONDS = 2.5
-"""After so long a node has heard all others."""
+RECENT_SECONDS = 3.5
+COMPLETE_SECONDS = 2.5
+"""After this time every other running node has sent its status."""
 REQUEST_SECONDS = 10.0
 COLLECT_SECONDS = 1.0
 NAME_SECONDS = 1.0
@@ -34,20 +34,22 @@ NAME_SECONDS = 1.0
 class NodeStatus(msgspec.Struct, frozen=True):
     node: str
     state: str
-    """starting, ready, or stopping."""
+    """"starting" or "ready"."""
     offset: int
     """The next offset of its log."""
     sequence: int
-    """The stream sequence that it has applied."""
+    """The stream sequence that the node has applied."""
     chain: str
     stream: str
     """The id of the stream."""
     first: int = 0
-    """All nodes remove what lies before this offset."""
+    """Retention: all nodes remove the offsets below this one."""
     connections: int = 0
 
 
-async def ask(stream: Stream, node: str, op: str, body: Any = None, seconds: float = REQUEST_SECONDS) -> bytes:
+async def request_node(
+    stream: Stream, node: str, op: str, body: Any = None, seconds: float = REQUEST_SECONDS
+) -> bytes:
     """Raises ClusterError if the node does not respond, or refuses."""
     try:
         subject = f"{stream.name}.node.{node}.{op}"
@@ -59,29 +61,30 @@ async def ask(stream: Stream, node: str, op: str, body: Any = None, seconds: flo
     return bytes(response.data)
 
 
-class Heard:
-    """The other nodes that said something in the last seconds."""
+class RecentNodes:
+    """The other nodes that sent their status in the last seconds."""
 
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
         self._began = time.monotonic()
 
-    def enough(self) -> int:
-        """How many nodes respond, with this one; 0: unknown, because it has just started, or was cut off."""
-        settled = time.monotonic() - self._began > SETTLED_SECONDS
+    def expected(self) -> int:
+        """The number of running nodes, this one included; 0: unknown, because this node has just started or is cut
+        off."""
+        complete = time.monotonic() - self._began > COMPLETE_SECONDS
         others = self.nodes()
-        return len(others) + 1 if settled and others else 0
+        return len(others) + 1 if complete and others else 0
 
     def note(self, node: str) -> None:
         self._at[node] = time.monotonic()
 
     def nodes(self) -> set[str]:
-        since = time.monotonic() - HEARD_SECONDS
+        since = time.monotonic() - RECENT_SECONDS
         return {node for node, at in self._at.items() if at >= since}
 
 
 async def gather(stream: Stream, subject: str, data: bytes, seconds: float, enough: int = 0) -> list[bytes]:
-    """What all nodes respond in time. Returns early with `enough` responses."""
+    """The responses of all nodes within `seconds`. Returns early with `enough` responses."""
     inbox = stream.connection.new_inbox()
     subscription = await stream.connection.subscribe(inbox)
     found: list[bytes] = []
@@ -90,7 +93,7 @@ async def gather(stream: Stream, subject: str, data: bytes, seconds: float, enou
         await stream.connection.publish(f"{stream.name}.{subject}", data, reply=inbox)
         while (left := deadline - asyncio.get_running_loop().time()) > 0 and not 0 < enough <= len(found):
             message = await subscription.next_msg(timeout=left)
-            if message.headers and "Status" in message.headers:  # no node is there
+            if message.headers and "Status" in message.headers:  # no node is subscribed
                 break
             found.append(message.data)
     except (NatsTimeoutError, NatsError, OSError):
@@ -106,7 +109,7 @@ async def respond_to(message: Msg, data: bytes, headers: dict[str, Any] | None =
     except MaxPayloadError:
         raise
     except (NatsError, OSError):
-        log.debug("a response was not sent")
+        log.debug("a response could not be sent")
 
 
 async def collect(stream: Stream, seconds: float = COLLECT_SECONDS, enough: int = 0) -> list[NodeStatus]:
@@ -120,7 +123,7 @@ async def collect(stream: Stream, seconds: float = COLLECT_SECONDS, enough: int 
 async def check_name(stream: Stream, node: str) -> None:
     """Raises StartError if a running node has this name."""
     try:
-        msgspec.json.decode(await ask(stream, node, "status", seconds=NAME_SECONDS), type=NodeStatus)
+        msgspec.json.decode(await request_node(stream, node, "status", seconds=NAME_SECONDS), type=NodeStatus)
     except (ClusterError, msgspec.MsgspecError):
         return
     raise StartError(f"a node with the name {node} runs already", "--node NAME: each node has its own name")

@@ -1,11 +1,12 @@
 """Requests and listings across nodes, over core NATS.
 
-    NAME.offers        a route: every node responds with the number of its responders
-    NAME.ask.NODE      a request for one of them
-    NAME.list.NODE     a listing, or the close of a connection, of that node alone
+    NAME.offers         a route: every node responds with its number of connections that serve the route
+    NAME.request.NODE   a request for a route that a connection of NODE serves
+    NAME.list.NODE      polycast/connections, stats, topics or close, for NODE alone
 
-A node whose own clients serve a route uses them. Otherwise it asks all nodes, and chooses one at random, weighted
-by its responders. The node of the requester checks rights; the other one trusts it."""
+A node prefers its own connections that serve a route. Without any, it sends the route to all nodes and chooses one
+at random, weighted by the number of connections. The node of the requester checks rights, and only that node.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from nats.errors import MaxPayloadError, NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from polycast.broker import requests
-from polycast.cluster.peers import Heard, gather, respond_to
+from polycast.cluster.peers import RecentNodes, gather, respond_to
 from polycast.cluster.stream import Stream
 from polycast.cluster.tasks import end_tasks
 from polycast.errors import PolycastError
@@ -35,7 +36,7 @@ from polycast.server.dispatch.request_handler import Respond
 OFFER_SECONDS = 0.5
 LIST_SECONDS = 2.0
 MARGIN_SECONDS = 2.0
-"""More than the time limit of requests: the other node sends the timeout."""
+"""The other node enforces the time limit of requests and sends the timeout; this node waits longer."""
 OPEN_AT_MOST = 10_000
 CONNECTIONS, STATS, CLOSE = "polycast/connections", "polycast/stats", "polycast/close"
 TOPICS = "polycast/topics"
@@ -46,23 +47,23 @@ class Offer(msgspec.Struct, frozen=True):
     responders: int
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True):
+class NodeRequest(msgspec.Struct, frozen=True, array_like=True):
     route: str
     payload: bytes
     format: Format
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class NodeResponse(msgspec.Struct, frozen=True, array_like=True):
     success: bool
     payload: bytes
     format: Format
 
 
 class ClusterRequests:
-    def __init__(self, stream: Stream, core: Core, heard: Heard) -> None:
+    def __init__(self, stream: Stream, core: Core, recent: RecentNodes) -> None:
         self._stream = stream
         self._core = core
-        self._heard = heard
+        self._recent = recent
         self._handler = core.request_handler
         self._routes = Routes(core)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,7 +71,7 @@ class ClusterRequests:
     async def start(self) -> None:
         node, subscribe = self._core.node, self._stream.subscribe
         await subscribe("offers", self._on_offers)
-        await subscribe(f"ask.{node}", self._on_ask)
+        await subscribe(f"request.{node}", self._on_request)
         await subscribe(f"list.{node}", self._on_list)
         self._handler.elsewhere = self._request
         self._core.cluster_routes |= {
@@ -91,33 +92,33 @@ class ClusterRequests:
         if len(self._tasks) >= OPEN_AT_MOST:
             respond(False, requests.text_body(requests.BUSY))
         else:
-            self._later(self._ask(route, body, respond))
+            self._later(self._forward(route, body, respond))
 
-    async def _ask(self, route: str, body: Body, respond: Respond) -> None:
-        success, answer = await self._answer_of(route, body)
-        respond(success, answer)
+    async def _forward(self, route: str, body: Body, respond: Respond) -> None:
+        success, response = await self._request_other(route, body)
+        respond(success, response)
         self._core.outbox.flush()
 
-    async def _answer_of(self, route: str, body: Body) -> tuple[bool, Body]:
+    async def _request_other(self, route: str, body: Body) -> tuple[bool, Body]:
         node = await self._choose(route)
         if node is None:
             return False, requests.text_body(requests.NOT_FOUND)
-        asked = msgspec.msgpack.encode(Asked(route, body.payload, body.format))
+        request = msgspec.msgpack.encode(NodeRequest(route, body.payload, body.format))
         seconds = self._core.settings.ubre.request_seconds + MARGIN_SECONDS
         try:
-            subject = f"{self._stream.name}.ask.{node}"
-            response = await self._stream.connection.request(subject, asked, timeout=seconds)
+            subject = f"{self._stream.name}.request.{node}"
+            reply = await self._stream.connection.request(subject, request, timeout=seconds)
         except MaxPayloadError:
-            return False, requests.text_body(f"TooLarge: {len(asked):,} bytes are too large for another node")
+            return False, requests.text_body(f"TooLarge: {len(request):,} bytes are too large for another node")
         except NatsTimeoutError:
             return False, requests.text_body(requests.TIMEOUT)
         except (NoRespondersError, NatsError, OSError):
             return False, requests.text_body(requests.GONE)
-        answer = msgspec.msgpack.decode(response.data, type=Answer)
-        return answer.success, Body(answer.payload, answer.format)
+        response = msgspec.msgpack.decode(reply.data, type=NodeResponse)
+        return response.success, Body(response.payload, response.format)
 
     async def _choose(self, route: str) -> str | None:
-        found = await gather(self._stream, "offers", route.encode(), OFFER_SECONDS, self._heard.enough())
+        found = await gather(self._stream, "offers", route.encode(), OFFER_SECONDS, self._recent.expected())
         offers = [msgspec.json.decode(each, type=Offer) for each in found]
         weights = [offer.responders for offer in offers]
         return random.choices(offers, weights)[0].node if any(weights) else None
@@ -128,19 +129,19 @@ class ClusterRequests:
         count = self._core.requests.count_responders(message.data.decode(errors="replace"))
         await respond_to(message, msgspec.json.encode(Offer(self._core.node, count)))
 
-    async def _on_ask(self, message: Msg) -> None:
-        asked = msgspec.msgpack.decode(message.data, type=Asked)
-        body = Body(asked.payload, asked.format)
+    async def _on_request(self, message: Msg) -> None:
+        request = msgspec.msgpack.decode(message.data, type=NodeRequest)
+        body = Body(request.payload, request.format)
         self._handler.request_for_other(
-            asked.route, body, lambda *answer: self._later(self._send(message, *answer))
+            request.route, body, lambda *response: self._later(self._send(message, *response))
         )
 
     async def _send(self, message: Msg, success: bool, body: Body) -> None:
         try:
-            await respond_to(message, msgspec.msgpack.encode(Answer(success, body.payload, body.format)))
+            await respond_to(message, msgspec.msgpack.encode(NodeResponse(success, body.payload, body.format)))
         except MaxPayloadError:
             text = f"TooLarge: the response has {len(body.payload):,} bytes, too large for another node"
-            await respond_to(message, msgspec.msgpack.encode(Answer(False, text.encode(), Format.TEXT)))
+            await respond_to(message, msgspec.msgpack.encode(NodeResponse(False, text.encode(), Format.TEXT)))
 
     # -- listings ----------------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ class ClusterRequests:
         return {"total": sum(listed["total"] for listed in found.values()), "connections": rows}
 
     async def _topics(self, body: Body) -> Any:
-        """The topics that this node finds, with the subscribers of all nodes."""
+        """The topics of this node, with the subscribers of all nodes."""
         found = await self._list(TOPICS, body)
         subscribers: Counter[str] = Counter()
         for listed in found.values():
@@ -171,36 +172,36 @@ class ClusterRequests:
 
     async def _close(self, body: Body) -> Any:
         node = read_request(body, CloseRequest).name.partition("#")[0]
-        if node == self._core.node or node not in self._heard.nodes():
+        if node == self._core.node or node not in self._recent.nodes():
             return await self._routes.list_here(CLOSE, body)
-        return await self._ask_list(node, CLOSE, body)
+        return await self._list_of(node, CLOSE, body)
 
     async def _list(self, route: str, body: Body) -> dict[str, Any]:
-        """By node. Nodes that do not respond are left out."""
+        """The listings of all nodes, by node. Nodes that do not respond are left out."""
         own = await self._routes.list_here(route, body)
-        others = sorted(self._heard.nodes())
+        others = sorted(self._recent.nodes())
         found = await asyncio.gather(
-            *(self._ask_list(node, route, body) for node in others), return_exceptions=True
+            *(self._list_of(node, route, body) for node in others), return_exceptions=True
         )
         pairs = zip(others, found, strict=True)
         return {self._core.node: own} | {node: each for node, each in pairs if not isinstance(each, BaseException)}
 
-    async def _ask_list(self, node: str, route: str, body: Body) -> Any:
-        asked = msgspec.msgpack.encode(Asked(route, body.payload, body.format))
+    async def _list_of(self, node: str, route: str, body: Body) -> Any:
+        request = msgspec.msgpack.encode(NodeRequest(route, body.payload, body.format))
         try:
             subject = f"{self._stream.name}.list.{node}"
-            response = await self._stream.connection.request(subject, asked, timeout=LIST_SECONDS)
+            reply = await self._stream.connection.request(subject, request, timeout=LIST_SECONDS)
         except (NatsError, OSError) as error:
             raise RouteError(f"Gone: the node {node} does not respond") from error
-        answer = msgspec.msgpack.decode(response.data, type=Answer)
-        if not answer.success:
-            raise RouteError(answer.payload.decode())
-        return msgspec.json.decode(answer.payload)
+        response = msgspec.msgpack.decode(reply.data, type=NodeResponse)
+        if not response.success:
+            raise RouteError(response.payload.decode())
+        return msgspec.json.decode(response.payload)
 
     async def _on_list(self, message: Msg) -> None:
-        asked = msgspec.msgpack.decode(message.data, type=Asked)
+        request = msgspec.msgpack.decode(message.data, type=NodeRequest)
         try:
-            found = await self._routes.list_here(asked.route, Body(asked.payload, asked.format))
+            found = await self._routes.list_here(request.route, Body(request.payload, request.format))
             body = requests.json_body(found)
             await self._send(message, True, body)
         except (RouteError, PolycastError) as error:

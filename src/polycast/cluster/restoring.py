@@ -1,8 +1,8 @@
-"""Restoring: a new stream that goes on where the log of one node ends.
+"""Restores a cluster: creates a new stream that continues the log of one node.
 
-For a stream that lost messages which nodes have applied, or that is gone. Every node stopped by itself then, and
-its log is as it was. The node with the longest log seeds the new stream; the others go on with it if their logs
-are equal, and copy its log otherwise.
+For a stream that is gone, or that lost messages which nodes have applied. All nodes have stopped in that case,
+with their logs unchanged. The node with the longest log seeds the new stream. The other nodes continue with the
+new stream if their logs are equal, and copy the log of the first otherwise.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LogEnd:
 
 
 async def find_end(settings: Settings) -> LogEnd:
-    """Where the log of this node ends. Raises ClusterError for damage, and if it is no log of a node."""
+    """The end of this node's log. Raises ClusterError if the log is damaged, or is not the log of a node."""
     folder = log_folder(settings.log.data)
     node_log = open_node_log(settings)
     try:
@@ -43,7 +43,7 @@ async def find_end(settings: Settings) -> LogEnd:
 
 
 async def restore(settings: Settings, replace: bool) -> LogEnd:
-    """`replace`: removes the stream that is there, with what it has."""
+    """With `replace`, removes the existing stream and its messages."""
     end = await find_end(settings)
     stream = await open_stream(settings)
     try:

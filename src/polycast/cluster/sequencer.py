@@ -80,8 +80,8 @@ class JetStreamSequencer:
     def stage(self, frame: StagedFrame, on_applied: Callable[[], None]) -> None:
         self.proposer.put_frame(frame, on_applied)
 
-    async def read_frame(self, places: Sequence[int]) -> StagedFrame:
-        return await read_frame(self.stream, places)
+    async def read_frame(self, sequences: Sequence[int]) -> StagedFrame:
+        return await read_frame(self.stream, sequences)
 
     async def reach_end(self) -> None:
         info = await self.stream.info()

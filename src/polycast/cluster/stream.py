@@ -1,8 +1,9 @@
-"""The stream: creating it, what it says of itself, and publishing to it.
+"""The stream: creation, metadata, publishing.
 
-The subject of the stream is `NAME.log`; everything else under `NAME.` is core NATS between nodes. What all nodes
-must agree on is in the metadata of the stream: the format of messages, the settings that apply depends on, and
-where the log begins."""
+The subject of the stream is `NAME.log`; all other subjects under `NAME.` are core NATS between nodes. The metadata
+of the stream has what all nodes must agree on: the format of messages, the settings that apply depends on, and the
+start of the log.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class ApiError(PolycastError):
 
 
 class Agreed(msgspec.Struct, frozen=True):
-    """What apply depends on, beside the messages. The same for all nodes."""
+    """The settings that apply depends on, and the format of messages. Equal on all nodes."""
 
     format: str
     topics: str
@@ -69,22 +70,22 @@ AGREED_SETTINGS = {
 
 
 class Genesis(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the log was when the stream was created; all empty for a new log."""
+    """The end of the log when the stream was created; all fields are empty for a new log."""
 
     log: str = ""
-    """The id of the log: its seed."""
+    """The id of the log: the seed of its checksums."""
     next: int = 0
     checksum: str = ""
-    """Of the last group before."""
+    """The checksum of the last group."""
     stream: str = ""
-    """The stream before this one, and the position of the node that seeded this one."""
+    """The previous stream, and the position in it of the node that seeded this stream."""
     sequence: int = 0
     chain: str = ""
 
 
 class StreamInfo(NamedTuple):
     id: str
-    """Its name, and when it was created: no two streams have the same."""
+    """The name and the creation time, so that no two streams have the same id."""
     first: int
     last: int
     leader: str
@@ -117,7 +118,7 @@ class Stream:
         return found
 
     async def info(self) -> StreamInfo | None:
-        """None: there is no such stream."""
+        """None: the stream does not exist."""
         try:
             found = await self.call(f"STREAM.INFO.{self.name}")
         except ApiError as error:
@@ -170,18 +171,18 @@ class Stream:
         return int(found["seq"])
 
     async def get(self, sequence: int) -> bytes:
-        """The message with this sequence. ApiError with the code 404: there is none."""
+        """The message with this sequence. Raises ApiError with the code 404 if the stream does not have it."""
         found = await self.call(f"STREAM.MSG.GET.{self.name}", {"seq": sequence})
         return base64.b64decode(found["message"].get("data", ""))
 
     # -- between nodes, over core NATS -------------------------------------------------------------------
 
-    async def tell(self, subject: str, body: Any) -> None:
-        """To all nodes that subscribed; lost while the servers are away."""
+    async def broadcast(self, subject: str, body: Any) -> None:
+        """Sends to all nodes; lost while the servers are unreachable."""
         try:
             await self.connection.publish(f"{self.name}.{subject}", msgspec.json.encode(body))
         except (NatsError, OSError):
-            log.debug("%s was not sent", subject)
+            log.debug("%s could not be sent", subject)
 
     async def subscribe(self, subject: str, handle: Callable[[Msg], Awaitable[None]], queue: str = "") -> Any:
         return await self.connection.subscribe(f"{self.name}.{subject}", queue=queue, cb=handle)
@@ -214,7 +215,7 @@ def _to_info(found: dict[str, Any]) -> StreamInfo:
 
 
 def check_agreed(info: StreamInfo, agreed: Agreed) -> None:
-    """Raises StartError if this node would apply messages in another way."""
+    """Raises StartError if this node would apply messages differently."""
     if info.agreed.format != agreed.format:
         text = f"the stream has messages of format {info.agreed.format}, this node writes {agreed.format}"
         raise StartError(text, "all nodes of a cluster run the same version of Polycast")

@@ -1,4 +1,4 @@
-"""Comparing the tables of all nodes: digests of ranges of offsets, then of smaller ones where they differ."""
+"""Compares the tables of all nodes: digests of ranges of offsets, then of smaller ranges where they differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from polycast.cluster.peers import ask, collect
+from polycast.cluster.peers import collect, request_node
 from polycast.cluster.stream import Stream
 from polycast.errors import ClusterError
 from polycast.log.files.sealed import digest_of
@@ -19,10 +19,10 @@ from polycast.log.read.reader import Reader
 from polycast.log.read.seek import first_offset
 
 STEP = 1 << 16
-"""Rows that one digest covers at first."""
+"""Rows per digest, in the first round."""
 ZOOM = 1 << 8
 DIGESTS_AT_MOST = 64
-"""Of one request."""
+"""Digests per request."""
 SECONDS = 60.0
 
 
@@ -30,7 +30,8 @@ class TableRange(msgspec.Struct, frozen=True):
     first: int
     next: int
     agreed: int
-    """All nodes remove what lies before this offset. Some have it still: they remove whole segments."""
+    """Retention: all nodes remove the offsets below this one. A node may still have some, because it removes whole
+    segments."""
 
 
 class DigestRequest(msgspec.Struct, frozen=True):
@@ -47,15 +48,15 @@ def range_of(folder: Path, durable_next: int, agreed: int) -> TableRange:
     return TableRange(durable_next if first is None else first, durable_next, agreed)
 
 
-def digests_of(folder: Path, asked: DigestRequest) -> list[str]:
-    """One for each step. Rows that cannot be read are missing in it."""
-    if asked.step < 1 or asked.next - asked.first > asked.step * DIGESTS_AT_MOST:
+def digests_of(folder: Path, wanted: DigestRequest) -> list[str]:
+    """One digest for each step. Unreadable rows are left out."""
+    if wanted.step < 1 or wanted.next - wanted.first > wanted.step * DIGESTS_AT_MOST:
         raise ClusterError(f"more than {DIGESTS_AT_MOST} digests in one request")
-    reader = Reader(folder, asked.first)
+    reader = Reader(folder, wanted.first)
     try:
         return [
-            _digest(reader, min(start + asked.step, asked.next))
-            for start in range(asked.first, asked.next, asked.step)
+            _digest(reader, min(start + wanted.step, wanted.next))
+            for start in range(wanted.first, wanted.next, wanted.step)
         ]
     finally:
         reader.close()
@@ -84,12 +85,12 @@ async def compare_tables(stream: Stream) -> dict[str, Any]:
             raise ClusterError("no node responds: this node has no connection to a server")
         found = await _compare(stream, nodes, await _ranges(stream, nodes))
         removed = max(each.agreed for each in await _ranges(stream, nodes))
-        if found.get("differs", removed) >= removed:  # otherwise it was removed meanwhile
+        if found.get("differs", removed) >= removed:  # rows below were removed during the comparison
             return found
 
 
 async def _ranges(stream: Stream, nodes: list[str]) -> list[TableRange]:
-    found = await asyncio.gather(*(ask(stream, node, "table") for node in nodes))
+    found = await asyncio.gather(*(request_node(stream, node, "table") for node in nodes))
     return [msgspec.json.decode(each, type=TableRange) for each in found]
 
 
@@ -100,23 +101,25 @@ async def _compare(stream: Stream, nodes: list[str], ranges: list[TableRange]) -
         return result | {"differs": first, "different": short}
     found = await _find_difference(stream, nodes, first, after, STEP)
     while found and found[1].step > 1:
-        _, asked = found
-        found = await _find_difference(stream, nodes, asked.first, asked.next, max(1, asked.step // ZOOM)) or found
-        if found[1] is asked:
+        _, wanted = found
+        found = (
+            await _find_difference(stream, nodes, wanted.first, wanted.next, max(1, wanted.step // ZOOM)) or found
+        )
+        if found[1] is wanted:
             break
     if found:
-        odd, asked = found
-        result |= {"differs": asked.first, "different": odd}
+        odd, wanted = found
+        result |= {"differs": wanted.first, "different": odd}
     return result
 
 
 async def _find_difference(
     stream: Stream, nodes: list[str], first: int, after: int, step: int
 ) -> tuple[list[str], DigestRequest] | None:
-    """The nodes that differ from most, and the first step where they do."""
+    """The nodes that differ from most others, and the first step where they differ."""
     for start in range(first, after, step * DIGESTS_AT_MOST):
-        asked = DigestRequest(start, min(after, start + step * DIGESTS_AT_MOST), step)
-        found = await asyncio.gather(*(ask(stream, node, "digests", asked, SECONDS) for node in nodes))
+        wanted = DigestRequest(start, min(after, start + step * DIGESTS_AT_MOST), step)
+        found = await asyncio.gather(*(request_node(stream, node, "digests", wanted, SECONDS) for node in nodes))
         columns = zip(*(msgspec.json.decode(each, type=list[str]) for each in found), strict=True)
         for index, digests in enumerate(columns):
             if len(set(digests)) > 1:

@@ -1,4 +1,4 @@
-"""Ending tasks that wait for NATS."""
+"""Cancels tasks that wait for NATS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ AGAIN_SECONDS = 0.1
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancels until they are done: `wait_for` of Python 3.11, which nats-py uses, can lose a cancellation."""
+    """Cancels the tasks until they are done: `wait_for` of Python 3.11, which nats-py uses, can lose a
+    cancellation."""
     waiting = set(tasks)
     while waiting:
         for task in waiting:

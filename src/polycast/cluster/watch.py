@@ -1,8 +1,9 @@
-"""The watch of a node: it tells other nodes where it is, compares, and checks that the stream is the one it
-applied.
+"""The watch of a node: sends the status of the node, compares it with that of other nodes, and checks that the
+stream is still the one that was applied.
 
-Once a second every node sends its stream sequence and its chain. Nodes with different chains at one sequence have
-different tables: those of the minority stop. Without a majority on either side, all go on, with an alarm.
+Once a second every node sends its stream sequence and its chain. Nodes with different chains at the same sequence
+have different tables: the nodes of the minority stop. Without a majority on either side, all nodes continue and
+log an alarm.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from nats.aio.msg import Msg
 
 from polycast.cluster.copying import FileRange, digest_range, list_files, read_range
 from polycast.cluster.joining import RESTORE, Joined
-from polycast.cluster.peers import Heard, NodeStatus, collect, respond_to
+from polycast.cluster.peers import NodeStatus, RecentNodes, collect, respond_to
 from polycast.cluster.requests import ClusterRequests
 from polycast.cluster.sequencer import JetStreamSequencer
 from polycast.cluster.stream import ApiError, StreamInfo
@@ -38,7 +39,7 @@ GOSSIP_SECONDS = 1.0
 CHECK_SECONDS = 2.0
 LEAVE_SECONDS = 0.1
 REMEMBERED = 50_000
-"""Chains that are compared with those of nodes that are behind."""
+"""The chains of the last messages, to compare with nodes that are behind."""
 
 
 class Watch:
@@ -49,8 +50,8 @@ class Watch:
         self._log = joined.log
         self._server = server
         self.comparison = ChainComparison(sequencer.node)
-        self._heard = Heard()
-        self._requests = ClusterRequests(sequencer.stream, server.core, self._heard)
+        self._recent = RecentNodes()
+        self._requests = ClusterRequests(sequencer.stream, server.core, self._recent)
         self._tasks: list[asyncio.Task[None]] = []
         sequencer.on_applied.append(self._note)
         server.core.cluster_routes |= {
@@ -89,7 +90,7 @@ class Watch:
         """{"stream": {...}, "nodes": [...]}, for `polycast cluster status`."""
         read_request(body, NoFields)
         others, info = await asyncio.gather(
-            collect(self._stream, enough=len(self._heard.nodes()) + 1), self._info()
+            collect(self._stream, enough=len(self._recent.nodes()) + 1), self._info()
         )
         nodes = with_own(self.status(), others)
         last = info.last if info else max(status.sequence for status in nodes)
@@ -118,7 +119,7 @@ class Watch:
         return await compare_tables(self._stream)
 
     async def _leave(self, body: Body) -> Any:
-        """A clean stop of this node, after the response."""
+        """Stops this node cleanly, after the response."""
         read_request(body, NoFields)
         asyncio.get_running_loop().call_later(LEAVE_SECONDS, os.kill, os.getpid(), signal.SIGTERM)
         return {"node": self._sequencer.node, "folder": str(self._log.folder.parent)}
@@ -134,7 +135,7 @@ class Watch:
 
     async def _gossip(self) -> None:
         while True:
-            await self._stream.tell("gossip", self.status())
+            await self._stream.broadcast("gossip", self.status())
             self._sequencer.propose_retention()
             self._judge()
             await asyncio.sleep(GOSSIP_SECONDS)
@@ -142,7 +143,7 @@ class Watch:
     async def _on_gossip(self, message: Msg) -> None:
         status = msgspec.json.decode(message.data, type=NodeStatus)
         if status.node != self._sequencer.node:
-            self._heard.note(status.node)
+            self._recent.note(status.node)
         if status.stream == self._id and status.node != self._sequencer.node:
             self.comparison.add(status)
 
@@ -159,7 +160,7 @@ class Watch:
     # -- the stream --------------------------------------------------------------------------------------
 
     async def _check(self) -> None:
-        """Twice, before the node stops: a server that was the leader a moment ago may know less."""
+        """Checks twice before the node stops: a server that has just lost the leadership may have older data."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             wrong = await self._find_wrong()
@@ -168,11 +169,11 @@ class Watch:
                 self._sequencer.fail(ClusterError(wrong, hint))
 
     async def _find_wrong(self) -> str:
-        applied = self._sequencer.machine.sequence  # before the stream says where it is
+        applied = self._sequencer.machine.sequence  # read first: the stream grows meanwhile
         try:
             info = await self._stream.info()
         except ApiError as error:
-            log.debug("the stream says nothing: %s", error)
+            log.debug("the stream does not respond: %s", error)
             return ""
         except PolycastError as error:
             return str(error)
@@ -192,11 +193,11 @@ class Watch:
     async def _on_request(self, message: Msg) -> None:
         op = message.subject.rpartition(".")[2]
         try:
-            await respond_to(message, await self._answer(op, message.data))
+            await respond_to(message, await self._respond(op, message.data))
         except (OSError, msgspec.MsgspecError, PolycastError, KeyError) as error:
             await respond_to(message, b"", {"Error": str(error) or type(error).__name__})
 
-    async def _answer(self, op: str, data: bytes) -> bytes:
+    async def _respond(self, op: str, data: bytes) -> bytes:
         folder: Path = self._log.folder
         if op == "status":
             return msgspec.json.encode(self.status())
@@ -211,25 +212,25 @@ class Watch:
             first = self._sequencer.machine.first
             return msgspec.json.encode(await asyncio.to_thread(range_of, folder, self._log.durable_next, first))
         if op == "digests":
-            asked = msgspec.json.decode(data, type=DigestRequest)
-            return msgspec.json.encode(await asyncio.to_thread(digests_of, folder, asked))
+            steps = msgspec.json.decode(data, type=DigestRequest)
+            return msgspec.json.encode(await asyncio.to_thread(digests_of, folder, steps))
         raise KeyError(f"unknown request {op}")
 
 
 def with_own(own: NodeStatus, found: list[NodeStatus]) -> list[NodeStatus]:
-    """A node without servers hears not even itself."""
+    """Without a connection to a server, a node does not receive even its own status."""
     others = [status for status in found if status.node != own.node]
     return sorted([own, *others], key=lambda status: status.node)
 
 
 class ChainComparison:
-    """The chains of this node, and what other nodes said of theirs."""
+    """The chains of this node, compared with those of other nodes."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._chains: OrderedDict[int, str] = OrderedDict()
         self._claims: dict[str, NodeStatus] = {}
-        """Of nodes that are ahead: compared when this node gets there."""
+        """The status of nodes that are ahead; compared when this node has applied that sequence."""
         self._agrees: dict[str, bool] = {}
 
     def note(self, sequence: int, chain: str) -> None:
@@ -251,6 +252,6 @@ class ChainComparison:
             self._claims.pop(claim.node, None)
 
     def votes(self) -> tuple[set[str], set[str]]:
-        """The nodes that agree with this one, and those that do not."""
+        """The nodes with the same chain as this node, and the nodes with another."""
         agree = {node for node, same in self._agrees.items() if same}
         return agree, set(self._agrees) - agree

@@ -5,7 +5,7 @@ CODES = {
     "Forbidden": 403,
     "NotFound": 404,
     "TooLarge": 413,
-    "NotKept": 501,
+    "NoLog": 501,
     "Busy": 503,
     "Gone": 503,
     "Timeout": 504,

@@ -133,7 +133,7 @@ def test_without_a_log() -> None:
             ("offsets", {"time": 0}),
         ):
             answer = client.request(f"polycast/{route}", to_body(body))
-            assert not answer.success and answer.value.startswith("NotKept"), answer
+            assert not answer.success and answer.value.startswith("NoLog"), answer
 
 
 # -- rows ------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_the_times_are_those_of_the_log(broker: Broker) -> None:
         micros = [each.micros or 0 for each in read_messages(peer, COUNT)]
     assert micros == sorted(micros) and len(set(micros)) > 1
     with broker.connect("hermod.sub") as peer:
-        peer.send(b'{"ask": "polycast/history", "id": 1, "body": {"pattern": ">", "from": "@0"}}')
+        peer.send(b'{"request": "polycast/history", "id": 1, "body": {"pattern": ">", "from": "@0"}}')
         peer.read_until(b"}")
         rows = json.loads(peer.read_until(b"]\n"))
     times = [datetime.fromisoformat(row["time"]) for row in rows]

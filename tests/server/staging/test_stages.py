@@ -500,4 +500,4 @@ def test_what_is_refused_is_counted(tmp_path: Path) -> None:
         expect_error(peer, 422)
         expect_error(peer, 404)
         broker.begin_to_stop()
-        assert "refused 2 (what was staged)" in broker.wait_for_log("hermod.pub: accepted")
+        assert "refused 2 (stage or commit)" in broker.wait_for_log("hermod.pub: accepted")

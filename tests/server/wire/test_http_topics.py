@@ -238,7 +238,7 @@ def test_topics_and_payloads_cannot_forge_events(broker: Broker) -> None:
 def test_connections_list_streams(broker: Broker) -> None:
     with Stream(broker, "/events?pattern=listed.%3E") as stream:
         port = stream.peer.socket.getsockname()[1]
-        body = b'{"ask": "polycast/connections", "id": 1, "body": {"limit": 1000, "patterns": 9}}'
+        body = b'{"request": "polycast/connections", "id": 1, "body": {"limit": 1000, "patterns": 9}}'
         with broker.connect("hermod.pub") as peer:
             peer.send(body)
             size = json.loads(peer.read_until(b"}"))["payload_size"]

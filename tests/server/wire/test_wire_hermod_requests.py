@@ -26,7 +26,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def ask(route: str, number: int, **more: Any) -> bytes:
-    return json.dumps({"ask": route, "id": number, **more}).encode()
+    return json.dumps({"request": route, "id": number, **more}).encode()
 
 
 def read_answer(peer: Peer) -> tuple[dict[str, Any], bytes]:

@@ -38,7 +38,7 @@ export function overview(shared) {
   sampled(draw)
   every(LOG_SECONDS, async () => {
     log = await ubre.request('polycast/log').catch(error => {
-      if (!error.message.startsWith('NotKept')) throw error
+      if (!error.message.startsWith('NoLog')) throw error
       return null
     })
     if (log) tiles.put('Log', bytes(log.bytes), `${number(log.next - log.first)} messages`)

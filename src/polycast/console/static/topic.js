@@ -42,7 +42,7 @@ export function topic(shared, name) {
       if (rows.length) messages.addNewer(rows, skipped)
       status.show('')
     } catch (error) {
-      if (error.message.startsWith('NotKept')) showLive()
+      if (error.message.startsWith('NoLog')) showLive()
       else status.show(error.message, true)
     }
   }

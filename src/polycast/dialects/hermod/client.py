@@ -109,7 +109,7 @@ class HermodClientSession(ClientSession):
         check_body(body)
         self._requests += 1
         self.responses[self._requests] = None
-        return b'{"ask":%b,"id":%d%b}' % (name, self._requests, to_member(body)), self._requests
+        return b'{"request":%b,"id":%d%b}' % (name, self._requests, to_member(body)), self._requests
 
     def to_subscribe(self, patterns: list[Pattern]) -> Command:
         return self._to_handshake(patterns)

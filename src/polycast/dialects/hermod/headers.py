@@ -161,7 +161,7 @@ class Header(msgspec.Struct):
     stages: Any = UNSET
     topics: Any = UNSET
     patterns: Any = UNSET
-    ask: Any = UNSET
+    request: Any = UNSET
     id: Any = UNSET
     body: msgspec.Raw | msgspec.UnsetType = UNSET
     format: Any = UNSET
@@ -222,11 +222,11 @@ def kind_of(header: Header) -> HeaderKind:
         return HeaderKind.STATUS
     if header.patterns is not UNSET:
         return HeaderKind.TOPICS
-    if header.ask is not UNSET:
+    if header.request is not UNSET:
         return HeaderKind.REQUEST
     if header.topic is not UNSET:
         return HeaderKind.MESSAGE
-    known = "topic, batch_type, topics, patterns, ask and status"
+    known = "topic, batch_type, topics, patterns, request and status"
     raise HermodError(400, f"a header must have one of the keys {known}")
 
 
@@ -297,7 +297,7 @@ def shown_number(value: int) -> str:
 
 
 def to_request(header: Header, limits: Limits) -> Request:
-    route = to_topic(header.ask, "ask", limits)
+    route = to_topic(header.request, "request", limits)
     number = to_natural(header.id, "id")
     if number > LARGEST_ID:
         raise HermodError(400, f"id is {shown(number)}, expected no more than {LARGEST_ID:,}")

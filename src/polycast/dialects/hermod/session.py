@@ -9,7 +9,7 @@
     subscriber -> broker   {"topics": [T, ...]}   {"status": "OK"}   {"status": "CLOSE"}
                            {"patterns": [P, ...]}, with or without topics; "from" in either reads from the log
     either -> broker       "token": T beside the other keys of a header authenticates the connection
-    either -> broker       {"ask": ROUTE, "id": I, "body": any JSON}, a request; "body" is optional
+    either -> broker       {"request": ROUTE, "id": I, "body": any JSON}, a request; "body" is optional
     broker -> subscriber   {"status": "OK"} LF, to each `topics`
                            {"status": "ERROR", "code": 410, "message": M, "first": N, "next": N} LF, in place of
                            messages that the log cannot deliver; it acknowledges nothing

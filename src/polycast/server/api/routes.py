@@ -175,7 +175,7 @@ class Routes:
         offset = first.offset if self._core.log else None
         position = requests.json_body({"offset": offset, "sequence": sequence})
         self._core.acks.when_durable(
-            lambda reason: respond(not reason, requests.text_body(f"NotStored: {reason}") if reason else position)
+            lambda reason: respond(not reason, requests.text_body(f"NotDurable: {reason}") if reason else position)
         )
 
     # -- the log -----------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Routes:
         """Raises RouteError if there is no log, or if too many requests of the requester wait."""
         parts = self._core.log_parts
         if parts is None:
-            raise RouteError("NotKept: this broker has no log")
+            raise RouteError("NoLog: this broker has no log")
         parts.replays.readers.admit(requester)
         return parts.log, parts.replays
 

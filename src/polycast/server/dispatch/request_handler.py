@@ -134,7 +134,7 @@ class RequestHandler:
         self._hold(connection)
         path = ReturnPath(request.handle, _to_check(connection.guard, route))
         if connection.guard.restricted and not may_request(connection.guard, route):
-            self._refusals.refuse(connection, FORBIDDEN, detail=connection.guard.denial_text("ask", route))
+            self._refusals.refuse(connection, FORBIDDEN, detail=connection.guard.denial_text("request", route))
             self._send(requester, path, False, requests.text_body(FORBIDDEN))
         elif route.startswith(RESERVED_PREFIX):
             self._own[requester] += 1

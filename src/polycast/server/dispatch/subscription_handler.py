@@ -120,7 +120,7 @@ class SubscriptionHandler:
         there = (
             f"{event.pattern.value!r} has come to sequence {reached:,}, there is no {event.start.sequence:,} yet"
         )
-        return self._to_ahead(there, f"ask for {reached:,} or for latest")
+        return self._to_ahead(there, f"start at {reached:,} or at latest")
 
     def _to_ahead(self, there: str, hint: str) -> PeerError:
         if self.in_cluster:

@@ -151,7 +151,7 @@ class ReaderPool:
 def _overdue(limit: Limit) -> RouteError:
     return RouteError(
         f"{requests.TIMEOUT}: reading the log took longer than {limit.seconds:g} s (limits.read_seconds); "
-        "ask for less of it: a later `from` or `since`, or an exact topic"
+        "read less of it: a later `from` or `since`, or an exact topic"
     )
 
 

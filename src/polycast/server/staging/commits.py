@@ -48,7 +48,7 @@ log = logging.getLogger("polycast.stages")
 
 TOPICS_PER_STEP = 2_000
 """Topics whose rights one step of work checks."""
-NOT_TAKEN = "what was staged"
+NOT_TAKEN = "stage or commit"
 """The reason under which refused stages and commits are counted."""
 
 

@@ -76,7 +76,7 @@ class SharedStages:
             self._order[stage] = None
         stage = stages.get(frame.name) or SharedStage(frame.batch, 0)
         if stage.rows == frame.before:
-            stage.frames.append(list(frame.places))
+            stage.frames.append(list(frame.sequences))
             stage.rows += frame.rows
             stage.size += len(frame.data)
             stage.micros = self._now()
@@ -136,10 +136,10 @@ class SharedStages:
         stages = self._batches.get(event.batch, {})
         check_stages(event, {name: stage.rows for name, stage in stages.items()}, self._settings.stage_seconds)
         chosen = [stages[name] for name in event.names]
-        frames = [places for stage in chosen for places in stage.frames]
+        frames = [sequences for stage in chosen for sequences in stage.frames]
         parts: list[pa.RecordBatch] = []
-        for places in frames:
-            parts += await self._read(places)
+        for sequences in frames:
+            parts += await self._read(sequences)
         return LoadedRows(parts, frames, sum(stage.size for stage in chosen))
 
     async def _reach_end(self) -> None:
@@ -149,9 +149,9 @@ class SharedStages:
         except PolycastError as error:
             raise StageError(503, f"the servers of the cluster do not respond: {error}") from error
 
-    async def _read(self, places: list[int]) -> list[pa.RecordBatch]:
+    async def _read(self, sequences: list[int]) -> list[pa.RecordBatch]:
         try:
-            frame = await self._cluster.read_frame(places)
+            frame = await self._cluster.read_frame(sequences)
         except PolycastError as error:
             raise StageError(404, f"{error}; stage the rows again") from error
         return await asyncio.to_thread(from_stream, frame.data) if frame.rows else []
