@@ -11,10 +11,11 @@ import pytest
 from rich.console import Console
 
 from polycast.bench.cells import CELLS
+from polycast.bench.cpu_time import CpuTime
 from polycast.bench.job import Outcome
 from polycast.bench.machine import describe_machine
 from polycast.bench.report import BenchReport, CellReport, Ratio
-from polycast.bench.report_table import human, make_table, notes, times
+from polycast.bench.report_table import human, make_table, make_tables, notes, times
 from polycast.bench.rounds import rotated, run
 from polycast.bench.targets import Target, choose_peers, is_ready, polycast_target, read_listening
 from polycast.errors import UsageError
@@ -71,7 +72,8 @@ def whole_report() -> BenchReport:
 
 def print_tables(report: BenchReport, console: Console) -> None:
     for section in report.sections:
-        console.print(make_table(report, section))
+        for table in make_tables(report, section):
+            console.print(table)
 
 
 def test_ratio_is_taken_round_by_round() -> None:
@@ -210,6 +212,29 @@ def test_notes_show_the_disk_and_a_log_that_is_behind() -> None:
     assert "fsync 1.23 ms" in output
     assert "acked-100, hermod: the log had everything up to 0.8 s later" in output
     assert "start: 10,000,000 messages of 100 B in the log" in output
+
+
+def test_the_report_says_how_busy_driver_and_target_were() -> None:
+    """As the medians of the rounds that were measured; the CPU time of the target also per published message."""
+    busy = [
+        replace(outcome(1_000_000), cpu=CpuTime(driver, target)) for driver, target in ((0.2, 0.5), (0.4, 0.9))
+    ]
+    nowhere = replace(outcome(1_000_000), elapsed=2.0)
+    cell = CellReport(CELLS[0], {"hermod": [*busy, BROKEN], "nats": [nowhere] * 3}, ours=("hermod",))
+    report = replace(whole_report(), cells=[cell])
+    file = io.StringIO()
+    print_tables(report, Console(file=file, width=80))
+    lines = [line.split() for line in file.getvalue().splitlines()]
+    assert ["1:1", "hermod", "30%", "70%", "700"] in lines
+    assert any("ns/message" in note for note in notes(report))
+    assert report.to_dict()["cells"][0]["polycast"]["hermod"]["median_cpu"]["target"] == pytest.approx(0.7)
+    assert report.to_dict()["cells"][0]["peers"]["nats"]["median_cpu"] is None
+
+
+def test_a_report_without_cpu_times_has_no_such_table() -> None:
+    report = whole_report()
+    assert len(list(make_tables(report, report.sections[0]))) == 1
+    assert not any("ns/message" in note for note in notes(report))
 
 
 def test_plot(tmp_path: Path) -> None:

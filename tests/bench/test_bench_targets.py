@@ -41,6 +41,7 @@ def measure(plan: CellPlan) -> CellReport:
 def check(target: Target, cell: Cell) -> None:
     (outcome,) = measure(CellPlan(cell, [], [target])).outcomes[target.name]
     assert outcome.delivered == outcome.published // cell.topics * cell.deliveries_per_cycle > 0
+    assert outcome.cpu.driver > 0
 
 
 def check_acked(target: Target, cell: Cell) -> None:

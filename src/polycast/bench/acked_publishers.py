@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import selectors
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
 from polycast.bench.ack_counters import AckCounter
+from polycast.bench.cpu_time import measure_cpu_time
 from polycast.bench.pump import QUIET_SECONDS, STALL_LIMIT_SECONDS, Flow
 from polycast.bench.target_connections import open_connection
 from polycast.bench.wires.acked_formats import AckedWireFormat
@@ -81,8 +82,10 @@ def open_publishers(
 
 
 class AckedPump:
-    def __init__(self, publishers: list[AckedPublisher]) -> None:
+    def __init__(self, publishers: list[AckedPublisher], processes: Sequence[int] = ()) -> None:
+        """`processes`: those of the target."""
         self._publishers = publishers
+        self._processes = processes
         self._selector = selectors.DefaultSelector()
         for publisher in publishers:
             publisher.socket.setblocking(False)
@@ -114,14 +117,16 @@ class AckedPump:
         before = sum(publisher.finished for publisher in self._publishers)
         for publisher in self._publishers:
             publisher.supply = memoryview(publisher.block * window)
+        cpu = measure_cpu_time(self._processes)
         start = perf_counter()
         for publisher in self._publishers:
             self._push(publisher, window, allowed)
         while any(publisher.acks < publisher.expected for publisher in self._publishers):
             self._poll(window, allowed)
         elapsed = perf_counter() - start
+        cpu = measure_cpu_time(self._processes).since(cpu)
         self._check_total()
-        return Flow(sum(publisher.finished for publisher in self._publishers) - before, elapsed)
+        return Flow(sum(publisher.finished for publisher in self._publishers) - before, elapsed, cpu)
 
     def _poll(self, window: int, allowed: Callable[[AckedPublisher, int], int]) -> None:
         ready = self._selector.select(STALL_LIMIT_SECONDS)

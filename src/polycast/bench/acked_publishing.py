@@ -42,12 +42,12 @@ def measure(job: Job) -> Outcome:
     ) as publishers:
         for publisher in publishers:
             verify(publisher, wire, cell.batch)
-        with closing(AckedPump(publishers)) as pump:
+        with closing(AckedPump(publishers, job.processes)) as pump:
             window = window_blocks(job, pump.run(job.seconds * WARM_UP_SHARE, 1))
             flow = pump.run(job.seconds, window)
     messages = batches * cell.batch
     published = flow.chunks * messages
-    return Outcome(published, delivered=published, elapsed=flow.elapsed, window=window * messages)
+    return Outcome(published, delivered=published, elapsed=flow.elapsed, window=window * messages, cpu=flow.cpu)
 
 
 def verify(publisher: AckedPublisher, wire: AckedWireFormat, batch: int) -> None:

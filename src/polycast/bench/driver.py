@@ -55,7 +55,7 @@ def _traffic(wire: WireFormat, cell: Cell, per_subscriber: ExpectedBytes) -> Tra
 
 def _time(job: Job, participants: Participants, traffic: Traffic) -> Outcome:
     sockets = [subscriber.connection.socket for subscriber in participants.subscribers]
-    with closing(Pump(participants.publisher.socket, sockets, traffic)) as pump:
+    with closing(Pump(participants.publisher.socket, sockets, traffic, job.processes)) as pump:
         warm_up = pump.run(job.seconds * WARM_UP_SHARE, WARM_UP_WINDOW_CHUNKS)
         window = window_chunks(job, warm_up)
         flow = pump.run(job.seconds, window)
@@ -65,6 +65,7 @@ def _time(job: Job, participants: Participants, traffic: Traffic) -> Outcome:
         delivered=flow.chunks * cycles * job.cell.deliveries_per_cycle,
         elapsed=flow.elapsed,
         window=window * cycles * job.cell.topics,
+        cpu=flow.cpu,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polycast.bench.cells import Cell
+from polycast.bench.cpu_time import CpuTime
 
 WINDOW_BYTES = 1024 * 1024
 """How far the publisher may be ahead of the slowest subscriber, in topic and payload bytes; the same for every
@@ -23,6 +24,8 @@ class Job:
     cell: Cell
     seconds: float
     window_bytes: int = WINDOW_BYTES
+    processes: tuple[int, ...] = ()
+    """The ids of the target's processes."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Outcome:
     """Seconds from the last delivery until everything was durable."""
     memory_bytes: int = 0
     """Resident memory of the target; 0: not measured."""
+    cpu: CpuTime = CpuTime()
+    """While the clock ran."""
     error: str = ""
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from time import monotonic, perf_counter
 
 from polycast.bench.cells import Cell
+from polycast.bench.cpu_time import measure_cpu_time
 from polycast.bench.expected_bytes import ExpectedBytes
 from polycast.bench.job import Job, Outcome
 from polycast.bench.pump import DISCARD, QUIET_SECONDS, READ_BYTES, STALL_LIMIT_SECONDS
@@ -26,10 +27,12 @@ def measure(job: Job) -> Outcome:
     verify(cell, job.subscribe_port, 0)
     verify_end(cell, job.subscribe_port)
     with open_connection("subscriber", job.subscribe_port, Handshake()) as connection:
+        cpu = measure_cpu_time(job.processes)
         elapsed = _time(
             connection, to_subscribe(cell.topic_names, b'"earliest"'), len(ACCEPTED) + expected_bytes(cell)
         )
-    return Outcome(published=cell.stored, delivered=cell.stored, elapsed=elapsed)
+        cpu = measure_cpu_time(job.processes).since(cpu)
+    return Outcome(published=cell.stored, delivered=cell.stored, elapsed=elapsed, cpu=cpu)
 
 
 def to_subscribe(topics: list[str], start: bytes) -> bytes:

@@ -11,10 +11,11 @@ import selectors
 import socket
 import sys
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+from polycast.bench.cpu_time import CpuTime, measure_cpu_time
 from polycast.errors import RemoteError
 
 DISCARD = socket.MSG_TRUNC if sys.platform == "linux" else 0
@@ -45,11 +46,20 @@ class Flow:
 
     chunks: int
     elapsed: float
+    cpu: CpuTime = CpuTime()
 
 
 class Pump:
-    def __init__(self, publisher: socket.socket, subscribers: list[socket.socket], traffic: Traffic) -> None:
+    def __init__(
+        self,
+        publisher: socket.socket,
+        subscribers: list[socket.socket],
+        traffic: Traffic,
+        processes: Sequence[int] = (),
+    ) -> None:
+        """`processes`: those of the target."""
         self._publisher = publisher
+        self._processes = processes
         self._traffic = traffic
         self._buffer = bytearray(READ_BYTES)
         self._received = [0] * len(subscribers)
@@ -81,6 +91,7 @@ class Pump:
         return flow
 
     def _flow(self, seconds: float, window: int) -> Flow:
+        cpu = measure_cpu_time(self._processes)
         start = now = perf_counter()
         stop = start + seconds
         finished = 0
@@ -93,7 +104,7 @@ class Pump:
             now = perf_counter()
             if now > stop + DRAIN_LIMIT_SECONDS:
                 raise RemoteError(f"not drained after {DRAIN_LIMIT_SECONDS:g} s: {self._progress()}")
-        return Flow(len(edges), now - start)
+        return Flow(len(edges), now - start, measure_cpu_time(self._processes).since(cpu))
 
     def _poll(self, room: bool, timeout: float) -> bool:
         """Handles all ready sockets; False: none became ready."""

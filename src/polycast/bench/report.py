@@ -28,6 +28,16 @@ class Ratio:
 
 
 @dataclass(frozen=True)
+class CpuShares:
+    """How busy driver and target were; 1 is one core."""
+
+    driver: float
+    target: float
+    message_seconds: float
+    """CPU time of the target per published message."""
+
+
+@dataclass(frozen=True)
 class CellReport:
     """Outcomes by target, one per round. `ours` are compared with each of the others."""
 
@@ -52,6 +62,17 @@ class CellReport:
     def median_memory(self, target: str) -> int | None:
         sizes = [outcome.memory_bytes for outcome in self.outcomes[target] if outcome.memory_bytes]
         return round(median(sizes)) if sizes else None
+
+    def median_cpu(self, target: str) -> CpuShares | None:
+        """None: not measured."""
+        measured = [outcome for outcome in self.outcomes[target] if outcome.cpu.target]
+        if not measured:
+            return None
+        return CpuShares(
+            median(outcome.cpu.driver / outcome.elapsed for outcome in measured),
+            median(outcome.cpu.target / outcome.elapsed for outcome in measured),
+            median(outcome.cpu.target / outcome.published for outcome in measured),
+        )
 
     def behind_seconds(self, target: str) -> float:
         """The longest time from the last delivery until everything was durable."""
@@ -131,5 +152,6 @@ def _target_to_dict(report: CellReport, target: str) -> dict[str, Any]:
         "median_per_second": report.median_rate(target),
         "best_per_second": report.best_rate(target),
         "median_memory_bytes": report.median_memory(target),
+        "median_cpu": asdict(cpu) if (cpu := report.median_cpu(target)) else None,
         "rounds": [asdict(outcome) for outcome in report.outcomes[target]],
     }

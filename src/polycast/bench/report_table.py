@@ -22,17 +22,19 @@ SHORT_SECONDS = 0.1
 STARTS = "from process start until ready, and the memory after it"
 
 
+def make_tables(report: BenchReport, section: Section) -> Iterator[Table]:
+    yield make_table(report, section)
+    if any(cell.median_cpu(target) for cell in section.cells for target in cell.outcomes):
+        yield make_cpu_table(section)
+
+
 def make_table(report: BenchReport, section: Section) -> Table:
     """Lines of Polycast show the ratio to each peer, with the range of all rounds below."""
     starts, timed = section.kind == "start", section.kind in ("start", "latency")
     title = f"{STARTS if starts else section.heading}, {report.rounds} rounds"
     if section.kind in TIMED:
         title += f" of {report.seconds:g} s"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, show_edge=False)
-    table.add_column("cell", no_wrap=True)
-    table.add_column("target", no_wrap=True)
-    for heading in ("median", "best", "MB" if timed else "MB/s", *section.peers):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _new_table(title, "median", "best", "MB" if timed else "MB/s", *section.peers)
     for cell in section.cells:
         for number, target in enumerate(cell.outcomes):
             name = cell.cell.name if number == 0 else ""
@@ -40,6 +42,32 @@ def make_table(report: BenchReport, section: Section) -> Table:
             table.add_row(name, target, *figures, *_ratios(cell, target, section.peers))
         table.add_section()
     return table
+
+
+def make_cpu_table(section: Section) -> Table:
+    """How busy driver and target were. A driver at 100 % of a core was the limit, whatever the target could do."""
+    table = _new_table(f"{section.heading}: CPU", "driver", "target", "ns/message")
+    for cell in section.cells:
+        for number, target in enumerate(cell.outcomes):
+            table.add_row(cell.cell.name if number == 0 else "", target, *_cpu(cell, target))
+        table.add_section()
+    return table
+
+
+def _new_table(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, show_edge=False)
+    table.add_column("cell", no_wrap=True)
+    table.add_column("target", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _cpu(cell: CellReport, target: str) -> Iterator[str]:
+    if cpu := cell.median_cpu(target):
+        yield f"{cpu.driver:.0%}"
+        yield f"{cpu.target:.0%}"
+        yield f"{cpu.message_seconds * 1e9:,.0f}"
 
 
 def _rates(cell: CellReport, target: str) -> Iterator[str]:
@@ -82,8 +110,7 @@ def times(ratio: float) -> str:
 
 def notes(report: BenchReport) -> Iterator[str]:
     """Lines under the tables, as markup: machine, versions, missing peers, errors."""
-    if any(section.peers for section in report.sections):
-        yield "under a peer's name: how many times as fast Polycast was, and the range of all rounds"
+    yield from _legend(report)
     for cell in report.cells:
         if cell.cell.stored:
             yield f"{cell.cell.name}: {cell.cell.stored:,} messages of {cell.cell.payload_bytes} B in the log"
@@ -99,6 +126,13 @@ def notes(report: BenchReport) -> Iterator[str]:
         for target in cell.outcomes:
             for error in dict.fromkeys(cell.errors(target)):
                 yield f"[red]error[/] {escape(f'{cell.cell.name}, {target}: {error}')}"
+
+
+def _legend(report: BenchReport) -> Iterator[str]:
+    if any(section.peers for section in report.sections):
+        yield "under a peer's name: how many times as fast Polycast was, and the range of all rounds"
+    if any(cell.median_cpu(target) for cell in report.cells for target in cell.outcomes):
+        yield "CPU: of one core, while the clock ran; ns/message: CPU time of the target per published message"
 
 
 def _machine(machine: Machine) -> str:

@@ -27,7 +27,7 @@ from polycast.bench.job import WINDOW_BYTES, Job, Outcome
 from polycast.bench.machine import describe_machine, fsync_seconds
 from polycast.bench.plot import draw
 from polycast.bench.report import BenchReport, CellReport
-from polycast.bench.report_table import make_table, notes
+from polycast.bench.report_table import make_tables, notes
 from polycast.bench.start_times import TARGETS as START_TARGETS
 from polycast.bench.start_times import measure_starts
 from polycast.bench.targets import Ports, Target, choose_peers, cluster_target, peer_target, polycast_target
@@ -175,7 +175,7 @@ def _start(cell: Cell, target: Target, stack: ExitStack) -> Ports | str:
 def _measure(cell: Cell, target: Target, started: Ports | str, seconds: float) -> Outcome:
     if isinstance(started, str):
         return Outcome(error=started)
-    job = Job(target.wire, started.publish, started.subscribe, cell, seconds)
+    job = Job(target.wire, started.publish, started.subscribe, cell, seconds, processes=started.processes)
     limit = DRIVER_LIMIT_SECONDS + 2 * seconds
     try:
         given = msgspec.json.encode(job)
@@ -206,8 +206,9 @@ def _raise_descriptor_limit() -> None:
 def _write_report(report: BenchReport, out: Path, console: Console) -> None:
     report.write_json(out / "bench.json")
     for section in report.sections:
-        console.print(make_table(report, section))
-        console.print()
+        for table in make_tables(report, section):
+            console.print(table)
+            console.print()
     for note in notes(report):
         console.print(note, highlight=False)
     try:

@@ -22,10 +22,11 @@ cluster {{ name: bench, listen: "{host}:{route}", routes: [{routes}] }}
 
 
 @contextmanager
-def run_servers(settings: str, program: str, folder: Path) -> Iterator[list[int]]:
-    """The ports of servers that form a cluster."""
+def run_servers(settings: str, program: str, folder: Path) -> Iterator[tuple[list[int], list[int]]]:
+    """The ports and the processes of servers that form a cluster."""
     ports, routes = ([free_port() for _ in range(SIZE)] for _ in range(2))
     dialled = ", ".join(f'"nats://{HOST}:{port}"' for port in routes)
+    processes = []
     with ExitStack() as stack:
         for number, port in enumerate(ports):
             home = folder / f"s{number}"
@@ -35,10 +36,11 @@ def run_servers(settings: str, program: str, folder: Path) -> Iterator[list[int]
             )
             (home / "settings.conf").write_text(text)
             command = [program, "-c", str(home / "settings.conf")]
-            stack.enter_context(running(command, home, lambda output, port=port: accepts(port)))  # type: ignore[misc]
+            server = stack.enter_context(running(command, home, lambda output, port=port: accepts(port)))  # type: ignore[misc]
+            processes.append(server.process)
         if "jetstream" in settings:
             _await_stream(ports[0])
-        yield ports
+        yield ports, processes
 
 
 def _await_stream(port: int) -> None:

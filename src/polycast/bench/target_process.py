@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
+from typing import NamedTuple
 
 from polycast.bench.target_connections import HOST
 from polycast.errors import StartError
@@ -28,12 +29,18 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
         yield Path(name).resolve()
 
 
+class RunningTarget(NamedTuple):
+    output: str
+    """Up to `ready`."""
+    process: int
+
+
 @contextmanager
-def running(command: list[str], folder: Path, ready: Callable[[str], bool]) -> Iterator[str]:
-    """Runs a command until the block ends; yields its output up to `ready`."""
+def running(command: list[str], folder: Path, ready: Callable[[str], bool]) -> Iterator[RunningTarget]:
+    """Runs a command until the block ends."""
     process = launch(command, folder)
     try:
-        yield await_ready(process, folder, ready)
+        yield RunningTarget(await_ready(process, folder, ready), process.pid)
     finally:
         stop(process)
 

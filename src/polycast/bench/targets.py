@@ -23,7 +23,7 @@ from pathlib import Path
 from polycast.bench.cells import check_names
 from polycast.bench.server_cluster import run_servers
 from polycast.bench.target_connections import HOST
-from polycast.bench.target_process import accepts, free_port, running, temporary_folder
+from polycast.bench.target_process import RunningTarget, accepts, free_port, running, temporary_folder
 from polycast.bench.wires import DIALECTS, WIRES
 from polycast.errors import StartError, UsageError
 from polycast.version import VERSION
@@ -38,6 +38,8 @@ SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")  # mosquitto on Debian; not in
 class Ports:
     publish: int
     subscribe: int
+    processes: tuple[int, ...]
+    """Their ids."""
     fence: int | None = None
     """A port that acknowledges publications once all earlier messages are durable; None: no log."""
 
@@ -177,15 +179,18 @@ def _program_version(command: list[str]) -> str:
 @contextmanager
 def _run_peer(peer: PeerBroker, program: str, scratch: Path | None) -> Iterator[Ports]:
     if peer.cluster:
-        with temporary_folder(scratch) as folder, run_servers(peer.settings, program, folder) as ports:
-            yield Ports(ports[0], ports[1])
+        with (
+            temporary_folder(scratch) as folder,
+            run_servers(peer.settings, program, folder) as (ports, processes),
+        ):
+            yield Ports(ports[0], ports[1], tuple(processes))
         return
     port = free_port()
     with temporary_folder(scratch) as folder:
         settings = folder / "settings.conf"
         settings.write_text(peer.settings.format(host=HOST, port=port, folder=folder))
-        with running([program, *peer.flags, str(settings)], folder, lambda output: accepts(port)):
-            yield Ports(port, port)
+        with running([program, *peer.flags, str(settings)], folder, lambda output: accepts(port)) as (_, process):
+            yield Ports(port, port, (process,))
 
 
 @contextmanager
@@ -195,9 +200,10 @@ def _run_polycast(listeners: tuple[str, str], with_log: bool, scratch: Path | No
     with temporary_folder(scratch) as folder:
         fences = (FENCE_LISTENER,) if with_log else ()
         command = polycast_command((*listeners, *fences), folder / "data" if with_log else None)
-        with running(command, folder, is_ready) as output:
+        with running(command, folder, is_ready) as (output, process):
             ports = read_listening(output)
-            yield Ports(ports[publish], ports[subscribe], ports[FENCE_LISTENER] if with_log else None)
+            fence = ports[FENCE_LISTENER] if with_log else None
+            yield Ports(ports[publish], ports[subscribe], (process,), fence)
 
 
 @contextmanager
@@ -207,20 +213,22 @@ def _run_nodes(listeners: tuple[str, str], scratch: Path | None) -> Iterator[Por
         raise StartError(f"{NATS.program} is not installed", hint=NATS.cure)
     with (
         temporary_folder(scratch) as folder,
-        run_servers(JETSTREAM_ALWAYS, program, folder) as servers,
+        run_servers(JETSTREAM_ALWAYS, program, folder) as (servers, processes),
         ExitStack() as stack,
     ):
         urls = ",".join(f"nats://{HOST}:{port}" for port in servers)
-        found = [stack.enter_context(_run_node(name, urls, listeners, folder / name)) for name in NODES]
-        yield Ports(found[0][listeners[0]], found[1][listeners[1]])
+        nodes = [stack.enter_context(_run_node(name, urls, listeners, folder / name)) for name in NODES]
+        found = [read_listening(node.output) for node in nodes]
+        processes += [node.process for node in nodes]
+        yield Ports(found[0][listeners[0]], found[1][listeners[1]], tuple(processes))
 
 
 @contextmanager
-def _run_node(name: str, urls: str, listeners: Sequence[str], folder: Path) -> Iterator[dict[str, int]]:
+def _run_node(name: str, urls: str, listeners: Sequence[str], folder: Path) -> Iterator[RunningTarget]:
     folder.mkdir()
     command = [*polycast_command(listeners, folder / "data"), "--cluster", urls, "--node", name]
-    with running(command, folder, is_ready) as output:
-        yield read_listening(output)
+    with running(command, folder, is_ready) as node:
+        yield node
 
 
 def polycast_command(listeners: Sequence[str], data: Path | None) -> list[str]:

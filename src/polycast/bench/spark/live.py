@@ -30,7 +30,7 @@ PUBLISHED, RECEIVED = "fresh.in", "fresh.out"
 def broker(folder: Path) -> Iterator[dict[str, str]]:
     """Runs a broker with its log in `data`; yields the addresses of its listeners by name."""
     command = polycast_command(LISTENERS, folder / "data")
-    with running(command, folder, is_ready) as output:
+    with running(command, folder, is_ready) as (output, _):
         yield {name: f"tcp://127.0.0.1:{port}" for name, port in read_listening(output).items()}
 
 
