@@ -18,7 +18,7 @@ import pytest
 from access.gate import EVERY, counted, write_config
 from kit.broker import Broker
 from kit.certificates import Authority
-from kit.flow import KIB, MIB, Reading, Sending, resident_bytes
+from kit.flow import KIB, MIB, Reading, Sending, resident_bytes, wait_until_held_up
 from kit.hermod import OK, count, expect_error, message, read_error, stage
 from kit.http import get, read_answer
 from kit.nanomsg import PUB
@@ -177,8 +177,7 @@ def test_incomplete_frames_share_a_limit_and_all_complete(tmp_path: Path) -> Non
         before = resident_bytes(broker.process.pid)
         publishers = [peers.enter_context(broker.connect_file("simplest")) for _ in range(PUBLISHERS)]
         sendings = [Sending(publisher, frame[:-1]) for publisher in publishers]
-        for sending in sendings:
-            sending.wait_until_held_up()
+        wait_until_held_up(sendings)
         assert resident_bytes(broker.process.pid) - before < len(publishers) * len(payload) / 3
         waiting = list(zip(sendings, publishers, strict=True))
         while waiting:

@@ -91,7 +91,7 @@ def test_a_broker_whose_terminal_is_closed_stops(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "polycast", "serve", "--no-log", "--listen=simplest=tcp://127.0.0.1:0"]
     with (tmp_path / "log").open("w") as stderr:
         process = subprocess.Popen(
-            ["setsid", "--ctty", "--wait", *command],
+            ["env", "--default-signal=HUP", "setsid", "--ctty", "--wait", *command],  # tests may run under nohup
             stdin=slave,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -107,5 +107,6 @@ def test_a_broker_whose_terminal_is_closed_stops(tmp_path: Path) -> None:
         assert process.wait(GUARD_SECONDS) == 0
     finally:
         process.kill()
+        process.wait()
         process.stdout.close()
     assert "reloaded" not in (tmp_path / "log").read_text()

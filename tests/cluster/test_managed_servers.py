@@ -13,11 +13,11 @@ from typing import Any
 from cluster.trio import LISTEN, NAMES, PATIENCE, read_table
 from kit.broker import Broker
 from kit.certificates import Authority
-from kit.nats import free_ports
 from kit.program import polycast
 from kit.replay import publish
 from kit.subscribers import send_request
 from kit.wire import wait_for
+from polycast.cluster.local_server import free_ports
 from polycast.cluster.nats_server import responds
 
 

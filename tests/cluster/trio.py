@@ -28,12 +28,18 @@ class Trio:
         self._stack = ExitStack()
 
     def __enter__(self) -> Trio:
-        self._stack.enter_context(self.servers)
-        for name in NAMES:
-            self.start(name)
+        with ExitStack() as undo:
+            undo.callback(self.end)
+            self._stack.enter_context(self.servers)
+            for name in NAMES:
+                self.start(name)
+            undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
         try:
             for node in self.nodes.values():
                 node.begin_to_stop()

@@ -62,6 +62,8 @@ class Broker:
             self.addresses.append((name, address))
             if address.startswith("tcp:"):
                 self.ports[name] = int(address.rpartition(":")[2])
+        self.kill()
+        self.process.stdout.close()
         raise AssertionError(f"the broker did not start: {self.log()}")
 
     def __exit__(

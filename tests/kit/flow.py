@@ -37,22 +37,27 @@ class Sending:
         return self.sent == len(self._data)
 
     def wait_until_held_up(self) -> None:
-        """Until all is sent or nothing more is taken. A slow machine can only make the test weaker, not fail."""
-        looks: list[int] = []
-
-        def held_up() -> bool:
-            looks.append(self.sent)
-            return self.done or (len(looks) > STABLE_LOOKS and len(set(looks[-STABLE_LOOKS:])) == 1)
-
-        wait_for(held_up, "the sender to be done or held up")
+        wait_until_held_up([self])
 
     def finish(self) -> None:
         self._thread.join(GUARD_SECONDS)
         assert self.done, f"{self.sent:,} of {len(self._data):,} bytes were taken"
 
 
+def wait_until_held_up(sendings: list[Sending]) -> None:
+    """Until all is sent or nothing more is taken. A slow machine can only make the test weaker, not fail."""
+    looks: list[list[int]] = []
+
+    def held_up() -> bool:
+        looks.append([sending.sent for sending in sendings])
+        stable = len(looks) > STABLE_LOOKS and all(look == looks[-1] for look in looks[-STABLE_LOOKS:])
+        return stable or all(sending.done for sending in sendings)
+
+    wait_for(held_up, "the senders to be done or held up")
+
+
 class Reading:
-    """Reads a number of bytes in a thread."""
+    """Reads a number of bytes in a thread, which may be slower than the broker sends."""
 
     def __init__(self, peer: Peer, size: int) -> None:
         self._peer = peer

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import socket
-
 from kit.broker import Broker
 from kit.frames import pub
 from kit.room import Room
 from kit.wire import wait_for
+from polycast.cluster.local_server import free_ports
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def open_links(broker: Broker) -> int:

@@ -6,10 +6,12 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
 from kit.wire import GUARD_SECONDS, wait_for
+from polycast.cluster.local_server import free_ports
 
 BINARY = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or "nats-server"
 
@@ -26,14 +28,6 @@ JETSTREAM = 'jetstream {{ store_dir: "{folder}", sync_interval: always, max_mem:
 CLUSTER = """cluster {{ name: test, listen: 127.0.0.1:{route}, routes: [{routes}] }}"""
 
 
-def free_ports(count: int) -> list[int]:
-    found = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in found]
-    for each in found:
-        each.close()
-    return ports
-
-
 class Servers:
     """`with Servers(folder, 3) as servers: ... servers.urls`"""
 
@@ -43,8 +37,8 @@ class Servers:
         self._folder = folder
         self._jetstream = jetstream
         self._more = more
-        self.ports = free_ports(count)
-        self.routes = free_ports(count)
+        places = free_ports(2 * count)
+        self.ports, self.routes = places[:count], places[count:]
         self.processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -78,14 +72,20 @@ class Servers:
         self.processes[index].wait(GUARD_SECONDS)
 
     def __enter__(self) -> Servers:
-        for index in range(len(self.ports)):
-            self.start(index)
-        self.wait()
+        with ExitStack() as undo:
+            undo.callback(self.end)
+            for index in range(len(self.ports)):
+                self.start(index)
+            self.wait()
+            undo.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
         for process in self.processes:
             process.kill()
         for process in self.processes:

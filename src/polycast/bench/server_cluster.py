@@ -9,8 +9,9 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from polycast.bench.target_connections import HOST, open_connection
-from polycast.bench.target_process import START_LIMIT_SECONDS, accepts, free_port, running
+from polycast.bench.target_process import START_LIMIT_SECONDS, accepts, running
 from polycast.bench.wires.acked_formats import JetStream
+from polycast.cluster.local_server import free_ports
 from polycast.errors import StartError
 
 SIZE = 3
@@ -24,7 +25,8 @@ cluster {{ name: bench, listen: "{host}:{route}", routes: [{routes}] }}
 @contextmanager
 def run_servers(settings: str, program: str, folder: Path) -> Iterator[tuple[list[int], list[int]]]:
     """The ports and the processes of servers that form a cluster."""
-    ports, routes = ([free_port() for _ in range(SIZE)] for _ in range(2))
+    places = free_ports(2 * SIZE)
+    ports, routes = places[:SIZE], places[SIZE:]
     dialled = ", ".join(f'"nats://{HOST}:{port}"' for port in routes)
     processes = []
     with ExitStack() as stack:

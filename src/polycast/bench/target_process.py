@@ -84,11 +84,6 @@ def stop(process: subprocess.Popen[bytes], limit_seconds: float = STOP_LIMIT_SEC
         process.wait()
 
 
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def accepts(port: int) -> bool:
     try:
         socket.create_connection((HOST, port), timeout=CONNECT_LIMIT_SECONDS).close()

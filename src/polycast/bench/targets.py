@@ -23,8 +23,9 @@ from pathlib import Path
 from polycast.bench.cells import check_names
 from polycast.bench.server_cluster import run_servers
 from polycast.bench.target_connections import HOST
-from polycast.bench.target_process import RunningTarget, accepts, free_port, running, temporary_folder
+from polycast.bench.target_process import RunningTarget, accepts, running, temporary_folder
 from polycast.bench.wires import DIALECTS, WIRES
+from polycast.cluster.local_server import free_ports
 from polycast.errors import StartError, UsageError
 from polycast.version import VERSION
 
@@ -185,7 +186,7 @@ def _run_peer(peer: PeerBroker, program: str, scratch: Path | None) -> Iterator[
         ):
             yield Ports(ports[0], ports[1], tuple(processes))
         return
-    port = free_port()
+    [port] = free_ports(1)
     with temporary_folder(scratch) as folder:
         settings = folder / "settings.conf"
         settings.write_text(peer.settings.format(host=HOST, port=port, folder=folder))

@@ -7,7 +7,9 @@ know.
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -22,6 +24,8 @@ from polycast.errors import PolycastError
 START_SECONDS = 20.0
 PASSWORD = "POLYCAST_NATS_PASSWORD"
 """An environment variable, because all accounts of a machine can see arguments."""
+FIXED_PORTS = range(15_000, 32_000)
+"""Below the ports that kernels choose from: 32,768 and more on Linux, 49,152 and more on macOS."""
 
 
 def run(plan: ServerPlan) -> int:
@@ -43,12 +47,19 @@ def run(plan: ServerPlan) -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, on the loopback address."""
-    opened = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [each.getsockname()[1] for each in opened]
-    for each in opened:
-        each.close()
-    return ports
+    """Ports that were free a moment ago, on the loopback address. The kernel gives none of them to a listener on
+    port 0 or to a connection, so they stay free until the servers are started."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.choice(FIXED_PORTS)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            found.add(port)
+    return list(found)
 
 
 if __name__ == "__main__":
