@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 SPARK_MODULES = ("pyspark", "py4j", "pandas", "numpy")
-"""Of the extra `spark`."""
+"""Modules of the extra `spark`."""
 
 
 def main() -> None:
-    """Imports lazily, so that an interrupt during the imports is quiet too."""
+    """Imports inside the function, so that an interrupt during the imports is quiet too."""
     try:
         _run()
     except KeyboardInterrupt:

@@ -16,15 +16,15 @@ ARGUMENTS = {"completion": {"bash": "", "zsh": "", "fish": ""}}
 
 
 class Completion(NamedTuple):
-    """One command; the path of the program itself is empty."""
+    """The completion of one command. The path of the program itself is empty."""
 
     path: str
     options: dict[str, str]
-    """With the help of each."""
+    """The help of each option."""
     takes_value: frozenset[str]
     is_group: bool
     commands: dict[str, str]
-    """Those below it, or the values of its argument."""
+    """Subcommands, or the values of the argument, with their help."""
 
 
 def read_commands(program: Any) -> list[Completion]:
@@ -100,7 +100,7 @@ def to_bash(commands: list[Completion]) -> str:
 
 
 def to_zsh(commands: list[Completion]) -> str:
-    """zsh runs the completions of bash."""
+    """zsh can run completions of bash."""
     return ZSH + to_bash(commands)
 
 

@@ -173,7 +173,7 @@ def _netcat(path: str | None) -> Finding:
 
 
 def ends_input(usage: str) -> bool:
-    """Whether the option -N sends the end of stdin to the broker. On macOS it is a number of probes."""
+    """Whether the option -N closes the connection at the end of stdin. On macOS, -N is a number of probes."""
     return re.search(r"^\s*-N\s+shut", usage, re.MULTILINE | re.IGNORECASE) is not None
 
 

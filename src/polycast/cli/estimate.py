@@ -33,32 +33,32 @@ def run(
     with spark_session(NAME, master) as spark:
         from polycast.pipelines.deliveries.volume import estimate
 
-        answer = to_shown(estimate(spark, folder, wanted, begin, time.time()))
+        found = to_shown(estimate(spark, folder, wanted, begin, time.time()))
     if as_json:
-        typer.echo(json.dumps(answer, ensure_ascii=False))
+        typer.echo(json.dumps(found, ensure_ascii=False))
     else:
-        _show(answer)
+        _show(found)
 
 
-def to_shown(answer: dict[str, Any]) -> dict[str, Any]:
-    """With times as text."""
+def to_shown(found: dict[str, Any]) -> dict[str, Any]:
+    """Converts times to text."""
     from polycast.log.times import MICROS
 
-    peak = answer["peak_minute"]
+    peak = found["peak_minute"]
     at = None if peak is None else to_time(peak * MICROS)
-    times = {"since": to_time(answer["since"] * MICROS), "peak_minute": at}
-    rates = {name: round(value, 3) for name, value in answer.items() if isinstance(value, float)}
-    return answer | rates | times
+    times = {"since": to_time(found["since"] * MICROS), "peak_minute": at}
+    rates = {name: round(value, 3) for name, value in found.items() if isinstance(value, float)}
+    return found | rates | times
 
 
-def _show(answer: dict[str, Any]) -> None:
+def _show(found: dict[str, Any]) -> None:
     from polycast.cli.row_output import show_rows
 
-    total = f"{answer['messages']:,} messages, {answer['bytes']:,} bytes, {answer['topics']:,} topics"
-    typer.echo(f"{answer['pattern']} since {answer['since']}: {total}")
-    if not answer["messages"]:
+    total = f"{found['messages']:,} messages, {found['bytes']:,} bytes, {found['topics']:,} topics"
+    typer.echo(f"{found['pattern']} since {found['since']}: {total}")
+    if not found["messages"]:
         return
-    for what, name in (("on average", ""), (f"in the minute {answer['peak_minute']}", "peak_")):
-        messages, size = answer[f"{name}messages_per_second"], answer[f"{name}bytes_per_second"]
+    for what, name in (("on average", ""), (f"in the minute {found['peak_minute']}", "peak_")):
+        messages, size = found[f"{name}messages_per_second"], found[f"{name}bytes_per_second"]
         typer.echo(f"{messages:,.1f} messages/s, {size:,.0f} bytes/s {what}")
-    show_rows(answer["top"])
+    show_rows(found["top"])

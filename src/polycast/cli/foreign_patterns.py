@@ -13,7 +13,7 @@ CONTAINS = re.compile(r"\*+([^*+#]+)\*+")
 
 
 def read_pattern(text: str) -> Pattern:
-    """Parses a pattern; a note on stderr says what a pattern of another system means here. `=foo.*` has none."""
+    """Parses a pattern. A note on stderr explains a pattern in the notation of another system; `=foo.*` gets none."""
     pattern = parse_pattern(text)
     if isinstance(pattern, Exact) and not text.startswith("=") and (better := suggest(text)):
         stdio.notice(f"note: {text!r} is one topic here: *, + and # are no wildcards; {better}")
@@ -21,7 +21,7 @@ def read_pattern(text: str) -> Pattern:
 
 
 def suggest(text: str) -> str:
-    """Empty: it looks like no pattern of another system."""
+    """The equivalent pattern; empty if the text is not a pattern of another system."""
     found = WILDCARD.search(text)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""Where in the broker's log the last messages begin, and where the log ends, for some patterns."""
+"""The offsets of the last messages of some patterns, and the end of the broker's log."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ NO_LOG = 501
 
 
 def find_last(client: Client, patterns: list[Pattern], count: int) -> StartPosition:
-    """The first of the last messages that match. If none does yet: the beginning, so that none is left out."""
+    """The offset of the first of the last `count` messages that match; without a match, the first offset of the
+    log."""
     offsets = sorted({offset for pattern in patterns for offset in _offsets(client, pattern, limit=count)})
     return StartPosition(offset=offsets[-count:][0]) if offsets else StartPosition()
 
 
 def find_ends(client: Client, patterns: list[Pattern], start: StartFrom) -> set[int]:
-    """The offset of the last message of each pattern, unless it has none from `start` on."""
+    """The offset of the last message of each pattern, for patterns with a message from `start` on."""
     from polycast.dialects.start_positions import to_json_start
 
     ends: set[int] = set()
@@ -36,11 +37,11 @@ def find_ends(client: Client, patterns: list[Pattern], start: StartFrom) -> set[
     return ends
 
 
-def _offsets(client: Client, pattern: Pattern, **asked: Any) -> list[int]:
-    """Of the messages that the log has."""
+def _offsets(client: Client, pattern: Pattern, **fields: Any) -> list[int]:
+    """The offsets of messages in the log that match."""
     from polycast.client import to_body
 
-    response = client.request(ROUTE, to_body({"pattern": str(pattern), "bodies": False, **asked}))
+    response = client.request(ROUTE, to_body({"pattern": str(pattern), "bodies": False, **fields}))
     if not response.success:
         text = str(response.value)
         code = FORBIDDEN if text == "Forbidden" else NO_LOG if text.startswith("NoLog") else 0

@@ -1,7 +1,7 @@
-"""Runs a program for each request: the body on stdin, stdout as the response.
+"""Runs a program for each request: the body goes to stdin, the response is stdout.
 
-The body is never part of a command line. The number of parallel runs, the requests that wait, the output and the
-time of a run are limited; at its end a run takes all processes of its group with it.
+The body is never part of a command line. Limits apply to parallel runs, waiting requests, the output and the time
+of a run. When a run ends, its whole process group is killed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WAITING_AT_MOST = 100
 WAITING_BYTES = 64 * 1024 * 1024
 OUTPUT_BYTES = 16 * 1024 * 1024
 ERROR_BYTES = 64 * 1024
-"""How much of stderr is kept, from its end."""
+"""The part of stderr that is read, from its end."""
 STDIN, STDOUT = 0, 1
 
 
@@ -71,7 +71,7 @@ class ProgramRunner:
             await _stop(transport, running)
 
     async def _start(self) -> tuple[asyncio.SubprocessTransport, Run]:
-        """A start is not cancelled halfway, when asyncio would leave processes behind."""
+        """Shielded from cancellation: asyncio would leave processes behind."""
         loop = asyncio.get_running_loop()
         starting = asyncio.ensure_future(loop.subprocess_exec(Run, *self._command, start_new_session=True))
         try:
@@ -82,7 +82,7 @@ class ProgramRunner:
 
 
 async def _stop(transport: asyncio.SubprocessTransport, running: Run) -> None:
-    """Kills what is left of the process group."""
+    """Kills the rest of the process group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(transport.get_pid(), signal.SIGKILL)
     await running.exited.wait()

@@ -114,7 +114,7 @@ def to_lines(blocks: Iterable[bytes], limit: int = LINE_BYTES) -> Iterator[list[
 
 
 def _repeated(payloads: list[bytes], count: int) -> Iterator[list[bytes]]:
-    """Many at a time: one acknowledgement each would be slow."""
+    """Lists of many messages: single ones would each wait for an acknowledgement."""
     for done in range(0, count, BLOCK_ROWS):
         yield payloads * min(BLOCK_ROWS, count - done)
 

@@ -96,7 +96,7 @@ def _csv_lines(rows: Rows) -> str:
 
 
 def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of AT_ONCE rows, and fewer in the last one."""
+    """Blocks of AT_ONCE rows; the last one may be shorter."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         for start in range(0, batch.num_rows, BLOCK_ROWS):
@@ -119,7 +119,7 @@ def _numbers(block: pa.RecordBatch) -> list[bool]:
 
 
 def _to_lines(names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
-    """The first rows say how wide the columns are."""
+    """The first rows set the width of the columns."""
     widths: list[int] = []
     for block in _blocks(batches):
         cells, numbers = _cells(block), _numbers(block)
@@ -166,7 +166,7 @@ def _to_table(names: Sequence[str], block: pa.RecordBatch, room: int) -> Table:
 
 
 def _fit(widths: list[int], numbers: list[bool], room: int) -> list[int]:
-    """Texts make room, the widest first; numbers stay whole."""
+    """Narrows text columns, the widest first. Number columns are not cut."""
     found = [width if number else min(WIDE, width) for width, number in zip(widths, numbers, strict=True)]
     texts = [place for place, number in enumerate(numbers) if not number]
     while sum(found) + len(GAP) * (len(found) - 1) > room:

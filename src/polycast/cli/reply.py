@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polycast.client import AsyncClient, Response
 
 NAME = "reply"
-HELP = """Answer requests for a route with the output of a program. The dialect is ubre.
+HELP = """Respond to requests for a route with the output of a program. The dialect is ubre.
 
 The program runs once for each request. It gets the body on stdin, and no part of it on the command line; no shell
 is involved. Its stdout is the body of the response: JSON if it parses as JSON, otherwise text without the last
@@ -102,7 +102,7 @@ class Service:
         return response
 
     async def _read(self, client: AsyncClient) -> None:
-        """Until this is done. RemoteError: the broker closed the connection."""
+        """Reads until the service is done. Raises RemoteError if the broker closes the connection."""
         reading, ending = asyncio.create_task(_read_all(client)), asyncio.create_task(self.done.wait())
         await asyncio.wait((reading, ending), return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
@@ -113,7 +113,7 @@ class Service:
 
 
 async def _read_all(client: AsyncClient) -> None:
-    """Requests are handled meanwhile."""
+    """Reads messages; requests are handled on the way."""
     async for _ in client.messages():
         pass
     raise RemoteError(f"{client.address}: the broker closed the connection")

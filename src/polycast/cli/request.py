@@ -76,7 +76,7 @@ def _to_body(text: str) -> Body:
 
 
 def parse_json(text: str) -> Body:
-    """A string of JSON is text. ValueError: it is not JSON."""
+    """A string is JSON text. Raises ValueError if the text is not JSON."""
     try:
         value = json.loads(text, parse_constant=_no_constant)
     except RecursionError as error:

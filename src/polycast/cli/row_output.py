@@ -26,15 +26,15 @@ GAP = "  "
 Row = dict[str, Any]
 
 
-def show_listing(what: str, at: str, as_json: bool, asked: Row | None = None) -> None:
-    """Requests and shows `polycast/<what>`; `asked` selects some of the rows."""
-    response = from_body(send_request(f"polycast/{what}", to_body({"limit": ROW_LIMIT} | (asked or {})), at))
+def show_listing(what: str, at: str, as_json: bool, fields: Row | None = None) -> None:
+    """Requests `polycast/<what>` and shows the response. `fields` are added to the request, and select rows."""
+    response = from_body(send_request(f"polycast/{what}", to_body({"limit": ROW_LIMIT} | (fields or {})), at))
     rows = response[what]
     if as_json:
         show_json(rows)
     else:
         show_rows(rows)
-    if len(rows) == ROW_LIMIT or (not asked and len(rows) < response["total"]):
+    if len(rows) == ROW_LIMIT or (not fields and len(rows) < response["total"]):
         stdio.notice(f"the first {len(rows):,} of {response['total']:,} {what}")
 
 

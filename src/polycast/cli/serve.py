@@ -91,7 +91,7 @@ def _node_start() -> Any:
 
 
 def _check(loaded: Loaded, ports: bool) -> None:
-    """Without a change: a broker that runs with this data folder and these ports goes on."""
+    """Changes nothing: a broker that runs with this data folder and these ports is not disturbed."""
     from polycast.server import start_check
     from polycast.server.exposure import find_warnings
 

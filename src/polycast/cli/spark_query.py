@@ -50,7 +50,7 @@ def parse_position(flag: str, text: str) -> StartPosition:
 
 
 def parse_time(flag: str, text: str) -> float:
-    """In seconds since the epoch."""
+    """Seconds since the epoch."""
     found = parse_position(flag, text)
     if found.seconds is None:
         raise UsageError(f"{flag} {text} is not a time", f"write {TIMES}")

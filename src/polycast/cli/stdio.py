@@ -56,7 +56,7 @@ def to_stdout_error(error: OSError) -> StartError | None:
 
 
 def read_stdin() -> Iterator[bytes]:
-    """Blocks as they arrive."""
+    """Yields blocks as they arrive."""
     try:
         while data := os.read(sys.stdin.fileno(), READ_BYTES):
             yield data

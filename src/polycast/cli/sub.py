@@ -35,25 +35,25 @@ patterns together. --exit stops where the log ended at the start; without --from
 These need the dialect hermod and a broker with a log.
 
 --format takes %t topic, %o offset, %s sequence, %T time, %p payload, %%, \\n and \\t. A line break follows each
-message. What is unknown is a dash."""
+message. An unknown value is a dash."""
 EXAMPLE = "polycast sub 'sensors.>' '~alarm' --from -10m --json"
 REPLAYING_DIALECT = "hermod"
 LISTENER_DIALECT = "simplest"
-"""For `--at` with the address of a listener, which has one dialect, and usually this one."""
+"""The default for `--at` with the address of a listener, which speaks one dialect: usually this one."""
 
 
 class LogSpan(NamedTuple):
     """The part of the log to read."""
 
     flag: str
-    """The flag that asks for it; empty: none does."""
+    """The flag that selected this part; empty: no flag."""
     start: StartFrom | None
     last: int
     to_end: bool
 
 
 class EndOfLogError(Exception):
-    """The last messages to wait for are missing."""
+    """The connection ended before the last message of the log arrived."""
 
 
 def run(
@@ -133,14 +133,14 @@ def _subscribe(client: Client, wanted: list[Pattern], span: LogSpan, notices: St
 
 
 class StateNotices:
-    """Reports on stderr what happens to the connection; of failed attempts in a row, the first."""
+    """Prints changes of the connection's state to stderr; of failed attempts in a row, only the first."""
 
     def __init__(self) -> None:
         self.ends: set[int] | None = None
-        """The offsets of the messages to wait for; None: without an end."""
+        """The offsets of the messages to wait for; None: runs without an end."""
         self._connected = False
         self._lost = ""
-        """Why the connection ended; not reported yet, because this may be the end."""
+        """The reason of a disconnect. Not printed at once, because the command may end here."""
         self._again = False
 
     def show(self, change: StateChange) -> None:
@@ -166,7 +166,7 @@ class StateNotices:
 
 
 class Output:
-    """Writes messages, as many as wanted."""
+    """Writes messages, up to the limit."""
 
     def __init__(self, write: Write, is_text: bool, count: int) -> None:
         self._write = write
@@ -199,7 +199,7 @@ def _follow(client: Client, ends: set[int] | None, timeout: float | None, output
 
 
 def _arriving(client: Client, timeout: float | None) -> Iterator[list[Message]]:
-    """RemoteError: nothing arrived in time."""
+    """Raises RemoteError if no message arrives in time."""
     while True:
         try:
             arrived = client.receive(timeout)

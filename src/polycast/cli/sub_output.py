@@ -1,7 +1,7 @@
 """How `polycast sub` writes a message: as a line, as JSON, as its payload alone, or by a template.
 
 A template has %t topic, %o offset, %s sequence, %T time, %p payload, %% and the escapes \\n, \\t and \\\\. A line
-break follows each message. What is unknown is a dash.
+break follows each message. An unknown value is a dash.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def show(messages: Iterable[Message], write: Write, is_text: bool) -> None:
 
 
 def to_time(message: Message) -> str | None:
-    """In UTC."""
+    """The time as text, in UTC."""
     if message.time is None:
         return None
     return datetime.fromtimestamp(message.time, UTC).isoformat(timespec="microseconds")

@@ -51,7 +51,7 @@ def parse_offset(text: str) -> int:
 
 
 def to_shown(delivery: dict[str, Any]) -> dict[str, Any]:
-    """With times as text."""
+    """Converts times to text."""
     shown = {"time" if name == "time_micros" else name: value for name, value in delivery.items()}
     shown["time"] = to_time(delivery["time_micros"])
     shown["receivers"] = [

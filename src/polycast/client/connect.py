@@ -40,9 +40,9 @@ def connect(
 ) -> Client:
     """A blocking client. `at` is an address, a host (with the default port), or empty for this machine.
 
-    Several are joined by commas or in a list: the first that answers serves, and when it goes, the next.
+    Several addresses, as a list or joined by commas, are tried in turn, at first and after a disconnect.
 
-    With the address of the http port, as in `http://broker:8080`, the broker tells where its other listeners are.
+    With the address of the http port, as in `http://broker:8080`, the client requests the addresses of the other listeners.
     """
     return Client(to_resume(dialect, at, publishing, reconnect, on_state), timeout)
 
@@ -70,7 +70,7 @@ def to_resume(
 def to_client_session(name: str, at: str = "", publishing: bool = False) -> ClientSession:
     """The session of a client that is not connected yet, to check patterns and messages first.
 
-    If `at` is the http port of a broker, this asks it for the address of the listener.
+    If `at` is the http port of a broker, this requests the address of the listener.
     """
     if name not in DIALECTS:
         raise UsageError(f"unknown dialect {name}", f"known are {', '.join(DIALECTS)}")

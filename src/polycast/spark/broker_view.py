@@ -23,7 +23,7 @@ from polycast.spark.brokers import STOPPING, Brokers
 STRETCH_OFFSETS = 100_000
 """Offsets per piece: the broker does not expose its segments."""
 ROW_BYTES = 150
-"""Estimated, to size partitions."""
+"""The estimated size of a row, to size partitions."""
 REFUSED = 400
 
 
@@ -46,7 +46,7 @@ class BrokerView:
         return int(self._request("polycast/log", {})["next"])
 
     def reach(self, offset: int) -> int:
-        """Another node may have more."""
+        """Tries all nodes: one may have applied more than another."""
         if not self._brokers.are_several:
             return self.next()
         return self._brokers.run(lambda at: self._reach_at(at, offset))
@@ -57,7 +57,8 @@ class BrokerView:
         return after
 
     def _check_progress(self, done: bool, offset: int, after: int) -> None:
-        """Raises a refusal that passes: this node has not applied the messages yet."""
+        """Raises a transient refusal if this node has not applied the messages yet; `Brokers` then tries another
+        node."""
         if not done:
             address = self._client.address if self._client else ""
             self.close()
@@ -130,7 +131,7 @@ class BrokerView:
         if not response.success:
             refusal = _to_refusal(self._client, str(response.value))
             if refusal.code == STOPPING:
-                self.close()  # the next attempt may be at another node
+                self.close()  # the next attempt may use another node
             raise refusal
         return response.value
 

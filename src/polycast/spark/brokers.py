@@ -1,8 +1,8 @@
-"""The brokers of the option `at`: the first that answers serves, and when it fails, the next one. Several brokers
-are nodes of one cluster: they have the same log, and one of them may be behind.
+"""The brokers of the option `at`: an operation uses the first that responds, and moves on to the next if that one
+fails. Several brokers are nodes of one cluster: they have the same log, but one may be behind.
 
-While none answers, an operation is repeated with growing pauses, for up to `retrySeconds` after its first failure:
-a broker that restarts does not end a query.
+While no broker responds, an operation is repeated with growing pauses, for up to `retrySeconds` after its first
+failure, so that a query survives the restart of a broker.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ T = TypeVar("T")
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 PAUSE_SHARES = (0.5, 1.0)
-"""Tasks that lost the same broker do not return at the same moment."""
+"""Random, so that tasks that lost the same broker do not return at the same moment."""
 NOT_STORED, NO_STAGE, STOPPING = 500, 404, 503
 PASSING = (NOT_STORED, STOPPING)
-"""Refusals that pass: the disk of the broker is full, or the broker stops."""
+"""Transient refusals: the disk of the broker is full, or the broker stops."""
 
 
 class Brokers:
@@ -38,7 +38,7 @@ class Brokers:
         sleep: Callable[[float], None] = time.sleep,
         first: int = 0,
     ) -> None:
-        """`first`: the number of the broker to begin with; tasks have different ones."""
+        """`first`: the index of the broker to try first; tasks have different ones."""
         self._addresses = split_addresses(at)
         self._retry_seconds = retry_seconds
         self._clock = clock
@@ -50,7 +50,7 @@ class Brokers:
         return len(self._addresses) > 1
 
     def run(self, attempt: Callable[[str], T]) -> T:
-        """The result of `attempt` at the first broker that answers. Raises the last error when time is up."""
+        """The result of `attempt` at the first broker that responds. Raises the last error after `retry_seconds`."""
         failed_since: float | None = None
         pause = FIRST_PAUSE_SECONDS
         while True:

@@ -77,7 +77,7 @@ def make_shim(java: Path, environment: Path = Path(sys.prefix)) -> Path:
 
 
 def _write_shim(home: Path, text: str) -> Path:
-    """Safe when several processes do it at once."""
+    """Several processes may do this at the same time."""
     program = home / "bin" / "java"
     if program.exists() and program.read_text() == text:
         return home

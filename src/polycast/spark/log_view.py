@@ -19,7 +19,7 @@ from polycast.model import Pattern
 from polycast.spark.options import SourceOptions
 
 SCAN_BYTES = 4 * 1024 * 1024
-"""To find out whether new messages match, as much is read. Beyond it, a batch reads them anyway."""
+"""How much is read to find out whether new messages match. A batch reads larger ranges anyway."""
 LOG_FILES = ("state.json", "[0-9]*.arrows", "[0-9]*.parquet")
 """Every log folder has at least one of these."""
 
@@ -32,7 +32,7 @@ class LogView(Protocol):
         """The offset after the last message."""
 
     def reach(self, offset: int) -> int:
-        """As `next`, and waits for a node of a cluster that does not have this offset yet."""
+        """As `next`, but waits until a node of a cluster has this offset."""
 
     def end(self, patterns: Sequence[Pattern], start: int) -> tuple[int, bool]:
         """The offset after the last message, and whether messages from `start` on may match. Cheap."""

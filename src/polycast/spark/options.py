@@ -30,13 +30,13 @@ SOURCE_OPTIONS = {
     "maxBytesPerTrigger": "maximum number of bytes per micro-batch",
     "minPartitions": "minimum number of partitions, if there are that many messages",
     "failOnDataLoss": "true: fail if messages to read were removed or damaged; false: log a warning and continue",
-    "retrySeconds": "how long to try again when no broker answers, in seconds; default 300",
+    "retrySeconds": "how long to try again when no broker responds, in seconds; default 300",
     "stretches": "true: return offset ranges instead of messages, for tasks that call polycast.spark.fetch",
 }
 SINK_OPTIONS = {
     "at": "address of a broker's hermod listener: tcp://HOST:PORT; several, joined by commas, of brokers with one "
     "log",
-    "retrySeconds": "how long to try again when no broker answers, in seconds; default 300",
+    "retrySeconds": "how long to try again when no broker responds, in seconds; default 300",
     "topic": "topic of all rows, if they have no column topic",
     "batchId": "batch only: idempotence key; a batch is published once per id",
 }
@@ -58,7 +58,7 @@ class SourceOptions:
     start: Position | None = None
     end: Position | None = None
     start_micros: int | None = None
-    """Since the epoch."""
+    """Microseconds since the epoch."""
     end_micros: int | None = None
     max_offsets: int | None = None
     max_bytes: int | None = None
@@ -130,7 +130,7 @@ def _known_options(given: Mapping[str, str], known: Mapping[str, str]) -> dict[s
 
 
 def _addresses(options: Mapping[str, str]) -> str:
-    """Several addresses are checked, and stay joined."""
+    """Checks each address; several stay joined by commas."""
     return ",".join(split_addresses(options.get("at", "")))
 
 

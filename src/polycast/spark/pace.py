@@ -1,4 +1,4 @@
-"""The pace of polls: Spark asks an idle stream for its end about 90 times a second."""
+"""The pace of polls: Spark polls the end of an idle stream about 90 times a second."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.03, 0.2
 IDLE_SHARE = 20
-"""A stream without messages for a second waits for a twentieth of a second, and so on."""
+"""The pause before a poll, as a share of the idle time: after an idle second, a twentieth of a second."""
 
 
 class Pace:
@@ -20,7 +20,7 @@ class Pace:
 
     @property
     def idle_seconds(self) -> float:
-        """Since the last `note_messages`."""
+        """Seconds since the last `note_messages`."""
         return self._clock() - self._active
 
     def note_messages(self) -> None:

@@ -42,7 +42,8 @@ def read_partition(
 def to_gap_handler(fail: bool) -> Callable[[Gap], None]:
     """Handles missing messages: raises an error, or logs a warning.
 
-    Messages that were not stored are no loss: their publishers got an error."""
+    Messages that never became durable are no loss: their publishers got an error.
+    """
 
     def handle(gap: Gap) -> None:
         if gap.refused:

@@ -16,7 +16,7 @@ class InFile(NamedTuple):
 
 
 class ReplayableFrames:
-    """Each iteration begins with the first frame, and takes new ones when it has repeated all known ones."""
+    """Each iteration starts with the first frame. After the known frames it takes new ones from the source."""
 
     def __init__(self, frames: Iterable[tuple[int, memoryview]], memory_bytes: int = MEMORY_BYTES) -> None:
         self._new = iter(frames)

@@ -100,7 +100,7 @@ def _token_in_file() -> Iterator[None]:
 
 
 def _to_file(token: str) -> str:
-    """Removed when this process exits normally."""
+    """The file is removed when this process exits normally."""
     folder = tempfile.mkdtemp(prefix="polycast-token-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "token"

@@ -94,7 +94,7 @@ def stage(options: SinkOptions, batch_id: str, messages: Iterable[pa.RecordBatch
 
 
 def stage_frames(options: SinkOptions, batch_id: str, name: str, frames: ReplayableFrames) -> int:
-    """Every attempt starts the stage anew."""
+    """Every attempt replaces the stage."""
 
     def attempt(at: str) -> int:
         with Stager(at, batch_id) as stager:
@@ -128,7 +128,7 @@ def _task() -> TaskContext:
 
 
 def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Without rows the broker is not contacted. A repeat publishes nothing, so every error is followed by one."""
+    """Without rows the broker is not contacted. Repeated after every error: a repeat publishes nothing."""
     staged = [each for each in messages if isinstance(each, TaskStage) and each.rows]
 
     def attempt(at: str) -> None:
@@ -141,7 +141,7 @@ def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
 
 
 def abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """At once or not at all: stages also expire at the broker, as those of failed tasks do."""
+    """Tries once: the broker also expires stages, as those of failed tasks."""
     staged = [each for each in messages if isinstance(each, TaskStage) and each.rows]
 
     def attempt(at: str) -> None:

@@ -1,8 +1,8 @@
 """Reads the log as a stream of micro-batches.
 
-A log that grows by messages of other topics alone is no reason for a batch: the broker's own events, which every
-connection causes, would keep an idle stream busy for ever. Once in ADVANCE_SECONDS the stream moves on, in a batch
-that reads nothing: its position must not fall behind the first offset of the log, which retention moves.
+New messages of other topics do not start a batch: the broker's own events, which every connection causes, would
+keep an idle stream busy. Once in ADVANCE_SECONDS the stream advances past them with a batch that reads nothing,
+because retention moves the first offset of the log, and the stream must not fall behind it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.columns = columns
         self._view: LogView | None = None
         self._end: int | None = None
-        """Where the stream ends, with the trigger AvailableNow."""
+        """With the trigger AvailableNow: the offset at which the stream ends."""
         self._seen: int | None = None
         """The last known end of the log."""
         self._searched = Range(0, 0)
-        """None of these messages matches."""
+        """No message from here to `_seen` matches."""
         self._pace = Pace()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._end = self._open().next()
 
     def _end_for(self, first: int) -> int:
-        """Where a batch that begins at `first` may end; `first` if there is no reason for a batch."""
+        """The end of a batch that starts at `first`; `first` itself if no batch is needed."""
         self._pace.wait()
         searched = self._searched if self._searched.first <= first <= self._searched.next else Range(first, first)
         self._seen, matching = self._open().end(self._wanted.patterns or (), searched.next)
@@ -129,7 +129,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_wanted(self.options)
 
     def commit(self, end: Offset) -> None:
-        """Nothing to release: the reader holds no state at the broker."""
+        """Nothing to do: the reader holds no state at the broker."""
 
     def stop(self) -> None:
         if self._view:

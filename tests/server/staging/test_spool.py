@@ -78,12 +78,12 @@ def flip(at: int) -> Callable[[bytes], bytes]:
 
 
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "empty": (lambda data: b"", "it is empty"),
-    "cut in a prefix": (lambda data: data[: PREFIX.size - 1], "it ends inside a frame, at byte 27"),
-    "cut in the last frame": (lambda data: data[:-1], "it ends inside a frame"),
+    "empty": (lambda data: b"", "the file is empty"),
+    "cut in a prefix": (lambda data: data[: PREFIX.size - 1], "the file ends inside a frame, at byte 27"),
+    "cut in the last frame": (lambda data: data[:-1], "the file ends inside a frame"),
     "the tail is zeros": (lambda data: data + bytes(100), "there is no frame at byte"),
     "magic": (flip(0), "there is no frame at byte 0"),
-    "length": (flip(14), "it ends inside a frame"),
+    "length": (flip(14), "the file ends inside a frame"),
     "head": (flip(PREFIX.size + 3), "the checksum of the frame at byte 0 is wrong"),
     "data": (flip(-5), "the checksum of the frame at byte"),
     "a frame is missing": (lambda data: data[data.index(b"PCSTAGE", 1) :], "follows 5 rows, and there are 0"),

@@ -24,6 +24,6 @@ def run(at: str = AT, as_json: bool = AS_JSON) -> None:
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
     stream = found["stream"]
-    leader = stream["leader"] or "none: messages are not stored"
+    leader = stream["leader"] or "none: no message becomes durable"
     typer.echo(f"stream {stream['name']}: messages {stream['first']} to {stream['last']}, leader {leader}")
     show_rows(found["nodes"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Report:
-    """Without a bar it does nothing."""
+    """Does nothing if there is no bar."""
 
     def __init__(self, bar: Progress | None = None) -> None:
         self._bar = bar
@@ -27,7 +27,7 @@ class Report:
             self._bar.update(self._task, description=name, completed=done, total=total)
 
     def begin(self, phase: Phase) -> Callable[[int], None]:
-        """A function that takes the bytes done since its last call."""
+        """Returns a function that takes the number of bytes done since its last call."""
         done = 0
         self.show(phase.name, 0, phase.total)
 

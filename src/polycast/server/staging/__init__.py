@@ -1,1 +1,1 @@
-"""Stage and commit: rows that wait under a batch id until one commit publishes them."""
+"""Stage and commit: rows wait under a batch id until a commit publishes them."""

@@ -1,10 +1,10 @@
-"""Frames of staged rows: an Arrow IPC stream becomes columns that can be published, or is refused as a whole.
+"""Frames of staged rows: Arrow IPC streams. A frame is accepted or refused as a whole.
 
     topic     string, up to limits.topic_bytes
     payload   binary, up to limits.payload_bytes
     format    string: bytes, text, json or none; null, or no such column: bytes
 
-Nothing that comes from outside is computed with before Arrow has validated it.
+Arrow validates all input before anything is computed from it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ TYPES = {
 REQUIRED = ("topic", "payload")
 FORMATS = pa.array([format_.value for format_ in Format])
 COMPRESSION_FIELD = 10
-"""Where the table of a record batch message tells of compression; see Message.fbs of Arrow."""
+"""The field of a record batch message that declares compression; see Message.fbs of Arrow."""
 HEADER_FIELD = 8
 EARLY_COMPRESSION = b"ARROW:experimental_compression"
-"""The key of a message's custom metadata in which Arrow 0.17 declared compression. Arrow still reads it."""
+"""The key of the custom metadata in which Arrow 0.17 declared compression. Arrow still reads it."""
 MERGED_BYTES = 1024 * 1024
 MERGED_PARTS = 64
-"""Up to these, small record batches become one: each takes kilobytes besides its rows."""
+"""Small record batches are merged up to this many rows: each costs kilobytes beside its rows."""
 
 
 class StageError(PolycastError):
-    """What is staged cannot be taken. `reason` is the word it is counted under."""
+    """A frame, a commit or an abort is refused. `reason` is the label of the metric."""
 
     def __init__(self, code: int, message: str, reason: str = "stage") -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class StageError(PolycastError):
 
 
 def read_frame(stage: Stage, before: int, limits: Limits) -> Work[list[pa.RecordBatch]]:
-    """The rows of a frame, as `STAGED_SCHEMA` has them; the stage has `before` rows already."""
+    """The rows of a frame, with `STAGED_SCHEMA`; `before` rows are in the stage already."""
     found = sha1(stage.data, usedforsecurity=False).hexdigest() if stage.sha1 else ""
     if found != stage.sha1:
         raise StageError(422, f"the payload's sha1 is {found}, its header says {stage.sha1[:60]!r}; send it again")
@@ -56,7 +56,7 @@ def read_frame(stage: Stage, before: int, limits: Limits) -> Work[list[pa.Record
 
 
 def read_parts(data: bytes | memoryview, before: int, limits: Limits) -> Work[list[pa.RecordBatch]]:
-    """Each record batch is a step of work: a frame can have very many of them."""
+    """Yields after each record batch: a frame can have very many."""
     merged = MergedParts()
     for batch in _batches(data):
         _check_whole(batch, before)
@@ -69,7 +69,7 @@ def read_parts(data: bytes | memoryview, before: int, limits: Limits) -> Work[li
 
 
 class MergedParts:
-    """Collects record batches, and joins small ones."""
+    """Collects record batches, and merges small ones."""
 
     def __init__(self) -> None:
         self._parts: list[pa.RecordBatch] = []
@@ -109,7 +109,8 @@ def _batches(data: bytes | memoryview) -> Iterator[pa.RecordBatch]:
 
 
 def _read_schema(message: pa.Message) -> pa.Schema:
-    """Arrow verifies messages of the kinds that it knows. pyarrow takes any other for a schema, and can crash."""
+    """Arrow verifies the kinds of messages that it knows. pyarrow takes any other kind for a schema, and can
+    crash."""
     metadata = bytes(message.metadata)
     if message.type != "schema" or not _field(metadata, _table(metadata, 0), HEADER_FIELD):
         found = f"its first message is no schema but {message.type}"
@@ -118,7 +119,7 @@ def _read_schema(message: pa.Message) -> pa.Schema:
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """What is decompressed may be any size, so this is looked at before."""
+    """Checked before reading: decompressed data can have any size."""
     if EARLY_COMPRESSION in metadata:
         return True
     root = _table(metadata, 0)
@@ -131,7 +132,7 @@ def _table(metadata: bytes, at: int) -> int:
 
 
 def _field(metadata: bytes, table: int, field: int) -> int:
-    """Where a field of a flatbuffer's table lies; 0: it is not there."""
+    """The position of a field in a flatbuffer table; 0 if the field is missing."""
     vtable = table - struct.unpack_from("<i", metadata, table)[0]
     if vtable < 0 or struct.unpack_from("<H", metadata, vtable)[0] <= field:
         return 0

@@ -1,4 +1,4 @@
-"""Staged rows become one batch: a burst if they are few, columns otherwise."""
+"""Turns staged rows into one batch: a burst if there are few rows, bulk columns otherwise."""
 
 from __future__ import annotations
 

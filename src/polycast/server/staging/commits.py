@@ -1,14 +1,14 @@
-"""Commits: what was staged becomes one batch of the log.
+"""Commits: staged rows become one batch of the log.
 
-Nothing of a batch is in the log before its commit is, and then all is, in one group that has its id. A broker
-that dies before that has published nothing, and still has the stages. One that dies after that knows the id, and a
-repeat publishes nothing. Stages are dropped when their batch is durable.
+A batch is in one group of the log, together with its batch id: all of it or nothing. After a crash before that
+group is durable, nothing is published and the stages are still there. After a crash later, the log has the id, and
+a repeated commit publishes nothing. Stages are dropped when their batch is durable.
 
-Frames and batches are read and prepared in threads, in turns: round robin over identities and connections.
-Meanwhile the connection is not read, and its later events wait.
+Threads read frames and prepare batches, in turns: round robin over identities and connections. Meanwhile the
+connection is not read, and its later events wait.
 
-A small batch is published like any burst. A large one would overrun the queues of its subscribers: they read it
-from the log instead, each at its own pace.
+A small batch is published like a burst. A large batch would overflow the queues of its subscribers, so they read
+it from the log, each at its own pace.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ log = logging.getLogger("polycast.stages")
 
 TOPICS_PER_STEP = 2_000
 """Topics whose rights one step of work checks."""
-NOT_TAKEN = "stage or commit"
+STAGING = "stage or commit"
 """The reason under which refused stages and commits are counted."""
 
 
@@ -68,7 +68,7 @@ class Commits:
         forwards: bool,
         shared: SharedStages | None = None,
     ) -> None:
-        """`shared`: in a cluster, which has the rows of all stages."""
+        """`shared`: in a cluster, the stages of all nodes."""
         self._log = log
         self.stages = stages
         self._limits = limits
@@ -81,14 +81,14 @@ class Commits:
         self._replays = replays
         self._shared = shared
         self._forwards = forwards
-        """Whether messages go by other names as well, which bulk rows cannot."""
+        """Whether messages are published under other names as well. Bulk rows cannot be."""
         self._under_way: dict[BatchKey, asyncio.Event] = {}
-        """The batches that are being committed."""
+        """Batches with a commit in progress."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._pool = ReaderPool(0, 0.0, ThreadPoolExecutor(THREADS, "staging"))
-        """Threads of their own: staging does not wait for reads of the log."""
+        """Threads of its own, so that staging does not wait for reads of the log."""
 
-    # -- what connections say ----------------------------------------------------------------------------
+    # -- events of connections ----------------------------------------------------------------------------
 
     def handle(self, connection: Connection, event: Stage | Commit | Abort, now: float) -> None:
         if not connection.guard.may_publish_anything:
@@ -125,12 +125,14 @@ class Commits:
         except StageError as error:
             self._deny(connection, event, error)
         except Exception as error:
-            log.exception("%s: what it staged could not be handled", connection)
-            self._reply(connection, event.to_error(500, f"{type(error).__name__}; the broker's log says more"))
+            log.exception("%s: a stage or commit failed", connection)
+            self._reply(
+                connection, event.to_error(500, f"{type(error).__name__}; the broker's stderr has the details")
+            )
         self._dispatcher.resume(connection)
 
     async def _stage(self, connection: Connection, event: Stage) -> None:
-        """A frame that is not taken costs its stage: a part of it is worth nothing."""
+        """A refused frame drops its whole stage: part of a stage is useless."""
         staged: Staged | None = None
         try:
             staged, size = self.stages.begin(event)
@@ -153,7 +155,7 @@ class Commits:
         self._budget.charge(connection)
 
     async def _read(self, connection: Connection, event: Stage, staged: Staged, size: int) -> list[pa.RecordBatch]:
-        """`size` is the room that the frame takes until it is read."""
+        """`size`: the memory reserved for the frame until it is read."""
         try:
             work = _read_allowed(connection.guard, event, staged.rows, self._limits)
             return await self._pool.read(connection, work)
@@ -163,7 +165,7 @@ class Commits:
     # -- commits -----------------------------------------------------------------------------------------
 
     async def _commit(self, connection: Connection, event: Commit) -> None:
-        """One at a time for each id."""
+        """Runs one commit at a time for each batch id."""
         while other := self._under_way.get(event.batch):
             await other.wait()
         self._under_way[event.batch] = asyncio.Event()
@@ -178,7 +180,7 @@ class Commits:
             self._under_way.pop(event.batch).set()
 
     def _is_known(self, connection: Connection, event: Commit) -> bool:
-        """A repeat publishes nothing; one of another count is none."""
+        """Acknowledges a repeated commit, which publishes nothing. Refuses one with another number of rows."""
         known = self._log.batches.find(event.batch, to_micros(time.time()))
         if known is None:
             return False
@@ -231,20 +233,20 @@ class Commits:
         self._finish(connection, event, applied.first, applied.proposal.messages)
 
     async def _make_room(self, count: int) -> None:
-        """Waits until that many offsets are reserved; uses none."""
+        """Waits until this many offsets are reserved; assigns none."""
         loop = asyncio.get_running_loop()
         while not self._log.has_offsets(count):
             made: asyncio.Future[str] = loop.create_future()
-            self._log.reserve_offsets(count, partial(_tell, made))
+            self._log.reserve_offsets(count, partial(_resolve, made))
             if reason := await made:
                 raise StageError(500, f"not stored: {reason}")
 
     # -- replies -----------------------------------------------------------------------------------------
 
     def _finish(self, connection: Connection, event: Commit, first: int, count: int) -> None:
-        """When the batch is durable: acknowledges the commit and drops the stages.
+        """Acknowledges the commit and drops the stages when the batch is durable.
 
-        A batch that could not be stored leaves its stages for another commit.
+        If the batch does not become durable, the stages stay for another commit.
         """
         self._acks.when_durable(lambda reason: None if reason else self.stages.drop(event.batch))
         if connection.subscriber.owner is None:
@@ -254,17 +256,17 @@ class Commits:
         self._acks.acknowledge(connection, Ack(event.to_ack(count), event.to_failure))
 
     def _deny(self, connection: Connection, event: Stage | Commit | Abort, error: StageError) -> None:
-        self._refusals.refuse(connection, FORBIDDEN if error.code == 403 else NOT_TAKEN)
+        self._refusals.refuse(connection, FORBIDDEN if error.code == 403 else STAGING)
         self._reply(connection, event.to_error(error.code, str(error)))
 
     def _reply(self, connection: Connection, data: bytes) -> None:
-        """After all earlier replies."""
+        """Sends the reply after all earlier ones."""
         if connection.subscriber.owner is not None:
             self._acks.reply(connection, data)
 
 
 def _read_allowed(guard: Guard, event: Stage, before: int, limits: Limits) -> Work[list[pa.RecordBatch]]:
-    """The rows of a frame, all of which its publisher may publish."""
+    """The rows of a frame. Raises StageError if the publisher may not publish to one of the topics."""
     parts = yield from read_frame(event, before, limits)
     for part in parts if guard.restricted else ():
         topics = part["topic"].unique().cast(pa.binary())
@@ -276,11 +278,11 @@ def _read_allowed(guard: Guard, event: Stage, before: int, limits: Limits) -> Wo
 
 
 def _check_rights(guard: Guard, topics: Iterable[bytes]) -> None:
-    """The rights as they are now, of a connection that may have ended: rows wait long for their commit."""
+    """Checks the rights at the time of the commit, which may be long after staging. The connection may have ended."""
     if not guard.refresh() or (guard.restricted and not all(map(guard.may_publish, topics))):
         raise StageError(403, FORBIDDEN)
 
 
-def _tell(made: asyncio.Future[str], reason: str) -> None:
+def _resolve(made: asyncio.Future[str], reason: str) -> None:
     if not made.done():
         made.set_result(reason)

@@ -1,6 +1,6 @@
-"""What a start does with the stages of an earlier run: they wait for their commit again.
+"""Loads the stages of an earlier run, which then wait for their commit again.
 
-A stage whose batch was published is of no use any more. Frames are checked again, by the limits as they are now.
+Drops stages whose batch was published. Frames are checked again, with the current limits.
 """
 
 from __future__ import annotations

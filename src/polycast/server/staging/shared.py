@@ -1,7 +1,7 @@
-"""Stages of a cluster: the frames are in the replicated log, and every node knows where.
+"""Stages of a cluster: the frames are messages of the stream, and every node knows their stream sequences.
 
-A node that dies takes no stage with it: any other commits. A commit names the frames, and every node reads their
-rows from the replicated log when it applies the commit. So nodes keep no rows, and need not agree on what is
+A stage survives the loss of any node: every node can commit it. A commit names its frames, and every node reads
+their rows from the stream when it applies the commit. So nodes hold no staged rows, and need not agree on what is
 staged.
 """
 
@@ -51,7 +51,8 @@ class SharedStages:
         is_published: Callable[[BatchKey], bool],
         now: Callable[[], int],
     ) -> None:
-        """`stages`: what was staged at this node. `now`: the time of the replicated log, in microseconds."""
+        """`stages`: rows staged at this node, while they are checked. `now`: the time of the last applied message,
+        in microseconds."""
         self._stages = stages
         self._settings = stages.settings
         self._cluster = cluster
@@ -59,13 +60,13 @@ class SharedStages:
         self._now = now
         self._batches: dict[BatchKey, dict[str, SharedStage]] = {}
         self._order: dict[SharedStage, None] = {}
-        """In the order of their first frames."""
+        """Stages in the order of their first frames."""
         cluster.attach_stages(self._note, self._finish, self._first)
 
-    # -- what the replicated log says --------------------------------------------------------------------
+    # -- frames of the stream ----------------------------------------------------------------------------
 
     def _note(self, frame: StagedFrame) -> None:
-        """A frame that does not follow the rows before it is of no use: its stage begins anew."""
+        """Notes a frame of the stream. Ignores a frame that does not continue the rows of its stage."""
         if frame.before == 0 or frame.name is None:
             self.forget(frame.batch, None if frame.name is None else (frame.name,))
         if frame.dropped or frame.name is None or self._is_published(frame.batch):
@@ -82,12 +83,12 @@ class SharedStages:
             stage.micros = self._now()
 
     def _finish(self, batch: BatchKey) -> None:
-        """The batch is published."""
+        """Drops the stages of a published batch."""
         self.forget(batch)
         self._stages.drop(batch)
 
     def forget(self, batch: BatchKey, names: Collection[str] | None = None) -> None:
-        """The stages with these names, or all."""
+        """Forgets the stages with these names, or all stages of the batch."""
         stages = self._batches.get(batch, {})
         for name in list(stages) if names is None else stages.keys() & names:
             del self._order[stages.pop(name)]
@@ -95,20 +96,20 @@ class SharedStages:
             self._batches.pop(batch, None)
 
     def expire(self) -> None:
-        """By the time of the replicated log."""
+        """Forgets old stages, by the time of the stream."""
         oldest = self._now() - int(self._settings.stage_seconds * MICROS)
         for batch, stages in list(self._batches.items()):
             self.forget(batch, [name for name, stage in stages.items() if stage.micros < oldest])
 
     def _first(self) -> int:
-        """Where the oldest frame lies."""
+        """The stream sequence of the oldest staged frame; 0: none."""
         oldest = next(iter(self._order), None)
         return oldest.frames[0][0] if oldest and oldest.frames else 0
 
-    # -- what connections say ----------------------------------------------------------------------------
+    # -- events of connections ----------------------------------------------------------------------------
 
     async def store(self, event: Stage, before: int, parts: list[pa.RecordBatch]) -> None:
-        """Returns when the replicated log has the rows, and this node knows."""
+        """Returns when the stream has the rows, and this node has applied them."""
         rows = sum(part.num_rows for part in parts)
         data = await asyncio.to_thread(to_stream, parts) if rows else b""
         if rows or not before:
@@ -118,7 +119,7 @@ class SharedStages:
             raise StageError(404, f"the stage {event.name!r} was dropped while these rows came; stage it again")
 
     def drop(self, batch: BatchKey, names: Iterable[str] | None) -> None:
-        """At all nodes."""
+        """Drops the stages at all nodes."""
         for name in (None,) if names is None else names:
             self._cluster.stage(StagedFrame(batch, name, 0, 0, b"", True), lambda: None)
 
@@ -130,7 +131,7 @@ class SharedStages:
     # -- committing --------------------------------------------------------------------------------------
 
     async def load(self, event: Commit) -> LoadedRows:
-        """The rows of all stages of a commit. StageError: they are not staged, or not as many."""
+        """The rows of all stages of a commit. Raises StageError if a stage or rows are missing."""
         if not set(event.names) <= self._batches.get(event.batch, {}).keys():
             await self._reach_end()
         stages = self._batches.get(event.batch, {})
@@ -143,7 +144,7 @@ class SharedStages:
         return LoadedRows(parts, frames, sum(stage.size for stage in chosen))
 
     async def _reach_end(self) -> None:
-        """Another node may have staged a moment ago."""
+        """Applies the stream up to its end: another node may have staged rows a moment ago."""
         try:
             await self._cluster.reach_end()
         except PolycastError as error:

@@ -1,4 +1,4 @@
-"""The spool: staged rows on disk, which a restart of the broker does not lose.
+"""The spool: staged rows on disk, so that they survive a restart of the broker.
 
     DIR/stages/00000000000000000012.stage     one file per stage
 
@@ -12,10 +12,11 @@ A file has the frames of its stage, in order:
     head           JSON {"owner", "batch_id", "name", "before"}; `before` is the number of rows before this frame
     data           the frame as its publisher sent it, an Arrow IPC stream; nothing if it has no rows
 
-A frame is durable when `append` is done. Paths have numbers only: what a peer calls its stage is in the head.
+A frame is durable when `append` returns. File names are numbers only: the name that a peer gave its stage is in
+the head.
 
-Part of a stage is worth nothing. A file that is cut off or damaged is therefore removed when it is loaded. A file
-of a newer version is not loaded and stays.
+Part of a stage is useless. A file that is cut off or damaged is therefore removed when it is loaded. A file of a
+newer version is not loaded and stays.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MAGIC = b"PCSTAGE"
 VERSION = 1
 PREFIX = struct.Struct("<7sBIQQ")
 THREADS = 4
-"""They wait for the disk most of the time."""
+"""The threads mostly wait for the disk."""
 FOLDER_LOCK = threading.Lock()
 
 
@@ -72,7 +73,7 @@ class NewerVersionError(SpoolError):
 
 
 class StageFile:
-    """The file of one stage. Appends come one at a time; `remove` may come at any time, from any thread."""
+    """The file of one stage. One append at a time; `remove` may be called at any time, from any thread."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
@@ -86,12 +87,13 @@ class StageFile:
         return self._size > 0
 
     def append(self, head: FrameHead, data: bytes) -> None:
-        """Returns when the frame is durable, or the file removed. OSError: the file is of no use any more."""
+        """Returns when the frame is durable, or the file is removed. After an OSError the file cannot be used any
+        more."""
         with self._lock:
             if self._removed:
                 return
             if not self._size:
-                with FOLDER_LOCK:  # no stage is durable before the folder is
+                with FOLDER_LOCK:  # a stage is durable only if its folder is
                     make_folder(self.path.parent, self._disk)
             end = self._write(_to_prefix(head, data), data)
             if not self._size:
@@ -106,7 +108,7 @@ class StageFile:
                 self._disk.write(fd, piece, at)
                 at += len(piece)
             self._disk.sync(fd)
-            self._disk.drop_cache(fd, self._size, at - self._size)  # only a restart reads it
+            self._disk.drop_cache(fd, self._size, at - self._size)  # only a restart reads the file
             return at
         finally:
             os.close(fd)
@@ -120,7 +122,7 @@ class StageFile:
                 log.warning("%s cannot be removed: %s", self.path, error.strerror)
 
     def load(self) -> list[Frame]:
-        """Raises SpoolError if the file is not whole."""
+        """Raises SpoolError if the file is cut off or damaged."""
         try:
             data = memoryview(self.path.read_bytes())
         except OSError as error:
@@ -138,7 +140,7 @@ class Spool:
         self._next = 1 + max(map(_number_of, self._paths()), default=-1)
 
     def load(self) -> Iterator[tuple[StageFile, list[Frame]]]:
-        """The stages of an earlier run, oldest first. Removes files that are not whole."""
+        """The stages of an earlier run, oldest first. Removes files that are cut off or damaged."""
         for path in sorted(self._paths()):
             file = StageFile(path, self._disk)
             try:
@@ -150,7 +152,7 @@ class Spool:
                 file.remove()
 
     def create(self) -> StageFile:
-        """For a new stage. The file appears with its first frame."""
+        """The file of a new stage. Created on disk with its first frame."""
         path = self._folder / file_name(self._next, SUFFIX)
         self._next += 1
         return StageFile(path, self._disk)
@@ -159,7 +161,8 @@ class Spool:
         return self._executor.submit(file.append, head, data)
 
     def remove(self, files: Iterable[StageFile]) -> None:
-        """In the background. Not durable by itself: a stage may be there again after a power failure."""
+        """Removes files in the background. Not durable by itself: a stage may be there again after a power
+        failure."""
         for file in files:
             if self._stopped:
                 file.remove()
@@ -167,7 +170,7 @@ class Spool:
                 self._executor.submit(file.remove)
 
     def stop(self) -> None:
-        """Finishes what is under way."""
+        """Finishes all work in progress."""
         self._stopped = True
         self._executor.shutdown()
 
@@ -196,7 +199,7 @@ def _checksum(text: bytes | memoryview, data: bytes | memoryview) -> int:
 
 def _frames(content: memoryview) -> Iterator[Frame]:
     if not content:
-        raise SpoolError("it is empty")
+        raise SpoolError("the file is empty")
     at = 0
     while at < len(content):
         frame, at = _read_frame(content, at)
@@ -205,7 +208,7 @@ def _frames(content: memoryview) -> Iterator[Frame]:
 
 def _read_frame(content: memoryview, at: int) -> tuple[Frame, int]:
     if len(content) - at < PREFIX.size:
-        raise SpoolError(f"it ends inside a frame, at byte {len(content):,}")
+        raise SpoolError(f"the file ends inside a frame, at byte {len(content):,}")
     magic, version, head_bytes, data_bytes, checksum = PREFIX.unpack_from(content, at)
     if magic != MAGIC:
         raise SpoolError(f"there is no frame at byte {at:,}")
@@ -214,7 +217,7 @@ def _read_frame(content: memoryview, at: int) -> tuple[Frame, int]:
     body = at + PREFIX.size
     end = body + head_bytes + data_bytes
     if end > len(content):
-        raise SpoolError(f"it ends inside a frame, at byte {len(content):,}")
+        raise SpoolError(f"the file ends inside a frame, at byte {len(content):,}")
     text, data = content[body : body + head_bytes], content[body + head_bytes : end]
     if _checksum(text, data) != checksum:
         raise SpoolError(f"the checksum of the frame at byte {at:,} is wrong")

@@ -1,9 +1,9 @@
-"""Stages: rows that wait at the broker, under a batch's id and a name, until their owner commits them.
+"""Stages: rows that wait at the broker, under a batch id and a name, until their owner commits them.
 
-They belong to an identity, not to a connection: the connections that stage are not the one that commits. They are
-in memory, and in the spool: a broker that starts again has them.
+A stage belongs to an identity, not to a connection: one connection may stage and another commit. Stages are in
+memory, and in the spool, so that they survive a restart of the broker.
 
-Every stage is counted from its first byte, with its name and what each row takes when it is committed: against
+Every stage is counted from its first byte, with its name and the memory that each row needs for a commit: against
 `hermod.stage_bytes`, against the share of its owner, and in the memory budget of the broker.
 """
 
@@ -26,9 +26,9 @@ from polycast.server.staging.spool import FrameHead, Spool, StageFile
 log = logging.getLogger("polycast.stages")
 
 STAGE_BYTES = 2048
-"""About what a stage takes before it has any row: its id, its name, and entries in tables."""
+"""The estimated memory of a stage without rows: its id, its name, and entries in tables."""
 PART_BYTES = 4096
-"""About what a record batch takes besides its columns."""
+"""The estimated memory of a record batch beside its columns."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,14 +40,14 @@ class Staged:
     touched: float = field(default_factory=time.monotonic)
     gone: bool = False
     held: bool = False
-    """A commit works on this stage: its memory counts until the commit ends, even if the stage is dropped."""
+    """A commit uses this stage: its memory counts until the commit ends, even if the stage is dropped."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a frame is added: the file has the frames in the order of the rows."""
+    """Held while a frame is added, so that the file has the frames in the order of the rows."""
 
 
 @dataclass(slots=True)
 class Share:
-    """What one identity has."""
+    """The stages and bytes of one identity."""
 
     size: int = 0
     stages: int = 0
@@ -60,12 +60,13 @@ class Stages:
         self._batches: dict[BatchKey, dict[str, Staged]] = {}
         self._shares: dict[str, Share] = {}
         self.size = 0
-        """Of all that is staged or being staged, or committed and not on the disk yet."""
+        """Bytes of all rows that are staged, are being staged, or are committed and not durable yet."""
 
     # -- adding ------------------------------------------------------------------------------------------
 
     def begin(self, event: Stage) -> tuple[Staged, int]:
-        """Where the rows of a frame will be added, and the room that the frame takes until it is read."""
+        """The stage that the rows of a frame will be added to, and the bytes reserved for the frame until it is
+        read."""
         if event.before == 0:
             self.drop(event.batch, (event.name,))
         size = len(event.data) + PART_BYTES
@@ -80,7 +81,7 @@ class Stages:
         return staged, size
 
     def abandon(self, event: Stage, staged: Staged) -> None:
-        """A frame of this stage is not taken; a stage of the same name that has begun since is another one."""
+        """Drops a stage after a refused frame. A stage of the same name that began since is another stage."""
         if not staged.gone:
             self.drop(event.batch, (event.name,))
 
@@ -101,7 +102,7 @@ class Stages:
         return staged
 
     def add(self, event: Stage, staged: Staged, parts: list[pa.RecordBatch]) -> int:
-        """How many rows there are now."""
+        """The number of rows in the stage, with these."""
         if staged.gone:
             raise StageError(404, f"the stage {event.name!r} was dropped while these rows came; stage it again")
         size = size_of(len(event.data), parts)
@@ -116,7 +117,7 @@ class Stages:
     async def store(self, event: Stage, staged: Staged, before: int) -> None:
         """Returns when the rows of the frame, which follow `before` others, are durable.
 
-        A frame without rows does not count as more than its stage, and takes no more of the disk either.
+        A frame without rows adds no bytes, in memory or on disk.
         """
         head = FrameHead(*event.batch, event.name, before)
         data = event.data if staged.rows > before else b""
@@ -128,7 +129,7 @@ class Stages:
             raise StageError(500, f"not staged: {error.strerror}; make room on the broker's disk") from error
 
     def restore(self, batch: BatchKey, name: str, staged: Staged) -> None:
-        """A stage of an earlier run, whatever the limits are now. A later one of the same name replaces it."""
+        """Adds a stage of an earlier run, past any limit. A later stage of the same name replaces it."""
         self.drop(batch, (name,))
         share = self._shares.setdefault(batch.owner, Share())
         share.size += staged.size
@@ -137,7 +138,7 @@ class Stages:
         self._batches.setdefault(batch, {})[name] = staged
 
     def _charge(self, owner: str, size: int) -> None:
-        """There is room for that, from here on."""
+        """Reserves bytes, or raises StageError."""
         share = self._shares.get(owner, Share())
         for before, limit, setting in (
             (share.size, self.settings.identity_stage_bytes, "hermod.identity_stage_bytes"),
@@ -156,7 +157,7 @@ class Stages:
     # -- committing --------------------------------------------------------------------------------------
 
     def hold(self, event: Commit) -> list[Staged]:
-        """The stages of a commit, in its order. Must be followed by `unhold`."""
+        """The stages of a commit, in its order. `unhold` must follow."""
         stages = self._batches.get(event.batch, {})
         check_stages(event, {name: staged.rows for name, staged in stages.items()}, self.settings.stage_seconds)
         held = [stages[name] for name in event.names]
@@ -165,7 +166,7 @@ class Stages:
         return held
 
     def unhold(self, held: list[Staged]) -> int:
-        """After the commit: the bytes of those stages that were published or dropped, to be released."""
+        """Ends the commit. Returns the bytes of stages that were published or dropped, to be released."""
         for staged in held:
             staged.held = False
         return sum(staged.size for staged in held if staged.gone)
@@ -173,11 +174,11 @@ class Stages:
     # -- dropping ----------------------------------------------------------------------------------------
 
     def drop(self, batch: BatchKey, names: Collection[str] | None = None) -> None:
-        """Those with these names, or all."""
+        """Drops the stages with these names, or all stages of the batch."""
         self.release(batch.owner, self.take(batch, names))
 
     def take(self, batch: BatchKey, names: Collection[str] | None = None) -> int:
-        """Drops stages, and returns their bytes, to be released. Bytes that a commit holds are not among them."""
+        """Drops stages, and returns their bytes, to be released. Leaves out bytes that a commit holds."""
         stages = self._batches.get(batch, {})
         gone = [stages.pop(name) for name in (list(stages) if names is None else stages.keys() & names)]
         for staged in gone:
@@ -190,7 +191,7 @@ class Stages:
         return sum(staged.size for staged in gone if not staged.held)
 
     def release(self, owner: str, size: int) -> None:
-        """That room is free again."""
+        """Ends a reservation of `_charge`."""
         if size:
             share = self._shares[owner]
             self.size -= size
@@ -211,12 +212,13 @@ class Stages:
                 self.drop(batch, old)
 
     def stop(self) -> None:
-        """Finishes what the spool has under way. The stages stay there."""
+        """Finishes the work of the spool. The stages stay on disk."""
         self._spool.stop()
 
 
 def check_stages(event: Commit, rows: Mapping[str, int], stage_seconds: float) -> None:
-    """Raises StageError if a stage of a commit is missing, or rows are; `rows`: of each stage of the batch."""
+    """Raises StageError if the commit names an unknown stage, or another number of rows. `rows`: of each stage of
+    the batch."""
     for name in event.names:
         if name not in rows:
             raise StageError(
@@ -232,13 +234,13 @@ def check_stages(event: Commit, rows: Mapping[str, int], stage_seconds: float) -
 
 
 def size_of(frame_bytes: int, parts: list[pa.RecordBatch]) -> int:
-    """What the rows of a frame count as."""
+    """The bytes that the rows of a frame count as."""
     rows = sum(part.num_rows for part in parts)
     return frame_bytes + PART_BYTES * len(parts) + ROW_BYTES * rows if parts else 0
 
 
 def add_rows(staged: Staged, parts: list[pa.RecordBatch], size: int) -> int:
-    """How many rows there are now."""
+    """Adds rows to a stage; returns the number of its rows."""
     staged.parts += parts
     staged.rows += sum(part.num_rows for part in parts)
     staged.size += size
@@ -247,7 +249,7 @@ def add_rows(staged: Staged, parts: list[pa.RecordBatch], size: int) -> int:
 
 
 def _check_place(event: Stage, rows: int) -> None:
-    """A frame that says what it follows is added behind that, and nowhere else."""
+    """Refuses a frame that names another number of preceding rows than the stage has."""
     if event.before is not None and event.before != rows:
         raise StageError(
             422,
