@@ -42,7 +42,8 @@ def connect(
 
     Several addresses, as a list or joined by commas, are tried in turn, at first and after a disconnect.
 
-    With the address of the http port, as in `http://broker:8080`, the client requests the addresses of the other listeners.
+    With the address of the http port, as in `http://broker:8080`, the client requests the address of the
+    listener.
     """
     return Client(to_resume(dialect, at, publishing, reconnect, on_state), timeout)
 

@@ -126,9 +126,7 @@ class Commits:
             self._deny(connection, event, error)
         except Exception as error:
             log.exception("%s: a stage or commit failed", connection)
-            self._reply(
-                connection, event.to_error(500, f"{type(error).__name__}; the broker's stderr has the details")
-            )
+            self._reply(connection, event.to_error(500, f"{type(error).__name__}; see the broker's stderr"))
         self._dispatcher.resume(connection)
 
     async def _stage(self, connection: Connection, event: Stage) -> None:
