@@ -13,7 +13,7 @@ CONTAINS = re.compile(r"\*+([^*+#]+)\*+")
 
 
 def read_pattern(text: str) -> Pattern:
-    """Parses a pattern. A note on stderr explains a pattern in the notation of another system; `=foo.*` gets none."""
+    """Parses a pattern. Prints a note about a pattern of another system, unless it begins with `=`."""
     pattern = parse_pattern(text)
     if isinstance(pattern, Exact) and not text.startswith("=") and (better := suggest(text)):
         stdio.notice(f"note: {text!r} is one topic here: *, + and # are no wildcards; {better}")

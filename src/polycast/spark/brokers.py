@@ -50,7 +50,7 @@ class Brokers:
         return len(self._addresses) > 1
 
     def run(self, attempt: Callable[[str], T]) -> T:
-        """The result of `attempt` at the first broker that responds. Raises the last error after `retry_seconds`."""
+        """The result of `attempt` at the first broker that responds. Raises the last error when time is up."""
         failed_since: float | None = None
         pause = FIRST_PAUSE_SECONDS
         while True:

@@ -276,7 +276,7 @@ def _read_allowed(guard: Guard, event: Stage, before: int, limits: Limits) -> Wo
 
 
 def _check_rights(guard: Guard, topics: Iterable[bytes]) -> None:
-    """Checks the rights at the time of the commit, which may be long after staging. The connection may have ended."""
+    """Checks the rights again: rows may wait long for their commit. The connection may have ended."""
     if not guard.refresh() or (guard.restricted and not all(map(guard.may_publish, topics))):
         raise StageError(403, FORBIDDEN)
 
