@@ -257,7 +257,7 @@ def test_readable_parts(topics: list[bytes]) -> None:
 
 def slices_by_owner(hub: NumberingHub, *topics: bytes) -> list[tuple[set[object], list[tuple[int, int]]]]:
     publication = hub.publish(numbered(*topics), hub.join("publisher"))
-    return [({s.owner for s, _ in d.audience.members}, d.slices) for d in publication.deliveries]
+    return [({s.owner for s, _ in d.audience.members}, list(d.slices)) for d in publication.deliveries]
 
 
 def test_neighbours_with_one_audience_are_one_slice() -> None:

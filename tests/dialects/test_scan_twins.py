@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from itertools import accumulate, product
 
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 
 from dialects.wires import publish_fanout, publish_simplest
 from polycast.dialects import scan
-from polycast.dialects.scan import Scan, bodies_in_python, divided_in_python, lines_in_python, pubs_in_python
+from polycast.dialects.scan import (
+    Scan,
+    bodies_in_python,
+    divided_in_python,
+    join_frames_in_python,
+    lines_in_python,
+    mark_frames_in_python,
+    pubs_in_python,
+)
 
 pytestmark = pytest.mark.skipif(not scan.COMPILED, reason="polycast.dialects._scan is not compiled here")
 
@@ -191,3 +200,31 @@ def test_bodies_as_they_are_by_default() -> None:
     check_twins(scan.bodies, bodies_in_python, block, 0, limits)
     many_topics = b"".join(sized(b"%d|" % (i % 7)) for i in range(1000))
     check_twins(scan.bodies, bodies_in_python, many_topics, 0, limits)
+
+
+@given(st.lists(st.tuples(topics, st.binary(max_size=9).map(lambda raw: raw.replace(b"\n", b"")))), st.data())
+def test_frames_of_slices(rows: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
+    block: bytes | bytearray = b"".join(publish_simplest(*row) for row in rows)
+    if data.draw(st.booleans()):
+        block = bytearray(block)
+    _, _, starts, _, bounds, *_ = scan.pubs(block, 0, 100, 100)
+    count = len(starts)
+    edges = array("q", sorted(data.draw(st.lists(st.integers(0, count), max_size=8))))
+    del edges[len(edges) // 2 * 2 :]
+    assert scan.join_frames(block, bounds, edges) == join_frames_in_python(block, bounds, edges)
+    arguments = block, bounds, starts, edges, ord("!")
+    assert scan.mark_frames(*arguments) == mark_frames_in_python(*arguments)
+
+
+def test_a_slice_outside_of_the_burst() -> None:
+    for edges in ([0, 2], [-1, 1], [1, 0]):
+        with pytest.raises(IndexError):
+            scan.join_frames(b"frame", array("q", [0, 5]), array("q", edges))
+
+
+def test_many_topics_in_turn() -> None:
+    """More topics than the scan remembers, of all lengths that it remembers and longer."""
+    names = [b"%d" % i * (1 + i % 40) for i in range(40_000)]
+    block = b"".join(publish_simplest(name, b"x") for name in names)
+    for _ in range(2):
+        assert scan.pubs(block, 0, 1000, 100)[0] == names

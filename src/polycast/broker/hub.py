@@ -6,12 +6,12 @@ audience. Slices of one audience form one delivery where that changes the order 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from polycast.model import Burst, Encoder, Pattern, Slices
-from polycast.routing import Audience, Router, Subscriber, Topic, Topics, are_disjoint
+from polycast.model import Burst, Encoder, PackedSlices, Pattern, Slices
+from polycast.routing import Audience, Router, Subscriber, Topic, Topics, are_disjoint, group
 
 
 class Delivery(NamedTuple):
@@ -56,11 +56,10 @@ class Hub:
 
         A burst from a link goes to local subscribers only; a local burst goes to links as well.
         """
-        stretches = _stretches(burst, topics, self.router)
-        if origin.link:
-            stretches = [(audience.local, start, stop) for audience, start, stop in stretches if audience.local]
+        router = self.router
+        grouped = group(topics, burst.run_ends, router.version, router.refresh, origin.link)
         skip = None if origin.echo else origin
-        return [Delivery(audience, burst, slices, skip) for audience, slices in _gather(stretches)]
+        return [Delivery(audience, burst, slices, skip) for audience, slices in in_order(grouped)]
 
 
 def readable_parts(burst: Burst) -> list[Burst]:
@@ -91,33 +90,10 @@ def _is_utf8(key: bytes) -> bool:
     return True
 
 
-Stretch = tuple[Audience, int, int]
-
-
-def _stretches(burst: Burst, topics: list[Topic], router: Router) -> list[Stretch]:
-    """Consecutive messages with one audience, where that is not empty."""
-    stretches: list[Stretch] = []
-    start = run_start = 0
-    version = router.version
-    current = router.refresh(topics[0]).audience
-    for topic, stop in zip(topics, burst.run_ends, strict=True):
-        if topic.index_version != version:
-            router.refresh(topic)
-        if topic.audience is not current:
-            if current.members:
-                stretches.append((current, start, run_start))
-            current, start = topic.audience, run_start
-        run_start = stop
-    if current.members:
-        stretches.append((current, start, run_start))
-    return stretches
-
-
-def _gather(stretches: list[Stretch]) -> list[tuple[Audience, Slices]]:
-    """One entry per audience where no subscriber is in two audiences: the order must stay for each subscriber."""
-    by_audience: defaultdict[Audience, Slices] = defaultdict(list)
-    for audience, start, stop in stretches:
-        by_audience[audience].append((start, stop))
-    if len(by_audience) == len(stretches) or are_disjoint(frozenset(by_audience)):
-        return list(by_audience.items())
-    return [(audience, [(start, stop)]) for audience, start, stop in stretches]
+def in_order(grouped: list[tuple[Audience, PackedSlices]]) -> Iterable[tuple[Audience, Slices]]:
+    """One slice at a time where a subscriber is in two audiences: its messages must stay in order."""
+    audiences = frozenset([audience for audience, _ in grouped])
+    if all(len(slices) == 1 for _, slices in grouped) or are_disjoint(audiences):
+        return grouped
+    stretches = [(start, stop, audience) for audience, slices in grouped for start, stop in slices]
+    return [(audience, [(start, stop)]) for start, stop, audience in sorted(stretches, key=itemgetter(0))]

@@ -107,18 +107,10 @@ class Ledger:
 
     def _number(self, burst: Burst, micros: int) -> list[Topic]:
         """Positions for every message, whether or not it has subscribers."""
-        topics = self.topics.use_all(burst.topics)
-        start = 0
-        sequences = burst.sequences
-        before = self.next_offset - 1
-        for topic, stop in zip(topics, burst.run_ends, strict=True):
-            sequences.append(topic.next_sequence)
-            topic.next_sequence += stop - start
-            topic.last_offset = before + stop
-            start = stop
+        topics, burst.sequences = self.topics.number(burst.topics, burst.run_ends, self.next_offset)
         burst.offset = self.next_offset
         burst.micros = micros
-        self.next_offset += start
+        self.next_offset += len(burst)
         self.topics.trim(self.next_offset)
         return topics
 

@@ -25,6 +25,7 @@ from polycast.dialects.web import frames
 from polycast.errors import PolycastError, StartError
 from polycast.log.files import columns
 from polycast.log.settings import LogSettings, keep_free_bytes
+from polycast.routing import runs
 from polycast.server import Settings, load
 from polycast.server.exposure import find_warnings
 from polycast.server.io import sockets
@@ -37,6 +38,7 @@ SCANS = {
     "scan": scan.COMPILED,
     "frames": frames.COMPILED,
     **{name: dialect.compiled for name, dialect in DIALECTS.items() if dialect.compiled is not None},
+    "routing": runs.COMPILED,
     "log": columns.COMPILED,
 }
 NOT_NEEDED = "not installed; only tests and the benchmark use it"

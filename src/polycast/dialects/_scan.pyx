@@ -2,9 +2,12 @@
 """The scans of scan.py, in C."""
 
 from cpython.array cimport array, clone, resize
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.object cimport Py_SIZE
+from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr, memcmp, memcpy
 
 from array import array as new_array
 
@@ -12,6 +15,35 @@ ctypedef const unsigned char *Bytes
 
 cdef array QUADS = new_array("q")
 cdef unsigned char NOTHING = 0
+
+cdef enum:
+    NAMES = 16384
+    NAME_BYTES = 64
+
+cdef PyObject *names[NAMES]
+"""Topics seen lately, by their hash: a topic that comes again needs no new object, and its hash is known."""
+
+
+cdef object name_of(Bytes text, Py_ssize_t size):
+    cdef unsigned long long mixed = size, word
+    cdef Py_ssize_t i = 0
+    cdef PyObject **slot
+    if size > NAME_BYTES:
+        return PyBytes_FromStringAndSize(<const char *> text, size)
+    while i < size:
+        word = 0
+        memcpy(&word, text + i, 8 if size - i > 8 else size - i)
+        mixed = (mixed ^ word) * 0x9E3779B97F4A7C15U
+        mixed ^= mixed >> 29
+        i += 8
+    slot = &names[mixed % NAMES]
+    if slot[0] != NULL and Py_SIZE(<object> slot[0]) == size and memcmp(PyBytes_AS_STRING(<object> slot[0]), text, size) == 0:
+        return <object> slot[0]
+    name = PyBytes_FromStringAndSize(<const char *> text, size)
+    Py_XDECREF(slot[0])
+    Py_INCREF(name)
+    slot[0] = <PyObject *> name
+    return name
 
 
 cdef class Columns:
@@ -39,7 +71,7 @@ cdef class Columns:
         if self.topic == NULL or size != self.topic_size or memcmp(name, self.topic, size) != 0:
             if self.count:
                 self.run_ends.append(self.count)
-            self.topics.append(PyBytes_FromStringAndSize(<const char *> name, size))
+            self.topics.append(name_of(name, size))
             self.topic = name
             self.topic_size = size
         self.starts.data.as_longlongs[self.count] = start
@@ -201,3 +233,50 @@ def divided(const unsigned char[::1] block, starts, ends, int separator, Py_ssiz
         columns.add_body(base, begin, begin, columns.topic_in(base + begin, end - begin, separator, topic_limit), end)
     columns.close(0, 0, False)
     return columns.topics, columns.run_ends, columns.starts
+
+
+cdef Bytes begin_of_block(block) except NULL:
+    """Of bytes or of a bytearray."""
+    if type(block) is bytes:
+        return <Bytes> PyBytes_AS_STRING(block)
+    return <Bytes> PyByteArray_AS_STRING(block)
+
+
+cdef bytes room_for(array bounds, array edges):
+    """A new object with the size of all frames of these slices."""
+    cdef const long long *bound = bounds.data.as_longlongs
+    cdef const long long *edge = edges.data.as_longlongs
+    cdef Py_ssize_t i, size = 0, frames = len(bounds) - 1
+    for i in range(0, len(edges) - 1, 2):
+        if not 0 <= edge[i] <= edge[i + 1] <= frames:
+            raise IndexError(f"slice ({edge[i]}, {edge[i + 1]}) of {frames} frames")
+        size += bound[edge[i + 1]] - bound[edge[i]]
+    return PyBytes_FromStringAndSize(NULL, size)
+
+
+def join_frames(block, array bounds not None, array edges not None):
+    cdef const long long *bound = bounds.data.as_longlongs
+    cdef const long long *edge = edges.data.as_longlongs
+    cdef bytes joined = room_for(bounds, edges)
+    cdef char *out = PyBytes_AS_STRING(joined)
+    cdef Bytes base = begin_of_block(block)
+    cdef Py_ssize_t i, size
+    for i in range(0, len(edges) - 1, 2):
+        size = bound[edge[i + 1]] - bound[edge[i]]
+        memcpy(out, base + bound[edge[i]], size)
+        out += size
+    return joined
+
+
+def mark_frames(block, array bounds not None, array starts not None, array edges not None, unsigned char mark):
+    cdef const long long *bound = bounds.data.as_longlongs
+    cdef const long long *edge = edges.data.as_longlongs
+    cdef const long long *start = starts.data.as_longlongs
+    cdef bytes marked = join_frames(block, bounds, edges)
+    cdef char *out = PyBytes_AS_STRING(marked)
+    cdef Py_ssize_t i, frame
+    for i in range(0, len(edges) - 1, 2):
+        for frame in range(edge[i], edge[i + 1]):
+            out[start[frame] - 1 - bound[edge[i]]] = mark
+        out += bound[edge[i + 1]] - bound[edge[i]]
+    return marked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from polycast.dialects.scan import Scan
+from polycast.dialects.scan import Scan, join_frames
 from polycast.dialects.session import Session
 from polycast.errors import LimitError, PeerError
 from polycast.model import (
@@ -20,6 +20,7 @@ from polycast.model import (
     Refused,
     Slices,
 )
+from polycast.model.burst import edges_of
 
 SHARE_TO_PIN = 4
 """A slice smaller than a quarter of its block is copied: a slow reader must not keep whole blocks alive."""
@@ -117,7 +118,7 @@ def pass_through(burst: Burst, slices: Slices) -> Encoded:
     """Slices of a burst for its native encoder: the bytes are sent as they were read."""
     bounds = burst.bounds
     if len(slices) > 1:
-        joined = b"".join([burst.block[bounds[start] : bounds[stop]] for start, stop in slices])
+        joined = join_frames(burst.block, bounds, edges_of(slices))
         return Encoded([joined], len(joined))
     [(start, stop)] = slices
     begin, end = bounds[start], bounds[stop]

@@ -7,6 +7,9 @@ in their plain form:
     channel SP message LF
     size, topic separator payload     the size of the rest as 8 bytes, a 01 before it if `typed`
 
+`join_frames` and `mark_frames` go the other way: the frames of many slices in one piece, unchanged, or with the
+byte before each payload replaced.
+
 A scan stops at the first frame that is not plain; the session reads that one. `divided` finds the topics of
 bodies in frames of another kind. The C version (`_scan.pyx`) is one loop for each scan and takes 20 to 60 ns a
 frame; Python takes 400 or more. A test checks that both return the same.
@@ -172,11 +175,31 @@ def _topic_of(block: Block, begin: int, end: int, separator: int, topic_limit: i
     return (topic, at + 1) if topic else (b"", begin)
 
 
+def join_frames_in_python(block: Block, bounds: Sequence[int], edges: Sequence[int]) -> bytes:
+    pairs = zip(edges[::2], edges[1::2], strict=True)
+    return b"".join([block[bounds[start] : bounds[stop]] for start, stop in pairs])
+
+
+def mark_frames_in_python(
+    block: Block, bounds: Sequence[int], starts: Sequence[int], edges: Sequence[int], mark: int
+) -> bytes:
+    marked = bytearray(join_frames_in_python(block, bounds, edges))
+    before = 0
+    for start, stop in zip(edges[::2], edges[1::2], strict=True):
+        shift = before - bounds[start] - 1
+        for begin in starts[start:stop]:
+            marked[begin + shift] = mark
+        before += bounds[stop] - bounds[start]
+    return bytes(marked)
+
+
 try:
     from polycast.dialects import _scan
 except ImportError:
     COMPILED = False
     bodies, divided, lines, pubs = bodies_in_python, divided_in_python, lines_in_python, pubs_in_python
+    join_frames, mark_frames = join_frames_in_python, mark_frames_in_python
 else:
     COMPILED = True
     bodies, divided, lines, pubs = _scan.bodies, _scan.divided, _scan.lines, _scan.pubs
+    join_frames, mark_frames = _scan.join_frames, _scan.mark_frames

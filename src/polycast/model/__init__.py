@@ -10,6 +10,7 @@ from polycast.model.burst import (
     Format,
     Limits,
     Message,
+    PackedSlices,
     Slices,
 )
 from polycast.model.events import (
@@ -73,6 +74,7 @@ __all__ = [
     "Format",
     "Limits",
     "Message",
+    "PackedSlices",
     "Pattern",
     "Prefix",
     "PublishBatch",

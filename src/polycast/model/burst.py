@@ -21,8 +21,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import accumulate
-from typing import NamedTuple
+from itertools import accumulate, chain
+from typing import Any, NamedTuple
 
 from polycast.errors import UsageError
 
@@ -189,8 +189,38 @@ class Burst:
                 yield Message(topic, bytes(self.block[self.starts[i] : self.ends[i]]), self.formats[run])
 
 
-Slices = list[tuple[int, int]]
+Slices = Sequence[tuple[int, int]]
 """Ranges of messages of a burst, as (start, stop)."""
+
+
+class PackedSlices(Sequence[tuple[int, int]]):
+    """Slices in one array: a burst whose messages go to many audiences has thousands of them."""
+
+    __slots__ = ("edges", "messages")
+
+    def __init__(self, edges: array[int], messages: int) -> None:
+        self.edges = edges
+        """The start and the stop of each slice."""
+        self.messages = messages
+        """How many messages they have."""
+
+    def __len__(self) -> int:
+        return len(self.edges) // 2
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self.edges[::2], self.edges[1::2], strict=True)
+
+
+def count_messages(slices: Slices) -> int:
+    return slices.messages if type(slices) is PackedSlices else sum([stop - start for start, stop in slices])
+
+
+def edges_of(slices: Slices) -> array[int]:
+    """The start and the stop of each slice."""
+    return slices.edges if type(slices) is PackedSlices else array("q", chain.from_iterable(slices))
 
 
 class Encoded(NamedTuple):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from polycast.model import Encoder, Exact, Pattern
 from polycast.routing.audience import Audience, Subscriber
 from polycast.routing.index import PatternIndex
-from polycast.routing.topics import Topic, Topics
+from polycast.routing.runs import Topic
+from polycast.routing.topics import Topics
 
 
 class Router:

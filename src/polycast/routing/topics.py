@@ -9,23 +9,10 @@ message each (an id in the name) the floor is 1.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from polycast.routing.audience import Audience
-
-
-class Topic:
-    __slots__ = ("audience", "index_version", "last_offset", "name", "next_sequence")
-
-    def __init__(self, name: str, next_sequence: int, last_offset: int = -1) -> None:
-        self.name = name
-        self.next_sequence = next_sequence
-        self.last_offset = last_offset
-        """-1: no message yet."""
-        self.audience: Audience
-        self.index_version = -1
-        """The version of the subscriptions that `audience` was found with; -1: none."""
+from polycast.routing.runs import Topic, number
 
 
 class Topics:
@@ -48,9 +35,9 @@ class Topics:
         """None if the topic is unknown. Does not count as use."""
         return self._young.get(key) or self._old.get(key)
 
-    def use_all(self, keys: Iterable[bytes]) -> list[Topic]:
-        young = self._young.get
-        return [young(key) or self.use(key) for key in keys]
+    def number(self, keys: list[bytes], run_ends: Sequence[int], offset: int) -> tuple[list[Topic], list[int]]:
+        """The topic of each run, and the sequence of its first message; `offset`: of the first message of all."""
+        return number(self._young, self.use, keys, run_ends, offset)
 
     def use(self, key: bytes) -> Topic:
         """Creates the topic if it is unknown. A key that is not UTF-8 raises UnicodeDecodeError.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from polycast.dialects.framing import SHORT_LINE_BYTES, Reading, ScanningSession, read_line
-from polycast.dialects.scan import Scan, lines
+from polycast.dialects.scan import Scan, lines, mark_frames
 from polycast.dialects.session import Session
 from polycast.errors import LimitError, PeerError
 from polycast.model import (
@@ -36,6 +36,7 @@ from polycast.model import (
     Subscribe,
     Unsubscribe,
 )
+from polycast.model.burst import edges_of
 
 NAME = "fanout"
 GREETING = b"debug!connected...\n"
@@ -80,14 +81,8 @@ class FanoutEncoder(Encoder):
 
 def _with_marks(burst: Burst, slices: Slices) -> Encoded:
     """The plain lines of a controller differ from those for clients in one byte each."""
-    bounds = burst.bounds
-    out = bytearray()
-    for start, stop in slices:
-        shift = len(out) - bounds[start] - 1
-        out += memoryview(burst.block)[bounds[start] : bounds[stop]]
-        for begin in burst.starts[start:stop]:
-            out[begin + shift] = MARK
-    return Encoded([out], len(out))
+    marked = mark_frames(burst.block, burst.bounds, burst.starts, edges_of(slices), MARK)
+    return Encoded([marked], len(marked))
 
 
 ENCODER = FanoutEncoder()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from polycast.broker import Delivery
 from polycast.declare import Histogram
 from polycast.model import Encoded, Encoder, Slices
-from polycast.model.burst import Burst
+from polycast.model.burst import Burst, count_messages
 from polycast.routing import Audience, Router, Subscriber
 from polycast.server.io.connection import Connection
 
@@ -65,7 +65,7 @@ class Outbox:
             groups = audience.committed if committed else audience.live
             if not groups:
                 continue
-            count = sum([stop - start for start, stop in slices])
+            count = count_messages(slices)
             self._delivered += count
             for encoder, members in groups:
                 if encoder is SILENT or (len(members) == 1 and _is_spilled(members[0])):

@@ -23,7 +23,7 @@ from polycast.log.files.format import Gap
 from polycast.log.read.query import pieces
 from polycast.log.read.reader import Reader
 from polycast.log.write.entry import Entry
-from polycast.model import Burst, Encoder, Slices
+from polycast.model import Burst, Encoder
 from polycast.server.io.connection import Connection
 from polycast.server.replay.context import ReplayContext
 from polycast.server.replay.interest import Interest
@@ -160,7 +160,7 @@ class Replay:
         return batch.filter(pc.or_(before, pc.invert(excluded)))
 
     def push_burst(self, burst: Burst, start: int, stop: int) -> None:
-        parts: list[tuple[Encoder, Slices]] = []
+        parts: list[tuple[Encoder, list[tuple[int, int]]]] = []
         for run, first, last in burst.runs([(start, stop)]):
             interests = self.interests_for(burst.topics[run])
             begin = min([interest.begin(burst, run, first) for interest in interests], default=last)
@@ -210,7 +210,7 @@ def _excluded_sources(context: ReplayContext, connection: Connection) -> Collect
     return () if connection.listener.role.echo else (connection.name,)
 
 
-def _add(slices: Slices, start: int, stop: int) -> None:
+def _add(slices: list[tuple[int, int]], start: int, stop: int) -> None:
     if slices and slices[-1][1] == start:
         slices[-1] = (slices[-1][0], stop)
     else:
