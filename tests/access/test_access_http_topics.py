@@ -47,7 +47,7 @@ def new_token(folder: Path, name: str) -> str:
     return made.out.decode().strip()
 
 
-def ask(broker: Broker, data: bytes) -> Response:
+def fetch(broker: Broker, data: bytes) -> Response:
     with broker.connect("http") as peer:
         peer.send(data)
         return read_answer(peer)
@@ -77,7 +77,7 @@ def post(path: str, *headers: str) -> bytes:
     ],
 )
 def test_rights(broker: Broker, data: bytes, status: int) -> None:
-    assert ask(broker, data).status == status
+    assert fetch(broker, data).status == status
 
 
 def test_the_right_is_checked_before_the_body(broker: Broker) -> None:
@@ -86,7 +86,7 @@ def test_the_right_is_checked_before_the_body(broker: Broker) -> None:
         ["Transfer-Encoding: chunked"],
         ["Content-Length: 1", "Expect: 100-continue"],
     ):
-        answer = ask(broker, request("POST", "/topics/closed", *headers))
+        answer = fetch(broker, request("POST", "/topics/closed", *headers))
         assert (answer.status, answer.headers["connection"]) == (403, "close")
     assert "may not publish to 'closed'" in broker.wait_for_log("closed")
 
@@ -128,7 +128,7 @@ def test_a_revoked_token_ends_its_stream(gate: Gate) -> None:
 def test_pages_of_other_sites_cannot_publish(broker: Broker, headers: list[str]) -> None:
     """Requests that a browser sends without asking first, such as those of a form."""
     before = counted(broker, "polycast_messages_in_total")
-    answer = ask(broker, post("/topics/open.a", *headers))
+    answer = fetch(broker, post("/topics/open.a", *headers))
     assert answer.status == 403 and "access-control-allow-origin" not in answer.headers
     assert counted(broker, "polycast_messages_in_total") == before
 
@@ -138,7 +138,7 @@ def test_listed_sites_may_read_the_responses(broker: Broker) -> None:
         post("/topics/open.a", "Origin: https://friend"),
         get("/topics/open.a", "Origin: https://friend"),
     ):
-        answer = ask(broker, data)
+        answer = fetch(broker, data)
         assert answer.status == 200
         assert (answer.headers["access-control-allow-origin"], answer.headers["vary"]) == (
             "https://friend",

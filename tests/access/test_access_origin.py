@@ -35,7 +35,7 @@ def answer_to(broker: Broker, host: str, origin: str = "", here: bool = False) -
         return int(peer.read_until(b" "))
 
 
-def ask(broker: Broker, host: str, *headers: str, path: str = "/metrics", method: str = "GET") -> Response:
+def fetch(broker: Broker, host: str, *headers: str, path: str = "/metrics", method: str = "GET") -> Response:
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *headers, "", ""]
     with broker.connect("http") as peer:
         peer.send("\r\n".join(lines).encode())
@@ -74,7 +74,7 @@ STRANGE = (
 
 @pytest.mark.parametrize("host", KNOWN)
 def test_names_of_the_broker(host: str, broker: Broker) -> None:
-    assert ask(broker, host).status == 200
+    assert fetch(broker, host).status == 200
     assert answer_to(broker, host) == 101
 
 
@@ -83,24 +83,24 @@ def test_any_other_name_is_refused_on_every_path(host: str, broker: Broker) -> N
     """DNS rebinding: the pages of a site could read the responses of the broker."""
     assert answer_to(broker, host) == 421
     for path in ("/", "/metrics", "/ubre", "/nowhere"):
-        assert ask(broker, host, path=path).status == 421
-    assert b"access.hosts" in ask(broker, host).body
+        assert fetch(broker, host, path=path).status == 421
+    assert b"access.hosts" in fetch(broker, host).body
 
 
 def test_the_name_of_the_machine(broker: Broker) -> None:
-    assert ask(broker, socket.gethostname()).status == 200
-    assert ask(broker, f"{socket.gethostname().upper()}:8080").status == 200
+    assert fetch(broker, socket.gethostname()).status == 200
+    assert fetch(broker, f"{socket.gethostname().upper()}:8080").status == 200
 
 
 def test_probe_pages_accept_any_host(broker: Broker) -> None:
-    assert ask(broker, "evil.example", path="/healthz").body == b"ok\n"
-    assert ask(broker, "evil.example", path="/readyz").body == b"ready\n"
+    assert fetch(broker, "evil.example", path="/healthz").body == b"ok\n"
+    assert fetch(broker, "evil.example", path="/readyz").body == b"ready\n"
 
 
 def test_the_host_in_the_request_line_is_checked_too(broker: Broker) -> None:
-    assert ask(broker, "localhost", path="http://evil.example/metrics").status == 421
-    assert ask(broker, "evil.example", path="http://localhost/metrics").status == 421
-    assert ask(broker, "localhost", path="http://localhost:8080/metrics").status == 200
+    assert fetch(broker, "localhost", path="http://evil.example/metrics").status == 421
+    assert fetch(broker, "evil.example", path="http://localhost/metrics").status == 421
+    assert fetch(broker, "localhost", path="http://localhost:8080/metrics").status == 200
 
 
 def test_a_request_without_a_host(broker: Broker) -> None:
@@ -111,7 +111,7 @@ def test_a_request_without_a_host(broker: Broker) -> None:
 
 
 def test_two_hosts(broker: Broker) -> None:
-    assert ask(broker, "localhost", "Host: evil.example").status == 400
+    assert fetch(broker, "localhost", "Host: evil.example").status == 400
 
 
 def test_hosts_are_checked_on_a_socket_file_too(broker: Broker) -> None:
@@ -124,31 +124,31 @@ def test_a_token_does_not_help(tmp_path: Path) -> None:
     """Nor does `loopback`."""
     with gated(tmp_path, "loopback may everything", listen=("http",), networks=()) as broker:
         for extra in ((), ("Authorization: Bearer nonsense",)):
-            assert ask(broker, "evil.example", *extra).status == 421
-            assert ask(broker, "evil.example", *extra, path="/?token=nonsense").status == 421
+            assert fetch(broker, "evil.example", *extra).status == 421
+            assert fetch(broker, "evil.example", *extra, path="/?token=nonsense").status == 421
         assert answer_to(broker, "evil.example") == 421
         assert answer_to(broker, "evil.example", "http://evil.example") == 421
 
 
 def test_a_host_may_have_any_name_if_allowed(tmp_path: Path) -> None:
     with gated(tmp_path, "guest may everything", listen=("http",), more='hosts = ["*"]') as broker:
-        assert ask(broker, "evil.example").status == 200
+        assert fetch(broker, "evil.example").status == 200
         assert answer_to(broker, "evil.example:80", "http://evil.example") == 101
         assert answer_to(broker, "evil.example", "http://worse.example") == 403
 
 
 def test_host_names_are_reloaded(tmp_path: Path) -> None:
     with gated(tmp_path, "guest may everything", listen=("http",)) as broker:
-        assert ask(broker, "late.example").status == 421
+        assert fetch(broker, "late.example").status == 421
         write_config(tmp_path, "loopback may everything", "guest may everything", more='hosts = ["late.example"]')
         os.kill(broker.process.pid, signal.SIGHUP)
         broker.wait_for_log("reloaded")
-        assert ask(broker, "late.example").status == 200
+        assert fetch(broker, "late.example").status == 200
 
 
 def test_a_refused_name_is_in_the_log_and_counted(broker: Broker) -> None:
     before = counted(broker, "polycast_inputs_refused_total", reason="Misdirected Request")
-    ask(broker, "named.example:8080")
+    fetch(broker, "named.example:8080")
     line = broker.wait_for_log("named.example:8080")
     assert "access.hosts" in line
     assert counted(broker, "polycast_inputs_refused_total", reason="Misdirected Request") == before + 1
@@ -186,7 +186,7 @@ ORIGINS = [
 def test_own_pages_and_those_that_are_listed(host: str, origin: str, welcome: bool, broker: Broker) -> None:
     assert answer_to(broker, host, origin) == (101 if welcome else 403)
     headers = (f"Origin: {origin}",) if origin else ()
-    assert ask(broker, host, *headers).status == (200 if welcome else 403)
+    assert fetch(broker, host, *headers).status == (200 if welcome else 403)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS", "DELETE"])
@@ -200,8 +200,8 @@ def test_requests_from_pages_of_other_sites_are_refused(method: str, path: str, 
 
 
 def test_two_origins(broker: Broker) -> None:
-    assert ask(broker, "localhost", "Origin: http://localhost", "Origin: http://evil").status == 403
-    assert ask(broker, "localhost", "Origin: http://evil", "Origin: http://localhost").status == 403
+    assert fetch(broker, "localhost", "Origin: http://localhost", "Origin: http://evil").status == 403
+    assert fetch(broker, "localhost", "Origin: http://evil", "Origin: http://localhost").status == 403
 
 
 @pytest.mark.parametrize(
@@ -217,18 +217,18 @@ def test_two_origins(broker: Broker) -> None:
 def test_embedding_by_other_sites(site: str, mode: str, status: int, broker: Broker) -> None:
     """Images and scripts are fetched without an Origin; navigation is allowed."""
     headers = (f"Sec-Fetch-Site: {site}", f"Sec-Fetch-Mode: {mode}")
-    assert ask(broker, "localhost", *headers).status == status
+    assert fetch(broker, "localhost", *headers).status == status
 
 
 def test_a_listed_page_may_fetch(broker: Broker) -> None:
     headers = ("Origin: https://friend", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors")
-    assert ask(broker, "localhost", *headers).status == 200
+    assert fetch(broker, "localhost", *headers).status == 200
 
 
 def test_all_pages(tmp_path: Path) -> None:
     with gated(tmp_path, "guest may everything", listen=("http",), more='origins = ["*"]') as broker:
         assert answer_to(broker, "localhost", "http://evil") == 101
-        assert ask(broker, "localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors").status == 200
+        assert fetch(broker, "localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors").status == 200
         assert answer_to(broker, "evil", "http://evil") == 421
 
 
@@ -239,6 +239,6 @@ def test_the_refusal_reveals_nothing_else(broker: Broker) -> None:
 
 
 def test_a_refused_page_is_in_the_log(broker: Broker) -> None:
-    ask(broker, "localhost:8080", "Origin: http://named.evil")
+    fetch(broker, "localhost:8080", "Origin: http://named.evil")
     line = broker.wait_for_log("http://named.evil")
     assert "localhost:8080" in line and "access.origins" in line

@@ -18,7 +18,7 @@ from crash.log_checks import COLUMNS, Row
 def check_tables(fleet: Fleet) -> list[Row]:
     """Equal at all nodes, without gaps; times never go back."""
     fleet.settle()
-    verified = fleet.ask("polycast/cluster/verify")
+    verified = fleet.request("polycast/cluster/verify")
     assert verified and len(verified["nodes"]) == len(fleet.nodes) and "differs" not in verified, verified
     tables = {name: read_table(node.folder / "log") for name, node in fleet.nodes.items()}
     first = next(iter(tables.values()))

@@ -139,7 +139,7 @@ class Fleet:
 
     # -- what it says of itself --------------------------------------------------------------------------
 
-    def ask(self, route: str, at: Node | None = None) -> Any:
+    def request(self, route: str, at: Node | None = None) -> Any:
         """None: no answer."""
         node = at or next(node for node in self.nodes.values() if node.ready_port("ubre"))
         port = node.ready_port("ubre")
@@ -153,7 +153,7 @@ class Fleet:
 
     def leader(self) -> int:
         def find() -> str:
-            found = self.ask("polycast/cluster")
+            found = self.request("polycast/cluster")
             return str(found["stream"]["leader"] or "") if found else ""
 
         return int(wait_for(find, "a leader", PATIENCE).removeprefix("s"))
@@ -162,7 +162,7 @@ class Fleet:
         """Waits until all nodes have applied everything."""
 
         def same() -> list[dict[str, Any]]:
-            found = self.ask("polycast/cluster")
+            found = self.request("polycast/cluster")
             rows: list[dict[str, Any]] = found["nodes"] if found else []
             level = {(row["sequence"], row["offset"], row["chain"]) for row in rows}
             return rows if len(rows) == len(self.nodes) and len(level) == 1 and not rows[0]["lag"] else []

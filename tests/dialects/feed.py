@@ -26,7 +26,7 @@ from polycast.model import (
     Refused,
     Reply,
     Request,
-    Response,
+    RouteResponse,
     Stage,
     StartPosition,
     Subscribe,
@@ -154,7 +154,9 @@ def merged(found: Iterable[Row]) -> list[Row]:
     return rows
 
 
-Other = Subscribe | Unsubscribe | Reply | Ack | DeferredReply | Refused | Request | Response | Upgrade | Closing
+Other = (
+    Subscribe | Unsubscribe | Reply | Ack | DeferredReply | Refused | Request | RouteResponse | Upgrade | Closing
+)
 
 
 def _rows_of(event: Event, dialect: str) -> list[Row]:
@@ -201,7 +203,7 @@ def _rows_of_other(event: Other, dialect: str) -> list[Row]:
             return [("refused", reason.encode())] * count
         case Request(route, _, body):
             return [("request", route.encode(), body.payload, body.format.encode())]
-        case Response(number, success, body):
+        case RouteResponse(number, success, body):
             kind = "success" if success else "fail"
             return [(kind, str(number).encode(), body.payload, body.format.encode())]
         case Upgrade(dialect, _):

@@ -1,7 +1,6 @@
 """Peers of one broker, and fences between them.
 
-Topics under `polycast/` reach only those who ask for them by name, so fences disturb nobody who listens to
-everything.
+Only subscriptions that name `polycast/` match topics under it, so a subscriber of all topics receives no fences.
 """
 
 from __future__ import annotations

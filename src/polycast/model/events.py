@@ -153,7 +153,7 @@ class PublishMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class RouteResponse:
     """The response of a peer that serves a route, to the request with that number."""
 
     number: int
@@ -190,7 +190,7 @@ Event = (
     | Refused
     | Request
     | PublishMessage
-    | Response
+    | RouteResponse
     | Upgrade
     | Closing
 )

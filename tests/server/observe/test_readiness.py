@@ -19,7 +19,7 @@ from polycast.server.server import Server
 LISTEN = {"http": "tcp://127.0.0.1:0", "simplest": "tcp://127.0.0.1:0", "fanout.client": "tcp://127.0.0.1:0"}
 
 
-def ask(broker: Broker, path: str) -> Response:
+def fetch(broker: Broker, path: str) -> Response:
     with broker.connect("http") as peer:
         peer.send(get(path))
         return read_answer(peer)
@@ -28,8 +28,8 @@ def ask(broker: Broker, path: str) -> Response:
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_broker_that_runs_is_alive_and_ready(durable: bool, tmp_path: Path) -> None:
     with Broker(data=tmp_path if durable else None) as broker:
-        assert ask(broker, "/healthz")[::2] == (200, b"ok\n")
-        assert ask(broker, "/readyz")[::2] == (200, b"ready\n")
+        assert fetch(broker, "/healthz")[::2] == (200, b"ok\n")
+        assert fetch(broker, "/readyz")[::2] == (200, b"ready\n")
 
 
 def readiness(server: Server) -> tuple[int, list[str]]:

@@ -26,14 +26,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield started
 
 
-def ask(broker: Broker, data: bytes) -> Response:
+def fetch(broker: Broker, data: bytes) -> Response:
     with broker.connect("http") as peer:
         peer.send(data)
         return read_answer(peer)
 
 
 def post(broker: Broker, topic: str, body: bytes, *headers: str) -> dict[str, Any]:
-    answer = ask(broker, publication(topic, body, *headers))
+    answer = fetch(broker, publication(topic, body, *headers))
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json"), answer.body
     found: dict[str, Any] = json.loads(answer.body)
     return found
@@ -44,7 +44,7 @@ def publication(topic: str, body: bytes, *headers: str) -> bytes:
 
 
 def read(broker: Broker, path: str) -> dict[str, Any]:
-    answer = ask(broker, get(path))
+    answer = fetch(broker, get(path))
     assert answer.status == 200, answer.body
     found: dict[str, Any] = json.loads(answer.body)
     return found
@@ -120,7 +120,7 @@ def test_a_large_body_in_chunks_and_whole(broker: Broker) -> None:
     chunks = [payload[at : at + 300_000] for at in range(0, len(payload), 300_000)]
     framed = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
     chunked = request("POST", "/topics/large", "Transfer-Encoding: chunked", body=framed)
-    assert ask(broker, chunked).status == ask(broker, publication("large", payload)).status == 200
+    assert fetch(broker, chunked).status == fetch(broker, publication("large", payload)).status == 200
     for message in read(broker, "/topics/large")["messages"]:
         assert base64.b64decode(message["payload_base64"]) == payload
 
@@ -294,7 +294,7 @@ def test_what_is_sent_after_the_request_is_ignored(broker: Broker) -> None:
     ],
 )
 def test_refusals(broker: Broker, data: bytes, status: int, words: bytes) -> None:
-    answer = ask(broker, data)
+    answer = fetch(broker, data)
     assert (answer.status, words in answer.body) == (status, True), answer
     assert answer.body.count(b"\n") == 1
 
@@ -310,8 +310,8 @@ def test_a_sequence_that_does_not_exist_yet_ends_the_stream(broker: Broker) -> N
 def test_a_broker_without_a_log() -> None:
     with Broker() as broker:
         assert post(broker, "a", b"x") == {"offset": None, "sequence": 0}
-        assert ask(broker, get("/topics/a")).status == 501
-        assert ask(broker, get("/events?pattern=a", "Last-Event-ID: 3")).status == 501
+        assert fetch(broker, get("/topics/a")).status == 501
+        assert fetch(broker, get("/events?pattern=a", "Last-Event-ID: 3")).status == 501
         with broker.connect("http") as peer:
             peer.send(get("/events?pattern=a"))
             peer.read_until(b"\r\n\r\n:\n\n")

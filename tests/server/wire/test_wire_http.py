@@ -11,7 +11,7 @@ from kit.room import Room
 from kit.websocket import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, close_frame, frame, upgrade, welcome
 
 
-def ask(room: Room, path: str) -> Response:
+def fetch(room: Room, path: str) -> Response:
     peer = room.connect("http")
     peer.send(get(path))
     return read_answer(peer)
@@ -21,14 +21,14 @@ def ask(room: Room, path: str) -> Response:
 
 
 def test_a_sign_of_life(room: Room) -> None:
-    answer = ask(room, "/healthz")
+    answer = fetch(room, "/healthz")
     assert (answer.status, answer.body) == (200, b"ok\n")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
 
 
 def test_no_such_page(room: Room) -> None:
-    assert ask(room, "/nowhere").status == 404
-    assert ask(room, "/healthz/").status == 404
+    assert fetch(room, "/nowhere").status == 404
+    assert fetch(room, "/healthz/").status == 404
 
 
 def test_head(room: Room) -> None:
@@ -81,7 +81,7 @@ def test_a_websocket_becomes_another_dialect(room: Room, broker: Broker) -> None
         socket.flush()
         room.simplest(pub("ws.one", b"hello"))
         socket.expect_text('{"publish":"ws.one","body":"hello"}')
-    assert b'{listener="http",dialect="ubre"}' in ask(room, "/metrics").body
+    assert b'{listener="http",dialect="ubre"}' in fetch(room, "/metrics").body
 
 
 def test_the_door_of_nanomsg(room: Room, broker: Broker) -> None:

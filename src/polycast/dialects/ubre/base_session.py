@@ -31,7 +31,7 @@ from polycast.model import (
     Refused,
     Reply,
     Request,
-    Response,
+    RouteResponse,
     Subscribe,
     Unsubscribe,
 )
@@ -229,4 +229,4 @@ def _to_response_event(name: bytes, success: bool, body: Body) -> Event:
     """Ids of the broker's requests are numbers; any other id is unknown."""
     if NUMBER.fullmatch(name) is None:
         return Refused("response without a request")
-    return Response(int(name), success, body)
+    return RouteResponse(int(name), success, body)

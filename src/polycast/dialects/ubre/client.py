@@ -43,8 +43,7 @@ from polycast.dialects.web.client import WebSocketClient, to_close_frame, to_ref
 from polycast.dialects.web.handshake import ClientHandshake, to_host
 from polycast.dialects.web.websocket import BINARY, PING, TEXT, to_masked_frame
 from polycast.errors import UsageError
-from polycast.model import Body, Burst, Event, Format, Limits, Message, Pattern, Request
-from polycast.model import Response as ResponseEvent
+from polycast.model import Body, Burst, Event, Format, Limits, Message, Pattern, Request, RouteResponse
 
 log = logging.getLogger("polycast.client")
 
@@ -153,7 +152,7 @@ class UbreClientSession(ClientSession):
         match event:
             case Burst():
                 self.deliver(map(_plain, _with_positions(event)))
-            case ResponseEvent(number, success, body) if number in self.responses:
+            case RouteResponse(number, success, body) if number in self.responses:
                 self.responses[number] = Response(success, body)
             case Request(route, handle, body):
                 self._reply += self._respond(route, handle, body)

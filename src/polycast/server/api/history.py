@@ -88,14 +88,14 @@ class HistoryQuery(Struct, frozen=True):
         return COLUMNS if self.bodies else COLUMNS[:-1]
 
 
-def to_query(asked: HistoryRequest) -> HistoryQuery:
+def to_query(request: HistoryRequest) -> HistoryQuery:
     """Raises UsageError or ProtocolError for an invalid request."""
-    pattern = parse_pattern(asked.pattern)
-    if asked.from_ is None:
-        return HistoryQuery(pattern, None, asked.limit, asked.since, bodies=asked.bodies)
+    pattern = parse_pattern(request.pattern)
+    if request.from_ is None:
+        return HistoryQuery(pattern, None, request.limit, request.since, bodies=request.bodies)
     exact = [pattern.value] if isinstance(pattern, Exact) else []
-    start = read_start_positions(asked.from_, exact).of(pattern.value)
-    return HistoryQuery(pattern, start, asked.limit, asked.since, ended=start is None, bodies=asked.bodies)
+    start = read_start_positions(request.from_, exact).of(pattern.value)
+    return HistoryQuery(pattern, start, request.limit, request.since, ended=start is None, bodies=request.bodies)
 
 
 def read_history(
@@ -148,13 +148,17 @@ def removed(folder: Path, wanted: HistoryQuery, recorded: Sequence[Gap]) -> list
     """The messages at the requested position that retention has removed."""
     start, first = wanted.start or StartPosition(), first_offset(folder) or 0
     if start.offset is not None:
-        asked = start.offset
+        start_offset = start.offset
     else:
         micros = None if start.seconds is None else to_micros(start.seconds)
         sequences = None if start.sequence is None else {wanted.pattern.value: start.sequence}
-        asked = 0 if is_removed(folder, micros, sequences) else first
-    asked = max(asked, wanted.since)
-    return [Gap(asked, first, REMOVED)] if asked < first and not covering(recorded, asked, first) else []
+        start_offset = 0 if is_removed(folder, micros, sequences) else first
+    start_offset = max(start_offset, wanted.since)
+    return (
+        [Gap(start_offset, first, REMOVED)]
+        if start_offset < first and not covering(recorded, start_offset, first)
+        else []
+    )
 
 
 def seek(folder: Path, pattern: Pattern, start: StartPosition) -> Work[int]:

@@ -54,13 +54,13 @@ class ConnectionListing(Struct, forbid_unknown_fields=True):
     patterns: Annotated[int, Meta(ge=0, le=PATTERNS_AT_MOST)] = 0
 
 
-def to_filter(asked: TopicListing) -> Callable[[str], bool] | None:
+def to_filter(request: TopicListing) -> Callable[[str], bool] | None:
     """None: there is nothing to search for. Raises UsageError for an invalid pattern."""
-    if asked.pattern is not None:
-        return parse_pattern(asked.pattern).matches
-    if asked.search is None:
+    if request.pattern is not None:
+        return parse_pattern(request.pattern).matches
+    if request.search is None:
         return None
-    text = asked.search.lower()
+    text = request.search.lower()
     return lambda name: text in name.lower()
 
 
@@ -75,11 +75,11 @@ class Listings:
 
     # -- topics ------------------------------------------------------------------------------------------
 
-    def topics(self, asked: TopicListing) -> dict[str, Any]:
-        if asked.topic is not None:
-            found = self._router.topics.get(asked.topic.encode())
+    def topics(self, request: TopicListing) -> dict[str, Any]:
+        if request.topic is not None:
+            found = self._router.topics.get(request.topic.encode())
             return self._to_listing([found] if found else [])
-        return self._to_listing(islice(self._router.topics, asked.limit))
+        return self._to_listing(islice(self._router.topics, request.limit))
 
     async def search(self, limit: int, wanted: Callable[[str], bool]) -> dict[str, Any]:
         """Topics whose names are wanted."""
@@ -113,10 +113,10 @@ class Listings:
     # -- connections -------------------------------------------------------------------------------------
 
     def connections(self, body: Body, now: float) -> dict[str, Any]:
-        asked = read_request(body, ConnectionListing)
-        self.spend(asked.limit * (1 + asked.patterns), now)
+        request = read_request(body, ConnectionListing)
+        self.spend(request.limit * (1 + request.patterns), now)
         connections = self._core.connections
-        rows = [self._to_connection(each, asked.patterns) for each in islice(connections, asked.limit)]
+        rows = [self._to_connection(each, request.patterns) for each in islice(connections, request.limit)]
         return {"total": len(connections), "connections": rows}
 
     def _to_connection(self, connection: Connection, patterns: int) -> dict[str, Any]:

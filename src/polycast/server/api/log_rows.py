@@ -85,15 +85,15 @@ class RowsQuery(Struct, frozen=True):
 # -- rows ------------------------------------------------------------------------------------------------
 
 
-def to_query(asked: RowsRequest, most: int) -> RowsQuery:
+def to_query(request: RowsRequest, most: int) -> RowsQuery:
     """Raises UsageError for an invalid request."""
-    unknown = [name for name in asked.columns if name not in SCHEMA.names]
+    unknown = [name for name in request.columns if name not in SCHEMA.names]
     if unknown:
         raise UsageError(f"there is no column {unknown[0]!r}, the columns are {', '.join(SCHEMA.names)}")
-    if len(set(asked.columns)) < len(asked.columns):
-        raise UsageError(f"a column is there twice in {', '.join(asked.columns)}")
-    patterns = None if asked.patterns is None else to_patterns(asked.patterns)
-    return RowsQuery(asked.from_, asked.to, asked.columns, patterns, min(asked.bytes, most))
+    if len(set(request.columns)) < len(request.columns):
+        raise UsageError(f"a column is there twice in {', '.join(request.columns)}")
+    patterns = None if request.patterns is None else to_patterns(request.patterns)
+    return RowsQuery(request.from_, request.to, request.columns, patterns, min(request.bytes, most))
 
 
 def to_patterns(texts: Sequence[str]) -> list[Pattern]:

@@ -45,10 +45,10 @@ class MessagesRequest(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=LIMIT)] = 100
 
 
-def to_query(asked: MessagesRequest) -> HistoryQuery:
+def to_query(request: MessagesRequest) -> HistoryQuery:
     """Raises ProtocolError for an invalid request."""
-    start = read_start_positions(asked.from_, [asked.topic]).of(asked.topic)
-    return HistoryQuery(Exact(asked.topic), start, asked.limit, ended=start is None)
+    start = read_start_positions(request.from_, [request.topic]).of(request.topic)
+    return HistoryQuery(Exact(request.topic), start, request.limit, ended=start is None)
 
 
 def read_messages(

@@ -35,19 +35,19 @@ class Base64Body(Struct, forbid_unknown_fields=True):
     base64: str = msgspec.field(name="$base64")
 
 
-def to_burst(asked: PublishRequest, dialect: str, limits: Limits, tables: Mapping[str, Any]) -> Burst:
+def to_burst(request: PublishRequest, dialect: str, limits: Limits, tables: Mapping[str, Any]) -> Burst:
     """`dialect` is that of the requester, `tables` are the settings of dialects."""
-    topic = asked.topic.encode()
-    payload, format_ = _to_payload(asked.body, asked.format)
+    topic = request.topic.encode()
+    payload, format_ = _to_payload(request.body, request.format)
     _check_size("a topic", len(topic), limits.topic_bytes, "limits.topic_bytes")
     _check_size("a payload", len(payload), limits.payload_bytes, "limits.payload_bytes")
-    if asked.dialect is None:
+    if request.dialect is None:
         return Burst.of(dialect, [(topic, payload, format_)])
-    if asked.dialect not in DIALECTS:
-        raise RouteError(f"BadRequest: unknown dialect {asked.dialect!r}, known are {', '.join(DIALECTS)}")
-    rules = DIALECTS[asked.dialect].publish_rules(tables.get(asked.dialect))
-    _check_rules(rules, asked.dialect, topic, payload)
-    return Burst.of(asked.dialect, [(topic, payload, format_ if rules.formats else Format.BYTES)])
+    if request.dialect not in DIALECTS:
+        raise RouteError(f"BadRequest: unknown dialect {request.dialect!r}, known are {', '.join(DIALECTS)}")
+    rules = DIALECTS[request.dialect].publish_rules(tables.get(request.dialect))
+    _check_rules(rules, request.dialect, topic, payload)
+    return Burst.of(request.dialect, [(topic, payload, format_ if rules.formats else Format.BYTES)])
 
 
 def _check_size(what: str, size: int, limit: int, setting: str) -> None:

@@ -108,23 +108,27 @@ class Routes:
     # -- listings -----------------------------------------------------------------------------------
 
     def _topics(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
-        asked = read_request(body, TopicListing)
-        self._listings.spend(asked.limit, now)
-        wanted = check_request(to_filter, asked)
+        request = read_request(body, TopicListing)
+        self._listings.spend(request.limit, now)
+        wanted = check_request(to_filter, request)
         if wanted is None:
-            respond(True, requests.json_body(self._listings.topics(asked)))
+            respond(True, requests.json_body(self._listings.topics(request)))
         else:
-            self._later(self._search(asked.limit, wanted, respond))
+            self._later(self._search(request.limit, wanted, respond))
 
     async def _search(self, limit: int, wanted: Callable[[str], bool], respond: Respond) -> None:
         respond(True, requests.json_body(await self._listings.search(limit, wanted)))
         self._core.outbox.flush()
 
     async def _find_topics(self, body: Body, now: float) -> dict[str, Any]:
-        asked = read_request(body, TopicListing)
-        self._listings.spend(asked.limit, now)
-        wanted = check_request(to_filter, asked)
-        return self._listings.topics(asked) if wanted is None else await self._listings.search(asked.limit, wanted)
+        request = read_request(body, TopicListing)
+        self._listings.spend(request.limit, now)
+        wanted = check_request(to_filter, request)
+        return (
+            self._listings.topics(request)
+            if wanted is None
+            else await self._listings.search(request.limit, wanted)
+        )
 
     def _close(self, requester: Connection | str, body: Body, now: float) -> Any:
         """After the response: the requester may close its own connection."""
@@ -150,9 +154,9 @@ class Routes:
     # -- publishing --------------------------------------------------------------------------------------
 
     def _publish(self, requester: Connection, body: Body, now: float, respond: Respond) -> None:
-        asked = read_request(body, PublishRequest)
+        request = read_request(body, PublishRequest)
         dialect = requester.listener.role.dialect
-        burst = to_burst(asked, dialect, self._limits, self._core.settings.dialects)
+        burst = to_burst(request, dialect, self._limits, self._core.settings.dialects)
         disguised = burst.dialect != dialect
         if disguised and not requester.guard.admin:
             raise RouteError(FORBIDDEN)
@@ -210,10 +214,10 @@ class Routes:
         from polycast.log.read.work import once
         from polycast.server.api.log_rows import LogRequest, find_end, first_of, size_of, to_patterns
 
-        asked = read_request(body, LogRequest)
-        if asked.patterns is not None:
-            after, patterns = log.durable_next, check_request(to_patterns, asked.patterns)
-            end = replays.last_offsets.end(patterns if after > asked.from_ else [], asked.from_)
+        request = read_request(body, LogRequest)
+        if request.patterns is not None:
+            after, patterns = log.durable_next, check_request(to_patterns, request.patterns)
+            end = replays.last_offsets.end(patterns if after > request.from_ else [], request.from_)
             self._read_log(requester, respond, find_end(end, after), to_json_body)
             return
 

@@ -28,7 +28,7 @@ from polycast.model import (
     Refused,
     Reply,
     Request,
-    Response,
+    RouteResponse,
     Stage,
     Subscribe,
     Unsubscribe,
@@ -98,7 +98,7 @@ class Dispatcher:
             Upgrade: self._upgrade,
             Closing: lambda connection, event, now: self._close(connection, event.error),
             Request: requests.request,
-            Response: self._respond,
+            RouteResponse: self._respond,
             DeferredReply: lambda connection, event, now: outbox.send(connection, event.encode()),
             Reply: lambda connection, event, now: acks.reply(connection, event.data),
             Ack: lambda connection, event, now: acks.acknowledge(connection, event),
@@ -201,7 +201,7 @@ class Dispatcher:
         connection.upgrade(event.dialect, event.session)
         self._events.connect(connection)
 
-    def _respond(self, connection: Connection, event: Response, now: float) -> None:
+    def _respond(self, connection: Connection, event: RouteResponse, now: float) -> None:
         if not self._requests.respond(connection, event):
             self._refusals.refuse(connection, "response without a request")
 

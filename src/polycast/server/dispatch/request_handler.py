@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from polycast.broker import Requests, requests
 from polycast.dialects.guard import Guard
 from polycast.dialects.session import RequestSession
-from polycast.model import RESERVED_PREFIX, Body, Burst, Format, Pattern, PublishMessage, Request, Response
+from polycast.model import RESERVED_PREFIX, Body, Burst, Format, Pattern, PublishMessage, Request, RouteResponse
 from polycast.routing import Subscriber
 from polycast.server.dispatch.bodies import RouteError, read_request, to_json_body
 from polycast.server.dispatch.outbox import Outbox
@@ -199,7 +199,7 @@ class RequestHandler:
             else:
                 self._forward(connection, QUERY, path, attested)
 
-    def respond(self, connection: Connection, response: Response) -> bool:
+    def respond(self, connection: Connection, response: RouteResponse) -> bool:
         """False: no request waits for this response."""
         responder, _ = self._queries.get(response.number, (None, ""))
         if responder is connection.subscriber:
