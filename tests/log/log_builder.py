@@ -13,8 +13,9 @@ import pyarrow as pa
 from hypothesis import settings
 
 from polycast.log.files.disk import DISK
+from polycast.log.files.encoding import EncodedGroup, encode_rows
 from polycast.log.files.folder import HOT, file_name
-from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, EncodedGroup, Layout, encode_group
+from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, Layout
 from polycast.log.files.hot import HotSegment
 from polycast.log.files.state import LogState, write_state
 from polycast.log.repair.verify import LogFinding, verify
@@ -57,7 +58,7 @@ class LogBuilder:
 
     def add(self, count: int, payload: bytes | None = None, topics: Sequence[str] = TOPICS, **more: Any) -> None:
         batch = self.make(count, payload, topics)
-        self.write(encode_group(batch, self.layout, self.checksum, self.next, gap=self._gap, **more))
+        self.write(encode_rows(batch, self.layout, self.checksum, self.next, gap=self._gap, **more))
         self._gap = None
         self.next += count
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from polycast.log.repair import recovery
 from polycast.log.settings import LogSettings
 from polycast.log.times import to_micros
 from polycast.log.write import writer
-from polycast.model import BatchKey, Burst, Format
+from polycast.model import BatchKey, Buffer, Burst, Format
 from polycast.routing import Topic
 
 TOPICS = 1000
@@ -206,13 +206,14 @@ class FaultyDisk(Disk):
                 self.failures.append(f"{action} {Path(path).name}")
                 raise OSError(fault.error, os.strerror(fault.error))
 
-    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
+    def write_pieces(self, fd: int, pieces: Sequence[Buffer], position: int) -> None:
         try:
             self._check("write", path_of(fd))
         except OSError:
-            super().write(fd, data[: len(data) // 2], position)
+            data = b"".join(pieces)
+            super().write_pieces(fd, [data[: len(data) // 2]], position)
             raise
-        super().write(fd, data, position)
+        super().write_pieces(fd, pieces, position)
 
     def allocate(self, fd: int, position: int, size: int) -> None:
         self._check("allocate", path_of(fd))

@@ -7,12 +7,13 @@ file whose folder was not fsynced, and the removal of a file.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
 from log.log_rig import path_of
 from polycast.log.files.disk import Disk
+from polycast.model import Buffer
 
 SECTOR_BYTES = 512
 
@@ -51,11 +52,11 @@ class PowerDisk(Disk):
         self._names: set[Path] = set()
         """Durable file names."""
 
-    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
+    def write_pieces(self, fd: int, pieces: Sequence[Buffer], position: int) -> None:
         with self._lock:
             self._on_action()
-            self._file(fd).write(bytes(data), position)
-            super().write(fd, data, position)
+            self._file(fd).write(b"".join(pieces), position)
+            super().write_pieces(fd, pieces, position)
 
     def allocate(self, fd: int, position: int, size: int) -> None:
         with self._lock:

@@ -13,8 +13,9 @@ from broker.numbering import NumberingHub
 from crash.log_checks import check_log, read_with_pyarrow, read_with_reader
 from kit.wire import wait_for
 from log.log_rig import NOW, OWNER, FaultyDisk, LogRig, open_rig, reserve_few
+from log.numbered_bursts import to_batch
 from polycast.log.files import hot
-from polycast.log.files.columns import SourcedBurst, to_batch
+from polycast.log.files.columns import SourcedBurst
 from polycast.log.files.format import BatchEntry
 from polycast.log.files.hot import HotReader
 from polycast.log.times import to_micros

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log.numbered_bursts import Row, numbered, pieces, rows_of
+from log.numbered_bursts import Row, numbered, pieces, rows_of, to_batch
 from polycast.dialects.hermod.encoders import ENCODER
 from polycast.log.files import bursts
 from polycast.log.files.bursts import spans_in_python, stretches_in_python, to_bursts
-from polycast.log.files.columns import SourcedBurst, to_batch
+from polycast.log.files.columns import SourcedBurst
 from polycast.model import Burst, Format
 
 needs_c = pytest.mark.skipif(not bursts.COMPILED, reason="polycast.log.files._columns is not compiled here")

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from log.numbered_bursts import numbered, pieces, rows_of
+from log.numbered_bursts import numbered, pieces, rows_of, to_batch
 from polycast.log.files import columns
-from polycast.log.files.columns import Buffers, SourcedBurst, gather_in_python, to_batch
+from polycast.log.files.columns import PackedBuffer, SourcedBurst, pack_in_python
 from polycast.log.files.format import SCHEMA
 from polycast.model import Burst, Format
 
 needs_c = pytest.mark.skipif(not columns.COMPILED, reason="polycast.log.files._columns is not compiled here")
-each = pytest.mark.parametrize("gather", dict.fromkeys([gather_in_python, columns.gather]))
+each = pytest.mark.parametrize("pack", dict.fromkeys([pack_in_python, columns.pack]))
 
-Gather = Callable[[list[SourcedBurst]], list[Buffers]]
+Pack = Callable[[list[SourcedBurst]], tuple[int, list[PackedBuffer]]]
 
 
 def piece(*payloads: bytes) -> SourcedBurst:
@@ -38,26 +40,60 @@ def test_every_message_is_a_row(pieces: list[SourcedBurst]) -> None:
     assert batch.to_pylist() == rows_of(pieces)
 
 
+def unpacked(packed: tuple[int, list[PackedBuffer]]) -> tuple[int, list[bytes]]:
+    rows, buffers = packed
+    return rows, [_unpacked(data, size) for data, size in buffers]
+
+
+def _unpacked(data: bytes, size: int) -> bytes:
+    assert len(data) % 8 == 0 <= len(data) - size < 8
+    plain, body = int.from_bytes(data[:8], "little", signed=True), data[8:size]
+    return body if plain < 0 else pa.decompress(body, plain, "lz4", asbytes=True) if size else b""
+
+
 @needs_c
 @given(pieces())
 def test_twins(pieces: list[SourcedBurst]) -> None:
-    assert columns.gather(pieces) == gather_in_python(pieces)
+    assert unpacked(columns.pack(pieces)) == unpacked(pack_in_python(pieces))
 
 
 @needs_c
-def test_twins_on_many() -> None:
-    topics = [b"topic %d" % (i % 7) for i in range(3000)]
-    burst = numbered([(topic, bytes(i % 300), Format.BYTES) for i, topic in enumerate(topics)])
+@pytest.mark.parametrize("offset", [0, 250, 65_500, 2**32 - 3000, 2**40])
+def test_twins_on_many(offset: int) -> None:
+    topics = [b"topic %d" % (i // 3 % 7) for i in range(6000)]
+    burst = numbered([(topic, bytes(i % 300), Format.BYTES) for i, topic in enumerate(topics)], offset)
     group = [SourcedBurst(burst, b"127.0.0.1:5555", 1)] * 20
-    assert columns.gather(group) == gather_in_python(group)
+    assert unpacked(columns.pack(group)) == unpacked(pack_in_python(group))
+
+
+@needs_c
+@given(st.binary(max_size=300), st.integers(1, 300))
+def test_a_text_of_any_size(text: bytes, count: int) -> None:
+    burst = numbered([(text.hex().encode(), b"", Format.TEXT)] * count)
+    group = [SourcedBurst(burst, text.hex().encode(), 1)]
+    assert unpacked(columns.pack(group)) == unpacked(pack_in_python(group))
 
 
 @each
-def test_no_messages(gather: Gather) -> None:
+def test_a_column_of_4_mib_is_not_packed(pack: Pack) -> None:
+    burst = numbered([(b"t" * 60_000, b"", Format.TEXT)] * 100)
+    assert unpacked(pack([SourcedBurst(burst, b"", 1)]))[1][2] == b"t" * 6_000_000
+
+
+@each
+def test_what_repeats_takes_no_space(pack: Pack) -> None:
+    """A message of 100 bytes takes at most 130 bytes in a group."""
+    burst = numbered([(b"topic0001", bytes(100), Format.TEXT)] * 10_000, 123_456_789)
+    packed = pack([SourcedBurst(burst, b"simplest tcp://127.0.0.1:51234", 1_700_000_000_000_000)])
+    assert sum(len(data) for data, _ in packed[1]) <= 129 * 10_000
+
+
+@each
+def test_no_messages(pack: Pack) -> None:
     edges = bytes(4)
-    empty = [(b"",), (edges, b""), (b"",), (b"",), (edges, b""), (edges, b""), (edges, b""), (edges, b"")]
-    assert gather([]) == empty
-    assert gather([SourcedBurst(Burst.of("some", []), b"x", 1)]) == empty
+    empty = [b"", edges, b"", b"", b"", edges, b"", edges, b"", edges, b"", edges, b""]
+    assert unpacked(pack([])) == (0, empty)
+    assert unpacked(pack([SourcedBurst(Burst.of("some", []), b"x", 1)])) == (0, empty)
 
 
 def test_an_empty_batch() -> None:
@@ -65,29 +101,29 @@ def test_an_empty_batch() -> None:
 
 
 @each
-def test_starts_and_ends_may_be_any_sequence(gather: Gather) -> None:
+def test_starts_and_ends_may_be_any_sequence(pack: Pack) -> None:
     it = piece(b"one", b"two")
-    expected = gather([it])
+    expected = pack([it])
     it.burst.starts, it.burst.ends = [0, 3], range(3, 9, 3)
-    assert gather([it]) == expected
+    assert pack([it]) == expected
 
 
 @each
 @pytest.mark.parametrize("sequences", [[0], []], ids=["right", "wrong"])
-def test_a_block_is_free_again_afterwards(gather: Gather, sequences: list[int]) -> None:
+def test_a_block_is_free_again_afterwards(pack: Pack, sequences: list[int]) -> None:
     it = piece(b"one", b"two")
     it.burst.block = bytearray(it.burst.block)
     it.burst.sequences = sequences
     with nullcontext() if sequences else pytest.raises(ValueError):
-        gather([it])
+        pack([it])
     it.burst.block += b"grows"
 
 
 @each
-def test_a_column_above_2_gib_is_an_error(gather: Gather) -> None:
+def test_a_column_above_2_gib_is_an_error(pack: Pack) -> None:
     mebibytes_16 = 16 * 1024 * 1024
     with pytest.raises(OverflowError, match=r"2,147,483,648 bytes in one column .* 2,147,483,647 fit"):
-        gather([one_payload_often(mebibytes_16, 64), one_payload_often(mebibytes_16, 64)])
+        pack([one_payload_often(mebibytes_16, 64), one_payload_often(mebibytes_16, 64)])
 
 
 @each
@@ -96,26 +132,26 @@ def test_a_column_above_2_gib_is_an_error(gather: Gather) -> None:
     [(-1, 2), (2, 1), (0, 7), (7, 7), (2**62, 2**62)],
     ids=["before", "back", "past", "behind", "far"],
 )
-def test_a_payload_outside_of_its_block(gather: Gather, start: int, end: int) -> None:
+def test_a_payload_outside_of_its_block(pack: Pack, start: int, end: int) -> None:
     it = piece(b"one", b"two")
     it.burst.starts, it.burst.ends = [0, start], [3, end]
     with pytest.raises(ValueError, match=f"{start:,} to {end:,} in a block of 6"):
-        gather([it])
+        pack([it])
 
 
 @each
 @pytest.mark.parametrize("run_ends", [[1], [3], []], ids=["short", "long", "none"])
-def test_runs_that_do_not_fit(gather: Gather, run_ends: list[int]) -> None:
+def test_runs_that_do_not_fit(pack: Pack, run_ends: list[int]) -> None:
     it = piece(b"one", b"two")
     it.burst.run_ends = run_ends
     with pytest.raises(ValueError):
-        gather([it])
+        pack([it])
 
 
 @each
 @pytest.mark.parametrize("column", ["topics", "formats", "sequences", "ends"])
-def test_columns_that_are_cut_off(gather: Gather, column: str) -> None:
+def test_columns_that_are_cut_off(pack: Pack, column: str) -> None:
     it = piece(b"one", b"two")
     setattr(it.burst, column, getattr(it.burst, column)[:-1])
     with pytest.raises(ValueError):
-        gather([it])
+        pack([it])

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from polycast.log.settings import LogSettings
 from polycast.log.upkeep import retention, sealing
 from polycast.log.upkeep.housekeeping import Housekeeping
 from polycast.log.upkeep.inventory import Inventory
+from polycast.model import Buffer
 
 
 @pytest.fixture
@@ -83,10 +84,10 @@ def test_a_damaged_segment_is_salvaged_and_sealed(rig: HousekeepingRig) -> None:
 class FullDisk(Disk):
     full = True
 
-    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
+    def write_pieces(self, fd: int, pieces: Sequence[Buffer], position: int) -> None:
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super().write(fd, data, position)
+        super().write_pieces(fd, pieces, position)
 
 
 def test_a_full_disk_is_logged_once_and_retried(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from polycast.log.read.reader import Reader
 from polycast.log.repair.recovery import inspect
 from polycast.log.repair.salvage import salvage
 from polycast.log.upkeep.sealing import seal
+from polycast.model import Buffer
 
 
 @pytest.fixture
@@ -177,9 +179,9 @@ class FailingDisk(Disk):
         if self.steps < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
+    def write_pieces(self, fd: int, pieces: Sequence[Buffer], position: int) -> None:
         self._step()
-        super().write(fd, data, position)
+        super().write_pieces(fd, pieces, position)
 
     def sync(self, fd: int) -> None:
         self._step()

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from polycast.log.files.hot import HotReader
 from polycast.log.files.sealed import SealedReader
 from polycast.log.upkeep import sealing
 from polycast.log.upkeep.sealing import seal
+from polycast.model import Buffer
 
 
 @pytest.fixture
@@ -193,11 +195,11 @@ class FullDisk(Disk):
     def __init__(self, room: int) -> None:
         self._room = room
 
-    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
-        self._room -= len(data)
+    def write_pieces(self, fd: int, pieces: Sequence[Buffer], position: int) -> None:
+        self._room -= sum(map(len, pieces))
         if self._room < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
-        super().write(fd, data, position)
+        super().write_pieces(fd, pieces, position)
 
 
 @pytest.mark.parametrize("room", [0, 10, 1000])
@@ -216,12 +218,11 @@ class WrongDisk(Disk):
     def __init__(self, at: int) -> None:
         self._at = at
 
-    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
+    def write_pieces(self, fd: int, pieces: Sequence[Buffer], position: int) -> None:
+        data = bytearray(b"".join(pieces))
         if position <= self._at < position + len(data):
-            wrong = bytearray(data)
-            wrong[self._at - position] ^= 0x10
-            data = bytes(wrong)
-        super().write(fd, data, position)
+            data[self._at - position] ^= 0x10
+        super().write_pieces(fd, [data], position)
 
 
 @pytest.mark.parametrize("at", [10, 300, 700])

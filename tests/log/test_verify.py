@@ -10,8 +10,9 @@ import pytest
 
 from log.log_builder import SEED, LogBuilder, findings, flip, stop
 from polycast.log.files.disk import DISK
+from polycast.log.files.encoding import encode_rows
 from polycast.log.files.folder import remove_segment, segments
-from polycast.log.files.format import NOTHING_BEFORE, encode_group
+from polycast.log.files.format import NOTHING_BEFORE
 from polycast.log.files.snapshot import Snapshot, to_topics, write_snapshot
 from polycast.log.repair.salvage import salvage
 from polycast.log.repair.verify import LogFinding, VerifyProgress, verify
@@ -182,7 +183,7 @@ def test_rows_that_do_not_match_the_header(tmp_path: Path) -> None:
     builder = LogBuilder(tmp_path)
     builder.begin()
     rows = builder.make(5).slice(1)
-    builder.write(encode_group(rows, builder.layout, NOTHING_BEFORE, 0))
+    builder.write(encode_rows(rows, builder.layout, NOTHING_BEFORE, 0))
     builder.end()
     [found] = damage(tmp_path)
     assert "the rows do not match the header of the group" in found.what

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from log.log_builder import LogBuilder, stop
-from polycast.log.files.format import SCHEMA, encode_group
+from polycast.log.files.encoding import encode_rows
+from polycast.log.files.format import SCHEMA
 
 BEGAN = 1_700_000_000_000_000
 """Microseconds since the epoch."""
@@ -44,7 +45,7 @@ def write_log(data: Path, sent: Sequence[Sent], gaps: Iterable[tuple[int, int, s
             more["gap"] = {"first": builder.next, "next": builder.next + count, "reason": reason}
             builder.next += count
         batch = _to_batch(sent[first:end], builder.next, sequences)
-        builder.write(encode_group(batch, builder.layout, builder.checksum, builder.next, **more))
+        builder.write(encode_rows(batch, builder.layout, builder.checksum, builder.next, **more))
         builder.next += end - first
     builder.end()
     stop(builder)

@@ -1,4 +1,4 @@
-"""What the log announces: the fate of a range of offsets."""
+"""Announcement of the log: a range of offsets is durable, or lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log as the broker uses it: append, be told what is durable, read the recent messages from memory.
+"""The log as the broker uses it: append, durability announcements, recent messages in memory.
 
 Methods run in the thread of the event loop and do not block, except `open` and `close`. The writer, the syncer and
 housekeeping have threads of their own. The log announces each range of offsets once, in order, in the event loop.
@@ -48,7 +48,7 @@ TAIL_BYTES = 16 * 1024 * 1024
 """Durable messages that stay in memory, for replays that have nearly caught up."""
 
 NAMES_PER_MESSAGE = 3
-"""A message may be stored under its own name, and under two names of a mesh."""
+"""A message may be logged under its own name, and under two names of a mesh."""
 
 Listener = Callable[[Durable], None]
 Post = Callable[[Callable[[], object]], object]
@@ -76,7 +76,7 @@ class Log:
         self._topics = topics
         self._seed = int(state.seed, 16)
         self.id = log_id(state.seed)
-        """Tells logs apart: an offset means something only together with it."""
+        """Log id. Offsets are valid for one log id only."""
         self.micros = state.micros
         """The time of the last message. Times never go back: the caller of `append` sees to that."""
         self._post: Post = lambda callback: None
@@ -87,7 +87,7 @@ class Log:
         """All messages before `durable_next` are durable or lost."""
         self.pending_bytes = 0
         self._bulk_bytes = 0
-        """The part of `pending_bytes` that came in bulk. Only its publishers wait for it."""
+        """Bytes of bulk batches in `pending_bytes`; they delay only their own publishers."""
         self.messages_lost = 0
         self.batches = BatchIds(settings.batch_ids, settings.batch_id_seconds, batch_rows(self.recovered.batches))
         self._pending: deque[Entry] = deque()
@@ -131,7 +131,7 @@ class Log:
                 lock.release()
                 raise
         except OSError as error:
-            hint = "--data DIR uses another folder, --no-log stores nothing"
+            hint = "--data DIR uses another folder, --no-log runs without a log"
             raise StartError(f"cannot write a log in {folder}: {error.strerror}", hint) from error
 
     def on_durable(self, listener: Listener) -> None:
@@ -164,7 +164,7 @@ class Log:
         return self.pending_bytes - self._bulk_bytes > self.settings.pending_bytes * share
 
     def write_error(self) -> str:
-        """Why new messages would not be stored, as far as known; otherwise an empty text."""
+        """Why new messages would not become durable, as far as known; otherwise an empty text."""
         if self.writer.failed:
             return self.writer.failed
         reason = self.writer.last_error
@@ -222,12 +222,12 @@ class Log:
 
     @property
     def seed(self) -> str:
-        """Of the checksums; the same for all nodes of a cluster."""
+        """Seed of the checksums; the same for all nodes of a cluster."""
         return f"{self._seed:016x}"
 
     @property
     def checksum(self) -> str:
-        """Of the last group."""
+        """Checksum of the last group."""
         return self.writer.checksum
 
     # -- in a cluster ------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Log:
         self.writer.write_state(msgspec.structs.replace(self.writer.state, position=position))
 
     def begin_together(self) -> None:
-        """What is appended until `end_together` becomes durable together."""
+        """Begins an atomic append: all entries up to `end_together` become durable together."""
         self._together = []
 
     def end_together(self, position: Callable[[], StreamPosition]) -> None:

@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from polycast.log.files.disk import DISK
+from polycast.log.files.encoding import encode_rows
 from polycast.log.files.folder import HOT, file_name
-from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, Layout, encode_group
+from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, Layout
 from polycast.log.files.hot import HotSegment
 from polycast.log.files.state import LogState, write_state
 from polycast.log.upkeep.sealing import seal
@@ -36,7 +37,7 @@ def write_log(folder: Path, count: int) -> None:
         path = folder / file_name(start, HOT)
         segment = HotSegment.create(path, layout)
         for first, batch in _batches(start, min(start + SEGMENT_ROWS, count)):
-            written = encode_group(batch, layout, checksum, first)
+            written = encode_rows(batch, layout, checksum, first)
             segment.append(written.pieces)
             checksum = written.checksum
         segment.close()

@@ -101,7 +101,7 @@ class BackupSource(NamedTuple):
     size: int
     file: BinaryIO
     next: int = 0
-    """Of a segment: the offset behind it."""
+    """The offset behind a segment."""
 
 
 def _write(folder: Path, writer: BackupWriter, report: Report) -> Manifest:

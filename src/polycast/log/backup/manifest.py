@@ -34,7 +34,7 @@ class BackupFile(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     version: int = VERSION
-    """Of the files of the log."""
+    """Version of the log's files."""
     log: str
     """The identity of the log."""
     created: str

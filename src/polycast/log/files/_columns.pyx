@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The compiled functions of columns.py and bursts.py, which document them.
 
-`gather` collects pointers, allocates, and then copies all columns without the GIL. It releases the GIL once: while the
-event loop is busy, getting it back may take milliseconds.
+`pack` collects pointers, allocates, and then writes and packs all columns without the GIL. It releases the GIL once:
+while the event loop is busy, getting it back may take milliseconds.
 """
 
 from cpython.array cimport array, clone
@@ -11,7 +11,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.limits cimport INT_MAX
-from libc.string cimport memcmp, memcpy
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy, memset
 
 from array import array as new_array
 
@@ -25,6 +26,18 @@ cdef enum:
     QUAD = 113  # type code q of array
     EDGE_BYTES = 4
     NUMBER_BYTES = 8
+    PREFIX = 8  # of a buffer in the body
+    ALIGNED = 8
+    # LZ4: https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
+    BLOCK_AT = 11  # behind the head of the frame and the size of the block
+    FRAME_BYTES = 15
+    BLOCK_LIMIT = 4 * 1024 * 1024
+    LEAST_MATCH = 4
+    MOST_DISTANCE = 65535
+    LAST_LITERALS = 5  # at the end of a block
+    LAST_MATCH = 12  # a match begins no later than this before the end
+
+cdef const char *FRAME_HEAD = b"\x04\x22\x4d\x18\x60\x70\x73"  # magic; one independent block of at most 4 MiB
 
 
 cdef struct Number:
@@ -46,17 +59,16 @@ cdef struct Part:
 
 
 cdef class Column:
-    """Collects values first: `used` of `room` entries. `write` then fills the buffers."""
+    """Collects runs first: `used` of `room` entries. Then `allocate`, `write` and `pack` without the GIL, `finish`."""
 
     cdef void *noted
     cdef Py_ssize_t used, room, item, rows
-    cdef tuple buffers
 
     def __dealloc__(self):
         PyMem_Free(self.noted)
 
     cdef void *grow(self) except NULL:
-        """The entry for the next value."""
+        """The entry for the next run."""
         cdef void *noted
         if self.used == self.room:
             self.room = 2 * self.room + 16
@@ -66,17 +78,109 @@ cdef class Column:
             self.noted = noted
         return <char *> self.noted + self.used * self.item
 
-    cdef int allocate(self) except -1:
-        raise NotImplementedError
+
+cdef class Repeats:
+    """Bytes that repeat themselves, and the same bytes as an LZ4 frame with one block.
+
+    The caller knows where bytes repeat, so nothing is searched: each repetition is one match of the block.
+    """
+
+    cdef char *plain
+    cdef char *packed
+    cdef char *out
+    cdef Py_ssize_t size, anchor
+
+    def __dealloc__(self):
+        free(self.plain)
+        free(self.packed)
+
+    cdef int allocate(self, Py_ssize_t size) except -1:
+        self.size = size
+        self.plain = <char *> malloc(size + 1)
+        self.packed = <char *> malloc(size + size // 128 + FRAME_BYTES + 64)
+        if self.plain == NULL or self.packed == NULL:
+            raise MemoryError()
+        return 0
+
+    cdef void begin(self) noexcept nogil:
+        self.out = self.packed + BLOCK_AT
+        self.anchor = 0
+
+    cdef inline void repeat(self, Py_ssize_t at, Py_ssize_t distance, Py_ssize_t count) noexcept nogil:
+        """`count` bytes from `at` on are the same as those `distance` before."""
+        count = min(at + count, self.size - LAST_LITERALS) - at
+        if count < LEAST_MATCH or at > self.size - LAST_MATCH or not 0 < distance <= MOST_DISTANCE:
+            return
+        self.out = put_literals(self.out, self.plain + self.anchor, at - self.anchor, min(count - LEAST_MATCH, 15))
+        self.out[0] = <char> (distance & 255)
+        self.out[1] = <char> (distance >> 8)
+        self.out += 2
+        if count - LEAST_MATCH >= 15:
+            self.out = put_length(self.out, count - LEAST_MATCH - 15)
+        self.anchor = at + count
+
+    cdef void end(self) noexcept nogil:
+        cdef unsigned int size
+        self.out = put_literals(self.out, self.plain + self.anchor, self.size - self.anchor, 0)
+        size = <unsigned int> (self.out - self.packed - BLOCK_AT)
+        memcpy(self.packed, FRAME_HEAD, BLOCK_AT - sizeof(size))
+        memcpy(self.packed + BLOCK_AT - sizeof(size), &size, sizeof(size))
+        memset(self.out, 0, sizeof(size))
+        self.out += sizeof(size)
+
+    cdef tuple finish(self):
+        """The frame, or the bytes as they are if the frame would not be smaller."""
+        if self.size == 0 or self.size > BLOCK_LIMIT or self.out - self.packed >= self.size:
+            return to_body(self.plain, self.size, -1)
+        return to_body(self.packed, self.out - self.packed, self.size)
+
+
+cdef char *put_literals(char *out, const char *literals, Py_ssize_t count, int match) noexcept nogil:
+    """The token, with the length of the match that follows, and the literals before it."""
+    out[0] = <char> (min(count, 15) << 4 | match)
+    out += 1
+    if count >= 15:
+        out = put_length(out, count - 15)
+    memcpy(out, literals, count)
+    return out + count
+
+
+cdef char *put_length(char *out, Py_ssize_t rest) noexcept nogil:
+    while rest >= 255:
+        out[0] = <char> 255
+        out += 1
+        rest -= 255
+    out[0] = <char> rest
+    return out + 1
+
+
+cdef bytes new_body(Py_ssize_t size, long long plain_size):
+    """Room for a buffer of the body: its size before packing, or -1 if it is not packed; the data; padding."""
+    cdef Py_ssize_t padded = (PREFIX + size + ALIGNED - 1) // ALIGNED * ALIGNED
+    cdef bytes body = PyBytes_FromStringAndSize(NULL, padded)
+    cdef char *to = PyBytes_AS_STRING(body)
+    memcpy(to, &plain_size, PREFIX)
+    memset(to + PREFIX + size, 0, padded - PREFIX - size)
+    return body
+
+
+cdef tuple to_body(const char *data, Py_ssize_t size, long long plain_size):
+    cdef bytes body
+    if size == 0:
+        return b"", 0
+    body = new_body(size, plain_size)
+    memcpy(PyBytes_AS_STRING(body) + PREFIX, data, size)
+    return body, PREFIX + size
 
 
 cdef class Numbers(Column):
-    cdef long long *to
+    cdef Repeats repeats
     cdef Py_ssize_t step
 
     def __cinit__(self, step=1):
         self.item = sizeof(Number)
         self.step = step
+        self.repeats = Repeats()
 
     cdef int add(self, long long first, Py_ssize_t count) except -1:
         cdef Number *number = <Number *> self.grow()
@@ -87,46 +191,63 @@ cdef class Numbers(Column):
         return 0
 
     cdef int allocate(self) except -1:
-        cdef bytes numbers = PyBytes_FromStringAndSize(NULL, self.rows * NUMBER_BYTES)
-        self.to = <long long *> PyBytes_AS_STRING(numbers)
-        self.buffers = (numbers,)
-        return 0
+        return self.repeats.allocate(self.rows * NUMBER_BYTES)
 
     cdef void write(self) noexcept nogil:
         cdef Number *number = <Number *> self.noted
-        cdef long long *to = self.to
-        cdef Py_ssize_t i, k
+        cdef long long *to = <long long *> self.repeats.plain
+        cdef Py_ssize_t i, k, at = 0
+        self.repeats.begin()
         for i in range(self.used):
             for k in range(number[i].count):
                 to[k] = number[i].first + k * self.step
             to += number[i].count
+            if self.step:
+                self.pack_counting(at, number[i].first, number[i].count)
+            else:
+                self.repeats.repeat(at + NUMBER_BYTES, NUMBER_BYTES, (number[i].count - 1) * NUMBER_BYTES)
+            at += number[i].count * NUMBER_BYTES
+        self.repeats.end()
+
+    cdef void pack_counting(self, Py_ssize_t at, long long first, Py_ssize_t count) noexcept nogil:
+        """From one number to the next, the lowest byte changes, or the lowest two; more change too seldom to matter."""
+        cdef Py_ssize_t k, changed
+        for k in range(1, count):
+            changed = 1 if (first + k) & 0xFF else 2
+            if (first + k) & 0xFFFF:
+                self.repeats.repeat(at + k * NUMBER_BYTES + changed, NUMBER_BYTES, NUMBER_BYTES - changed)
+
+    cdef list finish(self):
+        return [self.repeats.finish()]
 
 
 cdef class Values(Column):
     """Values with a length. Edge 0 is set at the start."""
 
+    cdef bytes edges
     cdef int *edge
-    cdef char *to
     cdef Py_ssize_t size
 
-    cdef int allocate(self) except -1:
-        cdef bytes edges, data
+    cdef int allocate_edges(self) except -1:
         if self.size > INT_MAX:
             from polycast.log.files.columns import too_large
 
             raise too_large(self.size)
-        edges = PyBytes_FromStringAndSize(NULL, (self.rows + 1) * EDGE_BYTES)
-        data = PyBytes_FromStringAndSize(NULL, self.size)
-        self.edge = <int *> PyBytes_AS_STRING(edges)
+        self.edges = new_body((self.rows + 1) * EDGE_BYTES, -1)
+        self.edge = <int *> (PyBytes_AS_STRING(self.edges) + PREFIX)
         self.edge[0] = 0
-        self.to = PyBytes_AS_STRING(data)
-        self.buffers = (edges, data)
         return 0
+
+    cdef tuple finish_edges(self):
+        return self.edges, PREFIX + (self.rows + 1) * EDGE_BYTES
 
 
 cdef class Texts(Values):
+    cdef Repeats repeats
+
     def __cinit__(self):
         self.item = sizeof(Text)
+        self.repeats = Repeats()
 
     cdef int add(self, value, Py_ssize_t count) except -1:
         """Stores a pointer: the caller must keep `value` alive."""
@@ -142,21 +263,33 @@ cdef class Texts(Values):
         self.size += text.size * count
         return 0
 
+    cdef int allocate(self) except -1:
+        self.allocate_edges()
+        return self.repeats.allocate(self.size)
+
     cdef void write(self) noexcept nogil:
         cdef Text *text = <Text *> self.noted
         cdef int *edge = self.edge
-        cdef char *to = self.to
-        cdef Py_ssize_t i, k, size
+        cdef Py_ssize_t i, k, size, at = 0
+        self.repeats.begin()
         for i in range(self.used):
             size = text[i].size
             for k in range(text[i].count):
                 edge[k + 1] = edge[0] + <int> (size * (k + 1))
             edge += text[i].count
-            repeat(to, text[i].at, size, size * text[i].count)
-            to += size * text[i].count
+            repeat(self.repeats.plain + at, text[i].at, size, size * text[i].count)
+            self.repeats.repeat(at + size, size, size * (text[i].count - 1))
+            at += size * text[i].count
+        self.repeats.end()
+
+    cdef list finish(self):
+        return [self.finish_edges(), self.repeats.finish()]
 
 
 cdef class Payloads(Values):
+    cdef bytes data
+    cdef char *to
+
     def __cinit__(self):
         self.item = sizeof(Part)
 
@@ -183,6 +316,12 @@ cdef class Payloads(Values):
         self.size += size_of(part)
         return part.count
 
+    cdef int allocate(self) except -1:
+        self.allocate_edges()
+        self.data = new_body(self.size, -1)
+        self.to = PyBytes_AS_STRING(self.data) + PREFIX
+        return 0
+
     cdef void write(self) noexcept nogil:
         cdef Part *part = <Part *> self.noted
         cdef const long long *starts
@@ -198,6 +337,9 @@ cdef class Payloads(Values):
                 to += size
                 edge[k + 1] = <int> (to - self.to)
             edge += part[i].count
+
+    cdef list finish(self):
+        return [self.finish_edges(), (self.data, PREFIX + self.size) if self.size else (b"", 0)]
 
 
 cdef array to_quads(column):
@@ -229,11 +371,10 @@ cdef void repeat(char *to, const char *value, Py_ssize_t size, Py_ssize_t total)
         done *= 2
 
 
-def gather(pieces):
+def pack(pieces):
     cdef Numbers offsets = Numbers(), sequences = Numbers(), times = Numbers(0)
     cdef Texts topics = Texts(), dialects = Texts(), formats = Texts(), sources = Texts()
     cdef Payloads payloads = Payloads()
-    cdef list columns = [offsets, topics, sequences, times, dialects, formats, payloads, sources]
     cdef Py_ssize_t count
 
     for burst, source, micros in pieces:
@@ -243,8 +384,11 @@ def gather(pieces):
         dialects.add(burst.dialect, count)
         sources.add(source, count)
         add_runs(burst, count, topics, formats, sequences)
-    for column in columns:
-        (<Column> column).allocate()
+    for numbers in (offsets, sequences, times):
+        (<Numbers> numbers).allocate()
+    for texts in (topics, dialects, formats, sources):
+        (<Texts> texts).allocate()
+    payloads.allocate()
     with nogil:
         offsets.write()
         topics.write()
@@ -254,7 +398,10 @@ def gather(pieces):
         formats.write()
         payloads.write()
         sources.write()
-    return [(<Column> column).buffers for column in columns]
+    return payloads.rows, [
+        *offsets.finish(), *topics.finish(), *sequences.finish(), *times.finish(),
+        *dialects.finish(), *formats.finish(), *payloads.finish(), *sources.finish(),
+    ]
 
 
 def payloads(burst):
@@ -262,7 +409,7 @@ def payloads(burst):
     column.add(burst)
     column.allocate()
     column.write()
-    return column.buffers
+    return tuple([memoryview(data)[PREFIX:size] for data, size in column.finish()])
 
 
 cdef int add_runs(burst, Py_ssize_t rows, Texts topics, Texts formats, Numbers sequences) except -1:

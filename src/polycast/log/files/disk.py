@@ -7,15 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
+
+from polycast.model import Buffer
 
 
 class Disk:
-    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
-        view = memoryview(data)
-        while view:
-            done = os.pwrite(fd, view, position)
-            view, position = view[done:], position + done
+    def write(self, fd: int, data: Buffer, position: int) -> None:
+        self.write_pieces(fd, [data], position)
+
+    def write_pieces(self, fd: int, pieces: Sequence[Buffer], position: int) -> None:
+        """One after the other, in one call: a call for each would wait for the interpreter each time."""
+        rest = [memoryview(piece) for piece in pieces if piece]
+        while rest:
+            done = os.pwritev(fd, rest, position)
+            position += done
+            while rest and done >= len(rest[0]):
+                done -= len(rest.pop(0))
+            if done:
+                rest[0] = rest[0][done:]
 
     def allocate(self, fd: int, position: int, size: int) -> None:
         """Allocates space, which reads as zeros."""
@@ -53,7 +64,7 @@ class Disk:
         old.rename(new)
         self.sync_folder(new.parent)
 
-    def replace(self, path: Path, data: bytes | memoryview) -> None:
+    def replace(self, path: Path, data: Buffer) -> None:
         """Atomic: the file has the old or the new content."""
         temporary = path.with_name(path.name + TEMPORARY)
         try:

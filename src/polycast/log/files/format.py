@@ -5,7 +5,7 @@
                   {"checksum": 32 hex digits, "previous": 32 hex digits, "size": bytes of the whole message,
                    "first": offset, "count": rows, "gap"?: {...}, "position"?: {...},
                    "batches"?: [[id, first, count, owner, time], ...]}
-    body          the columns
+    body          the columns; numbers and texts may be packed as LZ4, see columns.py
 
 The checksum is xxh3_128 of the whole message, prefix and padding included, with zeros for the digits of the
 checksum, and with the seed from the metadata of the schema. `previous` is the checksum of the group before, also
@@ -20,7 +20,7 @@ a cluster: where it is in the stream after this group.
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -51,7 +51,6 @@ ENDS = (bytes(8), b"\xff\xff\xff\xff\0\0\0\0")
 CONTINUES = b"\xff\xff\xff\xff"
 OPENING = b'{"checksum": "'
 BLANK = b"0" * 32
-SIZE_DIGITS = 12
 ENVELOPE_BYTES = 4096
 """Above the size of a schema and of the metadata of a batch, without the header."""
 
@@ -150,18 +149,6 @@ class GroupHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self.first + self.count
 
 
-class EncodedGroup(NamedTuple):
-    """A group as buffers to write one after the other, and its checksum."""
-
-    pieces: list[memoryview]
-    """The first one has everything before the columns."""
-    checksum: str
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.pieces))
-
-
 HEADER = msgspec.json.Decoder(GroupHeader)
 
 
@@ -190,87 +177,6 @@ def _version_and_seed(schema: pa.Schema) -> tuple[int, int]:
     if version > VERSION:
         raise LogVersionError("the file", version, VERSION)
     return version, seed
-
-
-# -- writing ---------------------------------------------------------------------------------------------
-
-
-def encode_group(batch: pa.RecordBatch, layout: Layout, previous: str, first: int, **more: Any) -> EncodedGroup:
-    """`more` are the optional keys of the header."""
-    text = _header_text(previous, first, batch.num_rows, more)
-    room = pa.allocate_buffer(pa.ipc.get_record_batch_size(batch) + len(text) + ENVELOPE_BYTES)
-    sink = pa.FixedSizeBufferWriter(room)
-    with pa.ipc.new_stream(sink, layout.schema) as stream:
-        stream.write_batch(batch, custom_metadata={KEY: text})
-        end = sink.tell()
-    pieces = [memoryview(room).cast("B")[len(layout.head) : end]]
-    return EncodedGroup(pieces, _finish(pieces, text, layout.seed))
-
-
-def encode_large_group(
-    batch: pa.RecordBatch, layout: Layout, previous: str, first: int, **more: Any
-) -> EncodedGroup:
-    """Like `encode_group`, without copying the columns."""
-    text = _header_text(previous, first, batch.num_rows, more)
-    sink = _Buffers()
-    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), layout.schema) as stream:
-        stream.write_batch(batch, custom_metadata={KEY: text})
-        found = list(sink.found)
-    columns = next(index for index, piece in enumerate(found) if isinstance(piece, pa.Buffer))
-    head = bytearray(b"".join(found[:columns])[len(layout.head) :])
-    pieces = [memoryview(head), *(memoryview(piece).cast("B") for piece in found[columns:])]
-    return EncodedGroup(pieces, _finish(pieces, text, layout.seed))
-
-
-class _Buffers:
-    """Collects the buffers that pyarrow writes, without copying columns."""
-
-    def __init__(self) -> None:
-        self.found: list[bytes | pa.Buffer] = []
-        self._size = 0
-        self.closed = False
-
-    def write(self, data: bytes | pa.Buffer) -> int:
-        self.found.append(data)
-        self._size += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self._size
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def _header_text(previous: str, first: int, count: int, more: dict[str, Any]) -> bytes:
-    size = b" " * SIZE_DIGITS
-    head = b'%b%b", "previous": "%b", "size": %b, "first": %d, "count": %d' % (
-        OPENING, BLANK, previous.encode(), size, first, count,
-    )  # fmt: skip
-    optional = {key: value for key, value in more.items() if value}
-    return head + (b", " + msgspec.json.encode(optional)[1:] if optional else b"}")
-
-
-def _finish(pieces: list[memoryview], text: bytes, seed: int) -> str:
-    """Fills in the size and the checksum, which are known only after encoding."""
-    head = pieces[0]
-    metadata = int.from_bytes(head[4:8], "little")
-    at = bytes(head[: PREFIX_BYTES + metadata]).index(text)
-    size = at + text.index(b'"size": ') + len(b'"size": ')
-    head[size : size + SIZE_DIGITS] = b"%*d" % (SIZE_DIGITS, sum(map(len, pieces)))
-    digest = xxhash.xxh3_128(seed=seed)
-    for piece in pieces:
-        digest.update(piece)
-    checksum = digest.hexdigest()
-    digits = at + len(OPENING)
-    head[digits : digits + len(BLANK)] = checksum.encode()
-    return checksum
-
-
-# -- reading ---------------------------------------------------------------------------------------------
 
 
 def read_layout(data: bytes | memoryview) -> Layout:

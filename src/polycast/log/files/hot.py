@@ -33,6 +33,7 @@ from polycast.log.files.format import (
     read_layout,
     size_at,
 )
+from polycast.model import Buffer
 
 ALLOCATE_BYTES = 4 * 1024 * 1024
 CHUNK_BYTES = 1024 * 1024
@@ -82,7 +83,7 @@ class HotSegment:
             raise
         return cls(path, fd, layout, len(layout.head), disk)
 
-    def append(self, pieces: Sequence[memoryview]) -> None:
+    def append(self, pieces: Sequence[Buffer]) -> None:
         """Appends a group. A failed append leaves the segment unchanged."""
         end = self.end + sum(map(len, pieces))
         if self._torn:
@@ -90,11 +91,9 @@ class HotSegment:
         try:
             self._torn = True
             self._make_room(end + PREFIX_BYTES)
-            at = self.end + PREFIX_BYTES
-            for piece in (pieces[0][PREFIX_BYTES:], *pieces[1:]):
-                self._disk.write(self._fd, piece, at)
-                at += len(piece)
-            self._disk.write(self._fd, pieces[0][:PREFIX_BYTES], self.end)
+            head = memoryview(pieces[0])
+            self._disk.write_pieces(self._fd, [head[PREFIX_BYTES:], *pieces[1:]], self.end + PREFIX_BYTES)
+            self._disk.write(self._fd, head[:PREFIX_BYTES], self.end)
         except OSError:
             with contextlib.suppress(OSError):  # tried again before the next append
                 self.truncate()

@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 from polycast.errors import LogDamageError
 from polycast.log.batch_ids import UNOWNED, BatchIds, BatchRow
 from polycast.log.files.disk import Disk
+from polycast.log.files.encoding import encode_rows
 from polycast.log.files.folder import BATCHES, TOPICS, file_name
 from polycast.log.files.format import (
     NOTHING_BEFORE,
     Layout,
     StreamPosition,
-    encode_group,
     read_batch,
     read_header,
     read_layout,
@@ -124,8 +124,8 @@ def write_snapshot(folder: Path, snapshot: Snapshot, seed: int, disk: Disk) -> N
     for table, suffix in ((snapshot.batches, BATCHES), (topics, TOPICS)):
         layout = Layout.of(table.schema, seed)
         batch = pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
-        message = encode_group(batch, layout, NOTHING_BEFORE, snapshot.offset)
-        disk.replace(folder / file_name(snapshot.offset, suffix), layout.head + message.pieces[0])
+        message = encode_rows(batch, layout, NOTHING_BEFORE, snapshot.offset)
+        disk.replace(folder / file_name(snapshot.offset, suffix), b"".join([layout.head, *message.pieces]))
 
 
 def read_snapshot(folder: Path, offset: int) -> Snapshot | None:

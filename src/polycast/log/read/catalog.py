@@ -28,9 +28,9 @@ class SegmentPart(NamedTuple):
     size: int
     """About the bytes in memory."""
     position: GroupPosition | None = None
-    """In a hot segment."""
+    """Position in a hot segment."""
     row_group: RowGroup | None = None
-    """In a sealed segment."""
+    """Row group of a sealed segment."""
 
 
 class LogCatalog:

@@ -35,7 +35,7 @@ class Reader:
         self.folder = folder
         self.offset = offset
         self.skipped: list[Gap] = []
-        """Offsets whose messages are missing, and why: damaged, removed or not stored."""
+        """Offsets whose messages are missing, and why: damaged, removed or not durable."""
         self._columns = columns
         self._read_columns = ["offset", *(name for name in columns if name != "offset")] if columns else None
         self._source: Source | None = None

@@ -26,7 +26,7 @@ class SegmentIndex:
         self.folder = folder
         self._known: OrderedDict[Segment, list[SegmentPart]] = OrderedDict()
         self._hot: HotIndex | None = None
-        """Of the segment being written."""
+        """Index of the segment being written."""
         self._lock = threading.Lock()
 
     def ranges(self, row_filter: RowFilter, start: int, stop: int) -> Iterator[list[OffsetRange]]:

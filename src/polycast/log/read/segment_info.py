@@ -80,7 +80,7 @@ def seed_of(segment: Segment) -> str:
 
 
 def read_segment_infos(folder: Path) -> list[SegmentInfo]:
-    """Of all segments, also while segments are sealed and removed."""
+    """Infos of all segments, also while segments are sealed and removed."""
     found = []
     for segment in segments(folder):
         sealed = Segment(segment.first, segment.path.with_suffix(SEALED))

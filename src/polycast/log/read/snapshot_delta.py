@@ -25,11 +25,11 @@ class SnapshotDelta(NamedTuple):
     """How many offsets are missing within."""
     next: int
     checksum: str
-    """Of the last group."""
+    """Checksum of the last group."""
     micros: int
     """The time of the last message."""
     position: StreamPosition | None = None
-    """Of the last group."""
+    """Stream position of the last group."""
 
 
 def empty_delta(offset: int) -> SnapshotDelta:
@@ -48,7 +48,7 @@ def read_delta(segment: Segment) -> SnapshotDelta | None:
 
 
 def to_delta(groups: Iterable[Group]) -> SnapshotDelta | None:
-    """From the valid groups of a hot segment."""
+    """The delta of the valid groups of a hot segment."""
     headers: list[GroupHeader] = []
     parts: list[pa.RecordBatch] = []
     batches: list[BatchRow] = []

@@ -43,7 +43,7 @@ from polycast.log.repair.salvage import salvage
 log = logging.getLogger("polycast.log")
 
 Deltas = dict[Path, SnapshotDelta | None]
-"""What the segments that were read already add to a snapshot."""
+"""Deltas of segments that were already read."""
 
 
 class Recovered(NamedTuple):
@@ -176,7 +176,7 @@ class Inspection(NamedTuple):
     groups_behind: bool = False
     """Whether valid groups follow behind damage."""
     delta: SnapshotDelta | None = None
-    """Of the groups before any damage."""
+    """Delta of the groups before any damage."""
 
 
 def inspect(path: Path) -> Inspection:

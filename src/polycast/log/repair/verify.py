@@ -190,7 +190,7 @@ class _Verification:
 
 
 def _read_state(folder: Path) -> tuple[LogState | None, str]:
-    """And an error."""
+    """The state, and the error if it cannot be read."""
     try:
         state = read_state(folder)
     except LogDamageError as error:

@@ -78,7 +78,7 @@ class Housekeeping:
         self._woken.set()
 
     def stop(self) -> None:
-        """A segment that is being sealed stays hot."""
+        """Stops; a segment whose sealing is interrupted stays hot."""
         self._stopped.set()
         self._woken.set()
         if self._thread.is_alive():

@@ -1,7 +1,7 @@
 """Retention by size, by age and by free disk space.
 
 Removes whole segments, oldest first, never the one being written. The log of a node removes what all nodes agreed
-to remove: its own limits only say what it would like to remove, and free disk space removes nothing.
+to remove: the node's own limits are only proposed, and log.keep_free does not apply.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Retention:
         """All nodes remove everything before this offset."""
         self._oldest: SegmentInfo | None = None
         self.free_space = FreeSpace(folder, settings, disk)
-        self.segments_removed = self.messages_removed = self.bytes_removed = 0
+        self.segments_removed = self.messages_removed = 0
         self.removed_for_room = 0
         """Segments removed because of log.keep_free."""
 
@@ -49,9 +49,9 @@ class Retention:
             limits.append(f"the log has more than {size_text(self._bytes)} (log.retain_bytes)")
         if self._seconds:
             limits.append(f"messages are older than {self._seconds:,.0f} s (log.retain_seconds)")
-        said = ", or ".join(filter(None, limits))
+        shown = ", or ".join(filter(None, limits))
         where = ", at all nodes" if self._shared else ""
-        return f"the oldest segments are removed{where} when {said}" if said else "no segment is ever removed"
+        return f"the oldest segments are removed{where} when {shown}" if shown else "no segment is ever removed"
 
     def apply(self, closed: int, now: float, summarized: int | None = None) -> None:
         """Segments before the offset `closed` are closed. `now` is in seconds since the epoch.
@@ -133,7 +133,6 @@ class Retention:
         remove_segment(info.segment)
         self.segments_removed += 1
         self.messages_removed += info.rows
-        self.bytes_removed += info.size
         log.info(
             "removed %s: offsets %s to %s, %s messages, %s bytes (%s)",
             info.segment.path.name, f"{info.segment.first:,}", f"{info.next - 1:,}",

@@ -14,15 +14,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from polycast.log.durable import Durable
-from polycast.log.files.columns import SourcedBurst, to_batch
+from polycast.log.files.columns import SourcedBurst
 from polycast.log.files.disk import Disk
+from polycast.log.files.encoding import EncodedGroup, encode_bursts, encode_rows
 from polycast.log.files.folder import HOT, file_name
-from polycast.log.files.format import NOT_STORED, BatchEntry, Gap, Layout, encode_group, encode_large_group
+from polycast.log.files.format import NOT_STORED, BatchEntry, Gap, Layout
 from polycast.log.files.hot import HotSegment
 from polycast.log.files.state import RESERVE, LogState, write_state
 from polycast.log.settings import LogSettings
@@ -159,15 +160,13 @@ class Writer:
 
     def _append(self, entries: list[Entry], first: int) -> None:
         segment = self._segment_for(first)
-        batch = _to_batch(entries)
         ids = [
             BatchEntry(entry.batch.batch_id, entry.first, entry.messages, entry.batch.owner, entry.micros)
             for entry in entries
             if entry.batch
         ]
-        write = encode_large_group if entries[0].bulk else encode_group
-        position = entries[-1].position
-        message = write(batch, self._layout, self.checksum, first, gap=self.gap, batches=ids, position=position)
+        more = {"gap": self.gap, "batches": ids, "position": entries[-1].position}
+        message = _encode(entries, self._layout, self.checksum, first, more)
         segment.append(message.pieces)
         self.checksum, self.gap = message.checksum, None
         self._written_next = entries[-1].next
@@ -258,10 +257,9 @@ def _to_groups(entries: list[Entry]) -> Iterator[list[Entry]]:
         yield group
 
 
-def _to_batch(entries: list[Entry]) -> pa.RecordBatch:
-    first = entries[0]
-    if first.bulk:
-        return to_rows(first.bulk, first.source, first.micros)
-    return to_batch(
-        [SourcedBurst(burst, entry.source, entry.micros) for entry in entries for burst in entry.bursts]
-    )
+def _encode(entries: list[Entry], layout: Layout, previous: str, first: int, more: dict[str, Any]) -> EncodedGroup:
+    bulk, source, micros = entries[0].bulk, entries[0].source, entries[0].micros
+    if bulk:
+        return encode_rows(to_rows(bulk, source, micros), layout, previous, first, **more)
+    bursts = [SourcedBurst(burst, entry.source, entry.micros) for entry in entries for burst in entry.bursts]
+    return encode_bursts(bursts, layout, previous, first, **more)
