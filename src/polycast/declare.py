@@ -36,12 +36,13 @@ def counter(unit: str, meaning: str, *, kind: str = "counter") -> Any:
 class Histogram:
     """One thread adds, any thread reads."""
 
-    __slots__ = ("_counts", "bounds", "sum")
+    __slots__ = ("_counts", "sum")
 
-    def __init__(self, bounds: tuple[float, ...] = SECONDS) -> None:
-        self.bounds = bounds
+    bounds = SECONDS
+
+    def __init__(self) -> None:
         self.sum = 0.0
-        self._counts = [0] * (len(bounds) + 1)
+        self._counts = [0] * (len(self.bounds) + 1)
         """Values per bucket; the last bucket has no upper bound."""
 
     def add(self, value: float, times: int = 1) -> None:

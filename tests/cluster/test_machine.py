@@ -45,7 +45,7 @@ def machine() -> ApplyMachine:
 
 
 @given(streams(), st.data())
-@settings(max_examples=60, phases=[Phase.reuse, Phase.generate])
+@settings(phases=[Phase.reuse, Phase.generate])
 def test_a_node_that_restarts_has_the_same_state(rows: list[bytes], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory(dir=_memory()) as folder:
         nodes = [Node(Path(folder) / "a"), Node(Path(folder) / "b", segment_bytes=65_536)]

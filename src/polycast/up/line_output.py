@@ -12,10 +12,6 @@ from polycast.up.parts import Part
 
 
 class LineOutput:
-    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
-        self._out = out or sys.stdout
-        self._err = err or sys.stderr
-
     def broker_ready(self, console: str) -> None:
         if console:
             self._print(f"console {console}")
@@ -29,10 +25,10 @@ class LineOutput:
         self._print(f"{part.name} {line}")
 
     def stderr_line(self, part: Part, line: str) -> None:
-        _write(self._err, f"{part.name}: {line}")
+        _write(sys.stderr, f"{part.name}: {line}")
 
     def _print(self, line: str) -> None:
-        _write(self._out, line)
+        _write(sys.stdout, line)
 
 
 def to_lines(part: Part, now: float) -> list[str]:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import msgspec
 
 from polycast.errors import StartError, UsageError
-from polycast.log.files.disk import DISK, Disk
+from polycast.log.files.disk import DISK
 from polycast.log.files.folder import make_folder
 
 RECORD = "_record.json"
@@ -79,14 +79,13 @@ class LakeFile(NamedTuple):
 class Lake:
     """The runner's lock guarantees a single writer."""
 
-    def __init__(self, folder: Path, disk: Disk = DISK) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._disk = disk
         self.record = Record()
 
     def open(self, log: str = "") -> None:
         """Applies the last commit and removes staged files of unfinished ones."""
-        make_folder(self.folder, self._disk)
+        make_folder(self.folder, DISK)
         self.record = self._read()
         if log and self.record.log and log != self.record.log:
             hint = "move the lake away, or use another data folder: --data DIR"
@@ -135,9 +134,9 @@ class Lake:
         """The previous record has been applied, so it can be replaced."""
         names = [(file.staged, file.target) for file in added]
         for folder in {(self.folder / staged).parent for staged, _ in names}:
-            self._disk.sync_folder(folder)
+            DISK.sync_folder(folder)
         record = msgspec.structs.replace(record, added=names, removed=list(removed))
-        self._disk.replace(self.folder / RECORD, msgspec.json.encode(record))
+        DISK.replace(self.folder / RECORD, msgspec.json.encode(record))
         self.record = record
         self._apply_record()
 
@@ -145,14 +144,14 @@ class Lake:
         """Idempotent. Adds files before it removes others, so that no row is ever missing."""
         changed = set()
         for staged, target in self.record.added:
-            make_folder((self.folder / target).parent, self._disk)
+            make_folder((self.folder / target).parent, DISK)
             with contextlib.suppress(FileNotFoundError):  # already renamed
                 (self.folder / staged).rename(self.folder / target)
                 changed.add((self.folder / target).parent)
         for name in self.record.removed:
             (self.folder / name).unlink(missing_ok=True)
         for folder in changed:
-            self._disk.sync_folder(folder)
+            DISK.sync_folder(folder)
 
 
 def offsets_of(path: Path) -> tuple[int, int]:

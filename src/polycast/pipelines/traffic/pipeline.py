@@ -12,7 +12,6 @@ dialect once, with its latest values. Messages more than late_seconds behind the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,12 +46,10 @@ class TrafficSettings:
     publish: bool = setting(True, "publish results; false: write files only, without a broker")
 
 
-def count(
-    stretches: DataFrame, log: Path, subscribe: str, seconds: int, now: Callable[[], float] = time.time
-) -> DataFrame:
+def count(stretches: DataFrame, log: Path, subscribe: str, seconds: int) -> DataFrame:
     """Grain: window, topic, dialect, source and size, for each batch of messages in a worker."""
     wanted = RowFilter(parse_patterns(subscribe))
-    return stretches.mapInArrow(to_counter(log, wanted, seconds, now), PARTIALS)
+    return stretches.mapInArrow(to_counter(log, wanted, seconds, time.time), PARTIALS)
 
 
 def sum_up(counted: DataFrame, seconds: int, late_seconds: float = 0.0) -> DataFrame:

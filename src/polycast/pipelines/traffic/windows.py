@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from polycast.log.files.disk import DISK, Disk
+from polycast.log.files.disk import DISK
 from polycast.log.files.folder import make_folder
 
 
-def upsert(folder: Path, rows: pa.Table, keys: list[str], disk: Disk = DISK) -> None:
+def upsert(folder: Path, rows: pa.Table, keys: list[str]) -> None:
     """`rows` have unique keys and a column `window`, which selects the file."""
     rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))  # as Parquet returns them
     hours = pc.strftime(rows["window"], format="date=%Y-%m-%d/%H.parquet")
     for name in pc.unique(hours):
         path = folder / name.as_py()
         newer = rows.filter(pc.equal(hours, name))
-        make_folder(path.parent, disk)
-        disk.replace(path, _to_parquet(_merge(path, newer, keys)))
+        make_folder(path.parent, DISK)
+        DISK.replace(path, _to_parquet(_merge(path, newer, keys)))
 
 
 def _merge(path: Path, newer: pa.Table, keys: list[str]) -> pa.Table:
