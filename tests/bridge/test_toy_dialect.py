@@ -117,11 +117,29 @@ def test_without_the_package_it_is_unknown() -> None:
 
 
 def test_a_package_that_cannot_be_loaded_is_named(environment: dict[str, str], tmp_path: Path) -> None:
-    metadata = tmp_path / "broken-1.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-    (metadata / "entry_points.txt").write_text("[polycast.dialects]\nmorse = nowhere:DIALECT\n")
-    imports = os.pathsep.join([str(tmp_path), environment["PYTHONPATH"]])
-    done = run(environment | {"PYTHONPATH": imports}, "-m", "polycast", "serve", "--check")
+    done = check_beside(environment, tmp_path, "morse = nowhere:DIALECT")
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     assert "cannot load the dialect morse from nowhere:DIALECT: No module named 'nowhere'" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["log", "listen"])
+def test_a_dialect_named_like_a_table_of_settings_is_refused(
+    environment: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "namesake.py").write_text(
+        "from polycast.dialects.contract import Dialect, Role\nfrom polycast.dialects.session import Session\n"
+        f"DIALECT = Dialect({name!r}, (Role('morse', {name!r}, Session),))\n"
+    )
+    done = check_beside(environment, tmp_path, f"{name} = namesake:DIALECT")
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert f"the dialect {name} has the name of a table of the broker's settings" in done.stderr
+
+
+def check_beside(environment: dict[str, str], path: Path, entry: str) -> subprocess.CompletedProcess[str]:
+    """`serve --check` with one more package, which declares a dialect."""
+    metadata = path / "other-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(f"[polycast.dialects]\n{entry}\n")
+    imports = os.pathsep.join([str(path), environment["PYTHONPATH"]])
+    return run(environment | {"PYTHONPATH": imports}, "-m", "polycast", "serve", "--check")

@@ -10,6 +10,9 @@ import pytest
 
 from kit.broker import clean_environment
 from kit.program import need, polycast_here
+from polycast.cli import flags
+from polycast.cli.completion_scripts import VALUES
+from polycast.dialects import registry
 
 LINES = {
     "polycast ": {"serve", "pub", "log", "completion"},
@@ -70,3 +73,9 @@ def test_another_shell_is_wrong_usage() -> None:
     failed = polycast_here("completion", "tcsh")
     assert (failed.code, failed.out) == (2, b"")
     assert "hint: there is one for bash, zsh, fish" in failed.err
+
+
+def test_the_help_names_the_built_in_dialects() -> None:
+    names = {dialect.name for dialect in registry.BUILT_IN}
+    assert names == set(flags.BUILT_IN) <= set(VALUES["--dialect"])
+    assert all(name in flags.DIALECTS for name in names)

@@ -25,6 +25,7 @@ def test_the_built_in_dialects_come_first() -> None:
     ("dialect", "claim"),
     [
         (replace(MORSE, name="hermod"), "the name hermod"),
+        (replace(MORSE, name="http"), "the name http"),
         (replace(MORSE, roles=(Role("simplest", "morse", Session),)), "the listener simplest"),
         (replace(MORSE, roles=(Role("http", "morse", Session),)), "the listener http"),
         (replace(MORSE, endpoints=(ENDPOINT,)), "the WebSocket endpoint /ubre"),

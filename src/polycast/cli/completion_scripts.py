@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from polycast.cli.flags import DIALECTS
+from polycast.dialects.registry import DIALECTS
 
-VALUES = {"--dialect": DIALECTS.replace(" or ", ", ").split(", "), "--log-format": ["text", "json"]}
+VALUES = {"--dialect": list(DIALECTS), "--log-format": ["text", "json"]}
 """Options with a choice of values."""
 FOLDERS = ("--data",)
 FILES = ("--config", "--file")

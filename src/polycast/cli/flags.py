@@ -1,8 +1,14 @@
 """Flags of several commands."""
 
+from pathlib import Path
+
 import typer
 
-DIALECTS = "simplest, hermod, fanout, nanomsg or ubre"
+from polycast import dialects
+
+BUILT_IN = sorted(file.parent.name for file in Path(dialects.__file__).parent.glob("*/dialect.py"))
+"""The names of the built-in dialects. To import the registry would double the time of --help."""
+DIALECTS = f"{', '.join(BUILT_IN[:-1])} or {BUILT_IN[-1]}"
 
 PUBLISHING_DIALECT = typer.Option("hermod", "--dialect", help=f"The dialect: {DIALECTS}.", metavar="D")
 SUBSCRIBING_DIALECT = typer.Option(

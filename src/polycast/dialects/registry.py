@@ -35,7 +35,7 @@ def installed_dialects() -> Iterator[Dialect]:
 def register(dialects: Iterable[Dialect]) -> dict[str, Dialect]:
     """By name. No two dialects may share a name, a listener or a WebSocket endpoint."""
     found: dict[str, Dialect] = {}
-    taken = {"the listener http"}
+    taken = {"the name http", "the listener http"}
     for dialect in dialects:
         claims = [f"the name {dialect.name}"]
         claims += [f"the listener {role.listener}" for role in dialect.roles]

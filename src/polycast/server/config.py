@@ -32,19 +32,19 @@ from polycast.server.access.http_allowlist import parse_host, parse_origin
 from polycast.server.access.identity import parse_networks
 from polycast.server.access.rules import parse_rule
 from polycast.server.access.settings import REQUIRED, TlsSettings
-from polycast.server.settings import DIALECT_TABLES, POLICIES, TABLES, Settings, declared, parse_place, types
+from polycast.server.settings import DIALECT_TABLES, POLICIES, TABLES, Settings, declared, parse_host_port, types
 from polycast.text import parse_seconds, parse_size
 
 PREFIX = "POLYCAST_"
 LARGEST = 2**53
-"""No number is larger: sums of a few of them must fit where the scans count."""
+"""Largest number of any setting: scans add a few of them in int64."""
 OPTIONS = ("policy", "replay")
-"""What may stand behind the `?` of every address."""
+"""Options of every address, after `?`."""
 MODE = "mode"
-"""And behind that of a socket file: who may connect, as chmod has it."""
+"""Additional option of a socket file: its mode, as for chmod."""
 REPLAYS = ("last",)
 ADDRESSED = ("listen", "connect")
-"""The tables of addresses: where the broker is, and where it connects to."""
+"""Tables of addresses: where the broker listens, and where it connects to."""
 BOOLEANS = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 NUMBER = re.compile(r"[-+]?[0-9][0-9_.]*(?:e[-+]?[0-9]+)?", re.IGNORECASE)
 UNITS: dict[str, Callable[[str], float]] = {"bytes": parse_size, "seconds": parse_seconds}
@@ -62,10 +62,10 @@ NAMED_BY: dict[Any, str] = {
 class Loaded:
     settings: Settings
     sources: Mapping[str, str]
-    """Who set each key that is not at its default."""
+    """The source (file, environment or flag) of each key that is not at its default."""
 
     def to_toml(self) -> str:
-        """The effective configuration, as a file that would say the same."""
+        """The effective configuration as TOML."""
         lines = []
         for table in ADDRESSED:
             lines += [f"[{table}]" + self._source(table)]
@@ -85,7 +85,7 @@ class Loaded:
 
 
 def _to_toml(value: Any) -> str:
-    """JSON is TOML, for the types there are here, but for one character."""
+    """Writes values as JSON, which is valid TOML for these types, except for DEL (0x7F)."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -109,7 +109,7 @@ class Gathered:
         self._values: dict[str, Any] = {}
         self._sources: dict[str, str] = {}
         self._addresses: dict[str, dict[str, dict[str, list[str]]]] = {table: {} for table in ADDRESSED}
-        """Addresses by table, then by who named them, then by role."""
+        """Addresses by table, source and role."""
 
     def add_file(self, file: Path) -> None:
         try:
@@ -140,10 +140,10 @@ class Gathered:
                 raise UsageError(f"unknown setting {name} in the environment", nearest(name, names))
 
     def add(self, key: str, value: Any, source: str, typed: bool = False) -> None:
-        """`typed`: a text is meant as a text, because there would have been a way to write anything else."""
+        """`typed`: the source has types (TOML), so a string is not parsed as a number."""
         table, _, name = key.partition(".")
         if table in ADDRESSED:
-            self._add_places(table, name, value, source)
+            self._add_addresses(table, name, value, source)
             return
         declaration = declared().get(key)
         if declaration is None:
@@ -151,7 +151,7 @@ class Gathered:
         self._values[key] = convert(key, value, declaration, types()[key], source, typed)
         self._sources[key] = source
 
-    def _add_places(self, table: str, name: str, value: Any, source: str) -> None:
+    def _add_addresses(self, table: str, name: str, value: Any, source: str) -> None:
         _check_role(table, name, source)
         addresses = value if isinstance(value, list) else [value]
         for address in addresses:
@@ -242,11 +242,11 @@ def _check_cluster(settings: Settings) -> None:
 
 
 def _check_managed(settings: Settings) -> None:
-    for place in settings.cluster.routes:
+    for route in settings.cluster.routes:
         try:
-            parse_place(place)
+            parse_host_port(route)
         except ValueError as error:
-            raise UsageError(f"cluster.routes: {place!r}: {error}") from error
+            raise UsageError(f"cluster.routes: {route!r}: {error}") from error
     if settings.cluster.tls and not settings.tls.certificate:
         raise UsageError(
             "cluster.tls with cluster.manage needs a certificate", "tls.certificate and tls.key name its files"
@@ -275,7 +275,8 @@ def _check_role(table: str, name: str, source: str) -> None:
     if name in roles:
         return
     if name in ROLES:
-        other = "; --peer HOST:PORT links brokers" if ROLES[name].dialect == "simplest" else ""
+        links = {role.dialect for role in ROLES.values() if role.link}
+        other = "; --peer HOST:PORT links brokers" if ROLES[name].dialect in links else ""
         raise UsageError(f"{source}: {name} does not connect, it listens", f"{' and '.join(roles)} do{other}")
     raise UsageError(f"{source}: unknown listener {name}", nearest(name, roles))
 
@@ -387,7 +388,7 @@ def _parsed(key: str, value: Any, parse: Callable[[str], object], source: str) -
 
 
 def _from_text(text: str, kind: type[Any]) -> Any:
-    """The forms that people type and msgspec does not know."""
+    """Spellings of booleans, numbers and lists that msgspec does not convert."""
     if kind is bool:
         return BOOLEANS.get(text.lower(), text)
     if kind in (int, float):

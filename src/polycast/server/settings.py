@@ -14,7 +14,9 @@ from typing import Any, get_type_hints
 
 from polycast.address import SECURE, parse_address
 from polycast.declare import setting
+from polycast.dialects.contract import Dialect
 from polycast.dialects.registry import DIALECTS, ROLES
+from polycast.errors import StartError
 from polycast.log.settings import LogSettings
 from polycast.model import Limits
 from polycast.server.access.settings import AccessSettings, TlsSettings
@@ -28,7 +30,7 @@ def parse_node(text: str) -> None:
         raise ValueError("expected up to 32 letters, digits, - or _")
 
 
-def parse_place(text: str) -> None:
+def parse_host_port(text: str) -> None:
     host, _, port = text.rpartition(":")
     if (
         not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host)
@@ -129,10 +131,10 @@ class ClusterSettings:
     )
     manage: bool = setting(False, "start a nats-server for this node, in DIR/nats, and supervise it")
     listen: str = setting(
-        "127.0.0.1:4222", "with manage: HOST:PORT where the server accepts nodes", parse=parse_place
+        "127.0.0.1:4222", "with manage: HOST:PORT where the server accepts nodes", parse=parse_host_port
     )
     route: str = setting(
-        "127.0.0.1:6222", "with manage: HOST:PORT where the server accepts other servers", parse=parse_place
+        "127.0.0.1:6222", "with manage: HOST:PORT where the server accepts other servers", parse=parse_host_port
     )
     routes: list[str] = setting(
         [], "with manage: HOST:PORT of all other servers, as their `route` has it; empty: a single server"
@@ -205,15 +207,18 @@ class Settings:
         return self.simplest.discover_tls or any(parse_address(text, "tcp").scheme in SECURE for text in addresses)
 
 
-TABLES: dict[str, type[Any]] = {
-    **{
-        name: kind
-        for name, kind in get_type_hints(Settings).items()
-        if isinstance(kind, type) and is_dataclass(kind)
-    },
-    **DIALECT_TABLES,
-}
-"""The class of each table of the configuration."""
+def to_tables(dialects: Mapping[str, Dialect]) -> dict[str, type[Any]]:
+    """The class of each table of the configuration. No dialect may have the name of a table of the broker."""
+    kinds = get_type_hints(Settings)
+    for name in dialects:
+        if name in kinds:
+            hint = "uninstall the package that declares it, or give the dialect another name"
+            raise StartError(f"the dialect {name} has the name of a table of the broker's settings", hint)
+    own = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
+    return own | {name: dialect.settings for name, dialect in dialects.items() if dialect.settings}
+
+
+TABLES = to_tables(DIALECTS)
 
 
 @cache
