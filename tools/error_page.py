@@ -39,7 +39,7 @@ Sent as `{"status": "ERROR", "code": C, "message": M}`.
 |---|---|"""
 
 REQUESTS_HEAD = """
-## Requests in [UBRE](../dialects/ubre.md), and `ask` in hermod
+## Requests in [UBRE](../dialects/ubre.md), and `request` in hermod
 
 A failed request has a word, and often a sentence after it. hermod adds a code; words that responders choose
 themselves have the code 500 there.

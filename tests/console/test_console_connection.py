@@ -36,7 +36,7 @@ def test_the_page_reconnects_to_a_restarted_broker(browser: Browser) -> None:
 
 def test_without_a_log(browser: Browser, broker: Broker, room: Room) -> None:
     with Console(browser, broker.ports["http"]) as console:
-        console.wait_for_text(".tile", "messages are not stored")
+        console.wait_for_text(".tile", "the broker has no log")
         room.simplest(pub("unstored", b"before"))
         console.go("topic/unstored")
         console.wait_for_text(".notice", "This broker has no log")

@@ -1,6 +1,6 @@
 """Announced peers: a message on `//peers/<org>/<name>` carries `IP SP PORT`, also under `//fwd/`.
 
-An announcement is an unproven claim of its sender. Its form is checked before it is stored, and only peers of
+An announcement is an unproven claim of its sender. Only valid announcements are remembered, and only peers of
 configured organisations are dialled.
 """
 

@@ -1,4 +1,4 @@
-"""Two links to one broker: which link is closed, and which link this broker subscribes at.
+"""Duplicate links to one broker: chooses the link to close and the link to subscribe on.
 
 The id that a broker sends is public and unproven. Decisions therefore rest on what this broker knows by itself:
 

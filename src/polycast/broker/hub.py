@@ -52,7 +52,7 @@ class Hub:
         return self.router.unsubscribe(subscriber, pattern)
 
     def deliveries(self, burst: Burst, topics: list[Topic], origin: Subscriber) -> list[Delivery]:
-        """Who gets a numbered burst; `topics` has the topic of each run.
+        """The deliveries of a numbered burst; `topics` has the topic of each run.
 
         A burst from a link goes to local subscribers only; a local burst goes to links as well.
         """

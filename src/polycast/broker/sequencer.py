@@ -82,7 +82,7 @@ class Applied(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """What apply advances: the next offset, the sequence of every topic, the time, the known batch ids."""
+    """State of apply: the next offset, the sequence of every topic, the time, the known batch ids."""
 
     topics: Topics = field(default_factory=lambda: Topics(1_000_000))
     batches: BatchIds | None = None
@@ -165,7 +165,7 @@ class ClusterSequencer(Sequencer, Protocol):
         first: Callable[[], int],
     ) -> None:
         """`on_frame` gets every frame that was staged at any node, `on_batch` every batch that was applied;
-        `first` says where the oldest frame lies that is still needed, 0: none."""
+        `first` returns the stream sequence of the oldest needed frame; 0: none."""
         ...
 
     def stage(self, frame: StagedFrame, on_applied: Callable[[], None]) -> None: ...

@@ -168,9 +168,9 @@ def _to_table(names: Sequence[str], block: pa.RecordBatch, room: int) -> Table:
 def _fit(widths: list[int], numbers: list[bool], room: int) -> list[int]:
     """Narrows text columns, the widest first. Number columns are not cut."""
     found = [width if number else min(WIDE, width) for width, number in zip(widths, numbers, strict=True)]
-    texts = [place for place, number in enumerate(numbers) if not number]
+    texts = [index for index, number in enumerate(numbers) if not number]
     while sum(found) + len(GAP) * (len(found) - 1) > room:
-        widest = max(texts, key=lambda place: found[place], default=None)
+        widest = max(texts, key=lambda index: found[index], default=None)
         if widest is None or found[widest] <= LEAST:
             break
         found[widest] -= 1

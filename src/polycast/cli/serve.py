@@ -111,10 +111,10 @@ def _check(loaded: Loaded, ports: bool) -> None:
 def split(text: str, flag: str, prefix: str = "") -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
-        form, example = (
+        syntax, example = (
             ("NAME=ADDRESS", "http=tcp://127.0.0.1:8080") if prefix else ("KEY=VALUE", "limits.topics=1000")
         )
-        raise UsageError(f"{flag} {text}: expected {form}", f"as in {flag} {example}")
+        raise UsageError(f"{flag} {text}: expected {syntax}", f"as in {flag} {example}")
     return prefix + key, value
 
 

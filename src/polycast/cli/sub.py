@@ -17,7 +17,7 @@ from polycast.cli.rights import needing
 from polycast.cli.sub_output import Write, show, to_writer, uses_positions
 from polycast.errors import RefusedError, RemoteError, UsageError
 from polycast.model import Message, Pattern, StartPosition, parse_start
-from polycast.model.start_positions import FORMS, LARGEST
+from polycast.model.start_positions import LARGEST, SYNTAX
 
 if TYPE_CHECKING:
     from polycast.client import Client, StateChange
@@ -60,7 +60,7 @@ def run(
     patterns: list[str] = typer.Argument(help="Patterns to subscribe to."),
     dialect: str | None = SUBSCRIBING_DIALECT,
     at: str = AT,
-    begin: str | None = typer.Option(None, "--from", help=f"Replay from here: {FORMS}.", metavar="WHEN"),
+    begin: str | None = typer.Option(None, "--from", help=f"Replay from here: {SYNTAX}.", metavar="WHEN"),
     last: int | None = typer.Option(None, min=1, max=LAST_AT_MOST, help="Begin with the last N messages."),
     to_end: bool = typer.Option(False, "--exit", help="Stop at the end of the log as it is at the start."),
     count: int = typer.Option(0, min=0, help="Stop after this many messages; 0: never."),

@@ -58,7 +58,7 @@ class AsyncClient:
 
     @property
     def address(self) -> Address:
-        """Of the broker that this client is connected to, or was."""
+        """Address of the broker that this client is connected to, or was."""
         return self._connection.address
 
     @property

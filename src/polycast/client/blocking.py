@@ -49,7 +49,7 @@ class Client:
 
     @property
     def address(self) -> Address:
-        """Of the broker that this client is connected to, or was."""
+        """Address of the broker that this client is connected to, or was."""
         return self._connection.address
 
     @property

@@ -19,7 +19,7 @@ from polycast.dialects.registry import DIALECTS as DECLARED
 from polycast.dialects.registry import ROLES
 from polycast.errors import UsageError
 
-FORMS = {
+ADDRESS_EXAMPLES = {
     "tcp": "tcp://HOST:PORT",
     "tls": "tls://HOST:PORT",
     "ipc": "ipc:///path",
@@ -42,8 +42,8 @@ def connect(
 
     Several addresses, as a list or joined by commas, are tried in turn, at first and after a disconnect.
 
-    With the address of the http port, as in `http://broker:8080`, the client requests the address of the
-    listener.
+    With the address of the http listener, as in `http://broker:8080`, the client requests the address of the
+    dialect's listener.
     """
     return Client(to_resume(dialect, at, publishing, reconnect, on_state), timeout)
 
@@ -71,7 +71,7 @@ def to_resume(
 def to_client_session(name: str, at: str = "", publishing: bool = False) -> ClientSession:
     """The session of a client that is not connected yet, to check patterns and messages first.
 
-    If `at` is the http port of a broker, this requests the address of the listener.
+    If `at` is the http listener of a broker, this requests the address of the dialect's listener.
     """
     if name not in DIALECTS:
         raise UsageError(f"unknown dialect {name}", f"known are {', '.join(DIALECTS)}")
@@ -82,7 +82,7 @@ def to_client_session(name: str, at: str = "", publishing: bool = False) -> Clie
     if is_http(at):
         at = find_listener(at, listener)
     elif separator and scheme not in client.schemes:
-        ways = ", ".join(FORMS[known] for known in (*client.schemes, "http"))
+        ways = ", ".join(ADDRESS_EXAMPLES[known] for known in (*client.schemes, "http"))
         raise UsageError(f"{name} cannot use {scheme} addresses", f"write one of {ways}")
     address, credentials = take_credentials(_address(at, default))
     return client.session(address, publishing, credentials)

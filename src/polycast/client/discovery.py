@@ -1,4 +1,4 @@
-"""One address for every listener: the http port of a broker says where the others are (`GET /listeners`).
+"""One address for every listener: the http listener of a broker lists the others (`GET /listeners`).
 
 The client stays with the host that the user named, and takes only the port from the response: a token never goes
 to another host. From `https` it goes on to listeners with TLS only.
@@ -94,7 +94,7 @@ def is_http(at: str) -> bool:
 
 
 def find_listener(at: str, listener: str) -> str:
-    """The address of a listener, with the options of `at`, which is that of the http port."""
+    """The address of a listener, with the options of `at`, which is that of the http listener."""
     http = _parse(at)
     if listener == "http":
         return str(http)
@@ -119,7 +119,7 @@ def _parse(at: str) -> Address:
 
 
 def choose(at: str, http: Address, listener: str, listed: dict[str, list[str]]) -> Address:
-    """A listed address on the same host, rather one that is as secure as the http port."""
+    """A listed address on the same host, rather one that is as secure as the http listener."""
     shown = f"{at.partition('?')[0]}: the broker"
     texts = listed.get(listener, [])
     if not texts:

@@ -38,7 +38,7 @@ class Publication:
         self._total = PendingAcks()
 
     def blocks(self) -> Iterator[Block]:
-        """What a connection has to send: first what the last one did not acknowledge."""
+        """Blocks to send: unacknowledged blocks of the last connection first."""
         yield from list(self._unacknowledged)
         for data, number in self._encoded:
             yield Block(data, number, next(self._batch_ids))
@@ -61,20 +61,20 @@ class Publication:
 
     @property
     def refused(self) -> bool:
-        self._settle()
+        self._release_blocks()
         return self._total.error is not None
 
     @property
     def done(self) -> bool:
-        self._settle()
+        self._release_blocks()
         return not self._unacknowledged
 
     def check(self, session: ClientSession) -> None:
         """Raises RefusedError if the broker refused anything."""
-        self._settle()
+        self._release_blocks()
         session.check(self._total)
 
-    def _settle(self) -> None:
+    def _release_blocks(self) -> None:
         while self._unacknowledged and not self._unacknowledged[0].acks.pending:
             acks = self._unacknowledged.popleft().acks
             self._total.accepted += acks.accepted

@@ -1,4 +1,4 @@
-"""How a client comes back: which address it tries when, and what it sends again. No I/O, no clock.
+"""Reconnect: order of addresses, back-off, and messages to send again. No I/O, no clock.
 
 After a disconnect a client tries its other addresses at once, then all of them in turn, with growing pauses.
 Pauses start again from the shortest one after a connection that did its work: something was received or
@@ -22,7 +22,7 @@ PAUSE_SHARES = (0.5, 1.0)
 STABLE_SECONDS = 5.0
 
 Dial = Callable[[], ClientSession]
-"""Makes the session for one address. It may read files and, for an http address, ask the broker."""
+"""Makes the session for one address. It may read files and, for an http address, send a request to the broker."""
 
 
 class Resume:
@@ -39,18 +39,18 @@ class Resume:
         self.error: RemoteError | None = None
         """Why the last attempt failed, or the last connection ended."""
         self.dials_block = dials_block
-        """Whether making a session takes time: it asks a broker."""
+        """Whether making a session takes time, for a request to a broker."""
         self._dials = dials
         self._on_state = on_state
         self._share = share
         self._current = -1
         self._attempts = 0
-        """Since the last connection that did its work."""
+        """Attempts since the last connection that did its work."""
         self._connected_at = 0.0
         self._recognized = False
         """Whether a broker has ever sent something in this dialect."""
         self._session: ClientSession | None = None
-        """The last session that took over what this client asked for."""
+        """The last session that took over the subscriptions of this client."""
         self._text = ""
 
     # -- where, and when ---------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class Resume:
         return longest * self._share(*PAUSE_SHARES)
 
     def next_dial(self) -> Dial:
-        """For the next address."""
+        """Advances to the next address."""
         self._attempts += 1
         self._current = (self._current + 1) % self.addresses
         return self._dials[self._current]
@@ -78,7 +78,7 @@ class Resume:
         session.resumes = self.reconnect
         session.on_missed = self._miss
         self._text = str(session.address)
-        self._tell(State.CONNECTING, f"connecting to {self._text}")
+        self._report(State.CONNECTING, f"connecting to {self._text}")
 
     def may_return(self, session: ClientSession, error: RemoteError) -> bool:
         """Whether another connection may succeed where this one failed."""
@@ -88,7 +88,7 @@ class Resume:
 
     def fail(self, error: RemoteError) -> None:
         """An attempt to connect failed."""
-        self._tell(State.DISCONNECTED, str(error), error)
+        self._report(State.DISCONNECTED, str(error), error)
 
     def lose(self, session: ClientSession, error: RemoteError, now: float) -> None:
         """What the session has not read yet is read again after a reconnect, or lost."""
@@ -96,10 +96,10 @@ class Resume:
             session.failure = session.failure or error
         if session.progressed or now - self._connected_at >= STABLE_SECONDS:
             self._attempts = 0
-        self._tell(State.DISCONNECTED, str(error), error)
+        self._report(State.DISCONNECTED, str(error), error)
 
     def close(self) -> None:
-        self._tell(State.CLOSED, "closed")
+        self._report(State.CLOSED, "closed")
 
     # -- what is sent again ------------------------------------------------------------------------------
 
@@ -115,16 +115,16 @@ class Resume:
         self.reconnects += again
         if not again:
             self._attempts = 0
-            self._tell(State.CONNECTED, f"connected to {self._text}")
+            self._report(State.CONNECTED, f"connected to {self._text}")
         elif _is_resumed(session):
-            self._tell(State.RESUMED, f"connected again to {self._text}; nothing is lost")
+            self._report(State.RESUMED, f"connected again to {self._text}; nothing is lost")
         else:
-            self._tell(State.CONNECTED, f"connected again to {self._text}; messages in between may be lost")
+            self._report(State.CONNECTED, f"connected again to {self._text}; messages in between may be lost")
 
     def _miss(self, missed: Missed) -> None:
-        self._tell(State.GAP, missed.text, None, missed.first, missed.next)
+        self._report(State.GAP, missed.text, None, missed.first, missed.next)
 
-    def _tell(
+    def _report(
         self,
         state: State,
         text: str,

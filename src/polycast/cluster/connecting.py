@@ -1,4 +1,4 @@
-"""Connects to the NATS servers of the stream. Errors tell the operator the cause and the cure."""
+"""Connects to the NATS servers of the stream. Errors name the cause and the cure."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def _connect(settings: Settings) -> Client:
 
 
 def _to_servers(wanted: ClusterSettings) -> list[str]:
-    """A managed server is enough: it tells the client the addresses of the others."""
+    """A managed server is enough: it sends the client the addresses of the others."""
     if wanted.servers or not wanted.manage:
         return list(wanted.servers)
     host, port = to_local_address(wanted.listen)

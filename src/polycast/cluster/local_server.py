@@ -42,7 +42,7 @@ def run(plan: ServerPlan) -> int:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
     elif process.returncode:
-        sys.stderr.write(f"polycast: nats-server ended; {plan.log_file} says why\n")
+        sys.stderr.write(f"polycast: nats-server ended; see {plan.log_file}\n")
     return process.wait()
 
 

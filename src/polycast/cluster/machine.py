@@ -45,7 +45,7 @@ class StreamOutcome(NamedTuple):
     head: Head | None = None
     applied: Sequence[Applied] = ()
     error: str = ""
-    """Why a foreign message is none of ours."""
+    """Reason why a foreign message is not a proposal."""
     frame: StagedFrame | None = None
 
 
@@ -81,7 +81,7 @@ class ApplyMachine:
         self._missing = dict(position.parts)
         """Parts to collect again after a restart, by the stream sequence of the first."""
         self._frames: dict[str, Parts] = {}
-        """Of frames that are read again after a restart."""
+        """Parts of staged frames that are read again after a restart."""
         self._staged = position.staged
         self.first_staged: Callable[[], int] = lambda: self._staged
         """The stream sequence of the oldest frame that waits for its commit; 0: none waits."""
@@ -161,7 +161,7 @@ class ApplyMachine:
         return Whole(b"".join(parts.found), parts.sequences) if head.part == head.parts - 1 else None
 
     def _drop_parts(self, sequence: int) -> None:
-        """Of proposers that did not finish."""
+        """Drops the parts of proposers that did not finish."""
         for node in [node for node, parts in self._parts.items() if sequence - parts.first > PARTS_REACH]:
             del self._parts[node]
         for node in [node for node, first in self._missing.items() if sequence - first > PARTS_REACH]:

@@ -1,8 +1,8 @@
 """Requests between nodes, over core NATS: it works without a majority of the servers.
 
 NAME.gossip            each node, once a second: NodeStatus
-NAME.nodes             asks all nodes for their status
-NAME.node.NODE.OP      asks one node
+NAME.nodes             requests the status of all nodes
+NAME.node.NODE.OP      a request to one node
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The proposer: sends this node's proposals to the stream until they are applied.
 
-What came in one turn of the event loop is one message; while too many messages are in flight, more gathers.
+Proposals of one event-loop turn form one message; at the in-flight limit, proposals accumulate.
 Messages are numbered. If the stream has them in another order, all nodes ignore those behind the missing one: the
 proposer, which reads its own messages, sends them again, under another id, because JetStream drops a repeated id.
 A message whose fate is unknown is sent again under the same id."""
@@ -31,7 +31,6 @@ RETRY_SECONDS = 0.1
 UNHURRIED_SECONDS = 1.0
 TRANSIENT = (503, 429, 409, 500)
 """No leader, too many requests, still in process, no quorum."""
-COMPLAIN_SECONDS = 5.0
 
 Publish = Callable[[bytes, str, float], Awaitable[int]]
 OnApplied = Callable[[Applied], None]
@@ -54,12 +53,12 @@ class Outgoing:
     head: Head
     data: bytes
     pending: Sequence[Pending] = ()
-    """With the last part."""
+    """The proposals that the last part of a body completes."""
     frame: PendingFrame | None = None
-    """Likewise."""
+    """The staged frame that the last part of a body completes."""
     attempt: int = 0
-    stored: int = 0
-    """The stream sequence that the servers named."""
+    stream_sequence: int = 0
+    """The stream sequence, from the servers' acknowledgement; 0: not acknowledged."""
     ignored: bool = False
     task: asyncio.Task[None] | None = field(default=None)
 
@@ -76,10 +75,9 @@ class Proposer:
         self._scheduled = False
         self._failing_since = 0.0
         self.pending_bytes = 0
-        self.resent = 0
 
     def start(self, incarnation: int) -> None:
-        """Sends what was proposed before as well."""
+        """Sends earlier proposals as well."""
         self.incarnation = incarnation
         self._send()
 
@@ -107,11 +105,6 @@ class Proposer:
         self._unapplied.append(Outgoing(head, write_message(head, write_body([]))))
         self._start(self._unapplied[-1])
 
-    @property
-    def waits_for_leader(self) -> float:
-        """Since when no message could be stored, on the monotonic clock; 0: messages are stored."""
-        return self._failing_since
-
     # -- sending -----------------------------------------------------------------------------------------
 
     def _send_turn(self) -> None:
@@ -125,7 +118,7 @@ class Proposer:
                 self._start(outgoing)
 
     def _in_flight(self) -> int:
-        return sum([not outgoing.stored for outgoing in self._unapplied])
+        return sum([not outgoing.stream_sequence for outgoing in self._unapplied])
 
     def _next_messages(self) -> list[Outgoing]:
         """A frame and a commit are messages of their own."""
@@ -169,15 +162,14 @@ class Proposer:
         message_id = f"{head.node}-{head.incarnation}-{head.number}{again}"
         while True:
             try:
-                outgoing.stored = await self._publish(outgoing.data, message_id, seconds)
+                outgoing.stream_sequence = await self._publish(outgoing.data, message_id, seconds)
                 break
             except ApiError as error:
                 self._note_failure(error)
                 await asyncio.sleep(RETRY_SECONDS if error.code in TRANSIENT else UNHURRIED_SECONDS)
             seconds = min(2 * seconds, LAST_TIMEOUT_SECONDS)
-            self.resent += 1
         if self._failing_since:
-            log.warning("messages are stored again, after %.1f s", time.monotonic() - self._failing_since)
+            log.warning("the servers accept messages again, after %.1f s", time.monotonic() - self._failing_since)
             self._failing_since = 0.0
         self._send()
 
@@ -185,7 +177,7 @@ class Proposer:
         now = time.monotonic()
         if not self._failing_since:
             self._failing_since = now
-            log.warning("a message is not stored yet, it is sent again: %s", error)
+            log.warning("the servers have not accepted a message, it is sent again: %s", error)
 
     # -- what the stream has -----------------------------------------------------------------------------
 
@@ -201,7 +193,7 @@ class Proposer:
         self._unapplied.popleft()
         done = [outgoing.frame] if outgoing.frame else outgoing.pending
         self.pending_bytes -= sum(pending.size for pending in done)
-        if outgoing.task and not outgoing.stored:
+        if outgoing.task and not outgoing.stream_sequence:
             outgoing.task.cancel()
         if self._unapplied and self._unapplied[0].ignored:
             self._send_again(self._unapplied[0])
@@ -213,13 +205,12 @@ class Proposer:
             if outgoing.head == head:
                 outgoing.ignored = True
         first = self._unapplied[0] if self._unapplied else None
-        if first and 0 < first.stored < sequence and first.head.number < head.number:
+        if first and 0 < first.stream_sequence < sequence and first.head.number < head.number:
             self._send_again(first)  # the servers lost it
 
     def _send_again(self, outgoing: Outgoing) -> None:
         if outgoing.task:
             outgoing.task.cancel()
-        outgoing.ignored, outgoing.stored = False, 0
+        outgoing.ignored, outgoing.stream_sequence = False, 0
         outgoing.attempt += 1
-        self.resent += 1
         self._start(outgoing)

@@ -81,17 +81,17 @@ class StreamReader:
                 if message.headers and "Status" in message.headers:
                     pull.note_status(message)
                     continue
-                place = message.metadata.sequence
+                numbers = message.metadata.sequence
                 delivered += 1
-                if place.consumer != delivered:
-                    raise DoubtError(f"message {place.consumer} instead of {delivered}")
-                if place.stream != expected:
+                if numbers.consumer != delivered:
+                    raise DoubtError(f"message {numbers.consumer} instead of {delivered}")
+                if numbers.stream != expected:
                     raise RemovedError(
-                        f"the stream has removed messages from {expected:,} to {place.stream - 1:,}"
+                        f"the stream has removed messages from {expected:,} to {numbers.stream - 1:,}"
                     )
                 expected += 1
                 pull.outstanding -= 1
-                yield Delivered(place.stream, message.data)
+                yield Delivered(numbers.stream, message.data)
         finally:
             await _close(subscription)
 
@@ -116,11 +116,11 @@ class _Pull:
         if self.outstanding <= BATCH // 2:
             count = BATCH - self.outstanding
             self.outstanding = BATCH
-            asked = {
+            pull = {
                 "batch": count, "max_bytes": BATCH_BYTES, "expires": int(EXPIRES_SECONDS * NANO),
                 "idle_heartbeat": int(HEARTBEAT_SECONDS * NANO),
             }  # fmt: skip
-            await self._stream.connection.publish(self._subject, json.dumps(asked).encode(), reply=self._inbox)
+            await self._stream.connection.publish(self._subject, json.dumps(pull).encode(), reply=self._inbox)
 
     def note_status(self, message: Msg) -> None:
         headers = message.headers or {}

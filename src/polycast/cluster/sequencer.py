@@ -89,7 +89,7 @@ class JetStreamSequencer:
             await asyncio.sleep(BEHIND_SECONDS)
 
     def propose_retention(self) -> None:
-        """What the limits of this node allow to remove, once."""
+        """Proposes the retention offset of this node, once per change."""
         wanted = self._log.housekeeping.removable
         if wanted > max(self.machine.first, self._proposed_first) and self.proposer.incarnation:
             self._proposed_first = wanted
@@ -132,7 +132,7 @@ class JetStreamSequencer:
         await self.proposer.stop()
 
     def fail(self, error: ClusterError) -> None:
-        """This node stops: one that applies no more must not live on."""
+        """Stops this node: a node that cannot apply must stop."""
         if not self.failed.done():
             self.failed.set_exception(error)
             self.failed.exception()  # retrieved, whether or not anybody waits

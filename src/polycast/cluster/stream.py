@@ -140,14 +140,14 @@ class Stream:
             },
         }  # fmt: skip
         try:
-            await self._place(config)
+            await self._create(config)
         except ApiError as error:
             if error.number != STREAM_EXISTS:  # another node was first
                 text = f"the stream {self.name} with {replicas} replicas cannot be created: {error}"
                 hint = "start more servers, give them more storage, or set cluster.replicas or cluster.max_bytes"
                 raise StartError(text, hint) from error
 
-    async def _place(self, config: dict[str, Any]) -> None:
+    async def _create(self, config: dict[str, Any]) -> None:
         deadline = time.monotonic() + PLACEMENT_SECONDS
         while True:
             try:

@@ -58,7 +58,7 @@ class Command(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """Messages that the broker's log could not deliver to a subscription: damaged, removed or not stored."""
+    """Messages that the broker's log could not deliver to a subscription: damaged, removed or not durable."""
 
     first: int
     """Their offsets, up to `next`."""
@@ -75,7 +75,7 @@ class ClientSession:
     unacknowledged = False
     """Whether messages were published that the broker does not acknowledge."""
     resumes = False
-    """Whether the client reconnects, and continues where it was if the broker can tell where that is."""
+    """Whether the client reconnects, and resumes by offset if the broker has offsets."""
     resends = False
     """Whether the broker recognises a block that it gets again, so that it can be sent again."""
     log_id = ""
@@ -124,7 +124,7 @@ class ClientSession:
         raise NotImplementedError
 
     def to_block(self, block: bytes, count: int, acks: PendingAcks) -> bytes:
-        """`count` encoded messages, with the frame that asks for an acknowledgement, if the dialect has one."""
+        """`count` encoded messages, with the frame that requests an acknowledgement, if the dialect has one."""
         return block
 
     def to_block_with_id(self, block: bytes, count: int, acks: PendingAcks, batch_id: str) -> bytes:
@@ -234,7 +234,7 @@ class ClientSession:
         commands = [self.to_subscribe_from(part, start) for part in _parts(point.known)]
         commands += [self.to_subscribe(part) for part in _parts(point.unknown)]
         for subscription in before.subscriptions:
-            if subscription.alone:  # and nothing of it has arrived
+            if subscription.alone:  # no message of this subscription has arrived
                 commands.append(self._subscribe(subscription))
             else:
                 self.subscriptions.add(subscription, in_force=True)

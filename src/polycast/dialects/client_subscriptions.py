@@ -1,8 +1,9 @@
-"""The subscriptions of a client: what it asked for, and how far each of them has come in the broker's log.
+"""The subscriptions of a client: patterns, and the position of each in the broker's log.
 
 Live messages arrive in the order of the log, so all live subscriptions have come as far as the last live message.
-A subscription that starts in the past arrives independently, and it alone delivers its topics from then on. After
-a reconnect one replay serves all of them, from the earliest position on, and `floor` tells what is a repeat.
+A subscription that starts with a replay arrives independently, and it alone delivers its topics from then on.
+After a reconnect one replay serves all subscriptions, from the earliest position on; messages before `floor` are
+repeats.
 """
 
 from __future__ import annotations

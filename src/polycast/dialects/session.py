@@ -81,7 +81,7 @@ class Session:
     buffered_bytes = 0
     """Bytes of unfinished input that the session holds, besides the frame that stays in the block."""
     requests_served = 0
-    """Number of HTTP requests that were answered."""
+    """Number of HTTP requests with a response."""
     keep_alive = b""
     """What the broker sends to a silent connection from time to time."""
     body_since = 0.0

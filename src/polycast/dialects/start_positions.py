@@ -22,7 +22,7 @@ EXPECTED = 'earliest, latest, @OFFSET, {"TOPIC": sequence, ...} or {"time": ISO 
 OFFSET = re.compile("@[0-9]{1,19}")
 LAST_SEQUENCE = 2**63 - 1
 LAST_MILLISECOND = 253_402_300_799_999
-"""Of the year 9999."""
+"""Last millisecond of the year 9999."""
 
 
 class StartPositions(NamedTuple):

@@ -80,7 +80,7 @@ class Message(MessageFields):
 
 
 def _to_payload(payload: object, format_: Format) -> tuple[bytes, Format]:
-    """Text has the format text unless told otherwise."""
+    """The default format of text is `text`."""
     if not isinstance(payload, str):
         raise UsageError(
             f"a payload is bytes or text, not {type(payload).__name__}", "bytes(...) or json.dumps(...)"

@@ -171,7 +171,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The connection ends here; the rest of the input is ignored. Without an error, the peer asked to close."""
+    """The connection ends here; the rest of the input is ignored. Without an error, the peer requested it."""
 
     error: PeerError | None = None
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from polycast.errors import UsageError
 
-FORMS = "earliest, latest, @OFFSET, a sequence, -10m (s, m, h or d) or a time such as 2026-11-15T20:00 (UTC)"
+SYNTAX = "earliest, latest, @OFFSET, a sequence, -10m (s, m, h or d) or a time such as 2026-11-15T20:00 (UTC)"
 AGO = re.compile(r"-([0-9]{1,9})([smhd])")
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 NUMBER = re.compile("[0-9]{1,19}")
@@ -49,5 +49,5 @@ def _parse_time(text: str) -> float:
             raise ValueError("a number is a sequence")
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} is not a position in the log", f"write {FORMS}") from error
+        raise UsageError(f"{text!r} is not a position in the log", f"write {SYNTAX}") from error
     return max(0.0, (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())

@@ -14,7 +14,7 @@ BACKLOG = 4096
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """Seconds, seconds, probes. A SUB never sends, so it would not notice a dead publisher host."""
 INPROC = "inproc://"
-FORMS = "write tcp://HOST:PORT, ipc:///path, ws://HOST:PORT/path or inproc://NAME"
+ADDRESS_SYNTAX = "write tcp://HOST:PORT, ipc:///path, ws://HOST:PORT/path or inproc://NAME"
 ANY = "*"
 """All addresses of this machine, as nanomsg writes it."""
 
@@ -25,9 +25,9 @@ def parse(url: str) -> Address:
     try:
         address = parse_address(url)
     except UsageError as error:
-        raise UsageError(str(error), FORMS) from error
+        raise UsageError(str(error), ADDRESS_SYNTAX) from error
     if address.scheme in SECURE:
-        raise UsageError(f"{url!r}: sockets do not support TLS", FORMS)
+        raise UsageError(f"{url!r}: sockets do not support TLS", ADDRESS_SYNTAX)
     if address.options:
         raise UsageError(f"{url!r}: sockets take no options behind a '?'", "name them when you make the Socket")
     return address

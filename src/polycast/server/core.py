@@ -58,7 +58,7 @@ class Core:
         self, settings: Settings, node: str, log: Log | None, cluster: ClusterSequencer | None = None
     ) -> None:
         self.settings = settings
-        """As they are now: some change while the broker runs."""
+        """Current settings; a reload replaces some."""
         self.node = node
         self.log = log
         self.cluster = cluster
@@ -66,11 +66,11 @@ class Core:
         """Routes that a node serves with the help of others."""
         self.connections: dict[Connection, None] = {}
         self.counters: dict[tuple[str, str], Counters] = {}
-        """By listener and dialect."""
+        """Counters by listener and dialect."""
         self.addresses: list[tuple[str, Address]] = []
-        """Where the listeners listen, by name."""
+        """Name and address of each listener."""
         self.opened_listeners: Counter[str] = Counter()
-        """How many of its addresses each one listens at."""
+        """Number of open addresses, by listener."""
         self.progress = PipelineProgress()
         self.offset_times = OffsetTimes()
         self.loop_delays = Histogram()

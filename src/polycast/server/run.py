@@ -36,7 +36,7 @@ Read = Callable[[], Settings]
 def _stop_signal() -> asyncio.Event:
     """Set by the first signal; one that follows it ends the process at once.
 
-    Some tools (timeout, make) signal a process and its whole group: what comes together counts as one.
+    Some tools (timeout, make) signal a process and its whole group: signals that arrive together count as one.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -55,8 +55,8 @@ def _stop_signal() -> asyncio.Event:
     return stop
 
 
-def _heed_hangups(stop: asyncio.Event, reload: Callable[[], None]) -> None:
-    """SIGHUP asks to reload, unless it tells that the terminal is gone; with nohup that is nothing to heed."""
+def _handle_hangups(stop: asyncio.Event, reload: Callable[[], None]) -> None:
+    """SIGHUP reloads the settings. If the terminal has gone, it stops the broker, except under nohup."""
     leaves = _has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
     def handle() -> None:
@@ -80,7 +80,7 @@ def open_log(settings: Settings, exact: bool = False, seed: str = "") -> Log | N
     """`exact`, `seed`: see `Log.open`."""
     if not settings.log.enabled:
         return None
-    # pyarrow takes its time: who keeps nothing need not wait for it
+    # pyarrow is slow to import; a broker without a log does not need it
     from polycast.log.files.arrow import leave_pandas_out
 
     leave_pandas_out()
@@ -88,7 +88,7 @@ def open_log(settings: Settings, exact: bool = False, seed: str = "") -> Log | N
 
     check_owners(Path(settings.log.data))
     opened = Log.open(settings.log, settings.limits.topics, exact=exact, seed=seed)
-    protect(Path(settings.log.data), restrict(0))  # now that no other broker has it
+    protect(Path(settings.log.data), restrict(0))  # after the lock is held
     return opened
 
 
@@ -103,8 +103,8 @@ async def run_server(
     """`failed`: done with an exception if the broker must stop by itself."""
     stop = _stop_signal()
     await server.start()
-    _heed_hangups(stop, partial(reload, server, read))
-    _tell(server)
+    _handle_hangups(stop, partial(reload, server, read))
+    _log_start(server)
     for name, address in server.core.addresses:
         say(f"listening {name} {address}")
     say("ready")
@@ -121,8 +121,8 @@ async def run_server(
         failed.result()
 
 
-def _tell(server: Server) -> None:
-    """What an operator should know from the first moment on."""
+def _log_start(server: Server) -> None:
+    """Logs the retention and the warnings about the settings."""
     if server.core.log:
         log.info("%s: %s", server.core.log.folder, server.core.log.housekeeping.describe())
     for warning in find_warnings(server.core.settings):

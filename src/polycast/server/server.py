@@ -58,7 +58,7 @@ class Server:
         self, settings: Settings, log: Log | None = None, pages: Mapping[str, Page] | None = None,
         cluster: ClusterSequencer | None = None,
     ) -> None:  # fmt: skip
-        """`pages`: public pages of the http port by path, beside the broker's own."""
+        """`pages`: public pages of the http listener by path, beside the broker's own."""
         self._pages = {openapi.PATH: openapi.PAGE, **(pages or {})}
         self.core = Core(settings, cluster.node if cluster else secrets.token_hex(8), log, cluster)
         self.access = AccessControl(settings.access, Path(settings.log.data))
@@ -187,7 +187,7 @@ class Server:
     def review_all(self) -> None:
         """Closes connections that lost a right they use; all others get the rights that they have now."""
         for connection in list(self.core.connections):
-            if connection.closing:  # perhaps because an earlier one closed
+            if connection.closing:  # closing one connection may have closed this one
                 continue
             if not _may_stay(connection, self.core.requests.served_by(connection.subscriber)):
                 connection.fail(ForbiddenError())
@@ -210,7 +210,7 @@ class Server:
         return min(limits.connections, max(1, files - SPARE_FILES - pending)), limits.connections_per_address
 
     def show_certificate(self, context: SSLContext) -> None:
-        """For new connections."""
+        """New connections get this certificate."""
         self._context = context
         for server in self._servers:
             if isinstance(server, TlsAcceptor):
@@ -355,7 +355,7 @@ class Server:
 
     def _check_progress(self, connection: Connection, now: float) -> None:
         limit = self.core.settings.limits.stall_seconds
-        patient = connection.listener.policy == "spill"  # its queue is in the log
+        patient = connection.listener.policy == "spill"  # the queue is in the log
         if limit and not patient and connection.queue.stalled_for(now) >= limit:
             waits = f"{connection.queued():,} bytes wait for it"
             connection.disconnect("stalled", f"took nothing for {limit:g} s while {waits} (limits.stall_seconds)")

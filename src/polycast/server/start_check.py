@@ -1,4 +1,4 @@
-"""What a start would refuse, found without one: files of TLS and tokens, the data folder, and the ports."""
+"""Checks a start without starting: TLS and token files, the data folder, the listeners' addresses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polycast.server.io import sockets
 from polycast.server.io.tls import to_context, to_dial_context
 from polycast.server.settings import Settings
 
-HINT = "--data DIR uses another folder, --no-log stores nothing"
+HINT = "--data DIR uses another folder, --no-log runs without a log"
 
 
 def check(settings: Settings) -> None:

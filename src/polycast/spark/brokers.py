@@ -24,8 +24,8 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 PAUSE_SHARES = (0.5, 1.0)
 """Random, so that tasks that lost the same broker do not return at the same moment."""
-NOT_STORED, NO_STAGE, STOPPING = 500, 404, 503
-PASSING = (NOT_STORED, STOPPING)
+NOT_DURABLE, NO_STAGE, STOPPING = 500, 404, 503
+PASSING = (NOT_DURABLE, STOPPING)
 """Transient refusals: the disk of the broker is full, or the broker stops."""
 
 

@@ -39,8 +39,8 @@ class ServerPart(Part):
 
 
 def to_cluster(options: UpOptions, count: int) -> Cluster:
-    places = [f"127.0.0.1:{port}" for port in free_ports(2 * count)]
-    listen, routes, password = places[:count], places[count:], secrets.token_hex(16)
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2 * count)]
+    listen, routes, password = addresses[:count], addresses[count:], secrets.token_hex(16)
     names = [f"n{number + 1}" for number in range(count)]
     servers = []
     for index, name in enumerate(names):
@@ -55,7 +55,7 @@ def to_cluster(options: UpOptions, count: int) -> Cluster:
                 before_broker=True, parent_death_signal=signal.SIGTERM, password=password,
             )
         )  # fmt: skip
-    urls = ",".join(f"nats://{USER}:{password}@{place}" for place in listen)
+    urls = ",".join(f"nats://{USER}:{password}@{address}" for address in listen)
     nodes = [_to_node(options, name, index) for index, name in enumerate(names)]
     return Cluster(servers, urls, nodes)
 

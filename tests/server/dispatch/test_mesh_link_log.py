@@ -23,7 +23,7 @@ def test_each_reason_is_logged_once_however_many_others_were_logged(caplog: pyte
     links = MeshLinks(MeshSettings(), unused, unused, unused, unused, unused, unused, dial)
     with caplog.at_level(logging.WARNING):
         for number in range(2 * DETAILS_AT_MOST):
-            links._tell("the same")
-            links._tell(str(number))
+            links._log_once("the same")
+            links._log_once(str(number))
     reported = [record.message for record in caplog.records]
     assert reported == ["the same", *map(str, range(2 * DETAILS_AT_MOST))]

@@ -127,7 +127,7 @@ def test_two_connections_that_bring_the_same_rows(spool: Spool) -> None:
     events = [frame_of(ALICE, "s", to_frame(numbered("t", 5)), 5) for _ in range(2)]
     begun = [stages.begin(event) for event in events]
     assert stages.add(events[0], begun[0][0], finish(read_frame(events[0], 5, Limits()))) == 10
-    with pytest.raises(StageError, match="has 10 rows, and these are to follow 5"):
+    with pytest.raises(StageError, match="has 10 rows, but the frame has count 5"):
         stages.add(events[1], begun[1][0], finish(read_frame(events[1], 5, Limits())))
 
 

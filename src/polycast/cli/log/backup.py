@@ -24,8 +24,8 @@ def run(
     from polycast.log.files.state import is_running
     from polycast.log.repair.verify import LogFinding, verify
 
-    folder, place = open_log(data), Path(target)
-    check_target(folder, place)
+    folder, backup_folder = open_log(data), Path(target)
+    check_target(folder, backup_folder)
     damage = 0
     with progress() as report:
         for found in verify(folder, is_running(folder)):
@@ -33,7 +33,7 @@ def run(
                 damage += not found.note
             else:
                 report.show("verifying", found.done, found.total)
-        made = backup(folder, place, report.begin)
+        made = backup(folder, backup_folder, report.begin)
     offsets = f"offsets {made.first:,} to {made.next - 1:,}" if made.next > made.first else "no messages"
     typer.echo(
         f"log {made.log}: {offsets}, {size_text(made.total)} in {len(made.files):,} files; written to {target}"

@@ -42,7 +42,7 @@ export function overview(shared) {
       return null
     })
     if (log) tiles.put('Log', bytes(log.bytes), `${number(log.next - log.first)} messages`)
-    else tiles.put('Log', 'none', 'messages are not stored')
+    else tiles.put('Log', 'none', 'the broker has no log')
   })
   cleanup(() => Object.values(charts).forEach(each => each.end()))
 

@@ -21,7 +21,7 @@ export function publish({ ubre, samples }, _, query) {
   const send = () => status.attempt(async () => {
     const message = toMessage(topic.value, payload.value, format.value, samples.stats?.limits ?? LIMITS)
     const { offset, sequence } = await ubre.request('polycast/publish', { ...message, dialect: dialect.value })
-    const position = offset === null ? 'not stored: the broker has no log' : `offset ${number(offset)}`
+    const position = offset === null ? 'not durable: the broker has no log' : `offset ${number(offset)}`
     status.show(`Published with sequence ${number(sequence)} of its topic, ${position}.`)
   })
 

@@ -29,7 +29,7 @@ class FanoutClientSession(ClientSession):
         return b"%b %b\n" % (channel, message.payload)
 
     def to_subscribe(self, patterns: list[Pattern]) -> Command:
-        """A `time` command follows: its reply says that the broker has read the subscriptions."""
+        """A `time` command follows: it replies after it has read the subscriptions."""
         commands = b"".join(map(_to_command, patterns))
         return Command(commands + b"time\n", self.expect_ack(PendingAcks()))
 

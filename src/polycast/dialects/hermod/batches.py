@@ -45,7 +45,7 @@ from polycast.model import (
 NEEDS_THE_LOG = "%s needs the log"
 """The label of the metric."""
 NEEDS_THE_LOG_HERE = NEEDS_THE_LOG + ", which this broker does not have; leave the key out"
-NOT_STORED = "not stored: %s"
+NOT_DURABLE = "not stored: %s"
 BATCH_ID_BYTES = 256
 MESSAGE_BYTES = 100
 """The memory of a buffered message besides its topic and its payload."""
@@ -148,7 +148,7 @@ class Batch:
 
     def to_failure(self, reason: str, durable: int) -> bytes:
         """The reply if not all accepted messages became durable."""
-        return to_error(500, NOT_STORED % reason, min(durable, self.accepted)) if self.accepted else self.reply()
+        return to_error(500, NOT_DURABLE % reason, min(durable, self.accepted)) if self.accepted else self.reply()
 
 
 class BatchLimits(NamedTuple):
@@ -236,7 +236,7 @@ class AtomicBatch(Batch):
 
 
 def _to_batch_failure(reason: str, durable: int) -> bytes:
-    return to_error(500, NOT_STORED % reason, 0)
+    return to_error(500, NOT_DURABLE % reason, 0)
 
 
 def _to_batch_error(code: int, message: str) -> bytes:

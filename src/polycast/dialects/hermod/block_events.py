@@ -1,6 +1,6 @@
 """The events of one block in `hermod`: messages in columns, followed by the replies to them.
 
-An OK says that a message is durable. If the log fails, the same replies are encoded again, with an ERROR in place
+An OK acknowledges a durable message. If the log fails, the same replies are encoded again, with an ERROR in place
 of each OK.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from polycast.dialects.framing import append_event
-from polycast.dialects.hermod.batches import NOT_STORED, Batch, MessageColumns
+from polycast.dialects.hermod.batches import NOT_DURABLE, Batch, MessageColumns
 from polycast.dialects.hermod.encoders import NAME, OK, PacedEncoder, to_error
 from polycast.model import Ack, Block, Closing, DeferredReply, Event, Received, Reply
 
@@ -56,7 +56,7 @@ def _encode_part(part: Part) -> bytes:
 
 
 def _encode_failure(parts: list[Part], reason: str, durable: int) -> bytes:
-    single = to_error(500, NOT_STORED % reason)
+    single = to_error(500, NOT_DURABLE % reason)
     encoded: list[bytes] = []
     for part in parts:
         if isinstance(part, int):

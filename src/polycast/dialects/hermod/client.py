@@ -32,7 +32,7 @@ TOPIC_BYTES = 2**16 - 1
 """A broker with a lower limit refuses longer topics."""
 OPENING = ord("{")
 HELLO = {"batch_type": "End"}
-"""The end of no batch: a hermod broker replies OK, brokers of other dialects ignore it."""
+"""Probe: an `End` without a batch. A hermod broker replies OK; brokers of other dialects ignore it."""
 CLOSING = (400, 401, 409, 412, 413)
 """After these the broker closes."""
 STOPPING = 503

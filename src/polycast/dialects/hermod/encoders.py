@@ -3,7 +3,7 @@
     {"topic": T, "sequence": S, "payload_size": N, "checksum": sha1}PAYLOAD
     {"topic": T, "sequence": S, "offset": O, "time": microseconds, "payload_size": N, "checksum": sha1}PAYLOAD
 
-The second form is for subscribers that ask for offsets. Most subscribers share one of two encoders. A subscriber
+The second form is for subscribers that request offsets. Most subscribers share one of two encoders. A subscriber
 with a `window` or a `batch` has its own, which withholds messages until the window has room:
 
     {"batch_type": "Count", "count": K}   K messages, which one OK acknowledges
@@ -37,12 +37,12 @@ def to_ok(count: int) -> bytes:
 
 
 def to_handshake_ok(log_id: str, log_next: int) -> bytes:
-    """For a subscriber that asks for offsets: the id of the log and its end, where live messages begin."""
+    """For a subscriber that requests offsets: the id of the log and its end, where live messages begin."""
     return b'{"status": "OK", "log": "%b", "next": %d}\n' % (log_id.encode(), log_next)
 
 
 def to_greeting(log_id: str, batch_ids: int) -> bytes:
-    """For a publisher that asks for offsets."""
+    """For a publisher that requests offsets."""
     return b'{"status": "OK", "count": 0, "log": "%b", "batch_ids": %d}\n' % (log_id.encode(), batch_ids)
 
 

@@ -1,7 +1,7 @@
 """The client's side of `ubre`, over WebSocket: publications, subscriptions and requests on one connection.
 
 Text, JSON and messages without a body are sent as JSON, bytes in binary; subscriptions are made in JSON. A ping
-follows every block that must be acknowledged: the pong says that the broker has read the block.
+follows every block that must be acknowledged: after the pong, the broker has read the block.
 """
 
 from __future__ import annotations

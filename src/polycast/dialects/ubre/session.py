@@ -1,7 +1,7 @@
 """The dialect `ubre`: pub/sub and requests, as JSON or binary, over WebSocket or on a plain stream.
 
     subscribe, unsubscribe      S, U     a topic; the body {"serve": true} offers to serve requests for it, and
-                                         {"offsets": true} asks for "offset", "sequence" and "time" in JSON
+                                         {"offsets": true} requests "offset", "sequence" and "time" in JSON
     publish                     P        a topic and a body
     request                     R        {"request": route, "id": id} or {"request": id, "body": {"route": ...}}
     success, fail               s, f     the id of the request, and the response

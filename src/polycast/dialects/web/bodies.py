@@ -3,7 +3,7 @@
     SIZE in hex digits [; extension] CRLF  the bytes CRLF  ...  0 CRLF  [trailer CRLF]...  CRLF
 
 A body with a length stays in the block until it is complete, like the frames of any dialect; so does each chunk.
-Every length is checked against the limit before a byte is kept.
+Every length is checked against the limit before a byte is buffered.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class EventStreamSession(Session):
         return Received([], len(block))
 
     def to_miss(self, first: int, after: int, cause: str) -> bytes:
-        """The id is the last offset of the gap: a client that resumes there is not told again."""
+        """The id is the last offset of the gap: a client that resumes there gets no second notice."""
         gap = {"first": first, "next": after, "reason": cause}
         return b"id: %d\n%b" % (after - 1, to_event("gap", gap))
 

@@ -2,10 +2,10 @@
 
 h11 parses the heads of requests and writes responses. It gets a head when it is complete and within the limit;
 until then the head stays in the block, like the frames of any dialect. The head determines the response (`plans`).
-Only a publication has its body kept. The body of any other request is dropped if it is short; otherwise the
+Only the body of a publication is buffered. The body of any other request is dropped if it is short; otherwise the
 connection is closed after the response.
 
-A request that the broker answers later ends the reading: its response comes first, then the next request is read.
+A request whose response comes later suspends reading: the next request is read after the response.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Host and Origin of a request: which names the broker answers to, and which sites may call it (CORS)."""
+"""Host and Origin of a request: the broker's names, and the sites that may call it (CORS)."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def to_options(headers: Headers, methods: str) -> Page:
         ("Access-Control-Allow-Headers", ALLOWED_HEADERS),
         ("Access-Control-Max-Age", str(PREFLIGHT_SECONDS)),
     )
-    asked = words_of(headers, b"access-control-request-method")
-    return Page(b"", status=204, headers=(("Allow", methods), *(preflight if asked else ())))
+    preflight_method = words_of(headers, b"access-control-request-method")
+    return Page(b"", status=204, headers=(("Allow", methods), *(preflight if preflight_method else ())))
 
 
 def _values(headers: Headers, name: bytes) -> list[str]:

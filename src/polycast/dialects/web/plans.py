@@ -30,7 +30,7 @@ from polycast.dialects.web.upgrades import (
 OPEN = ("/healthz", "/readyz")
 """Pages for health probes, which need no rights."""
 LISTENERS = "/listeners"
-"""The page for clients that know the http port only: any right opens it."""
+"""The page for clients that know the http listener only: any right opens it."""
 QUERY_FIELDS_AT_MOST = 100
 PAGE_METHODS = "GET, HEAD, OPTIONS"
 
@@ -56,7 +56,7 @@ class Planner:
         """The pages of one read: pipelined requests for one page share it."""
 
     def plan(self, request: h11.Request, guard: Guard, now: float) -> tuple[Plan, tuple[tuple[str, str], ...]]:
-        """And the headers for the page that made the request, if it may read the response."""
+        """The plan, and the headers for the page that made the request, if it may read the response."""
         authority, target = _divide(request.target.decode())
         path, _, query = target.partition("?")
         if query.count("&") >= QUERY_FIELDS_AT_MOST:

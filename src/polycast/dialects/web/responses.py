@@ -40,7 +40,7 @@ def write_page(
 
 
 def write_stream_head(log_id: str, cors: Fields, now: float) -> bytes:
-    """Of a response that ends with the connection, which h11 would send in chunks."""
+    """The head of a response that ends with the connection, which h11 would send in chunks."""
     headers = (
         ("Content-Type", CONTENT_TYPE),
         ("Cache-Control", "no-store"),

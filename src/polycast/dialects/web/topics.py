@@ -1,4 +1,4 @@
-"""Topics over HTTP: what a request for `/topics/NAME` or `/events` asks for.
+"""Topics over HTTP: requests for `/topics/NAME` and `/events`.
 
     POST /topics/NAME                                 publishes the body
     GET  /topics/NAME?from=POSITION&limit=N           reads messages of one topic from the log

@@ -14,7 +14,7 @@ from polycast.dialects.web.handshake import VERSION, accept_key, is_key, words_o
 from polycast.dialects.web.origins import FORBIDDEN, Headers
 
 UPGRADE = (("Upgrade", "websocket"), ("Connection", "Upgrade"))
-"""Headers that ask the client to repeat the request as an upgrade."""
+"""Headers of a 426: the client should repeat the request as an upgrade."""
 UNAUTHORIZED = Page(b"Unauthorized\n", status=401, headers=(("WWW-Authenticate", "Bearer"),))
 
 

@@ -87,7 +87,7 @@ class WebSocketSession(Session):
         return len(self._fragments)
 
     def read_messages(self, frames: Frames, now: float, reading: Reading) -> None:
-        """May raise any PeerError; events that were added before it are kept.
+        """May raise any PeerError; events that were added before it remain.
 
         Text frames are not checked for UTF-8."""
         raise NotImplementedError

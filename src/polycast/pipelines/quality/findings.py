@@ -43,10 +43,10 @@ class SequenceGap(msgspec.Struct):
     first: int
     next: int
     offset: int
-    """Of the message after the gap."""
+    """Offset of the message after the gap."""
     micros: int
     reason: str = ""
-    """From the log, if it recorded the gap."""
+    """The log's reason, if it recorded the gap."""
 
 
 class Change(msgspec.Struct):
@@ -73,9 +73,9 @@ class Findings(msgspec.Struct):
     next: int = -1
     """The next expected sequence."""
     offset: int = -1
-    """Of the last message."""
+    """Offset of the last message."""
     micros: int = 0
-    """Its time."""
+    """Time of the last message."""
     gaps: int = 0
     missing: int = 0
     repeats: int = 0

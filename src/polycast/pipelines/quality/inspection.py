@@ -33,7 +33,7 @@ class SequenceRun(msgspec.Struct, array_like=True):
     first: int
     next: int
     offset: int
-    """Of the first message."""
+    """Offset of the first message."""
     micros: int
     """Time of the first message."""
     last_offset: int

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-UTC_FORM = "%Y-%m-%dT%H:%M:%SZ"
+UTC_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """Arrow's %S includes fractions of a second."""
 
 Rows = list[tuple[Any, ...]]
@@ -34,7 +34,7 @@ def _values(column: pa.Array, convert: Callable[[Any], Any]) -> list[Any]:
 def _to_texts(column: pa.Array) -> pa.Array:
     """Converts a column of times, or of bytes that are all UTF-8, at once."""
     if pa.types.is_timestamp(column.type) and column.type.tz:
-        return pc.strftime(column, UTC_FORM)
+        return pc.strftime(column, UTC_FORMAT)
     if pa.types.is_binary(column.type):
         with suppress(pa.ArrowInvalid):
             return column.cast(pa.string())

@@ -25,7 +25,7 @@ class BatchProgress(NamedTuple):
     pipeline: str
     batch: int
     rows: int
-    """In this batch."""
+    """Rows of this batch."""
     rows_per_second: float
     seconds: float
     """Duration of the batch."""

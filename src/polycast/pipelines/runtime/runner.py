@@ -114,7 +114,7 @@ def check_log(data: Path) -> None:
 
 
 def _check_broker(addresses: Sequence[str], name: str) -> None:
-    """One of them must answer."""
+    """At least one broker must respond."""
     from polycast.client import connect
 
     try:

@@ -64,7 +64,7 @@ LOGGED_CHARACTERS = 500
 
 log = logging.getLogger("polycast.sql")
 numbers = count()
-"""Of all queries of this process: cancelling one job group cancels no other query."""
+"""Numbers of all queries of this process: cancelling one job group cancels no other query."""
 
 
 class SqlRequest(Struct, forbid_unknown_fields=True):
@@ -169,7 +169,7 @@ class SqlService:
     def _watch(self, group: str, done: threading.Event, late: threading.Event) -> None:
         """Cancels the query until none of its tasks is left; sets `stuck` if it does not stop.
 
-        Spark asks a task to stop, and does not kill it: a task that computes a single value without end, as with a
+        Spark interrupts a task and does not kill it: a task that computes a single value without end, as with a
         backtracking regular expression, keeps its core. Constants are computed before there is a task, and that
         cannot be cancelled.
         """

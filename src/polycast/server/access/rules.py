@@ -1,7 +1,7 @@
 """Access rules, and the rights of one identity in one dialect that follow from them.
 
     IDENTITY may everything
-    IDENTITY may admin                                  the broker's own routes, and the pages of the http port
+    IDENTITY may admin                                  the broker's own routes, and the pages of the http listener
     IDENTITY may publish PATTERN
     IDENTITY may serve PATTERN                          respond to requests for routes that match
     IDENTITY may query PATTERN                          SQL over the topics that match
@@ -33,7 +33,9 @@ RESERVED_NAMES = (LOOPBACK, ANONYMOUS, DIALLED)
 """Identities that no token or certificate can have."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:/*-]{0,254}")
 RULE = re.compile(r"(\S+) may (\S+)(?: (.*?))??(?: over (\S+))?", re.DOTALL)
-FORMS = "write IDENTITY may publish+subscribe+serve+query PATTERN, IDENTITY may admin or IDENTITY may everything"
+RULE_SYNTAX = (
+    "write IDENTITY may publish+subscribe+serve+query PATTERN, IDENTITY may admin or IDENTITY may everything"
+)
 K = TypeVar("K")
 
 CACHE_BYTES = 8 * 1024 * 1024
@@ -58,7 +60,7 @@ class Rule:
 def parse_rule(text: str) -> Rule:
     match = RULE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is not a rule", FORMS)
+        raise UsageError(f"{text!r} is not a rule", RULE_SYNTAX)
     identity, words, topics, over = match.groups()
     if topics is not None and (topics if over else text)[-1:].isspace():  # `~` is everything, and `~ ` is not
         raise UsageError(f"{text!r}: the pattern ends with a blank", "leave the blank out")
@@ -66,10 +68,10 @@ def parse_rule(text: str) -> Rule:
     actions = frozenset(words.split("+"))
     has_pattern = actions <= PATTERN_ACTIONS
     if not has_pattern and actions not in ({ADMIN}, {EVERYTHING}):
-        raise UsageError(f"{text!r}: unknown action {words}", FORMS)
+        raise UsageError(f"{text!r}: unknown action {words}", RULE_SYNTAX)
     if has_pattern != (topics is not None):
         expected = "a pattern is missing" if has_pattern else f"{words} takes no pattern"
-        raise UsageError(f"{text!r}: {expected}", FORMS)
+        raise UsageError(f"{text!r}: {expected}", RULE_SYNTAX)
     return Rule(identity, actions, None if topics is None else parse_pattern(topics), _to_dialects(text, over))
 
 

@@ -23,7 +23,7 @@ class AccessSettings:
         "name of the machine and the host of the listener; '*': any name",
     )
     origins: list[str] = setting(
-        [], "other sites whose pages may use the http port, as https://HOST[:PORT]; '*': all sites"
+        [], "other sites whose pages may use the http listener, as https://HOST[:PORT]; '*': all sites"
     )
     connection_messages: float = setting(
         0.0, "messages a second that one connection may publish; 0: unlimited", low=0

@@ -1,1 +1,1 @@
-"""The routes under `polycast/` that the broker answers itself."""
+"""The routes under `polycast/`, which the broker serves itself."""

@@ -172,7 +172,7 @@ def seek(folder: Path, pattern: Pattern, start: StartPosition) -> Work[int]:
 def _collect(
     index: SegmentIndex, wanted: HistoryQuery, offset: int, stop: int, skipped: list[Gap]
 ) -> Work[tuple[list[HistoryRow], bool]]:
-    """The rows, and whether the response is full. Appends what is missing to `skipped`."""
+    """The rows, and whether the response is full. Appends gaps to `skipped`."""
     rows: list[HistoryRow] = []
     size = 0
     rule = query.RowFilter((wanted.pattern,))

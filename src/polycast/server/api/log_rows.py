@@ -9,7 +9,7 @@ The response has the rows from one offset up to another that match and are durab
 one key, `polycast`, with the JSON {"next", "skipped": [{"first", "next", "reason"}, ...]}: the response may end
 before `to`, and `next` is where to continue. `skipped` are gaps: offsets whose messages are missing.
 
-With patterns, `polycast/log` tells a reader that polls whether there is something new: no message from `end` on
+With patterns, `polycast/log` responds to a polling reader whether there are new messages: no message from `end` on
 matches. The table of topics knows that; the log is not read. The reader has read up to `from`: messages before it
 do not count.
 """
@@ -42,10 +42,10 @@ SECONDS_AT_MOST = 0.25
 PATTERNS_PER_STEP = 100
 """Patterns that one step of work compares: a request can have many thousands."""
 PATTERNS_AT_MOST = 1000
-"""Of a request that is compared with all topics."""
+"""Maximum number of patterns of a request that is compared with all topics."""
 LARGEST = 2**63 - 1
 LAST_MICROS = 253_402_300_799_999_999
-"""Of the year 9999."""
+"""Last microsecond of the year 9999."""
 
 Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
 
@@ -103,7 +103,7 @@ def to_patterns(texts: Sequence[str]) -> list[Pattern]:
 def read_rows(
     folder: Path, wanted: RowsQuery, durable_next: int, on_skipped: Callable[[Gap], None] = lambda gap: None
 ) -> Work[bytes]:
-    """Of the messages before the offset `durable_next`."""
+    """Rows of messages before the offset `durable_next`."""
     stop = max(wanted.first, min(wanted.next, durable_next))
     reader = Reader(folder, wanted.first, _needed(wanted))
     try:

@@ -78,7 +78,7 @@ class Routes:
         """Calls `respond` once, now or later."""
         try:
             if route in self._core.cluster_routes:
-                self._later(self._ask_cluster(route, body, respond))
+                self._later(self._request_cluster(route, body, respond))
             elif route in self._slow:
                 self._slow[route](requester, body, now, respond)
             elif route in self._routes:
@@ -89,7 +89,7 @@ class Routes:
             respond(False, requests.text_body(str(error)))
 
     async def list_here(self, route: str, body: Body) -> Any:
-        """What this node alone responds, for another node."""
+        """Responds to another node, for this node only."""
         if route == "polycast/close":
             return self._close("another node", body, time.time())
         if route == "polycast/topics":
@@ -98,7 +98,7 @@ class Routes:
             body, time.time()
         )
 
-    async def _ask_cluster(self, route: str, body: Body, respond: Respond) -> None:
+    async def _request_cluster(self, route: str, body: Body, respond: Respond) -> None:
         try:
             respond(True, requests.json_body(await self._core.cluster_routes[route](body)))
         except (RouteError, PolycastError) as error:

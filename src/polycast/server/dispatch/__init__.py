@@ -1,1 +1,1 @@
-"""What happens to a session's events: publishing, delivery, acknowledgements, subscriptions and requests."""
+"""Handles the events of sessions: publishing, delivery, acknowledgements, subscriptions and requests."""

@@ -84,7 +84,7 @@ class BrokerEvents:
     def stop(self, node: str) -> None:
         """Publishes the last event."""
         if self._open:
-            self._tell_counted()
+            self._report_counted()
             self._add("stop", _to_json({"version": VERSION, "node": node}))
             self.publish()
             self._open = False
@@ -105,7 +105,7 @@ class BrokerEvents:
     def connect(self, connection: Connection) -> None:
         """Connections that only request http pages cause no event."""
         if self._takes_part(connection):
-            if _is_known(connection) or self._may_tell_unknown():
+            if _is_known(connection) or self._may_report_unknown():
                 self.admit(connection)
             else:
                 self._sum_up(connection, "connect")
@@ -120,7 +120,7 @@ class BrokerEvents:
         reason, detail = connection.close_reason
         if connection in self._heads:
             if counted := self._counted.pop(connection, None):
-                self._tell(connection, counted)
+                self._report(connection, counted)
             self._add_about(connection, "disconnect", reason=reason, detail=detail)
             del self._heads[connection]
         elif self._takes_part(connection):
@@ -172,7 +172,7 @@ class BrokerEvents:
 
     # -- summaries of unknown peers -----------------------------------------------------------------------
 
-    def _may_tell_unknown(self) -> bool:
+    def _may_report_unknown(self) -> bool:
         (began, sent), now = self._unknown_sent, time.monotonic()
         if now - began >= COUNT_SECONDS:
             began, sent = now, 0
@@ -184,7 +184,7 @@ class BrokerEvents:
         role = connection.listener.role
         self._summary[event, role.listener, role.dialect, reason] += count
 
-    def _tell_summary(self) -> None:
+    def _report_summary(self) -> None:
         summary, self._summary = self._summary, Counter()
         if summary:
             names = ("event", "listener", "dialect", "reason", "count")
@@ -206,22 +206,22 @@ class BrokerEvents:
 
     def _time(self) -> None:
         self._timed = False
-        self._tell_counted()
+        self._report_counted()
 
-    def _tell_counted(self) -> None:
-        self._tell_summary()
+    def _report_counted(self) -> None:
+        self._report_summary()
         reported, self._counted = self._counted, {}
         for connection, counted in reported.items():
-            self._tell(connection, counted)
+            self._report(connection, counted)
 
-    def _tell(self, connection: Connection, counted: Counted) -> None:
+    def _report(self, connection: Connection, counted: Counted) -> None:
         if connection not in self._heads:
             return
         if counted.messages:
             offsets = {"first": counted.first, "next": counted.next}
             self._add_about(connection, "drop", count=counted.messages, bytes=counted.bytes, **offsets)
         for reason, count in counted.refused.items():
-            if _is_known(connection) or self._may_tell_unknown():
+            if _is_known(connection) or self._may_report_unknown():
                 self._add_about(connection, "refuse", reason=reason, count=count)
             else:
                 self._sum_up(connection, "refuse", reason, count)

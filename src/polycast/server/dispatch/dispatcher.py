@@ -88,7 +88,7 @@ class Dispatcher:
         self.on_open: Callable[[Connection], None] = lambda connection: None
         """Called for a new link."""
         self.on_close: list[Callable[[Connection], None]] = [outbox.forget, budget.forget, acks.forget]
-        """Called for a connection that takes part no longer."""
+        """Called when a connection leaves."""
         self.handlers: dict[type[Any], Handler] = {
             Subscribe: self._subscribe,
             Unsubscribe: lambda connection, event, now: subscriptions.unsubscribe(connection, event.pattern),
@@ -129,7 +129,7 @@ class Dispatcher:
         self._links.apply(self._mesh.set_trust(connection.subscriber, _trust_in(connection.guard)))
 
     def close(self, connection: Connection) -> None:
-        """The connection takes part no longer. Called when it begins to close, and again when it is closed."""
+        """Removes the connection's subscriptions and requests. Called when closing begins, and when closed."""
         subscriber = connection.subscriber
         if subscriber.owner is None:
             return
@@ -216,7 +216,7 @@ class Dispatcher:
         return self._draining
 
     def drain(self) -> None:
-        """The log ends here: what is published from now on is neither accepted nor acknowledged."""
+        """Ends the log: later publications are neither accepted nor acknowledged."""
         self._draining = True
 
     def _is_late(self, connection: Connection, event: Event) -> bool:

@@ -1,4 +1,4 @@
-"""Links to other brokers: carries out what the mesh decides for them, and introduces this broker."""
+"""Carries out the mesh's decisions on links, and announces this broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from polycast.server.dispatch.outbox import Outbox
 from polycast.server.io.connection import Connection
 
 Announcement = tuple[bytes, bytes]
-"""Topic and payload of the message that says where this broker can be reached."""
+"""Topic and payload of the message with this broker's address."""
 
 
 class LinkControl:

@@ -1,4 +1,4 @@
-"""The other brokers: whom to dial, what to announce, which announcements to follow.
+"""Discovery: dials peers, sends announcements, and follows announcements of other brokers.
 
 An announcement is a claim by a peer that may publish it. It is followed only into networks that the configuration
 names, and only where the rules give the broker there any right.
@@ -59,7 +59,7 @@ class MeshLinks:
         self._peers = PeerTable()
         self._access = access
         self._networks = [ip_network(text) for text in settings.discover_networks]
-        self._told: OrderedDict[str, None] = OrderedDict()
+        self._logged_reasons: OrderedDict[str, None] = OrderedDict()
         """Reasons why a peer is not linked that are in the log already, the newest last."""
         self._own: list[Address] = []
         self._announcing: asyncio.Task[None] | None = None
@@ -112,7 +112,7 @@ class MeshLinks:
             return
         name = repr(f"{peer.org}/{peer.name}"[:SHOWN_CHARACTERS])
         if reason := self._why_not(peer.host):
-            self._tell(f"peer {name}: not linked: {reason}")
+            self._log_once(f"peer {name}: not linked: {reason}")
             return
         log.info("peer %s: announced at %s:%s", name, peer.host, peer.port)
         self.links.add(target)
@@ -131,14 +131,14 @@ class MeshLinks:
             return f"{settings.links} links is the limit (simplest.links)"
         return ""
 
-    def _tell(self, reason: str) -> None:
-        """Once: announcements come again and again. Of very many reasons, the newest are remembered."""
-        if reason in self._told:
-            self._told.move_to_end(reason)
+    def _log_once(self, reason: str) -> None:
+        """Logs each reason once, although announcements are repeated; remembers the newest reasons."""
+        if reason in self._logged_reasons:
+            self._logged_reasons.move_to_end(reason)
             return
-        self._told[reason] = None
-        if len(self._told) > DETAILS_AT_MOST:
-            self._told.popitem(last=False)
+        self._logged_reasons[reason] = None
+        if len(self._logged_reasons) > DETAILS_AT_MOST:
+            self._logged_reasons.popitem(last=False)
         log.warning("%s", reason)
 
     def _is_own(self, peer: Peer) -> bool:

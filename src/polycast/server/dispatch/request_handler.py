@@ -32,7 +32,7 @@ Publish = Callable[[Connection, Burst, float, Respond], None]
 log = logging.getLogger("polycast.dispatch")
 
 MANAGED = (RESERVED_PREFIX, "spark/")
-"""Routes of the broker and of its pipelines. They show every topic."""
+"""Routes of the broker and its pipelines; they expose all topics and need `admin`."""
 QUERY = "spark/sql"
 """SQL has a right of its own, and the responder receives the topics that the requester may query."""
 QUERY_CHARACTERS = 500
@@ -59,7 +59,7 @@ class ReturnPath(NamedTuple):
 
     handle: Any
     is_allowed: Callable[[], bool]
-    """Whether the requester may still have the response: it may have lost the right meanwhile."""
+    """Whether the requester still has the right to the response."""
     respond: Respond | None = None
     """For a requester at another node of a cluster."""
 
@@ -89,9 +89,9 @@ def to_attested(guard: Guard, body: Body) -> Body:
     """
     if len(body.payload) > REQUEST_BYTES:
         raise RouteError(f"TooLarge: the body has {len(body.payload):,} bytes, the limit is {REQUEST_BYTES:,}")
-    asked = None if body.format is Format.NONE else read_request(body, Any)
+    requested = None if body.format is Format.NONE else read_request(body, Any)
     patterns = None if guard.query_patterns is None else [str(pattern) for pattern in guard.query_patterns]
-    return to_json_body({"identity": guard.identity, "query": patterns, "body": asked})
+    return to_json_body({"identity": guard.identity, "query": patterns, "body": requested})
 
 
 def _shown(attested: Body) -> str:
@@ -125,8 +125,8 @@ class RequestHandler:
         self._own: Counter[Subscriber] = Counter()
         """Open requests to the broker itself, by requester."""
         self._queries: dict[int, tuple[Subscriber, str]] = {}
-        """Queries that a responder has not answered: by number, the responder and the requester's identity. A
-        query stays open when its requester leaves or it expires, because the responder is not notified."""
+        """Open queries by number: the responder and the requester's identity. A query stays open when its
+        requester leaves or it expires, because the responder is not notified."""
 
     def request(self, connection: Connection, request: Request, now: float) -> None:
         requester = connection.subscriber

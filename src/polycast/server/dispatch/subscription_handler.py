@@ -1,4 +1,4 @@
-"""Subscriptions of connections: rights and limits, where each begins, and what links must know of it."""
+"""Subscriptions of connections: rights, limits, start positions, and the subscriptions passed on to links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polycast.server.io.connection import Connection
 
 
 class Replaying(Protocol):
-    """What serves subscriptions from the log."""
+    """Interface of replays."""
 
     def begin(
         self, connection: Connection, pattern: Pattern, encoder: Encoder, start: StartPosition | None
@@ -43,7 +43,7 @@ class SubscriptionHandler:
         self.replays: Replaying | None = None
         """None: there is no log."""
         self.in_cluster = False
-        """What does not exist here yet may exist at another node."""
+        """In a cluster, an offset past this node's end may exist at another node."""
 
     def limit_link(self, connection: Connection) -> None:
         """A link gets the topics that it may subscribe to, one by one, of those that it subscribed to.

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 HOST_BITS = 64
-"""Of an IPv6 address: a provider assigns at least a /64 to each customer."""
+"""Prefix length of an IPv6 group: providers assign at least a /64 per customer."""
 
 
 def address_group_of(host: str | None) -> str:

@@ -27,7 +27,7 @@ def timeout_reason(connection: Connection, limits: LimitSettings, now: float) ->
 
 
 def is_idle_http(connection: Connection, limits: LimitSettings, now: float) -> bool:
-    """Whether a peer on the http port has made no request for too long."""
+    """Whether a peer of the http listener has made no request for too long."""
     if connection.unauthorized_since:
         return now - connection.unauthorized_since >= limits.handshake_seconds
     return 0 < limits.http_idle_seconds <= now - connection.touched_at and not connection.queued()

@@ -1,1 +1,1 @@
-"""What operators see: counters, metrics, pages of the http port, and events about connections."""
+"""What operators see: counters, metrics, pages of the http listener, and events about connections."""

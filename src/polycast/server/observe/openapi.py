@@ -1,4 +1,4 @@
-"""The OpenAPI description of the http port: the page `/openapi.json`, and the file in docs/reference."""
+"""The OpenAPI description of the http listener: the page `/openapi.json`, and the file in docs/reference."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _page(meaning: str, kind: str, schema: Json, *refusals: int) -> Json:
 def _responses(meaning: str, kind: str, schema: Json, *refusals: int) -> Json:
     found: Json = {"200": {"description": meaning, "content": {kind: {"schema": schema}}}}
     texts: Json = {str(status): REFUSALS[status] for status in refusals}
-    texts["default"] = "the broker is busy, stops, or could not store or read; the reason is in the body"
+    texts["default"] = "the broker is busy, stops, or could not write or read; the reason is in the body"
     content = {"text/plain": {"schema": TEXT}}
     return found | {status: {"description": text, "content": content} for status, text in texts.items()}
 

@@ -1,4 +1,4 @@
-"""Pages of the http port: health, readiness, metrics, and the listeners for clients."""
+"""Pages of the http listener: health, readiness, metrics, and the listeners for clients."""
 
 from __future__ import annotations
 

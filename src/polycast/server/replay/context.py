@@ -30,7 +30,7 @@ class ReplayContext:
         self.links: OrderedDict[str, None] = OrderedDict()
         """Names of links of this run, closed ones included, the newest last."""
         self.miss: Callable[[Connection, Gap], None]
-        """Tells a subscriber, and the operator, that the subscriber misses messages."""
+        """Reports missed messages to the subscriber and to the operator."""
         self.go_live: Callable[[Connection, Pattern, Encoder, int], None]
         """Makes a subscription live that was served up to an offset."""
 

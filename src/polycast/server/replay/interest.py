@@ -1,4 +1,4 @@
-"""What a replay sends: which topics, with which encoder, from which offset on."""
+"""Interests of a replay: patterns, each with its encoder and first offset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Interest(NamedTuple):
     encoder: Encoder
     since: int = 0
     sequence: int = 0
-    """Of the topic. Messages before it, and before the offset `since`, are left out."""
+    """The first sequence of the topic. Messages before it, and before the offset `since`, are left out."""
 
     def begin(self, burst: Burst, run: int, first: int) -> int:
         """The index of the first message to send of a run, not before `first`. It may be past the run."""
@@ -28,37 +28,37 @@ class Interests:
     """The interests of one replay, by pattern."""
 
     def __init__(self) -> None:
-        self._wishes: dict[Pattern, Interest] = {}
+        self._interests: dict[Pattern, Interest] = {}
         self._index: PatternIndex | None = None
         self._found: dict[bytes, tuple[Interest, ...]] = {}
 
     def __len__(self) -> int:
-        return len(self._wishes)
+        return len(self._interests)
 
     def __iter__(self) -> Iterator[tuple[Pattern, Interest]]:
-        return iter(list(self._wishes.items()))
+        return iter(list(self._interests.items()))
 
     def put(self, pattern: Pattern, interest: Interest) -> None:
-        self._wishes[pattern] = interest
+        self._interests[pattern] = interest
         self._outdate()
 
     def drop(self, pattern: Pattern) -> None:
-        if self._wishes.pop(pattern, None):
+        if self._interests.pop(pattern, None):
             self._outdate()
 
     def change(self, pattern: Pattern, encoder: Encoder) -> None:
         """Another encoder from here on."""
-        if pattern in self._wishes:
-            self.put(pattern, self._wishes[pattern]._replace(encoder=encoder))
+        if pattern in self._interests:
+            self.put(pattern, self._interests[pattern]._replace(encoder=encoder))
 
     def start_earlier(self, pattern: Pattern, since: int) -> None:
         """From this offset on, if it is earlier."""
-        interest = self._wishes[pattern]
+        interest = self._interests[pattern]
         self.put(pattern, interest._replace(since=min(interest.since, since)))
 
     def first(self) -> int:
         """The lowest offset of all. There must be at least one interest."""
-        return min(interest.since for interest in self._wishes.values())
+        return min(interest.since for interest in self._interests.values())
 
     def of(self, topic: bytes) -> tuple[Interest, ...]:
         if topic not in self._found:
@@ -71,7 +71,7 @@ class Interests:
     def _indexed(self) -> PatternIndex:
         if self._index is None:
             self._index = PatternIndex()
-            for pattern, interest in self._wishes.items():
+            for pattern, interest in self._interests.items():
                 self._index.add(Subscriber(interest), pattern, interest.encoder)
         return self._index
 

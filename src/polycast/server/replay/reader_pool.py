@@ -28,7 +28,7 @@ THREADS = 2
 TURN_SECONDS = 0.02
 """A turn ends with the step in which this time is reached."""
 REQUESTS_AT_MOST = 4096
-"""Of all connections. Past this limit each connection may have one request waiting."""
+"""Waiting requests of all connections. Past this limit each connection may have one request waiting."""
 
 
 class ReaderPool:
@@ -88,8 +88,8 @@ class ReaderPool:
     def fail_requests(self) -> None:
         """The reads of replays stay."""
         for line in self._lines:
-            asked = [read for read in line.reads if read.limit is not None]
-            self._end(line, asked, RouteError(f"{requests.GONE}: the broker stops"))
+            reads = [read for read in line.reads if read.limit is not None]
+            self._end(line, reads, RouteError(f"{requests.GONE}: the broker stops"))
 
     # -- turns -------------------------------------------------------------------------------------------
 

@@ -105,7 +105,7 @@ class Replay:
 
     async def _push_from_disk(self) -> None:
         if self._reader and not await self.wait_for_room(PATIENCE_SECONDS):
-            self._reader.close()  # it holds the rest of a group, of any size
+            self._reader.close()  # the reader buffers the rest of a group, which can be large
         await self.wait_for_room()
         await self.until_durable(self.offset + 1)
         if self._reader is None:
@@ -124,7 +124,7 @@ class Replay:
             self._reader = None
 
     def _report_skipped(self, reader: Reader, ended: bool) -> None:
-        """Before the rows behind the missing messages."""
+        """Called before the rows behind the missing messages are sent."""
         skipped, reader.skipped = reader.skipped, []
         pending = self.log.writer.gap if ended else None
         if pending and pending.missed:
@@ -135,9 +135,9 @@ class Replay:
                 self.offset = gap.next
 
     def report(self, gap: Gap) -> None:
-        """The subscriber misses messages, and is told so here in the stream."""
+        """Inserts the notice of missed messages into the stream."""
         self.log.note_missed(gap)
-        if not (gap.refused and self._committed):  # then it would not have got them
+        if not (gap.refused and self._committed):  # committed delivery never includes lost messages
             self.context.miss(self.connection, gap)
 
     async def push(self, batch: pa.RecordBatch, patience: float = math.inf) -> int:

@@ -72,7 +72,7 @@ class Stages:
         size = len(event.data) + PART_BYTES
         try:
             staged = self._batches.get(event.batch, {}).get(event.name) or self._create(event)
-            _check_place(event, staged.rows)
+            _check_preceding_rows(event, staged.rows)
             self._charge(event.batch.owner, size)
         except StageError:
             self.drop(event.batch, (event.name,))
@@ -107,7 +107,7 @@ class Stages:
             raise StageError(404, f"the stage {event.name!r} was dropped while these rows came; stage it again")
         size = size_of(len(event.data), parts)
         try:
-            _check_place(event, staged.rows)
+            _check_preceding_rows(event, staged.rows)
             self._charge(event.batch.owner, size)
         except StageError:
             self.abandon(event, staged)
@@ -248,11 +248,11 @@ def add_rows(staged: Staged, parts: list[pa.RecordBatch], size: int) -> int:
     return staged.rows
 
 
-def _check_place(event: Stage, rows: int) -> None:
+def _check_preceding_rows(event: Stage, rows: int) -> None:
     """Refuses a frame that names another number of preceding rows than the stage has."""
     if event.before is not None and event.before != rows:
         raise StageError(
             422,
-            f"the stage {event.name!r} has {rows:,} rows, and these are to follow {event.before:,}; "
-            "stage all of them again, beginning with count 0",
+            f"the stage {event.name!r} has {rows:,} rows, but the frame has count {event.before:,}; "
+            "stage all rows again, from count 0",
         )

@@ -28,7 +28,7 @@ class Counters:
     queue_bytes: int = counter("bytes", "bytes queued for connections", kind="gauge")
     dropped: int = counter("messages", "messages dropped because the connection's queue was full")
     missed: int = counter(
-        "messages", "offsets requested by subscribers that the log cannot deliver: damaged, removed or not stored"
+        "messages", "offsets requested by subscribers that the log cannot deliver: damaged, removed or not durable"
     )
     lossy: int = counter(
         "messages", "messages delivered with a payload that the dialect could not carry unchanged"
@@ -116,7 +116,7 @@ class Times:
     """Histograms of the whole broker."""
 
     delivery_seconds: Histogram = histogram(
-        "seconds", "from reading a message to handing it to its subscribers' connections"
+        "seconds", "from reading a message to delivering it to its subscribers' connections"
     )
     loop_delay_seconds: Histogram = histogram(
         "seconds",

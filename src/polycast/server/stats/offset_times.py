@@ -1,14 +1,14 @@
 """The approximate time of each offset.
 
-Each sweep that finds new messages adds a mark: the messages between the previous mark's offset and this one were
-published at its time. Past a limit, marks that are close together are dropped: old times are less exact.
+Each sweep that finds new messages adds a sample: the messages since the previous sample's offset were published at
+its time. Past a limit, samples that are close together are dropped: old times are less exact.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 
-MARKS_AT_MOST = 4096
+SAMPLES_AT_MOST = 4096
 EXACTNESS = 100
 """The time of a message one hour old is exact to an hour divided by this."""
 
@@ -21,16 +21,16 @@ class OffsetTimes:
         self._times: list[float] = []
 
     def note(self, next_offset: int, now: float) -> None:
-        """The first mark is the start of the broker: earlier times are unknown."""
+        """The first sample is the start of the broker: earlier times are unknown."""
         if self._offsets and next_offset == self._offsets[-1]:
             return
         self._offsets.append(next_offset)
         self._times.append(now)
-        if len(self._offsets) > MARKS_AT_MOST:
+        if len(self._offsets) > SAMPLES_AT_MOST:
             self._thin(now)
 
     def _thin(self, now: float) -> None:
-        """Drops each mark whose neighbours are close enough to each other."""
+        """Drops samples that are close together."""
         remaining, last = [0], len(self._times) - 1
         for index in range(1, last):
             gap = self._times[index + 1] - self._times[remaining[-1]]

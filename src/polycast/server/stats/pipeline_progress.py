@@ -29,13 +29,13 @@ class Position(Struct, forbid_unknown_fields=True, frozen=True):
     offset: Annotated[int, Meta(ge=0, le=LARGEST)]
     """All messages before this offset are processed."""
     rows_per_second: Annotated[float, Meta(ge=0)] | None = None
-    """Of its last batch."""
+    """Rate of the last batch."""
     state: Literal["running", "stopped", "failed"] = "running"
     error: str = ""
     batch: Annotated[int, Meta(ge=0, le=LARGEST)] | None = None
     """Number of the last batch."""
     input_rows_per_second: Annotated[float, Meta(ge=0)] | None = None
-    """Since the batch before."""
+    """Rate of input since the batch before."""
 
     def lag(self, log_next: int) -> int:
         return max(0, log_next - self.offset)
