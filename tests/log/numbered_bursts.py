@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from polycast.log.files.columns import SourcedBurst
+from polycast.log.files.columns import SourcedBurst, new_packer
 from polycast.log.files.encoding import encode_bursts
 from polycast.log.files.format import NOTHING_BEFORE, SCHEMA, Layout, read_batch, read_header
 from polycast.model import Burst, Format
@@ -67,7 +67,7 @@ def _spread(burst: Burst, between: bytes, mutable: bool) -> None:
 def to_batch(pieces: list[SourcedBurst]) -> pa.RecordBatch:
     """As a reader of the log gets them."""
     layout = Layout.of(SCHEMA, 1)
-    group = memoryview(b"".join(encode_bursts(pieces, layout, NOTHING_BEFORE, 0).pieces))
+    group = memoryview(b"".join(encode_bursts(pieces, new_packer(), layout, NOTHING_BEFORE, 0).pieces))
     return read_batch(group, 0, read_header(group, 0, layout.seed), layout).replace_schema_metadata()
 
 

@@ -5,7 +5,9 @@ from polycast.log.files.bursts import ContiguousRows, Texts
 from polycast.log.files.columns import PackedBuffer, PlainBuffers, SourcedBurst
 from polycast.model import Burst
 
-def pack(pieces: Sequence[SourcedBurst]) -> tuple[int, list[PackedBuffer]]: ...
+class Packer:
+    def pack(self, pieces: Sequence[SourcedBurst]) -> tuple[int, list[PackedBuffer]]: ...
+
 def payloads(burst: Burst) -> PlainBuffers: ...
 def stretches(
     offsets: memoryview, topics: Texts, sequences: memoryview, formats: Texts

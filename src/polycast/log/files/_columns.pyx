@@ -1,17 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The compiled functions of columns.py and bursts.py, which document them.
 
-`pack` collects pointers, allocates, and then writes and packs all columns without the GIL. It releases the GIL once:
+`Packer.pack` collects pointers, takes memory, and then writes and packs all columns without the GIL. It releases the GIL once:
 while the event loop is busy, getting it back may take milliseconds.
 """
 
 from cpython.array cimport array, clone
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.limits cimport INT_MAX
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from array import array as new_array
@@ -36,6 +36,7 @@ cdef enum:
     MOST_DISTANCE = 65535
     LAST_LITERALS = 5  # at the end of a block
     LAST_MATCH = 12  # a match begins no later than this before the end
+    MEMORY_LIMIT = 16 * 1024 * 1024
 
 cdef const char *FRAME_HEAD = b"\x04\x22\x4d\x18\x60\x70\x73"  # magic; one independent block of at most 4 MiB
 
@@ -58,8 +59,30 @@ cdef struct Part:
     Py_ssize_t count
 
 
+cdef struct Region:
+    char *at
+    Py_ssize_t size  # without padding; 0: an empty buffer
+
+
+cdef inline Py_ssize_t padded(Py_ssize_t size) noexcept nogil:
+    return (size + ALIGNED - 1) // ALIGNED * ALIGNED
+
+
+cdef inline Py_ssize_t room_for(Py_ssize_t size) noexcept nogil:
+    return padded(PREFIX + size)
+
+
+cdef Region to_region(char *at, Py_ssize_t size, long long plain_size) noexcept nogil:
+    """A buffer of the body whose data stand behind the room for the prefix."""
+    cdef Region region
+    memcpy(at, &plain_size, PREFIX)
+    region.at, region.size = at, PREFIX + size if size else 0
+    memset(at + region.size, 0, padded(region.size) - region.size)
+    return region
+
+
 cdef class Column:
-    """Collects runs first: `used` of `room` entries. Then `allocate`, `write` and `pack` without the GIL, `finish`."""
+    """Collects runs first: `used` of `room` entries. `need`, `place` and `write` then fill memory of the caller."""
 
     cdef void *noted
     cdef Py_ssize_t used, room, item, rows
@@ -85,26 +108,23 @@ cdef class Repeats:
     The caller knows where bytes repeat, so nothing is searched: each repetition is one match of the block.
     """
 
+    cdef char *begins
     cdef char *plain
     cdef char *packed
     cdef char *out
     cdef Py_ssize_t size, anchor
+    cdef Region region
 
-    def __dealloc__(self):
-        free(self.plain)
-        free(self.packed)
-
-    cdef int allocate(self, Py_ssize_t size) except -1:
+    cdef Py_ssize_t need(self, Py_ssize_t size):
         self.size = size
-        self.plain = <char *> malloc(size + 1)
-        self.packed = <char *> malloc(size + size // 128 + FRAME_BYTES + 64)
-        if self.plain == NULL or self.packed == NULL:
-            raise MemoryError()
-        return 0
+        return room_for(size) + room_for(size + size // 128 + FRAME_BYTES + 64)
 
-    cdef void begin(self) noexcept nogil:
-        self.out = self.packed + BLOCK_AT
-        self.anchor = 0
+    cdef char *place(self, char *at):
+        """The memory behind it."""
+        self.begins, self.plain = at, at + PREFIX
+        self.packed = self.begins + room_for(self.size) + PREFIX
+        self.out, self.anchor = self.packed + BLOCK_AT, 0
+        return at + self.need(self.size)
 
     cdef inline void repeat(self, Py_ssize_t at, Py_ssize_t distance, Py_ssize_t count) noexcept nogil:
         """`count` bytes from `at` on are the same as those `distance` before."""
@@ -120,19 +140,19 @@ cdef class Repeats:
         self.anchor = at + count
 
     cdef void end(self) noexcept nogil:
+        """The frame, or the bytes as they are if the frame would not be smaller."""
         cdef unsigned int size
+        cdef Py_ssize_t frame
         self.out = put_literals(self.out, self.plain + self.anchor, self.size - self.anchor, 0)
         size = <unsigned int> (self.out - self.packed - BLOCK_AT)
         memcpy(self.packed, FRAME_HEAD, BLOCK_AT - sizeof(size))
         memcpy(self.packed + BLOCK_AT - sizeof(size), &size, sizeof(size))
         memset(self.out, 0, sizeof(size))
-        self.out += sizeof(size)
-
-    cdef tuple finish(self):
-        """The frame, or the bytes as they are if the frame would not be smaller."""
-        if self.size == 0 or self.size > BLOCK_LIMIT or self.out - self.packed >= self.size:
-            return to_body(self.plain, self.size, -1)
-        return to_body(self.packed, self.out - self.packed, self.size)
+        frame = self.out + sizeof(size) - self.packed
+        if self.size > BLOCK_LIMIT or frame >= self.size:
+            self.region = to_region(self.begins, self.size, -1)
+        else:
+            self.region = to_region(self.packed - PREFIX, frame, self.size)
 
 
 cdef char *put_literals(char *out, const char *literals, Py_ssize_t count, int match) noexcept nogil:
@@ -154,25 +174,6 @@ cdef char *put_length(char *out, Py_ssize_t rest) noexcept nogil:
     return out + 1
 
 
-cdef bytes new_body(Py_ssize_t size, long long plain_size):
-    """Room for a buffer of the body: its size before packing, or -1 if it is not packed; the data; padding."""
-    cdef Py_ssize_t padded = (PREFIX + size + ALIGNED - 1) // ALIGNED * ALIGNED
-    cdef bytes body = PyBytes_FromStringAndSize(NULL, padded)
-    cdef char *to = PyBytes_AS_STRING(body)
-    memcpy(to, &plain_size, PREFIX)
-    memset(to + PREFIX + size, 0, padded - PREFIX - size)
-    return body
-
-
-cdef tuple to_body(const char *data, Py_ssize_t size, long long plain_size):
-    cdef bytes body
-    if size == 0:
-        return b"", 0
-    body = new_body(size, plain_size)
-    memcpy(PyBytes_AS_STRING(body) + PREFIX, data, size)
-    return body, PREFIX + size
-
-
 cdef class Numbers(Column):
     cdef Repeats repeats
     cdef Py_ssize_t step
@@ -190,14 +191,16 @@ cdef class Numbers(Column):
         self.rows += count
         return 0
 
-    cdef int allocate(self) except -1:
-        return self.repeats.allocate(self.rows * NUMBER_BYTES)
+    cdef Py_ssize_t need(self):
+        return self.repeats.need(self.rows * NUMBER_BYTES)
+
+    cdef char *place(self, char *at):
+        return self.repeats.place(at)
 
     cdef void write(self) noexcept nogil:
         cdef Number *number = <Number *> self.noted
         cdef long long *to = <long long *> self.repeats.plain
         cdef Py_ssize_t i, k, at = 0
-        self.repeats.begin()
         for i in range(self.used):
             for k in range(number[i].count):
                 to[k] = number[i].first + k * self.step
@@ -217,29 +220,27 @@ cdef class Numbers(Column):
             if (first + k) & 0xFFFF:
                 self.repeats.repeat(at + k * NUMBER_BYTES + changed, NUMBER_BYTES, NUMBER_BYTES - changed)
 
-    cdef list finish(self):
-        return [self.repeats.finish()]
-
 
 cdef class Values(Column):
     """Values with a length. Edge 0 is set at the start."""
 
-    cdef bytes edges
     cdef int *edge
     cdef Py_ssize_t size
+    cdef Region edges
 
-    cdef int allocate_edges(self) except -1:
+    cdef Py_ssize_t need_edges(self) except -1:
         if self.size > INT_MAX:
             from polycast.log.files.columns import too_large
 
             raise too_large(self.size)
-        self.edges = new_body((self.rows + 1) * EDGE_BYTES, -1)
-        self.edge = <int *> (PyBytes_AS_STRING(self.edges) + PREFIX)
-        self.edge[0] = 0
-        return 0
+        return room_for((self.rows + 1) * EDGE_BYTES)
 
-    cdef tuple finish_edges(self):
-        return self.edges, PREFIX + (self.rows + 1) * EDGE_BYTES
+    cdef char *place_edges(self, char *at) except NULL:
+        cdef Py_ssize_t size = (self.rows + 1) * EDGE_BYTES
+        self.edges = to_region(at, size, -1)
+        self.edge = <int *> (at + PREFIX)
+        self.edge[0] = 0
+        return at + room_for(size)
 
 
 cdef class Texts(Values):
@@ -263,15 +264,16 @@ cdef class Texts(Values):
         self.size += text.size * count
         return 0
 
-    cdef int allocate(self) except -1:
-        self.allocate_edges()
-        return self.repeats.allocate(self.size)
+    cdef Py_ssize_t need(self) except -1:
+        return self.need_edges() + self.repeats.need(self.size)
+
+    cdef char *place(self, char *at) except NULL:
+        return self.repeats.place(self.place_edges(at))
 
     cdef void write(self) noexcept nogil:
         cdef Text *text = <Text *> self.noted
         cdef int *edge = self.edge
         cdef Py_ssize_t i, k, size, at = 0
-        self.repeats.begin()
         for i in range(self.used):
             size = text[i].size
             for k in range(text[i].count):
@@ -282,12 +284,9 @@ cdef class Texts(Values):
             at += size * text[i].count
         self.repeats.end()
 
-    cdef list finish(self):
-        return [self.finish_edges(), self.repeats.finish()]
-
 
 cdef class Payloads(Values):
-    cdef bytes data
+    cdef Region data
     cdef char *to
 
     def __cinit__(self):
@@ -316,11 +315,14 @@ cdef class Payloads(Values):
         self.size += size_of(part)
         return part.count
 
-    cdef int allocate(self) except -1:
-        self.allocate_edges()
-        self.data = new_body(self.size, -1)
-        self.to = PyBytes_AS_STRING(self.data) + PREFIX
-        return 0
+    cdef Py_ssize_t need(self) except -1:
+        return self.need_edges() + room_for(self.size)
+
+    cdef char *place(self, char *at) except NULL:
+        at = self.place_edges(at)
+        self.data = to_region(at, self.size, -1)
+        self.to = at + PREFIX
+        return at + room_for(self.size)
 
     cdef void write(self) noexcept nogil:
         cdef Part *part = <Part *> self.noted
@@ -337,9 +339,6 @@ cdef class Payloads(Values):
                 to += size
                 edge[k + 1] = <int> (to - self.to)
             edge += part[i].count
-
-    cdef list finish(self):
-        return [self.finish_edges(), (self.data, PREFIX + self.size) if self.size else (b"", 0)]
 
 
 cdef array to_quads(column):
@@ -371,45 +370,75 @@ cdef void repeat(char *to, const char *value, Py_ssize_t size, Py_ssize_t total)
         done *= 2
 
 
-def pack(pieces):
-    cdef Numbers offsets = Numbers(), sequences = Numbers(), times = Numbers(0)
-    cdef Texts topics = Texts(), dialects = Texts(), formats = Texts(), sources = Texts()
-    cdef Payloads payloads = Payloads()
-    cdef Py_ssize_t count
+cdef class Packer:
+    cdef object memory
 
-    for burst, source, micros in pieces:
-        count = payloads.add(burst)
-        offsets.add(burst.offset, count)
-        times.add(micros, count)
-        dialects.add(burst.dialect, count)
-        sources.add(source, count)
-        add_runs(burst, count, topics, formats, sequences)
-    for numbers in (offsets, sequences, times):
-        (<Numbers> numbers).allocate()
-    for texts in (topics, dialects, formats, sources):
-        (<Texts> texts).allocate()
-    payloads.allocate()
-    with nogil:
-        offsets.write()
-        topics.write()
-        sequences.write()
-        times.write()
-        dialects.write()
-        formats.write()
-        payloads.write()
-        sources.write()
-    return payloads.rows, [
-        *offsets.finish(), *topics.finish(), *sequences.finish(), *times.finish(),
-        *dialects.finish(), *formats.finish(), *payloads.finish(), *sources.finish(),
-    ]
+    def __cinit__(self):
+        self.memory = bytearray()
+
+    def pack(self, pieces):
+        cdef Numbers offsets = Numbers(), sequences = Numbers(), times = Numbers(0)
+        cdef Texts topics = Texts(), dialects = Texts(), formats = Texts(), sources = Texts()
+        cdef Payloads payloads = Payloads()
+        cdef Py_ssize_t count
+        cdef char *at
+
+        for burst, source, micros in pieces:
+            count = payloads.add(burst)
+            offsets.add(burst.offset, count)
+            times.add(micros, count)
+            dialects.add(burst.dialect, count)
+            sources.add(source, count)
+            add_runs(burst, count, topics, formats, sequences)
+        at = self.provide(
+            offsets.need() + topics.need() + sequences.need() + times.need()
+            + dialects.need() + formats.need() + payloads.need() + sources.need()
+        )
+        at = times.place(sequences.place(topics.place(offsets.place(at))))
+        sources.place(payloads.place(formats.place(dialects.place(at))))
+        with nogil:
+            offsets.write()
+            topics.write()
+            sequences.write()
+            times.write()
+            dialects.write()
+            formats.write()
+            payloads.write()
+            sources.write()
+        return payloads.rows, [
+            self.view(offsets.repeats.region),
+            self.view(topics.edges), self.view(topics.repeats.region),
+            self.view(sequences.repeats.region),
+            self.view(times.repeats.region),
+            self.view(dialects.edges), self.view(dialects.repeats.region),
+            self.view(formats.edges), self.view(formats.repeats.region),
+            self.view(payloads.edges), self.view(payloads.data),
+            self.view(sources.edges), self.view(sources.repeats.region),
+        ]
+
+    cdef char *provide(self, Py_ssize_t size) except NULL:
+        """Memory that was used before, if it is large enough, and not far too large for most groups."""
+        cdef Py_ssize_t room = len(self.memory)
+        if size > room or room > MEMORY_LIMIT > size:
+            self.memory = bytearray(size + size // 4)
+        return PyByteArray_AS_STRING(self.memory)
+
+    cdef tuple view(self, Region region):
+        cdef Py_ssize_t start = region.at - PyByteArray_AS_STRING(self.memory)
+        return memoryview(self.memory)[start : start + padded(region.size)], region.size
 
 
 def payloads(burst):
     cdef Payloads column = Payloads()
+    cdef bytes edges, data
     column.add(burst)
-    column.allocate()
+    column.need()
+    edges = PyBytes_FromStringAndSize(NULL, (column.rows + 1) * EDGE_BYTES)
+    data = PyBytes_FromStringAndSize(NULL, column.size)
+    column.edge, column.to = <int *> PyBytes_AS_STRING(edges), PyBytes_AS_STRING(data)
+    column.edge[0] = 0
     column.write()
-    return tuple([memoryview(data)[PREFIX:size] for data, size in column.finish()])
+    return edges, data
 
 
 cdef int add_runs(burst, Py_ssize_t rows, Texts topics, Texts formats, Numbers sequences) except -1:

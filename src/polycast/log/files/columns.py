@@ -12,7 +12,7 @@ copied once, out of the block that was received:
 
 A buffer in the body begins with its plain size as int64, or -1 if it is not packed, and is padded to 8 bytes.
 
-The C version of `pack` (`_columns.pyx`) knows from the runs where bytes repeat, and releases the GIL while it
+The C version (`_columns.pyx`) knows from the runs where bytes repeat, and releases the GIL while it
 copies. A test checks that both versions have the same meaning.
 """
 
@@ -23,7 +23,7 @@ import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, repeat, starmap
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -47,22 +47,33 @@ class SourcedBurst(NamedTuple):
     micros: int
 
 
-PackedBuffer = tuple[bytes, int]
+PackedBuffer = tuple[bytes | memoryview, int]
 """A buffer with its padding, and its size without."""
 
 PlainBuffers = tuple[bytes, ...]
 """Of one column: its numbers, or the edges between its values and then their bytes."""
 
 
-def pack_in_python(pieces: Sequence[SourcedBurst]) -> tuple[int, list[PackedBuffer]]:
-    """The number of rows, and the buffers of all columns in schema order."""
-    columns = _gather(pieces)
-    buffers = [
-        _to_packed(buffer) if buffer is column[-1] and field.name != "payload" else _to_body(buffer, PLAIN)
-        for field, column in zip(SCHEMA, columns, strict=True)
-        for buffer in column
-    ]
-    return len(columns[0][0]) // OFFSET_BYTES, buffers
+class Packer(Protocol):
+    """Writes all groups into the same memory, since new memory takes longer than packing.
+
+    Its buffers are valid until the next group.
+    """
+
+    def pack(self, pieces: Sequence[SourcedBurst]) -> tuple[int, list[PackedBuffer]]:
+        """The number of rows, and the buffers of all columns in schema order."""
+        ...
+
+
+class PackerInPython:
+    def pack(self, pieces: Sequence[SourcedBurst]) -> tuple[int, list[PackedBuffer]]:
+        columns = _gather(pieces)
+        buffers = [
+            _to_packed(buffer) if buffer is column[-1] and field.name != "payload" else _to_body(buffer, PLAIN)
+            for field, column in zip(SCHEMA, columns, strict=True)
+            for buffer in column
+        ]
+        return len(columns[0][0]) // OFFSET_BYTES, buffers
 
 
 def _to_packed(buffer: bytes) -> PackedBuffer:
@@ -153,7 +164,13 @@ try:
     from polycast.log.files import _columns
 except ImportError:
     COMPILED = False
-    pack, payloads = pack_in_python, payloads_in_python
+    payloads = payloads_in_python
+
+    def new_packer() -> Packer:
+        return PackerInPython()
 else:
     COMPILED = True
-    pack, payloads = _columns.pack, _columns.payloads
+    payloads = _columns.payloads
+
+    def new_packer() -> Packer:
+        return _columns.Packer()

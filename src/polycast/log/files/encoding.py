@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from polycast.log.files.columns import PackedBuffer, SourcedBurst, pack
+from polycast.log.files.columns import PackedBuffer, Packer, SourcedBurst
 from polycast.log.files.format import BLANK, KEY, OPENING, PREFIX_BYTES, SCHEMA, Layout
 from polycast.model import Buffer
 
@@ -40,10 +40,10 @@ class EncodedGroup(NamedTuple):
 
 
 def encode_bursts(
-    bursts: Sequence[SourcedBurst], layout: Layout, previous: str, first: int, **more: Any
+    bursts: Sequence[SourcedBurst], packer: Packer, layout: Layout, previous: str, first: int, **more: Any
 ) -> EncodedGroup:
-    """`more` are the optional keys of the header."""
-    rows, buffers = pack(bursts)
+    """Valid until the packer packs again. `more` are the optional keys of the header."""
+    rows, buffers = packer.pack(bursts)
     text = _header_text(previous, first, rows, more)
     text += b" " * (-len(text) % HEADER_STEP)
     head = _template(len(text)).fill(text, rows, buffers)

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from polycast.log.durable import Durable
-from polycast.log.files.columns import SourcedBurst
+from polycast.log.files.columns import Packer, SourcedBurst, new_packer
 from polycast.log.files.disk import Disk
 from polycast.log.files.encoding import EncodedGroup, encode_bursts, encode_rows
 from polycast.log.files.folder import HOT, file_name
@@ -45,6 +45,7 @@ class Writer:
         """`exact`: after a group that could not be written, no other is: a node has every row, or stops."""
         self._folder = folder
         self._layout = layout
+        self._packer = new_packer()
         self._settings = settings
         self._disk = disk
         self._queue: SimpleQueue[Sequence[Entry] | Callable[[], None] | None] = SimpleQueue()
@@ -166,7 +167,7 @@ class Writer:
             if entry.batch
         ]
         more = {"gap": self.gap, "batches": ids, "position": entries[-1].position}
-        message = _encode(entries, self._layout, self.checksum, first, more)
+        message = _encode(entries, self._packer, self._layout, self.checksum, first, more)
         segment.append(message.pieces)
         self.checksum, self.gap = message.checksum, None
         self._written_next = entries[-1].next
@@ -257,9 +258,11 @@ def _to_groups(entries: list[Entry]) -> Iterator[list[Entry]]:
         yield group
 
 
-def _encode(entries: list[Entry], layout: Layout, previous: str, first: int, more: dict[str, Any]) -> EncodedGroup:
+def _encode(
+    entries: list[Entry], packer: Packer, layout: Layout, previous: str, first: int, more: dict[str, Any]
+) -> EncodedGroup:
     bulk, source, micros = entries[0].bulk, entries[0].source, entries[0].micros
     if bulk:
         return encode_rows(to_rows(bulk, source, micros), layout, previous, first, **more)
     bursts = [SourcedBurst(burst, entry.source, entry.micros) for entry in entries for burst in entry.bursts]
-    return encode_bursts(bursts, layout, previous, first, **more)
+    return encode_bursts(bursts, packer, layout, previous, first, **more)
