@@ -29,14 +29,31 @@ def test_a_cell_is_compared_with_its_installed_peers() -> None:
 
 def test_a_logged_cell_compares_the_log_on_and_off() -> None:
     simplest, hermod = plans("logged-1:100")
-    assert (names(simplest.ours), names(simplest.others)) == (["simplest"], ["log off"])
-    assert (names(hermod.ours), names(hermod.others)) == (["hermod"], ["log off"])
-    assert [target.wire for target in hermod.targets] == ["hermod", "hermod"]
+    assert (names(simplest.ours), names(simplest.others)) == (["simplest"], ["log off", "disk"])
+    assert (names(hermod.ours), names(hermod.others)) == (["hermod"], ["log off", "disk"])
+    assert [target.wire for target in hermod.targets] == ["hermod", "hermod", "disk"]
     assert hermod.cell.dialects == ("hermod",)
 
 
+def test_large_messages_in_the_log_are_also_beside_a_peer() -> None:
+    found = plans("logged-16KiB")
+    assert [names(plan.ours) for plan in found] == [["simplest"], ["hermod"], ["nanomsg"], ["fanout"]]
+    assert {tuple(names(plan.others)) for plan in found} == {("log off", "nats", "disk")}
+
+
+def test_delays_with_the_log_off_and_on_are_beside_the_peers() -> None:
+    (plan,) = plans("open-50k:10")
+    assert (names(plan.ours), names(plan.others)) == (["simplest", "log on"], ["nats", "relay"])
+
+
+def test_delays_until_durable_are_beside_one_fdatasync() -> None:
+    (plan,) = plans("durable")
+    assert (names(plan.ours), names(plan.others)) == (["simplest", "hermod ack"], ["fdatasync"])
+
+
 def test_turns() -> None:
-    assert [plan.turns for plan in plans("acked", "replay", "start")] == [2, 1, 3]
+    found = plans("acked", "replay", "start", "cluster-catch-up")
+    assert [plan.turns for plan in found] == [2, 1, 3, 2]
 
 
 def test_every_peer_of_a_cell_is_known() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from polycast.bench.acked_publishing import window_blocks
 from polycast.bench.cells import CELLS, LIVE_CELLS, LOG_CELLS, STORE_BATCH, Cell, choose_cells
+from polycast.bench.delays import Percentiles
 from polycast.bench.driver import cycles_per_chunk, window_chunks
 from polycast.bench.job import Job, Outcome
 from polycast.bench.pump import Flow
@@ -52,9 +53,23 @@ def test_choose_cells_keeps_the_order_of_the_list() -> None:
     assert choose_cells(None) == list(CELLS)
 
 
-def test_every_dialect_is_in_the_two_cells_that_compare_them() -> None:
-    for cell in LIVE_CELLS:
-        assert cell.dialects == (DIALECTS if cell.name in ("1:1", "1:100") else ("simplest",))
+def test_every_dialect_is_in_the_cells_that_compare_them() -> None:
+    dialects = {cell.name: cell.dialects for cell in LIVE_CELLS}
+    for name in ("1:1", "1:100", "1000-topics", "16KiB"):
+        assert dialects.pop(name) == DIALECTS
+    assert dialects.pop("100-own") == ("simplest", "ubre", "hermod", "fanout")
+    assert set(dialects.values()) == {("simplest",)}
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_every_declared_dialect_suits_its_cell(cell: Cell) -> None:
+    assert all(map(cell.suits, cell.dialects))
+
+
+def test_cells_of_delays_have_a_rate_and_longer_turns() -> None:
+    rates = {(cell.rate, cell.subscribers) for cell in CELLS if cell.kind == "open-loop"}
+    assert rates == {(1_000, 1), (1_000, 10), (50_000, 1), (50_000, 10)}
+    assert all(bool(cell.rate) == (cell.seconds(1.0) > 1) for cell in CELLS)
 
 
 def test_named_dialects_are_in_every_cell_that_suits_them() -> None:
@@ -125,6 +140,6 @@ def test_publishers_too_get_smaller_windows_when_slow() -> None:
 def test_job_and_outcome_survive_json() -> None:
     job = Job("nats", 1, 2, CELLS[-1], seconds=0.5)
     assert msgspec.json.decode(msgspec.json.encode(job), type=Job) == job
-    outcome = Outcome(published=3, delivered=6, elapsed=0.5, window=9)
+    outcome = Outcome(published=3, delivered=6, elapsed=0.5, window=9, delays=Percentiles(1.0, 2.0, 3.0))
     assert msgspec.json.decode(msgspec.json.encode(outcome), type=Outcome) == outcome
     assert outcome.rate == 12.0

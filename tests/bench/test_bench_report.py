@@ -12,6 +12,7 @@ from rich.console import Console
 
 from polycast.bench.cells import CELLS
 from polycast.bench.cpu_time import CpuTime
+from polycast.bench.delays import Percentiles
 from polycast.bench.job import Outcome
 from polycast.bench.machine import describe_machine
 from polycast.bench.report import BenchReport, CellReport, Ratio
@@ -237,11 +238,61 @@ def test_a_report_without_cpu_times_has_no_such_table() -> None:
     assert not any("ns/message" in note for note in notes(report))
 
 
+def delay_report() -> CellReport:
+    cell = next(cell for cell in CELLS if cell.name == "open-50k:10")
+
+    def delayed(p99: float) -> Outcome:
+        delays = Percentiles(0.000_1, p99, 0.012)
+        return replace(outcome(1), delays=delays, sent_late=delays, cpu=CpuTime(0.5, 0.5))
+
+    rounds = {"simplest": (0.002, 0.001, 0.003), "log on": (0.008, 0.004, 0.006), "nats": (0.004, 0.001, 0.002)}
+    outcomes = {name: [*map(delayed, p99), BROKEN] for name, p99 in rounds.items()}
+    return CellReport(cell, {**outcomes, "redis": outcomes["nats"]}, ours=("simplest", "log on"))
+
+
+def logged_report() -> CellReport:
+    cell = next(cell for cell in CELLS if cell.name == "logged-1:1")
+    written = [replace(outcome(9), log_bytes=size, stored_bytes=125.0) for size in (100_000_000, 300_000_000)]
+    disk = [replace(outcome(9), log_bytes=400_000_000)] * 2
+    return CellReport(cell, {"simplest": written, "log off": [outcome(18)] * 2, "disk": disk}, ours=("simplest",))
+
+
+def test_delays_are_compared_by_their_p99_round_by_round() -> None:
+    assert delay_report().ratio("simplest", "nats") == Ratio(median=1.0, low=0.5, high=1.5)
+    assert delay_report().median_delays("log on") == Percentiles(0.000_1, 0.006, 0.012)
+
+
+def test_delays_are_shown_in_microseconds() -> None:
+    report = replace(whole_report(), cells=[delay_report()])
+    file = io.StringIO()
+    print_tables(report, Console(file=file, width=80))
+    lines = [line.split() for line in file.getvalue().splitlines()]
+    assert ["open-50k:10", "simplest", "100", "2,000", "12,000", "1.00x", "1.00x"] in lines
+    assert ["nats", "100", "2,000", "12,000"] in lines
+    assert ["nats", "50%", "50%", "500,000,000", "2,000"] in lines
+    assert "4 rounds of 2 s" in file.getvalue()
+    assert any("below 1 Polycast is faster" in note for note in notes(report))
+    assert report.to_dict()["cells"][0]["polycast"]["simplest"]["median_delays"]["p99"] == 0.002
+
+
+def test_the_log_is_shown_as_a_share_of_the_disk() -> None:
+    """The disk is no broker: it has no line of its own, and nothing is compared with it but the log."""
+    report = replace(whole_report(), cells=[logged_report()])
+    assert logged_report().peers == ["log off"]
+    assert logged_report().disk_share("simplest") == Ratio(median=0.5, low=0.25, high=0.75)
+    file = io.StringIO()
+    print_tables(report, Console(file=file, width=80))
+    lines = [line.split() for line in file.getvalue().splitlines()]
+    assert ["logged-1:1", "simplest", "160", "200", "400", "50%", "125"] in lines
+    assert ["25%-75%"] in lines
+    assert report.to_dict()["cells"][0]["polycast"]["simplest"]["disk_share"]["median"] == 0.5
+
+
 def test_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="pip install matplotlib")
     from polycast.bench.plot import draw
 
-    report = replace(whole_report(), cells=[cell_report(), acked_report(), start_report()])
+    report = replace(whole_report(), cells=[cell_report(), delay_report(), acked_report(), start_report()])
     draw(report, tmp_path / "bench.svg", tmp_path / "bench.png")
     assert (tmp_path / "bench.svg").read_text().startswith("<?xml")
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")

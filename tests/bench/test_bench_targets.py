@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from polycast.bench.ack_latency import RATE
+from polycast.bench.catch_up import TARGETS as CATCH_UP_TARGETS
+from polycast.bench.catch_up import measure_catch_up
 from polycast.bench.cells import Cell
 from polycast.bench.report import CellReport
 from polycast.bench.rounds import CellPlan, measure_plan, plan_cells
@@ -23,6 +25,9 @@ LOGGED = Cell("small-logged", "log on", kind="logged", topics=3, subscribers=4, 
 REPLAY = Cell("small-replay", "replay", kind="replay", dialects=("hermod",), stored=12_000)
 START = Cell("small-start", "start", kind="start", topics=2, dialects=("hermod",), stored=2_000)
 LATENCY = Cell("small-latency", "1 publisher", kind="latency", dialects=("hermod",))
+OPEN = Cell("small-open", "open loop", kind="open-loop", subscribers=2, rate=1000)
+DURABLE = Cell("small-durable", "durable", kind="durable", dialects=("simplest", "hermod"), rate=500)
+CATCH_UP = Cell("small-catch-up", "catch-up", kind="catch-up", topics=2, dialects=("hermod",), stored=20_000)
 SECONDS = 0.2
 KEEPERS = [peer for peer in PEERS if "jetstream" in peer.settings]
 OTHERS = [peer for peer in PEERS if peer not in KEEPERS]
@@ -106,6 +111,39 @@ def test_log_on_beside_log_off(tmp_path: Path) -> None:
         report = measure(plan)
         assert report.ratio(report.ours[0], "log off")
         assert report.behind_seconds("log off") == 0 < report.behind_seconds(report.ours[0])
+
+        assert report.disk_share(report.ours[0])
+        assert (report.median_stored_bytes(report.ours[0]) or 0) > LOGGED.payload_bytes
+
+
+@pytest.mark.slow
+def test_delays_of_deliveries(tmp_path: Path) -> None:
+    (plan,) = plan_cells([OPEN], {}, tmp_path)
+    report = measure(plan)
+    for name in ("simplest", "log on", "relay"):
+        (outcome,) = report.outcomes[name]
+        assert outcome.delivered == 2 * outcome.published
+        assert report.median_delays(name)
+        assert report.median_sent_late(name)
+    assert report.ratio("log on", "relay")
+
+
+@pytest.mark.slow
+def test_delays_until_durable(tmp_path: Path) -> None:
+    (plan,) = plan_cells([DURABLE], {}, tmp_path)
+    report = measure(plan)
+    for name in ("simplest", "hermod ack"):
+        assert report.median_delays(name)
+        assert report.ratio(name, "fdatasync")
+
+
+@pytest.mark.slow
+@pytest.mark.interop
+def test_a_node_catches_up(tmp_path: Path) -> None:
+    report = measure_catch_up(CATCH_UP, rounds=2, scratch=tmp_path, show=show)
+    assert {target: report.errors(target) for target in CATCH_UP_TARGETS} == {"node": [], "reader": []}
+    assert report.ratio("node", "reader")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

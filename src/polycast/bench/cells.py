@@ -14,6 +14,12 @@ acked   one connection per topic publishes and waits for acknowledgements; no su
 latency one connection publishes a hundred messages a second, and waits for each acknowledgement
 replay  one subscriber reads everything that is `stored`
 start   from process start until ready, with `stored` messages and with an empty log
+catch-up  an empty node joins a cluster whose stream has `stored` messages
+
+Two kinds publish messages when they are due, `rate` per second, and measure delays from the due time:
+
+open-loop  until the delivery, with the log off and on
+durable    until a message is durable: its delivery with `delivery = "committed"`, or its acknowledgement (hermod)
 
 A cell with `cluster` runs on three nodes and three servers of NATS, beside three servers alone.
 
@@ -35,17 +41,24 @@ PAYLOAD_PATTERN = b"0123456789abcdef"  # no text protocol escapes these
 STORE_BATCH = 100
 """Messages per batch while filling a log; the same number of batches on each topic."""
 
-Kind = Literal["live", "logged", "acked", "latency", "replay", "start"]
+Kind = Literal["live", "open-loop", "logged", "durable", "acked", "latency", "replay", "start", "catch-up"]
 
 HEADINGS: dict[Kind, str] = {
     "live": "deliveries per second",
+    "open-loop": "us from due time to delivery",
     "logged": "deliveries per second, log on beside log off",
+    "durable": "us from due time until durable",
     "acked": "acknowledged messages per second",
     "latency": "from a message to its acknowledgement, at 100 messages per second",
     "replay": "messages per second from the log",
     "start": "starts per second",
+    "catch-up": "messages of the stream per second, until an empty node has applied all",
 }
-"""Kinds in the order of the report, with the unit of their rates."""
+"""Kinds in the order of the report, with the unit of their rates or delays."""
+
+TIMED_BY_DELAY: tuple[Kind, ...] = ("open-loop", "durable")
+DELAY_TURNS = 2
+"""Turns of these kinds last so many times `--seconds`: few messages decide the high percentiles."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +81,8 @@ class Cell:
     stored: int = 0
     """Messages in the log before the clock starts."""
     cluster: bool = False
+    rate: int = 0
+    """Messages due per second; 0: as fast as the target takes them."""
 
     @property
     def topic_names(self) -> list[str]:
@@ -87,9 +102,13 @@ class Cell:
     def deliveries_per_cycle(self) -> int:
         return self.subscribers * (self.topics if self.spread == "all" else 1)
 
+    def seconds(self, seconds: float) -> float:
+        """The duration of a turn."""
+        return seconds * DELAY_TURNS if self.kind in TIMED_BY_DELAY else seconds
+
     def suits(self, dialect: str) -> bool:
         """`spread="own"` needs topic filters; acknowledgements and replay need hermod."""
-        if self.kind in ("acked", "latency", "replay", "start"):
+        if self.kind in ("acked", "latency", "replay", "start", "catch-up"):
             return dialect == "hermod"
         return self.spread == "all" or WIRES[dialect].filters
 
@@ -108,21 +127,65 @@ LIVE_CELLS = (
     Cell("1:10", "10 subscribers, 1 topic, 100 B", subscribers=10),
     Cell("1:100", "100 subscribers, 1 topic, 100 B", subscribers=100, dialects=DIALECTS),
     Cell("100x100", "100 topics x 100 subscribers, 100 B", topics=100, subscribers=100),
-    Cell("1000-topics", "1 subscriber, 1,000 topics, 100 B", topics=1000),
+    Cell("1000-topics", "1 subscriber, 1,000 topics, 100 B", topics=1000, dialects=DIALECTS),
     Cell("16B", "1 subscriber, 1 topic, 16 B", payload_bytes=16),
-    Cell("16KiB", "1 subscriber, 1 topic, 16 KiB", payload_bytes=16 * 1024),
-    Cell("100-own", "100 topics, a subscriber each, 100 B", topics=100, subscribers=100, spread="own"),
+    Cell("16KiB", "1 subscriber, 1 topic, 16 KiB", payload_bytes=16 * 1024, dialects=DIALECTS),
+    Cell(
+        "100-own",
+        "100 topics, a subscriber each, 100 B",
+        topics=100,
+        subscribers=100,
+        spread="own",
+        dialects=tuple(dialect for dialect in DIALECTS if WIRES[dialect].filters),
+    ),
+)
+
+_OPEN = Cell("open", "open loop", kind="open-loop", peers=("nats", "redis"))
+
+DELAY_CELLS = (
+    replace(_OPEN, name="open-1k", title="1,000 messages per second, 1 subscriber, 100 B", rate=1_000),
+    replace(
+        _OPEN,
+        name="open-1k:10",
+        title="1,000 messages per second, 10 subscribers, 100 B",
+        rate=1_000,
+        subscribers=10,
+    ),
+    replace(_OPEN, name="open-50k", title="50,000 messages per second, 1 subscriber, 100 B", rate=50_000),
+    replace(
+        _OPEN,
+        name="open-50k:10",
+        title="50,000 messages per second, 10 subscribers, 100 B",
+        rate=50_000,
+        subscribers=10,
+    ),
+    Cell(
+        "durable",
+        "1,000 messages per second, 100 B",
+        kind="durable",
+        dialects=("simplest", "hermod"),
+        peers=(),
+        rate=1_000,
+    ),
 )
 
 _LOGGED = Cell("logged", "log on", kind="logged", dialects=("simplest", "hermod"), peers=())
+_LOGGED_ALL = replace(_LOGGED, dialects=("simplest", "hermod", "nanomsg", "fanout"))
 _STORED = Cell("stored", "stored", kind="replay", dialects=("hermod",), peers=())
 _ACKED = Cell("acked", "acknowledged", kind="acked", dialects=("hermod",), topics=8, window=1000)
 _LAZY = ("jetstream", "js-lazy")
 _ATOMIC = (*_LAZY, "js-atomic")
 
 LOG_CELLS = (
-    replace(_LOGGED, name="logged-1:1", title="log on: 1 subscriber, 100 B"),
+    replace(_LOGGED_ALL, name="logged-1:1", title="log on: 1 subscriber, 100 B"),
     replace(_LOGGED, name="logged-1:100", title="log on: 100 subscribers, 100 B", subscribers=100),
+    replace(
+        _LOGGED_ALL,
+        name="logged-16KiB",
+        title="log on: 1 subscriber, 16 KiB",
+        payload_bytes=16 * 1024,
+        peers=("nats",),
+    ),
     replace(_ACKED, title="8 publishers, 1,000 ahead each, 100 B", peers=_LAZY),
     replace(
         _ACKED,
@@ -167,9 +230,18 @@ CLUSTER_CELLS = (
         peers=("js-cluster",),
         cluster=True,
     ),
+    replace(
+        _STORED,
+        name="cluster-catch-up",
+        title="cluster: an empty node joins, 100 B",
+        kind="catch-up",
+        topics=8,
+        stored=3_000_000,
+        cluster=True,
+    ),
 )
 
-CELLS = LIVE_CELLS + LOG_CELLS + CLUSTER_CELLS
+CELLS = LIVE_CELLS + DELAY_CELLS + LOG_CELLS + CLUSTER_CELLS
 
 
 def choose_cells(names: Sequence[str] | None, dialects: Sequence[str] | None = None) -> list[Cell]:

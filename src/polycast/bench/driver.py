@@ -4,8 +4,8 @@
 
 Live traffic: first `preflight`, then a warm-up with the same traffic, then the timed run (see `pump`). The
 warm-up also gives the speed of the target. A window that takes a slow target longer than the whole measurement
-would measure draining only, so a slow target gets a smaller window. `acked_publishing` and `log_replay` measure
-the other kinds.
+would measure draining only, so a slow target gets a smaller window. `open_loop`, `acked_publishing` and
+`log_replay` measure the other kinds, `disk_speed` the disk.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from contextlib import closing
 
 import msgspec
 
-from polycast.bench import ack_latency, acked_publishing, log_replay
+from polycast.bench import ack_latency, acked_publishing, log_replay, open_loop
 from polycast.bench.cells import Cell, Kind
+from polycast.bench.disk_speed import REFERENCES
 from polycast.bench.expected_bytes import ExpectedBytes
 from polycast.bench.job import Job, Outcome
 from polycast.bench.preflight import verify
@@ -55,7 +56,7 @@ def _traffic(wire: WireFormat, cell: Cell, per_subscriber: ExpectedBytes) -> Tra
 
 def _time(job: Job, participants: Participants, traffic: Traffic) -> Outcome:
     sockets = [subscriber.connection.socket for subscriber in participants.subscribers]
-    with closing(Pump(participants.publisher.socket, sockets, traffic, job.processes)) as pump:
+    with closing(Pump(participants.publisher.socket, sockets, traffic, job.processes, job.metrics_port)) as pump:
         warm_up = pump.run(job.seconds * WARM_UP_SHARE, WARM_UP_WINDOW_CHUNKS)
         window = window_chunks(job, warm_up)
         flow = pump.run(job.seconds, window)
@@ -66,22 +67,33 @@ def _time(job: Job, participants: Participants, traffic: Traffic) -> Outcome:
         elapsed=flow.elapsed,
         window=window * cycles * job.cell.topics,
         cpu=flow.cpu,
+        log_bytes=flow.log_bytes,
     )
+
+
+def _read_stream(job: Job) -> Outcome:
+    from polycast.bench import stream_reader  # nats-py is optional, and large
+
+    return stream_reader.measure(job)
 
 
 MEASURES: dict[Kind, Callable[[Job], Outcome]] = {
     "live": measure_live,
+    "open-loop": open_loop.measure,
     "logged": measure_live,
+    "durable": open_loop.measure_durable,
     "acked": acked_publishing.measure,
     "latency": ack_latency.measure,
     "replay": log_replay.measure,
+    "catch-up": _read_stream,
 }
 
 
 def main() -> None:
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     try:
-        outcome = MEASURES[job.cell.kind](job)
+        measure = REFERENCES.get(job.wire) or MEASURES[job.cell.kind]
+        outcome = measure(job)
     except (PolycastError, OSError) as error:
         outcome = Outcome(error=str(error))
     sys.stdout.buffer.write(msgspec.json.encode(outcome) + b"\n")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from polycast.bench.cells import Cell
 from polycast.bench.cpu_time import CpuTime
+from polycast.bench.delays import Percentiles
 
 WINDOW_BYTES = 1024 * 1024
 """How far the publisher may be ahead of the slowest subscriber, in topic and payload bytes; the same for every
@@ -26,6 +27,10 @@ class Job:
     window_bytes: int = WINDOW_BYTES
     processes: tuple[int, ...] = ()
     """The ids of the target's processes."""
+    metrics_port: int | None = None
+    """The http listener of a broker with a log."""
+    folder: str = ""
+    """For the references of `disk_speed`."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,22 @@ class Outcome:
     """Resident memory of the target; 0: not measured."""
     cpu: CpuTime = CpuTime()
     """While the clock ran."""
+    delays: Percentiles | None = None
+    """From the due time to the delivery or acknowledgement; None: not measured."""
+    sent_late: Percentiles | None = None
+    """From the due time until the driver sent the message."""
+    log_bytes: int = 0
+    """Written to the log while the clock ran; 0: not measured."""
+    stored_bytes: float = 0.0
+    """Bytes of the log per message, when all were durable; 0: not measured."""
     error: str = ""
 
     @property
     def rate(self) -> float:
         """Deliveries per second; for other kinds see `cells.HEADINGS`."""
         return self.delivered / self.elapsed
+
+    @property
+    def log_rate(self) -> float:
+        """Bytes per second."""
+        return self.log_bytes / self.elapsed

@@ -1,4 +1,4 @@
-"""The report as a plot: rates on the left, ratios of Polycast to each peer with their range on the right.
+"""The report as a plot: rates or delays on the left, ratios to each peer with their range on the right.
 
 matplotlib is imported when drawing only: it is large, and optional.
 """
@@ -10,6 +10,7 @@ from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polycast.bench.cells import TIMED_BY_DELAY
 from polycast.bench.report import BenchReport, CellReport, Section
 from polycast.bench.report_table import times
 from polycast.errors import StartError
@@ -55,22 +56,26 @@ def draw(report: BenchReport, *paths: Path) -> None:
 
 
 def _rows(section: Section) -> list[PlotRow]:
-    return [PlotRow(cell, target) for cell in section.cells for target in ("", *cell.outcomes)]
+    return [PlotRow(cell, target) for cell in section.cells for target in ("", *cell.brokers)]
 
 
 def _draw_section(section: Section, rows: list[PlotRow], rates: Axes, ratios: Axes) -> None:
     colours = dict(zip(section.peers, PEER_COLOURS, strict=False))
+    delayed = section.kind in TIMED_BY_DELAY
     for position, row in enumerate(rows):
         if row.target:
-            _draw_rate(rates, row, position, colours.get(row.target, OUR_COLOUR))
+            (_draw_delays if delayed else _draw_rate)(rates, row, position, colours.get(row.target, OUR_COLOUR))
         if row.target in row.cell.ours:
             _draw_ratios(ratios, row, position, colours)
-    _label(rates, f"{section.heading}: median, and best as a mark (log scale)")
-    _label(ratios, "rate divided by the peer's: median and range (log scale)")
+    marks = "p50, p99 and p99.9" if delayed else "median, and best as a mark"
+    _label(rates, f"{section.heading}: {marks} (log scale)")
+    compared = "p99" if delayed else "rate"
+    _label(ratios, f"{compared} divided by the peer's: median and range (log scale)")
     _name_rows(rates, rows)
     ratios.axvline(1.0, color="black", linewidth=1)
     ratios.margins(x=0.1)  # room for the numbers
-    rates.set_xlim(left=_left_rate(rows))
+    if not delayed:
+        rates.set_xlim(left=_left_rate(rows))
     ratios.tick_params(axis="y", length=0)
     rates.set_ylim(len(rows) - 0.5, -0.5)
     _draw_legend(ratios, colours)
@@ -87,6 +92,14 @@ def _draw_rate(axes: Axes, row: PlotRow, position: int, colour: str) -> None:
     if median and best:
         axes.barh(position, median, BAR_SHARE, color=colour)
         axes.plot(best, position, "|", color=colour, markersize=7)
+
+
+def _draw_delays(axes: Axes, row: PlotRow, position: int, colour: str) -> None:
+    if delays := row.cell.median_delays(row.target):
+        times_us = [seconds * 1e6 for seconds in (delays.p50, delays.p99, delays.p999)]
+        axes.plot([times_us[0], times_us[-1]], [position, position], "-", color=colour, linewidth=1.5)
+        for marker, time in zip("|o>", times_us, strict=True):
+            axes.plot([time], [position], marker, color=colour, markersize=6)
 
 
 def _draw_ratios(axes: Axes, row: PlotRow, position: int, colours: dict[str, str]) -> None:

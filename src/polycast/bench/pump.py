@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from polycast.bench.cpu_time import CpuTime, measure_cpu_time
+from polycast.bench.log_counters import read_log_counters
 from polycast.errors import RemoteError
 
 DISCARD = socket.MSG_TRUNC if sys.platform == "linux" else 0
@@ -47,6 +48,8 @@ class Flow:
     chunks: int
     elapsed: float
     cpu: CpuTime = CpuTime()
+    log_bytes: int = 0
+    """Written to the log of the target; 0: not measured."""
 
 
 class Pump:
@@ -56,10 +59,12 @@ class Pump:
         subscribers: list[socket.socket],
         traffic: Traffic,
         processes: Sequence[int] = (),
+        metrics_port: int | None = None,
     ) -> None:
-        """`processes`: those of the target."""
+        """`processes`: those of the target; `metrics_port`: if it has a log."""
         self._publisher = publisher
         self._processes = processes
+        self._metrics_port = metrics_port
         self._traffic = traffic
         self._buffer = bytearray(READ_BYTES)
         self._received = [0] * len(subscribers)
@@ -91,6 +96,7 @@ class Pump:
         return flow
 
     def _flow(self, seconds: float, window: int) -> Flow:
+        log = read_log_counters(self._metrics_port)
         cpu = measure_cpu_time(self._processes)
         start = now = perf_counter()
         stop = start + seconds
@@ -104,7 +110,9 @@ class Pump:
             now = perf_counter()
             if now > stop + DRAIN_LIMIT_SECONDS:
                 raise RemoteError(f"not drained after {DRAIN_LIMIT_SECONDS:g} s: {self._progress()}")
-        return Flow(len(edges), now - start, measure_cpu_time(self._processes).since(cpu))
+        cpu = measure_cpu_time(self._processes).since(cpu)
+        log = read_log_counters(self._metrics_port).since(log)
+        return Flow(len(edges), now - start, cpu, log.written_bytes)
 
     def _poll(self, room: bool, timeout: float) -> bool:
         """Handles all ready sockets; False: none became ready."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from polycast.bench.cells import TIMED_BY_DELAY, Kind
+from polycast.bench.disk_speed import DISK
 from polycast.bench.machine import Machine
 from polycast.bench.report import BenchReport, CellReport, Section
 
 UNITS = (("M", 1_000_000), ("k", 1_000))
 DECIMALS = ((10, 2), (100, 1))
 """(limit, decimals for ratios below it)."""
-TIMED = ("live", "logged", "acked", "latency")
+TIMED = ("live", "open-loop", "logged", "durable", "acked", "latency")
 """Kinds whose rounds last `--seconds`."""
 BEHIND_SECONDS = 0.1
 """Report that the log was behind from this time on."""
@@ -24,31 +26,54 @@ STARTS = "from process start until ready, and the memory after it"
 
 def make_tables(report: BenchReport, section: Section) -> Iterator[Table]:
     yield make_table(report, section)
-    if any(cell.median_cpu(target) for cell in section.cells for target in cell.outcomes):
+    if any(cell.disk_share(target) for cell in section.cells for target in cell.ours):
+        yield make_log_table(section)
+    if any(cell.median_cpu(target) for cell in section.cells for target in cell.brokers):
         yield make_cpu_table(section)
 
 
 def make_table(report: BenchReport, section: Section) -> Table:
     """Lines of Polycast show the ratio to each peer, with the range of all rounds below."""
-    starts, timed = section.kind == "start", section.kind in ("start", "latency")
-    title = f"{STARTS if starts else section.heading}, {report.rounds} rounds"
-    if section.kind in TIMED:
-        title += f" of {report.seconds:g} s"
-    table = _new_table(title, "median", "best", "MB" if timed else "MB/s", *section.peers)
+    headings, figures = _columns(section.kind)
+    table = _new_table(_title(report, section), *headings, *section.peers)
     for cell in section.cells:
-        for number, target in enumerate(cell.outcomes):
+        for number, target in enumerate(cell.brokers):
             name = cell.cell.name if number == 0 else ""
-            figures = _durations(cell, target) if timed else _rates(cell, target)
-            table.add_row(name, target, *figures, *_ratios(cell, target, section.peers))
+            table.add_row(name, target, *figures(cell, target), *_ratios(cell, target, section.peers))
         table.add_section()
+    return table
+
+
+def _title(report: BenchReport, section: Section) -> str:
+    heading = STARTS if section.kind == "start" else section.heading
+    seconds = f" of {section.cells[0].cell.seconds(report.seconds):g} s" if section.kind in TIMED else ""
+    return f"{heading}, {report.rounds} rounds{seconds}"
+
+
+def _columns(kind: Kind) -> tuple[tuple[str, ...], Callable[[CellReport, str], Iterator[str]]]:
+    if kind in TIMED_BY_DELAY:
+        return ("p50", "p99", "p99.9"), _delays
+    if kind in ("start", "latency"):
+        return ("median", "best", "MB"), _durations
+    return ("median", "best", "MB/s"), _rates
+
+
+def make_log_table(section: Section) -> Table:
+    """What the log wrote while the clock ran, beside what the disk took in the same round."""
+    headings = ("payload", "log", "disk", "of the disk", "B/message")
+    table = _new_table("bytes written to the log, and by a program that only writes, MB/s", *headings)
+    for cell in section.cells:
+        for target in cell.ours:
+            table.add_row(cell.cell.name, target, *_log(cell, target))
     return table
 
 
 def make_cpu_table(section: Section) -> Table:
     """How busy driver and target were. A driver at 100 % of a core was the limit, whatever the target could do."""
-    table = _new_table(f"{section.heading}: CPU", "driver", "target", "ns/message")
+    late = ["sent late"] if section.kind in TIMED_BY_DELAY else []
+    table = _new_table(f"{section.heading}: CPU", "driver", "target", "ns/message", *late)
     for cell in section.cells:
-        for number, target in enumerate(cell.outcomes):
+        for number, target in enumerate(cell.brokers):
             table.add_row(cell.cell.name if number == 0 else "", target, *_cpu(cell, target))
         table.add_section()
     return table
@@ -63,11 +88,33 @@ def _new_table(title: str, *headings: str) -> Table:
     return table
 
 
+def _log(cell: CellReport, target: str) -> Iterator[str]:
+    rate, stored = cell.median_log_rate(target), cell.median_stored_bytes(target)
+    disk = cell.median_log_rate(DISK) if DISK in cell.outcomes else None
+    share = cell.disk_share(target)
+    yield f"{rate * cell.cell.payload_bytes / stored / 1e6:,.0f}" if rate and stored else ""
+    yield f"{rate / 1e6:,.0f}" if rate else ""
+    yield f"{disk / 1e6:,.0f}" if disk else ""
+    yield f"{share.median:.0%}\n{share.low:.0%}-{share.high:.0%}" if share else ""
+    yield f"{stored:,.0f}" if stored else ""
+
+
+def _delays(cell: CellReport, target: str) -> Iterator[str]:
+    delays = cell.median_delays(target)
+    if delays is None:
+        yield from ("error", "", "")
+        return
+    for seconds in (delays.p50, delays.p99, delays.p999):
+        yield f"{seconds * 1e6:,.0f}"
+
+
 def _cpu(cell: CellReport, target: str) -> Iterator[str]:
     if cpu := cell.median_cpu(target):
         yield f"{cpu.driver:.0%}"
         yield f"{cpu.target:.0%}"
         yield f"{cpu.message_seconds * 1e9:,.0f}"
+    if late := cell.median_sent_late(target):
+        yield f"{late.p99 * 1e6:,.0f}"
 
 
 def _rates(cell: CellReport, target: str) -> Iterator[str]:
@@ -131,6 +178,13 @@ def notes(report: BenchReport) -> Iterator[str]:
 def _legend(report: BenchReport) -> Iterator[str]:
     if any(section.peers for section in report.sections):
         yield "under a peer's name: how many times as fast Polycast was, and the range of all rounds"
+    if any(section.kind in TIMED_BY_DELAY for section in report.sections):
+        yield (
+            "delays: under a peer's name the p99 divided by the peer's, below 1 Polycast is faster; "
+            "sent late: p99 of the driver's own part, in us"
+        )
+    if any(cell.disk_share(target) for cell in report.cells for target in cell.ours):
+        yield "the log: written while the clock ran; B/message: size of the hot segment per message"
     if any(cell.median_cpu(target) for cell in report.cells for target in cell.outcomes):
         yield "CPU: of one core, while the clock ran; ns/message: CPU time of the target per published message"
 

@@ -3,41 +3,54 @@
     for each cell:    start every target (Polycast once per dialect), fill its log if the cell needs one
       for each round:   measure each target with a new driver process; the first target rotates
 
-`start` cells have their own rounds (see `start_times`). A target that fails loses its own numbers only.
+`start` and `catch-up` cells have their own rounds (see `start_times`, `catch_up`).
+A target that fails loses its own numbers only.
 """
 
 from __future__ import annotations
 
 import resource
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
 from polycast.bench.acked_publishing import fence, fill
+from polycast.bench.catch_up import TARGETS as CATCH_UP_TARGETS
+from polycast.bench.catch_up import measure_catch_up
 from polycast.bench.cells import Cell, choose_cells
+from polycast.bench.disk_speed import DISK, FDATASYNC
+from polycast.bench.driver_process import run_driver
 from polycast.bench.job import WINDOW_BYTES, Job, Outcome
+from polycast.bench.log_counters import LogCounters, read_log_counters
 from polycast.bench.machine import describe_machine, fsync_seconds
 from polycast.bench.plot import draw
 from polycast.bench.report import BenchReport, CellReport
 from polycast.bench.report_table import make_tables, notes
 from polycast.bench.start_times import TARGETS as START_TARGETS
 from polycast.bench.start_times import measure_starts
-from polycast.bench.targets import Ports, Target, choose_peers, cluster_target, peer_target, polycast_target
+from polycast.bench.targets import (
+    Ports,
+    Target,
+    choose_peers,
+    cluster_target,
+    disk_target,
+    peer_target,
+    polycast_target,
+    relay_target,
+)
 from polycast.errors import PolycastError, StartError, UsageError
 from polycast.version import VERSION
 
-DRIVER = [sys.executable, "-m", "polycast.bench.driver"]
-DRIVER_LIMIT_SECONDS = 120.0
 DESCRIPTORS_NEEDED = 1024
-LOG_OFF = "log off"
+LOG_OFF, LOG_ON = "log off", "log on"
+MEASURES = {"start": measure_starts, "catch-up": measure_catch_up}
+"""Kinds with rounds of their own."""
+TURNS = {"start": START_TARGETS, "catch-up": CATCH_UP_TARGETS}
 
 
 @dataclass(frozen=True)
@@ -55,31 +68,49 @@ class CellPlan:
     @property
     def turns(self) -> int:
         """Per round."""
-        return len(START_TARGETS) if self.cell.kind == "start" else len(self.targets)
+        return len(TURNS.get(self.cell.kind, self.targets))
 
 
 def plan_cells(cells: Sequence[Cell], peers: Mapping[str, Target], scratch: Path | None) -> Iterator[CellPlan]:
     """`peers`: those installed, by name; `scratch`: the folder for logs.
 
-    A `logged` cell compares each dialect with itself, log off.
+    `logged` and `open-loop` cells have a plan per dialect: they compare it with itself, log off.
     """
     for cell in cells:
         others = [peers[name] for name in cell.peers if name in peers]
-        with_log = cell.kind != "live"
-        ours = [
-            cluster_target(dialect, scratch)
-            if cell.cluster
-            else polycast_target(dialect, with_log, scratch if with_log else None)
-            for dialect in cell.dialects
-        ]
-        if cell.kind == "start":
+        if cell.kind in MEASURES:
             yield CellPlan(cell, [], [])
-        elif cell.kind == "logged":
-            for dialect, on in zip(cell.dialects, ours, strict=True):
-                off = replace(polycast_target(dialect), name=LOG_OFF)
-                yield CellPlan(replace(cell, dialects=(dialect,)), [on], [off])
+        elif cell.kind in ("logged", "open-loop"):
+            for dialect in cell.dialects:
+                yield _plan_log_on_and_off(replace(cell, dialects=(dialect,)), dialect, others, scratch)
+        elif cell.kind == "durable":
+            ours = [_durable_target(dialect, scratch) for dialect in cell.dialects]
+            yield CellPlan(cell, ours, [*others, disk_target(FDATASYNC, scratch)])
         else:
-            yield CellPlan(cell, ours, others)
+            yield CellPlan(cell, [_target(cell, dialect, scratch) for dialect in cell.dialects], others)
+
+
+def _target(cell: Cell, dialect: str, scratch: Path | None) -> Target:
+    with_log = cell.kind != "live"
+    if cell.cluster:
+        return cluster_target(dialect, scratch)
+    return polycast_target(dialect, with_log, scratch if with_log else None)
+
+
+def _plan_log_on_and_off(cell: Cell, dialect: str, others: list[Target], scratch: Path | None) -> CellPlan:
+    """Where rates count, the log off is a peer of the log on; where delays count, both are beside the peers."""
+    on, off = polycast_target(dialect, with_log=True, scratch=scratch), polycast_target(dialect)
+    if cell.kind == "open-loop":
+        return CellPlan(cell, [off, replace(on, name=LOG_ON)], [*others, relay_target()])
+    return CellPlan(cell, [on], [replace(off, name=LOG_OFF), *others, disk_target(DISK, scratch)])
+
+
+def _durable_target(dialect: str, scratch: Path | None) -> Target:
+    """A message arrives when it is durable; hermod acknowledges it then."""
+    if dialect == "hermod":
+        return replace(polycast_target(dialect, with_log=True, scratch=scratch), name=f"{dialect} ack")
+    target = polycast_target(dialect, with_log=True, scratch=scratch, settings=("log.delivery=committed",))
+    return replace(target, name=dialect)
 
 
 def run(
@@ -136,8 +167,8 @@ def _measure_plans(
             progress.update(task, description=f"{cell} {target}", completed=next(done))
 
         return [
-            measure_starts(plan.cell, rounds, scratch, show)
-            if plan.cell.kind == "start"
+            MEASURES[plan.cell.kind](plan.cell, rounds, scratch, show)
+            if plan.cell.kind in MEASURES
             else measure_plan(plan, rounds, seconds, show)
             for plan in plans
         ]
@@ -175,25 +206,32 @@ def _start(cell: Cell, target: Target, stack: ExitStack) -> Ports | str:
 def _measure(cell: Cell, target: Target, started: Ports | str, seconds: float) -> Outcome:
     if isinstance(started, str):
         return Outcome(error=started)
-    job = Job(target.wire, started.publish, started.subscribe, cell, seconds, processes=started.processes)
-    limit = DRIVER_LIMIT_SECONDS + 2 * seconds
+    job = Job(
+        target.wire,
+        started.publish,
+        started.subscribe,
+        cell,
+        cell.seconds(seconds),
+        processes=started.processes,
+        metrics_port=started.metrics,
+        folder=started.folder,
+    )
+    if started.fence is None:
+        return run_driver(job)
     try:
-        given = msgspec.json.encode(job)
-        done = subprocess.run(DRIVER, input=given, capture_output=True, timeout=limit, check=True)
-    except subprocess.TimeoutExpired:
-        return Outcome(error=f"the driver did not finish within {limit:g} s")
-    except subprocess.CalledProcessError as error:
-        return Outcome(error=f"the driver failed: {error.stderr.decode(errors='replace').strip()[-500:]}")
-    outcome = msgspec.json.decode(done.stdout, type=Outcome)
-    return outcome if outcome.error or started.fence is None else _fenced(outcome, started.fence)
-
-
-def _fenced(outcome: Outcome, port: int) -> Outcome:
-    """Waits until the log is durable: the next target gets an idle disk."""
-    try:
-        return replace(outcome, behind_seconds=fence(port))
+        before = read_log_counters(started.metrics)
+        outcome = run_driver(job)
+        return outcome if outcome.error else _fenced(outcome, started, before)
     except (PolycastError, OSError) as error:
         return Outcome(error=f"the log did not become durable: {error}")
+
+
+def _fenced(outcome: Outcome, started: Ports, before: LogCounters) -> Outcome:
+    """Waits until the log is durable: the next target gets an idle disk, and all bytes are counted."""
+    assert started.fence is not None
+    behind = fence(started.fence)
+    log = read_log_counters(started.metrics).since(before)
+    return replace(outcome, behind_seconds=behind, stored_bytes=log.written_bytes / log.messages)
 
 
 def _raise_descriptor_limit() -> None:

@@ -58,9 +58,10 @@ def await_ready(
     folder: Path,
     ready: Callable[[str], bool],
     poll_seconds: float = POLL_SECONDS,
+    limit_seconds: float = START_LIMIT_SECONDS,
 ) -> str:
     """Waits until `ready(output)`; returns the output."""
-    deadline = monotonic() + START_LIMIT_SECONDS
+    deadline = monotonic() + limit_seconds
     while True:
         ended = process.poll() is not None
         output = (folder / OUTPUT).read_text(errors="replace")
@@ -70,7 +71,7 @@ def await_ready(
         if ready(output):
             return output
         if monotonic() > deadline:
-            raise StartError(f"not ready after {START_LIMIT_SECONDS:g} s; output: {output_end}")
+            raise StartError(f"not ready after {limit_seconds:g} s; output: {output_end}")
         sleep(poll_seconds)
 
 

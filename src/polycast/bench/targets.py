@@ -4,6 +4,9 @@ Every target runs on free loopback ports, configured to neither write to disk no
 with its defaults and `--no-log`, because the peers are not durable either. In cells about the log, Polycast has
 its log, and the peer is JetStream with file storage: with fsync per message (`jetstream`, `js-atomic`), which is
 Polycast's guarantee, or every two minutes (`js-lazy`), which is JetStream's default.
+
+References are no brokers: `relay` is a process that sends bytes on (see `relay`), `disk` and `fdatasync` measure
+the disk (see `disk_speed`).
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from polycast.version import VERSION
 
 VERSION_LIMIT_SECONDS = 10.0
 FENCE_LISTENER = "hermod.pub"
+METRICS_LISTENER = "http"
+RELAY = "relay"
 NODES = ("a", "b", "c")
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin")  # mosquitto on Debian; not in every PATH
 
@@ -43,6 +48,10 @@ class Ports:
     """Their ids."""
     fence: int | None = None
     """A port that acknowledges publications once all earlier messages are durable; None: no log."""
+    metrics: int | None = None
+    """The http listener; None: no log."""
+    folder: str = ""
+    """For the references of `disk_speed`."""
 
 
 @dataclass(frozen=True)
@@ -155,12 +164,14 @@ def peer_target(peer: PeerBroker, scratch: Path | None = None) -> Target | None:
     return Target(peer.name, peer.wire, version, partial(_run_peer, peer, program, scratch))
 
 
-def polycast_target(dialect: str, with_log: bool = False, scratch: Path | None = None) -> Target:
-    """This broker with one of its dialects. `with_log`: with a log in `scratch`."""
+def polycast_target(
+    dialect: str, with_log: bool = False, scratch: Path | None = None, settings: Sequence[str] = ()
+) -> Target:
+    """This broker with one of its dialects. `with_log`: with a log in `scratch`; `settings`: as for `--set`."""
     listeners = WIRES[dialect].listeners
     if listeners is None:
         raise UsageError(f"{dialect!r} is none of our dialects", hint=f"known are {', '.join(DIALECTS)}")
-    return Target(dialect, dialect, VERSION, partial(_run_polycast, listeners, with_log, scratch))
+    return Target(dialect, dialect, VERSION, partial(_run_polycast, listeners, with_log, scratch, settings))
 
 
 def cluster_target(dialect: str, scratch: Path | None = None) -> Target:
@@ -168,6 +179,15 @@ def cluster_target(dialect: str, scratch: Path | None = None) -> Target:
     listeners = WIRES[dialect].listeners
     assert listeners
     return Target(dialect, dialect, VERSION, partial(_run_nodes, listeners, scratch))
+
+
+def relay_target() -> Target:
+    return Target(RELAY, "simplest", VERSION, _run_relay)
+
+
+def disk_target(name: str, scratch: Path | None) -> Target:
+    """`name`: one of `disk_speed.REFERENCES`."""
+    return Target(name, name, VERSION, partial(_offer_folder, scratch))
 
 
 def _program_version(command: list[str]) -> str:
@@ -195,16 +215,33 @@ def _run_peer(peer: PeerBroker, program: str, scratch: Path | None) -> Iterator[
 
 
 @contextmanager
-def _run_polycast(listeners: tuple[str, str], with_log: bool, scratch: Path | None) -> Iterator[Ports]:
+def _run_relay() -> Iterator[Ports]:
+    command = [sys.executable, "-m", "polycast.bench.relay"]
+    with temporary_folder() as folder, running(command, folder, is_ready) as (output, process):
+        ports = read_listening(output)
+        yield Ports(ports["publish"], ports["subscribe"], (process,))
+
+
+@contextmanager
+def _offer_folder(scratch: Path | None) -> Iterator[Ports]:
+    with temporary_folder(scratch) as folder:
+        yield Ports(0, 0, (), folder=str(folder))
+
+
+@contextmanager
+def _run_polycast(
+    listeners: tuple[str, str], with_log: bool, scratch: Path | None, settings: Sequence[str]
+) -> Iterator[Ports]:
     """`listeners`: for publishers and for subscribers; may be the same."""
     publish, subscribe = listeners
     with temporary_folder(scratch) as folder:
-        fences = (FENCE_LISTENER,) if with_log else ()
-        command = polycast_command((*listeners, *fences), folder / "data" if with_log else None)
+        more = (FENCE_LISTENER, METRICS_LISTENER) if with_log else ()
+        command = polycast_command((*listeners, *more), folder / "data" if with_log else None)
+        command += set_flags(settings)
         with running(command, folder, is_ready) as (output, process):
             ports = read_listening(output)
-            fence = ports[FENCE_LISTENER] if with_log else None
-            yield Ports(ports[publish], ports[subscribe], (process,), fence)
+            fence, metrics = (ports[name] for name in more) if with_log else (None, None)
+            yield Ports(ports[publish], ports[subscribe], (process,), fence, metrics)
 
 
 @contextmanager
@@ -217,19 +254,29 @@ def _run_nodes(listeners: tuple[str, str], scratch: Path | None) -> Iterator[Por
         run_servers(JETSTREAM_ALWAYS, program, folder) as (servers, processes),
         ExitStack() as stack,
     ):
-        urls = ",".join(f"nats://{HOST}:{port}" for port in servers)
-        nodes = [stack.enter_context(_run_node(name, urls, listeners, folder / name)) for name in NODES]
+        urls = server_urls(servers)
+        nodes = [stack.enter_context(run_node(name, urls, listeners, folder / name)) for name in NODES]
         found = [read_listening(node.output) for node in nodes]
         processes += [node.process for node in nodes]
         yield Ports(found[0][listeners[0]], found[1][listeners[1]], tuple(processes))
 
 
 @contextmanager
-def _run_node(name: str, urls: str, listeners: Sequence[str], folder: Path) -> Iterator[RunningTarget]:
+def run_node(
+    name: str, urls: str, listeners: Sequence[str], folder: Path, settings: Sequence[str] = ()
+) -> Iterator[RunningTarget]:
     folder.mkdir()
-    command = [*polycast_command(listeners, folder / "data"), "--cluster", urls, "--node", name]
+    command = [*node_command(name, urls, listeners, folder), *set_flags(settings)]
     with running(command, folder, is_ready) as node:
         yield node
+
+
+def node_command(name: str, urls: str, listeners: Sequence[str], folder: Path) -> list[str]:
+    return [*polycast_command(listeners, folder / "data"), "--cluster", urls, "--node", name]
+
+
+def server_urls(ports: Sequence[int]) -> str:
+    return ",".join(f"nats://{HOST}:{port}" for port in ports)
 
 
 def polycast_command(listeners: Sequence[str], data: Path | None) -> list[str]:
@@ -239,6 +286,10 @@ def polycast_command(listeners: Sequence[str], data: Path | None) -> list[str]:
     for listener in sorted(set(listeners)):
         command += ["--listen", f"{listener}=tcp://{HOST}:0"]
     return command
+
+
+def set_flags(settings: Sequence[str]) -> list[str]:
+    return [part for setting in settings for part in ("--set", setting)]
 
 
 def is_ready(output: str) -> bool:

@@ -1,0 +1,114 @@
+"""Catching up: an empty node joins a cluster whose stream has `stored` messages.
+
+    start three servers and one node, publish the messages once
+    each round:  an empty node joins: from the start of its process until it has applied everything
+                 a bare reader of the same stream (see `stream_reader`), first in every other round
+
+The node's log is compared by offset: it must have as many messages as the first node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+
+from polycast.bench.acked_publishing import fill
+from polycast.bench.cells import Cell
+from polycast.bench.cpu_time import measure_cpu_time
+from polycast.bench.driver_process import run_driver
+from polycast.bench.job import Job, Outcome
+from polycast.bench.log_counters import read_log_counters
+from polycast.bench.report import CellReport
+from polycast.bench.server_cluster import run_servers
+from polycast.bench.target_process import await_ready, launch, stop, temporary_folder
+from polycast.bench.targets import (
+    FENCE_LISTENER,
+    JETSTREAM_ALWAYS,
+    METRICS_LISTENER,
+    NATS,
+    find_program,
+    is_ready,
+    node_command,
+    read_listening,
+    run_node,
+    server_urls,
+)
+from polycast.errors import PolycastError, StartError
+
+NODE, READER = "node", "reader"
+TARGETS = (NODE, READER)
+APPLIED_LIMIT_SECONDS = 600.0
+POLL_SECONDS = 0.01
+STREAM_BYTES = 1024 * 1024 * 1024
+LISTENERS = (FENCE_LISTENER, METRICS_LISTENER)
+
+
+def measure_catch_up(
+    cell: Cell, rounds: int, scratch: Path | None, show: Callable[[str, str], None]
+) -> CellReport:
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in TARGETS}
+    try:
+        _measure_rounds(cell, rounds, scratch, show, outcomes)
+    except (PolycastError, OSError) as error:
+        for name in TARGETS:
+            outcomes[name] += [Outcome(error=str(error))] * (rounds - len(outcomes[name]))
+    return CellReport(cell, outcomes, ours=(NODE,))
+
+
+def _measure_rounds(
+    cell: Cell,
+    rounds: int,
+    scratch: Path | None,
+    show: Callable[[str, str], None],
+    outcomes: dict[str, list[Outcome]],
+) -> None:
+    program = find_program(NATS.program)
+    if program is None:
+        raise StartError(f"{NATS.program} is not installed", hint=NATS.cure)
+    with (
+        temporary_folder(scratch) as folder,
+        run_servers(JETSTREAM_ALWAYS, program, folder) as (servers, processes),
+        run_node("first", server_urls(servers), LISTENERS, folder / "first", [_max_bytes(cell)]) as first,
+    ):
+        ports = read_listening(first.output)
+        fill(cell, ports[FENCE_LISTENER])
+        messages = read_log_counters(ports[METRICS_LISTENER]).messages
+        job = Job("jetstream", servers[0], servers[0], cell, seconds=0.0, processes=tuple(processes))
+        for number in range(rounds):
+            for name in TARGETS if number % 2 else reversed(TARGETS):
+                show(cell.name, name)
+                home = folder / f"node{number}"
+                outcomes[name].append(
+                    run_driver(job) if name == READER else _join(cell, server_urls(servers), home, messages)
+                )
+
+
+def _max_bytes(cell: Cell) -> str:
+    """The stream must not remove anything: a node would copy a log instead of reading the stream."""
+    return f"cluster.max_bytes={STREAM_BYTES + 2 * cell.stored * cell.message_bytes}"
+
+
+def _join(cell: Cell, urls: str, home: Path, messages: int) -> Outcome:
+    home.mkdir()
+    start = perf_counter()
+    process = launch(node_command(home.name, urls, LISTENERS, home), home)
+    try:
+        output = await_ready(process, home, is_ready, POLL_SECONDS, APPLIED_LIMIT_SECONDS)
+        _await_messages(read_listening(output)[METRICS_LISTENER], messages)
+        elapsed = perf_counter() - start
+        cpu = measure_cpu_time((process.pid,))._replace(driver=0.0)
+        return Outcome(cell.stored, delivered=cell.stored, elapsed=elapsed, cpu=cpu)
+    except (PolycastError, OSError) as error:
+        return Outcome(error=str(error))
+    finally:
+        stop(process)
+
+
+def _await_messages(port: int, messages: int) -> None:
+    deadline = monotonic() + APPLIED_LIMIT_SECONDS
+    while (applied := read_log_counters(port).messages) < messages:
+        if monotonic() > deadline:
+            limit = f"{APPLIED_LIMIT_SECONDS:g} s"
+            raise StartError(f"the node has applied {applied:,} of {messages:,} messages within {limit}")
+        sleep(POLL_SECONDS)
