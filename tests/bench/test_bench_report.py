@@ -272,6 +272,8 @@ def test_delays_are_shown_in_microseconds() -> None:
     assert ["nats", "50%", "50%", "500,000,000", "2,000"] in lines
     assert "4 rounds of 2 s" in file.getvalue()
     assert any("below 1 Polycast is faster" in note for note in notes(report))
+    late = "open-50k:10 simplest, open-50k:10 log on, open-50k:10 nats, open-50k:10 redis"
+    assert f"the driver itself was late, other programs use this machine: {late}" in notes(report)
     assert report.to_dict()["cells"][0]["polycast"]["simplest"]["median_delays"]["p99"] == 0.002
 
 

@@ -200,6 +200,7 @@ def _target_to_dict(report: CellReport, target: str) -> dict[str, Any]:
         "median_memory_bytes": report.median_memory(target),
         "median_cpu": asdict(cpu) if (cpu := report.median_cpu(target)) else None,
         "median_delays": asdict(delays) if (delays := report.median_delays(target)) else None,
+        "median_sent_late": asdict(late) if (late := report.median_sent_late(target)) else None,
         "median_log_bytes_per_second": report.median_log_rate(target),
         "median_log_bytes_per_message": report.median_stored_bytes(target),
         "disk_share": asdict(share) if (share := report.disk_share(target)) else None,

@@ -21,6 +21,7 @@ TIMED = ("live", "open-loop", "logged", "durable", "acked", "latency")
 BEHIND_SECONDS = 0.1
 """Report that the log was behind from this time on."""
 SHORT_SECONDS = 0.1
+LATE_SHARE = 0.5
 STARTS = "from process start until ready, and the memory after it"
 
 
@@ -164,6 +165,8 @@ def notes(report: BenchReport) -> Iterator[str]:
         for target in cell.outcomes:
             if (behind := cell.behind_seconds(target)) >= BEHIND_SECONDS:
                 yield f"{cell.cell.name}, {target}: the log had everything up to {behind:.1f} s later"
+    if late := [name for cell in report.cells for name in _late_targets(cell)]:
+        yield f"the driver itself was late, other programs use this machine: {', '.join(late)}"
     yield escape(_machine(report.machine)) + f", fsync {report.fsync_seconds * 1000:.2f} ms"
     versions = {"polycast": report.version, **report.peers}
     yield escape(", ".join(f"{name} {version}" for name, version in versions.items()))
@@ -173,6 +176,14 @@ def notes(report: BenchReport) -> Iterator[str]:
         for target in cell.outcomes:
             for error in dict.fromkeys(cell.errors(target)):
                 yield f"[red]error[/] {escape(f'{cell.cell.name}, {target}: {error}')}"
+
+
+def _late_targets(cell: CellReport) -> Iterator[str]:
+    """Targets for which most of the p99 is the driver's own delay."""
+    for target in cell.outcomes:
+        delays, late = cell.median_delays(target), cell.median_sent_late(target)
+        if delays and late and late.p99 > LATE_SHARE * delays.p99:
+            yield f"{cell.cell.name} {target}"
 
 
 def _legend(report: BenchReport) -> Iterator[str]:
