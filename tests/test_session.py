@@ -3,7 +3,7 @@
 from kit.broker import Broker
 
 
-def test_simplest_and_fanout_hear_each_other() -> None:
+def test_simplest_and_fanout_receive_from_each_other() -> None:
     with Broker(fresh=True) as broker, broker.connect("simplest") as one, broker.connect("fanout.client") as two:
         two.expect(b"debug!connected...\n")
         two.send(b"subscribe chat.>\ntime\n")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from kit.broker import Broker
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.metrics import read_metrics
 
 SILENT = ("simplest", "fanout.client", "fanout.controller", "nanomsg.pub", "nanomsg.sub", "ubre")
@@ -41,6 +41,6 @@ def counted(broker: Broker, name: str, **labels: str) -> float:
     """The sum of a metric."""
     with broker.connect_file("http") as peer:
         peer.send(get("/metrics"))
-        family = read_metrics(read_answer(peer).body.decode())[name]
+        family = read_metrics(read_response(peer).body.decode())[name]
     wanted = set(labels.items())
     return sum(value for found, value in family.samples.items() if wanted <= set(found))

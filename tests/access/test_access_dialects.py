@@ -12,7 +12,7 @@ import pytest
 from access.gate import BASE, SILENT, counted, gated
 from kit.broker import Broker
 from kit.hermod import OK, message
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.nanomsg import PUB, SUB
 from kit.room import GREETING
 from kit.ubre import line
@@ -133,11 +133,11 @@ def test_hermod_batches(broker: Broker, witness: Peer) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish", [{"topics": ["secret"]}, {"topics": ["open.a", "secret"]}, {"topics": [], "patterns": [">"]}]
+    "header", [{"topics": ["secret"]}, {"topics": ["open.a", "secret"]}, {"topics": [], "patterns": [">"]}]
 )
-def test_hermod_subscriptions(wish: dict[str, Any], broker: Broker) -> None:
+def test_hermod_subscriptions(header: dict[str, Any], broker: Broker) -> None:
     with broker.connect("hermod.sub") as peer:
-        peer.send(json.dumps(wish).encode())
+        peer.send(json.dumps(header).encode())
         assert is_forbidden(peer)
         peer.send(b'{"topics": ["open.a"], "patterns": ["open.>", "~my open"]}')
         peer.expect(OK)
@@ -176,13 +176,13 @@ def test_ubre_without_an_id_is_closed(text: dict[str, Any], broker: Broker) -> N
 def test_ubre_requests(route: str, body: Any, broker: Broker) -> None:
     with broker.connect("ubre") as peer:
         peer.send(line(request=route, id=3, body=body))
-        answer = json.loads(peer.read_until(b"\n"))
+        response = json.loads(peer.read_until(b"\n"))
         if route == "open.route":
-            assert answer == {"fail": 3, "body": "NotFound"}
+            assert response == {"fail": 3, "body": "NotFound"}
         elif body and body.get("topic") == "open.a":
-            assert answer["success"] == 3
+            assert response["success"] == 3
         else:
-            assert answer == {"fail": 3, "body": "Forbidden"}
+            assert response == {"fail": 3, "body": "Forbidden"}
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_pages_need_admin(path: str, status: int, broker: Broker) -> None:
     with broker.connect("http") as peer, broker.connect_file("http") as here:
         peer.send(get(path))
         here.send(get(path))
-        assert read_answer(peer).status == status
-        assert read_answer(here).status in (200, 404)
+        assert read_response(peer).status == status
+        assert read_response(here).status in (200, 404)
 
 
 def test_remote_peers_have_no_rights_by_default(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_remote_peers_have_no_rights_by_default(tmp_path: Path) -> None:
             assert is_forbidden(peer)
         with broker.connect("http") as peer:
             peer.send(upgrade())
-            assert read_answer(peer).status == 403
+            assert read_response(peer).status == 403
 
 
 @pytest.mark.parametrize("listener", ["simplest", "hermod.pub", "http"])
@@ -217,6 +217,6 @@ def test_loopback_may_do_everything_by_default(listener: str) -> None:
         words = {"http": get("/metrics"), "hermod.pub": message("polycast/x", b"")}
         peer.send(words.get(listener, b"sub \n"))
         if listener == "http":
-            assert read_answer(peer).status == 200
+            assert read_response(peer).status == 200
         elif listener == "hermod.pub":
             peer.expect(OK)

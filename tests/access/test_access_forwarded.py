@@ -53,11 +53,11 @@ def test_a_subscription_delivers_no_message_whose_original_topic_is_forbidden(ru
     allowed = {
         name for topic in (*DIRECT, *COPIES) for name in published_as(topic) if held.may_subscribe(Exact(name))
     }
-    for asked in PATTERNS:
-        if held.may_subscribe(asked):
-            received = [topic for topic in (*DIRECT, *COPIES) if asked.matches(topic)]
+    for requested in PATTERNS:
+        if held.may_subscribe(requested):
+            received = [topic for topic in (*DIRECT, *COPIES) if requested.matches(topic)]
             leaked = [topic for topic in received if not allowed.issuperset(published_as(topic))]
-            assert not leaked, (str(rule), str(asked), leaked[:3])
+            assert not leaked, (str(rule), str(requested), leaked[:3])
 
 
 @pytest.mark.parametrize("rule", PATTERNS, ids=str)

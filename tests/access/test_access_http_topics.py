@@ -10,7 +10,7 @@ import pytest
 
 from access.gate import BASE, counted, write_config
 from kit.broker import Broker
-from kit.http import Response, get, read_answer, request
+from kit.http import Response, get, read_response, request
 from kit.program import polycast_here
 from kit.wire import GUARD_SECONDS
 
@@ -50,7 +50,7 @@ def new_token(folder: Path, name: str) -> str:
 def fetch(broker: Broker, data: bytes) -> Response:
     with broker.connect("http") as peer:
         peer.send(data)
-        return read_answer(peer)
+        return read_response(peer)
 
 
 def post(path: str, *headers: str) -> bytes:
@@ -86,8 +86,8 @@ def test_the_right_is_checked_before_the_body(broker: Broker) -> None:
         ["Transfer-Encoding: chunked"],
         ["Content-Length: 1", "Expect: 100-continue"],
     ):
-        answer = fetch(broker, request("POST", "/topics/closed", *headers))
-        assert (answer.status, answer.headers["connection"]) == (403, "close")
+        response = fetch(broker, request("POST", "/topics/closed", *headers))
+        assert (response.status, response.headers["connection"]) == (403, "close")
     assert "may not publish to 'closed'" in broker.wait_for_log("closed")
 
 
@@ -95,14 +95,14 @@ def test_each_request_has_the_rights_of_its_own_token(gate: Gate) -> None:
     """Also when they come at once, as from a proxy."""
     shown = f"Authorization: Bearer {gate.tokens['reader']}"
     with gate.broker.connect("http") as peer:
-        asked = [
+        requested = [
             get("/topics/closed", shown),
             get("/topics/closed"),
             post("/topics/open.a", shown),
             post("/topics/open.a"),
         ]
-        peer.send(b"".join(asked))
-        assert [read_answer(peer).status for _ in asked] == [200, 403, 403, 200]
+        peer.send(b"".join(requested))
+        assert [read_response(peer).status for _ in requested] == [200, 403, 403, 200]
 
 
 def test_a_revoked_token_ends_its_stream(gate: Gate) -> None:
@@ -126,10 +126,10 @@ def test_a_revoked_token_ends_its_stream(gate: Gate) -> None:
     ],
 )
 def test_pages_of_other_sites_cannot_publish(broker: Broker, headers: list[str]) -> None:
-    """Requests that a browser sends without asking first, such as those of a form."""
+    """Requests that a browser sends without a preflight, such as those of a form."""
     before = counted(broker, "polycast_messages_in_total")
-    answer = fetch(broker, post("/topics/open.a", *headers))
-    assert answer.status == 403 and "access-control-allow-origin" not in answer.headers
+    response = fetch(broker, post("/topics/open.a", *headers))
+    assert response.status == 403 and "access-control-allow-origin" not in response.headers
     assert counted(broker, "polycast_messages_in_total") == before
 
 
@@ -138,9 +138,9 @@ def test_listed_sites_may_read_the_responses(broker: Broker) -> None:
         post("/topics/open.a", "Origin: https://friend"),
         get("/topics/open.a", "Origin: https://friend"),
     ):
-        answer = fetch(broker, data)
-        assert answer.status == 200
-        assert (answer.headers["access-control-allow-origin"], answer.headers["vary"]) == (
+        response = fetch(broker, data)
+        assert response.status == 200
+        assert (response.headers["access-control-allow-origin"], response.headers["vary"]) == (
             "https://friend",
             "origin",
         )
@@ -150,15 +150,15 @@ def test_listed_sites_may_read_the_responses(broker: Broker) -> None:
 
 
 def test_preflight_requests(broker: Broker) -> None:
-    asked = ("Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization")
+    requested = ("Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization")
     with broker.connect("http") as peer:
-        peer.send(request("OPTIONS", "/topics/closed", "Origin: https://friend", *asked))
+        peer.send(request("OPTIONS", "/topics/closed", "Origin: https://friend", *requested))
         head = peer.read_until(b"\r\n\r\n").decode().lower()
         assert head.startswith("http/1.1 204 ") and "content-length" not in head
         assert "\r\naccess-control-allow-methods: get, head, options, post\r\n" in head
         assert "authorization" in head and "\r\naccess-control-allow-origin: https://friend\r\n" in head
-        peer.send(request("OPTIONS", "/topics/closed", "Origin: https://evil", *asked))
-        assert read_answer(peer).status == 403
+        peer.send(request("OPTIONS", "/topics/closed", "Origin: https://evil", *requested))
+        assert read_response(peer).status == 403
 
 
 # -- slow peers --------------------------------------------------------------------------------------------
@@ -170,11 +170,11 @@ def test_a_body_that_drips_has_a_deadline(broker: Broker) -> None:
         with broker.connect("http") as peer:
             peer.send(request("POST", "/topics/open.a", head))
             peer.socket.settimeout(0.01)
-            answer = b""
+            response = b""
             for _ in range(int(GUARD_SECONDS / 0.01)):
                 try:
-                    answer += peer.socket.recv(4096)
+                    response += peer.socket.recv(4096)
                     break
                 except TimeoutError:
                     peer.send(b"0")
-            assert answer.startswith(b"HTTP/1.1 408 ") and b"bytes/s" in answer
+            assert response.startswith(b"HTTP/1.1 408 ") and b"bytes/s" in response

@@ -20,7 +20,7 @@ from kit.broker import Broker
 from kit.certificates import Authority
 from kit.flow import KIB, MIB, Reading, Sending, resident_bytes, wait_until_held_up
 from kit.hermod import OK, count, expect_error, message, read_error, stage
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.nanomsg import PUB
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 from polycast.server.access.tokens import add_token
@@ -32,19 +32,19 @@ PATIENT = "[limits]\nhandshake_seconds = 3600.0\n"
 """No silent peer is closed within the time of a test."""
 
 
-def closed_doors(folder: Path, *rules: str, more: str = "", fresh: bool = False, stored: bool = False) -> Broker:
+def closed_doors(folder: Path, *rules: str, more: str = "", fresh: bool = False, logged: bool = False) -> Broker:
     """Peers over tcp have the rights of the rules, none by default; peers over the file may do everything."""
     config = write_config(folder, "loopback may everything", *rules, more=more)
     files = (f"--listen={name}=ipc://{folder}/{name}" for name in ("http", "simplest"))
     data = folder / "data"
-    flags = () if stored else (f"--data={data}",)
+    flags = () if logged else (f"--data={data}",)
     return Broker(
         f"--config={config}",
         *files,
         *flags,
         listen=EVERY,
-        data=data if stored else None,
-        events=stored,
+        data=data if logged else None,
+        events=logged,
         fresh=fresh,
     )
 
@@ -117,7 +117,7 @@ def test_a_forbidden_payload_is_skipped(tmp_path: Path) -> None:
 def test_a_forbidden_message_in_a_batch(tmp_path: Path) -> None:
     large = b"no" * 10 * KIB
     rule = "guest may publish open.>"
-    with closed_doors(tmp_path, rule, stored=True) as broker, broker.connect("hermod.pub") as guest:
+    with closed_doors(tmp_path, rule, logged=True) as broker, broker.connect("hermod.pub") as guest:
         guest.send(count(2) + message("open.a", b"yes") + message("secret", large)[:-1])
         expect_error(guest, 403, count=1)
         guest.send(large[-1:] + count(2, batch_id="all") + message("secret", large) + message("open.a", b"no"))
@@ -268,21 +268,21 @@ def test_an_unauthorized_http_peer_without_requests_is_closed(tmp_path: Path) ->
     limits = "[limits]\nhandshake_seconds = 0.5\n"
     with closed_doors(tmp_path, more=limits) as broker, broker.connect("http") as boss:
         boss.send(get("/metrics", f"Authorization: Bearer {token}"))
-        assert read_answer(boss).status == 200
+        assert read_response(boss).status == 200
         with broker.connect("http") as stranger:
             for _ in range(3):
                 stranger.send(get("/healthz"))
-                assert read_answer(stranger).status == 200
+                assert read_response(stranger).status == 200
             assert stranger.expect_closed() == b""
         boss.send(get("/metrics", f"Authorization: Bearer {token}"))
-        assert read_answer(boss).status == 200
+        assert read_response(boss).status == 200
 
 
 def test_an_idle_http_connection_is_closed(tmp_path: Path) -> None:
     with Broker("--set=limits.http_idle_seconds=0.2", listen=("http",)) as broker:
         with broker.connect("http") as peer:
             peer.send(get("/healthz"))
-            assert read_answer(peer).status == 200
+            assert read_response(peer).status == 200
             assert peer.expect_closed() == b""
         assert "WARNING" not in broker.log()
 

@@ -43,8 +43,8 @@ def test_an_atomic_batch_is_refused_as_a_whole(broker: Broker) -> None:
             + message("open.a", b"")
             + message("secret", b"")
         )
-        answer = text(peer)
-        assert (answer["code"], answer["count"], answer["message"]) == (403, 0, "Forbidden")
+        reply = text(peer)
+        assert (reply["code"], reply["count"], reply["message"]) == (403, 0, "Forbidden")
         peer.send(b'{"batch_type": "Count", "count": 1, "batch_id": "b"}' + message("open.a", b""))
         assert text(peer) == {"status": "OK", "count": 1}
 
@@ -71,9 +71,9 @@ def test_history_needs_the_right_to_subscribe(broker: Broker) -> None:
     with broker.connect("ubre") as peer:
         for pattern, allowed in (("open.h", True), ("open.>", True), (">", False), ("secret", False)):
             peer.send(line(request="polycast/history", id=1, body={"pattern": pattern}))
-            answer = text(peer)
-            assert ("success" in answer) == allowed, answer
-            assert allowed or answer == {"fail": 1, "body": "Forbidden"}
+            reply = text(peer)
+            assert ("success" in reply) == allowed, reply
+            assert allowed or reply == {"fail": 1, "body": "Forbidden"}
         for route in ("polycast/rows", "polycast/log", "polycast/offsets"):
             peer.send(line(request=route, id=2, body={}))
             assert text(peer) == {"fail": 2, "body": "Forbidden"}

@@ -12,7 +12,7 @@ import pytest
 
 from access.gate import counted, gated, write_config
 from kit.broker import Broker
-from kit.http import Response, read_answer
+from kit.http import Response, read_response
 from kit.websocket import upgrade
 
 HOSTS = 'hosts = ["broker", "Gate.Example:9000"]\norigins = ["https://friend", "HTTP://Other.Example:80"]'
@@ -24,13 +24,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield started
 
 
-def answer_to(broker: Broker, host: str, origin: str = "", here: bool = False) -> int:
+def response_to(broker: Broker, host: str, origin: str = "", here: bool = False) -> int:
     """The status of the response to an upgrade."""
-    asked = upgrade(extra=f"Origin: {origin}\r\n" if origin else "").replace(
+    requested = upgrade(extra=f"Origin: {origin}\r\n" if origin else "").replace(
         b"Host: localhost", f"Host: {host}".encode()
     )
     with broker.connect_file("http") if here else broker.connect("http") as peer:
-        peer.send(asked)
+        peer.send(requested)
         peer.expect(b"HTTP/1.1 ")
         return int(peer.read_until(b" "))
 
@@ -39,7 +39,7 @@ def fetch(broker: Broker, host: str, *headers: str, path: str = "/metrics", meth
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *headers, "", ""]
     with broker.connect("http") as peer:
         peer.send("\r\n".join(lines).encode())
-        return read_answer(peer)
+        return read_response(peer)
 
 
 # -- hosts -----------------------------------------------------------------------------------------------
@@ -75,13 +75,13 @@ STRANGE = (
 @pytest.mark.parametrize("host", KNOWN)
 def test_names_of_the_broker(host: str, broker: Broker) -> None:
     assert fetch(broker, host).status == 200
-    assert answer_to(broker, host) == 101
+    assert response_to(broker, host) == 101
 
 
 @pytest.mark.parametrize("host", STRANGE)
 def test_any_other_name_is_refused_on_every_path(host: str, broker: Broker) -> None:
     """DNS rebinding: the pages of a site could read the responses of the broker."""
-    assert answer_to(broker, host) == 421
+    assert response_to(broker, host) == 421
     for path in ("/", "/metrics", "/ubre", "/nowhere"):
         assert fetch(broker, host, path=path).status == 421
     assert b"access.hosts" in fetch(broker, host).body
@@ -107,7 +107,7 @@ def test_a_request_without_a_host(broker: Broker) -> None:
     """HTTP/1.0 programs send none; browsers always do."""
     with broker.connect("http") as peer:
         peer.send(b"GET /metrics HTTP/1.0\r\n\r\n")
-        assert read_answer(peer).status == 200
+        assert read_response(peer).status == 200
 
 
 def test_two_hosts(broker: Broker) -> None:
@@ -116,8 +116,8 @@ def test_two_hosts(broker: Broker) -> None:
 
 def test_hosts_are_checked_on_a_socket_file_too(broker: Broker) -> None:
     """Through a proxy, a browser would be `loopback`."""
-    assert answer_to(broker, "evil.example", "http://evil.example", here=True) == 421
-    assert answer_to(broker, "localhost", here=True) == 101
+    assert response_to(broker, "evil.example", "http://evil.example", here=True) == 421
+    assert response_to(broker, "localhost", here=True) == 101
 
 
 def test_a_token_does_not_help(tmp_path: Path) -> None:
@@ -126,15 +126,15 @@ def test_a_token_does_not_help(tmp_path: Path) -> None:
         for extra in ((), ("Authorization: Bearer nonsense",)):
             assert fetch(broker, "evil.example", *extra).status == 421
             assert fetch(broker, "evil.example", *extra, path="/?token=nonsense").status == 421
-        assert answer_to(broker, "evil.example") == 421
-        assert answer_to(broker, "evil.example", "http://evil.example") == 421
+        assert response_to(broker, "evil.example") == 421
+        assert response_to(broker, "evil.example", "http://evil.example") == 421
 
 
 def test_a_host_may_have_any_name_if_allowed(tmp_path: Path) -> None:
     with gated(tmp_path, "guest may everything", listen=("http",), more='hosts = ["*"]') as broker:
         assert fetch(broker, "evil.example").status == 200
-        assert answer_to(broker, "evil.example:80", "http://evil.example") == 101
-        assert answer_to(broker, "evil.example", "http://worse.example") == 403
+        assert response_to(broker, "evil.example:80", "http://evil.example") == 101
+        assert response_to(broker, "evil.example", "http://worse.example") == 403
 
 
 def test_host_names_are_reloaded(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ ORIGINS = [
 
 @pytest.mark.parametrize(("host", "origin", "welcome"), ORIGINS)
 def test_own_pages_and_those_that_are_listed(host: str, origin: str, welcome: bool, broker: Broker) -> None:
-    assert answer_to(broker, host, origin) == (101 if welcome else 403)
+    assert response_to(broker, host, origin) == (101 if welcome else 403)
     headers = (f"Origin: {origin}",) if origin else ()
     assert fetch(broker, host, *headers).status == (200 if welcome else 403)
 
@@ -196,7 +196,7 @@ def test_requests_from_pages_of_other_sites_are_refused(method: str, path: str, 
     with broker.connect("http") as peer:
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil\r\n\r\n"
         peer.send(head.encode())
-        assert read_answer(peer, body=method != "HEAD").status == 403
+        assert read_response(peer, body=method != "HEAD").status == 403
 
 
 def test_two_origins(broker: Broker) -> None:
@@ -227,15 +227,15 @@ def test_a_listed_page_may_fetch(broker: Broker) -> None:
 
 def test_all_pages(tmp_path: Path) -> None:
     with gated(tmp_path, "guest may everything", listen=("http",), more='origins = ["*"]') as broker:
-        assert answer_to(broker, "localhost", "http://evil") == 101
+        assert response_to(broker, "localhost", "http://evil") == 101
         assert fetch(broker, "localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors").status == 200
-        assert answer_to(broker, "evil", "http://evil") == 421
+        assert response_to(broker, "evil", "http://evil") == 421
 
 
 def test_the_refusal_reveals_nothing_else(broker: Broker) -> None:
     with broker.connect("http") as peer:
         peer.send(upgrade(extra="Origin: http://evil\r\n"))
-        assert read_answer(peer).body == b"Forbidden\n"
+        assert read_response(peer).body == b"Forbidden\n"
 
 
 def test_a_refused_page_is_in_the_log(broker: Broker) -> None:

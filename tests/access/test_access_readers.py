@@ -45,8 +45,8 @@ def broker(data: Path) -> Iterator[Broker]:
 
 
 def flood(topic: str, count: int = FLOOD) -> bytes:
-    asked = (line(request="polycast/history", id=number, body={"pattern": topic}) for number in range(count))
-    return b"".join(asked)
+    requested = (line(request="polycast/history", id=number, body={"pattern": topic}) for number in range(count))
+    return b"".join(requested)
 
 
 def honest(broker: Broker) -> list[int]:
@@ -74,12 +74,12 @@ def test_a_peer_that_floods_and_stays_is_refused_past_the_limit(broker: Broker) 
         peer.send(flood("~7"))
         assert honest(broker) == [997, 998, 999]
         peer.shut()
-        answers = read_json_lines(peer.expect_closed())
-    assert {answer.get("success", answer.get("fail")) for answer in answers} == set(range(FLOOD))
-    assert len(answers) == FLOOD
-    refused = [answer for answer in answers if "fail" in answer]
+        responses = read_json_lines(peer.expect_closed())
+    assert {response.get("success", response.get("fail")) for response in responses} == set(range(FLOOD))
+    assert len(responses) == FLOOD
+    refused = [response for response in responses if "fail" in response]
     assert 0 < len(refused) == total(broker, "log_reads_refused_total") - before
-    assert {answer["body"] for answer in refused} == {
+    assert {response["body"] for response in refused} == {
         "Busy: 100 reads of the log wait on this connection, the limit is 100 (limits.reads); "
         "send the next request after a response"
     }
@@ -92,9 +92,9 @@ def test_a_flood_of_other_routes_is_refused_as_busy(broker: Broker) -> None:
         with UbrePeer(broker.ports["ubre"]) as peer:
             peer.send(b"".join(line(request=route, id=number, body=body) for number in range(FLOOD)))
             peer.shut()
-            answers = read_json_lines(peer.expect_closed())
-        assert len(answers) == FLOOD
-        assert any("Busy" in str(answer["body"]) for answer in answers if "fail" in answer)
+            responses = read_json_lines(peer.expect_closed())
+        assert len(responses) == FLOOD
+        assert any("Busy" in str(response["body"]) for response in responses if "fail" in response)
 
 
 def test_a_request_that_takes_too_long_fails(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_request_that_takes_too_long_fails(tmp_path: Path) -> None:
         UbrePeer(broker.ports["ubre"]) as peer,
     ):
         peer.send_message(request="polycast/log", id=1, body={})
-        answer = json.loads(peer.read_until(b"\n"))
-        assert answer["fail"] == 1 and answer["body"].startswith("Timeout: ") and "since" in answer["body"]
+        response = json.loads(peer.read_until(b"\n"))
+        assert response["fail"] == 1 and response["body"].startswith("Timeout: ") and "since" in response["body"]
         assert total(broker, "log_reads_expired_total") == 1
 
 
@@ -120,9 +120,9 @@ def test_the_limits_can_be_changed_while_the_broker_runs(tmp_path: Path) -> None
         broker.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "reloaded" in broker.log(), "it to be reloaded")
         peer.send(flood("absent", 3))
-        answers = [json.loads(peer.read_until(b"\n")) for _ in range(3)]
-        assert any("the limit is 1 " in str(answer["body"]) for answer in answers)
-        assert {"success": 0, "body": []} in answers
+        responses = [json.loads(peer.read_until(b"\n")) for _ in range(3)]
+        assert any("the limit is 1 " in str(response["body"]) for response in responses)
+        assert {"success": 0, "body": []} in responses
 
 
 def test_a_stop_does_not_wait_for_requests(tmp_path: Path) -> None:
@@ -130,5 +130,5 @@ def test_a_stop_does_not_wait_for_requests(tmp_path: Path) -> None:
         peer.send(flood("~7", 60))
         assert honest(broker) == []
         broker.stop()
-        answers = read_json_lines(peer.expect_closed())
-    assert {str(answer["body"]) for answer in answers} <= {"[]", "Gone: the broker stops"}
+        responses = read_json_lines(peer.expect_closed())
+    assert {str(response["body"]) for response in responses} <= {"[]", "Gone: the broker stops"}

@@ -17,10 +17,10 @@ from kit.hermod import OK, message
 from kit.wire import GUARD_SECONDS, wait_for
 
 
-def reload(broker: Broker, says: str) -> None:
-    before = broker.log().count(says)
+def reload(broker: Broker, expected: str) -> None:
+    before = broker.log().count(expected)
     broker.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: broker.log().count(says) > before, says)
+    wait_for(lambda: broker.log().count(expected) > before, expected)
 
 
 def test_rules_are_reread(tmp_path: Path) -> None:

@@ -31,11 +31,11 @@ PATTERNS: list[Pattern] = [Everything(), *(kind(value) for kind in (Exact, Prefi
 
 @pytest.mark.parametrize("rule", PATTERNS, ids=str)
 def test_covers_matches_brute_force(rule: Pattern) -> None:
-    for asked in PATTERNS:
-        received = [topic for topic in TOPICS if asked.matches(topic)]
+    for requested in PATTERNS:
+        received = [topic for topic in TOPICS if requested.matches(topic)]
         missed = [topic for topic in received if not rule.matches(topic)]
-        assert received, asked
-        assert covers(rule, asked) == (not missed), (str(rule), str(asked), missed[:3])
+        assert received, requested
+        assert covers(rule, requested) == (not missed), (str(rule), str(requested), missed[:3])
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_rights_are_the_sum_of_rules() -> None:
     ]
     assert published == [b"x.1", b"z"]
     assert [held.may_publish(topic) for topic in (b"x.1", b"y")] == [True, False]  # from the cache, too
-    asked = [parse_pattern(text) for text in ("~y", "~ayb", "xyz", "y.>", ">", "x.>")]
-    assert list(map(held.may_subscribe, asked)) == [True, True, True, True, False, False]
+    requested = [parse_pattern(text) for text in ("~y", "~ayb", "xyz", "y.>", ">", "x.>")]
+    assert list(map(held.may_subscribe, requested)) == [True, True, True, True, False, False]
 
 
 def test_an_implicit_subscription_is_narrowed_to_the_allowed_part() -> None:

@@ -22,7 +22,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield started
 
 
-def said(peer: Peer) -> dict[str, Any]:
+def read_reply(peer: Peer) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(peer.read_until(b"\n"))
     return found
 
@@ -32,7 +32,7 @@ def test_a_query_is_logged_with_its_identity(broker: Broker) -> None:
     forged = "SELECT 1 --\n2026-11-16 INFO all is well\r\x1b[2J\N{LINE SEPARATOR}\N{SNOWMAN}" + "x" * 1000
     with broker.connect("ubre") as peer:
         peer.send(line(request="spark/sql", id=1, body={"query": forged}))
-        assert said(peer)["fail"] == 1  # no responder serves the route
+        assert read_reply(peer)["fail"] == 1  # no responder serves the route
     logged = broker.wait_for_log("guest queries ")
     assert r"'SELECT 1 --\n2026-11-16 INFO all is well\r\x1b[2J\u2028\u2603xxx" in logged
     assert logged.endswith("xxx'...") and len(logged) < 800
@@ -43,5 +43,5 @@ def test_a_query_is_logged_with_its_identity(broker: Broker) -> None:
 def test_an_invalid_query_is_logged_too(broker: Broker, body: Any) -> None:
     with broker.connect("ubre") as peer:
         peer.send(line(request="spark/sql", id=1, body=body))
-        assert said(peer)["fail"] == 1
+        assert read_reply(peer)["fail"] == 1
     assert "guest queries " in broker.wait_for_log("guest queries ")

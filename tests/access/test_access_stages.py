@@ -55,7 +55,7 @@ class Gate:
         self.broker.process.send_signal(signal.SIGHUP)
         wait_for(lambda: self.broker.log().count("reloaded") > before, "the new rules")
 
-    def stored(self, topic: str, count: int) -> list[bytes]:
+    def durable(self, topic: str, count: int) -> list[bytes]:
         with subscribe(self.broker, topic, since="earliest") as subscriber:
             return [each.payload for each in read_messages(subscriber, count)]
 
@@ -111,7 +111,9 @@ def test_a_peer_without_rights_changes_nothing(gate: Gate, attack: str) -> None:
         stranger.send(ATTACKS[attack])
         expect_error(stranger, 403)
         commit(alice, "part-0", "part-1", rows=2 * ROWS)
-    assert gate.stored("jobs.a", ROWS) == gate.stored("jobs.b", ROWS) == [b"%d" % number for number in range(ROWS)]
+    assert (
+        gate.durable("jobs.a", ROWS) == gate.durable("jobs.b", ROWS) == [b"%d" % number for number in range(ROWS)]
+    )
     assert gate.next_offset() == 2 * ROWS
 
 
@@ -158,7 +160,7 @@ def test_two_identities_use_one_id(gate: Gate) -> None:
         commit(alice, "part-0", "part-1", rows=600)
         commit(bob, "part-0", rows=7)
         commit(alice, "part-0", "part-1", rows=600)
-    assert len(gate.stored("jobs.alice", 600)) == 600 and len(gate.stored("jobs.bob", 7)) == 7
+    assert len(gate.durable("jobs.alice", 600)) == 600 and len(gate.durable("jobs.bob", 7)) == 7
     assert gate.next_offset() == 607
 
 
@@ -185,8 +187,8 @@ def test_after_a_crash_an_id_is_known_to_its_owner_alone(gate: Gate, size: int) 
         expect_error(bob, 404)
         bob.send(once("jobs.b", b"x"))
         bob.expect(hermod.ok(1))
-        assert gate.stored("jobs.b", 1) == [b"x"]
-        assert len(gate.stored("jobs.a", LARGE)) == LARGE
+        assert gate.durable("jobs.b", 1) == [b"x"]
+        assert len(gate.durable("jobs.a", LARGE)) == LARGE
 
 
 def test_after_a_crash_a_stage_belongs_to_its_owner_alone(gate: Gate) -> None:
@@ -208,7 +210,7 @@ def test_after_a_crash_a_stage_belongs_to_its_owner_alone(gate: Gate) -> None:
         expect_error(alice, 403)
         gate.allow(*RULES)
         commit(alice, "part-0", "part-1", rows=2 * ROWS)
-        assert len(gate.stored("jobs.a", ROWS)) == len(gate.stored("jobs.b", ROWS)) == ROWS
+        assert len(gate.durable("jobs.a", ROWS)) == len(gate.durable("jobs.b", ROWS)) == ROWS
 
 
 def test_ids_of_one_identity_do_not_evict_those_of_another(tmp_path: Path) -> None:
@@ -354,5 +356,5 @@ def test_stages_without_rows_are_counted(tmp_path: Path) -> None:
     with narrow.broker, narrow.connect("alice") as alice:
         for number in range(100):
             alice.send(hermod.stage(NIGHT, f"{number}", empty))
-        answers = [json.loads(alice.read_until(b"\n")) for _ in range(100)]
-        assert {answer.get("code") for answer in answers} == {None, 507}
+        replies = [json.loads(alice.read_until(b"\n")) for _ in range(100)]
+        assert {reply.get("code") for reply in replies} == {None, 507}

@@ -13,7 +13,7 @@ import pytest
 from access.gate import BASE, counted, gated
 from kit.broker import Broker
 from kit.hermod import OK, message
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.program import polycast
 from kit.ubre import UbrePeer, line
 from kit.websocket import TEXT, frame, upgrade, welcome
@@ -35,9 +35,9 @@ def test_only_digests_are_written_to_a_file_that_only_its_owner_can_read(tmp_pat
     token = add_token(folder, "sensors", RULES)
     text = (folder / FILE).read_text()
     assert token not in text
-    [stored] = json.loads(text)["tokens"]
-    assert (stored["name"], stored["rules"]) == ("sensors", RULES)
-    assert stored["sha256"] == hashlib.sha256(token.encode()).hexdigest()
+    [entry] = json.loads(text)["tokens"]
+    assert (entry["name"], entry["rules"]) == ("sensors", RULES)
+    assert entry["sha256"] == hashlib.sha256(token.encode()).hexdigest()
     assert stat.S_IMODE((folder / FILE).stat().st_mode) == 0o600
     assert [path.name for path in folder.iterdir()] == [FILE]
 
@@ -118,7 +118,7 @@ def test_the_command(tmp_path: Path) -> None:
 def status_of(broker: Broker, request: bytes) -> int:
     with broker.connect("http") as peer:
         peer.send(request)
-        return read_answer(peer).status
+        return read_response(peer).status
 
 
 def test_http(tmp_path: Path) -> None:
@@ -141,14 +141,14 @@ def test_a_token_is_for_one_request(tmp_path: Path) -> None:
     token = add_token(tmp_path / "data", "chief", ["chief may admin"])
     with gated(tmp_path, *BASE) as broker, broker.connect("http") as peer:
         peer.send(get("/metrics", f"Authorization: Bearer {token}") + get("/metrics"))
-        assert [read_answer(peer).status for _ in range(2)] == [200, 403]
+        assert [read_response(peer).status for _ in range(2)] == [200, 403]
 
 
-def test_the_error_for_a_missing_token_says_how_to_send_one(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_token_has_a_hint(tmp_path: Path) -> None:
     with gated(tmp_path, networks=("anonymous=127.0.0.0/8",)) as broker, broker.connect("http") as peer:
         peer.send(get("/metrics"))
-        answer = read_answer(peer)
-        assert (answer.status, answer.headers["www-authenticate"], answer.body) == (
+        response = read_response(peer)
+        assert (response.status, response.headers["www-authenticate"], response.body) == (
             401,
             "bearer",
             b"Unauthorized\n",
@@ -158,10 +158,10 @@ def test_the_error_for_a_missing_token_says_how_to_send_one(tmp_path: Path) -> N
 def test_ubre(tmp_path: Path) -> None:
     token = add_token(tmp_path / "data", "sensors", RULES)
     with gated(tmp_path) as broker:
-        for ask in (upgrade(f"/ubre?token={token}"), upgrade(extra=f"Authorization: Bearer {token}\r\n")):
+        for handshake in (upgrade(f"/ubre?token={token}"), upgrade(extra=f"Authorization: Bearer {token}\r\n")):
             with broker.connect("http") as peer:
                 peer.send(
-                    ask + frame(TEXT, b'{"subscribe":"sensors.x"}') + frame(TEXT, b'{"publish":"sensors.x"}')
+                    handshake + frame(TEXT, b'{"subscribe":"sensors.x"}') + frame(TEXT, b'{"publish":"sensors.x"}')
                 )
                 peer.expect(welcome() + frame(TEXT, b'{"publish":"sensors.x"}', mask=b""))
         assert status_of(broker, upgrade()) == 403
@@ -247,9 +247,9 @@ def test_a_token_is_revoked_while_requests_of_a_half_closed_peer_time_out(tmp_pa
         peer.expect(OK)
         server.send_message(subscribe="slow", body={"serve": True})
         assert server.refusal("nobody", None) == "Forbidden"
-        with UbrePeer(broker.ports["ubre"]) as asker:
-            asker.send(line(request="slow", id=1) + line(request="slow", id=2))
-            asker.shut()
-            asker.expect_closed()
+        with UbrePeer(broker.ports["ubre"]) as requester:
+            requester.send(line(request="slow", id=1) + line(request="slow", id=2))
+            requester.shut()
+            requester.expect_closed()
         revoke_token(tmp_path / "data", "sensors")
         assert json.loads(peer.expect_closed())["code"] == 403

@@ -93,11 +93,11 @@ def test_websockets_over_tls(dialect: str, listener: str, broker: Broker, author
 
 def test_the_asyncio_client(broker: Broker, authority: Authority) -> None:
     async def talk() -> bytes:
-        async with await connect_async("hermod", at(broker, "hermod.sub", authority)) as hearing:
-            await hearing.subscribe([Exact("async")])
+        async with await connect_async("hermod", at(broker, "hermod.sub", authority)) as subscriber:
+            await subscriber.subscribe([Exact("async")])
             async with await connect_async("simplest", at(broker, "simplest", authority)) as client:
                 await client.publish([Message("async", b"1")])
-            async for batch in hearing.messages():
+            async for batch in subscriber.messages():
                 return batch[0].payload
         return b""
 
@@ -246,13 +246,13 @@ def test_queued_messages_are_sent_before_a_broker_stops(authority: Authority) ->
     certificate = authority.issue("stop.pem")
     listen = [f"--listen={name}=tls://127.0.0.1:0" for name in ("simplest", "hermod.sub", "hermod.pub")]
     with Broker(f"--set=tls.certificate={certificate}", *listen, listen=()) as broker:
-        hearing = connect("hermod", at(broker, "hermod.sub", authority), reconnect=False)
-        hearing.subscribe([Exact("x")])
+        subscriber = connect("hermod", at(broker, "hermod.sub", authority), reconnect=False)
+        subscriber.subscribe([Exact("x")])
         with connect("hermod", at(broker, "hermod.pub", authority), publishing=True) as client:
             client.publish([Message("x", b"y" * 1_000_000)] * 20)
         broker.begin_to_stop()
         received = 0
-        for batch in hearing.messages():
+        for batch in subscriber.messages():
             received += len(batch)
         assert received == 20
-        hearing.close()
+        subscriber.close()

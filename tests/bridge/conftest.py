@@ -12,7 +12,7 @@ LISTEN = tuple(role for role in ROLES if role not in ("simplest.peer", "http"))
 
 @pytest.fixture(scope="module")
 def crossroads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that can be spoken to in every dialect, and that delivers what its log has kept."""
+    """A broker with listeners of all dialects, which replays its log."""
     flag = "--set=log.delivery=committed"
     with Broker(flag, data=tmp_path_factory.mktemp("data"), listen=LISTEN) as broker:
         yield broker

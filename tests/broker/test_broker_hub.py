@@ -260,7 +260,7 @@ def slices_by_owner(hub: NumberingHub, *topics: bytes) -> list[tuple[set[object]
     return [({s.owner for s, _ in d.audience.members}, list(d.slices)) for d in publication.deliveries]
 
 
-def test_neighbours_with_one_audience_are_one_slice() -> None:
+def test_adjacent_messages_with_one_audience_are_one_slice() -> None:
     hub = NumberingHub()
     hub.subscribe(hub.join(1), Everything(), ENCODER)
     assert slices_by_owner(hub, b"a", b"b", b"b", b"c") == [({1}, [(0, 4)])]

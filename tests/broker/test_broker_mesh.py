@@ -196,7 +196,7 @@ def test_a_forwarded_name_is_never_doubled() -> None:
     assert far.got == [("//fwd/x", b"1")]
 
 
-def test_order_is_kept_along_a_line() -> None:
+def test_order_holds_along_a_line() -> None:
     net, nodes = line(3)
     far = nodes[2].client(Contains("x"), Contains("y"))
     net.run_until_idle()
@@ -230,7 +230,7 @@ def test_topics_that_are_not_utf8_are_refused_here_too() -> None:
     assert near.payloads == [b"1", b"3"]
 
 
-def test_a_publisher_that_hears_itself_and_one_that_does_not() -> None:
+def test_a_publisher_with_echo_and_one_without() -> None:
     net, [one, _] = line(2)
     loud, shy = one.client(Contains("//x")), one.client(Contains("//fwd/x"), echo=False)
     net.run_until_idle()

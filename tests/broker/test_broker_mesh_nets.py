@@ -139,14 +139,14 @@ def wants(client: Client, *names: str) -> bool:
 @given(plans())
 def test_a_mesh(plan: Plan) -> None:
     run = Run(plan)
-    check_that_everyone_asks_for_both_names(run)
+    check_that_every_broker_subscribes_to_both_names(run)
     run.publish_some()
-    check_that_everyone_interested_got_each_message_once(run)
+    check_that_every_subscriber_got_each_message_once(run)
     check_that_names_fit(run)
     check_that_links_carry_a_message_once(run)
 
 
-def check_that_everyone_asks_for_both_names(run: Run) -> None:
+def check_that_every_broker_subscribes_to_both_names(run: Run) -> None:
     for pair in run.net.links:
         for end in pair:
             for client in end.node.clients:
@@ -160,7 +160,7 @@ def both_names(text: str) -> set[str]:
     return {text, "//fwd/" + text.removeprefix("//")} if text.startswith("//") else {text}
 
 
-def check_that_everyone_interested_got_each_message_once(run: Run) -> None:
+def check_that_every_subscriber_got_each_message_once(run: Run) -> None:
     """And no other subscriber gets a message."""
     for client in run.clients:
         expected = [
@@ -227,7 +227,7 @@ def test_the_rest_of_a_mesh_continues(plan: Plan, data: st.DataObject) -> None:
         near.node.close(near)
         run.net.run_until_idle()
     run.publish_some()
-    check_that_everyone_interested_got_each_message_once(run)
+    check_that_every_subscriber_got_each_message_once(run)
 
 
 def connected(run: Run, without: object) -> bool:

@@ -195,7 +195,7 @@ def test_a_limit_of_one_is_one() -> None:
     assert requests.request(requester, "add", 2, BODY, 0.0) == failed(requester, 2, BUSY)
 
 
-class Exchange(RuleBasedStateMachine):
+class RequestsMachine(RuleBasedStateMachine):
     """A request of a connected requester gets at most one response, and finally exactly one."""
 
     routes = st.sampled_from(["a", "b"])
@@ -253,7 +253,7 @@ class Exchange(RuleBasedStateMachine):
         self.take(self.requests.expire(self.now))
 
     @invariant()
-    def nobody_is_forgotten(self) -> None:
+    def every_request_is_accounted_for(self) -> None:
         assert len(self.requests) == len(self.owed)
         assert all(count == 1 for count in self.responses.values())
 
@@ -262,4 +262,4 @@ class Exchange(RuleBasedStateMachine):
         assert not self.owed and not self.requests._requested and not self.requests._assigned
 
 
-TestExchange = Exchange.TestCase
+TestExchange = RequestsMachine.TestCase

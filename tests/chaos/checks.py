@@ -17,7 +17,7 @@ from crash.log_checks import COLUMNS, Row
 
 def check_tables(fleet: Fleet) -> list[Row]:
     """Equal at all nodes, without gaps; times never go back."""
-    fleet.settle()
+    fleet.catch_up()
     verified = fleet.request("polycast/cluster/verify")
     assert verified and len(verified["nodes"]) == len(fleet.nodes) and "differs" not in verified, verified
     tables = {name: read_table(node.folder / "log") for name, node in fleet.nodes.items()}
@@ -83,7 +83,7 @@ def check_resuming(rows: list[Row], subscriber: Resuming) -> None:
 
 def count_misses(rows: list[Row], subscriber: Listening) -> tuple[int, int]:
     """Messages that it missed, and those that it got again."""
-    stored = Counter((row.topic, digest(row.payload)) for row in rows)
+    durable = Counter((row.topic, digest(row.payload)) for row in rows)
     seen = Counter(subscriber.seen)
-    assert seen.keys() <= stored.keys(), "delivered, and not stored"
-    return sum((stored - seen).values()), sum((seen - stored).values())
+    assert seen.keys() <= durable.keys(), "delivered, and not stored"
+    return sum((durable - seen).values()), sum((seen - durable).values())

@@ -27,7 +27,7 @@ LISTENERS = ("hermod.pub", "hermod.sub", "simplest", "ubre", "fanout.controller"
 PATIENCE = 90.0
 """When a cluster without faults is taken to hang. An election takes up to nine seconds."""
 NOWHERE = 1
-"""A port where nobody listens: a server that hears of another one cannot go round the proxy."""
+"""A port without a listener: servers learn only this address of each other, so they use the proxy."""
 CLUSTER = (
     "cluster {{ name: test, listen: 127.0.0.1:{route}, routes: [{routes}], no_advertise: true, "
     f'advertise: "127.0.0.1:{NOWHERE}" }}}}'
@@ -84,7 +84,7 @@ class Node(RestartableBroker):
 
 
 class Fleet:
-    """Whoever connects asks it for the port of some node."""
+    """Returns the port of some node to each client that connects."""
 
     def __init__(self, folder: Path, random: Random, small_disk: bool) -> None:
         self.folder = folder
@@ -140,16 +140,16 @@ class Fleet:
     # -- what it says of itself --------------------------------------------------------------------------
 
     def request(self, route: str, at: Node | None = None) -> Any:
-        """None: no answer."""
+        """None: no response."""
         node = at or next(node for node in self.nodes.values() if node.ready_port("ubre"))
         port = node.ready_port("ubre")
         try:
             with UbrePeer(port or 0) as peer:
                 peer.send_message(request=route, id=1)
-                answer = json.loads(peer.read_until(b"\n"))
+                response = json.loads(peer.read_until(b"\n"))
         except (OSError, AssertionError):
             return None
-        return answer.get("body") if answer.get("success") == 1 else None
+        return response.get("body") if response.get("success") == 1 else None
 
     def leader(self) -> int:
         def find() -> str:
@@ -158,7 +158,7 @@ class Fleet:
 
         return int(wait_for(find, "a leader", PATIENCE).removeprefix("s"))
 
-    def settle(self) -> list[dict[str, Any]]:
+    def catch_up(self) -> list[dict[str, Any]]:
         """Waits until all nodes have applied everything."""
 
         def same() -> list[dict[str, Any]]:

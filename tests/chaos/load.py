@@ -25,7 +25,7 @@ from kit.ubre import line
 from kit.wire import Peer
 
 SILENCE_SECONDS = 4.0
-"""Whoever hears nothing goes to another node."""
+"""A client that receives nothing for so long goes to another node."""
 PAUSE_SECONDS = 0.05
 SIZES = (0, 10, 100, 100, 300)
 LARGE = 1_700_000
@@ -46,7 +46,7 @@ class AckClock:
 
 
 class Roaming(Publisher):
-    """Goes to another node when it hears nothing. The fate of what it had sent is then unknown."""
+    """Goes to another node when no reply arrives. The outcome of what it had sent is then unknown."""
 
     clock: AckClock
     ahead = 10
@@ -74,8 +74,8 @@ class RoamingAcknowledged(Roaming):
         self.ending.wait(PAUSE_SECONDS)
         return super().more()  # type: ignore[misc, no-any-return]
 
-    def take(self, answer: bytes) -> None:
-        super().take(answer)  # type: ignore[misc]
+    def take(self, response: bytes) -> None:
+        super().take(response)  # type: ignore[misc]
         self.clock.note()
 
 
@@ -154,7 +154,7 @@ class Seen(NamedTuple):
 
 
 class Resuming(LiveSubscriber):
-    """hermod: asks for what follows its last offset, whatever node it is at. Changes its node now and then."""
+    """hermod: subscribes from its last offset on, at any node. Changes its node now and then."""
 
     def __init__(self, fleet: Any, random: Random) -> None:
         super().__init__(fleet)
@@ -178,11 +178,11 @@ class Resuming(LiveSubscriber):
         while b"\n" not in peer.read:
             self.receive(peer)
         reply, _, peer.read = peer.read.partition(b"\n")
-        answer = json.loads(reply)
-        self._log = answer.get("log", self._log)
-        if answer["status"] != "OK":
+        response = json.loads(reply)
+        self._log = response.get("log", self._log)
+        if response["status"] != "OK":
             self.behind += 1
-            if answer["code"] == 503:
+            if response["code"] == 503:
                 raise EOFError  # this node is behind, or is shutting down
             self.wrong = f"refused at {self.next:,}: {reply!r}"
             raise EOFError
@@ -205,7 +205,7 @@ class Resuming(LiveSubscriber):
         while (brace := data.find(b"}", at)) >= 0:
             header = json.loads(data[at : brace + 1])
             if header.get("code") == 410:
-                self.wrong = f"told of a loss: {header}"
+                self.wrong = f"notice of a loss: {header}"
             if "status" in header:
                 raise EOFError
             end = brace + 1 + header["payload_size"]

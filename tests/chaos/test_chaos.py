@@ -100,7 +100,7 @@ class Chaos:
         moves = sum(each.moves for each in self._subscribers)
         return (
             f"{self._done.total()} faults, with the longest time without acknowledgements: {faults}{skipped}\n"
-            f"{sum(len(each.acked) for each in self._acknowledged):,} acknowledged, {rows:,} stored; "
+            f"{sum(len(each.acked) for each in self._acknowledged):,} acknowledged, {rows:,} in the log; "
             f"acknowledged and lost 0, doubled 0, moved 0\n"
             f"not acknowledged and lost: {plain}\n"
             f"{len(self._subscribers)} hermod subscribers, each message once over {moves:,} moves; "

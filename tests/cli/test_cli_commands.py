@@ -80,7 +80,7 @@ def test_doctor_in_json(tmp_path: Path) -> None:
     assert all(finding["cure"] for finding in findings if finding["state"] != "fine")
 
 
-def test_doctor_says_when_a_port_is_taken_and_what_to_do(tmp_path: Path) -> None:
+def test_doctor_reports_a_port_in_use_and_the_cure(tmp_path: Path) -> None:
     with lock_ports(), ExitStack() as stack:
         try:
             stack.enter_context(socket.create_server(("127.0.0.1", 9014)))

@@ -46,19 +46,23 @@ def to_bash(line: str) -> str:
     return f'COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _polycast; echo "${{COMPREPLY[*]}}"'
 
 
-ASK = {"bash": to_bash, "zsh": to_bash, "fish": lambda line: f"echo (complete -C {shlex.quote(line)} | cut -f 1)"}
+TO_SCRIPT = {
+    "bash": to_bash,
+    "zsh": to_bash,
+    "fish": lambda line: f"echo (complete -C {shlex.quote(line)} | cut -f 1)",
+}
 
 
-@pytest.mark.parametrize("shell", ASK)
+@pytest.mark.parametrize("shell", TO_SCRIPT)
 def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
     printed = polycast_here("completion", shell)
     assert (printed.code, printed.err) == (0, "")
     (tmp_path / "data").mkdir()
     (tmp_path / "script").write_bytes(printed.out)
     as_bash = "setopt ksharrays shwordsplit; " if shell == "zsh" else ""
-    script = f"source ./script; {as_bash}" + "; ".join(map(ASK[shell], LINES))
-    answers = complete(shell, script, tmp_path).splitlines()
-    for (line, expected), offered in zip(LINES.items(), answers, strict=True):
+    script = f"source ./script; {as_bash}" + "; ".join(map(TO_SCRIPT[shell], LINES))
+    completions = complete(shell, script, tmp_path).splitlines()
+    for (line, expected), offered in zip(LINES.items(), completions, strict=True):
         found = {word.rstrip("/") for word in offered.split() if word.startswith(line.rpartition(" ")[2])}
         wanted = {word.rstrip("/") for word in expected}
         assert wanted <= found if line == "polycast " else wanted == found, line

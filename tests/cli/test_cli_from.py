@@ -121,17 +121,17 @@ def test_sub_with_from_uses_hermod(arguments: list[str], output: dict[str, Any])
 
 
 def test_relative_times() -> None:
-    asked: list[dict[str, Any]] = []
+    headers: list[dict[str, Any]] = []
 
     def script(connection: socket.socket) -> None:
-        asked.append(read_header(connection))
+        headers.append(read_header(connection))
         connection.sendall(hermod.OK + hermod.delivery("a", b"x", 0))
         read_to_end(connection)
 
     before = time.time()
     with Scripted(script) as at:
         assert polycast("sub", "a", "--from", "-10m", "--count", "1", "--at", at).out == b"a x\n"
-    assert (before - 601) * 1000 <= asked[0]["from"]["time"] <= (time.time() - 600) * 1000
+    assert (before - 601) * 1000 <= headers[0]["from"]["time"] <= (time.time() - 600) * 1000
 
 
 def test_a_broker_without_a_log_is_shown_with_a_hint() -> None:

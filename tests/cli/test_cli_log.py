@@ -286,32 +286,32 @@ def test_seal_a_damaged_segment(builder: LogBuilder, data: Path) -> None:
     assert hot.exists()
 
 
-def test_seal_asks_the_broker_and_waits(builder: LogBuilder, data: Path) -> None:
+def test_seal_requests_the_broker_and_waits(builder: LogBuilder, data: Path) -> None:
     """The broker is this test."""
     lock = FolderLock(builder.folder)
-    wish = builder.folder / SEAL_REQUEST
-    asked: list[Finished] = []
-    thread = threading.Thread(target=lambda: asked.append(polycast("log", "seal", "--data", str(data))))
+    request_file = builder.folder / SEAL_REQUEST
+    finished: list[Finished] = []
+    thread = threading.Thread(target=lambda: finished.append(polycast("log", "seal", "--data", str(data))))
     thread.start()
-    wait_for(wish.exists, "the wish")
+    wait_for(request_file.exists, "the request")
     seal(segments(builder.folder)[1].path)
     assert thread.is_alive()
-    wish.unlink()
+    request_file.unlink()
     thread.join(GUARD_SECONDS)
     lock.release()
-    [shown] = asked
+    [shown] = finished
     assert (shown.code, shown.err, shown.out) == (0, "", b"sealed 1 of 1 hot segments\n")
 
 
-def test_seal_asks_a_broker_that_stops(builder: LogBuilder, data: Path) -> None:
+def test_seal_requests_a_broker_that_stops(builder: LogBuilder, data: Path) -> None:
     lock = FolderLock(builder.folder)
-    asked: list[Finished] = []
-    thread = threading.Thread(target=lambda: asked.append(polycast("log", "seal", "--data", str(data))))
+    finished: list[Finished] = []
+    thread = threading.Thread(target=lambda: finished.append(polycast("log", "seal", "--data", str(data))))
     thread.start()
-    wait_for((builder.folder / SEAL_REQUEST).exists, "the wish")
+    wait_for((builder.folder / SEAL_REQUEST).exists, "the request")
     lock.release()
     thread.join(GUARD_SECONDS)
-    [failed] = asked
+    [failed] = finished
     assert failed.code == 1
     assert "the broker stopped before all segments were sealed" in failed.err
     assert not (builder.folder / SEAL_REQUEST).exists()
@@ -371,7 +371,7 @@ def test_a_backup_of_a_running_broker_is_restored(tmp_path: Path, name: str) -> 
     assert refused.err.startswith(f"polycast: {new} is not empty\nhint: ")
 
 
-def test_a_backup_of_damage_says_so(data: Path, builder: LogBuilder, tmp_path: Path) -> None:
+def test_a_backup_reports_damage(data: Path, builder: LogBuilder, tmp_path: Path) -> None:
     flip(builder.folder / "00000000000000000100.arrows", 1500)
     made = run("backup", data, str(tmp_path / "saved.tar"))
     assert made.code == 1

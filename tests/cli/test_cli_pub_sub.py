@@ -37,7 +37,7 @@ def subscribing(broker: Broker, *arguments: str, listener: str = "simplest") -> 
 
 
 def wait_until_subscribed(program: Program) -> None:
-    """It says so on stderr; the broker, which it has told by then, reads in order."""
+    """Waits for its line on stderr; the broker has the subscription by then, and reads in order."""
     assert b"subscribed" in program.stderr.readline()
 
 
@@ -434,7 +434,7 @@ def test_pub_fails_when_the_broker_closes_the_connection(listener: str) -> None:
     assert "the broker closed the connection, some messages may be lost; its log says why" in done.err
 
 
-def test_sub_comes_back_and_says_so(tmp_path: Path) -> None:
+def test_sub_reconnects_and_reports_it(tmp_path: Path) -> None:
     """In hermod without a loss, at the second of two addresses."""
     place = f"ipc://{tmp_path}/socket"
     flags = f"--listen=hermod.sub={place}", "--listen=hermod.pub=tcp://127.0.0.1:0"

@@ -1,4 +1,4 @@
-"""`polycast reply`: a program answers requests."""
+"""`polycast reply`: a program responds to requests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def replying(broker: Broker, *arguments: str) -> Iterator[Program]:
 # -- one run ---------------------------------------------------------------------------------------------
 
 
-def answer(
+def respond(
     *command: str, body: bytes = b"", parallel: int = 4, seconds: float = 60.0, count: int = 1
 ) -> list[Response]:
     async def run() -> list[Response]:
@@ -78,7 +78,7 @@ def test_the_format_of_the_output(output: bytes, body: Body) -> None:
 
 def test_the_body_is_never_a_part_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    [echoed] = answer("cat", body=EVIL.encode())
+    [echoed] = respond("cat", body=EVIL.encode())
     assert echoed == Response(True, Body(EVIL.encode(), Format.TEXT))
     assert list(tmp_path.iterdir()) == []
 
@@ -93,22 +93,22 @@ def test_the_body_is_never_a_part_of_a_command(tmp_path: Path, monkeypatch: pyte
     ],
 )
 def test_a_failure(script: str, reason: str) -> None:
-    assert answer(*SHELL, script) == [Response(False, to_body(reason))]
+    assert respond(*SHELL, script) == [Response(False, to_body(reason))]
 
 
 def test_a_program_need_not_read_its_stdin() -> None:
-    [done] = answer("true", body=b"x" * (1 << 22))
+    [done] = respond("true", body=b"x" * (1 << 22))
     assert done == Response(True, Body())
 
 
 def test_a_program_that_cannot_be_run(tmp_path: Path) -> None:
-    [failed] = answer(str(tmp_path / "none"))
+    [failed] = respond(str(tmp_path / "none"))
     assert failed.value == f"cannot run {tmp_path}/none: No such file or directory"
 
 
 def test_a_program_that_never_ends_is_killed_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    [failed] = answer(*SHELL, f"sleep 1000 & echo $! > {pids}; echo $$ >> {pids}; wait", seconds=0.5)
+    [failed] = respond(*SHELL, f"sleep 1000 & echo $! > {pids}; echo $$ >> {pids}; wait", seconds=0.5)
     assert failed.value == "Timeout: it ran longer than 0.5 s"
     wait_for(lambda: not any(map(is_alive, map(int, pids.read_text().split()))), "the end of the processes")
 
@@ -123,36 +123,36 @@ def is_alive(pid: int) -> bool:
 
 def test_a_program_that_writes_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_runner, "OUTPUT_BYTES", 100_000)
-    assert answer("yes") == [Response(False, to_body("TooLarge: the output is longer than 100,000 bytes"))]
-    [failed] = answer(*SHELL, "yes | head -c 3000000 >&2; echo the end >&2; exit 1")
+    assert respond("yes") == [Response(False, to_body("TooLarge: the output is longer than 100,000 bytes"))]
+    [failed] = respond(*SHELL, "yes | head -c 3000000 >&2; echo the end >&2; exit 1")
     assert failed.value == "the end"
 
 
 def test_a_flood_fails_at_once_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_runner, "WAITING_AT_MOST", 3)
-    found = answer(*SHELL, "cat", body=b"x", parallel=2, count=50)
+    found = respond(*SHELL, "cat", body=b"x", parallel=2, count=50)
     assert [response.success for response in found].count(True) == 5
     assert {response.value for response in found} == {"x", "Busy: 3 requests wait"}
     monkeypatch.setattr(program_runner, "WAITING_BYTES", 10)
-    found = answer("cat", body=b"xxxxxx", parallel=1, count=3)
+    found = respond("cat", body=b"xxxxxx", parallel=1, count=3)
     assert [response.success for response in found].count(True) == 2
 
 
 def test_no_more_run_at_once_than_allowed(tmp_path: Path) -> None:
     """Each run counts those that run with it."""
     script = f"touch {tmp_path}/$$; ls {tmp_path} | wc -l; rm {tmp_path}/$$"
-    found = answer(*SHELL, script, parallel=2, count=12)
+    found = respond(*SHELL, script, parallel=2, count=12)
     assert all(response.success and 1 <= response.value <= 2 for response in found)
 
 
 # -- the command -----------------------------------------------------------------------------------------
 
 
-def test_requests_are_answered(broker: Broker, tmp_path: Path) -> None:
+def test_requests_get_responses(broker: Broker, tmp_path: Path) -> None:
     double = "import json, sys; print(2 * json.load(sys.stdin))"
     with replying(broker, "--count", "2", "math/double", sys.executable, "-c", double) as program:
-        answered = polycast_here("request", "math/double", "21", "--at", at(broker))
-        assert (answered.code, json.loads(answered.out)) == (0, 42)
+        finished = polycast_here("request", "math/double", "21", "--at", at(broker))
+        assert (finished.code, json.loads(finished.out)) == (0, 42)
         failed = polycast_here("request", "math/double", "x", "--at", at(broker))
         assert failed.code == 1 and "JSONDecodeError" in failed.err
         ended = program.finish()

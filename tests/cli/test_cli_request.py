@@ -26,7 +26,7 @@ def at(broker: Broker) -> str:
     return f"tcp://127.0.0.1:{broker.ports['http']}"
 
 
-def ask(broker: Broker, *arguments: str) -> Finished:
+def run_at(broker: Broker, *arguments: str) -> Finished:
     return polycast_here(*arguments, "--at", at(broker))
 
 
@@ -40,7 +40,7 @@ def describe(body: Body) -> Body:
 
 @pytest.fixture(scope="module")
 def responder(broker: Broker) -> Iterator[None]:
-    """Somebody who answers requests for `describe` and, with nothing, for `nothing`."""
+    """A responder for `describe` and, with an empty body, for `nothing`."""
     ready = threading.Event()
 
     def serve() -> None:
@@ -80,46 +80,46 @@ def responder(broker: Broker) -> Iterator[None]:
     ],
 )
 def test_a_body_that_parses_as_json_is_json(broker: Broker, responder: None, body: str, arrives: str) -> None:
-    answered = ask(broker, "request", "describe", body)
-    assert (answered.code, answered.err) == (0, "")
-    assert json.loads(answered.out) == arrives
+    finished = run_at(broker, "request", "describe", body)
+    assert (finished.code, finished.err) == (0, "")
+    assert json.loads(finished.out) == arrives
 
 
 def test_no_body(broker: Broker, responder: None) -> None:
-    assert json.loads(ask(broker, "request", "describe").out) == "none "
+    assert json.loads(run_at(broker, "request", "describe").out) == "none "
 
 
 def test_a_body_from_stdin(broker: Broker, responder: None) -> None:
-    answered = polycast("request", "describe", "-", "--at", at(broker), stdin=b'{"from":\n"stdin"}\n')
-    assert json.loads(answered.out) == 'json {"from":"stdin"}'
+    finished = polycast("request", "describe", "-", "--at", at(broker), stdin=b'{"from":\n"stdin"}\n')
+    assert json.loads(finished.out) == 'json {"from":"stdin"}'
 
 
 def test_a_response_without_a_body_prints_nothing(broker: Broker, responder: None) -> None:
-    answered = ask(broker, "request", "nothing", "x")
-    assert (answered.code, answered.out, answered.err) == (0, b"", "")
+    finished = run_at(broker, "request", "nothing", "x")
+    assert (finished.code, finished.out, finished.err) == (0, b"", "")
 
 
 def test_a_failure_goes_to_stderr_with_code_1(broker: Broker, responder: None) -> None:
-    failed = ask(broker, "request", "describe", "fail")
+    failed = run_at(broker, "request", "describe", "fail")
     assert (failed.code, failed.out, failed.err) == (1, b"", "polycast: describe: as you wish\n")
 
 
 def test_a_route_without_a_responder(broker: Broker) -> None:
-    failed = ask(broker, "request", "nowhere")
+    failed = run_at(broker, "request", "nowhere")
     assert (failed.code, failed.out) == (1, b"")
     assert failed.err.splitlines() == ["polycast: nowhere: NotFound", "hint: no client serves that route"]
 
 
 def test_the_broker_serves_its_own_routes(broker: Broker, room: Room) -> None:
     subscriber = room.simplest(b"sub asked.for\n")
-    answered = ask(broker, "request", "polycast/publish", '{"topic": "asked.for", "body": "hello"}')
-    assert set(json.loads(answered.out)) == {"offset", "sequence"}
+    finished = run_at(broker, "request", "polycast/publish", '{"topic": "asked.for", "body": "hello"}')
+    assert set(json.loads(finished.out)) == {"offset", "sequence"}
     subscriber.expect(pub("asked.for", b"hello"))
 
 
 @pytest.mark.parametrize("body", ["{a", "[1", '"open', os.fsdecode(b"\xff")])
 def test_wrong_usage(broker: Broker, body: str) -> None:
-    failed = ask(broker, "request", "describe", body)
+    failed = run_at(broker, "request", "describe", body)
     assert (failed.code, failed.out) == (2, b"")
     assert "BODY" in failed.err
 
@@ -135,13 +135,13 @@ def test_no_response_in_time() -> None:
 
 @pytest.mark.parametrize("seconds", ["inf", "1e300", "1e9"])
 def test_a_very_long_time(broker: Broker, seconds: str) -> None:
-    answered = ask(broker, "request", "polycast/topics", "--timeout", seconds)
-    assert (answered.code, answered.err) == (0, "")
+    finished = run_at(broker, "request", "polycast/topics", "--timeout", seconds)
+    assert (finished.code, finished.err) == (0, "")
 
 
 @pytest.mark.parametrize("seconds", ["nan", "-1", "0", "-inf", "soon"])
 def test_an_invalid_time(broker: Broker, seconds: str) -> None:
-    failed = ask(broker, "request", "polycast/topics", "--timeout", seconds)
+    failed = run_at(broker, "request", "polycast/topics", "--timeout", seconds)
     assert (failed.code, failed.out) == (2, b"")
     assert failed.err != ""
 
@@ -162,7 +162,7 @@ def test_without_a_broker_there_is_a_hint(command: list[str]) -> None:
 def test_topics(broker: Broker, room: Room) -> None:
     room.simplest(b"sub listed.a\n")
     room.simplest(pub("listed.a") * 3 + pub("listed.b"))
-    rows = [json.loads(line) for line in ask(broker, "topics", "--json").out.splitlines()]
+    rows = [json.loads(line) for line in run_at(broker, "topics", "--json").out.splitlines()]
     listed = {row["topic"]: row for row in rows if row["topic"].startswith("listed.")}
     assert {name: (row["sequence"], row["subscribers"]) for name, row in listed.items()} == {
         "listed.a": (3, 1),
@@ -173,14 +173,16 @@ def test_topics(broker: Broker, room: Room) -> None:
 def test_topics_that_match_a_pattern(broker: Broker, room: Room) -> None:
     room.simplest(b"".join(pub(topic) for topic in ("some.a", "some.b", "so~me", "polycast/some")))
     listed = {
-        pattern: [json.loads(line)["topic"] for line in ask(broker, "topics", pattern, "--json").out.splitlines()]
+        pattern: [
+            json.loads(line)["topic"] for line in run_at(broker, "topics", pattern, "--json").out.splitlines()
+        ]
         for pattern in ("some.>", "~some", "some.a", "=some.>", "~~", "none.>")
     }
     assert listed == {
         "some.>": ["some.b", "some.a"], "~some": ["some.b", "some.a"], "some.a": ["some.a"],
         "=some.>": [], "~~": ["so~me"], "none.>": [],
     }  # fmt: skip
-    empty = ask(broker, "topics", "")
+    empty = run_at(broker, "topics", "")
     assert (empty.code, empty.out) == (2, b"") and "hint: '>' matches everything" in empty.err
 
 
@@ -201,18 +203,18 @@ OURS = ("foo", "foo.>", "~*", ">", "=foo.*", "C#", "a+b", "foo.c++", "#chat", "c
 
 def test_patterns_of_other_systems_are_topics_with_a_note(broker: Broker) -> None:
     for pattern, better in FOREIGN.items():
-        noted = ask(broker, "topics", pattern)
+        noted = run_at(broker, "topics", pattern)
         assert (noted.code, noted.out) == (0, b"")
         note = f"note: {pattern!r} is one topic here: *, + and # are no wildcards; {better}\n"
         assert noted.err == note
     for pattern in OURS:
         assert not suggest(pattern) or pattern[0] in "~=", pattern
-        assert ask(broker, "topics", pattern).err == "", pattern
+        assert run_at(broker, "topics", pattern).err == "", pattern
 
 
 def test_columns_in_a_pipe(broker: Broker, room: Room) -> None:
     room.simplest(pub("evil\x1b[2J"))
-    lines = ask(broker, "topics").out.decode().splitlines()
+    lines = run_at(broker, "topics").out.decode().splitlines()
     assert lines[0].split() == ["topic", "sequence", "subscribers", "last"]
     [evil] = [line for line in lines if line.startswith("evil")]
     assert evil.split()[:3] == [r"evil\x1b[2J", "1", "0"]
@@ -220,16 +222,16 @@ def test_columns_in_a_pipe(broker: Broker, room: Room) -> None:
 
 def test_connections(broker: Broker, room: Room) -> None:
     room.simplest(b"sub a\nsub b\n")
-    rows = [json.loads(line) for line in ask(broker, "connections", "--json").out.splitlines()]
+    rows = [json.loads(line) for line in run_at(broker, "connections", "--json").out.splitlines()]
     assert any(row["dialect"] == "simplest" and row["subscriptions"] == 2 for row in rows)
     assert any(row["dialect"] == "ubre" for row in rows)
-    assert ask(broker, "connections").out.decode().split()[:3] == ["name", "listener", "dialect"]
+    assert run_at(broker, "connections").out.decode().split()[:3] == ["name", "listener", "dialect"]
 
 
 def test_stats(broker: Broker) -> None:
-    [row] = [json.loads(line) for line in ask(broker, "stats", "--json").out.splitlines()]
+    [row] = [json.loads(line) for line in run_at(broker, "stats", "--json").out.splitlines()]
     assert {each["listener"] for each in row["listeners"]} >= {"simplest", "http"}
-    text = ask(broker, "stats").out.decode()
+    text = run_at(broker, "stats").out.decode()
     totals, _, listeners = text.partition("\n\n")
     assert "uptime_seconds" in totals
     assert "messages_in" in listeners.splitlines()[0]

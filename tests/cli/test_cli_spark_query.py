@@ -35,7 +35,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"polycast.cli.{command}.spark_session", begin)
 
 
-def ask(data: Path, *arguments: str) -> Finished:
+def run_with(data: Path, *arguments: str) -> Finished:
     found = polycast_here(*arguments, "--data", str(data))
     assert found.out == b""
     return found
@@ -50,14 +50,14 @@ def ask(data: Path, *arguments: str) -> Finished:
     ],
 )
 def test_why_of_a_message_that_is_not_there(data: Path, offset: str, words: str) -> None:
-    failed = ask(data, "why", offset)
+    failed = run_with(data, "why", offset)
     assert (failed.code, failed.err.splitlines()[0]) == (1, f"polycast: {words}")
     assert failed.err.splitlines()[1].startswith("hint: ")
 
 
 @pytest.mark.parametrize("offset", ["x", "1.5", "17th", "", "٣"])
 def test_why_of_an_invalid_offset(data: Path, offset: str) -> None:
-    failed = ask(data, "why", offset)
+    failed = run_with(data, "why", offset)
     assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: {offset!r} is not an offset")
 
 
@@ -76,18 +76,18 @@ def test_why_of_an_invalid_offset(data: Path, offset: str) -> None:
     ],
 )
 def test_invalid_queries(data: Path, arguments: list[str], words: str) -> None:
-    failed = ask(data, *arguments)
+    failed = run_with(data, *arguments)
     assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: {words}")
     assert failed.err.splitlines()[1].startswith("hint: ")
 
 
 @pytest.mark.parametrize("arguments", [["why", "1"], ["estimate", ">"], ["find", "x"]])
 def test_with_no_log(tmp_path: Path, arguments: list[str]) -> None:
-    failed = ask(tmp_path / "nothing", *arguments)
+    failed = run_with(tmp_path / "nothing", *arguments)
     assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: there is no log in {tmp_path / 'nothing'}")
 
 
 def test_without_a_lake(data: Path) -> None:
-    failed = ask(data, "find", "x", "--in", "lake")
+    failed = run_with(data, "find", "x", "--in", "lake")
     assert (failed.code, failed.err.splitlines()[0]) == (2, f"polycast: there is no lake in {data / 'lake'}")
     assert "archive" in failed.err

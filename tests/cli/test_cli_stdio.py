@@ -111,14 +111,14 @@ no_stderr = pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
 
 
 @no_stderr
-def test_the_exit_code_is_kept_when_stderr_is_closed(broker: Broker, redirection: str) -> None:
+def test_the_exit_code_is_the_same_when_stderr_is_closed(broker: Broker, redirection: str) -> None:
     assert run(redirection, "pub", "m", at(broker, "hermod.pub")) == Finished(2, b"", "")
     assert run(redirection, "request", "nowhere", at(broker, "http")) == Finished(1, b"", "")
 
 
 @no_stderr
 def test_sub_runs_with_stderr_closed(broker: Broker, room: Room, redirection: str) -> None:
-    """When it has subscribed it cannot tell, so somebody speaks until it hears."""
+    """`sub` cannot report its subscription here: publish until a message arrives."""
     with Program(*redirected(redirection, "sub", "m", "--count=1", at(broker, "simplest"))) as subscriber:
 
         def receives() -> bool:

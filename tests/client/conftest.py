@@ -10,7 +10,7 @@ from kit.broker import Broker
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One that speaks every dialect, and keeps what it hears."""
+    """A broker with all dialects and a log."""
     with Broker(data=tmp_path_factory.mktemp("data"), listen=LISTENERS) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""A broker that does just what a test tells it to."""
+"""A broker that follows the script of a test."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Awaited(Shell):
 
 
 KINDS: dict[str, Callable[..., Shell]] = {"blocking": partial(connect, reconnect=False), "asyncio": Awaited}
-"""They do not reconnect unless told."""
+"""They do not reconnect by default."""
 
 
 def place(broker: Broker, dialect: str, publishing: bool = False) -> str:

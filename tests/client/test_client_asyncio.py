@@ -54,8 +54,8 @@ def test_many_requests_at_once(broker: Broker) -> None:
         ):
             await server.serve("double", lambda body: to_body(2 * from_body(body)))
             serving = asyncio.create_task(collect(server, 1))
-            answers = await asyncio.gather(*(client.request("double", to_body(n)) for n in range(200)))
-            assert [answer.value for answer in answers] == [2 * n for n in range(200)]
+            responses = await asyncio.gather(*(client.request("double", to_body(n)) for n in range(200)))
+            assert [response.value for response in responses] == [2 * n for n in range(200)]
             serving.cancel()
 
     run(scenario())
@@ -142,16 +142,16 @@ def test_async_handlers(broker: Broker) -> None:
 async def _async_handlers(broker: Broker) -> None:
     second = asyncio.Event()
 
-    async def answer(body: Body) -> Body:
+    async def respond(body: Body) -> Body:
         if from_body(body) == "fail":
             raise ValueError("as you wish")
         await second.wait() if from_body(body) == 1 else second.set()
         return body
 
     async with await connect_async("ubre", place(broker, "ubre")) as client:
-        await client.serve("slow", answer)
-        asked = (client.request("slow", to_body(value)) for value in (1, 2, "fail"))
-        first, other, failed = await asyncio.gather(*asked)
+        await client.serve("slow", respond)
+        requested = (client.request("slow", to_body(value)) for value in (1, 2, "fail"))
+        first, other, failed = await asyncio.gather(*requested)
     assert (first.value, other.value) == (1, 2)
     assert (failed.success, failed.value) == (False, "as you wish")
 
@@ -175,8 +175,8 @@ async def _cancelled_handlers(broker: Broker) -> None:
         async with await connect_async("ubre", place(broker, "ubre")) as client:
             await client.serve("never", never)
             reading = asyncio.create_task(anext(client.messages(), None))
-            asked = asyncio.create_task(other.request("never"))
+            requested = asyncio.create_task(other.request("never"))
             await begun.wait()
-        assert (await asked).value == "Gone"
+        assert (await requested).value == "Gone"
         await cancelled.wait()
         await reading

@@ -54,7 +54,7 @@ def test_the_end_of_the_block_waits_until_publications_are_read(
 
 
 @pytest.mark.parametrize("dialect", TELLING)
-def test_where_the_dialect_tells_publish_returns_when_it_has_been_read(
+def test_publish_returns_after_the_read_where_the_dialect_confirms_it(
     broker: Broker, room: Room, kind: str, dialect: str
 ) -> None:
     subscriber = room.simplest(b"sub topic\n")

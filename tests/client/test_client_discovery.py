@@ -15,7 +15,7 @@ from client.scripted import Scripted, read_to_end
 from client.shells import KINDS
 from kit.broker import Broker
 from kit.certificates import Authority
-from kit.http import Response, read_answer
+from kit.http import Response, read_response
 from kit.program import polycast_here
 from polycast.address import Address, parse_address
 from polycast.client.connect import to_client_session
@@ -64,11 +64,11 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
         yield Gate(started, tokens)
 
 
-def ask(gate: Gate, name: str, host: str = "localhost:1234") -> Response:
+def get_listeners(gate: Gate, name: str, host: str = "localhost:1234") -> Response:
     shown = f"Authorization: Bearer {gate.tokens[name]}\r\n" if name else ""
     with gate.broker.connect("http") as peer:
         peer.send(f"GET /listeners HTTP/1.1\r\nHost: {host}\r\n{shown}\r\n".encode())
-        return read_answer(peer)
+        return read_response(peer)
 
 
 # -- what the broker says, and to whom -------------------------------------------------------------------
@@ -78,25 +78,25 @@ def ask(gate: Gate, name: str, host: str = "localhost:1234") -> Response:
     ("host", "shown"), [("localhost:1", "localhost"), ("[::1]:80", "[::1]"), ("10.1.2.3", "10.1.2.3")]
 )
 def test_a_wildcard_is_the_host_that_the_client_used(gate: Gate, host: str, shown: str) -> None:
-    answer = ask(gate, "master", host)
-    found = json.loads(answer.body)
-    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    response = get_listeners(gate, "master", host)
+    found = json.loads(response.body)
+    assert (response.status, response.headers["content-type"]) == (200, "application/json")
     assert set(found) == {"node", "version", "listeners"}
     wanted = {name: [f"tcp://{shown}:{gate.broker.ports[name]}"] for name in (*EVERY, "http")}
     assert found["listeners"] == wanted, "without the listeners for other brokers"
 
 
 def test_a_peer_sees_the_listeners_of_the_dialects_in_which_it_has_rights(gate: Gate) -> None:
-    assert set(json.loads(ask(gate, "sensors").body)["listeners"]) == {"hermod.pub", "hermod.sub"}
-    assert set(json.loads(ask(gate, "crew").body)["listeners"]) == {"http"}
+    assert set(json.loads(get_listeners(gate, "sensors").body)["listeners"]) == {"hermod.pub", "hermod.sub"}
+    assert set(json.loads(get_listeners(gate, "crew").body)["listeners"]) == {"http"}
 
 
 def test_a_peer_without_rights_sees_nothing(gate: Gate) -> None:
-    answer = ask(gate, "")
-    assert (answer.status, answer.body) == (403, b"Forbidden\n")
+    response = get_listeners(gate, "")
+    assert (response.status, response.body) == (403, b"Forbidden\n")
     with gate.broker.connect("http") as peer:
         peer.send(b"GET /listeners HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer nonsense\r\n\r\n")
-        assert read_answer(peer).status == 401
+        assert read_response(peer).status == 401
 
 
 # -- what a client makes of it ---------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def ok(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-ANSWERS: dict[str, tuple[bytes, str]] = {
+RESPONSES: dict[str, tuple[bytes, str]] = {
     "huge": (ok(b" " * ENDLESS), "has more than 65,536 bytes"),
     "endless head": (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * ENDLESS, "has more than 65,536 bytes|not HTTP"),
     "continue": (b"HTTP/1.1 100 Continue\r\n\r\n" * ENDLESS, "has more than 65,536 bytes"),
@@ -229,14 +229,14 @@ ANSWERS: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", RESPONSES)
 def test_a_server_that_is_no_broker(name: str) -> None:
-    answer, expected = ANSWERS[name]
+    response, expected = RESPONSES[name]
 
     def serve(connection: socket.socket) -> None:
         try:
             assert connection.recv(1 << 16).startswith(b"GET /listeners HTTP/1.1\r\n")
-            connection.sendall(answer)
+            connection.sendall(response)
             if name != "short":
                 read_to_end(connection)
         except OSError:

@@ -134,11 +134,11 @@ def test_closing_ends_the_waits_of_other_tasks(broker: Broker) -> None:
         async with await connect_async("ubre", place(broker, "ubre")) as server:
             await server.serve("never", lambda body: body)  # nobody reads there
             client = await connect_async("ubre", place(broker, "ubre"))
-            asking = asyncio.create_task(client.request("never"))
+            requesting = asyncio.create_task(client.request("never"))
             await asyncio.sleep(0)
             await client.close()
             with pytest.raises(RemoteError, match="this client is closed"):
-                await asking
+                await requesting
 
     run(scenario())
 

@@ -20,7 +20,7 @@ from polycast.errors import RefusedError, RemoteError
 from polycast.model import Everything, Exact, Format, Message, StartPosition
 
 HELLO = b'{"batch_type":"End"}'
-"""What a publisher begins with: the end of no batch, which is answered at once."""
+"""The first frame of a publisher: an `End` without a batch, with an immediate reply."""
 BLOCK = 256 * 1024
 IN_FLIGHT = 8
 
@@ -74,7 +74,7 @@ def test_a_refusal_is_raised_with_its_code_and_the_connection_goes_on(kind: str)
         client.publish([Message("b", b"y")])
 
 
-def test_a_refusal_in_a_batch_tells_how_many_were_accepted(kind: str) -> None:
+def test_a_refusal_in_a_batch_counts_the_accepted_messages(kind: str) -> None:
     def script(connection: socket.socket) -> None:
         greet(connection)
         read_exactly(connection, b'{"batch_type":"Count","count":3}' + in_short("a", b"x") * 3)
@@ -106,7 +106,7 @@ def test_after_a_refusal_nothing_more_is_sent(kind: str) -> None:
 
 
 def test_no_more_than_a_window_is_sent_ahead(kind: str) -> None:
-    """A broker that does not answer hears so many blocks and no more, until it does."""
+    """A broker that does not reply receives so many blocks and no more, until it does."""
     frame = in_short("a", b"x" * BLOCK)
     more = threading.Event()
 

@@ -88,7 +88,7 @@ def test_messages_before_invalid_input_are_delivered(kind: str) -> None:
 
 
 def test_messages_without_a_subscription_are_dropped(broker: Broker, room: Room, kind: str) -> None:
-    """A fanout client hears `all` without asking for it."""
+    """A fanout client receives `all` without a subscription."""
     with dial(kind, broker, "fanout") as client:
         room.send_as_controller(room.controller(), b"all hello\n")
         client.subscribe([Exact("x")])

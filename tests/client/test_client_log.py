@@ -1,4 +1,4 @@
-"""What needs a broker's log, as a client of `hermod` asks for it: replays, and batches that are taken once."""
+"""Features of a broker's log for clients of `hermod`: replays, and idempotent batches."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_a_gap_in_the_log_is_a_state_and_no_acknowledgement(kind: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["simplest", "fanout", "nanomsg", "ubre"])
-def test_a_dialect_without_offsets_subscribes_again_and_says_what_may_be_lost(
+def test_a_dialect_without_offsets_subscribes_again_and_reports_possible_loss(
     kind: str, dialect: str, tmp_path: Path
 ) -> None:
     at = f"ipc://{tmp_path}/socket"
@@ -174,7 +174,7 @@ def test_a_publisher_sends_again_under_the_same_batch_id(kind: str) -> None:
     assert frames[0] == frames[1] and str(frames[0]["batch_id"]).startswith("polycast/client/")
 
 
-def test_without_batch_ids_a_publisher_says_what_it_does_not_know(kind: str) -> None:
+def test_without_batch_ids_a_publisher_reports_an_unknown_outcome(kind: str) -> None:
     def first(connection: socket.socket) -> None:
         read_header(connection)
         connection.sendall(hermod.ok(0))
@@ -243,7 +243,7 @@ def test_no_acknowledgement_in_time_is_a_timeout(kind: str) -> None:
         ended.set()
 
 
-def test_no_broker_in_time_is_a_timeout_that_says_why(kind: str) -> None:
+def test_no_broker_in_time_is_a_timeout_with_the_reason(kind: str) -> None:
     with Scripted(greet) as at:
         client = dial(kind, at, publishing=True)
     with client, pytest.raises(ReplyTimeoutError, match=r"not connected within 0\.2 s: "):
@@ -258,18 +258,18 @@ def test_served_routes_are_offered_again(kind: str, tmp_path: Path) -> None:
         broker.kill()
     with Broker(f"--listen=http={at}", listen=()), connect("ubre", at) as other, client:
         wait_for(lambda: client.reconnects == 1 or _poll(client), "the client to come back")
-        answer: list[object] = []
-        asking = threading.Thread(target=lambda: answer.append(other.request("double", to_body(4)).value))
-        asking.start()
-        while asking.is_alive():
+        response: list[object] = []
+        requesting = threading.Thread(target=lambda: response.append(other.request("double", to_body(4)).value))
+        requesting.start()
+        while requesting.is_alive():
             _poll(client)
-        assert answer == [4]
+        assert response == [4]
 
 
 # -- several addresses -----------------------------------------------------------------------------------
 
 
-def test_the_first_address_that_answers_serves_and_then_the_next(kind: str, tmp_path: Path) -> None:
+def test_the_first_address_that_responds_serves_and_then_the_next(kind: str, tmp_path: Path) -> None:
     def first(connection: socket.socket) -> None:
         read_header(connection)
         connection.sendall(WELCOME + delivery(5))
@@ -287,6 +287,6 @@ def test_the_first_address_that_answers_serves_and_then_the_next(kind: str, tmp_
         assert str(two) in states[-1].address and states[-1].state is State.RESUMED
 
 
-def test_no_address_that_answers(kind: str, tmp_path: Path) -> None:
+def test_no_address_responds(kind: str, tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match=r"cannot reach .*two"):
         dial(kind, f"ipc://{tmp_path}/one,ipc://{tmp_path}/two")

@@ -1,4 +1,4 @@
-"""Clients whose broker is killed again and again: nothing is lost, nothing is repeated, the order is kept."""
+"""Clients whose broker is killed again and again: nothing is lost, nothing is repeated, the order holds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def restarting(folder: Path) -> Iterator[Restarting]:
 
 
 class Publisher(threading.Thread):
-    """Publishes numbers on three topics in turn, in lists of 1 to 50, until it is told to stop."""
+    """Publishes numbers on three topics in turn, in lists of 1 to 50, until it is stopped."""
 
     def __init__(self, client: Shell) -> None:
         super().__init__(daemon=True)

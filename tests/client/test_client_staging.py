@@ -26,7 +26,7 @@ def stager(broker: Broker, batch_id: str) -> Stager:
     return Stager(f"127.0.0.1:{broker.ports['hermod.pub']}", batch_id)
 
 
-def stored(broker: Broker, topic: str, count: int) -> list[bytes]:
+def durable(broker: Broker, topic: str, count: int) -> list[bytes]:
     with subscribe(broker, topic, since="earliest") as subscriber:
         return [each.payload for each in read_messages(subscriber, count)]
 
@@ -40,7 +40,7 @@ def test_rows_of_several_processes_become_one_batch(broker: Broker) -> None:
         assert driver.commit(["2", "1"], rows=4) == 4
         assert driver.commit(["2", "1"]) == 4
         driver.abort()
-    assert stored(broker, "several", 4) == [b"d", b"a", b"b", b"c"]
+    assert durable(broker, "several", 4) == [b"d", b"a", b"b", b"c"]
 
 
 def test_staging_again_under_a_name_begins_anew(broker: Broker) -> None:
@@ -52,7 +52,7 @@ def test_staging_again_under_a_name_begins_anew(broker: Broker) -> None:
             mine.commit(["1"], rows=2)
         assert caught.value.code == 422
         assert mine.commit(["1", "2"]) == 1
-    assert stored(broker, "anew", 1) == [b"c"]
+    assert durable(broker, "anew", 1) == [b"c"]
 
 
 def test_an_error_in_the_block_drops_no_stage(broker: Broker) -> None:
@@ -107,7 +107,7 @@ def test_many_frames(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     with stager(broker, "frames") as mine:
         assert mine.stage("1", [batch_of("frames", *payloads[:10]), batch_of("frames", *payloads[10:])]) == 3000
         assert mine.commit(["1"], rows=3000) == 3000
-    assert stored(broker, "frames", 3000) == payloads
+    assert durable(broker, "frames", 3000) == payloads
     assert total(broker, "log_batch_ids") == before + 1
 
 
@@ -123,7 +123,7 @@ def test_columns_of_other_types_are_cast(broker: Broker) -> None:
     with stager(broker, "cast") as mine:
         mine.stage("1", [batch])
         mine.commit(["1"])
-    assert stored(broker, "cast", 2) == [b"1", b"2"]
+    assert durable(broker, "cast", 2) == [b"1", b"2"]
 
 
 @pytest.mark.parametrize(

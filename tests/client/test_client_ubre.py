@@ -30,7 +30,7 @@ def dial(kind: str, broker: Broker) -> Shell:
 
 @contextmanager
 def serving(broker: Broker, route: str, handler: Handler) -> Iterator[None]:
-    """A client that answers, until the block ends."""
+    """A client that serves a route, until the block ends."""
     ready = threading.Event()
 
     def serve() -> None:
@@ -57,9 +57,9 @@ def serving(broker: Broker, route: str, handler: Handler) -> Iterator[None]:
 @pytest.mark.parametrize("value", VALUES)
 def test_a_request_goes_to_the_serving_client(broker: Broker, kind: str, value: object) -> None:
     with serving(broker, "echo", lambda body: body), dial(kind, broker) as client:
-        answer = client.request("echo", to_body(value))
-    assert answer.success
-    assert answer.value == value
+        response = client.request("echo", to_body(value))
+    assert response.success
+    assert response.value == value
 
 
 def test_a_request_without_a_body(broker: Broker, kind: str) -> None:
@@ -79,8 +79,8 @@ def test_an_exception_of_a_handler_is_a_failure(
         raise ValueError("not today")
 
     with serving(broker, "refuse", refuse), dial(kind, broker) as client:
-        answer = client.request("refuse")
-        assert (answer.success, answer.value) == (False, "not today")
+        response = client.request("refuse")
+        assert (response.success, response.value) == (False, "not today")
         assert client.request("refuse").success is False
     assert "a request for refuse failed" in caplog.text
 
@@ -88,7 +88,7 @@ def test_an_exception_of_a_handler_is_a_failure(
 RESULTS: dict[str, Any] = {
     "None": None, "text": "text", "a tuple": (True, Body()),
     "a body of text": Body(cast(Any, "text"), Format.TEXT),
-    "no format": Body(b"{}", cast(Any, "json")), "an answer without a body": Response(True, cast(Any, "text")),
+    "no format": Body(b"{}", cast(Any, "json")), "a response without a body": Response(True, cast(Any, "text")),
 }  # fmt: skip
 
 
@@ -98,9 +98,9 @@ def test_an_invalid_result_of_a_handler_is_a_failure(
 ) -> None:
     results = iter([RESULTS[result], to_body("fine")])
     with serving(broker, "confused", lambda body: next(results)), dial(kind, broker) as client:
-        answer = client.request("confused")
-        assert not answer.success
-        assert "Body" in answer.value
+        response = client.request("confused")
+        assert not response.success
+        assert "Body" in response.value
         assert client.request("confused").value == "fine"
     assert "a request for confused failed" in caplog.text
 
@@ -124,7 +124,7 @@ def test_the_message_of_an_exception_need_not_be_utf8(
         assert client.request("odd") == Response(False, to_body("?"))
 
 
-async def answer_later(body: Body) -> Body:
+async def respond_later(body: Body) -> Body:
     return body
 
 
@@ -132,14 +132,14 @@ def test_handlers_that_cannot_be(broker: Broker, kind: str) -> None:
     with dial(kind, broker) as client, pytest.raises(UsageError, match="no function"):
         client.serve("route", cast(Any, None))
     with dial("blocking", broker) as client, pytest.raises(UsageError, match="async") as caught:
-        client.serve("route", answer_later)
+        client.serve("route", respond_later)
     assert "connect_async" in caught.value.hint
 
 
 def test_a_handler_that_turns_out_to_be_async_is_a_failure(broker: Broker, kind: str) -> None:
-    with serving(broker, "later", lambda body: cast(Any, answer_later(body))), dial(kind, broker) as client:
-        answer = client.request("later")
-    assert (answer.success, answer.value) == (False, "coroutine is not a Body")
+    with serving(broker, "later", lambda body: cast(Any, respond_later(body))), dial(kind, broker) as client:
+        response = client.request("later")
+    assert (response.success, response.value) == (False, "coroutine is not a Body")
 
 
 def test_a_request_with_something_else_than_a_body(broker: Broker, kind: str) -> None:
@@ -162,9 +162,9 @@ def test_a_client_can_serve_itself_while_it_waits(broker: Broker, kind: str) -> 
 def test_the_broker_serves_routes(broker: Broker, room: Room, kind: str) -> None:
     subscriber = room.simplest(b"sub by.request\n")
     with dial(kind, broker) as client:
-        answer = client.request("polycast/publish", to_body({"topic": "by.request", "body": "x"}))
-    assert answer.success
-    assert "sequence" in answer.value
+        response = client.request("polycast/publish", to_body({"topic": "by.request", "body": "x"}))
+    assert response.success
+    assert "sequence" in response.value
     subscriber.expect(pub("by.request", b"x"))
 
 

@@ -164,7 +164,7 @@ def test_a_second_reconnect_keeps_what_the_first_had_to_make_up() -> None:
     assert [made.take(message("x", offset)) for offset in (499, 500)] == [False, True]
 
 
-def test_a_replay_of_which_nothing_has_arrived_starts_as_it_was_asked_for() -> None:
+def test_a_replay_of_which_nothing_has_arrived_starts_as_requested() -> None:
     before = session()
     before.subscribe([Exact("a")], StartPosition(seconds=5.0))
     before.receive(LOG % 7)
@@ -172,7 +172,7 @@ def test_a_replay_of_which_nothing_has_arrived_starts_as_it_was_asked_for() -> N
     assert b'"from":{"time":5000}' in command.data and b'"log"' not in command.data
 
 
-def test_topics_that_a_pattern_covers_are_not_asked_for_twice() -> None:
+def test_topics_that_a_pattern_covers_are_subscribed_once() -> None:
     one, two = ClientSubscription([Exact("a.b"), Exact("c")]), ClientSubscription([Prefix("a.")])
     made = subscriptions(one, two)
     for each in (one, two):

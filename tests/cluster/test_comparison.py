@@ -72,7 +72,7 @@ def test_replies_wait_for_the_last_proposal_of_their_connection() -> None:
     assert len(rig.sent) == 3
 
 
-def test_a_refusal_is_told_at_once_unless_the_connection_waits() -> None:
+def test_a_refusal_is_sent_at_once_unless_the_connection_waits() -> None:
     rig = Rig()
     waiting, fresh = rig.connection("w"), rig.connection("f")
     rig.propose(waiting)

@@ -135,7 +135,7 @@ def test_a_node_copies_what_the_stream_has_forgotten(place: Place) -> None:
     assert read_table(aside)["payload"].to_pylist() == [b"before"]
 
 
-def test_a_message_of_somebody_else_is_skipped_by_all(place: Place) -> None:
+def test_a_foreign_message_is_skipped_by_all_nodes(place: Place) -> None:
     with place.node("a") as first, place.node("b"):
         send(first, "t", b"1")
         assert place.call(f"{place.stream}.log", b"hello")["seq"]
@@ -182,9 +182,9 @@ def test_a_stream_that_is_gone_stops_all_nodes_and_is_restored_from_the_longest_
             node.wait_for_log(f"the stream {place.stream} is gone")
             assert node.process.wait(20) == 1
             node.exit_code = 1
-    kept = place.table("a")
+    before = place.table("a")
     assert "is gone, and this node has applied" in place.refusal("a")
-    assert place.table("a").equals(kept)
+    assert place.table("a").equals(before)
     restore = ["cluster", "restore", f"--cluster={place.urls}", "--json"]
     env = [f"--data={place.folder / 'a'}", "--node=a"]
     config = place.folder / "stream.toml"
@@ -214,7 +214,7 @@ def test_verify_finds_one_changed_byte(place: Place) -> None:
             assert same.code == 0, same
             assert json.loads(same.out)["nodes"] == ["a", "b"]
         [hot] = (place.folder / "b" / "log").glob("*.arrows")
-        shutil.copy(hot, hot.with_suffix(".kept"))
+        shutil.copy(hot, hot.with_suffix(".copy"))
         hot.write_bytes(hot.read_bytes().replace(b"payload 42", b"payload 43", 1))
         with place.node("b"):
             wait_level(first, 2)
@@ -258,12 +258,12 @@ def test_nodes_remove_the_same_messages(place: Place) -> None:
 
 def test_an_old_server_is_named(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        answering = threading.Thread(target=_be_an_old_server, args=(listener,), daemon=True)
-        answering.start()
-        said = place.refusal("a", urls=f"nats://127.0.0.1:{listener.getsockname()[1]}")
-        answering.join(GUARD_SECONDS)
-    assert "nats-server 2.10 is too old" in said
-    assert "version 2.12 or newer is needed" in said
+        serving = threading.Thread(target=_be_an_old_server, args=(listener,), daemon=True)
+        serving.start()
+        failure = place.refusal("a", urls=f"nats://127.0.0.1:{listener.getsockname()[1]}")
+        serving.join(GUARD_SECONDS)
+    assert "nats-server 2.10 is too old" in failure
+    assert "version 2.12 or newer is needed" in failure
 
 
 def _be_an_old_server(listener: socket.socket) -> None:

@@ -20,7 +20,7 @@ COUNT = 60
 
 
 class BadStream:
-    """Stores each id once. Some calls fail before, some after the message was stored, some are slow."""
+    """Appends each id once. Some calls fail before, some after the append, some are slow."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)

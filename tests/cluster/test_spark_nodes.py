@@ -43,12 +43,12 @@ def test_a_stream_goes_on_at_other_nodes_where_it_was(trio: Trio) -> None:
     stream = open_stream(",".join(addresses.values()))
     with trio.nodes["b"].connect("hermod.pub") as peer:
         publish(peer, numbered("numbers", range(COUNT)))
-    trio.settle()
+    trio.catch_up()
     first, end = read_on(stream, stream.initialOffset())
     trio.kill("a")
     with trio.nodes["c"].connect("hermod.pub") as peer:
         publish(peer, numbered("numbers", range(COUNT, 2 * COUNT)))
-    trio.settle()
+    trio.catch_up()
     second, _ = read_on(stream, end)
     other = open_stream(addresses["c"])
     moved, _ = read_on(other, end)  # as from a checkpoint
@@ -57,7 +57,7 @@ def test_a_stream_goes_on_at_other_nodes_where_it_was(trio: Trio) -> None:
     stream.stop()
     other.stop()
     trio.start("a")
-    trio.settle()
+    trio.catch_up()
     for name in trio.nodes:
         options = {"path": str(trio.folder / name), "subscribe": "numbers", "endingOffsets": str(end["offset"])}
         reader: Any = PolycastSource(options).reader(ROWS)

@@ -27,7 +27,7 @@ def to_rows(topic: str, count: int) -> list[Row]:
     return [(f"{topic}.{number % 3}", b"%040d" % number) for number in range(count)]
 
 
-def tell(node: Broker, *commands: bytes) -> list[object]:
+def send_commands(node: Broker, *commands: bytes) -> list[object]:
     """The number of rows that the node acknowledges, or the code of its error, for each command."""
     with node.connect("hermod.pub") as peer:
         peer.socket.settimeout(PATIENCE)
@@ -40,17 +40,17 @@ def tell(node: Broker, *commands: bytes) -> list[object]:
 
 
 def stage(node: Broker, batch: str, name: str, rows: Sequence[Row]) -> None:
-    assert tell(node, hermod.stage(batch, name, to_frame(rows), count=0)) == [len(rows)]
+    assert send_commands(node, hermod.stage(batch, name, to_frame(rows), count=0)) == [len(rows)]
 
 
 def commit(node: Broker, batch: str, *names: str) -> object:
-    [found] = tell(node, hermod.commit(batch, *names))
+    [found] = send_commands(node, hermod.commit(batch, *names))
     return found
 
 
 def check(trio: Trio, topic: str, rows: Sequence[Row]) -> None:
     """Every node has these rows of the topic, once, and in the same place."""
-    applied = trio.settle()[0]["offset"]
+    applied = trio.catch_up()[0]["offset"]
     tables = trio.tables(applied)
     first, *others = tables.values()
     for other in others:
@@ -94,7 +94,7 @@ def test_all_nodes_die_before_the_commit(trio: Trio) -> None:
     assert commit(trio.nodes["c"], "small", "none") == 404
     stage(trio.nodes["c"], "small", "1", to_rows("small", 9))
     assert commit(trio.nodes["c"], "small", "1") == 9  # a group: the restart goes on behind it
-    trio.settle()
+    trio.catch_up()
     for name in NAMES:
         trio.kill(name)
     for name in NAMES:
@@ -120,9 +120,9 @@ def test_a_node_dies_while_it_sends_the_parts_of_a_frame(trio: Trio) -> None:
 def test_a_stage_that_is_aborted_or_begun_anew_at_another_node(trio: Trio) -> None:
     stage(trio.nodes["a"], "changed", "1", to_rows("changed", 5))
     stage(trio.nodes["b"], "changed", "2", to_rows("changed", 5))
-    assert tell(trio.nodes["c"], hermod.abort("changed", "1")) != [404]
+    assert send_commands(trio.nodes["c"], hermod.abort("changed", "1")) != [404]
     stage(trio.nodes["c"], "changed", "2", to_rows("changed", 7))
-    trio.settle()
+    trio.catch_up()
     assert commit(trio.nodes["a"], "changed", "1", "2") == 404
     assert commit(trio.nodes["a"], "changed", "2") == 7
     check(trio, "changed", to_rows("changed", 7))

@@ -67,7 +67,7 @@ class Publisher(threading.Thread):
 
 
 def check(trio: Trio, *publishers: Publisher) -> None:
-    trio.settle()
+    trio.catch_up()
     tables = trio.tables()
     first, *others = tables.values()
     for other in others:
@@ -104,7 +104,7 @@ def test_a_message_reaches_subscribers_of_all_nodes_in_all_dialects(trio: Trio, 
 
 
 def _subscribers(node: Broker, topic: str) -> int:
-    """Of all nodes that this one has heard."""
+    """The status of all nodes that this one knows."""
     [row] = send_request(node, "polycast/topics", {"topic": topic})["topics"]
     return int(row["subscribers"])
 
@@ -125,7 +125,7 @@ def test_a_batch_id_is_known_at_every_node(trio: Trio) -> None:
         with trio.nodes[name].connect("hermod.pub") as peer:
             peer.send(batch)
             peer.expect(hermod.ok(2))
-    trio.settle()
+    trio.catch_up()
     assert trio.tables()["a"]["topic"].to_pylist().count("batch") == 2
 
 
@@ -145,7 +145,7 @@ def test_nodes_die_and_come_back(trio: Trio) -> None:
 def test_a_subscriber_goes_on_at_another_node_with_its_sequence(trio: Trio) -> None:
     with trio.nodes["a"].connect("hermod.pub") as peer:
         publish(peer, [("moving", b"%d" % number) for number in range(10)])
-    trio.settle()
+    trio.catch_up()
     with trio.nodes["a"].connect("hermod.sub") as peer:
         peer.send(handshake("moving", since={"topics": {"moving": 0}}))
         peer.expect(hermod.OK)
@@ -184,7 +184,7 @@ def test_the_leader_of_the_stream_dies(trio: Trio) -> None:
 
 def test_without_a_majority_publishers_wait_and_subscribers_go_on(trio: Trio, peers: ExitStack) -> None:
     publish(peers.enter_context(trio.nodes["a"].connect("hermod.pub")), [("quiet", b"before")])
-    trio.settle()
+    trio.catch_up()
     for index in (0, 1):
         trio.servers.kill(index)
     publisher = peers.enter_context(trio.nodes["a"].connect("hermod.pub"))
@@ -210,7 +210,7 @@ def test_an_acknowledgement_after_fsync(trio: Trio) -> None:
         with node.connect("hermod.pub") as peer:
             publish(peer, [("synced", b"%d" % number)])
         assert b"%d" % number in read_table(trio.folder / "c" / "log")["payload"].to_pylist()
-    wait_for(lambda: len(trio.status("c")["nodes"]) == 3, "the other nodes, heard by the new one")
+    wait_for(lambda: len(trio.status("c")["nodes"]) == 3, "the other nodes, known by the new one")
 
 
 def _wait_for_acks(publisher: Publisher, more: int) -> None:
@@ -226,16 +226,16 @@ def _end(publishers: list[Publisher]) -> None:
 
 
 def test_a_request_reaches_a_route_of_another_node(trio: Trio, peers: ExitStack) -> None:
-    trio.settle()  # a node that has just started is not heard of yet
+    trio.catch_up()  # the others do not know a node that has just started
     responder = peers.enter_context(UbrePeer(trio.nodes["b"].ports["ubre"]))
     responder.send_message(subscribe="shared", body={"serve": True})
     responder.flush()
     requester = peers.enter_context(UbrePeer(trio.nodes["c"].ports["ubre"]))
     requester.send_message(request="shared", id=1, body={"question": 1})
-    asked = json.loads(responder.read_until(b"\n"))
-    assert asked["body"] == {"question": 1}
-    responder.send_message(success=asked["id"], body={"answer": 2})
-    requester.expect_message(success=1, body={"answer": 2})
+    requested = json.loads(responder.read_until(b"\n"))
+    assert requested["body"] == {"question": 1}
+    responder.send_message(success=requested["id"], body={"sum": 2})
+    requester.expect_message(success=1, body={"sum": 2})
     assert requester.refusal("nowhere", 1) == "NotFound"
     requester.send_message(request="shared", id=3, body="last")
     responder.read_until(b"\n")

@@ -72,7 +72,7 @@ class Trio:
         found: dict[str, Any] = send_request(self.nodes[at], "polycast/cluster")
         return found
 
-    def settle(self) -> list[dict[str, Any]]:
+    def catch_up(self) -> list[dict[str, Any]]:
         """Waits until all nodes have applied everything, and returns what they say of themselves."""
 
         def same() -> list[dict[str, Any]]:
@@ -82,12 +82,12 @@ class Trio:
             done = len(rows) == len(self.nodes) and len(level) == 1 and all(row["lag"] == 0 for row in rows)
             return rows if done else []
 
-        def heard() -> bool:
-            """A node tells the others once a second that it is there."""
+        def all_connected() -> bool:
+            """A node sends its status to the others once a second."""
             found = [send_request(node, "polycast/stats")["nodes"] for node in self.nodes.values()]
             return all({row["node"] for row in rows} == set(self.nodes) for rows in found)
 
-        wait_for(heard, "all nodes to hear of each other", PATIENCE)
+        wait_for(all_connected, "all nodes to know each other", PATIENCE)
         return wait_for(same, "all nodes at one sequence", PATIENCE)
 
     def tables(self, rows: int = 0) -> dict[str, pa.Table]:

@@ -82,7 +82,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, 
         yield running, owner, reader
 
 
-def test_without_a_token_the_page_asks_for_one(browser: Browser, guarded: tuple[Broker, str, str]) -> None:
+def test_without_a_token_the_page_requests_one(browser: Browser, guarded: tuple[Broker, str, str]) -> None:
     broker, owner, _ = guarded
     with Console(browser, broker.ports["http"]) as console:
         console.wait_for_text("#entry", "This broker may require a token")

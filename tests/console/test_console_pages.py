@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from access.gate import gated
-from kit.http import Response, get, read_answer
+from kit.http import Response, get, read_response
 from kit.room import Room
 from kit.websocket import upgrade
 from polycast.console import pages
@@ -26,7 +26,7 @@ PATHS = sorted(pages())
 def fetch(room: Room, path: str) -> Response:
     peer = room.connect("http")
     peer.send(get(path))
-    return read_answer(peer)
+    return read_response(peer)
 
 
 class Document(HTMLParser):
@@ -109,9 +109,9 @@ def test_peers_without_rights_see_the_static_files_only(tmp_path: Path) -> None:
         seen = []
         for path in ("/", "/?token=wrong", "/console/app.js", "/metrics", "/console/"):
             peer.send(get(path))
-            seen.append(read_answer(peer).status)
+            seen.append(read_response(peer).status)
         assert seen == [200, 200, 200, 403, 403]
         peer.send(upgrade("/"))
-        assert read_answer(peer).status == 400  # not a WebSocket endpoint
+        assert read_response(peer).status == 400  # not a WebSocket endpoint
         peer.send(upgrade("/ubre"))
-        assert read_answer(peer).status == 403
+        assert read_response(peer).status == 403

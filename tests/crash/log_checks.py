@@ -100,7 +100,7 @@ def check_log(rows: list[Row], gaps: list[Gap]) -> None:
 
 
 def check_delivered(rows: list[Row], subscriber: LiveSubscriber, only_durable: bool) -> None:
-    """Every delivered message equals the stored message with its sequence."""
+    """Every delivered message equals the durable message with its sequence."""
     assert not subscriber.wrong, subscriber.wrong
     if only_durable:
         lost = subscriber.delivered.keys() - {(row.topic, row.sequence) for row in rows}
@@ -113,7 +113,7 @@ def check_delivered(rows: list[Row], subscriber: LiveSubscriber, only_durable: b
 
 
 def check_acknowledged(rows: list[Row], publisher: Publisher) -> None:
-    """Acknowledged messages are stored once, unchanged and in order."""
+    """Acknowledged messages are durable once, unchanged and in order."""
     assert not publisher.wrong, f"{publisher.name}: {publisher.wrong}"
     mark = publisher.name.encode() + b" "
     own = [row for row in rows if row.payload.startswith(mark)]

@@ -1,7 +1,7 @@
 """A broker is killed at random moments while publishers wait for acknowledgements.
 
 Afterwards, with any settings: every acknowledged message is in the log, once and unchanged; every batch with an id
-is complete and stored once; the messages of each publisher are in order; offsets and sequences rise and are never
+is complete and durable once; the messages of each publisher are in order; offsets and sequences rise and are never
 reused, not even those that only a live subscriber has seen; every gap is recorded. With `sync = interval` and
 `never` this holds because a killed process loses no written data; a power failure may.
 """

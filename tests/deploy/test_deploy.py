@@ -85,7 +85,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert (verified.returncode, verified.stderr) == (0, "")
     here.write_text(here.read_text().replace("Restart=on-failure", "Restart=perhaps"))
     verified = subprocess.run([analyze, "verify", here], capture_output=True, text=True, check=False)
-    assert "perhaps" in verified.stderr, "it would have told"
+    assert "perhaps" in verified.stderr, "it would have reported it"
 
 
 @pytest.mark.parametrize("name", ["polycast.toml", "container.toml"])
@@ -145,7 +145,7 @@ def test_the_container_runs_as_an_unprivileged_user() -> None:
 
 def test_copied_files_exist_and_are_not_ignored() -> None:
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
-    stored = [line.removeprefix("!") for line in ignored if line.startswith("!")]
-    assert ignored[0] == "*" and "src" in stored
-    assert all((ROOT / path).exists() for path in stored)
-    assert {"pyproject.toml", "setup.py", "requirements.lock", "deploy/container.toml"} <= set(stored)
+    included = [line.removeprefix("!") for line in ignored if line.startswith("!")]
+    assert ignored[0] == "*" and "src" in included
+    assert all((ROOT / path).exists() for path in included)
+    assert {"pyproject.toml", "setup.py", "requirements.lock", "deploy/container.toml"} <= set(included)

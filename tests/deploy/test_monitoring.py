@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kit.broker import Broker
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.pages import ROOT
 from polycast.server.observe.metrics import Declaration, Metric, metrics_of
 from polycast.server.stats.counters import Build, Counters, Process, Progress, Times, Totals
@@ -121,4 +121,4 @@ def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None
 def test_prometheus_accepts_the_page() -> None:
     with Broker(listen=("http",)) as broker, broker.connect("http") as peer:
         peer.send(get("/metrics"))
-        promtool("check", "metrics", stdin=read_answer(peer).body)
+        promtool("check", "metrics", stdin=read_response(peer).body)

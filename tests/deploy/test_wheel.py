@@ -133,7 +133,7 @@ def test_messages_and_the_console(installed: Path, broker: dict[str, str]) -> No
         assert subscriber.read_line() == b"chat hello"
 
 
-def test_without_spark_sql_says_what_to_install(installed: Path) -> None:
+def test_without_spark_sql_names_the_extra_to_install(installed: Path) -> None:
     failed = run(installed, "polycast", "sql", "select 1")
     assert failed.code == 1
     assert failed.err.splitlines()[-1] == "hint: pip install 'polycast[spark]'"

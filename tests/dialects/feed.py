@@ -40,7 +40,7 @@ NOW = 1_700_000_000.5
 
 
 class Feeder:
-    """`patient` holds bytes back until a frame is as long as the session said that it will be."""
+    """`patient` holds bytes back until a frame has the length that the session announced."""
 
     def __init__(self, session: Session, patient: bool = False) -> None:
         self.session = session
@@ -73,10 +73,10 @@ class Feeder:
             if isinstance(event, Upgrade):
                 self.session = event.session
             if isinstance(event, Request | PublishMessage) and getattr(self.session, "one_request", False):
-                self._answer(event.handle)
+                self._respond(event.handle)
 
-    def _answer(self, handle: Any) -> None:
-        """As the broker answers; then the session reads on."""
+    def _respond(self, handle: Any) -> None:
+        """Responds like the broker; then the session reads on."""
         assert isinstance(self.session, RequestSession)
         assert self.session.receive(self.buffered, NOW) == Received([], 0), "it reads on before the response"
         self.events.append(Reply(self.session.to_response(handle, True, Body(b"{}", Format.JSON))))
@@ -140,17 +140,17 @@ def rows(events: Iterable[Event], dialect: str) -> list[Row]:
 
 
 def merged(found: Iterable[Row]) -> list[Row]:
-    """As if messages that came one after the other had come at once, and been answered at once.
+    """As if messages that came one after the other had come at once, with one reply.
 
-    How much of the input comes in one block decides which messages are in one burst, and what is answered to a
+    How much of the input comes in one block decides which messages are in one burst, and what is replied to a
     burst comes behind it.
     """
     rows: list[Row] = []
     for _, group in groupby(found, lambda row: row[0] in ("message", "reply")):
         stretch = list(group)
         rows += [row for row in stretch if row[0] != "reply"]
-        if answers := [bytes(row[1]) for row in stretch if row[0] == "reply" and isinstance(row[1], bytes)]:
-            rows.append(("reply", b"".join(answers)))
+        if replies := [bytes(row[1]) for row in stretch if row[0] == "reply" and isinstance(row[1], bytes)]:
+            rows.append(("reply", b"".join(replies)))
     return rows
 
 
@@ -164,8 +164,8 @@ def _rows_of(event: Event, dialect: str) -> list[Row]:
         assert event.dialect == dialect
         return burst_rows(event)
     if isinstance(event, PublishBatch):
-        answer = event.to_ack(len(event.burst))
-        return [("once", event.batch.batch_id.encode()), *_rows_of(event.burst, dialect), ("reply", answer)]
+        reply = event.to_ack(len(event.burst))
+        return [("once", event.batch.batch_id.encode()), *_rows_of(event.burst, dialect), ("reply", reply)]
     if isinstance(event, PublishMessage):
         return _rows_of(event.burst, dialect)
     if isinstance(event, Stage | Commit | Abort):
@@ -179,8 +179,8 @@ def _rows_of_staged(event: Stage | Commit | Abort) -> list[Row]:
             return [("stage", *_texts(batch.batch_id, name), data, *_texts(sha1, before))]
         case Commit(batch, names, count):
             return [("commit", *_texts(batch.batch_id, *names, count))]
-        case Abort(batch, names, answer):
-            return [("abort", *_texts(batch.batch_id, *(names or ()))), ("reply", answer)]
+        case Abort(batch, names, reply):
+            return [("abort", *_texts(batch.batch_id, *(names or ()))), ("reply", reply)]
 
 
 def _texts(*values: object) -> list[bytes]:

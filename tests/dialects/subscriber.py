@@ -26,7 +26,7 @@ class Subscriber:
         self.send(handshake)
 
     def send(self, data: bytes) -> bytes:
-        """What it is sent for that, less the answers to handshakes and publications."""
+        """What it is sent for that, without the replies to handshakes and publications."""
         sent = []
         for event in self.session.receive(data, NOW).events:
             match event:

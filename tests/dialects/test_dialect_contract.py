@@ -173,8 +173,8 @@ def after_handshake(role: str, limits: Limits, parts: list[bytes]) -> list[Row]:
 
 
 def accepted(role: str, topic: bytes, payload: bytes) -> list[Row]:
-    answer = WIRES[role].answer
-    return [("message", topic, payload), *([("reply", answer)] if answer else [])]
+    reply = WIRES[role].reply
+    return [("message", topic, payload), *([("reply", reply)] if reply else [])]
 
 
 def line_ends(frame: bytes) -> list[bytes]:

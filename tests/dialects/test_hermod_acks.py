@@ -14,7 +14,7 @@ from polycast.model import Ack, Burst, Event, Limits, Refused, Reply
 BAD = "0" * 40
 ONE = hermod.message("a", b"1")
 REASON = "the disk is full"
-NOT_STORED = {"status": "ERROR", "code": 500, "message": f"not stored: {REASON}"}
+NOT_DURABLE = {"status": "ERROR", "code": 500, "message": f"not stored: {REASON}"}
 
 
 def events_of(*parts: bytes, has_log: bool = True) -> list[Event]:
@@ -30,23 +30,23 @@ def statuses(data: bytes) -> list[dict[str, object]]:
     return [json.loads(line) for line in data.splitlines()]
 
 
-def taken_back(ack: Ack, stored: int = 0) -> list[dict[str, object]]:
-    return statuses(ack.to_failure(REASON, stored))
+def taken_back(ack: Ack, durable: int = 0) -> list[dict[str, object]]:
+    return statuses(ack.to_failure(REASON, durable))
 
 
 # -- what is a promise -----------------------------------------------------------------------------------
 
 
-def test_a_read_of_thousands_is_one_receipt() -> None:
+def test_a_read_of_thousands_is_one_ack() -> None:
     for message in (ONE, hermod.message("a", b"1", gap=b"\n")):
         burst, ack = events_of(message * 4000)
         assert isinstance(burst, Burst) and isinstance(ack, Ack)
         assert ack.data == hermod.OK * 4000
-        assert taken_back(ack) == [NOT_STORED] * 4000
+        assert taken_back(ack) == [NOT_DURABLE] * 4000
 
 
 def test_a_promise_is_the_same_without_a_log() -> None:
-    """Whether there is one is not for the session to know when it answers."""
+    """The session does not know whether there is one when it replies."""
     assert [type(event) for event in events_of(ONE, has_log=False)] == [Burst, Ack]
 
 
@@ -67,15 +67,15 @@ def test_replies_without_accepted_messages_are_no_acks() -> None:
 def test_the_failure_of_a_batch_has_the_durable_count() -> None:
     [ack] = acks(events_of(hermod.count(3) + ONE * 3))
     assert ack.data == hermod.ok(3)
-    assert taken_back(ack) == [NOT_STORED | {"count": 0}]
-    assert taken_back(ack, stored=2) == [NOT_STORED | {"count": 2}]
+    assert taken_back(ack) == [NOT_DURABLE | {"count": 0}]
+    assert taken_back(ack, durable=2) == [NOT_DURABLE | {"count": 2}]
 
 
 def test_a_failure_replaces_the_error_of_a_batch() -> None:
     [ack] = acks(events_of(hermod.count(3) + ONE + hermod.message("a", b"1", BAD) + ONE))
     [error] = statuses(ack.data)
     assert (error["code"], error["count"]) == (422, 2)
-    assert taken_back(ack, stored=1) == [NOT_STORED | {"count": 1}]
+    assert taken_back(ack, durable=1) == [NOT_DURABLE | {"count": 1}]
 
 
 # -- several in one read ---------------------------------------------------------------------------------
@@ -87,28 +87,28 @@ def test_a_refusal_turns_the_oks_into_errors_and_nothing_else() -> None:
     assert isinstance(burst, Burst) and isinstance(ack, Ack)
     assert ack.data == hermod.OK + hermod.ok(2) + hermod.ok(0) * 2 + hermod.OK * 2
     nothing = {"status": "OK", "count": 0}
-    batch = NOT_STORED | {"count": 0}
-    assert taken_back(ack) == [NOT_STORED, batch, nothing, nothing, NOT_STORED, NOT_STORED]
+    batch = NOT_DURABLE | {"count": 0}
+    assert taken_back(ack) == [NOT_DURABLE, batch, nothing, nothing, NOT_DURABLE, NOT_DURABLE]
 
 
 def test_the_error_of_a_bad_message_is_unchanged_by_a_failure() -> None:
     before, ok, refused, behind, ack = events_of(ONE + hermod.message("a", b"2", BAD) + ONE)
     assert isinstance(before, Burst) and isinstance(behind, Burst) and isinstance(refused, Refused)
     assert isinstance(ok, Ack) and isinstance(ack, Ack)
-    assert taken_back(ok) == [NOT_STORED]
+    assert taken_back(ok) == [NOT_DURABLE]
     bad, _ = statuses(ack.data)
     assert bad["code"] == 422
-    assert taken_back(ack) == [bad, NOT_STORED]
+    assert taken_back(ack) == [bad, NOT_DURABLE]
 
 
 def test_a_batch_of_two_reads_has_its_own_reply() -> None:
-    """The first read's part may be lost alone; those who came behind must not hear of that."""
+    """A loss of the first read's messages must not affect replies to later messages."""
     first, rest, ack, more, others = events_of(hermod.count(3) + ONE * 2, ONE + ONE * 2)
     assert isinstance(first, Burst) and isinstance(rest, Burst) and isinstance(more, Burst)
     assert [len(first), len(rest), len(more)] == [2, 1, 2]
     assert isinstance(ack, Ack) and isinstance(others, Ack)
     assert ack.data == hermod.ok(3)
-    assert taken_back(ack, stored=1) == [NOT_STORED | {"count": 1}]
+    assert taken_back(ack, durable=1) == [NOT_DURABLE | {"count": 1}]
     assert others.data == hermod.OK * 2
 
 

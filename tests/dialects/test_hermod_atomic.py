@@ -1,4 +1,4 @@
-"""Batches of `hermod` with an id: whole or not at all, and what is kept of them meanwhile."""
+"""Batches of `hermod` with an id: whole or not at all, and what is buffered meanwhile."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_whole_equals_byte_by_byte_at_the_limit(text: list[bytes], limit: int) -
     assert merged(rows(whole.events, "hermod")) == merged(rows(slow.events, "hermod"))
 
 
-# -- what is kept meanwhile ------------------------------------------------------------------------------
+# -- what is buffered meanwhile --------------------------------------------------------------------------
 
 
 def test_buffered_messages_count() -> None:

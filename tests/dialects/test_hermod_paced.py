@@ -25,7 +25,7 @@ def placed(sequence: int, offset: int, micros: int) -> bytes:
     return PLACED % (sequence, offset, micros, SHA1)
 
 
-def test_subscribers_that_ask_for_offsets_share_one_encoder() -> None:
+def test_subscribers_with_offsets_share_one_encoder() -> None:
     subscriber = Subscriber(hermod.topics("a", offsets=True), LOG)
     assert subscriber.forms == {"a": OFFSET_ENCODER}
     assert subscriber.publish(B, A, A) == placed(0, 1, 0) + placed(1, 2, 0)

@@ -1,4 +1,4 @@
-"""Requests in `hermod`: what is answered, and what a client makes of it."""
+"""Requests in `hermod`: the responses, and how a client reads them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_client_checks_its_arguments() -> None:
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
 def test_responses_survive_any_cut(body: Body, step: int) -> None:
-    """Between other answers, and in another order than that of the requests."""
+    """Between other replies, and in another order than that of the requests."""
     client = session()
     client.open()
     first, second = client.to_request("a", Body())[1], client.to_request("b", Body())[1]

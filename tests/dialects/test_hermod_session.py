@@ -35,7 +35,7 @@ def error_in(words: bytes) -> dict[str, object]:
 # -- bursts and replies ----------------------------------------------------------------------------------
 
 
-def test_one_read_is_one_burst_with_one_receipt_behind_it() -> None:
+def test_one_read_is_one_burst_with_one_ack_behind_it() -> None:
     sent = [hermod.message("a", b"1"), hermod.message("b", b"2", gap=b"\n"), hermod.message("b", b"3", "")]
     burst, ack = events_of(b"".join(sent))
     assert isinstance(burst, Burst) and isinstance(ack, Ack)
@@ -95,12 +95,12 @@ def test_no_reply_comes_before_its_message(kinds: list[str], data: st.DataObject
 
 
 def _promised(line: bytes) -> int:
-    """How many things an answer says are done; a handshake is one."""
+    """The number of commands that a reply acknowledges; a handshake is one."""
     status = json.loads(line)
     return status.get("count", 1) if status["status"] == "OK" else 0
 
 
-def test_a_handshake_is_answered_before_the_first_message() -> None:
+def test_the_reply_to_a_handshake_precedes_the_first_message() -> None:
     kinds = [type(event) for event in events_of(hermod.topics("a", "b") + hermod.message("a", b"x"))]
     assert kinds == [Subscribe, Subscribe, Reply, Burst, Ack]
 

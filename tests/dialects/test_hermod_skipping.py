@@ -1,4 +1,4 @@
-"""The payload of a forbidden message is passed over: it ends where it would have ended if it had been kept."""
+"""The payload of a forbidden message is skipped: it ends where the payload of an allowed message would end."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Nobody(Guard):
         return topic != b"secret"
 
 
-def answers(stream: bytes, cuts: list[int]) -> tuple[bytes, int]:
-    """What is answered to a stream that comes in these pieces, and how many refusals are counted."""
+def replies(stream: bytes, cuts: list[int]) -> tuple[bytes, int]:
+    """The replies to a stream that comes in these pieces, and the number of refusals."""
     session = HermodSession(SessionContext())
     session.guard = Nobody()
     text, refused, rest = b"", 0, b""
@@ -33,7 +33,7 @@ def answers(stream: bytes, cuts: list[int]) -> tuple[bytes, int]:
         block = rest + stream[start:stop]
         received = session.receive(block, 0.0)
         rest = block[received.consumed :]
-        assert len(rest) <= WHOLE_BYTES + 300, "a large payload was kept"
+        assert len(rest) <= WHOLE_BYTES + 300, "a large payload was buffered"
         for event in received.events:
             text += event.data if isinstance(event, Ack | Reply) else b""
             refused += isinstance(event, Refused)
@@ -46,7 +46,7 @@ def answers(stream: bytes, cuts: list[int]) -> tuple[bytes, int]:
     ("gap", "checked"), [(b"", "right"), (b"", "wrong"), (b"", "none"), (b"\n", "right"), (b"\r\n", "right")]
 )
 def test_the_next_message_is_found(size: int, beginning: bytes, gap: bytes, checked: str) -> None:
-    """Only a checksum tells that a gap is one."""
+    """Only a checksum proves a gap."""
     payload = (beginning + b"x" * size)[: max(size, len(beginning))]
     check = {"right": checksum(payload), "wrong": "0" * 40, "none": ""}[checked]
     stream = message("secret", payload, check, gap) + message("open", b"next")
@@ -55,7 +55,7 @@ def test_the_next_message_is_found(size: int, beginning: bytes, gap: bytes, chec
     header = len(stream) - len(message("open", b"next")) - len(payload) - len(gap)
     near = [header, header + 1, header + 2, header + 3, header + len(payload), header + len(payload) + 1]
     for cuts in ([], [header], near, sorted(dice.sample(range(1, len(stream)), 20))):
-        text, refused = answers(stream, [cut for cut in sorted(set(cuts)) if cut < len(stream)])
+        text, refused = replies(stream, [cut for cut in sorted(set(cuts)) if cut < len(stream)])
         assert text == expected
         assert refused == 1
 
@@ -64,5 +64,5 @@ def test_byte_by_byte() -> None:
     payload = b"\n" + b"x" * (WHOLE_BYTES + 5)
     for gap in (b"", b"\n"):
         stream = message("secret", payload, gap=gap) + message("open", b"next")
-        text, _ = answers(stream, list(range(1, len(stream))))
+        text, _ = replies(stream, list(range(1, len(stream))))
         assert text.endswith(b'"Forbidden"}\n{"status": "OK"}\n')

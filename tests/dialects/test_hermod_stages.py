@@ -113,7 +113,7 @@ def test_errors_that_close_the_connection(frame: bytes, code: int, words: str) -
 
 
 def test_a_frame_may_be_a_little_larger_than_a_payload() -> None:
-    """What may be published may be staged. What is larger is told before it comes."""
+    """What may be published may be staged. A larger frame is refused at its header."""
     limits = Limits(payload_bytes=1000, topic_bytes=100)
     most = 1000 + 100 + 65_536
     [stage] = staged_in(feeder_of(hermod.stage("x", "s", b"x" * most), limits=limits))

@@ -1,4 +1,4 @@
-"""Subscribers of `hermod` that publish, too: everything happens in its turn, and in the end nothing is kept."""
+"""Subscribers of `hermod` that publish, too: everything in its turn, and in the end nothing is buffered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages: what is asked for, how often, and what is said about it."""
+"""HTTP pages: requests, pipelining, and responses."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Shelf:
     """Pages, and who asked for them."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def __call__(self, path: str) -> Page | None:
-        self.asked.append(path)
+        self.requested.append(path)
         return Page(b"<p>", "text/html", headers=(("X-Odd", "1"),)) if path == "/a b" else None
 
 
@@ -53,8 +53,8 @@ HEADERS = [
 
 
 def test_a_page_with_its_own_headers() -> None:
-    answer = replies(fed(get("/a%20b?x=1")))
-    head, _, body = answer.partition(b"\r\n\r\n")
+    response = replies(fed(get("/a%20b?x=1")))
+    head, _, body = response.partition(b"\r\n\r\n")
     assert body == b"<p>"
     assert head.split(b"\r\n") == [
         b"HTTP/1.1 200 OK",
@@ -82,7 +82,7 @@ def test_a_page_with_its_own_headers() -> None:
 def test_paths(target: str, path: str) -> None:
     shelf = Shelf()
     fed(get(target), shelf=shelf)
-    assert shelf.asked == [path]
+    assert shelf.requested == [path]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "TRACE", "CONNECT", "BREW"])
@@ -108,7 +108,7 @@ def test_handshaken_when_a_request_is_whole() -> None:
 THREE = get("/a%20b") + request("POST", "/", "Content-Length: 4", body=b"GET ") + get("/x")
 
 
-def test_pipelined_requests_are_answered_in_order() -> None:
+def test_pipelined_requests_get_responses_in_order() -> None:
     assert read_all(replies(fed(THREE))) == [200, 405, 404]
     assert read_all(replies(fed(*one_by_one(THREE)))) == [200, 405, 404]
 
@@ -116,16 +116,16 @@ def test_pipelined_requests_are_answered_in_order() -> None:
 def test_pipelined_requests_share_a_page() -> None:
     shelf = Shelf()
     feeder = fed(get("/a%20b") * 10, shelf=shelf)
-    assert (shelf.asked, read_all(replies(feeder))) == (["/a b"], [200] * 10)
+    assert (shelf.requested, read_all(replies(feeder))) == (["/a b"], [200] * 10)
     feeder.give(get("/a%20b"))
-    assert shelf.asked == ["/a b"] * 2
+    assert shelf.requested == ["/a b"] * 2
 
 
 def test_too_many_at_once_have_to_come_again() -> None:
     feeder = fed(get("/x") * (PIPELINED + 1))
-    answers = replies(feeder)
-    assert read_all(answers) == [404] * PIPELINED
-    assert answers.count(b"Connection: close") == 1
+    responses = replies(feeder)
+    assert read_all(responses) == [404] * PIPELINED
+    assert responses.count(b"Connection: close") == 1
     assert feeder.events[-1] == Closing()
     slow = fed(*[get("/x")] * (PIPELINED + 1))
     assert not slow.closed and read_all(replies(slow)) == [404] * (PIPELINED + 1)

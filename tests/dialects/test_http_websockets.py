@@ -1,4 +1,4 @@
-"""Doors: who is let in to a WebSocket, to which dialect, and what the others are told."""
+"""WebSocket upgrades: which requests are accepted, for which dialect, and the errors of the others."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def test_the_new_session_opens() -> None:
 )
 def test_a_client_names_the_topics_it_publishes(query: str, topics: list[str]) -> None:
     feeder = fed(upgrade("/ubre" + query))
-    asked, rest = read_frames(replies(feeder).removeprefix(welcome()))
-    assert [json.loads(each.payload) for each in asked] == [{"subscribe": topic} for topic in topics]
+    commands, rest = read_frames(replies(feeder).removeprefix(welcome()))
+    assert [json.loads(each.payload) for each in commands] == [{"subscribe": topic} for topic in topics]
     assert rest == b""
 
 
@@ -127,12 +127,12 @@ NO_ENTRY = {
 }
 
 
-@pytest.mark.parametrize(("sent", "status", "says"), NO_ENTRY.values(), ids=NO_ENTRY)
-def test_refused_upgrades(sent: bytes, status: int, says: bytes) -> None:
+@pytest.mark.parametrize(("sent", "status", "expected"), NO_ENTRY.values(), ids=NO_ENTRY)
+def test_refused_upgrades(sent: bytes, status: int, expected: bytes) -> None:
     feeder = fed(sent)
     assert isinstance(feeder.events[0], Refused)
     assert read_all(replies(feeder)) == [status]
-    assert says in replies(feeder)
+    assert expected in replies(feeder)
     assert not any(isinstance(event, Upgrade) for event in feeder.events)
 
 

@@ -217,9 +217,9 @@ def dialed(role: str) -> tuple[Session, bytes]:
 
 def test_a_dialling_sub_reads_messages_after_the_response() -> None:
     for whole in (True, False):
-        session, answer = dialed("sub")
+        session, response = dialed("sub")
         assert not session.handshake_done
-        sent = answer + frame(BINARY, b"a|1", mask=b"") + frame(BINARY, b"2", mask=b"")
+        sent = response + frame(BINARY, b"a|1", mask=b"") + frame(BINARY, b"2", mask=b"")
         assert rows_of(session, *([sent] if whole else one_by_one(sent))) == [
             ("message", b"a", b"1"),
             ("message", b"", b"2"),
@@ -228,15 +228,15 @@ def test_a_dialling_sub_reads_messages_after_the_response() -> None:
 
 
 def test_a_pub_that_dials_is_subscribed_when_the_listener_has_agreed() -> None:
-    session, answer = dialed("pub")
-    assert rows_of(session, answer[:-1]) == []
-    session, answer = dialed("pub")
-    assert rows_of(session, answer) == [("subscribe", b">")]
+    session, response = dialed("pub")
+    assert rows_of(session, response[:-1]) == []
+    session, response = dialed("pub")
+    assert rows_of(session, response) == [("subscribe", b">")]
 
 
 def test_frames_of_a_dialling_pub_are_masked() -> None:
-    session, answer = dialed("pub")
-    [event] = fed(session, [answer]).events
+    session, response = dialed("pub")
+    [event] = fed(session, [response]).events
     assert isinstance(event, Subscribe)
     [burst] = fed(nanomsg.SubWebSocketSession(context()), [frame(BINARY, b"a|1") + frame(BINARY, b"")]).events
     assert isinstance(burst, Burst)
@@ -247,8 +247,8 @@ def test_frames_of_a_dialling_pub_are_masked() -> None:
 
 
 def test_a_dialler_refuses_masked_frames() -> None:
-    session, answer = dialed("sub")
-    assert rows_of(session, answer + frame(BINARY, b"a|1")) == [("closed", b"protocol")]
+    session, response = dialed("sub")
+    assert rows_of(session, response + frame(BINARY, b"a|1")) == [("closed", b"protocol")]
 
 
 def test_no_frame_is_sent_before_the_handshake() -> None:

@@ -14,7 +14,7 @@ from polycast.dialects.web.websocket import to_masked_frame
 from polycast.errors import ProtocolError
 
 
-def answer_to(request: bytes, status: str = "101 Yes", protocol: str = "", accept: str = "") -> bytes:
+def response_to(request: bytes, status: str = "101 Yes", protocol: str = "", accept: str = "") -> bytes:
     found = re.search(rb"Sec-WebSocket-Key: (\S+)\r\n", request)
     assert found and len(base64.b64decode(found[1])) == 16
     digest = hashlib.sha1(found[1] + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
@@ -47,18 +47,18 @@ def test_every_request_has_a_key_of_its_own() -> None:
 
 def test_a_welcome_with_frames_behind_it() -> None:
     handshake = ClientHandshake("a", "", "p")
-    answer = answer_to(handshake.request, protocol="p")
-    assert handshake.read(answer + b"\x82\x00") == len(answer)
+    response = response_to(handshake.request, protocol="p")
+    assert handshake.read(response + b"\x82\x00") == len(response)
 
 
 def test_a_welcome_byte_by_byte() -> None:
     handshake = ClientHandshake("a", "/")
-    answer = answer_to(handshake.request)
+    response = response_to(handshake.request)
     there = b""
-    for byte in one_by_one(answer[:-1]):
+    for byte in one_by_one(response[:-1]):
         there += byte
         assert handshake.read(there) == 0
-    assert handshake.read(answer) == len(answer)
+    assert handshake.read(response) == len(response)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_a_welcome_byte_by_byte() -> None:
 def test_a_no(changes: dict[str, str], reason: str) -> None:
     handshake = ClientHandshake("a", "/", "p")
     with pytest.raises(ProtocolError, match=reason):
-        handshake.read(answer_to(handshake.request, **{"protocol": "p", **changes}))
+        handshake.read(response_to(handshake.request, **{"protocol": "p", **changes}))
 
 
-@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 one\r\n\r\n", b"\x16\x03\r\n\r\n"])
-def test_no_http(answer: bytes) -> None:
+@pytest.mark.parametrize("response", [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 one\r\n\r\n", b"\x16\x03\r\n\r\n"])
+def test_no_http(response: bytes) -> None:
     with pytest.raises(ProtocolError, match="not HTTP"):
-        ClientHandshake("a", "/").read(answer)
+        ClientHandshake("a", "/").read(response)
 
 
 def test_a_response_without_an_end() -> None:

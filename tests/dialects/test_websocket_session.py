@@ -146,7 +146,7 @@ def test_a_message_may_be_as_long_as_the_limit() -> None:
     assert rows(fed([halves])) == [("text", b"x" * LIMIT)]
 
 
-def test_a_long_frame_tells_how_long_it_is() -> None:
+def test_a_long_frame_declares_its_length() -> None:
     for sent in (frame(TEXT, b"x" * LIMIT), frame(TEXT, b"x" * 200, final=False)):
         received = Listener().receive(sent[:10], 0.0)
         assert received == Received([], 0, len(sent))

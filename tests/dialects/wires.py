@@ -26,8 +26,8 @@ class Wire:
     later_events: tuple[tuple[str | bytes, ...], ...]
     publish: Callable[[bytes, bytes], bytes] | None = None
     subscribe: Callable[[bytes], bytes] | None = None
-    answer: bytes = b""
-    """What a publisher is told about each message that was accepted."""
+    reply: bytes = b""
+    """The reply to each accepted message."""
     line: Callable[[bytes], bytes] | None = None
     """A line that nobody understands."""
     words: tuple[bytes, ...] = ()
@@ -69,7 +69,7 @@ HERMOD = Wire(
     later_events=(("message", b"later", b"z"), ("reply", hermod.OK)),
     publish=lambda topic, payload: hermod.message(topic.decode(), payload),
     subscribe=lambda topic: hermod.topics(topic.decode()),
-    answer=hermod.OK,
+    reply=hermod.OK,
     words=hermod.WORDS,
     line_bytes=120,
 )

@@ -46,7 +46,7 @@ def test_the_page_subscribes_and_publishes(tmp_path: Path) -> None:
         with Browser(chromium) as browser, browser.open(f"{place}/prices.html") as seen:
             seen.wait("socket.readyState === 1", "the WebSocket")
             seen.run("socket.send(JSON.stringify({publish: 'prices.fence'}))")
-            old.expect(b"prices.fence!\n")  # so its subscriptions have been heard
+            old.expect(b"prices.fence!\n")  # so its subscriptions are in force
             room.send_as_controller(room.controller(), b"prices.tea 4.20\n")
             old.expect(b"prices.tea!4.20\n")
             seen.wait("document.querySelector('li')?.textContent === 'prices.tea: 4.20'", "the price")

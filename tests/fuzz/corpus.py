@@ -42,7 +42,7 @@ def masked(opcode: int, payload: bytes, final: bool = True) -> bytes:
 
 @cache
 def seeds(role: str) -> list[bytes]:
-    """Input that makes sense to this role, less what is said first."""
+    """Valid input for this role, without the handshake."""
     found = [v.input for v in input_vectors() if v.role == role and len(v.input) <= LONGEST_BYTES]
     if role == "http":
         ubre = [v.input for v in input_vectors() if v.role == "ubre" and len(v.input) <= 125]

@@ -1,4 +1,4 @@
-"""Whatever a session is fed: events or one closing come out, the same however it was cut, and little is kept."""
+"""Whatever a session is fed: events or one closing, the same however it was cut, and buffers stay small."""
 
 from __future__ import annotations
 

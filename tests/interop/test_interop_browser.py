@@ -12,7 +12,7 @@ import pytest
 from kit.broker import Broker
 from kit.browser import Browser, Page
 from kit.frames import pub
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.metrics import read_metrics
 from kit.program import need
 from kit.room import Room
@@ -45,7 +45,7 @@ SP = """
     socket.binaryType = 'arraybuffer'
     let arrived = () => {}
     socket.onmessage = ({ data }) => { bodies.push([...new Uint8Array(data)]); arrived() }
-    const heard = count => new Promise(done => {
+    const received = count => new Promise(done => {
       arrived = () => bodies.length >= count && done(bodies)
       arrived()
     })
@@ -82,7 +82,7 @@ def page(browser: Browser, broker: Broker) -> Iterator[Page]:
 
 
 def subscribe(page: Page, topic: str) -> None:
-    """Opens a UBRE connection and subscribes; the answer to a request behind it tells that this was handled."""
+    """Opens a UBRE connection and subscribes; the response to a request behind it proves that this was handled."""
     assert page.run(UBRE) == "open"
     page.run(f"say({{subscribe: '{topic}'}}), say({{request: 'nobody/answers/this', id: 1}})")
     assert page.run("shown(1)") == "request 1: NotFound"
@@ -117,7 +117,7 @@ def test_a_page_leaves(page: Page, browser: Browser, broker: Broker, room: Room)
 def test_a_page_is_a_nanomsg_sub(page: Page, room: Room) -> None:
     assert page.run(SP) == "open"
     room.simplest(pub("news", bytes(range(256))) + pub("news", b"x" * 70_000))
-    first, second = map(bytes, page.run("heard(2)"))
+    first, second = map(bytes, page.run("received(2)"))
     assert first == b"news|" + bytes(range(256))
     assert second == b"news|" + b"x" * 70_000
 
@@ -135,7 +135,7 @@ def test_a_page_of_another_site_follows_patterns_and_resumes(page: Page, broker:
         [[offset, message]] = page.run("seen(messages, 1)")
         assert (offset, message["payload"]) == (place["offset"], {"x": "é"})
         [name] = [row["name"] for row in connections(peer) if row["subscriptions"]]
-        ask(peer, "polycast/close", {"name": name})
+        request_route(peer, "polycast/close", {"name": name})
         page.run("post('page.2', 'while it was away')")
         assert page.run("seen(logs, 2)") == [log, log]
         page.run("post('page.3', 'back')")
@@ -151,16 +151,16 @@ def test_a_page_of_a_site_that_is_not_listed_cannot_publish(page: Page) -> None:
         other.wait_for_log("access.origins")
         with other.connect("http") as peer:
             peer.send(get("/metrics"))
-            metrics = read_metrics(read_answer(peer).body.decode())
+            metrics = read_metrics(read_response(peer).body.decode())
         assert set(metrics["polycast_messages_in_total"].samples.values()) == {0}
 
 
 def connections(peer: Peer) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = ask(peer, "polycast/connections", {})["connections"]
+    rows: list[dict[str, Any]] = request_route(peer, "polycast/connections", {})["connections"]
     return rows
 
 
-def ask(peer: Peer, route: str, body: object) -> dict[str, Any]:
+def request_route(peer: Peer, route: str, body: object) -> dict[str, Any]:
     peer.send(json.dumps({"request": route, "id": 1, "body": body}).encode())
     size = json.loads(peer.read_until(b"}"))["payload_size"]
     found: dict[str, Any] = json.loads(peer.read_until(b"\n")[:size])

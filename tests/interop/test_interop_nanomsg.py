@@ -73,14 +73,14 @@ def test_a_pub_publishes_to_other_dialects(
         subscriber.expect(pub("orders", EVERY_BYTE))
 
 
-@pytest.mark.parametrize(("speaking", "hearing"), [(NANOCAT, NNGCAT), (NNGCAT, NANOCAT)], ids=str)
+@pytest.mark.parametrize(("publishing", "subscribing"), [(NANOCAT, NNGCAT), (NNGCAT, NANOCAT)], ids=str)
 @pytest.mark.parametrize("body", [b"no topic", b"|topic missing", b"topic|", b"a|b|c", b"\xff|no UTF-8"], ids=repr)
 def test_a_body_is_the_same_at_the_other_end(
-    broker: Broker, room: Room, speaking: Cat, hearing: Cat, body: bytes, tmp_path: Path
+    broker: Broker, room: Room, publishing: Cat, subscribing: Cat, body: bytes, tmp_path: Path
 ) -> None:
-    with hearing.subscriber("connect", url_of(broker, "nanomsg.pub", "tcp")) as listener:
+    with subscribing.subscriber("connect", url_of(broker, "nanomsg.pub", "tcp")) as listener:
         wait_until_received(room, listener)
-        with speaking.publisher("connect", url_of(broker, "nanomsg.sub", "tcp"), body_in(tmp_path, body)):
+        with publishing.publisher("connect", url_of(broker, "nanomsg.sub", "tcp"), body_in(tmp_path, body)):
             assert listener.receives_after(PRELUDE) == body
 
 
@@ -93,7 +93,7 @@ def test_the_largest_message(broker: Broker, room: Room, cat: Cat, scheme: str, 
 
 
 def test_an_address_without_a_path(broker: Broker, room: Room, cat: Cat) -> None:
-    """`ws://127.0.0.1:8080` with nothing behind it: nng then asks for no path at all, not even for `/`."""
+    """`ws://127.0.0.1:8080` with nothing behind it: nng then requests no path at all, not even `/`."""
     with cat.subscriber("connect", url_of(broker, "nanomsg.pub", "ws").rstrip("/")) as listener:
         wait_until_received(room, listener)
         room.simplest(pub("news", b"here"))
@@ -101,7 +101,7 @@ def test_an_address_without_a_path(broker: Broker, room: Room, cat: Cat) -> None
 
 
 def test_a_burst(broker: Broker, room: Room, scheme: str) -> None:
-    """nanocat stops reading when it falls behind; nngcat drops what it has no room for, so it cannot be asked."""
+    """nanocat stops reading when it falls behind; nngcat drops messages, so it cannot be tested."""
     with NANOCAT.subscriber("connect", url_of(broker, "nanomsg.pub", scheme)) as listener:
         wait_until_received(room, listener)
         room.simplest(b"".join(pub("count", b"%d" % number) for number in range(BURST)))
@@ -121,7 +121,7 @@ def test_a_sub_with_prefixes(broker: Broker, room: Room, cat: Cat, scheme: str) 
 
 
 def test_a_sub_outlives_the_broker(cat: Cat, scheme: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """It dials again by itself, unless it is told not to: nanomsg takes a close frame for that."""
+    """It dials again by itself, unless it receives a close frame."""
     url = url_for(scheme, tmp_path_factory.mktemp("ipc"))
     listen = f"http={url.replace('ws', 'tcp', 1)}" if scheme == "ws" else f"nanomsg.pub={url}"
     with cat.subscriber("connect", f"{url}/" if scheme == "ws" else url) as listener:

@@ -116,8 +116,8 @@ def test_one_command_publishes(broker: Broker, room: Room) -> None:
 # -- fanout ----------------------------------------------------------------------------------------------
 
 
-def ask(terminal: Program, text: bytes) -> None:
-    """Types, and waits for the answer to the `time` behind it, as a person waits a moment."""
+def send_command(terminal: Program, text: bytes) -> None:
+    """Types a command, and waits for the reply to the `time` behind it, as a person waits a moment."""
     terminal.type(text + b"time\n")
     assert terminal.read_line().isdigit()
 
@@ -129,7 +129,7 @@ def test_fanout_both_ways(broker: Broker, room: Room, program: str) -> None:
         dialling(program, ports["fanout.controller"]) as controller,
     ):
         client.expect(GREETING)
-        ask(client, b"subscribe foo\n")
+        send_command(client, b"subscribe foo\n")
         controller.type(b"foo hello, world\n")
         client.expect(b"foo!hello, world\n")
         subscriber = room.simplest(b"sub foo\n")
@@ -139,7 +139,7 @@ def test_fanout_both_ways(broker: Broker, room: Room, program: str) -> None:
 
 
 def test_the_example_of_the_fanout_readme(broker: Broker) -> None:
-    """Word by word. Where a person looks at the terminal before typing on, the test asks for the time."""
+    """Word by word. Where a person looks at the terminal before typing on, the test sends `time`."""
     nc = need("nc", "netcat-openbsd")
     client, controller = str(broker.ports["fanout.client"]), str(broker.ports["fanout.controller"])
     with (
@@ -154,8 +154,8 @@ def test_the_example_of_the_fanout_readme(broker: Broker) -> None:
         terminal_3.expect(b"all!hello everybody\n")
         terminal_4.expect(b"all!hello everybody\n")
 
-        ask(terminal_3, b"subscribe aaa\n")
-        ask(terminal_4, b"subscribe bbb\n")
+        send_command(terminal_3, b"subscribe aaa\n")
+        send_command(terminal_4, b"subscribe bbb\n")
 
         terminal_2.type(b"aaa only one client should see this\n")
         terminal_3.expect(b"aaa!only one client should see this\n")
@@ -163,7 +163,7 @@ def test_the_example_of_the_fanout_readme(broker: Broker) -> None:
         terminal_4.expect(b"bbb!only the other client should see this\n")
         terminal_2.type(b"ccc nobody should see this message\n")
 
-        ask(terminal_3, b"unsubscribe aaa\n")
+        send_command(terminal_3, b"unsubscribe aaa\n")
         terminal_2.type(b"aaa will anyone see this now? nope...\n")
 
         terminal_2.type(b"all that was all\n")

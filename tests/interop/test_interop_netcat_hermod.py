@@ -80,8 +80,8 @@ def test_a_checksum_that_does_not_fit(nc: str, broker: Broker, room: Room) -> No
     subscriber = room.simplest(b"sub greetings\n")
     with terminal(nc, broker, "hermod.pub") as publisher:
         publisher.type(message("greetings", b"hello").replace(b"hello", b"hallo"))
-        answer = json.loads(publisher.read_line())
-        assert (answer["status"], answer["code"]) == ("ERROR", 422)
+        reply = json.loads(publisher.read_line())
+        assert (reply["status"], reply["code"]) == ("ERROR", 422)
         publisher.type(PICTURE.encode())
         publisher.expect(OK)
         subscriber.expect(pub("greetings", b"hello"))

@@ -25,7 +25,7 @@ def sub(*topics: bytes, **place: str) -> NngSocket:
 
 
 def expect_bodies(room: Room, socket: NngSocket, bodies: list[bytes]) -> None:
-    """Says these to a SUB as soon as it hears anything: they come all, in order, unchanged."""
+    """Publishes these to a SUB after its first delivery: all arrive, in order, unchanged."""
     publisher = room.simplest()
 
     def received() -> bool:
@@ -42,7 +42,7 @@ def expect_bodies(room: Room, socket: NngSocket, bodies: list[bytes]) -> None:
 
 
 def send_bodies(room: Room, socket: NngSocket, bodies: list[bytes]) -> None:
-    """A PUB says these as soon as it has a peer; each is heard once, in order."""
+    """A PUB publishes these as soon as it has a peer; each is delivered once, in order."""
     subscriber = room.simplest(b"sub \n")
     wait_for(socket.pipes, "the broker at a PUB")
     for body in bodies:

@@ -91,7 +91,7 @@ def test_it_receives_its_own_messages(url: str) -> None:
 
 @contextmanager
 def offer(url: str, route: str) -> Iterator[UbreClient]:
-    """A client that answers this route, and has said so."""
+    """A client that serves this route, after its offer is sent."""
     with UbreClient(url) as server:
         server.send_command(handle=route)
         server.send_command(subscribe=route, body={"serve": True})
@@ -103,17 +103,17 @@ def test_another_client_responds(url: str) -> None:
     with offer(url, "double") as server, UbreClient(url) as client:
         for body in ({"x": 1}, "text", [None]):
             client.send_command(request="double", body=body)
-            server.expect_event(asked="double", body=body)
+            server.expect_event(requested="double", body=body)
             client.expect_event(route="double", success=body)
         client.send_command(request="double")
-        server.expect_event(asked="double")
+        server.expect_event(requested="double")
         client.expect_event(route="double")
 
 
 def test_another_client_fails(url: str) -> None:
     with offer(url, "risky") as server, UbreClient(url) as client:
         client.send_command(request="risky", body={"fail": {"reason": "not today"}})
-        server.expect_event(asked="risky", body={"fail": {"reason": "not today"}})
+        server.expect_event(requested="risky", body={"fail": {"reason": "not today"}})
         client.expect_event(route="risky", fail={"reason": "not today"})
 
 
@@ -130,14 +130,14 @@ def test_two_clients_share_the_work(url: str) -> None:
         for number in range(4):
             client.send_command(request="work", body=number)
             client.expect_event(route="work", success=number)
-        asked = [[server.read_event()["body"] for _ in range(2)] for server in (one, two)]
-        assert sorted(asked) == [[0, 2], [1, 3]]
+        requested = [[server.read_event()["body"] for _ in range(2)] for server in (one, two)]
+        assert sorted(requested) == [[0, 2], [1, 3]]
 
 
 def test_the_serving_client_disconnects(url: str) -> None:
     with offer(url, "slow") as server, UbreClient(url) as client:
         client.send_command(request="slow", body={"never": True})
-        server.expect_event(asked="slow", body={"never": True})
+        server.expect_event(requested="slow", body={"never": True})
         server.process.send_signal(signal.SIGKILL)
         client.expect_event(route="slow", fail="Gone")
         client.send_command(request="slow")
@@ -158,7 +158,7 @@ def test_no_response_in_time() -> None:
         UbreClient(url_of(broker)) as client,
     ):
         client.send_command(request="slow", body={"never": True})
-        server.expect_event(asked="slow", body={"never": True})
+        server.expect_event(requested="slow", body={"never": True})
         client.expect_event(route="slow", fail="Timeout")
 
 
@@ -175,13 +175,13 @@ def test_the_broker_publishes_for_it(room: Room, url: str) -> None:
 
 
 @pytest.mark.parametrize("route", ["polycast/topics", "polycast/connections", "polycast/stats"])
-def test_the_broker_tells_about_itself(room: Room, url: str, route: str) -> None:
+def test_the_broker_describes_itself(room: Room, url: str, route: str) -> None:
     room.simplest(pub("seen/before", b"x"))
     with UbreClient(url) as client:
         client.send_command(request=route)
-        answer = client.read_event()
-        assert answer["route"] == route
-        assert answer["success"]
+        event = client.read_event()
+        assert event["route"] == route
+        assert event["success"]
 
 
 def test_the_broker_has_no_such_route(url: str) -> None:

@@ -21,8 +21,8 @@ ALL = ("simplest", "fanout.client", "fanout.controller", "hermod.pub", "hermod.s
 class Broker:
     """`with Broker("--forward", listen=("simplest", "simplest.peer")) as broker: broker.connect("simplest")`
 
-    It keeps a log where it is given a folder for it. It says nothing about itself unless it is told to: then the
-    offsets and topics of a test are those of its own messages. A `fresh` one is started as users start it, for
+    It has a log if it gets a folder. Its own events are off by default, so that the offsets and topics of a test
+    are those of the test's messages. A `fresh` one is started as users start it, for
     tests of what a process takes, or how it begins and ends; any other is forked, which is many times faster.
     """
 

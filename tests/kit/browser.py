@@ -1,6 +1,6 @@
 """A browser without a window: headless Chromium, driven over a pair of pipes.
 
-With `--remote-debugging-pipe` Chromium reads JSON commands from file 3 and writes answers and events to file 4,
+With `--remote-debugging-pipe` Chromium reads JSON commands from file 3 and writes replies and events to file 4,
 each ended by a zero byte. https://chromedevtools.github.io/devtools-protocol names the commands.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from kit.broker import clean_environment
 from kit.wire import GUARD_SECONDS, wait_for
 
-COMMANDS, ANSWERS = 3, 4
+COMMANDS, RESPONSES = 3, 4
 """The files Chromium uses."""
 
 FLAGS = (
@@ -40,7 +40,7 @@ FAULTS = """
       addEventListener(kind, event => faults.push(
         `${kind}: ${event.message ?? event.reason ?? `${event.violatedDirective} ${event.blockedURI}`}`))
 """
-"""Runs before anything else on a page: whatever goes wrong there is kept in `faults`."""
+"""Runs before anything else on a page: collects all errors in `faults`."""
 
 
 class Browser:
@@ -55,8 +55,8 @@ class Browser:
         self._profile = tempfile.TemporaryDirectory(prefix="polycast-browser-", ignore_cleanup_errors=True)
         command = [self._program, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
         theirs_in, self._commands = os.pipe()
-        self._answers, theirs_out = os.pipe()
-        shell = f'exec "$@" {COMMANDS}<&{theirs_in} {ANSWERS}>&{theirs_out}'
+        self._replies, theirs_out = os.pipe()
+        shell = f'exec "$@" {COMMANDS}<&{theirs_in} {RESPONSES}>&{theirs_out}'
         self._process = subprocess.Popen(
             ["bash", "-c", shell, "browser", *command],
             pass_fds=(theirs_in, theirs_out),
@@ -78,7 +78,7 @@ class Browser:
             self._process.kill()
         self._process.wait(GUARD_SECONDS)
         os.close(self._commands)
-        os.close(self._answers)
+        os.close(self._replies)
         self._profile.cleanup()
 
     def open(self, url: str) -> Page:
@@ -92,23 +92,23 @@ class Browser:
         return page
 
     def call(self, method: str, session: str = "", **params: object) -> dict[str, Any]:
-        """Waits for the answer. Events that come before it are of no interest."""
+        """Waits for the reply. Events that come before it are of no interest."""
         self._number += 1
         command = {"id": self._number, "method": method, "params": params}
         if session:
             command["sessionId"] = session
         os.write(self._commands, json.dumps(command).encode() + b"\0")
-        while (answer := self._receive()).get("id") != self._number:
+        while (reply := self._receive()).get("id") != self._number:
             pass
-        assert "error" not in answer, f"{method}: {answer['error']}"
-        result: dict[str, Any] = answer["result"]
+        assert "error" not in reply, f"{method}: {reply['error']}"
+        result: dict[str, Any] = reply["result"]
         return result
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._read:
-            ready, _, _ = select.select([self._answers], [], [], GUARD_SECONDS)
-            assert ready, "the browser said nothing"
-            more = os.read(self._answers, 1 << 16)
+            ready, _, _ = select.select([self._replies], [], [], GUARD_SECONDS)
+            assert ready, "the browser sent nothing"
+            more = os.read(self._replies, 1 << 16)
             assert more, "the browser ended"
             self._read += more
         text, _, self._read = self._read.partition(b"\0")
@@ -137,11 +137,11 @@ class Page:
 
     def run(self, script: str) -> Any:
         """The value of a script's last expression; if that is a promise, what it comes to."""
-        answer = self._browser.call(
+        reply = self._browser.call(
             "Runtime.evaluate", self._session, expression=script, awaitPromise=True, returnByValue=True
         )
-        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
-        return answer["result"].get("value")
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
 
     def call(self, method: str, **params: object) -> dict[str, Any]:
         return self._browser.call(method, self._session, **params)

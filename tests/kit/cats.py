@@ -1,7 +1,7 @@
 """nanocat and nngcat, which speak nanomsg on the command line.
 
-Both print a received message with its length in front when asked for msgpack, so that a message may hold any
-bytes. Neither says when it is connected: what must have begun is waited for by what it leads to.
+Both print a received message with its length in front as msgpack, so that a message may hold any
+bytes. Neither reports its connection; tests wait for the first delivery.
 """
 
 from __future__ import annotations

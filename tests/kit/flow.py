@@ -30,7 +30,7 @@ class Sending:
                 self._peer.socket.sendall(chunk)
                 self.sent += len(chunk)
         except OSError:
-            return  # `done` tells
+            return  # `done` reports it
 
     @property
     def done(self) -> bool:
@@ -71,7 +71,7 @@ class Reading:
             while len(self._read) < self._size and (more := self._peer.socket.recv(MIB)):
                 self._read += more
         except OSError:
-            return  # `finish` tells
+            return  # `finish` reports it
 
     def finish(self) -> bytes:
         self._thread.join(GUARD_SECONDS)

@@ -95,7 +95,7 @@ def _json(value: object) -> bytes:
 
 
 def read_error(peer: Peer) -> dict[str, object]:
-    """The next answer, which must be an ERROR: its code, its message, and a count if there is one."""
+    """The next reply, which must be an ERROR: its code, its message, and a count if there is one."""
     error: dict[str, object] = json.loads(peer.read_until(b"\n"))
     assert error.pop("status") == "ERROR", f"expected an ERROR, got {error}"
     return error

@@ -22,7 +22,7 @@ NOT_FOUND = (
     b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 13\r\n"
     b"Cache-Control: no-store\r\nDate: " + DATE + b"\r\n\r\nno such page\n"
 )
-"""What is answered where there is no page, as the clock stands in tests without a broker."""
+"""The response where there is no page, at the fixed time of tests without a broker."""
 
 WORDS = (
     b"GET / HTTP/1.1\r\n",
@@ -50,8 +50,8 @@ class Response(NamedTuple):
     body: bytes
 
 
-def read_answer(peer: Peer, body: bool = True) -> Response:
-    """The next answer; `body` is False for what was asked for with HEAD."""
+def read_response(peer: Peer, body: bool = True) -> Response:
+    """The next response; `body` is False after HEAD."""
     line, *lines = peer.read_until(b"\r\n\r\n").decode().removesuffix("\r\n\r\n").split("\r\n")
     version, status, _ = line.split(" ", 2)
     assert version == "HTTP/1.1"
@@ -59,14 +59,14 @@ def read_answer(peer: Peer, body: bool = True) -> Response:
     size = int(headers["content-length"]) if body else 0
     while len(peer.read) < size:
         more = peer.socket.recv(1 << 20)
-        assert more, "closed before the answer was whole"
+        assert more, "closed before the response was whole"
         peer.read += more
     content, peer.read = peer.read[:size], peer.read[size:]
     return Response(int(status), headers, content)
 
 
 def read_all(data: bytes) -> list[int]:
-    """The statuses of all answers in these bytes, each with a body as long as its header says."""
+    """The statuses of all responses in these bytes, each with a body as long as its header declares."""
     statuses = []
     while data:
         head, _, data = data.partition(b"\r\n\r\n")

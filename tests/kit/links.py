@@ -24,13 +24,13 @@ def wait_for_links(broker: Broker, count: int) -> None:
 
 
 def expect_delivered(source: Broker, target: Broker, name: str, data: bytes) -> None:
-    """A client at the target hears a client at the source, once."""
+    """A client at the target receives from a client at the source, once."""
     with Room(source) as here, Room(target) as there:
         client = there.simplest(f"sub {name}\n".encode())
         probe = there.simplest(b"sub probe\n")
 
         def reached() -> bool:
-            """Asked later than `name`, so what is heard of it tells that `name` was asked for as well."""
+            """A fence subscription after `name`: its delivery proves that `name` is subscribed."""
             here.simplest(pub("probe"))
             there.send_commands(probe, b"")
             probe.socket.setblocking(False)

@@ -57,7 +57,7 @@ def publish_until_received(room: Room, *peers: Peer, name: str = "heard?") -> No
         room.send_commands(publisher, pub(name))
         return all(peer.read or select.select([peer.socket], [], [], 0)[0] for peer in peers)
 
-    wait_for(received, "the peers to hear")
+    wait_for(received, "the peers to receive")
 
 
 class Listening:
@@ -93,10 +93,12 @@ class Listening:
     def accept_websocket(self, protocol: str, agreed: str = "") -> TakenPeer:
         """Takes a WebSocket that is asked for with this sub-protocol, and agrees to that, or to another one."""
         peer = self.accept()
-        asked = peer.read_until(b"\r\n\r\n").decode().split("\r\n")
-        fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in asked[1:])}
+        requested = peer.read_until(b"\r\n\r\n").decode().split("\r\n")
+        fields = {
+            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in requested[1:])
+        }
         path = self.address.removeprefix("ws://").partition("/")[2]
-        assert asked[0] == f"GET /{path} HTTP/1.1"
+        assert requested[0] == f"GET /{path} HTTP/1.1"
         assert fields["sec-websocket-protocol"] == protocol
         accepted = base64.b64encode(hashlib.sha1(fields["sec-websocket-key"].encode() + GUID).digest()).decode()
         peer.send(to_response(accepted, agreed or protocol))

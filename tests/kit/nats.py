@@ -65,7 +65,7 @@ class Servers:
 
     def wait(self) -> None:
         for port in self.ports:
-            wait_for(lambda port=port: _answers(port), f"a server on port {port}")  # type: ignore[misc]
+            wait_for(lambda port=port: _responds(port), f"a server on port {port}")  # type: ignore[misc]
 
     def kill(self, index: int) -> None:
         self.processes[index].kill()
@@ -92,7 +92,7 @@ class Servers:
             process.wait(GUARD_SECONDS)
 
 
-def _answers(port: int) -> bool:
+def _responds(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), 1) as peer:
             return peer.recv(4) == b"INFO"

@@ -51,7 +51,7 @@ class Net:
                 room.simplest()
 
     def wait_for_subscriptions(self, *texts: str, links: str = "") -> None:
-        """Until both ends of these links, or of all, have asked each other for these texts."""
+        """Until both ends of these links, or of all, have subscribed to these texts."""
         for proxy in [self.links[link] for link in links.split()] if links else self.links.values():
             for text in texts:
                 proxy.wait_until_carried(f"sub {text}\n".encode(), both_ways=True)

@@ -24,7 +24,7 @@ class NngSocket:
         pytest.importorskip("pynng", reason="pynng is not installed: make dev")
         self._process = subprocess.Popen([sys.executable, CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
-            self._ask("open", kind, {"recv_timeout": int(GUARD_SECONDS * 1000), **options})
+            self._call("open", kind, {"recv_timeout": int(GUARD_SECONDS * 1000), **options})
         except BaseException:
             self._end()
             raise
@@ -38,35 +38,35 @@ class NngSocket:
         self._end()
 
     def listen(self, url: str) -> None:
-        self._ask("listen", url)
+        self._call("listen", url)
 
     def dial(self, url: str, block: bool = True) -> None:
-        self._ask("dial", url, block)
+        self._call("dial", url, block)
 
     def subscribe(self, topic: bytes) -> None:
-        self._ask("subscribe", topic)
+        self._call("subscribe", topic)
 
     def send(self, body: bytes) -> None:
-        self._ask("send", body)
+        self._call("send", body)
 
     def recv(self) -> bytes:
-        return bytes(self._ask("recv", True))
+        return bytes(self._call("recv", True))
 
     def recv_now(self) -> bytes | None:
         """None where nothing is there."""
-        found = self._ask("recv", False)
+        found = self._call("recv", False)
         return None if found is None else bytes(found)
 
     def pipes(self) -> int:
-        return int(self._ask("pipes"))
+        return int(self._call("pipes"))
 
-    def _ask(self, *call: Any) -> Any:
+    def _call(self, *call: Any) -> Any:
         assert self._process.stdin and self._process.stdout
         pickle.dump(call, self._process.stdin)
         self._process.stdin.flush()
-        problem, answer = pickle.load(self._process.stdout)
+        problem, result = pickle.load(self._process.stdout)
         assert not problem, f"{call[0]}: {problem}"
-        return answer
+        return result
 
     def _end(self) -> None:
         assert self._process.stdin and self._process.stdout

@@ -1,4 +1,4 @@
-"""The process that has a socket of pynng: calls come pickled on stdin, (problem, answer) goes back on stdout."""
+"""The process that has a socket of pynng: calls come pickled on stdin, (problem, result) goes back on stdout."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ def serve() -> None:
     if tls := options.pop("tls", None):
         options["tls_config"] = _to_tls(**tls)
     with getattr(pynng, kind)(**options) as socket:
-        _answer(None)
+        _reply(None)
         while True:
             try:
                 name, *arguments = pickle.load(sys.stdin.buffer)
             except EOFError:
                 return
             try:
-                _answer(_call(socket, name, arguments))
+                _reply(_call(socket, name, arguments))
             except pynng.TryAgain:
-                _answer(None)
+                _reply(None)
             except pynng.NNGException as error:
-                _answer(None, repr(error))
+                _reply(None, repr(error))
 
 
 def _to_tls(mode: str, **options: str) -> Any:
@@ -43,7 +43,7 @@ def _call(socket: Any, name: str, arguments: list[Any]) -> Any:
     return getattr(socket, name)(*arguments) and None
 
 
-def _answer(value: Any, problem: str = "") -> None:
+def _reply(value: Any, problem: str = "") -> None:
     pickle.dump((problem, value), sys.stdout.buffer)
     sys.stdout.buffer.flush()
 

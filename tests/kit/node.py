@@ -46,6 +46,6 @@ class UbreClient(Program):
         assert received == words, f"expected {words}, got {received}"
 
     def flush(self) -> None:
-        """Whatever it was told before this has reached the broker, and been handled: an answer comes after it."""
+        """Returns when the broker has handled all earlier commands: a response comes after them."""
         self.send_command(request="nobody/answers/this")
         self.expect_event(route="nobody/answers/this", fail="NotFound")

@@ -61,7 +61,7 @@ def has_begun(out: Path, err: Path) -> bool:
 
 @cache
 def commands() -> Path:
-    """A folder with the command `polycast` that asks the zygote."""
+    """A folder with the command `polycast`, which the zygote runs."""
     folder = Path(tempfile.mkdtemp(prefix="polycast-commands-"))
     atexit.register(shutil.rmtree, folder)
     command = folder / "polycast"

@@ -192,7 +192,7 @@ class Program:
         return line
 
     def finish(self) -> Finished:
-        """Waits for its end, and takes the rest of what it said."""
+        """Waits for its end, and reads the rest of its output."""
         out = self.read
         while more := self.receive():
             out += more
@@ -202,5 +202,5 @@ class Program:
     def receive(self) -> bytes:
         """What comes next on stdout; nothing at its end."""
         ready, _, _ = select.select([self.stdout], [], [], GUARD_SECONDS)
-        assert ready, f"{self._command} said nothing; got {self.read!r}"
+        assert ready, f"{self._command} printed nothing; got {self.read!r}"
         return os.read(self.stdout.fileno(), 65536)

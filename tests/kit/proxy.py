@@ -17,7 +17,7 @@ RESET = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """`with Proxy(port) as proxy: Peer(proxy.port)`. What went through is kept in `to_target`, `from_target`."""
+    """`with Proxy(port) as proxy: Peer(proxy.port)`. What went through is in `to_target` and `from_target`."""
 
     def __init__(self, target_port: int, keep: bool = True) -> None:
         self._target_port = target_port

@@ -1,4 +1,4 @@
-"""What a broker's log is asked for and tells, read by hand."""
+"""Replays of a broker's log, written and read by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kit import hermod
 from kit.broker import Broker
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.metrics import read_metrics
 from kit.wire import GUARD_SECONDS, Peer, wait_for
 
@@ -66,7 +66,7 @@ def _read_message(stream: bytes, position: int) -> tuple[Delivered | None, int] 
 
 
 def publish(peer: Peer, messages: Iterable[tuple[str, bytes]]) -> None:
-    """Publishes with hermod, and waits until all of it is kept."""
+    """Publishes with hermod, and waits until all of it is durable."""
     frames = [hermod.message(topic, payload) for topic, payload in messages]
     sending = threading.Thread(target=peer.send, args=(b"".join(frames),), daemon=True)
     sending.start()
@@ -83,7 +83,7 @@ def numbered(topic: str, numbers: Iterable[int], size: int = 0) -> Iterator[tupl
 def subscribe(
     broker: Broker, *topics: str, since: object = "latest", receive_bytes: int = 0, **more: object
 ) -> Peer:
-    """A subscriber whose handshake has been answered. `since` is its `from`."""
+    """A subscriber after the reply to its handshake. `since` is its `from`."""
     peer = broker.connect("hermod.sub", receive_bytes)
     peer.send(handshake(*topics, since=since, **more))
     peer.expect(hermod.OK)
@@ -91,7 +91,7 @@ def subscribe(
 
 
 def subscribe_placed(broker: Broker, *topics: str, **more: object) -> tuple[Peer, dict[str, Any]]:
-    """A subscriber that asked for offsets, and the reply to its handshake."""
+    """A subscriber that requested offsets, and the reply to its handshake."""
     peer = broker.connect("hermod.sub")
     peer.send(hermod.topics(*topics, offsets=True, **more))
     return peer, json.loads(peer.read_until(b"\n"))
@@ -109,7 +109,7 @@ def total(broker: Broker, name: str) -> int:
 def metrics(broker: Broker) -> dict[str, Any]:
     with broker.connect("http") as peer:
         peer.send(get("/metrics"))
-        families = read_metrics(read_answer(peer).body.decode())
+        families = read_metrics(read_response(peer).body.decode())
     return {name: family.samples for name, family in families.items()}
 
 

@@ -65,10 +65,10 @@ class Room:
         self._witness.expect(b"polycast/fence!%b\n" % number)
 
     def send_as_client(self, client: Peer, lines: bytes = b"") -> None:
-        """Sends as a fanout client; nothing but the answer to the `time` behind it may come."""
+        """Sends as a fanout client; nothing but the reply to the `time` behind it may come."""
         client.send(lines + b"time\n")
-        answer = client.read_until(b"\n")
-        assert answer.strip().isdigit(), f"expected the time, got {answer!r}"
+        reply = client.read_until(b"\n")
+        assert reply.strip().isdigit(), f"expected the time, got {reply!r}"
 
     def expect_quiet(self, peer: Peer) -> None:
         """Nothing that was handled up to now has sent anything to this simplest peer."""

@@ -30,13 +30,13 @@ class SubscriberKind:
 
 
 def send_request(broker: Broker, route: str, body: object = None) -> Any:
-    """What the broker answers to a request of ubre; it must be a success."""
+    """The response to a request of ubre; it must be a success."""
     with UbrePeer(broker.ports["ubre"]) as peer:
         message = {"request": route, "id": 1} | ({} if body is None else {"body": body})
         peer.send_message(**message)
-        answer = json.loads(peer.read_until(b"\n"))
-    assert answer.get("success") == 1, answer
-    return answer["body"]
+        response = json.loads(peer.read_until(b"\n"))
+    assert response.get("success") == 1, response
+    return response["body"]
 
 
 def subscriptions(broker: Broker, port: int) -> int:

@@ -66,7 +66,7 @@ def _from_json(body: Any) -> bytes:
 
 
 class UbrePeer(Peer):
-    """Speaks on a plain stream. `flush` asks for what no broker answers, so the failure is the fence."""
+    """A peer on a plain stream. `flush` requests an unknown route, and the failure is the fence."""
 
     _fences = 0
 
@@ -80,11 +80,11 @@ class UbrePeer(Peer):
         self.expect(line(**message))
 
     def refusal(self, route: str, body: Any) -> str:
-        """What is said to a request that fails."""
+        """The reason of a request that fails."""
         self.send_message(request=route, id=1, body=body)
-        answer = json.loads(self.read_until(b"\n"))
-        assert answer["fail"] == 1
-        return str(answer["body"])
+        response = json.loads(self.read_until(b"\n"))
+        assert response["fail"] == 1
+        return str(response["body"])
 
     def flush(self) -> None:
         """Whatever was sent has been handled; nothing may have come."""

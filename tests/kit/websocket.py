@@ -31,7 +31,7 @@ class Frame(NamedTuple):
 def upgrade(
     path: str = "/ubre", protocol: str = "", version: str = "13", key: bytes = KEY, extra: str = ""
 ) -> bytes:
-    """The request that asks for a WebSocket. `extra` are whole lines, each with its CRLF."""
+    """The request for a WebSocket. `extra` are whole lines, each with its CRLF."""
     offer = f"Sec-WebSocket-Protocol: {protocol}\r\n" if protocol else ""
     return (
         f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -40,7 +40,7 @@ def upgrade(
 
 
 def welcome(protocol: str = "") -> bytes:
-    """The answer to that request, byte for byte."""
+    """The response to that request, byte for byte."""
     taken = f"Sec-WebSocket-Protocol: {protocol}\r\n" if protocol else ""
     return (
         f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -139,7 +139,7 @@ class WebSocket(Peer):
         self.expect_frame(BINARY, payload)
 
     def flush(self) -> None:
-        """Whatever was sent has been handled; nothing but the answer to a ping may have come."""
+        """Whatever was sent has been handled; nothing but the reply to a ping may have come."""
         self._pings += 1
         number = b"%d" % self._pings
         self.send(frame(PING, number))

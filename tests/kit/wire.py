@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 def wait_for(condition: Callable[[], T], what: str, seconds: float = GUARD_SECONDS) -> T:
-    """Asks until the answer is true."""
+    """Polls until the result is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if answer := condition():
-            return answer
+        if found := condition():
+            return found
         time.sleep(0.005)
     raise AssertionError(f"waited in vain for {what}")
 
@@ -53,7 +53,7 @@ class Peer:
         self.socket.sendall(data)
 
     def shut(self) -> None:
-        """Says that nothing more will be sent; still reads. Whoever was hung up on need not say it."""
+        """Half-closes; ignores a connection that the peer has closed."""
         try:
             self.socket.shutdown(socket.SHUT_WR)
         except OSError as error:

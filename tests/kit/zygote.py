@@ -119,10 +119,10 @@ class Zygote:
     def fork(
         self, arguments: Sequence[str], env: Mapping[str, str], streams: Sequence[int], module: str = "polycast"
     ) -> tuple[int, socket.socket]:
-        ended, tell = socket.socketpair()
+        ended, reporting = socket.socketpair()
         job = {"arguments": arguments, "env": dict(env), "module": module, "folder": str(Path.cwd())}
-        with tell:
-            socket.send_fds(self._requests, [json.dumps(job).encode()], [*streams, tell.fileno()])
+        with reporting:
+            socket.send_fds(self._requests, [json.dumps(job).encode()], [*streams, reporting.fileno()])
         return _read_number(ended), ended
 
     def fork_broker(
@@ -174,7 +174,7 @@ def fork_command(arguments: Sequence[str], env: Mapping[str, str], streams: Sequ
 @dataclass(slots=True)
 class Child:
     pid: int
-    told: socket.socket
+    reports: socket.socket
     """Gets the exit code."""
 
 
@@ -184,10 +184,10 @@ def run(requests: int, listener: int) -> None:
     _prepare()
     children: dict[int, Child] = {}
     """By the file descriptor that reports the end of a process."""
-    with socket.socket(fileno=requests) as asked, socket.socket(fileno=listener) as shells:
+    with socket.socket(fileno=requests) as commands, socket.socket(fileno=listener) as shells:
         while True:
-            ties = {child.told: child for child in children.values()}
-            waiting: list[int | socket.socket] = [asked, shells, *children, *ties]
+            ties = {child.reports: child for child in children.values()}
+            waiting: list[int | socket.socket] = [commands, shells, *children, *ties]
             ready, _, _ = select.select(waiting, [], [])
             for tie in ties.keys() & ready:  # the client of this command has ended
                 os.kill(ties[tie].pid, signal.SIGKILL)
@@ -195,8 +195,8 @@ def run(requests: int, listener: int) -> None:
                 _bury(children.pop(ended), ended)
             if shells in ready:
                 with shells.accept()[0] as shell:
-                    _answer(shell, children)
-            if asked in ready and not _answer(asked, children):
+                    _handle(shell, children)
+            if commands in ready and not _handle(commands, children):
                 break
     for ended, child in children.items():
         os.kill(child.pid, signal.SIGKILL)
@@ -217,8 +217,8 @@ def _prepare() -> None:
     gc.freeze()
 
 
-def _answer(asked: socket.socket, children: dict[int, Child]) -> bool:
-    data, files, _, _ = socket.recv_fds(asked, REQUEST_BYTES, STREAMS + 1)
+def _handle(commands: socket.socket, children: dict[int, Child]) -> bool:
+    data, files, _, _ = socket.recv_fds(commands, REQUEST_BYTES, STREAMS + 1)
     if not data:
         return False
     pid = os.fork()
@@ -226,17 +226,17 @@ def _answer(asked: socket.socket, children: dict[int, Child]) -> bool:
         _become(data, files)
     for file in files[:STREAMS]:
         os.close(file)
-    told = socket.socket(fileno=files[STREAMS])
-    told.send(NUMBER.pack(pid))
-    children[os.pidfd_open(pid)] = Child(pid, told)
+    reports = socket.socket(fileno=files[STREAMS])
+    reports.send(NUMBER.pack(pid))
+    children[os.pidfd_open(pid)] = Child(pid, reports)
     return True
 
 
 def _bury(child: Child, ended: int) -> None:
     _, status = os.waitpid(child.pid, 0)
     os.close(ended)
-    with child.told, suppress(OSError):  # the client may have ended
-        child.told.send(NUMBER.pack(os.waitstatus_to_exitcode(status)))
+    with child.reports, suppress(OSError):  # the client may have ended
+        child.reports.send(NUMBER.pack(os.waitstatus_to_exitcode(status)))
 
 
 def _become(job: bytes, files: list[int]) -> NoReturn:

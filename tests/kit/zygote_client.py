@@ -1,4 +1,4 @@
-"""The command `polycast` for shells in tests: asks the zygote to fork it, with this process's streams.
+"""The command `polycast` for shells in tests: requests the zygote to fork it, with this process's streams.
 
 Run with `python -IS`: it imports almost nothing, so that it starts in a few milliseconds.
 """
@@ -21,12 +21,12 @@ def forward(pid: int, number: int) -> None:
 
 
 def main() -> int:
-    ended, tell = socket.socketpair()
+    ended, reporting = socket.socketpair()
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as zygote, tell:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as zygote, reporting:
         zygote.connect(os.environ["ZYGOTE_SOCKET"])
         job = {"arguments": sys.argv[1:], "env": dict(os.environ), "module": "polycast", "folder": os.getcwd()}  # noqa: PTH109
-        socket.send_fds(zygote, [json.dumps(job).encode()], [0, 1, 2, tell.fileno()])
+        socket.send_fds(zygote, [json.dumps(job).encode()], [0, 1, 2, reporting.fileno()])
         (pid,) = NUMBER.unpack(ended.recv(NUMBER.size))
     for number in FORWARDED:
         signal.signal(number, lambda number, frame: forward(pid, number))

@@ -58,7 +58,7 @@ def test_an_announcement_has_ip_and_port() -> None:
         link.expect(pub("//peers/org/me", b"127.0.0.1 %d" % broker.ports["simplest.peer"]))
 
 
-def test_an_announcement_can_name_another_address_and_is_repeated_for_all_who_ask() -> None:
+def test_an_announcement_can_name_another_address_and_is_repeated() -> None:
     flags = ("--announce=org/me=192.0.2.7:9999", "--set=simplest.announce_seconds=0.1")
     announcement = pub("//peers/org/me", b"192.0.2.7 9999")
     with Broker(*flags, listen=LISTEN) as broker, raw_link(broker) as link, broker.connect("simplest") as client:

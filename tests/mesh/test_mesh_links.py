@@ -48,9 +48,9 @@ def link(room: Room, commands: bytes = b"") -> Peer:
 
 def subscriptions_of(peer: Peer, room: Room) -> list[bytes]:
     """The subscriptions at a link so far, in any order; the subscription of a new client is the fence."""
-    wish = b"fence.%d\n" % next(fences)
-    room.simplest(b"sub " + wish).close()
-    lines = peer.read_until(b"unsub " + wish).splitlines()
+    fence = b"fence.%d\n" % next(fences)
+    room.simplest(b"sub " + fence).close()
+    lines = peer.read_until(b"unsub " + fence).splitlines()
     return sorted(line for line in lines if b"fence." not in line)
 
 
@@ -159,11 +159,11 @@ def test_with_forwarding_messages_go_on_under_their_forwarded_name(forward_room:
     data = name.encode()  # distinct from the messages of other tests
     forward_room.send_commands(source, pub(name, data))
     other.read_until(pub("//fwd/x", data))
-    expect_only_asks(other, forward_room)
-    expect_only_asks(source, forward_room)
+    expect_only_subscriptions(other, forward_room)
+    expect_only_subscriptions(source, forward_room)
 
 
-def expect_only_asks(peer: Peer, room: Room) -> None:
+def expect_only_subscriptions(peer: Peer, room: Room) -> None:
     """No message was sent to this link."""
     room.simplest(pub("x", b"fence"))
     before = peer.read_until(pub("x", b"fence"))[: -len(pub("x", b"fence"))]

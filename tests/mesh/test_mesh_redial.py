@@ -53,7 +53,7 @@ class HangingUp:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self.calls = 0
-        self._thread = threading.Thread(target=self._answer, daemon=True)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         return self
 
@@ -64,7 +64,7 @@ class HangingUp:
         self._thread.join()
         self._listening.close()
 
-    def _answer(self) -> None:
+    def _serve(self) -> None:
         with suppress(OSError):
             while True:
                 with self._listening.accept()[0] as caller:
@@ -101,8 +101,8 @@ def test_two_that_dial_each_other_keep_one_link_and_use_the_other_when_it_breaks
                 wait_for_links(broker, 1)
             expect_delivered(first, second, "x", b"there")
             expect_delivered(second, first, "x", b"and back")
-            stored = to_second if "leads to the same broker" in second.log() else to_first
-            stored.cut()
+            remaining = to_second if "leads to the same broker" in second.log() else to_first
+            remaining.cut()
             expect_delivered(first, second, "x", b"there again")
             expect_delivered(second, first, "x", b"and back again")
 

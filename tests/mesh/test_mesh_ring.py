@@ -76,7 +76,7 @@ class Circle:
             for way, (peer, names) in ways.items():
                 self.listeners[f"{way} at {name}"] = Listener(peer, way.startswith("fanout"), names)
 
-    def wait_until_asked(self, links: str = "") -> None:
+    def wait_until_subscribed(self, links: str = "") -> None:
         self.net.wait_for_subscriptions(*self._texts, links=links)
 
     def expect_once(self, topic: str) -> None:
@@ -104,40 +104,40 @@ def topic_of_its_own() -> str:
 
 def test_every_message_arrives_once(ring: Net) -> None:
     circle = Circle(ring, text := topic_of_its_own())
-    circle.wait_until_asked()
+    circle.wait_until_subscribed()
     circle.expect_once(f"//{text}")
 
 
 def test_what_is_published_under_its_forwarded_name_comes_once(ring: Net) -> None:
     circle = Circle(ring, text := topic_of_its_own())
-    circle.wait_until_asked()
+    circle.wait_until_subscribed()
     circle.expect_once(f"//fwd/{text}")
 
 
 @pytest.mark.parametrize("link", ["CA", "BA", "DC"])
 def test_messages_arrive_once_while_a_link_closes_and_opens(ring: Net, link: str) -> None:
     circle = Circle(ring, text := topic_of_its_own())
-    circle.wait_until_asked()
+    circle.wait_until_subscribed()
     circle.expect_once(f"//{text}")
     ring.links[link].cut()
     ring.flush()
     circle.expect_once(f"//{text}")
     ring.links[link].restore()
-    circle.wait_until_asked(links=link)
+    circle.wait_until_subscribed(links=link)
     circle.expect_once(f"//{text}")
 
 
 def test_messages_arrive_once_in_a_chain(ring: Net) -> None:
     """Without B - A and C - A the path is B - C - D - A: three links."""
     circle = Circle(ring, text := topic_of_its_own())
-    circle.wait_until_asked()
+    circle.wait_until_subscribed()
     for link in ("BA", "CA"):
         ring.links[link].cut()
     ring.flush()
     circle.expect_once(f"//{text}")
     for link in ("BA", "CA"):
         ring.links[link].restore()
-    circle.wait_until_asked(links="BA CA")
+    circle.wait_until_subscribed(links="BA CA")
     circle.expect_once(f"//{text}")
 
 
@@ -168,7 +168,7 @@ def test_fanout_messages_reach_every_broker(ring: Net) -> None:
             client.expect(f"{name}.a!from {broker}\n".encode())
 
 
-def test_identical_messages_of_one_client_travel_once_beyond_its_neighbours(ring: Net) -> None:
+def test_identical_messages_of_one_client_travel_once_beyond_the_next_brokers(ring: Net) -> None:
     """Documented limit of messages without ids: at the broker of the client all of them arrive."""
     topic = f"//{topic_of_its_own()}"
     clients = {name: room.simplest(f"sub {topic}\n".encode()) for name, room in ring.rooms.items()}

@@ -219,7 +219,7 @@ def test_the_broker_dials_a_sub_of_nng(authority: Authority, certificate: Path) 
                 room.simplest(pub("x", b"hello"))
                 return remote.recv_now() is not None
 
-            wait_for(received, "the socket to hear")
+            wait_for(received, "the socket to receive")
 
 
 # -- required settings -----------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_files_that_cannot_be_used(
     assert problem in ended.err
 
 
-def test_the_context_for_dialling_asks_for_certificates() -> None:
+def test_the_context_for_dialling_requires_certificates() -> None:
     context = to_dial_context(TlsSettings())
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED

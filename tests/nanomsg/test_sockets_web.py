@@ -53,9 +53,9 @@ def test_fragments_and_pings() -> None:
 def test_another_sub_protocol_is_refused(protocol: str) -> None:
     with Socket(PUB) as pub, Peer(port_of(pub.bind(PLACE))) as peer:
         peer.send(upgrade("/ubre", protocol))
-        answer = peer.expect_closed()
-        assert answer.startswith(b"HTTP/1.1 400 ")
-        assert PUBLISHER.encode() in answer
+        response = peer.expect_closed()
+        assert response.startswith(b"HTTP/1.1 400 ")
+        assert PUBLISHER.encode() in response
         assert pub.peers == 0
 
 

@@ -30,14 +30,14 @@ START_SECONDS = 20 * 60
 """When it is taken to hang; most of it is pip's."""
 STOP_SECONDS = 30
 PAGE = "http://127.0.0.1:8080"
-SQL = '{"query": "SELECT dialect, count(*) AS said FROM messages GROUP BY dialect", "limit": 10}'
+SQL = '{"query": "SELECT dialect, count(*) AS messages FROM messages GROUP BY dialect", "limit": 10}'
 
 
 class NewcomerError(Exception):
     pass
 
 
-def say(words: str) -> None:
+def show(words: str) -> None:
     sys.stdout.write(f"newcomer: {words}\n")
     sys.stdout.flush()
 
@@ -60,11 +60,11 @@ def make_path(folder: Path, path: str, python: str) -> None:
 
 def make_environment(path: Path, home: Path, known: Mapping[str, str]) -> dict[str, str]:
     home.mkdir()
-    kept = {name: value for name, value in known.items() if name.startswith("PIP_")}
+    inherited = {name: value for name, value in known.items() if name.startswith("PIP_")}
     config = Path(known.get("XDG_CONFIG_HOME") or Path(known["HOME"]) / ".config") / "pip" / "pip.conf"
     if config.exists():
-        kept.setdefault("PIP_CONFIG_FILE", str(config))
-    return {"PATH": str(path), "HOME": str(home), "LANG": "C.UTF-8", **kept}
+        inherited.setdefault("PIP_CONFIG_FILE", str(config))
+    return {"PATH": str(path), "HOME": str(home), "LANG": "C.UTF-8", **inherited}
 
 
 def processes_of(home: Path) -> list[tuple[int, str]]:
@@ -133,11 +133,11 @@ class Newcomer:
         return self._out.read_text(errors="replace") if self._out.exists() else ""
 
     def wait_for(self, what: str, look: Callable[[], str]) -> None:
-        """Asks until there is an answer."""
+        """Polls until there is a result."""
         reason, end = "", time.monotonic() + START_SECONDS
         while time.monotonic() < end:
             try:
-                say(f"{what}: {look()}")
+                show(f"{what}: {look()}")
                 return
             except (NewcomerError, OSError, subprocess.TimeoutExpired) as error:
                 reason = str(error)
@@ -148,34 +148,34 @@ class Newcomer:
 
     def look_at_broker(self) -> str:
         """Somebody else's may have taken the ports meanwhile."""
-        told = json.loads(self.run(".venv/bin/polycast", "request", "polycast/log"))
-        if not Path(told["folder"]).is_relative_to(self.clone.resolve()):
-            raise NewcomerError(f"it keeps its log in {told['folder']}, which is not ours")
-        return f"{told['next']:,} messages in its log"
+        response = json.loads(self.run(".venv/bin/polycast", "request", "polycast/log"))
+        if not Path(response["folder"]).is_relative_to(self.clone.resolve()):
+            raise NewcomerError(f"its log is in {response['folder']}, which is not ours")
+        return f"{response['next']:,} messages in its log"
 
     def look_at_dialects(self) -> str:
         self.run(".venv/bin/python", str(Path(__file__).with_name("talk.py")))
-        return "all five hear each other"
+        return "all five receive from each other"
 
     def look_at_readiness(self) -> str:
         try:
-            with urllib.request.urlopen(f"{PAGE}/readyz", timeout=10) as answer:
-                return str(answer.read().decode().strip())
+            with urllib.request.urlopen(f"{PAGE}/readyz", timeout=10) as response:
+                return str(response.read().decode().strip())
         except urllib.error.HTTPError as error:
             raise NewcomerError(error.read().decode().strip()) from error
 
     def look_at_console(self) -> str:
-        with urllib.request.urlopen(f"{PAGE}/", timeout=10) as answer:
-            page, kind = answer.read().decode(), answer.headers["Content-Type"]
+        with urllib.request.urlopen(f"{PAGE}/", timeout=10) as response:
+            page, kind = response.read().decode(), response.headers["Content-Type"]
         if not kind.startswith("text/html") or "Polycast" not in page:
             raise NewcomerError(f"no console at {PAGE}/, but {len(page):,} characters of {kind}")
         return f"{len(page):,} characters"
 
     def look_at_sql(self) -> str:
-        answer = self.run(".venv/bin/polycast", "request", "spark/sql", SQL).strip()
-        if '"rows":[]' in answer.replace(" ", ""):
+        response = self.run(".venv/bin/polycast", "request", "spark/sql", SQL).strip()
+        if '"rows":[]' in response.replace(" ", ""):
             raise NewcomerError("no rows yet")
-        return answer
+        return response
 
     def look_at_traffic(self) -> str:
         return self.run(".venv/bin/polycast", "sub", "polycast/traffic/>", "--count", "1").strip()[:200]
@@ -188,13 +188,13 @@ class Newcomer:
             code = self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             raise NewcomerError(f"ctrl-C did not stop it within {STOP_SECONDS} s") from None
-        say(f"ctrl-C: stopped after {time.monotonic() - began:.1f} s with {code}")
+        show(f"ctrl-C: stopped after {time.monotonic() - began:.1f} s with {code}")
         if left := processes_of(self.home):
             raise NewcomerError("left behind: " + "; ".join(f"{pid} {command[:200]}" for pid, command in left))
         if ports := listening(PORTS):
             raise NewcomerError(f"something still listens on {ports}")
         if "Traceback" in self.output():
-            raise NewcomerError("somebody said it with a traceback")
+            raise NewcomerError("a part printed a traceback")
 
     def clear(self) -> None:
         for pid, _ in processes_of(self.home):
@@ -206,30 +206,30 @@ def visit(newcomer: Newcomer) -> None:
     newcomer.start()
     newcomer.wait_for("broker", newcomer.look_at_broker)
     newcomer.wait_for("dialects", newcomer.look_at_dialects)
-    say(f"{time.monotonic() - began:.0f} s after make run")
+    show(f"{time.monotonic() - began:.0f} s after make run")
     newcomer.wait_for("readiness", newcomer.look_at_readiness)
     newcomer.wait_for("console", newcomer.look_at_console)
     newcomer.wait_for("SQL by Spark", newcomer.look_at_sql)
     newcomer.wait_for("traffic by Spark", newcomer.look_at_traffic)
-    say(f"{time.monotonic() - began:.0f} s after make run")
+    show(f"{time.monotonic() - began:.0f} s after make run")
     newcomer.stop()
 
 
 def main(repository: Path) -> int:
     if taken := listening(PORTS):
-        say(f"something listens on {taken}; stop it first")
+        show(f"something listens on {taken}; stop it first")
         return 1
     with tempfile.TemporaryDirectory(prefix="polycast-newcomer-", ignore_cleanup_errors=True) as folder:
         newcomer = Newcomer(Path(folder), repository)
         try:
             visit(newcomer)
         except NewcomerError as error:
-            say(f"failed: {error}")
+            show(f"failed: {error}")
             sys.stdout.write("".join(f"    {line}\n" for line in newcomer.output().splitlines()[-40:]))
             return 1
         finally:
             newcomer.clear()
-    say("fine")
+    show("fine")
     return 0
 
 

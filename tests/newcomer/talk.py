@@ -1,4 +1,4 @@
-"""Five dialects in one conversation: what each of them says is heard in all of them.
+"""Five dialects: the messages of each are received in all of them.
 
 python talk.py      with the broker on its default addresses
 """
@@ -16,7 +16,7 @@ TOPIC = "newcomer.talk"
 
 
 def talk(addresses: Mapping[str, str]) -> dict[str, set[str]]:
-    """What was heard in each dialect. `addresses` are by listener; one that is not there is the default."""
+    """The messages received in each dialect. `addresses` are by listener; one that is not there is the default."""
     with ExitStack() as opened:
         ears: dict[str, Client] = {}
         for name, dialect in DIALECTS.items():
@@ -30,18 +30,18 @@ def talk(addresses: Mapping[str, str]) -> dict[str, set[str]]:
 
 def listen(ear: Client) -> set[str]:
     """Until all have spoken, or nobody does any more."""
-    heard: set[str] = set()
+    received: set[str] = set()
     for messages in ear.messages():
-        heard |= {message.payload.decode() for message in messages}
-        if len(heard) == len(DIALECTS):
+        received |= {message.payload.decode() for message in messages}
+        if len(received) == len(DIALECTS):
             break
-    return heard
+    return received
 
 
-def complaint(heard: Mapping[str, set[str]]) -> str | None:
+def complaint(received: Mapping[str, set[str]]) -> str | None:
     """Who missed something; None if nobody did, which is what `sys.exit` takes for success."""
-    deaf = [f"{name} heard {sorted(names)}" for name, names in heard.items() if names != set(DIALECTS)]
-    return "\n".join(deaf) or None
+    incomplete = [f"{name} received {sorted(names)}" for name, names in received.items() if names != set(DIALECTS)]
+    return "\n".join(incomplete) or None
 
 
 if __name__ == "__main__":

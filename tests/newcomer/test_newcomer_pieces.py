@@ -20,10 +20,10 @@ def test_every_dialect_receives_from_every_other() -> None:
     with Broker(listen=(*ALL, "nanomsg.pub", "nanomsg.sub")) as broker:
         addresses = dict(broker.addresses)
         addresses["http"] = addresses["http"].replace("tcp:", "ws:") + "/ubre"
-        heard = talk(addresses)
-    assert heard == {name: set(DIALECTS) for name in DIALECTS}
-    assert complaint(heard) is None
-    assert complaint({**heard, "ubre": {"simplest"}}) == "ubre heard ['simplest']"
+        received = talk(addresses)
+    assert received == {name: set(DIALECTS) for name in DIALECTS}
+    assert complaint(received) is None
+    assert complaint({**received, "ubre": {"simplest"}}) == "ubre received ['simplest']"
 
 
 def test_the_machine_has_everything_but_java(tmp_path: Path) -> None:
@@ -36,8 +36,8 @@ def test_the_machine_has_everything_but_java(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in (tmp_path / "bin").iterdir()) == ["make", "python3"]
     found = shutil.which("python3", path=str(tmp_path / "bin"))
     assert found
-    told = subprocess.run([found, "-c", "print('new')"], capture_output=True, text=True, check=True)
-    assert told.stdout == "new\n"
+    done = subprocess.run([found, "-c", "print('new')"], capture_output=True, text=True, check=True)
+    assert done.stdout == "new\n"
 
 
 def test_the_environment_has_nothing_but_what_pip_needs(tmp_path: Path) -> None:

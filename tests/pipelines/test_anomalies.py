@@ -87,18 +87,18 @@ def test_z_score() -> None:
 
 @given(COUNTS, st.lists(st.integers(1, 7), max_size=60))
 def test_batching_makes_no_difference(counts: list[int], steps: list[int]) -> None:
-    """As in Spark: state is stored between batches, and a topic is evaluated when it has messages or is due."""
-    stored, found, at = msgspec.msgpack.encode(RateHistory()), [], 0
+    """As in Spark: state is written between batches, and a topic is evaluated when it has messages or is due."""
+    state, found, at = msgspec.msgpack.encode(RateHistory()), [], 0
     for step in [*steps, len(counts)]:
-        watch = msgspec.msgpack.decode(stored, type=RateHistory)
+        watch = msgspec.msgpack.decode(state, type=RateHistory)
         piece = {FIRST + n: counts[n] for n in range(at, min(at + step, len(counts))) if counts[n]}
         wanted = next_window(watch)
         if piece or (wanted is not None and wanted < FIRST + at):
             found += advance(watch, FIRST + at, RULES)
             add(watch, piece)
         at = min(at + step, len(counts))
-        stored = msgspec.msgpack.encode(watch)
-    last = msgspec.msgpack.decode(stored, type=RateHistory)
+        state = msgspec.msgpack.encode(watch)
+    last = msgspec.msgpack.decode(state, type=RateHistory)
     if next_window(last) is not None:
         found += advance(last, FIRST + len(counts), RULES)
     assert found == judge(counts)

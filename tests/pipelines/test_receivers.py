@@ -16,8 +16,8 @@ def subscribe(offset: int, name: str, pattern: str = "a.b", echo: bool = True, s
 
 
 def receivers(*logged: LoggedEvent, follower: int | None = None) -> list[tuple[str, str, int]]:
-    answer = to_response(MESSAGE, list(logged), follower)
-    return [(row["connection"], row["how"], row["since_offset"]) for row in answer["receivers"]]
+    response = to_response(MESSAGE, list(logged), follower)
+    return [(row["connection"], row["how"], row["since_offset"]) for row in response["receivers"]]
 
 
 def test_live_receivers() -> None:
@@ -51,9 +51,9 @@ def test_replay_receivers() -> None:
 
 def test_excluded_subscriptions() -> None:
     own = subscribe(1, "simplest-1 x:1", echo=False)
-    answer = to_response(MESSAGE, [own, subscribe(2, "simplest-2 x:2", echo=False)])
-    assert [row["connection"] for row in answer["receivers"]] == ["simplest-2 x:2"]
-    assert answer["silent"] == [
+    response = to_response(MESSAGE, [own, subscribe(2, "simplest-2 x:2", echo=False)])
+    assert [row["connection"] for row in response["receivers"]] == ["simplest-2 x:2"]
+    assert response["silent"] == [
         {"connection": "simplest-1 x:1", "reason": "it published the message and has no echo"}
     ]
     over_link = MESSAGE._replace(source="#7 x:7")
@@ -69,12 +69,12 @@ def test_excluded_subscriptions() -> None:
 
 def test_drops() -> None:
     drop = LoggedEvent(30, 0, "drop", BrokerEvent("slow", address="x:9", count=4, first=8, next=12))
-    answer = to_response(MESSAGE, [subscribe(1, "slow"), subscribe(2, "quick"), drop])
-    assert [(row["connection"], row["may_have_lost_it"]) for row in answer["receivers"]] == [
+    response = to_response(MESSAGE, [subscribe(1, "slow"), subscribe(2, "quick"), drop])
+    assert [(row["connection"], row["may_have_lost_it"]) for row in response["receivers"]] == [
         ("slow", True),
         ("quick", False),
     ]
-    assert answer["drops"] == [{"connection": "slow", "address": "x:9", "messages": 4, "first": 8, "next": 12}]
+    assert response["drops"] == [{"connection": "slow", "address": "x:9", "messages": 4, "first": 8, "next": 12}]
 
 
 def test_notes_about_unknown_subscriptions() -> None:

@@ -251,7 +251,7 @@ def test_a_lookup_creates_no_topic() -> None:
     assert len(router.topics) == 0
 
 
-def test_a_topic_that_is_not_utf8_is_not_stored() -> None:
+def test_a_topic_that_is_not_utf8_is_not_cached() -> None:
     router = Router(Topics(1_000_000))
     with pytest.raises(UnicodeDecodeError):
         router.topics.use(b"\xff")

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 COMMANDS = ("why", "estimate", "find", "sql")
 
 
-def ask_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the commands use this session and leave it running."""
 
     @contextmanager

@@ -90,6 +90,6 @@ def test_a_node_dies_and_every_row_comes_out_once(tmp_path: Path) -> None:
             publish(peer, numbered("in", range(COUNT, 2 * COUNT)))
         others = at.partition(",")[2]
         wait_for(lambda: read_payloads(others, "out").total() >= 2 * COUNT, "all rows", SECONDS)
-        trio.settle()
+        trio.catch_up()
         assert read_payloads(others, "out") == Counter(range(2 * COUNT))
         assert has_batches(output, 3)

@@ -22,7 +22,7 @@ from polycast.pipelines import find
 from polycast.pipelines.deliveries.subscription_history import read_events
 from polycast.pipelines.runtime.definition import PipelineRun
 from polycast.pipelines.runtime.worker_tasks import log_tasks
-from spark.here import ask_here
+from spark.here import run_here
 
 LISTEN = ("simplest", "hermod.pub", "hermod.sub", "nanomsg.pub", "fanout.client")
 DELIVERIES = find("deliveries")
@@ -48,12 +48,12 @@ class Room:
     def wait_for(self, name: str) -> None:
         """Waits for the next event of this kind."""
 
-        def tells() -> int:
+        def reported_before() -> int:
             return max(
                 (t.offset for t in self._events() if t.name == name and t.offset > self._reported), default=0
             )
 
-        self._reported = wait_for(tells, f"a {name} in the log")
+        self._reported = wait_for(reported_before, f"a {name} in the log")
 
     def _events(self) -> list[Any]:
         return list(read_events(self.data / "log", 0, 1 << 40))
@@ -94,7 +94,7 @@ def offsets_of(room: Room, topic: str) -> list[int]:
     return [number for part in parts for batch in part.read() for number in batch["offset"].to_pylist()]
 
 
-def ask(room: Room, *arguments: object) -> Finished:
+def run_with(room: Room, *arguments: object) -> Finished:
     return polycast_here(*map(str, arguments), "--data", str(room.data))
 
 
@@ -152,22 +152,22 @@ def repeat_last_batch(room: Room) -> None:
 
 
 def check_commands(spark: SparkSession, room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_here(spark, monkeypatch)
-    answer = json.loads(ask(room, "why", offsets_of(room, "ab")[0], "--json").out)
-    assert Counter((row["dialect"], row["pattern"], row["how"]) for row in answer["receivers"]) == {
+    run_here(spark, monkeypatch)
+    response = json.loads(run_with(room, "why", offsets_of(room, "ab")[0], "--json").out)
+    assert Counter((row["dialect"], row["pattern"], row["how"]) for row in response["receivers"]) == {
         ("simplest", "~b", "live"): 1,
         ("nanomsg", ">", "live"): 1,
         ("hermod", "ab", "replay"): 1,
     }
-    assert (answer["topic"], answer["note"], answer["silent"], answer["drops"]) == ("ab", "", [], [])
-    shown = ask(room, "why", offsets_of(room, "b.own")[0])
+    assert (response["topic"], response["note"], response["silent"], response["drops"]) == ("ab", "", [], [])
+    shown = run_with(room, "why", offsets_of(room, "b.own")[0])
     assert "has no echo" in shown.out.decode()
-    assert "no subscription matched" in ask(room, "why", offsets_of(room, "nobody")[0]).out.decode()
-    found = json.loads(ask(room, "estimate", "~b", "--json").out)
+    assert "no subscription matched" in run_with(room, "why", offsets_of(room, "nobody")[0]).out.decode()
+    found = json.loads(run_with(room, "estimate", "~b", "--json").out)
     assert (found["messages"], found["topics"]) == (14, 4)
     assert found["bytes"] == 11 * 3 + 2 + 1 + 6
     assert found["top"][0] == {"topic": "b.x", "messages": 11, "bytes": 33}
     assert found["peak_messages_per_second"] > 0
-    words = ask(room, "estimate", "nothing", "--since", "-1h")
+    words = run_with(room, "estimate", "nothing", "--since", "-1h")
     assert (words.code, words.err) == (0, "")
     assert "0 messages, 0 bytes, 0 topics" in words.out.decode()

@@ -20,7 +20,7 @@ from polycast.pipelines.index.blocks import PayloadIndex, index_of
 from polycast.pipelines.index.search import COLUMNS, FieldMatch, SearchTerms, search_all, without_skippable
 from polycast.pipelines.runtime.definition import PipelineRun
 from polycast.pipelines.runtime.worker_tasks import WorkerTask, lake_tasks, log_tasks
-from spark.here import ask_here
+from spark.here import run_here
 from spark.written import Sent, write_log
 
 INDEX = find("index")
@@ -138,20 +138,20 @@ def check_what_is_skipped(data: Path, parts: list[WorkerTask]) -> None:
 
 
 def test_find_command(spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_here(spark, monkeypatch)
+    run_here(spark, monkeypatch)
 
-    def ask(*arguments: str) -> Finished:
+    def run_find(*arguments: str) -> Finished:
         return polycast_here("find", *arguments, "--data", str(data))
 
-    found = ask("--field", "id=1234", "--json")
+    found = run_find("--field", "id=1234", "--json")
     assert (found.code, found.err) == (0, "")
     row = json.loads(found.out)
     assert (row["offset"], row["topic"], json.loads(row["payload"])["id"]) == (1234, "t.1", 1234)
-    lines = ask("pear", "--topic", "t.1", "--from", "150", "--to", "650", "--limit", "2", "--scan")
+    lines = run_find("pear", "--topic", "t.1", "--from", "150", "--to", "650", "--limit", "2", "--scan")
     assert [line.split()[:3:2] for line in lines.out.decode().splitlines()] == [["151", "t.1"], ["154", "t.1"]]
     assert lines.err == "the first 2 messages; --limit 20 shows more, --limit 0 all\n"
-    in_lake = ask("pear", "--in", "lake", "--from", "2023-11-14T22:13:20", "--to", "2023-11-14T22:15:03")
+    in_lake = run_find("pear", "--in", "lake", "--from", "2023-11-14T22:13:20", "--to", "2023-11-14T22:15:03")
     assert [int(line.split()[0]) for line in in_lake.out.decode().splitlines()] == [100, 101, 102]
-    assert ask("apple", "--topic", "polycast/>").out.startswith(b"70 ")
-    nothing = ask("nowhere at all")
+    assert run_find("apple", "--topic", "polycast/>").out.startswith(b"70 ")
+    nothing = run_find("nowhere at all")
     assert (nothing.code, nothing.out, nothing.err) == (1, b"", "no message found\n")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from kit.pages import PAGES, Terminal, blocks, default_ports
 from kit.program import polycast_here
-from spark.here import ask_here
+from spark.here import run_here
 
 SPARK_SECONDS = 120.0
 """Timeout of a command."""
@@ -51,7 +51,7 @@ def test_a_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ask_here(spark, monkeypatch)
+    run_here(spark, monkeypatch)
     known: dict[str, Any] = {}
     shell = SharedSessionTerminal(tmp_path, SPARK_SECONDS)
     try:

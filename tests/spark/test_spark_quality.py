@@ -80,7 +80,7 @@ def test_gaps_and_repeats(reported: dict[str, Any]) -> None:
 def test_invalid_json(reported: dict[str, Any]) -> None:
     orders = last(reported, "polycast/quality/orders")
     assert (orders["json"], orders["not_json"]) == (400, 1)
-    assert last(reported, "polycast/quality/lines") is None, "nobody said that these lines are JSON"
+    assert last(reported, "polycast/quality/lines") is None, "these lines are not declared as JSON"
 
 
 def test_schema_changes(reported: dict[str, Any]) -> None:

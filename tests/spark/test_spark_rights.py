@@ -152,7 +152,7 @@ def test_paths_are_not_revealed(service: SqlService) -> None:
 
 
 def test_requests_without_envelope_are_rejected(service: SqlService) -> None:
-    asked = {"query": "SELECT 1"}
-    for body in (asked, {"identity": "x", "body": asked}, {"identity": "x", "query": None}):
+    requested = {"query": "SELECT 1"}
+    for body in (requested, {"identity": "x", "body": requested}, {"identity": "x", "query": None}):
         refused = service.respond(to_body(body))
         assert not refused.success and refused.value.startswith("BadRequest")

@@ -33,7 +33,7 @@ def write(rows: DataFrame, broker: Broker, **options: Any) -> None:
     rows.write.format("polycast").mode("append").option("at", at(broker)).options(**options).save()
 
 
-def stored(spark: SparkSession, data: Path) -> list[tuple[str, int, bytes]]:
+def log_rows(spark: SparkSession, data: Path) -> list[tuple[str, int, bytes]]:
     rows = spark.read.format("polycast").option("path", str(data)).load().orderBy("offset")
     return [(row.topic, row.sequence, bytes(row.payload)) for row in rows.collect()]
 
@@ -60,17 +60,17 @@ def test_all_partitions_are_one_batch_and_a_repeat_publishes_nothing(
 ) -> None:
     rows = numbers(spark, 3000, 4)
     write(rows, broker, batchId="night")
-    found = stored(spark, tmp_path / "data")
+    found = log_rows(spark, tmp_path / "data")
     assert sorted(int(payload) for _, _, payload in found) == list(range(3000))
     assert {topic: n for topic, n, _ in found} == {"t0": 999, "t1": 999, "t2": 999}
     write(rows, broker, batchId="night")
-    assert stored(spark, tmp_path / "data") == found
+    assert log_rows(spark, tmp_path / "data") == found
     write(rows.limit(5), broker)
     write(rows.limit(5), broker)
-    assert len(stored(spark, tmp_path / "data")) == 3010
+    assert len(log_rows(spark, tmp_path / "data")) == 3010
     write(rows.where("payload < 0").select("payload"), broker, topic="nobody")
     write(rows.limit(1).select("payload", F.lit(1).alias("other")), broker, topic="named")
-    assert stored(spark, tmp_path / "data")[3010:] == [("named", 0, b"0")]
+    assert log_rows(spark, tmp_path / "data")[3010:] == [("named", 0, b"0")]
 
 
 def test_a_stream_publishes_each_row_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_stream_publishes_each_row_once(spark: SparkSession, broker: Broker, t
     echo(spark, broker, tmp_path)
     write(numbers(spark, 100), broker)
     echo(spark, broker, tmp_path)
-    found = [topic for topic, _, _ in stored(spark, tmp_path / "data")]
+    found = [topic for topic, _, _ in log_rows(spark, tmp_path / "data")]
     assert len([topic for topic in found if not topic.startswith("echo/")]) == 600
     assert len([topic for topic in found if topic.startswith("echo/")]) == 600
 
@@ -123,7 +123,7 @@ def test_output_modes(spark: SparkSession, broker: Broker, tmp_path: Path) -> No
         write(spark.sql(f"SELECT '{extra}' topic, '' payload UNION ALL SELECT 'b', ''"), broker)
         start("update", counts.writeStream.foreachBatch(publish(at(broker), topic="changes")))
         start("complete", counts.writeStream.format("polycast").option("at", at(broker)).option("topic", "tables"))
-    found = stored(spark, tmp_path / "data")
+    found = log_rows(spark, tmp_path / "data")
     assert sorted(payload for topic, _, payload in found if topic == "changes") == [b"a=1", b"b=1", b"b=3"]
     assert sorted(payload for topic, _, payload in found if topic == "tables") == [b"a=1"] * 2 + [b"b=1", b"b=3"]
     with pytest.raises(PySparkException) as raised:
@@ -163,7 +163,7 @@ def test_invalid_rows_publish_nothing(spark: SparkSession, broker: Broker, tmp_p
         assert isinstance(error, UsageError | StartError)
         assert "\n" not in f"{error}{error.hint}"
         assert "Traceback" not in str(error)
-    assert stored(spark, tmp_path / "data") == []
+    assert log_rows(spark, tmp_path / "data") == []
 
 
 def test_messages_cannot_be_overwritten(spark: SparkSession, broker: Broker) -> None:

@@ -20,7 +20,7 @@ from polycast.model import Message
 from polycast.pipelines.runtime.runner import RunReport, prepare_pipeline, run_in_session
 from polycast.pipelines.sql.statement import read_statement
 from polycast.pipelines.sql.stream_query import ChangedTotals, StreamTarget, check_target, to_pipeline
-from spark.here import ask_here
+from spark.here import run_here
 
 ORDERS = [{"id": number, "price": number * 1.5} for number in range(4)]
 BYTES = b"\xff\x00"
@@ -52,7 +52,7 @@ def publish(broker: Broker, *messages: Message) -> None:
 
 @pytest.fixture
 def run_query(spark: SparkSession, broker: Broker, data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    ask_here(spark, monkeypatch)
+    run_here(spark, monkeypatch)
 
     def sql(query: str, *arguments: str) -> Finished:
         return polycast_here("sql", query, "--data", str(data), *arguments)

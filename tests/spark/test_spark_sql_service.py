@@ -44,8 +44,8 @@ def test_a_slow_query_is_cancelled(spark: SparkSession, builder: LogBuilder) -> 
     assert (failed.success, failed.value) == (False, "the query took longer than 0.5 s and was cancelled")
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
     patient = SqlService(spark, builder.folder.parent, "", SPARK_SECONDS)
-    answered = patient.respond(attested("SELECT count(*) AS n FROM messages"))
-    assert answered.value == {"columns": ["n"], "rows": [[300]], "more": False}
+    response = patient.respond(attested("SELECT count(*) AS n FROM messages"))
+    assert response.value == {"columns": ["n"], "rows": [[300]], "more": False}
 
 
 def test_a_large_result_is_truncated(
@@ -54,8 +54,8 @@ def test_a_large_result_is_truncated(
     monkeypatch.setattr("polycast.pipelines.service.sql_service.RESPONSE_BYTES", 1000)
     service = SqlService(spark, builder.folder.parent, "", SPARK_SECONDS)
     query = "SELECT repeat('x', 300) AS x FROM messages"
-    answered = service.respond(attested(query)).value
-    assert (len(answered["rows"]), answered["more"]) == (3, True)
+    response = service.respond(attested(query)).value
+    assert (len(response["rows"]), response["more"]) == (3, True)
 
 
 def test_a_response_is_limited(spark: SparkSession, builder: LogBuilder) -> None:

@@ -65,7 +65,7 @@ def test_standing_pipelines_and_sql(tmp_path: Path) -> None:
         at = f"tcp://127.0.0.1:{broker.ports['http']}"
         with standing(broker, tmp_path, token) as process, connect("ubre", at) as client:
             wait_until_all_run(process)
-            check_answers(client)
+            check_responses(client)
             check_refusals(client)
             assert "loopback queries 'DROP TABLE messages'" in broker.log()
             assert next_traffic(broker) == {"topic": "orders", "dialect": "hermod", "messages": 3}
@@ -116,7 +116,7 @@ def wait_until_all_run(process: subprocess.Popen[str]) -> None:
     assert not missing
 
 
-def check_answers(client: Client) -> None:
+def check_responses(client: Client) -> None:
     counted = sql(client, "SELECT topic, count(*) AS n FROM messages GROUP BY topic ORDER BY n DESC")
     assert counted.value == {"columns": ["topic", "n"], "rows": [["orders", 3], ["raw", 2]], "more": False}
     some = sql(client, "SELECT payload, payload FROM `orders` ORDER BY offset", limit=2)

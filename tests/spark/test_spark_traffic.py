@@ -64,7 +64,7 @@ def run(spark: SparkSession, data: Path, at: str, *settings: str) -> RunReport:
     return run_in_session(spark, config, lambda progress: None, threading.Event())
 
 
-def stored(data: Path) -> pa.Table:
+def written(data: Path) -> pa.Table:
     found = duckdb.sql(f"select * from '{data}/traffic/*/*.parquet'")
     assert found
     return found.to_arrow_table()
@@ -76,7 +76,7 @@ def test_windows_and_late_messages(spark: SparkSession, tmp_path: Path) -> None:
     builder.add_rows(sent(500))
     nowhere = "tcp://127.0.0.1:1"
     run(spark, tmp_path, nowhere, "publish=false")
-    assert to_dict(stored(tmp_path)) == expected(builder.rows)
+    assert to_dict(written(tmp_path)) == expected(builder.rows)
 
     # the last window continues, one message is late but within the limit; after the windows close, one is too late
     at = BEGAN + 500 * SECOND
@@ -86,7 +86,7 @@ def test_windows_and_late_messages(spark: SparkSession, tmp_path: Path) -> None:
     counted = expected(builder.rows)
     builder.add_rows([{"topic": "a", "time": at - 70 * SECOND, "payload": b"late"}])
     report = run(spark, tmp_path, nowhere, "publish=false", "batch_bytes=1")
-    assert to_dict(stored(tmp_path)) == counted
+    assert to_dict(written(tmp_path)) == counted
     assert (report.offset, report.lag) == (507, 0)
 
 

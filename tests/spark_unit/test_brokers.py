@@ -1,4 +1,4 @@
-"""Several addresses, and repeats with pauses until a broker answers."""
+"""Several addresses, and repeats with pauses until a broker responds."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def brokers(clock: Clock, at: str = "a", seconds: float = 300) -> Brokers:
     return Brokers(at, seconds, lambda: clock.now, clock.sleep)
 
 
-def test_the_first_that_answers_serves_until_it_fails(clock: Clock) -> None:
+def test_the_first_that_responds_serves_until_it_fails(clock: Clock) -> None:
     several = brokers(clock, "a,b,c")
     attempts = Attempts(clock, a=1000, b=0, c=0)
     assert [several.run(attempts), several.run(attempts)] == ["b", "b"]
@@ -101,7 +101,7 @@ def test_pauses_grow_up_to_a_limit(clock: Clock, caplog: pytest.LogCaptureFixtur
     )  # fmt: skip
 
 
-def test_after_the_time_it_says_what_was_tried(clock: Clock) -> None:
+def test_the_timeout_names_the_addresses_tried(clock: Clock) -> None:
     with pytest.raises(RemoteError) as raised:
         brokers(clock, "a?token=secret,b", 30).run(Attempts(clock, a=1e9, b=1e9))
     assert str(raised.value) == "cannot reach b; tried a, b for 30 s"
@@ -128,10 +128,10 @@ def test_without_patience_there_is_one_attempt(clock: Clock) -> None:
     ],
 )
 def test_refusals_that_pass(clock: Clock, code: int, at: str, passes: bool) -> None:
-    answers: Iterator[int] = iter([code] * 4)
+    codes: Iterator[int] = iter([code] * 4)
 
     def attempt(at: str) -> str:
-        for found in answers:
+        for found in codes:
             raise RefusedError("no", found, "a hint")
         return "done"
 

@@ -131,7 +131,7 @@ def test_polls_slow_down_while_nothing_comes() -> None:
 
 
 def test_a_stream_from_a_broker_survives_a_restart(tmp_path: Path) -> None:
-    """And the kept connection is one for all polls."""
+    """All polls use one connection."""
     listen = f"--listen=hermod.pub=tcp://127.0.0.1:{free_port()}"
     with Broker(listen, listen=(), data=tmp_path) as broker:
         stream = Stream(Clock(), at=f"tcp://127.0.0.1:1,tcp://127.0.0.1:{broker.ports['hermod.pub']}")

@@ -25,7 +25,7 @@ def test_the_hint_for_removed_offsets_names_existing_settings(tmp_path: Path) ->
     assert {*named} <= {field.name for field in fields(LogSettings)}
 
 
-def test_missing_messages_fail_a_query_unless_they_were_never_stored(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_messages_fail_a_query_unless_they_were_never_durable(caplog: pytest.LogCaptureFixture) -> None:
     damaged, refused = Gap(10, 20, "lost to damage, see quarantine/x"), Gap(30, 40, "not stored: disk full")
     to_gap_handler(fail=True)(refused)
     with pytest.raises(GoneError, match="offsets 10 to 19 cannot be read: lost to damage") as raised:

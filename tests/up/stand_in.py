@@ -15,7 +15,7 @@ import sys
 NOT_HERE = 69
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
@@ -27,10 +27,10 @@ def main(kind: str) -> int:
     if kind == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
-        say(f"started {child.pid}")
+        print_line(f"started {child.pid}")
     elif kind == "steady":
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    say("running")
+    print_line("running")
     if kind == "brief":
         return 1
     while True:

@@ -1,24 +1,24 @@
-// A UBRE client on the library's own terms, told by lines of JSON on stdin what to do; says in lines of JSON on
-// stdout what happened. `node client.js ws://127.0.0.1:8080/ubre`
+// A client with the library of UBRE: reads commands as lines of JSON from stdin, and writes events as lines of JSON
+// to stdout. `node client.js ws://127.0.0.1:8080/ubre`
 import { createInterface } from 'node:readline'
 import Ubre from 'ubre'
 import WebSocket from 'ws'
 
-const say = words => console.log(JSON.stringify(words))
+const report = event => console.log(JSON.stringify(event))
 const ubre = Ubre.ws(new WebSocket(process.argv[2]))
 const subscriptions = {}
 
-ubre.onSubscribe = topic => say({ wanted: topic })
-ubre.onUnsubscribe = topic => say({ unwanted: topic })
-ubre.ws.addEventListener('error', ({ message }) => say({ error: message }))
+ubre.onSubscribe = topic => report({ wanted: topic })
+ubre.onUnsubscribe = topic => report({ unwanted: topic })
+ubre.ws.addEventListener('error', ({ message }) => report({ error: message }))
 ubre.ws.addEventListener('close', ({ code }) => {
-  say({ closed: code })
+  report({ closed: code })
   process.exit()
 })
 
 const commands = {
   subscribe({ subscribe: topic, body }) {
-    subscriptions[topic] = ubre.subscribe(topic, body, heard => say({ topic, body: heard }))
+    subscriptions[topic] = ubre.subscribe(topic, body, received => report({ topic, body: received }))
   },
   unsubscribe({ unsubscribe: topic }) {
     subscriptions[topic].unsubscribe()
@@ -27,11 +27,11 @@ const commands = {
     ubre.publish(topic, body)
   },
   request({ request: route, body, id }) {
-    ubre.request(route, body, id).then(success => say({ route, success }), fail => say({ route, fail }))
+    ubre.request(route, body, id).then(success => report({ route, success }), fail => report({ route, fail }))
   },
-  handle({ handle: route }) {  // answers with what it is asked; the body may ask it to fail, or never to answer
+  handle({ handle: route }) {  // responds with the request's body, which may order a failure or no response
     ubre.handle(route, body => {
-      say({ asked: route, body })
+      report({ requested: route, body })
       return body?.never ? new Promise(() => {}) : body?.fail ? Promise.reject(body.fail) : body
     })
   },

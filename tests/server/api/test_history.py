@@ -35,8 +35,8 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-def history(broker: Broker, **asked: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = send_request(broker, "polycast/history", asked)
+def history(broker: Broker, **requested: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = send_request(broker, "polycast/history", requested)
     return found
 
 
@@ -64,9 +64,9 @@ def test_the_default_limit_is_100(logged: Broker) -> None:
 
 
 def test_without_bodies(logged: Broker) -> None:
-    for asked in ({}, {"from": "earliest"}):
-        rows = history(logged, pattern="orders.>", limit=3, **asked)
-        assert history(logged, pattern="orders.>", limit=3, bodies=False, **asked) == [
+    for requested in ({}, {"from": "earliest"}):
+        rows = history(logged, pattern="orders.>", limit=3, **requested)
+        assert history(logged, pattern="orders.>", limit=3, bodies=False, **requested) == [
             {**row, "body": None} for row in rows
         ]
 
@@ -190,8 +190,8 @@ def test_bodies_are_those_of_the_formats(logged: Broker) -> None:
     ],
 )
 def test_bad_requests(logged: Broker, body: Any, words: str) -> None:
-    answer = refusal(logged, "polycast/history", body)
-    assert answer.startswith("BadRequest") and words in answer, answer
+    response = refusal(logged, "polycast/history", body)
+    assert response.startswith("BadRequest") and words in response, response
 
 
 def test_without_a_log_there_is_no_history() -> None:
@@ -212,14 +212,14 @@ def test_a_half_closed_requester_gets_its_responses(logged: Broker) -> None:
             peer.send_message(request="polycast/history", id=number, body={"pattern": "orders.eu", "limit": 1})
         peer.send_message(request="polycast/publish", id=5, body={"topic": "half", "body": 1})
         peer.shut()
-        answers = [json.loads(text) for text in peer.expect_closed().splitlines()]
-    assert sorted(answer["success"] for answer in answers) == list(range(6))
+        responses = [json.loads(text) for text in peer.expect_closed().splitlines()]
+    assert sorted(response["success"] for response in responses) == list(range(6))
 
 
 def test_in_binary(logged: Broker) -> None:
     with logged.connect("ubre") as peer:
-        asked = envelope("polycast/history", body={"pattern": "reorders"})
-        peer.send(frame("R", "7", asked))
+        requested = envelope("polycast/history", body={"pattern": "reorders"})
+        peer.send(frame("R", "7", requested))
         head = frame("s", "7")[:3]
         peer.expect(head)
         size = int.from_bytes(peer_take(peer, 4), "big")
@@ -261,35 +261,37 @@ def test_the_size_of_a_response_is_limited(tmp_path: Path) -> None:
 
 def test_a_response_to_publish_means_durable(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=LISTEN) as broker:
-        answers = [send_request(broker, "polycast/publish", {"topic": "t", "body": number}) for number in range(5)]
-        assert answers == [{"offset": number, "sequence": number} for number in range(5)]
+        responses = [
+            send_request(broker, "polycast/publish", {"topic": "t", "body": number}) for number in range(5)
+        ]
+        assert responses == [{"offset": number, "sequence": number} for number in range(5)]
         broker.kill()
     with Broker(data=tmp_path, listen=LISTEN) as broker:
         assert [row["body"] for row in history(broker, pattern="t")] == [0, 1, 2, 3, 4]
-        answer = send_request(broker, "polycast/publish", {"topic": "t", "body": 5})
-        assert answer["offset"] > 4 and answer["sequence"] > 4
+        response = send_request(broker, "polycast/publish", {"topic": "t", "body": 5})
+        assert response["offset"] > 4 and response["sequence"] > 4
         [row] = history(broker, pattern="t", limit=1)
-        assert (row["offset"], row["sequence"], row["body"]) == (answer["offset"], answer["sequence"], 5)
+        assert (row["offset"], row["sequence"], row["body"]) == (response["offset"], response["sequence"], 5)
 
 
 def test_many_requests_in_one_packet_get_responses_in_order(logged: Broker) -> None:
     with UbrePeer(logged.ports["ubre"]) as peer:
         for number in range(50):
             peer.send_message(request="polycast/publish", id=number, body={"topic": "packet", "body": number})
-        answers = [json.loads(peer.read_until(b"\n")) for _ in range(50)]
-    assert [answer["success"] for answer in answers] == list(range(50))
-    assert [answer["body"]["sequence"] for answer in answers] == list(range(50))
+        responses = [json.loads(peer.read_until(b"\n")) for _ in range(50)]
+    assert [response["success"] for response in responses] == list(range(50))
+    assert [response["body"]["sequence"] for response in responses] == list(range(50))
     rows = history(logged, pattern="packet")
-    assert [row["offset"] for row in rows] == [answer["body"]["offset"] for answer in answers]
+    assert [row["offset"] for row in rows] == [response["body"]["offset"] for response in responses]
 
 
 def test_with_forwarding_the_offset_is_that_of_the_original_name(tmp_path: Path) -> None:
     with Broker("--forward", data=tmp_path, listen=LISTEN) as broker, broker.connect("simplest") as other:
         other.send(b"sub //fwd/t\n" + pub("before", b"x"))
         wait_for(lambda: total(broker, "log_durable_offset") == 1, "it to be kept")
-        answer = send_request(broker, "polycast/publish", {"topic": "//t", "body": "x"})
+        response = send_request(broker, "polycast/publish", {"topic": "//t", "body": "x"})
         [row] = history(broker, pattern="//t")
-        assert answer == {"offset": row["offset"], "sequence": row["sequence"]} == {"offset": 1, "sequence": 0}
+        assert response == {"offset": row["offset"], "sequence": row["sequence"]} == {"offset": 1, "sequence": 0}
 
 
 def test_an_acknowledged_hermod_message_is_in_the_history(logged: Broker) -> None:

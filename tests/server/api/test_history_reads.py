@@ -68,7 +68,7 @@ def topics_of(builder: LogBuilder) -> Topics:
     return topics
 
 
-def ask(
+def find_rows(
     index: SegmentIndex, newest: LastOffsets, pattern: str, limit: int = 100, start: StartPosition | None = None
 ) -> list[HistoryRow]:
     wanted = HistoryQuery(parse_pattern(pattern), start, limit)
@@ -84,14 +84,14 @@ def messages_in(rows: Rows) -> list[HistoryRow]:
 def test_no_topic_causes_no_read(
     builder: LogBuilder, index: SegmentIndex, reads: list[int], pattern: str, start: StartPosition | None
 ) -> None:
-    assert ask(index, LastOffsets(topics_of(builder), 610), pattern, start=start) == []
+    assert find_rows(index, LastOffsets(topics_of(builder), 610), pattern, start=start) == []
     assert reads == []
 
 
 def test_a_sequence_of_an_unknown_topic_causes_no_read(
     builder: LogBuilder, index: SegmentIndex, reads: list[int]
 ) -> None:
-    assert ask(index, LastOffsets(topics_of(builder), 610), "absent", start=StartPosition(sequence=5)) == []
+    assert find_rows(index, LastOffsets(topics_of(builder), 610), "absent", start=StartPosition(sequence=5)) == []
     assert reads == []
 
 
@@ -101,15 +101,15 @@ def test_an_old_topic_is_read_from_its_segment_only(
     newest = LastOffsets(topics_of(builder), 610)
     for pattern in ("old", "ol>", "~ld"):
         for start in (None, StartPosition()):
-            assert [row.offset for row in ask(index, newest, pattern, 1000, start)] == list(range(100))
+            assert [row.offset for row in find_rows(index, newest, pattern, 1000, start)] == list(range(100))
     assert reads == [0] * 6
 
 
 def test_one_of_many_topics(builder: LogBuilder, index: SegmentIndex, reads: list[int]) -> None:
     """Row groups with many topics have min and max statistics only; the hot segments are newer than the topic."""
     newest = LastOffsets(topics_of(builder), 610)
-    assert [row.offset for row in ask(index, newest, "many.042")] == [242]
-    assert [row.offset for row in ask(index, newest, "many.>", 3)] == [297, 298, 299]
+    assert [row.offset for row in find_rows(index, newest, "many.042")] == [242]
+    assert [row.offset for row in find_rows(index, newest, "many.>", 3)] == [297, 298, 299]
     assert reads == [200, 200]
 
 
@@ -117,9 +117,9 @@ def test_the_last_of_a_busy_topic_are_in_the_last_part(
     builder: LogBuilder, index: SegmentIndex, reads: list[int]
 ) -> None:
     newest = LastOffsets(topics_of(builder), 610)
-    assert [row.offset for row in ask(index, newest, "busy", 3)] == [607, 608, 609]
+    assert [row.offset for row in find_rows(index, newest, "busy", 3)] == [607, 608, 609]
     assert reads == [600]
-    assert len(ask(index, newest, ">", 120)) == 120
+    assert len(find_rows(index, newest, ">", 120)) == 120
     assert reads == [600, 600, 500, 400]
 
 
@@ -129,14 +129,14 @@ def test_an_incomplete_table_falls_back_to_segments(
     """After an unclean stop, a topic that is not in the table may be in earlier segments."""
     topics = topics_of(builder)
     topics.floor = 1
-    assert ask(index, LastOffsets(topics, 610), "absent") == []
+    assert find_rows(index, LastOffsets(topics, 610), "absent") == []
     assert reads == [600, 500, 400]
     reads.clear()
-    assert ask(index, LastOffsets(topics, 350), "absent") == []
+    assert find_rows(index, LastOffsets(topics, 350), "absent") == []
     assert reads == []
-    assert ask(index, LastOffsets(topics, 350), "many.1000") == []
+    assert find_rows(index, LastOffsets(topics, 350), "many.1000") == []
     assert reads == []
-    assert ask(index, LastOffsets(topics, 350), "many.0421") == []
+    assert find_rows(index, LastOffsets(topics, 350), "many.0421") == []
     assert reads == [200]
 
 

@@ -32,8 +32,8 @@ def refusal(broker: Broker, route: str, body: Any) -> str:
         return peer.refusal(route, body)
 
 
-def names(answer: Any) -> list[str]:
-    return [row["topic"] for row in answer["topics"]]
+def names(response: Any) -> list[str]:
+    return [row["topic"] for row in response["topics"]]
 
 
 # -- topics ----------------------------------------------------------------------------------------------
@@ -68,9 +68,9 @@ def test_just_one_topic(broker: Broker, room: Room) -> None:
 def test_the_time_of_the_last_message(broker: Broker, room: Room) -> None:
     before = send_request(broker, "polycast/topics")["time"]
     room.simplest(pub("timed"))
-    answer = send_request(broker, "polycast/topics", {"topic": "timed"})
-    [row] = answer["topics"]
-    assert before - 0.001 <= datetime.fromisoformat(row["last"]).timestamp() <= answer["time"]
+    response = send_request(broker, "polycast/topics", {"topic": "timed"})
+    [row] = response["topics"]
+    assert before - 0.001 <= datetime.fromisoformat(row["last"]).timestamp() <= response["time"]
 
 
 def test_after_a_restart_the_time_of_the_last_message_is_unknown(tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_listings_that_cannot_be(broker: Broker, body: Any) -> None:
 # -- connections -----------------------------------------------------------------------------------------
 
 
-def connection(broker: Broker, port: int, **asked: Any) -> dict[str, Any]:
-    rows = send_request(broker, "polycast/connections", asked)["connections"]
+def connection(broker: Broker, port: int, **requested: Any) -> dict[str, Any]:
+    rows = send_request(broker, "polycast/connections", requested)["connections"]
     [found] = [row for row in rows if row["address"] == f"127.0.0.1:{port}"]
     row: dict[str, Any] = found
     return row
@@ -216,7 +216,7 @@ def test_only_admins_publish_as_another_dialect(tmp_path: Path) -> None:
 # -- counters --------------------------------------------------------------------------------------------
 
 
-def test_stats_say_where_the_broker_listens_and_what_it_takes(broker: Broker) -> None:
+def test_stats_have_the_listeners_and_the_limits(broker: Broker) -> None:
     stats = send_request(broker, "polycast/stats")
     assert [(row["listener"], row["address"]) for row in stats["addresses"]] == broker.addresses
     assert stats["limits"] == {"payload_bytes": 16 * 1024 * 1024, "topic_bytes": 1024, "line_bytes": 65_536}

@@ -67,9 +67,9 @@ def read_here(data: Path) -> pa.Table:
         reader.close()
 
 
-def to_table(answer: Response) -> tuple[pa.Table, dict[str, Any]]:
-    assert answer.success, answer.value
-    found = pa.ipc.open_stream(answer.body.payload).read_all()
+def to_table(response: Response) -> tuple[pa.Table, dict[str, Any]]:
+    assert response.success, response.value
+    found = pa.ipc.open_stream(response.body.payload).read_all()
     return found.replace_schema_metadata(), json.loads(found.schema.metadata[b"polycast"])
 
 
@@ -132,8 +132,8 @@ def test_without_a_log() -> None:
             ("rows", {"from": 0, "to": 1}),
             ("offsets", {"time": 0}),
         ):
-            answer = client.request(f"polycast/{route}", to_body(body))
-            assert not answer.success and answer.value.startswith("NoLog"), answer
+            response = client.request(f"polycast/{route}", to_body(body))
+            assert not response.success and response.value.startswith("NoLog"), response
 
 
 # -- rows ------------------------------------------------------------------------------------------------
@@ -227,8 +227,8 @@ def test_missing_rows_are_reported(tmp_path: Path) -> None:
     ],
 )
 def test_bad_requests_for_rows(client: Client, body: Any, words: str) -> None:
-    answer = client.request("polycast/rows", to_body(body))
-    assert not answer.success and answer.value.startswith("BadRequest") and words in answer.value, answer
+    response = client.request("polycast/rows", to_body(body))
+    assert not response.success and response.value.startswith("BadRequest") and words in response.value, response
 
 
 # -- seek ------------------------------------------------------------------------------------------------
@@ -247,8 +247,8 @@ def test_places_by_sequence(client: Client, table: pa.Table) -> None:
     [offset] = table.filter((pc.field("topic") == "orders.us") & (pc.field("sequence") == 150))[
         "offset"
     ].to_pylist()
-    asked = {"sequences": {"orders.us": 150}}
-    assert client.request("polycast/offsets", to_body(asked)).value == {"offset": offset}
+    requested = {"sequences": {"orders.us": 150}}
+    assert client.request("polycast/offsets", to_body(requested)).value == {"offset": offset}
     both = client.request("polycast/offsets", to_body({"sequences": {"orders.us": 150, "orders.eu": 990}})).value
     assert 0 < both["offset"] <= offset
     never = client.request("polycast/offsets", to_body({"sequences": {"orders.us": 10_000}})).value
@@ -260,5 +260,5 @@ def test_places_by_sequence(client: Client, table: pa.Table) -> None:
     [{}, {"time": 0, "sequences": {"a": 1}}, {"sequences": {}}, {"sequences": {"a": -1}}, {"time": "now"}],
 )
 def test_bad_requests_for_places(client: Client, body: Any) -> None:
-    answer = client.request("polycast/offsets", to_body(body))
-    assert not answer.success and answer.value.startswith("BadRequest"), answer
+    response = client.request("polycast/offsets", to_body(body))
+    assert not response.success and response.value.startswith("BadRequest"), response

@@ -21,7 +21,7 @@ def logging_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]
 
 def test_acks_are_in_publish_order(logging_broker: Broker) -> None:
     with logging_broker.connect("hermod.pub") as peer:
-        good, bad = hermod.message("answers", b"good"), hermod.message("answers", b"bad", check="0" * 40)
+        good, bad = hermod.message("replies", b"good"), hermod.message("replies", b"bad", check="0" * 40)
         peer.send(good + bad + good + hermod.topics("nothing") + bad + hermod.count(2) + good * 2 + b"{oops}")
         peer.expect(OK)
         expect_error(peer, 422)

@@ -15,7 +15,7 @@ from kit import hermod, nanomsg
 from kit.broker import Broker
 from kit.flow import MIB, Reading
 from kit.frames import pub
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.replay import Delivered, metrics, publish, read_messages, subscribe, total
 from kit.room import Room
 from kit.slow import QUEUE_BYTES, numbered, publish_until
@@ -139,7 +139,7 @@ def test_a_subscription_and_a_message_in_one_read(tmp_path: Path) -> None:
     ]
     with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.pub") as peer:
         peer.send(b"".join(frames))
-        wait_for(lambda: total(broker, "log_durable_offset") >= 7, "all of it to be kept")
+        wait_for(lambda: total(broker, "log_durable_offset") >= 7, "all of it to be durable")
     found = [row for row in rows(tmp_path) if row.kind in ("t", "u", "subscribe")]
     reported = [row.output.get("value", row.output.get("payload")) for row in found]
     assert reported == [b"0", "t", b"1", "u", b"2"]
@@ -175,7 +175,7 @@ def name_of_port(found: list[Row], listener: str) -> str:
     return str(name)
 
 
-def test_subscriptions_that_begin_in_the_past(tmp_path: Path) -> None:
+def test_subscriptions_that_begin_with_a_replay(tmp_path: Path) -> None:
     with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.pub") as publisher:
         publish(publisher, [("t", b"0"), ("t", b"1")])
         starts: list[object] = ["earliest", {"topics": {"t": 1}}, {"time": 86_400_000}]
@@ -234,7 +234,7 @@ def test_pages_are_not_worth_a_message_but_sockets_are(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=LISTEN, events=True) as broker:
         with broker.connect("http") as peer:
             peer.send(get("/healthz"))
-            assert read_answer(peer).body == b"ok\n"
+            assert read_response(peer).body == b"ok\n"
         with WebSocket(broker.ports["http"]) as socket:
             socket.send_text(text(subscribe="a"))
             socket.flush()
@@ -256,11 +256,11 @@ def test_events_can_be_disabled(tmp_path: Path) -> None:
 def test_many_subscriptions_are_few_bursts(tmp_path: Path) -> None:
     count, at_once = 30_000, 1000
     with Broker(data=tmp_path, events=True) as broker, broker.connect("hermod.sub") as peer:
-        answers = Reading(peer, len(hermod.OK) * count // at_once)
+        acks = Reading(peer, len(hermod.OK) * count // at_once)
         for begin in range(0, count, at_once):
             peer.send(hermod.topics(*(f"{n:06d}" for n in range(begin, begin + at_once))))
-        answers.finish()
-        wait_for(lambda: total(broker, "log_durable_offset") >= count, "all events to be kept")
+        acks.finish()
+        wait_for(lambda: total(broker, "log_durable_offset") >= count, "all events to be durable")
         assert total(broker, "log_groups_total") < count / at_once + 10
     found = [row.output["value"] for row in rows(tmp_path) if row.kind == "subscribe"]
     assert found == [f"{n:06d}" for n in range(count)]
@@ -292,14 +292,14 @@ def test_a_subscriber_that_does_not_read_causes_no_more_events(tmp_path: Path) -
     """Dropped events cause no further events; the next other event contains the count of dropped messages."""
     limits = f"--set=limits.queue_bytes={MIB}"
     with Broker(limits, options="?policy=drop", data=tmp_path, events=True) as broker:
-        with broker.connect("hermod.sub", 4096) as deaf:
-            deaf.send(hermod.topics(patterns=[EVENTS + ">"]))
-            deaf.expect(hermod.OK)
+        with broker.connect("hermod.sub", 4096) as idle:
+            idle.send(hermod.topics(patterns=[EVENTS + ">"]))
+            idle.expect(hermod.OK)
             names = [b"%d" % n * 300 for n in range(100, 400)]
             with broker.connect("simplest") as chatty:
                 while "dropping" not in broker.log():
                     chatty.send(b"".join(b"sub %b\nunsub %b\n" % (name, name) for name in names))
-            port = deaf.socket.getsockname()[1]
+            port = idle.socket.getsockname()[1]
         wait_for(lambda: f":{port}" in str([row for row in rows(tmp_path) if row.kind == "disconnect"]), "its end")
         dropped = int(sum(metrics(broker)["polycast_messages_dropped_total"].values()))
     found = rows(tmp_path)

@@ -14,7 +14,7 @@ from crash.log_checks import check_log, read_with_pyarrow
 from kit import hermod
 from kit.broker import Broker
 from kit.hermod import OK
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.program import polycast
 from kit.replay import read_messages, subscribe, total, wait_for_total
 from kit.wire import Peer, wait_for
@@ -70,32 +70,32 @@ class Publisher:
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.text = 0
-        self.stored: list[bytes] = []
+        self.durable: list[bytes] = []
 
     def publish(self) -> str:
         """The error, or an empty string if the message is durable."""
         payload = (b"%d " % self.text).ljust(SIZE, b".")
         self.text += 1
         self.peer.send(hermod.message("t", payload))
-        answer = json.loads(self.peer.read_until(b"\n"))
-        if answer == {"status": "OK"}:
-            self.stored.append(payload)
+        response = json.loads(self.peer.read_until(b"\n"))
+        if response == {"status": "OK"}:
+            self.durable.append(payload)
             return ""
-        assert (answer["status"], answer["code"]) == ("ERROR", 500)
-        return str(answer["message"])
+        assert (response["status"], response["code"]) == ("ERROR", 500)
+        return str(response["message"])
 
 
 def publish_until_full(publisher: Publisher) -> str:
     while not (reason := publisher.publish()):
-        assert len(publisher.stored) < 100
+        assert len(publisher.durable) < 100
     return reason
 
 
 def readiness(broker: Broker) -> tuple[int, bytes]:
     with broker.connect("http") as peer:
         peer.send(get("/readyz"))
-        answer = read_answer(peer)
-        return answer.status, answer.body
+        response = read_response(peer)
+        return response.status, response.body
 
 
 def test_old_segments_go_before_it_is_full(small: SmallDisk) -> None:
@@ -118,14 +118,14 @@ def test_old_segments_go_before_it_is_full(small: SmallDisk) -> None:
         assert 30 < removed <= total(broker, "log_segments_removed_total")
         assert "make room, or limit the log" in broker.wait_for_log("log.keep_free is 1.0 MiB")
     rows, _ = read_with_pyarrow(small.log)
-    assert rows and [row.payload for row in rows] == publisher.stored[-len(rows) :]
+    assert rows and [row.payload for row in rows] == publisher.durable[-len(rows) :]
     assert rows[0].offset == 100 - len(rows)
     assert findings(small.log) == []
 
 
-def check_log_of(small: SmallDisk, stored: list[bytes]) -> None:
+def check_log_of(small: SmallDisk, durable: list[bytes]) -> None:
     rows, gaps = read_with_pyarrow(small.log)
-    assert [row.payload for row in rows] == stored
+    assert [row.payload for row in rows] == durable
     check_log(rows, gaps)
     assert all(REASON in gap.reason or gap.reason == "unclean stop" for gap in gaps)
     assert findings(small.log) == []
@@ -144,7 +144,7 @@ def test_full_and_then_free(small: SmallDisk) -> None:
         assert REASON in reason
         for _ in range(5):
             assert REASON in publisher.publish()
-        lost = publisher.text - len(publisher.stored)
+        lost = publisher.text - len(publisher.durable)
         received = read_messages(subscriber, publisher.text)  # live subscribers have received every message
         assert [each.sequence for each in received] == list(range(publisher.text))
         assert total(broker, "log_messages_lost_total") == lost
@@ -156,7 +156,7 @@ def test_full_and_then_free(small: SmallDisk) -> None:
         assert "ERROR" not in broker.wait_for_log("messages are stored again")
         assert read_messages(subscriber, 1)[0].sequence == publisher.text - 1
         assert total(broker, "log_messages_lost_total") == lost
-    check_log_of(small, publisher.stored)
+    check_log_of(small, publisher.durable)
 
 
 def test_a_batch_with_an_id_can_be_retried_when_there_is_room(small: SmallDisk) -> None:
@@ -191,7 +191,7 @@ def test_a_repeat_of_a_failed_batch_fails(small: SmallDisk) -> None:
     check_log_of(small, [b"first", b"x" * 10_000])
 
 
-def test_the_reply_tells_how_much_of_a_batch_is_durable(small: SmallDisk) -> None:
+def test_the_reply_counts_the_durable_messages_of_a_batch(small: SmallDisk) -> None:
     with (
         Broker(data=small.data) as broker,
         broker.connect("hermod.pub") as peer,
@@ -223,7 +223,7 @@ def test_a_stop_while_it_is_full(small: SmallDisk) -> None:
     with Broker(data=small.data) as broker, broker.connect("hermod.pub") as peer:
         again = Publisher(peer)
         assert again.publish() == ""
-    check_log_of(small, publisher.stored + again.stored)
+    check_log_of(small, publisher.durable + again.durable)
 
 
 def test_killed_while_it_is_full(small: SmallDisk) -> None:
@@ -242,4 +242,4 @@ def test_killed_while_it_is_full(small: SmallDisk) -> None:
         again = Publisher(peer)
         assert again.publish() == ""
         assert read_messages(subscriber, 1)[0].sequence > publisher.text
-    check_log_of(small, publisher.stored + again.stored)
+    check_log_of(small, publisher.durable + again.durable)

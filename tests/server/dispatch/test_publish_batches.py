@@ -193,10 +193,10 @@ def test_a_batch_acknowledged_at_the_moment_of_a_crash(tmp_path: Path) -> None:
             peer.send(batch("t", f"{turn}", b"%d" % turn) + batch("t", f"{turn} more", b"more"))
             peer.expect(hermod.ok(1))
             broker.kill()
-            answered = peer.expect_closed().count(b"OK")
+            acknowledged = peer.expect_closed().count(b"OK")
         with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
             known = total(broker, "log_batch_ids")
-            assert known in (2 * turn + 1 + answered, 2 * turn + 2)
+            assert known in (2 * turn + 1 + acknowledged, 2 * turn + 2)
             peer.send(batch("t", f"{turn}", b"%d" % turn) + batch("t", f"{turn} more", b"more"))
             peer.expect(hermod.ok(1) * 2)
     with Broker(data=tmp_path) as broker:

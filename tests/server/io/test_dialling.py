@@ -158,7 +158,7 @@ def test_it_publishes_to_a_remote_sub_over_websocket() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("response", "reason"),
     [
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "404"),
         (to_response("bm9uc2Vuc2U=", PUB_PROTOCOL), "another request"),
@@ -167,11 +167,11 @@ def test_it_publishes_to_a_remote_sub_over_websocket() -> None:
     ],
     ids=["404", "a wrong key", "no HTTP", "endless"],
 )
-def test_an_invalid_response_to_the_websocket_upgrade(answer: bytes, reason: str) -> None:
+def test_an_invalid_response_to_the_websocket_upgrade(response: bytes, reason: str) -> None:
     with Listening("ws://127.0.0.1:0") as remote, connected(remote.address, "sub") as broker:
         with remote.accept() as peer:
             peer.read_until(b"\r\n\r\n")
-            peer.send(answer)
+            peer.send(response)
             assert peer.expect_closed() == b""
         broker.wait_for_log(reason)
         remote.accept().close()  # the broker dials again

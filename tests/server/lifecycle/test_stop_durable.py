@@ -27,7 +27,7 @@ class Pipelining:
 
     def __init__(self, peer: Peer, topic: str, make: Making) -> None:
         self.peer, self.topic, self._make = peer, topic, make
-        self.answers = b""
+        self.replies = b""
         self._threads = [threading.Thread(target=act, daemon=True) for act in (self._send, self._read)]
         for thread in self._threads:
             thread.start()
@@ -42,7 +42,7 @@ class Pipelining:
     def _read(self) -> None:
         try:
             while more := self.peer.socket.recv(65536):
-                self.answers += more
+                self.replies += more
             self.peer.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             return
@@ -87,7 +87,7 @@ def test_acknowledged_messages_are_durable(tmp_path: Path, delivery: str) -> Non
             for kind, (make, _) in KINDS.items()
             for number in range(2)
         ]
-        wait_for(lambda: all(publisher.answers.count(OK[:10]) > 300 for publisher in publishers), "answers")
+        wait_for(lambda: all(publisher.replies.count(OK[:10]) > 300 for publisher in publishers), "replies")
         assert broker.stop() == 0
         for publisher in publishers:
             publisher.finish()
@@ -99,7 +99,7 @@ def test_acknowledged_messages_are_durable(tmp_path: Path, delivery: str) -> Non
 
 def check(broker: Broker, publisher: Pipelining) -> None:
     """OKs, and at most one error; the log has the acknowledged messages in order, and continues without a gap."""
-    lines = publisher.answers.splitlines(keepends=True)
+    lines = publisher.replies.splitlines(keepends=True)
     errors = [each for each in lines if b'"ERROR"' in each]
     assert errors in ([], lines[-1:]), errors
     assert all(json.loads(each)["code"] == 503 for each in errors)
@@ -107,10 +107,10 @@ def check(broker: Broker, publisher: Pipelining) -> None:
     with broker.connect("hermod.pub") as peer, subscribe(broker, publisher.topic, since="earliest") as subscriber:
         publish(peer, [(publisher.topic, b"the end")])
         subscriber.read = subscriber.read_until(b"the end")
-        stored = subscriber.read.count(b'"sequence"') - 1
-        wanted = [Delivered(publisher.topic, number, b"%d" % number) for number in range(stored)]
-        assert read_messages(subscriber, stored + 1) == [*wanted, Delivered(publisher.topic, stored, b"the end")]
-        assert stored >= promised > 0
+        durable = subscriber.read.count(b'"sequence"') - 1
+        wanted = [Delivered(publisher.topic, number, b"%d" % number) for number in range(durable)]
+        assert read_messages(subscriber, durable + 1) == [*wanted, Delivered(publisher.topic, durable, b"the end")]
+        assert durable >= promised > 0
 
 
 def test_acknowledged_requests_are_durable(tmp_path: Path) -> None:
@@ -123,18 +123,18 @@ def test_acknowledged_requests_are_durable(tmp_path: Path) -> None:
                 request="polycast/publish", id=number, body={"topic": topic, "body": number}
             ),
         )
-        wait_for(lambda: publisher.answers.count(b"success") > 300, "answers")
+        wait_for(lambda: publisher.replies.count(b"success") > 300, "replies")
         assert broker.stop() == 0
         publisher.finish()
-    answers = [json.loads(each) for each in publisher.answers.splitlines() if each.endswith(b"}")]
-    stored = [answer["body"]["offset"] for answer in answers if "success" in answer]
-    assert stored == list(range(len(stored)))
+    replies = [json.loads(each) for each in publisher.replies.splitlines() if each.endswith(b"}")]
+    durable = [reply["body"]["offset"] for reply in replies if "success" in reply]
+    assert durable == list(range(len(durable)))
     with Broker(data=tmp_path, listen=LISTEN) as broker:
-        assert total(broker, "log_next_offset") >= len(stored) > 300
+        assert total(broker, "log_next_offset") >= len(durable) > 300
         [row] = send_request(
-            broker, "polycast/history", {"pattern": "t", "limit": 1, "from": {"t": len(stored) - 1}}
+            broker, "polycast/history", {"pattern": "t", "limit": 1, "from": {"t": len(durable) - 1}}
         )
-        assert row["body"] == answers[len(stored) - 1]["success"]
+        assert row["body"] == replies[len(durable) - 1]["success"]
 
 
 def test_subscribers_get_what_was_taken(tmp_path: Path) -> None:
@@ -149,13 +149,13 @@ def test_subscribers_get_what_was_taken(tmp_path: Path) -> None:
         reading = threading.Thread(target=read, daemon=True)
         reading.start()
         publisher = Pipelining(broker.connect("hermod.pub"), "single/0", single)
-        wait_for(lambda: publisher.answers.count(OK) > 1000, "answers")
+        wait_for(lambda: publisher.replies.count(OK) > 1000, "replies")
         assert broker.stop() == 0
         publisher.finish()
         reading.join(GUARD_SECONDS)
     with Broker(data=tmp_path) as broker:
-        stored = total(broker, "log_next_offset")
-    wanted = b"".join(hermod.delivery("single/0", b"%d" % number, number) for number in range(stored))
+        durable = total(broker, "log_next_offset")
+    wanted = b"".join(hermod.delivery("single/0", b"%d" % number, number) for number in range(durable))
     assert bytes(received[: len(wanted)]) == wanted
     assert json.loads(received[len(wanted) :])["code"] == 503
 

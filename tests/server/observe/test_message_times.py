@@ -13,7 +13,7 @@ from kit import hermod
 from kit.broker import Broker
 from kit.frames import pub
 from kit.hermod import OK
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.metrics import Family, read_metrics
 from kit.room import Room
 from kit.wire import wait_for
@@ -25,7 +25,7 @@ from polycast.server.stats.counters import Times
 def scrape(broker: Broker) -> dict[str, Family]:
     with broker.connect("http") as peer:
         peer.send(get("/metrics"))
-        return read_metrics(read_answer(peer).body.decode())
+        return read_metrics(read_response(peer).body.decode())
 
 
 def counted(broker: Broker, name: str = "delivery_seconds") -> tuple[float, float]:
@@ -61,7 +61,7 @@ def test_a_delivery_is_counted_for_each_message() -> None:
         for ear in subscribers:
             ear.expect(frames)
         wait_for(lambda: counted(broker)[0] > before, "the count")
-        assert counted(broker)[0] == before + 50, "once for each, however many hear it"
+        assert counted(broker)[0] == before + 50, "once for each, however many receive it"
 
 
 @pytest.mark.parametrize("delivery", ["live", "committed"])

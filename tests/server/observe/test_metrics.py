@@ -15,7 +15,7 @@ import pytest
 from kit.broker import Broker
 from kit.flow import MIB, Sending
 from kit.frames import pub
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.metrics import Family, read_metrics
 from kit.pages import ROOT
 from kit.room import GREETING, Room
@@ -34,9 +34,9 @@ def scrape(broker: Broker) -> dict[str, Family]:
 
 def scrape_through(peer: Peer) -> dict[str, Family]:
     peer.send(get("/metrics"))
-    answer = read_answer(peer)
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    return read_metrics(answer.body.decode())
+    response = read_response(peer)
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return read_metrics(response.body.decode())
 
 
 def value(families: dict[str, Family], name: str, listener: str, dialect: str = "", **more: str) -> float:
@@ -144,7 +144,7 @@ def test_every_listener_has_every_counter(broker: Broker) -> None:
 ROW = re.compile(r"^\| `((?:polycast|process)_\w+)` \| (\w+) \| \w+ \| (.*?) \| (.*) \|$", re.MULTILINE)
 
 
-def test_the_page_in_the_docs_tells_what_is_there() -> None:
+def test_the_page_in_the_docs_lists_all_metrics() -> None:
     """Name, kind, labels and description of every metric."""
     written = {
         name: (kind, set(re.findall(r"`(\w+)`", labels)), meaning)

@@ -1,4 +1,4 @@
-"""The OpenAPI description, compared with what the broker answers: every path, method, status and schema."""
+"""The OpenAPI description, compared with the broker's responses: every path, method, status and schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from access.gate import write_config
 from kit.broker import Broker
-from kit.http import Response, get, read_answer, request
+from kit.http import Response, get, read_response, request
 from kit.wire import Peer
 from polycast.server.observe.openapi import to_document
 
@@ -83,7 +83,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def test_the_page_is_the_document(broker: Broker) -> None:
     with broker.connect("http") as peer:
         peer.send(get("/openapi.json"))
-        assert json.loads(read_answer(peer).body) == to_document()
+        assert json.loads(read_response(peer).body) == to_document()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: f"{each.method} {each.path} {each.status}")
@@ -129,9 +129,9 @@ def check(peer: Peer, example: Example) -> None:
         assert peer.read_until(b"\r\n\r\n").count(f"Content-Type: {kind}\r\n".encode()) == 1
         check_events(peer)
         return
-    answer = read_answer(peer)
-    assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (example.status, kind)
-    check_value(to_value(answer, kind), content["schema"])
+    response = read_response(peer)
+    assert (response.status, response.headers["content-type"].partition(";")[0]) == (example.status, kind)
+    check_value(to_value(response, kind), content["schema"])
 
 
 def check_events(peer: Peer) -> None:
@@ -142,8 +142,8 @@ def check_events(peer: Peer) -> None:
         check_value(json.loads(data.removeprefix("data: ")), {"$ref": "#/components/schemas/Message"})
 
 
-def to_value(answer: Response, kind: str) -> Any:
-    return json.loads(answer.body) if kind == "application/json" else answer.body.decode()
+def to_value(response: Response, kind: str) -> Any:
+    return json.loads(response.body) if kind == "application/json" else response.body.decode()
 
 
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "null": type(None)}

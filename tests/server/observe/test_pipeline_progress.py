@@ -27,7 +27,7 @@ def refusal(broker: Broker, body: Any) -> str:
         return peer.refusal("polycast/positions", body)
 
 
-# -- stored reports --------------------------------------------------------------------------------------
+# -- remembered reports ----------------------------------------------------------------------------------
 
 
 def queries(positions: PipelineProgress, now: float) -> list[str]:
@@ -148,8 +148,8 @@ def test_reports_by_hermod_appear_in_metrics(tmp_path: Path) -> None:
     ],
 )
 def test_bad_requests(broker_with_ubre: Broker, body: Any, words: str) -> None:
-    answer = refusal(broker_with_ubre, body)
-    assert answer.startswith("BadRequest") and words in answer, answer
+    response = refusal(broker_with_ubre, body)
+    assert response.startswith("BadRequest") and words in response, response
 
 
 @pytest.fixture(scope="module")

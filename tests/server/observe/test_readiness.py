@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit.broker import Broker
-from kit.http import Response, get, read_answer
+from kit.http import Response, get, read_response
 from log.log_rig import FaultyDisk, open_rig
 from polycast.dialects.session import Page
 from polycast.server import load
@@ -22,7 +22,7 @@ LISTEN = {"http": "tcp://127.0.0.1:0", "simplest": "tcp://127.0.0.1:0", "fanout.
 def fetch(broker: Broker, path: str) -> Response:
     with broker.connect("http") as peer:
         peer.send(get(path))
-        return read_answer(peer)
+        return read_response(peer)
 
 
 @pytest.mark.parametrize("durable", [True, False])

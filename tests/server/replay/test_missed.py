@@ -1,4 +1,4 @@
-"""Messages that the log cannot deliver: subscribers are told, and so are operators."""
+"""Messages that the log cannot deliver: the notices to subscribers and operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from kit import hermod
 from kit.broker import Broker
-from kit.http import get, read_answer
+from kit.http import get, read_response
 from kit.program import polycast
 from kit.replay import handshake, metrics, publish, read_messages, subscribe, total, wait_for_total
 from kit.subscribers import LISTEN, send_request
@@ -112,8 +112,8 @@ def test_operators_see_it(damaged: Damaged) -> None:
     assert missed[("listener", "hermod.sub"), ("dialect", "hermod")] >= 100
     with damaged.broker.connect("http") as peer:
         peer.send(get("/readyz"))
-        answer = read_answer(peer)
-    assert (answer.status, answer.body.decode().splitlines()) == (
+        response = read_response(peer)
+    assert (response.status, response.body.decode().splitlines()) == (
         200,
         [
             "ready",
@@ -142,7 +142,7 @@ def test_http_names_the_missing_messages(damaged: Damaged) -> None:
     gap = {"first": 100, "next": 200, "reason": "the log is damaged there"}
     with damaged.broker.connect("http") as peer:
         peer.send(get("/topics/a?limit=1000") + get("/topics/a?from=@200") + get("/topics/a?from=@150"))
-        whole, behind, within = (json.loads(read_answer(peer).body) for _ in range(3))
+        whole, behind, within = (json.loads(read_response(peer).body) for _ in range(3))
         assert (whole["gaps"], within["gaps"], "gaps" in behind) == ([gap], [{**gap, "first": 150}], False)
         peer.send(get("/events?pattern=%3E", "Last-Event-ID: 98"))
         peer.read_until(b"event: log\n")

@@ -39,13 +39,13 @@ def test_an_owner_with_many_reads_has_one_turn_per_round() -> None:
         greedy, honest = Person(), Person()
         for number in range(150):
             readers.request(greedy, executor.work(f"greedy {number}", 10))
-        answer = readers.request(honest, executor.work("honest", 5))
+        response = readers.request(honest, executor.work("honest", 5))
         turns = 0
-        while not answer.done():
+        while not response.done():
             await executor.turn()
             turns += 1
         assert turns <= 2 * 5 + 1
-        assert answer.result() == "honest"
+        assert response.result() == "honest"
 
     play(act)
 
@@ -53,10 +53,10 @@ def test_an_owner_with_many_reads_has_one_turn_per_round() -> None:
 def test_reads_of_one_connection_run_one_after_the_other() -> None:
     async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         one = Person()
-        answers = [readers.request(one, executor.work(str(number), 3)) for number in range(4)]
+        responses = [readers.request(one, executor.work(str(number), 3)) for number in range(4)]
         assert len(executor.turns) == 1
         assert await executor.finish() == 12
-        assert [answer.result() for answer in answers] == ["0", "1", "2", "3"]
+        assert [response.result() for response in responses] == ["0", "1", "2", "3"]
         assert [name for name in executor.done if "closed" not in name] == ["0", "1", "2", "3"]
 
     play(act)
@@ -67,9 +67,9 @@ def test_identities_take_turns_before_their_connections() -> None:
         many, one = [Person("many") for _ in range(50)], Person("one")
         for person in many:
             readers.request(person, executor.work("many", 20))
-        answer = readers.request(one, executor.work("one", 5))
+        response = readers.request(one, executor.work("one", 5))
         turns = 0
-        while not answer.done():
+        while not response.done():
             await executor.turn()
             turns += 1
         assert turns <= 3 * 5 + 2
@@ -115,15 +115,15 @@ def test_past_the_total_limit_each_connection_may_queue_one_read(monkeypatch: py
 def test_reads_of_a_closed_connection_are_cancelled() -> None:
     async def act(executor: ManualExecutor, readers: ReaderPool) -> None:
         gone, here = Person(), Person()
-        answers = [readers.request(gone, executor.work(f"gone {number}", 10)) for number in range(100)]
+        responses = [readers.request(gone, executor.work(f"gone {number}", 10)) for number in range(100)]
         replay = readers.read(gone, executor.work("replay", 2))
         await executor.turn()
         stays = readers.request(here, executor.work("here", 2))
         readers.cancel(gone)
-        assert [answer.cancelled() for answer in answers] == [False] + [True] * 99
+        assert [response.cancelled() for response in responses] == [False] + [True] * 99
         assert replay.cancelled()
         assert await executor.finish() == 1 + 2
-        assert answers[0].cancelled() and stays.result() == "here"
+        assert responses[0].cancelled() and stays.result() == "here"
         assert executor.done == ["gone 0 closed", "here", "here closed"]
         assert (readers.waiting, readers.cancelled) == (0, 100)
 
@@ -135,9 +135,9 @@ def test_reads_are_cancelled_at_once_between_turns() -> None:
         first, second, gone = Person(), Person(), Person()
         readers.request(first, executor.work("first", 3))
         readers.request(second, executor.work("second", 3))
-        answer = readers.request(gone, executor.work("gone", 3))
+        response = readers.request(gone, executor.work("gone", 3))
         readers.cancel(gone)
-        assert answer.cancelled()
+        assert response.cancelled()
         assert await executor.finish() == 6
         readers.cancel(gone)
 
@@ -152,9 +152,9 @@ def test_reads_past_the_time_limit_fail() -> None:
         replay = readers.read(one, executor.work("replay", 100))
         turns = await executor.finish()
         assert turns == 10 + 1 + 100
-        for answer in (long, behind):
+        for response in (long, behind):
             with pytest.raises(RouteError, match=r"Timeout: .* longer than 0.19 s \(limits.read_seconds\)"):
-                answer.result()
+                response.result()
         assert replay.result() == "replay"
         assert executor.done == ["long closed", "replay", "replay closed"]
         assert (readers.expired, readers.waiting) == (2, 0)
@@ -182,8 +182,8 @@ def test_a_stop_fails_requests_and_lets_replays_end() -> None:
         await executor.turn()
         readers.fail_requests()
         assert await executor.finish() == 1 + 2
-        for answer in (running, waiting):
-            assert str(answer.exception()) == "Gone: the broker stops"
+        for response in (running, waiting):
+            assert str(response.exception()) == "Gone: the broker stops"
         assert replay.result() == "replay"
         assert readers.waiting == 0
 
@@ -194,8 +194,8 @@ def test_with_threads() -> None:
     async def run() -> None:
         readers = ReaderPool(1000, 0)
         people = [Person() for _ in range(5)]
-        answers = [readers.request(person, once(pow, number, 2)) for number in range(20) for person in people]
-        assert await asyncio.gather(*answers) == [number**2 for number in range(20) for _ in people]
+        responses = [readers.request(person, once(pow, number, 2)) for number in range(20) for person in people]
+        assert await asyncio.gather(*responses) == [number**2 for number in range(20) for _ in people]
         await readers.stop()
 
     asyncio.run(run())

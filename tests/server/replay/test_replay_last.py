@@ -79,9 +79,9 @@ def test_the_last_message_of_each_topic_in_log_order(last: Broker, name: str) ->
 def test_a_listener_that_has_no_such_setting_gives_what_is_new(tmp_path: Path) -> None:
     extra = f"--listen=simplest=tcp://127.0.0.1:0{LAST}"
     with Broker(extra, data=tmp_path, listen=LISTEN) as broker:
-        plain, asking = (int(at.rpartition(":")[2]) for name, at in broker.addresses if name == "simplest")
+        plain, replaying = (int(at.rpartition(":")[2]) for name, at in broker.addresses if name == "simplest")
         publish_messages(broker, ("t", b"old"))
-        for port, before in ((plain, b""), (asking, pub("t", b"old"))):
+        for port, before in ((plain, b""), (replaying, pub("t", b"old"))):
             with Peer(port) as peer:
                 peer.send(b"sub t\n")
                 wait_until_subscribed(broker, peer)
@@ -201,10 +201,10 @@ def test_ten_thousand_topics(last: Broker) -> None:
         ubre_peer.flush()
 
 
-def test_a_publisher_gets_no_own_messages_if_its_dialect_says_so(last: Broker) -> None:
+def test_a_publisher_gets_no_own_messages_without_echo(last: Broker) -> None:
     with SUBSCRIBERS["simplest"].open(last, "t", 0) as peer, last.connect("simplest") as other:
         peer.send(pub("t", b"mine"))
-        wait_for(lambda: total(last, "log_durable_offset") == 1, "it to be kept")
+        wait_for(lambda: total(last, "log_durable_offset") == 1, "it to be durable")
         peer.send(b"unsub t\nsub t\n")
         other.send(pub("t", b"theirs"))
         peer.expect(pub("t", b"theirs"))
@@ -218,14 +218,14 @@ def test_connection_names_of_an_earlier_run_are_not_excluded(tmp_path: Path) -> 
     listen = f"--listen=simplest=ipc://{path}{LAST}"
     with Broker(listen, data=tmp_path, listen=("ubre", "http")) as broker, FilePeer(path) as peer:
         peer.send(pub("t", b"by the first connection"))
-        wait_for(lambda: total(broker, "log_durable_offset") == 1, "it to be kept")
+        wait_for(lambda: total(broker, "log_durable_offset") == 1, "it to be durable")
     with Broker(listen, data=tmp_path, listen=("ubre", "http")) as broker, FilePeer(path) as peer:
         peer.send(b"sub t\n")
         peer.expect(pub("t", b"by the first connection"))
         assert send_request(broker, "polycast/stats")["connections"] == 2
 
 
-def test_hermod_can_ask_for_something_else(last: Broker) -> None:
+def test_hermod_can_choose_another_start(last: Broker) -> None:
     """Topics named in `from` start there; the others start with the last message."""
     publish_messages(last, ("a", b"0"), ("b", b"0"), ("a", b"1"), ("b", b"1"), ("a", b"2"))
     with last.connect("hermod.sub") as peer:

@@ -126,9 +126,9 @@ def test_what_a_committed_subscriber_got_survives_a_crash(tmp_path: Path) -> Non
         running.kill()
         rest = [each.expect_closed().count(b"topic") for each in (careful, replaying)]
     with Broker(data=tmp_path) as running, subscribe(running, "t", since="earliest") as subscriber:
-        stored = read_messages(subscriber, 500 + max(rest))
-    assert received == [stored[:500]] * 2
-    assert stored[:500] == [Delivered("t", n, b"%04d" % n) for n in range(500)]
+        replayed = read_messages(subscriber, 500 + max(rest))
+    assert received == [replayed[:500]] * 2
+    assert replayed[:500] == [Delivered("t", n, b"%04d" % n) for n in range(500)]
 
 
 def test_committed_subscribers_get_everything_that_is_durable_in_order(tmp_path: Path) -> None:

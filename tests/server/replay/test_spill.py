@@ -89,7 +89,7 @@ def test_a_subscriber_that_stops_reading_and_goes_on_misses_nothing(spilling: Br
         publisher.publish(10)
         expect_all(kind, slow, range(before, publisher.count))
         assert slow.read == b""
-        assert total(spilling, "replays_open") == 0, "what is small enough comes as it is said"
+        assert total(spilling, "replays_open") == 0, "a small burst is delivered live"
 
 
 def test_a_subscriber_can_fall_behind_repeatedly(spilling: Broker) -> None:
@@ -247,13 +247,13 @@ def test_a_replay_that_ends_while_the_connection_is_behind(spilling: Broker) -> 
             expect_no_more(subscriber)
 
 
-def test_a_publisher_gets_no_own_messages_if_its_dialect_says_so(spilling: Broker) -> None:
+def test_a_publisher_gets_no_own_messages_without_echo(spilling: Broker) -> None:
     kind = SUBSCRIBERS["simplest"]
     with kind.open(spilling, "flow", 4096) as slow, NumberedPublisher(spilling) as publisher:
         publisher.publish_until_spilled()
         numbers = publisher.count
         slow.send(pub("flow", b"mine") * 10)
-        wait_for(lambda: total(spilling, "log_durable_offset") == numbers + 10, "its own to be kept")
+        wait_for(lambda: total(spilling, "log_durable_offset") == numbers + 10, "its own to be durable")
         publisher.publish(20)
         expect_all(kind, slow, range(publisher.count))
         wait_for_total(spilling, "replays_open", 0)

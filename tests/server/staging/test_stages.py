@@ -20,7 +20,7 @@ from kit.wire import GUARD_SECONDS, Peer, wait_for
 from polycast.server.dispatch.publisher import FORWARD_BATCH_LIMIT
 
 LARGE = 3000
-"""So many rows of 1,000 bytes are not handed out at once."""
+"""So many rows of 1,000 bytes are not delivered at once."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def logging_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]
         yield broker
 
 
-def stored(broker: Broker, topic: str) -> list[bytes]:
+def durable(broker: Broker, topic: str) -> list[bytes]:
     """All that the log has of a topic."""
     with broker.connect("hermod.pub") as peer, subscribe(broker, topic, since="earliest") as subscriber:
         publish(peer, [(topic, b"the end")])
@@ -68,12 +68,12 @@ def test_nothing_is_there_before_the_commit_and_all_is_after_it(logging_broker: 
         two.send(hermod.commit("other", "failed attempt"))
         expect_error(two, 404)
         hermod.expect_no_more(subscriber)
-    assert stored(logging_broker, "parts") == [b"live", b"b1", b"a1", b"a2", b"a3"]
+    assert durable(logging_broker, "parts") == [b"live", b"b1", b"a1", b"a2", b"a3"]
 
 
 @pytest.mark.parametrize("size", [0, 1000])
 def test_topics_and_formats_and_sequences(tmp_path: Path, size: int) -> None:
-    """The same for a small batch as for one that is not handed out at once."""
+    """The same for a small batch as for one that is not delivered at once."""
     rows = [(f"t/{number % 7}", (b"%d" % number).ljust(size, b".")) for number in range(LARGE)]
     with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
         publish(peer, [("t/3", b"before")])
@@ -142,7 +142,7 @@ def test_a_repeat_publishes_nothing(logging_broker: Broker, size: int) -> None:
         assert "with 3,000 messages" in str(error["message"]) and "has 1" in str(error["message"])
     with logging_broker.connect("hermod.pub") as peer:
         commit(peer, name, "never staged", rows=LARGE)
-    assert stored(logging_broker, name) == [*payloads(rows), b"single"]
+    assert durable(logging_broker, name) == [*payloads(rows), b"single"]
 
 
 def test_the_id_is_the_same_as_that_of_other_batches(logging_broker: Broker) -> None:
@@ -151,12 +151,12 @@ def test_the_id_is_the_same_as_that_of_other_batches(logging_broker: Broker) -> 
         peer.expect(hermod.ok(1))
         stage(peer, "shared", "s", numbered("shared", 5))
         commit(peer, "shared", "s", rows=1)
-    assert stored(logging_broker, "shared") == [b"x"]
+    assert durable(logging_broker, "shared") == [b"x"]
 
 
 @pytest.mark.parametrize("size", [10, 1000])
 def test_many_commits_at_the_same_time(logging_broker: Broker, size: int) -> None:
-    """One publishes, all are answered."""
+    """One publishes, all get the reply."""
     name = f"race {size}"
     rows = numbered(name, LARGE, size)
     with ExitStack() as stack:
@@ -166,7 +166,7 @@ def test_many_commits_at_the_same_time(logging_broker: Broker, size: int) -> Non
             peer.send(hermod.commit(name, "s"))
         for peer in peers:
             peer.expect(hermod.ok(LARGE))
-    assert stored(logging_broker, name) == payloads(rows)
+    assert durable(logging_broker, name) == payloads(rows)
 
 
 def test_an_empty_commit(logging_broker: Broker) -> None:
@@ -196,10 +196,10 @@ def test_an_abort(logging_broker: Broker) -> None:
         peer.expect(OK)
         expect_error(peer, 404)
         peer.expect(OK)
-    assert stored(logging_broker, "abort") == []
+    assert durable(logging_broker, "abort") == []
 
 
-def test_answers_keep_their_order(logging_broker: Broker) -> None:
+def test_replies_have_the_order_of_the_commands(logging_broker: Broker) -> None:
     rows = numbered("order", LARGE, 1000)
     frames, expected = b"", b""
     for number in range(4):
@@ -212,27 +212,27 @@ def test_answers_keep_their_order(logging_broker: Broker) -> None:
         sending.start()
         peer.expect(expected)
         sending.join(GUARD_SECONDS)
-    assert stored(logging_broker, "order") == [b"before", *payloads(rows), b"after"] * 4
+    assert durable(logging_broker, "order") == [b"before", *payloads(rows), b"after"] * 4
 
 
-def test_a_publisher_that_shuts_its_side_is_answered(logging_broker: Broker) -> None:
+def test_a_publisher_that_shuts_its_side_gets_the_reply(logging_broker: Broker) -> None:
     rows = numbered("shut", LARGE, 1000)
     with logging_broker.connect("hermod.pub") as peer:
         peer.send(hermod.stage("shut", "s", to_frame(rows)) + hermod.commit("shut", "s"))
         peer.send(hermod.message("shut", b"last"))
         peer.shut()
         assert peer.expect_closed() == hermod.ok(LARGE) * 2 + OK
-    assert stored(logging_broker, "shut") == [*payloads(rows), b"last"]
+    assert durable(logging_broker, "shut") == [*payloads(rows), b"last"]
 
 
-def test_who_commits_may_go(logging_broker: Broker) -> None:
+def test_a_commit_outlives_its_connection(logging_broker: Broker) -> None:
     rows = numbered("gone", LARGE, 1000)
     with logging_broker.connect("hermod.pub") as peer:
         stage(peer, "gone", "s", rows)
         peer.send(hermod.commit("gone", "s"))
     with logging_broker.connect("hermod.pub") as peer:
         commit_when_known(peer, "gone")
-    assert stored(logging_broker, "gone") == payloads(rows)
+    assert durable(logging_broker, "gone") == payloads(rows)
 
 
 def commit_when_known(peer: Peer, batch_id: str) -> None:
@@ -270,7 +270,7 @@ def test_stages_survive_a_restart(tmp_path: Path, how: str) -> None:
         expect_error(peer, 404)
         peer.send(hermod.commit("x", "../s", "/tmp/\0", "empty", count=LARGE))
         peer.expect(hermod.ok(LARGE))
-        assert stored(broker, "t") == [b"done", *payloads(rows)]
+        assert durable(broker, "t") == [b"done", *payloads(rows)]
         wait_for(lambda: not list((tmp_path / "stages").iterdir()), "the files to go")
 
 
@@ -285,7 +285,7 @@ def test_a_repeat_after_a_restart(tmp_path: Path, size: int, how: str) -> None:
     check_files(tmp_path / "log")
     with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
         commit(peer, "x", "s", rows=LARGE)
-        assert stored(broker, "t") == payloads(rows)
+        assert durable(broker, "t") == payloads(rows)
 
 
 @pytest.mark.parametrize("moment", ["at once", "while it is prepared", "when it is written"])
@@ -300,27 +300,27 @@ def test_a_broker_that_dies_while_it_commits_has_all_or_nothing(tmp_path: Path, 
         elif moment == "when it is written":
             wait_for(lambda: total(broker, "log_bytes_total") > size, "the group")
         broker.kill()
-        answered = peer.expect_closed()
+        replies = peer.expect_closed()
     found = [row for row in read_with_pyarrow(tmp_path / "log")[0] if row[1] == "t"]
     assert len(found) in (0, 20_000)
-    assert len(found) == 20_000 or not answered
+    assert len(found) == 20_000 or not replies
     with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
         commit(peer, "x", "s", rows=20_000)
-        assert stored(broker, "t") == payloads(rows)
+        assert durable(broker, "t") == payloads(rows)
 
 
-def test_a_broker_that_stops_meanwhile_says_so(tmp_path: Path) -> None:
+def test_a_broker_that_stops_meanwhile_replies_503(tmp_path: Path) -> None:
     rows = numbered("t", 20_000, 500)
     with Broker(data=tmp_path) as broker, broker.connect("hermod.pub") as peer:
         stage(peer, "x", "s", rows)
         peer.send(hermod.commit("x", "s"))
         broker.begin_to_stop()
-        answered = peer.expect_closed()
+        replies = peer.expect_closed()
     found = [row for row in read_with_pyarrow(tmp_path / "log")[0] if row[1] == "t"]
-    if hermod.ok(20_000) in answered:
+    if hermod.ok(20_000) in replies:
         assert len(found) == 20_000
     else:
-        assert not found and b'"code": 503' in answered
+        assert not found and b'"code": 503' in replies
 
 
 # -- what is refused -------------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ STRANGE_NAME = WHOLE.replace(b"topic", b"top\xffc")
 
 
 def early_compressed() -> bytes:
-    """As Arrow 0.17 told of compression."""
+    """As Arrow 0.17 declared compression."""
     options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
     sink = pa.BufferOutputStream()
     batch = pa.record_batch({"topic": TOPIC, "payload": PAYLOAD})
@@ -412,7 +412,7 @@ def test_bad_rows_cost_their_stage(strict: Broker, data: bytes, words: str) -> N
         peer.send(hermod.commit(topic, "other", "s"))
         expect_error(peer, 404)
         commit(peer, topic, "other", rows=1)
-    assert stored(strict, topic) == [b"other"]
+    assert durable(strict, topic) == [b"other"]
 
 
 def test_a_checksum_that_does_not_fit(logging_broker: Broker) -> None:
@@ -445,7 +445,7 @@ def test_where_a_frame_belongs(logging_broker: Broker) -> None:
         assert error["code"] == 422 and "2 rows are staged" in str(error["message"])
         peer.send(hermod.commit("place", "s", count=2))
         peer.expect(hermod.ok(2))
-    assert stored(logging_broker, "place") == [b"1", b"2"]
+    assert durable(logging_broker, "place") == [b"1", b"2"]
 
 
 def test_only_so_much_is_staged(tmp_path: Path) -> None:
@@ -473,7 +473,7 @@ def test_only_so_much_is_staged(tmp_path: Path) -> None:
         commit(two, "y", "s", rows=1)
 
 
-def test_what_nobody_commits_goes(tmp_path: Path) -> None:
+def test_an_uncommitted_stage_expires(tmp_path: Path) -> None:
     with (
         Broker("--set=hermod.stage_seconds=0.05", data=tmp_path) as broker,
         broker.connect("hermod.pub") as peer,
@@ -483,7 +483,7 @@ def test_what_nobody_commits_goes(tmp_path: Path) -> None:
         peer.send(hermod.commit("x", "s"))
         error = read_error(peer)
         assert error["code"] == 404 and "hermod.stage_seconds" in str(error["message"])
-        assert stored(broker, "t") == []
+        assert durable(broker, "t") == []
 
 
 def test_without_a_log_there_are_none() -> None:

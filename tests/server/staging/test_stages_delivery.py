@@ -1,4 +1,4 @@
-"""Who hears what was committed: everybody, all of it, in order, however much it is, however small the queues."""
+"""Delivery of committed batches: every subscriber, all rows, in order, also with small queues."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def narrow(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def test_a_large_commit_costs_nobody_its_connection(narrow: Broker) -> None:
+def test_a_large_commit_closes_no_connection(narrow: Broker) -> None:
     """One of each dialect that reads, and what is live before and behind it."""
     rows = numbered("flow", ROWS, SIZE)
     text = [b"before", *[payload for _, payload in rows] * 2, b"behind", b"later"]
@@ -79,8 +79,8 @@ def test_commits_among_what_is_live(narrow: Broker) -> None:
         count = commits * ROWS + singles
         received = read_messages(subscriber, count)
         assert [each.sequence for each in received] == list(range(count))
-        spoken = [each.payload for each in received if each.payload.startswith(b"live")]
-        assert spoken == [b"live %d" % number for number in range(singles)]
+        live = [each.payload for each in received if each.payload.startswith(b"live")]
+        assert live == [b"live %d" % number for number in range(singles)]
         rest = [each.payload.rstrip(b".") for each in received if not each.payload.startswith(b"live")]
         assert rest == [b"%d" % number for number in range(ROWS)] * commits
         for other in late:
@@ -105,7 +105,7 @@ def test_a_commit_is_not_torn_by_what_is_live(narrow: Broker) -> None:
         assert found[place : place + ROWS] == [b"%d" % number for number in range(ROWS)]
 
 
-def test_who_acknowledges_gets_it_at_that_pace(narrow: Broker) -> None:
+def test_a_window_paces_the_delivery(narrow: Broker) -> None:
     with narrow.connect("hermod.pub") as peer, subscribe(narrow, "paced", window=100) as subscriber:
         stage(peer, "x", "s", numbered("paced", 2000, SIZE))
         commit(peer, "x", "s", rows=2000)
@@ -117,7 +117,7 @@ def test_who_acknowledges_gets_it_at_that_pace(narrow: Broker) -> None:
         assert read_messages(subscriber, 1)[0].payload == b"live"
 
 
-def test_who_subscribes_to_other_things_is_not_concerned(narrow: Broker) -> None:
+def test_other_subscribers_are_not_concerned(narrow: Broker) -> None:
     with narrow.connect("hermod.pub") as peer, subscribe(narrow, "else") as subscriber:
         stage(peer, "x", "s", numbered("here", ROWS, SIZE))
         commit(peer, "x", "s", rows=ROWS)
@@ -140,7 +140,7 @@ def test_a_slow_one_is_still_closed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("forward", [False, True])
 def test_over_links(tmp_path: Path, forward: bool) -> None:
-    """What is committed here is heard there, and does not come back."""
+    """A batch committed at one broker reaches a linked broker once."""
     flags = ("--forward",) if forward else ()
     port = free_port()
     with (

@@ -131,7 +131,7 @@ def test_two_connections_that_bring_the_same_rows(spool: Spool) -> None:
         stages.add(events[1], begun[1][0], finish(read_frame(events[1], 5, Limits())))
 
 
-def test_nobody_expires_what_is_committed(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_being_committed_does_not_expire(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = Stages(HermodSettings(stage_seconds=0.001), spool)
     put(stages, ALICE, "s", to_frame([]))
     put(stages, BOB, "s", to_frame([]))

@@ -13,7 +13,7 @@ import pytest
 
 from kit import hermod
 from kit.broker import Broker
-from kit.http import Response, get, read_answer, request
+from kit.http import Response, get, read_response, request
 from kit.replay import total
 from kit.wire import Peer, wait_for
 
@@ -29,13 +29,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def fetch(broker: Broker, data: bytes) -> Response:
     with broker.connect("http") as peer:
         peer.send(data)
-        return read_answer(peer)
+        return read_response(peer)
 
 
 def post(broker: Broker, topic: str, body: bytes, *headers: str) -> dict[str, Any]:
-    answer = fetch(broker, publication(topic, body, *headers))
-    assert (answer.status, answer.headers["content-type"]) == (200, "application/json"), answer.body
-    found: dict[str, Any] = json.loads(answer.body)
+    response = fetch(broker, publication(topic, body, *headers))
+    assert (response.status, response.headers["content-type"]) == (200, "application/json"), response.body
+    found: dict[str, Any] = json.loads(response.body)
     return found
 
 
@@ -44,9 +44,9 @@ def publication(topic: str, body: bytes, *headers: str) -> bytes:
 
 
 def read(broker: Broker, path: str) -> dict[str, Any]:
-    answer = fetch(broker, get(path))
-    assert answer.status == 200, answer.body
-    found: dict[str, Any] = json.loads(answer.body)
+    response = fetch(broker, get(path))
+    assert response.status == 200, response.body
+    found: dict[str, Any] = json.loads(response.body)
     return found
 
 
@@ -93,15 +93,15 @@ def test_positions(broker: Broker, start: str, count: int) -> None:
     assert len(read(broker, f"/topics/{topic}?from={start}")["messages"]) == count
 
 
-def test_requests_on_one_connection_are_answered_in_order(broker: Broker) -> None:
+def test_requests_on_one_connection_get_responses_in_order(broker: Broker) -> None:
     """Publications and reads wait for the log, pages do not."""
     parts = [publication("order", b"%d" % n) + get("/healthz") for n in range(100)]
     with broker.connect("http") as peer:
         peer.send(b"".join(parts) + get("/topics/order?limit=100", "Connection: close"))
         for n in range(100):
-            assert json.loads(read_answer(peer).body)["sequence"] == n
-            assert read_answer(peer).body == b"ok\n"
-        assert len(json.loads(read_answer(peer).body)["messages"]) == 100
+            assert json.loads(read_response(peer).body)["sequence"] == n
+            assert read_response(peer).body == b"ok\n"
+        assert len(json.loads(read_response(peer).body)["messages"]) == 100
         assert peer.socket.recv(1) == b""
 
 
@@ -109,9 +109,9 @@ def test_a_half_closed_connection_gets_all_responses(broker: Broker) -> None:
     with broker.connect("http") as peer:
         peer.send(publication("half", b"a") + get("/topics/half") + publication("half", b"b"))
         peer.shut()
-        assert json.loads(read_answer(peer).body)["sequence"] == 0
-        assert len(json.loads(read_answer(peer).body)["messages"]) == 1
-        assert json.loads(read_answer(peer).body)["sequence"] == 1
+        assert json.loads(read_response(peer).body)["sequence"] == 0
+        assert len(json.loads(read_response(peer).body)["messages"]) == 1
+        assert json.loads(read_response(peer).body)["sequence"] == 1
         assert peer.socket.recv(1) == b""
 
 
@@ -129,7 +129,7 @@ def test_a_head_request(broker: Broker) -> None:
     post(broker, "head", b"x")
     with broker.connect("http") as peer:
         peer.send(request("HEAD", "/topics/head") + request("HEAD", "/events?pattern=head"))
-        topics, events = read_answer(peer, body=False), read_answer(peer, body=False)
+        topics, events = read_response(peer, body=False), read_response(peer, body=False)
     assert topics.status == events.status == 200 and int(topics.headers["content-length"]) > 100
     assert events.headers["content-type"] == "text/event-stream"
 
@@ -294,9 +294,9 @@ def test_what_is_sent_after_the_request_is_ignored(broker: Broker) -> None:
     ],
 )
 def test_refusals(broker: Broker, data: bytes, status: int, words: bytes) -> None:
-    answer = fetch(broker, data)
-    assert (answer.status, words in answer.body) == (status, True), answer
-    assert answer.body.count(b"\n") == 1
+    response = fetch(broker, data)
+    assert (response.status, words in response.body) == (status, True), response
+    assert response.body.count(b"\n") == 1
 
 
 def test_a_sequence_that_does_not_exist_yet_ends_the_stream(broker: Broker) -> None:
@@ -320,18 +320,18 @@ def test_a_broker_without_a_log() -> None:
             assert text.startswith('data: {"offset":null,"sequence":1,') and "id:" not in text
 
 
-def test_a_body_is_not_asked_for_in_vain(broker: Broker) -> None:
+def test_only_an_accepted_body_gets_100_continue(broker: Broker) -> None:
     expect = "Expect: 100-continue"
     with broker.connect("http") as peer:
         peer.send(publication("asked", b"", "X: y")[:-4].replace(b"Length: 0", b"Length: 2") + b"\r\n")
         peer.send(f"{expect}\r\n\r\n".encode())
         peer.expect(b"HTTP/1.1 100 Continue\r\n\r\n")
         peer.send(b"ok")
-        assert read_answer(peer).status == 200
+        assert read_response(peer).status == 200
     with broker.connect("http") as peer:
         peer.send(request("POST", "/topics/", "Content-Length: 2", expect))
-        answer = read_answer(peer)
-        assert (answer.status, answer.headers["connection"]) == (400, "close")
+        response = read_response(peer)
+        assert (response.status, response.headers["connection"]) == (400, "close")
 
 
 def test_a_stopping_broker_ends_streams(tmp_path: Path) -> None:

@@ -40,10 +40,10 @@ def test_the_time_is_bare_milliseconds(room: Room) -> None:
     client = room.client()
     before = time.time_ns() // 1_000_000
     client.send(b"time\n")
-    answer = client.read_until(b"\n")
+    reply = client.read_until(b"\n")
     after = time.time_ns() // 1_000_000
-    assert answer == b"%d\n" % int(answer)
-    assert before <= int(answer) <= after
+    assert reply == b"%d\n" % int(reply)
+    assert before <= int(reply) <= after
 
 
 def test_every_time_command_gets_the_time(room: Room) -> None:
@@ -55,7 +55,7 @@ def test_every_time_command_gets_the_time(room: Room) -> None:
 
 
 @pytest.mark.parametrize(
-    ("channel", "received", "unheard"),
+    ("channel", "received", "unmatched"),
     [
         ("foo", ["foo"], ["fo", "fooo", "FOO", "foo.bar", "bar.foo"]),
         ("foo.bar.>", ["foo.bar.a", "foo.bar.a.b", "foo.bar.", "foo.bar..", "foo.bar.>"],
@@ -71,9 +71,11 @@ def test_every_time_command_gets_the_time(room: Room) -> None:
         ("polycast/x", ["polycast/x"], ["polycast/y"]),
     ],
 )  # fmt: skip
-def test_what_a_subscription_matches(room: Room, channel: str, received: list[str], unheard: list[str]) -> None:
+def test_what_a_subscription_matches(room: Room, channel: str, received: list[str], unmatched: list[str]) -> None:
     client = room.client(b"unsubscribe all\n" + f"subscribe {channel}\n".encode())
-    lines = [f"{name} x\n" for pair in zip(received + unheard, unheard + received, strict=True) for name in pair]
+    lines = [
+        f"{name} x\n" for pair in zip(received + unmatched, unmatched + received, strict=True) for name in pair
+    ]
     room.send_as_controller(room.controller(), "".join(lines).encode())
     wanted = [line.replace(" ", "!") for line in lines if line.split()[0] in received]
     client.expect("".join(wanted).encode())

@@ -195,7 +195,7 @@ def test_a_bad_header_closes_the_connection_with_an_error(
     witness.expect(pub("bad", b"before") + pub("bad", b"after"))
 
 
-def test_the_log_says_why_a_connection_was_closed(broker: Broker, publisher: Peer) -> None:
+def test_the_log_has_the_reason_of_a_close(broker: Broker, publisher: Peer) -> None:
     publisher.send(b'{"topic": "a", "payload_size": "many", "checksum": ""}')
     expect_error(publisher, 400)
     port = publisher.socket.getsockname()[1]

@@ -25,11 +25,11 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-def ask(route: str, number: int, **more: Any) -> bytes:
+def to_request(route: str, number: int, **more: Any) -> bytes:
     return json.dumps({"request": route, "id": number, **more}).encode()
 
 
-def read_answer(peer: Peer) -> tuple[dict[str, Any], bytes]:
+def read_response(peer: Peer) -> tuple[dict[str, Any], bytes]:
     head = json.loads(peer.read_until(b"}"))
     while len(peer.read) < head.get("payload_size", 0) + 1:
         more = peer.socket.recv(1 << 16)
@@ -44,19 +44,19 @@ def read_answer(peer: Peer) -> tuple[dict[str, Any], bytes]:
 @pytest.mark.parametrize("listener", ["hermod.pub", "hermod.sub"])
 def test_on_either_port(logged: Broker, listener: str) -> None:
     with logged.connect(listener) as peer:
-        peer.send(ask("polycast/stats", 7))
-        head, payload = read_answer(peer)
+        peer.send(to_request("polycast/stats", 7))
+        head, payload = read_response(peer)
         assert head == {"status": "OK", "id": 7, "format": "json", "payload_size": len(payload)}
         assert json.loads(payload)["connections"] >= 1
-        peer.send(ask("nothing", 8) + ask("polycast/topics", 9, body={"limit": -1}))
-        assert read_answer(peer)[0] == {"status": "ERROR", "id": 8, "code": 404, "message": "NotFound"}
-        assert read_answer(peer)[0]["code"] == 400
+        peer.send(to_request("nothing", 8) + to_request("polycast/topics", 9, body={"limit": -1}))
+        assert read_response(peer)[0] == {"status": "ERROR", "id": 8, "code": 404, "message": "NotFound"}
+        assert read_response(peer)[0]["code"] == 400
 
 
 def test_messages_and_requests_beside_each_other(logged: Broker) -> None:
     """OKs keep their order; a response is sent when it is available."""
     with logged.connect("hermod.pub") as peer:
-        history = ask("polycast/history", 1, body={"pattern": "beside"})
+        history = to_request("polycast/history", 1, body={"pattern": "beside"})
         peer.send(hermod.message("beside", b"1") + history + hermod.message("beside", b"2"))
         heads = [json.loads(peer.read_until(b"}")) for _ in range(1)]
         while len(heads) < 3:
@@ -74,27 +74,27 @@ def test_a_request_to_a_ubre_responder(logged: Broker) -> None:
     with UbrePeer(logged.ports["ubre"]) as server, logged.connect("hermod.pub") as peer:
         server.send_message(subscribe="add", body={"serve": True})
         server.flush()
-        peer.send(ask("add", 3, body=[1, 2]) + ask("add", 4, body="x"))
-        for answered in (True, False):
-            asked = json.loads(server.read_until(b"\n"))
-            assert asked["request"] == "add"
-            if answered:
-                assert asked["body"] == [1, 2]
-                server.send_message(success=asked["id"], body={"sum": 3})
+        peer.send(to_request("add", 3, body=[1, 2]) + to_request("add", 4, body="x"))
+        for succeeds in (True, False):
+            requested = json.loads(server.read_until(b"\n"))
+            assert requested["request"] == "add"
+            if succeeds:
+                assert requested["body"] == [1, 2]
+                server.send_message(success=requested["id"], body={"sum": 3})
             else:
-                assert asked["body"] == "x"
-                server.send_message(fail=asked["id"], body="no numbers")
-        head, payload = read_answer(peer)
+                assert requested["body"] == "x"
+                server.send_message(fail=requested["id"], body="no numbers")
+        head, payload = read_response(peer)
         assert (head["id"], head["format"], json.loads(payload)) == (3, "json", {"sum": 3})
-        assert read_answer(peer)[0] == {"status": "ERROR", "id": 4, "code": 500, "message": "no numbers"}
+        assert read_response(peer)[0] == {"status": "ERROR", "id": 4, "code": 500, "message": "no numbers"}
 
 
 def test_a_half_closed_requester_gets_its_responses(logged: Broker) -> None:
     with logged.connect("hermod.pub") as peer:
         publish(peer, numbered("shut", range(3)))
-        peer.send(b"".join(ask("polycast/history", n, body={"pattern": "shut"}) for n in range(5)))
+        peer.send(b"".join(to_request("polycast/history", n, body={"pattern": "shut"}) for n in range(5)))
         peer.shut()
-        found = [read_answer(peer)[0]["id"] for _ in range(5)]
+        found = [read_response(peer)[0]["id"] for _ in range(5)]
         assert sorted(found) == list(range(5)) and peer.expect_closed() == b""
 
 
@@ -102,8 +102,8 @@ def test_a_half_closed_requester_gets_its_responses(logged: Broker) -> None:
 def test_the_client(logged: Broker, publishing: bool) -> None:
     port = logged.ports["hermod.pub" if publishing else "hermod.sub"]
     with connect("hermod", f"tcp://127.0.0.1:{port}", publishing=publishing) as client:
-        answer = client.request("polycast/topics", to_body({"limit": 0}))
-        assert answer.success and answer.value["topics"] == []
+        response = client.request("polycast/topics", to_body({"limit": 0}))
+        assert response.success and response.value["topics"] == []
         refused = client.request("polycast/topics", to_body({"limit": "many"}))
         assert not refused.success and "limit" in refused.value
         assert client.request("nobody/serves/this").value == "NotFound"
@@ -111,13 +111,13 @@ def test_the_client(logged: Broker, publishing: bool) -> None:
 
 def test_without_a_log() -> None:
     with Broker(listen=LISTEN) as broker, broker.connect("hermod.pub") as peer:
-        peer.send(ask("polycast/history", 1, body={"pattern": ">"}))
-        assert read_answer(peer)[0]["code"] == 501
+        peer.send(to_request("polycast/history", 1, body={"pattern": ">"}))
+        assert read_response(peer)[0]["code"] == 501
 
 
 def test_a_response_of_megabytes(tmp_path: Path) -> None:
     with Broker(data=tmp_path, listen=LISTEN) as broker, broker.connect("hermod.pub") as peer:
         publish(peer, numbered("large", range(4), 1_000_000))
-        peer.send(ask("polycast/history", 1, body={"pattern": "large"}))
-        head, payload = read_answer(peer)
+        peer.send(to_request("polycast/history", 1, body={"pattern": "large"}))
+        head, payload = read_response(peer)
         assert head["payload_size"] > 4_000_000 and len(json.loads(payload)) == 4

@@ -6,7 +6,7 @@ import pytest
 
 from kit.broker import Broker
 from kit.frames import pub
-from kit.http import Response, get, read_all, read_answer, request
+from kit.http import Response, get, read_all, read_response, request
 from kit.room import Room
 from kit.websocket import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, close_frame, frame, upgrade, welcome
 
@@ -14,16 +14,16 @@ from kit.websocket import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, close_fram
 def fetch(room: Room, path: str) -> Response:
     peer = room.connect("http")
     peer.send(get(path))
-    return read_answer(peer)
+    return read_response(peer)
 
 
 # -- pages -----------------------------------------------------------------------------------------------
 
 
 def test_a_sign_of_life(room: Room) -> None:
-    answer = fetch(room, "/healthz")
-    assert (answer.status, answer.body) == (200, b"ok\n")
-    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    response = fetch(room, "/healthz")
+    assert (response.status, response.body) == (200, b"ok\n")
+    assert response.headers["content-type"] == "text/plain; charset=utf-8"
 
 
 def test_no_such_page(room: Room) -> None:
@@ -34,17 +34,17 @@ def test_no_such_page(room: Room) -> None:
 def test_head(room: Room) -> None:
     peer = room.connect("http")
     peer.send(request("HEAD", "/") + get("/healthz"))
-    assert int(read_answer(peer, body=False).headers["content-length"]) > 1000
-    assert read_answer(peer).body == b"ok\n"
+    assert int(read_response(peer, body=False).headers["content-length"]) > 1000
+    assert read_response(peer).body == b"ok\n"
 
 
-def test_a_connection_is_kept_alive_until_the_client_closes(room: Room) -> None:
+def test_a_connection_stays_open_until_the_client_closes(room: Room) -> None:
     peer = room.connect("http")
     for _ in range(3):
         peer.send(get("/healthz"))
-        assert "connection" not in read_answer(peer).headers
+        assert "connection" not in read_response(peer).headers
     peer.send(get("/healthz", "Connection: close"))
-    assert read_answer(peer).headers["connection"] == "close"
+    assert read_response(peer).headers["connection"] == "close"
     assert peer.expect_closed() == b""
 
 
@@ -66,9 +66,9 @@ def test_a_body_is_dropped_or_the_connection_closes(room: Room) -> None:
     """A client that sends all of a long body first can still read the response."""
     peer = room.connect("http")
     peer.send(request("POST", "/", "Content-Length: 60000", body=b"x" * 60_000) + get("/healthz"))
-    assert [read_answer(peer).status for _ in range(2)] == [405, 200]
+    assert [read_response(peer).status for _ in range(2)] == [405, 200]
     peer.send(request("POST", "/", "Content-Length: 3000000", body=b"x" * 3_000_000) + get("/healthz"))
-    assert read_answer(peer).headers["connection"] == "close"
+    assert read_response(peer).headers["connection"] == "close"
     assert peer.socket.recv(1) == b""
 
 
@@ -96,7 +96,7 @@ def test_everything_at_once(room: Room, broker: Broker) -> None:
     peer = room.connect("http")
     subscribe = frame(TEXT, b'{"subscribe":"ws.three"}')
     peer.send(get("/healthz") + upgrade() + subscribe + frame(PING, b"done"))
-    assert read_answer(peer).body == b"ok\n"
+    assert read_response(peer).body == b"ok\n"
     peer.expect(welcome() + b"\x8a\x04done")
     room.simplest(pub("ws.three", b"x"))
     peer.expect(frame(TEXT, b'{"publish":"ws.three","body":"x"}', mask=b""))
@@ -128,7 +128,7 @@ def test_a_stopping_broker_sends_close() -> None:
         idle = broker.connect("http")
         begun.send(b"GET / HT")
         idle.send(get("/healthz"))
-        read_answer(idle)
+        read_response(idle)
         broker.stop()
         assert socket.expect_close(1001) == "the broker stops"
         assert read_all(begun.expect_closed()) == [503]

@@ -8,7 +8,7 @@ import pytest
 
 from kit.broker import Broker
 from kit.frames import pub
-from kit.http import get, read_all, read_answer, request
+from kit.http import get, read_all, read_response, request
 from kit.room import Room
 from kit.websocket import (
     BINARY,
@@ -89,9 +89,9 @@ def test_a_good_request_before_a_bad_one(room: Room, witness: WebSocket) -> None
 def test_a_bad_upgrade_can_be_retried(room: Room, witness: WebSocket, sent: bytes, status: int) -> None:
     peer = room.connect("http")
     peer.send(sent)
-    assert read_answer(peer).status == status
+    assert read_response(peer).status == status
     peer.send(get("/healthz"))
-    assert read_answer(peer).body == b"ok\n"
+    assert read_response(peer).body == b"ok\n"
 
 
 FRAMES = {
@@ -142,7 +142,7 @@ def test_a_head_that_drips(room: Room, witness: WebSocket) -> None:
     peer = room.connect("http")
     for byte in get("/healthz"):
         peer.send(bytes([byte]))
-    assert read_answer(peer).body == b"ok\n"
+    assert read_response(peer).body == b"ok\n"
 
 
 def test_a_silent_connection_times_out() -> None:
@@ -167,5 +167,5 @@ def test_errors_are_logged_and_counted(broker: Broker, room: Room) -> None:
 def _closed_by_limit(peer: Peer) -> int:
     peer.send(get("/metrics"))
     line = b'polycast_connections_closed_total{listener="http",dialect="http",reason="limit"} '
-    [count] = [each.removeprefix(line) for each in read_answer(peer).body.splitlines() if each.startswith(line)]
+    [count] = [each.removeprefix(line) for each in read_response(peer).body.splitlines() if each.startswith(line)]
     return int(count)

@@ -139,9 +139,9 @@ def test_counted_as_nanomsg_on_the_http_listener() -> None:
 def test_two_brokers_over_websocket() -> None:
     with Broker(listen=("simplest", "fanout.client", "http")) as remote:
         pub_, sub = (f"--connect=nanomsg.{role}=ws://127.0.0.1:{remote.ports['http']}" for role in ("pub", "sub"))
-        with Broker(sub) as hearing, Broker(pub_) as speaking, Room(hearing) as there:
+        with Broker(sub) as receiving, Broker(pub_) as sending, Room(receiving) as there:
             client = there.simplest(b"sub x\n")
-            with Room(speaking) as here:
+            with Room(sending) as here:
                 publish_until_received(here, client, name="x")
                 here.simplest(pub("x", b"last"))
                 client.read_until(pub("x", b"last"))

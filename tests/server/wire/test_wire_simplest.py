@@ -222,11 +222,11 @@ def _end(peer: Peer) -> None:
 # -- reserved topics -------------------------------------------------------------------------------------
 
 
-def test_reserved_topics_reach_only_who_asks_for_them_by_name(room: Room) -> None:
-    asked = [room.simplest(b"sub polycast/\n"), room.simplest(b"sub polycast/events\n")]
+def test_reserved_topics_need_a_subscription_by_name(room: Room) -> None:
+    subscribers = [room.simplest(b"sub polycast/\n"), room.simplest(b"sub polycast/events\n")]
     others = [room.simplest(b"sub \n"), room.simplest(b"sub cast/events\n"), room.simplest(b"sub polycast\n")]
     room.simplest(pub("polycast/events/x", b"1"))
-    for subscriber in asked:
+    for subscriber in subscribers:
         subscriber.read_until(pub("polycast/events/x", b"1"))
     for subscriber in others:
         room.expect_quiet(subscriber)

@@ -27,19 +27,19 @@ def peer(broker: Broker) -> Iterator[UbrePeer]:
         yield connected
 
 
-def ask(peer: UbrePeer, route: str, **body: Any) -> Any:
+def request_route(peer: UbrePeer, route: str, **body: Any) -> Any:
     peer.send_message(request=f"polycast/{route}", id=1, **body)
-    answer = json.loads(peer.read_until(b"\n"))
-    assert answer.get("success") == 1, answer
-    return answer["body"]
+    response = json.loads(peer.read_until(b"\n"))
+    assert response.get("success") == 1, response
+    return response["body"]
 
 
 def refusal(peer: UbrePeer, route: str, **body: Any) -> str:
     peer.send_message(request=f"polycast/{route}", id=1, **body)
-    answer = json.loads(peer.read_until(b"\n"))
-    assert answer.pop("fail") == 1
-    reason = answer.pop("body")
-    assert isinstance(reason, str) and not answer
+    response = json.loads(peer.read_until(b"\n"))
+    assert response.pop("fail") == 1
+    reason = response.pop("body")
+    assert isinstance(reason, str) and not response
     assert "Traceback" not in reason and "\n" not in reason
     return reason
 
@@ -53,26 +53,26 @@ def test_topics(peer: UbrePeer, room: Room) -> None:
     room.simplest(pub("seen/twice") + pub("seen/once"))
     peer.expect_message(publish="seen/twice", body=1)
     peer.expect_message(publish="seen/twice", body="")
-    answer = ask(peer, "topics")
-    rows = {row["topic"]: row for row in answer["topics"]}
+    response = request_route(peer, "topics")
+    rows = {row["topic"]: row for row in response["topics"]}
     assert all(row.pop("last") for row in rows.values())
-    assert answer["total"] == len(rows)
+    assert response["total"] == len(rows)
     assert rows["seen/twice"] == {"topic": "seen/twice", "sequence": 2, "subscribers": 1}
     assert rows["seen/once"] == {"topic": "seen/once", "sequence": 1, "subscribers": 0}
     peer.send_message(unsubscribe="seen/twice")
-    rows = {row["topic"]: row for row in ask(peer, "topics", body={})["topics"]}
+    rows = {row["topic"]: row for row in request_route(peer, "topics", body={})["topics"]}
     assert rows["seen/twice"]["subscribers"] == 0
 
 
-def test_no_more_rows_than_asked_for(peer: UbrePeer) -> None:
+def test_no_more_rows_than_requested(peer: UbrePeer) -> None:
     peer.send(b"".join(line(publish=f"many/{i}") for i in range(20)))
     for limit in (0, 1, 7):
-        answer = ask(peer, "topics", body={"limit": limit})
-        assert len(answer["topics"]) == limit and answer["total"] >= 20
+        response = request_route(peer, "topics", body={"limit": limit})
+        assert len(response["topics"]) == limit and response["total"] >= 20
     with UbrePeer(peer.socket.getpeername()[1]) as second:
         second.flush()
-        answer = ask(peer, "connections", body={"limit": 1})
-        assert len(answer["connections"]) == 1 and answer["total"] >= 2
+        response = request_route(peer, "connections", body={"limit": 1})
+        assert len(response["connections"]) == 1 and response["total"] >= 2
 
 
 def test_connections(broker: Broker, peer: UbrePeer) -> None:
@@ -80,7 +80,7 @@ def test_connections(broker: Broker, peer: UbrePeer) -> None:
         socket.send_text(text(subscribe="a"))
         socket.send_text(text(subscribe="b"))
         socket.flush()
-        rows = {row["address"]: row for row in ask(peer, "connections")["connections"]}
+        rows = {row["address"]: row for row in request_route(peer, "connections")["connections"]}
         here = rows[f"127.0.0.1:{socket.socket.getsockname()[1]}"]
         assert (here["listener"], here["dialect"], here["subscriptions"]) == ("http", "ubre", 2)
         assert here["name"].startswith("#") and here["queue_bytes"] == 0 and here["bytes_out"] > 0
@@ -91,9 +91,9 @@ def test_connections(broker: Broker, peer: UbrePeer) -> None:
 
 
 def test_stats(peer: UbrePeer) -> None:
-    before = ask(peer, "stats")
+    before = request_route(peer, "stats")
     peer.send(b"{\n{}\n" + line(publish="counted") + line(subscribe="served", body={"serve": True}))
-    after = ask(peer, "stats")
+    after = request_route(peer, "stats")
     listeners = [
         {(row["listener"], row["dialect"]): row for row in stats["listeners"]} for stats in (before, after)
     ]
@@ -126,7 +126,7 @@ def test_peers_cannot_serve_routes_of_the_broker(broker: Broker, peer: UbrePeer)
         thief.send(line(subscribe="polycast/stats", body={"serve": True}))
         thief.send(line(subscribe="polycast/mine", body={"serve": True}))
         thief.flush()
-        assert "version" in ask(peer, "stats")
+        assert "version" in request_route(peer, "stats")
         assert refusal(peer, "mine") == "NotFound"
         thief.flush()
 
@@ -151,10 +151,10 @@ def test_bodies_that_cannot_be_read(peer: UbrePeer, route: str, body: Any) -> No
 def test_a_flood_of_listings_is_cut_short(peer: UbrePeer) -> None:
     """All are handled in one turn; no other connection is served meanwhile."""
     peer.send(b"".join(line(request="polycast/topics", id=i, body={"limit": 10_000}) for i in range(1000)))
-    answers = [json.loads(peer.read_until(b"\n")) for _ in range(1000)]
-    assert "success" in answers[0]
-    assert all(answer.get("body") == "Busy" for answer in answers if "fail" in answer)
-    assert ask(peer, "topics")
+    responses = [json.loads(peer.read_until(b"\n")) for _ in range(1000)]
+    assert "success" in responses[0]
+    assert all(response.get("body") == "Busy" for response in responses if "fail" in response)
+    assert request_route(peer, "topics")
 
 
 # -- publishing ------------------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ def test_a_flood_of_listings_is_cut_short(peer: UbrePeer) -> None:
 )
 def test_publish(peer: UbrePeer, room: Room, published: dict[str, Any], payload: bytes) -> None:
     simplest = room.simplest(b"sub by/request\n")
-    first = ask(peer, "publish", body={"topic": "by/request", **published})
-    second = ask(peer, "publish", body={"topic": "by/request", **published})
+    first = request_route(peer, "publish", body={"topic": "by/request", **published})
+    second = request_route(peer, "publish", body={"topic": "by/request", **published})
     assert first == {"offset": None, "sequence": first["sequence"]}
     assert second["sequence"] == first["sequence"] + 1
     simplest.expect(pub("by/request", payload) * 2)
@@ -198,7 +198,7 @@ def test_formats_are_preserved(peer: UbrePeer) -> None:
 
 def test_sequences_count_all_publications(peer: UbrePeer) -> None:
     for expected in (0, 2, 4):
-        assert ask(peer, "publish", body={"topic": "sequence"})["sequence"] == expected
+        assert request_route(peer, "publish", body={"topic": "sequence"})["sequence"] == expected
         peer.send_message(publish="sequence")
 
 
@@ -211,10 +211,12 @@ def test_publish_in_binary(peer: UbrePeer, room: Room) -> None:
 
 def test_publications_by_request_are_counted(peer: UbrePeer) -> None:
     def messages_in() -> int:
-        return sum(row["messages_in"] for row in ask(peer, "stats")["listeners"] if row["listener"] == "ubre")
+        return sum(
+            row["messages_in"] for row in request_route(peer, "stats")["listeners"] if row["listener"] == "ubre"
+        )
 
     before = messages_in()
-    ask(peer, "publish", body={"topic": "counted"})
+    request_route(peer, "publish", body={"topic": "counted"})
     refusal(peer, "publish", body={"topic": 5})
     assert messages_in() == before + 1
 
@@ -252,6 +254,6 @@ def test_publish_errors(peer: UbrePeer, body: Any) -> None:
 def test_publish_within_limits() -> None:
     limits = ("--set=limits.payload_bytes=200", "--set=limits.topic_bytes=16")
     with Broker(*limits, listen=("ubre",)) as broker, UbrePeer(broker.ports["ubre"]) as peer:
-        ask(peer, "publish", body={"topic": "t" * 16, "body": "x" * 100})
+        request_route(peer, "publish", body={"topic": "t" * 16, "body": "x" * 100})
         assert "limits.topic_bytes" in refusal(peer, "publish", body={"topic": "t" * 17})
         peer.flush()
