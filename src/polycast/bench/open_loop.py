@@ -45,6 +45,7 @@ LEAD_SECONDS = 0.01
 """From the call of `run` until the first message is due."""
 BLOCK_BYTES = 256 * 1024
 """At most this much is sent with one call."""
+HERMOD_ACK = b'{"status": "OK"}\n'
 PR_SET_TIMERSLACK = 29
 SLACK_NANOSECONDS = 1
 
@@ -206,9 +207,6 @@ def measure_acks(job: Job) -> Outcome:
 def measure_durable(job: Job) -> Outcome:
     """For hermod the acknowledgement, for other dialects the delivery: a message arrives when it is durable."""
     return measure_acks(job) if job.wire == "hermod" else measure(job)
-
-
-HERMOD_ACK = b'{"status": "OK"}\n'
 
 
 def message_counts(cell: Cell, seconds: float) -> tuple[int, int]:
