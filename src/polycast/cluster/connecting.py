@@ -15,6 +15,7 @@ from nats.errors import AuthorizationError
 
 from polycast.cluster.managed_server import password_file
 from polycast.cluster.nats_server import USER, read_password, to_local_address
+from polycast.cluster.permissions import PermissionRefusals
 from polycast.cluster.stream import ApiError, Stream
 from polycast.errors import StartError, UsageError
 from polycast.server.settings import ClusterSettings, Settings
@@ -54,9 +55,11 @@ async def _connect(settings: Settings) -> Client:
         if urlsplit(server).scheme not in ("nats", "tls"):
             raise UsageError(f"cluster.servers: {server!r} is not nats://HOST:PORT")
     failed: list[Exception] = []
+    refusals = PermissionRefusals(wanted.stream)
 
     async def note(error: Exception) -> None:
         failed.append(error)
+        refusals.note(error)
         log.debug("%s", error)
 
     options = _to_options(settings)

@@ -1,4 +1,4 @@
-"""Checks a start without starting: TLS and token files, the data folder, the listeners' addresses."""
+"""Checks a start without starting: TLS, token and credentials files, the data folder, the listeners' addresses."""
 
 from __future__ import annotations
 
@@ -15,16 +15,30 @@ from polycast.server.io import sockets
 from polycast.server.io.tls import to_context, to_dial_context
 from polycast.server.settings import Settings
 
+CREDENTIALS_MARK = b"BEGIN NATS USER JWT"
 HINT = "--data DIR uses another folder, --no-log runs without a log"
 
 
 def check(settings: Settings) -> None:
-    """Raises StartError if a file of TLS or of the tokens cannot be used."""
+    """Raises StartError if a file of TLS, of the tokens or of the cluster's credentials cannot be used."""
     if settings.tls.certificate:
         to_context(settings.tls)
     if settings.dials_securely:
         to_dial_context(settings.tls)
     AccessControl(settings.access, Path(settings.log.data))
+    cluster = settings.cluster
+    if cluster.enabled and cluster.credentials and not cluster.manage:
+        _check_credentials(Path(cluster.credentials))
+
+
+def _check_credentials(path: Path) -> None:
+    hint = "nsc generate creds writes one; user and password can also be part of the URL in cluster.servers"
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise StartError(f"cluster.credentials: cannot read {path}: {error.strerror}", hint) from error
+    if CREDENTIALS_MARK not in text:
+        raise StartError(f"cluster.credentials: {path} is not a credentials file of NATS", hint)
 
 
 def check_folder(settings: LogSettings) -> bool:
