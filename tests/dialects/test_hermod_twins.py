@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from hashlib import sha1
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -18,6 +18,7 @@ from polycast.dialects.hermod.scan import (
     messages,
     messages_in_python,
 )
+from polycast.model import Burst, Format
 
 pytestmark = pytest.mark.skipif(
     not COMPILED, reason="the leaves are not compiled: pip install -e . with a C compiler"
@@ -59,18 +60,20 @@ def test_messages(block: bytes, position: int, most: int, data: st.DataObject) -
         assert plain(messages(*arguments)) == plain(messages_in_python(*arguments))
 
 
-@given(st.lists(st.binary(max_size=9), min_size=1, max_size=9), st.sampled_from([0, 8, 98, 10**18]), st.data())
-def test_frames(payloads: list[bytes], sequence: int, data: st.DataObject) -> None:
-    edges = [0]
-    for payload in payloads:
-        edges.append(edges[-1] + len(payload))
-    starts, ends = array("q", edges[:-1]), array("q", edges[1:])
-    digests = [sha1(payload, usedforsecurity=False).hexdigest().encode() for payload in payloads]
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(payloads)), min_size=2, max_size=4)))
-    heads = [b'{"topic": "%d", "sequence": ' % place for place in cuts]
-    runs = [(head, *stretch, sequence) for head, stretch in zip(heads, pairwise(cuts), strict=False)]
-    arguments = (b"".join(payloads), starts, ends, digests, runs)
+@given(st.lists(st.tuples(TOPIC, st.binary(max_size=9)), min_size=1, max_size=9), st.data())
+def test_frames(messages: list[tuple[str, bytes]], data: st.DataObject) -> None:
+    burst = Burst.of("hermod", [(topic.encode(), payload, Format.BYTES) for topic, payload in messages])
+    starts, ends = array("q", burst.starts), array("q", burst.ends)
+    digests = "".join(sha1(payload, usedforsecurity=False).hexdigest() for _, payload in messages).encode()
+    sequences = [data.draw(st.sampled_from([0, 8, 98, 10**18])) for _ in burst.topics]
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(messages)), min_size=2, max_size=6)))
+    edges = array("q", cuts[: len(cuts) // 2 * 2])
+    arguments = (burst.block, starts, ends, digests, burst.topics, burst.run_ends, sequences, edges, quote)
     assert frames(*arguments) == frames_in_python(*arguments)
-    times = array("q", data.draw(st.lists(st.integers(0, 2**62), min_size=len(payloads), max_size=len(payloads))))
+    times = array("q", data.draw(st.lists(st.integers(0, 2**62), min_size=len(messages), max_size=len(messages))))
     placed = (*arguments, data.draw(st.sampled_from([0, 9, 2**62])), times)
     assert frames(*placed) == frames_in_python(*placed)
+
+
+def quote(topic: bytes) -> bytes:
+    return json.dumps(topic.decode(), ensure_ascii=False).encode()

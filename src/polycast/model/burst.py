@@ -8,7 +8,7 @@
     run_ends the message index after each run                one per run (Arrow calls this run-end encoding)
     native   the encoder whose frames the block already has, so that slices of it are sent unchanged
     bounds   with `native`: the start of each frame, and the end of the last
-    digests  the sha1 of each payload in hex digits, if it has been computed
+    digests  the sha1 of each payload in 40 hex digits, one after the other, if it has been computed
 
 A run is a sequence of consecutive messages with one topic and one format. The hub looks up one topic per run and
 cuts slices, never messages. Bursts are mutable because they are on the hot path; the rest of the model is frozen.
@@ -31,6 +31,9 @@ Block = bytes | bytearray
 
 Buffer = bytes | bytearray | memoryview
 """Bytes that can be written to a socket."""
+
+DIGITS = 40
+"""Of a sha1."""
 
 
 class Format(StrEnum):
@@ -111,7 +114,7 @@ class Burst:
     run_ends: list[int]
     bounds: Sequence[int] = ()
     native: Encoder | None = None
-    digests: list[bytes] | None = None
+    digests: Block | None = None
     sequences: list[int] = field(default_factory=list)
     """The sequence of each run's first message, once the hub has numbered the burst."""
     offset: int = -1
@@ -163,7 +166,7 @@ class Burst:
             [min(end, stop) - start for end in self.run_ends[first : last + 1]],
             self.bounds[start : stop + 1],
             self.native,
-            self.digests[start:stop] if self.digests else None,
+            self.digests[DIGITS * start : DIGITS * stop] if self.digests else None,
         )
 
     def runs(self, slices: Slices | None = None) -> Iterator[tuple[int, int, int]]:

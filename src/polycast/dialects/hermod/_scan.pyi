@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from polycast.dialects.hermod.scan import Messages, Run
+from polycast.dialects.hermod.scan import Messages, Quote
 from polycast.model import Block
 
 def messages(
@@ -12,13 +12,17 @@ def messages(
     header_limit: int,
     unchecked: bool,
 ) -> Messages: ...
-def digests(block: Block, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]: ...
+def digests(block: Block, starts: Sequence[int], ends: Sequence[int]) -> bytes: ...
 def frames(
     block: Block,
     starts: Sequence[int],
     ends: Sequence[int],
-    digests: list[bytes],
-    runs: list[Run],
+    digests: Block,
+    topics: list[bytes],
+    run_ends: list[int],
+    sequences: list[int],
+    edges: Sequence[int],
+    quote: Quote,
     offset: int = ...,
     times: Sequence[int] = ...,
 ) -> Block: ...

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from polycast.dialects.hermod.encoders import NAME, OK, to_error, to_ok
 from polycast.dialects.hermod.headers import Header, HermodError, to_natural, to_size, to_text
-from polycast.dialects.hermod.scan import Messages
+from polycast.dialects.hermod.scan import UNCHECKED, Messages
 from polycast.dialects.json_bodies import UNSET, shown
 from polycast.errors import LimitError
 from polycast.model import (
@@ -64,8 +64,8 @@ class MessageColumns:
         self.topics: list[bytes] = []
         self.run_ends: list[int] = []
         self.starts, self.ends = array("q"), array("q")
-        self.digests: list[bytes] = []
-        """The sha1 of each payload; empty where it is unchecked."""
+        self.digests = bytearray()
+        """The sha1 of each payload in hex digits; UNCHECKED where there is none."""
 
     @property
     def count(self) -> int:
@@ -78,7 +78,7 @@ class MessageColumns:
         self.run_ends[-1] += 1
         self.starts.append(start)
         self.ends.append(end)
-        self.digests.append(digest)
+        self.digests += digest or UNCHECKED
 
     def extend(self, found: Messages) -> int:
         """Appends the messages of a scan; returns their number."""
@@ -96,7 +96,7 @@ class MessageColumns:
 
     def to_burst(self, dialect: str, block: Block) -> Burst:
         formats = [Format.BYTES] * len(self.topics)
-        digests = self.digests if all(self.digests) else None
+        digests = None if 0 in self.digests else self.digests
         return Burst(
             dialect, block, self.starts, self.ends, self.topics, formats, self.run_ends, digests=digests
         )  # fmt: skip

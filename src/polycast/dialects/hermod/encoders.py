@@ -23,8 +23,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from polycast.dialects.failure_codes import code_of
-from polycast.dialects.hermod.scan import Run, digests, each_frame, frames
+from polycast.dialects.hermod.scan import Quote, digests, each_frame, frames
 from polycast.model import Block, Body, Burst, Encoded, Encoder, Slices
+from polycast.model.burst import edges_of
 
 NAME = "hermod"
 OK = b'{"status": "OK"}\n'
@@ -69,35 +70,27 @@ def to_response(number: int, success: bool, body: Body) -> bytes:
     return head % (number, code, msgspec.json.encode(message))
 
 
-def digests_of(burst: Burst) -> list[bytes]:
+def digests_of(burst: Burst) -> Block:
     """The sha1 of each payload, computed once for each burst."""
     if burst.digests is None:
         burst.digests = digests(burst.block, to_array(burst.starts), to_array(burst.ends))
     return burst.digests
 
 
-def _runs(burst: Burst, slices: Slices) -> list[Run]:
-    heads: dict[bytes, bytes] = {}
-    runs: list[Run] = []
-    for run, first, last in burst.runs(slices):
-        topic = burst.topics[run]
-        head = heads.get(topic)
-        if head is None:
-            head = heads[topic] = b'{"topic": %b, "sequence": ' % msgspec.json.encode(topic.decode())
-        runs.append((head, first, last, first + _shift(burst, run)))
-    return runs
+def _quote(topic: bytes) -> bytes:
+    return msgspec.json.encode(topic.decode())
 
 
-def _shift(burst: Burst, run: int) -> int:
-    """The difference between a message's sequence and its index in the burst."""
-    return burst.sequences[run] - (burst.run_ends[run - 1] if run else 0)
-
-
-Columns = tuple[Block, Sequence[int], Sequence[int], list[bytes], list[Run]]
+Columns = tuple[
+    Block, Sequence[int], Sequence[int], Block, list[bytes], list[int], list[int], Sequence[int], Quote
+]  # fmt: skip
 
 
 def _columns(burst: Burst, slices: Slices) -> Columns:
-    return burst.block, to_array(burst.starts), to_array(burst.ends), digests_of(burst), _runs(burst, slices)
+    return (
+        burst.block, to_array(burst.starts), to_array(burst.ends), digests_of(burst),
+        burst.topics, burst.run_ends, burst.sequences, edges_of(slices), _quote,
+    )  # fmt: skip
 
 
 def _positions(burst: Burst, offsets: bool) -> tuple[int, Sequence[int]] | tuple[()]:
@@ -171,9 +164,10 @@ class PacedEncoder(Encoder):
     def encode(self, burst: Burst, slices: Slices) -> Encoded:
         if self._closed:
             return Encoded([], 0)
-        frames = iter(each_frame(*_columns(burst, slices), *_positions(burst, self.offsets)))
+        frames = each_frame(*_columns(burst, slices), *_positions(burst, self.offsets))
         for run, first, last in burst.runs(slices):
-            topic, shift = burst.topics[run], _shift(burst, run)
+            topic = burst.topics[run]
+            shift = burst.sequences[run] - (burst.run_ends[run - 1] if run else 0)
             for i, frame in zip(range(first, last), frames, strict=False):
                 self._withheld.append((frame, topic, i + shift))
                 self.withheld_bytes += len(frame)
