@@ -45,16 +45,16 @@ docs: dev  ## write docs/reference/ from the code, and docs/dialects/conversions
 	$(BIN)/python tools/reference.py
 	POLYCAST_WRITE_DOCS=1 $(PYTEST) -q tests/bridge/test_bridge_page.py
 
-fuzz: dev  ## bad input by the million bytes; FUZZ says how many examples of it
+fuzz: dev  ## malformed input; FUZZ: number of examples
 	POLYCAST_FUZZ=$(or $(FUZZ),20000) $(PYTEST) -q tests/fuzz
 
-crash: dev  ## a broker that is killed again and again; ROUNDS says how often
+crash: dev  ## a broker that is killed again and again; ROUNDS: number of kills
 	POLYCAST_CRASH=$(or $(ROUNDS),1000) $(PYTEST) -q tests/crash tests/log/test_faults_power.py
 
-chaos: dev  ## a cluster under load whose nodes, servers, links, disks and clocks fail; ROUNDS says how often, SEED which
+chaos: dev  ## a cluster under load whose nodes, servers, links, disks and clocks fail; ROUNDS: number of failures, SEED: their order
 	POLYCAST_CHAOS=$(or $(ROUNDS),200) POLYCAST_CHAOS_SEED=$(SEED) $(PYTEST) -q -s tests/chaos
 
-crash-spark: dev  ## Spark's driver, its workers and the broker killed again and again; ROUNDS says how often
+crash-spark: dev  ## Spark's driver, its workers and the broker killed again and again; ROUNDS: number of kills
 	POLYCAST_CRASH_SPARK=$(or $(ROUNDS),200) $(PYTEST) -q -s tests/spark/test_spark_crash.py
 
 newcomer:  ## clone into an empty folder, make run there, look at it, stop it: some minutes
